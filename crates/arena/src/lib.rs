@@ -1,0 +1,1 @@
+//! The shared memory between a node and its server.

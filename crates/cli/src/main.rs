@@ -1,0 +1,3 @@
+//! The skein command.
+
+fn main() {}

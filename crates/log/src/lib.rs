@@ -1,0 +1,1 @@
+//! The replicated log: consensus and write-ahead log.

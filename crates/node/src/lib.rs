@@ -1,0 +1,1 @@
+//! One replica: gateway, order mode, supervisor, admin.

@@ -1,0 +1,1 @@
+//! Ordering policies: who has the turn, when an entry is admitted.

@@ -1,0 +1,1 @@
+//! Seeded simulation of whole clusters.

@@ -1,0 +1,3 @@
+//! Runs one guest program under the runtime without a cluster.
+
+fn main() {}
