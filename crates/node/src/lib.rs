@@ -1,1 +1,3 @@
 //! One replica: gateway, order mode, supervisor, admin.
+
+pub mod supervisor;

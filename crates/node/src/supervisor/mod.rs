@@ -1,0 +1,1 @@
+//! Starts the replicated program (the server) in its sandbox and watches it.
