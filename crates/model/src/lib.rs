@@ -1,1 +1,20 @@
-//! Ids, clocks, log entries and ring frames that every part of Skein shares.
+//! What every part of Skein agrees on: ids, clocks, log entries and the frames of the arena's rings.
+//!
+//! Owns no state. Everything here is a plain value or a bounded codec over byte slices, without allocation, so that
+//! the runtime inside the server, the node and the simulation read the same bytes the same way.
+//!
+//! Start with [`entry`]: an entry is what consensus agrees on and what a server executes.
+#![no_std]
+
+pub mod entry;
+pub mod frame;
+pub mod ids;
+pub mod net;
+
+pub use entry::{EntryBuilder, EntryError, EntryRef, Record};
+pub use frame::{OutFrame, OutFrameError};
+pub use ids::{Clock, ConnId, LogIndex, ReplicaId, Term, WallNs};
+pub use net::SockAddr;
+
+#[cfg(test)]
+extern crate alloc;

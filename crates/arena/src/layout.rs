@@ -1,0 +1,153 @@
+//! Where everything is, and the header's fields.
+
+use crate::gate::Gate;
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// The arena's address in the server: far from everything that Linux places there itself with ASLR off.
+pub const SERVER_BASE: usize = 0x2a00_0000_0000;
+/// Bytes of the header; the rings start behind it.
+pub const HEADER_BYTES: usize = 64 << 10;
+/// `skein` and a version of the layout: raised when a field moves.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x01");
+/// The descriptor under which the server finds the arena.
+pub const ARENA_FD: i32 = 900;
+/// The descriptor (an eventfd) with which the runtime wakes the node.
+pub const WAKE_FD: i32 = 901;
+
+/// How large the parts are, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Input ring, a power of two.
+    pub input: usize,
+    /// Output ring, a power of two.
+    pub output: usize,
+    /// Heap: everything that the server keeps, mostly bytes in flight.
+    pub heap: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        // Rings small enough to stay in cache, and four of the largest entries long. The heap is only reserved; pages
+        // that are never touched cost nothing.
+        Self { input: 4 << 20, output: 4 << 20, heap: 1 << 30 }
+    }
+}
+
+impl Sizes {
+    /// The smallest heap with which a server can be started: the object tables and a few buffers.
+    pub const MIN_HEAP: usize = 64 << 20;
+
+    /// Whether the sizes can be used: powers of two where need be, not too small.
+    #[must_use]
+    pub const fn valid(&self) -> bool {
+        self.input.is_power_of_two()
+            && self.output.is_power_of_two()
+            && self.input >= 4 * skein_model::entry::MAX_ENTRY_BYTES
+            && self.output >= 16 * skein_model::frame::MAX_SEND_BYTES
+            && self.heap >= Self::MIN_HEAP
+            && self.heap.is_multiple_of(4096)
+            && self.heap <= 1 << 40
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub const fn file_bytes(&self) -> usize {
+        HEADER_BYTES + self.input + self.output + self.heap
+    }
+
+    /// Bytes of the address range, mirrors included.
+    #[must_use]
+    pub const fn span_bytes(&self) -> usize {
+        HEADER_BYTES + 2 * self.input + 2 * self.output + self.heap
+    }
+}
+
+/// What the server is doing, in [`Header::server_state`].
+pub mod state {
+    /// Not yet in its constructor.
+    pub const STARTING: u32 = 0;
+    /// A thread of it runs.
+    pub const RUNNING: u32 = 1;
+    /// No thread can run: the next entry is admitted as soon as it comes.
+    pub const QUIESCENT: u32 = 2;
+    /// Threads could run, but the next entry must be known first: an input or a time bubble.
+    pub const SLOT: u32 = 3;
+    /// Waits for the node to empty the output ring.
+    pub const OUTPUT_FULL: u32 = 4;
+    /// Ended.
+    pub const ENDED: u32 = 5;
+}
+
+/// The positions of a ring, each on a cache line of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Positions {
+    /// Bytes ever produced.
+    pub head: Line,
+    /// Bytes ever consumed.
+    pub tail: Line,
+}
+
+/// A counter that shares its cache line with nothing.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Line(pub AtomicU64);
+
+/// The first bytes of the arena. All fields are valid when zero but `magic` and the sizes.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Header {
+    /// [`MAGIC`]; written by the node, last.
+    pub magic: AtomicU64,
+    /// Size of the input ring; written by the node.
+    pub input_bytes: AtomicU64,
+    /// Size of the output ring; written by the node.
+    pub output_bytes: AtomicU64,
+    /// Size of the heap; written by the node.
+    pub heap_bytes: AtomicU64,
+
+    /// Input ring; the node produces.
+    pub input: Positions,
+    /// Output ring; the runtime produces.
+    pub output: Positions,
+
+    /// The runtime sleeps here (a futex shared between processes) until the node has produced input or made room.
+    pub server_gate: Gate,
+    _pad0: [u32; 31],
+    /// The node sleeps in its event loop; the runtime wakes it by [`WAKE_FD`].
+    pub node_gate: Gate,
+    _pad1: [u32; 31],
+
+    /// What the server is doing ([`state`]); written by the runtime.
+    pub server_state: AtomicU32,
+    /// The thread that has the turn, from 1; written by the runtime.
+    pub turn_holder: AtomicU32,
+    /// Threads that could run but do not have the turn; written by the runtime at each operation that changes it.
+    pub runnable: AtomicU32,
+    /// Set by the runtime's signal handler when it has written `spin_address`.
+    pub spin_seen: AtomicU32,
+    /// Where the turn's holder was when the node asked by a signal.
+    pub spin_address: AtomicU64,
+    /// Operations done by all threads; written by the runtime.
+    pub operations: AtomicU64,
+    /// Turns taken; written by the runtime.
+    pub clock: AtomicU64,
+    /// The last admitted entry; written by the runtime.
+    pub applied: AtomicU64,
+    /// The server's time of day, ns since the epoch; written by the runtime.
+    pub now_ns: AtomicU64,
+    /// When the earliest timer is due, in the server's time of day; `u64::MAX` when there is none. Valid while quiescent
+    /// or at a slot; written by the runtime.
+    pub deadline_ns: AtomicU64,
+    /// Host thread id of the carrier, in the server's pid namespace; written by the runtime.
+    pub carrier_tid: AtomicU32,
+    _reserved: AtomicU32,
+    /// Trapped system calls that the net handled; written by the runtime.
+    pub net_calls: AtomicU64,
+    /// Time bubbles admitted; written by the runtime.
+    pub bubbles: AtomicU64,
+}
+
+const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);
+#[cfg(not(loom))]
+const _: () = assert!(core::mem::offset_of!(Header, server_gate) % 128 == 0);

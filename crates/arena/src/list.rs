@@ -1,0 +1,101 @@
+//! Intrusive doubly linked lists over pool handles: run queue, wait queues, watchers.
+
+use crate::pool::{ArenaObject, Handle, Link, Pool};
+
+/// An object's place in one list.
+#[repr(C)]
+pub struct Node<T> {
+    prev: Link<T>,
+    next: Link<T>,
+}
+
+impl<T> Default for Node<T> {
+    fn default() -> Self {
+        Self { prev: Link::default(), next: Link::default() }
+    }
+}
+
+/// Tells which of an object's nodes a list uses.
+pub trait In<L>: ArenaObject + Sized {
+    /// The node.
+    fn node(&self) -> &Node<Self>;
+}
+
+/// A list of `T`s by the node `In<L>`. All-zero bytes are an empty list.
+#[repr(C)]
+pub struct List<T, L> {
+    head: Link<T>,
+    tail: Link<T>,
+    len: core::cell::Cell<u32>,
+    kind: core::marker::PhantomData<fn() -> L>,
+}
+
+impl<T, L> Default for List<T, L> {
+    fn default() -> Self {
+        Self {
+            head: Link::default(),
+            tail: Link::default(),
+            len: core::cell::Cell::new(0),
+            kind: core::marker::PhantomData,
+        }
+    }
+}
+
+impl<T: In<L>, L> List<T, L> {
+    /// The first element.
+    pub fn front(&self) -> Option<Handle<T>> {
+        self.head.get()
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> u32 {
+        self.len.get()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    /// The element behind `of`.
+    pub fn next(&self, pool: &Pool<T>, of: Handle<T>) -> Option<Handle<T>> {
+        pool.get(of).node().next.get()
+    }
+
+    /// Adds at the end. The element is in no list by this node.
+    pub fn push_back(&self, pool: &Pool<T>, handle: Handle<T>) {
+        let node = pool.get(handle).node();
+        debug_assert!(node.prev.get().is_none() && node.next.get().is_none());
+        let tail = self.tail.get();
+        node.prev.set(tail);
+        node.next.set(None);
+        match tail {
+            Some(tail) => pool.get(tail).node().next.set(Some(handle)),
+            None => self.head.set(Some(handle)),
+        }
+        self.tail.set(Some(handle));
+        self.len.set(self.len.get() + 1);
+    }
+
+    /// Takes the first element out.
+    pub fn pop_front(&self, pool: &Pool<T>) -> Option<Handle<T>> {
+        let handle = self.head.get()?;
+        self.remove(pool, handle);
+        Some(handle)
+    }
+
+    /// Takes an element out that is in this list.
+    pub fn remove(&self, pool: &Pool<T>, handle: Handle<T>) {
+        let node = pool.get(handle).node();
+        let (prev, next) = (node.prev.take(), node.next.take());
+        match prev {
+            Some(prev) => pool.get(prev).node().next.set(next),
+            None => self.head.set(next),
+        }
+        match next {
+            Some(next) => pool.get(next).node().prev.set(prev),
+            None => self.tail.set(prev),
+        }
+        self.len.set(self.len.get() - 1);
+    }
+}

@@ -1,0 +1,454 @@
+//! Log entries: what consensus agrees on and every replica's server executes.
+//!
+//! An entry is a header and a list of records, all little endian, every record padded to 8 bytes:
+//!
+//! ```text
+//! entry   = version u8 | 0 u8 | 0 u16 | records u32 | wall_ns u64 | term u64        (24 bytes)
+//!           record*
+//! record  = kind u8 | 0 u8 | 0 u16 | len u32 | conn u64                             (16 bytes)
+//!           payload[len] | zero padding to 8
+//! ```
+//!
+//! The wall clock stamp of an entry becomes the server's time when the entry is admitted. An entry without records is
+//! a clock entry: it only advances time.
+//!
+//! [`EntryRef::parse`] checks the whole entry once; afterwards iterating its records cannot fail.
+
+use crate::{ConnId, LogIndex, ReplicaId, SockAddr, Term, WallNs};
+
+/// Bytes of an entry's header.
+pub const ENTRY_HEADER_BYTES: usize = 24;
+/// Bytes of a record's header.
+pub const RECORD_HEADER_BYTES: usize = 16;
+/// The largest entry: 1 MiB, a quarter of the input ring.
+pub const MAX_ENTRY_BYTES: usize = 1 << 20;
+const VERSION: u8 = 1;
+
+/// Rounds `n` up to a multiple of 8.
+#[must_use]
+pub const fn pad8(n: usize) -> usize {
+    (n + 7) & !7
+}
+
+/// What happened, in the order in which the server sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// The first record of the first entry: what a fresh server starts from.
+    Start(Start),
+    /// A leader of a new term: every connection that an earlier term accepted is reset.
+    TermStart,
+    /// A client connected.
+    Open {
+        /// The new connection.
+        conn: ConnId,
+        /// The client's address.
+        peer: SockAddr,
+        /// The address that the client connected to; its port is the server's listening port.
+        local: SockAddr,
+    },
+    /// Bytes from a client.
+    Data {
+        /// The connection.
+        conn: ConnId,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// A client will send no more (half close).
+    Fin {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// A client is gone: the connection is reset.
+    Reset {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// A client took bytes that the server had sent: room in the virtual send buffer.
+    Drained {
+        /// The connection.
+        conn: ConnId,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// A time bubble (CRANE section 4): nothing came in; the server may take `turns` turns before the next admission slot.
+    Bubble {
+        /// How many turns.
+        turns: u32,
+    },
+    /// What a replica's digest was after it had executed an entry; compared by the nodes, ignored by the runtime.
+    Digest {
+        /// The replica.
+        replica: ReplicaId,
+        /// The entry up to which the digest counts.
+        index: LogIndex,
+        /// The digest.
+        digest: u64,
+    },
+}
+
+/// Everything of a server's start that must be equal on all replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Seed of the server's randomness.
+    pub seed: [u8; 32],
+    /// Operations a thread may do in one turn.
+    pub quantum: u32,
+    /// Turns from one admission slot to the next.
+    pub nclock: u32,
+}
+
+const KIND_START: u8 = 1;
+const KIND_TERM_START: u8 = 2;
+const KIND_OPEN: u8 = 3;
+const KIND_DATA: u8 = 4;
+const KIND_FIN: u8 = 5;
+const KIND_RESET: u8 = 6;
+const KIND_DRAINED: u8 = 7;
+const KIND_BUBBLE: u8 = 8;
+const KIND_DIGEST: u8 = 9;
+
+/// Why bytes are not an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryError {
+    /// Shorter than its header or its records say, or longer than [`MAX_ENTRY_BYTES`].
+    Length,
+    /// Written by another version of Skein.
+    Version(u8),
+    /// A record of an unknown kind or with an impossible payload.
+    Record(u8),
+}
+
+impl core::fmt::Display for EntryError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Length => write!(f, "log entry has a wrong length"),
+            Self::Version(v) => {
+                write!(f, "log entry has format version {v}, this Skein reads version {VERSION}")
+            }
+            Self::Record(kind) => write!(f, "log entry has a malformed record of kind {kind}"),
+        }
+    }
+}
+
+impl core::error::Error for EntryError {}
+
+/// Writes an entry into a buffer that the caller lends; the buffer is cleared first and may be used again.
+///
+/// `B` is any growable byte buffer; `Vec<u8>` in the node.
+#[derive(Debug)]
+pub struct EntryBuilder<B> {
+    out: B,
+    records: u32,
+}
+
+/// A growable byte buffer.
+pub trait Buffer {
+    /// Appends bytes.
+    fn put(&mut self, bytes: &[u8]);
+    /// How many bytes there are.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The bytes, to patch.
+    fn bytes_mut(&mut self) -> &mut [u8];
+    /// Removes all bytes, keeping the memory.
+    fn clear(&mut self);
+}
+
+impl<B: Buffer> EntryBuilder<B> {
+    /// Starts an empty entry in `out`.
+    pub fn new(mut out: B) -> Self {
+        out.clear();
+        out.put(&[0; ENTRY_HEADER_BYTES]);
+        Self { out, records: 0 }
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub const fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// How many bytes the entry has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether no record was added.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// How many payload bytes one more record may have.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        MAX_ENTRY_BYTES.saturating_sub(self.out.len() + RECORD_HEADER_BYTES + 8)
+    }
+
+    /// Adds a record.
+    ///
+    /// # Panics
+    /// When the entry would exceed [`MAX_ENTRY_BYTES`]: ask [`room`](Self::room) first.
+    pub fn push(&mut self, record: Record<'_>) {
+        let mut small = [0u8; 44];
+        let (kind, conn, payload): (u8, u64, &[u8]) = match record {
+            Record::Start(s) => {
+                small[..32].copy_from_slice(&s.seed);
+                small[32..36].copy_from_slice(&s.quantum.to_le_bytes());
+                small[36..40].copy_from_slice(&s.nclock.to_le_bytes());
+                (KIND_START, 0, &small[..40])
+            }
+            Record::TermStart => (KIND_TERM_START, 0, &[]),
+            Record::Open { conn, peer, local } => {
+                small[..20].copy_from_slice(&peer.encode());
+                small[20..40].copy_from_slice(&local.encode());
+                (KIND_OPEN, conn.0, &small[..40])
+            }
+            Record::Data { conn, bytes } => (KIND_DATA, conn.0, bytes),
+            Record::Fin { conn } => (KIND_FIN, conn.0, &[]),
+            Record::Reset { conn } => (KIND_RESET, conn.0, &[]),
+            Record::Drained { conn, bytes } => {
+                small[..8].copy_from_slice(&bytes.to_le_bytes());
+                (KIND_DRAINED, conn.0, &small[..8])
+            }
+            Record::Bubble { turns } => {
+                small[..4].copy_from_slice(&turns.to_le_bytes());
+                (KIND_BUBBLE, 0, &small[..4])
+            }
+            Record::Digest { replica, index, digest } => {
+                small[..8].copy_from_slice(&index.0.to_le_bytes());
+                small[8..16].copy_from_slice(&digest.to_le_bytes());
+                (KIND_DIGEST, replica.0, &small[..16])
+            }
+        };
+        assert!(payload.len() <= self.room(), "record does not fit into the entry");
+        let mut header = [0u8; RECORD_HEADER_BYTES];
+        header[0] = kind;
+        header[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        header[8..16].copy_from_slice(&conn.to_le_bytes());
+        self.out.put(&header);
+        self.out.put(payload);
+        self.out.put(&[0; 8][..pad8(payload.len()) - payload.len()]);
+        self.records += 1;
+    }
+
+    /// Adds a `Data` record whose payload `fill` writes in place: it gets a buffer of `max` bytes and answers how many it
+    /// wrote; with 0 no record is added. This is how the gateway reads from a socket without a copy.
+    ///
+    /// # Errors
+    /// What `fill` returned; the entry is then as before.
+    pub fn push_data_with<E>(
+        &mut self,
+        conn: ConnId,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E>
+    where
+        B: Truncate,
+    {
+        let max = max.min(self.room());
+        let at = self.out.len();
+        let mut header = [0u8; RECORD_HEADER_BYTES];
+        header[0] = KIND_DATA;
+        header[8..16].copy_from_slice(&conn.0.to_le_bytes());
+        self.out.put(&header);
+        let start = at + RECORD_HEADER_BYTES;
+        self.out.grow_zeroed(start + max);
+        let result = fill(&mut self.out.bytes_mut()[start..start + max]);
+        match result {
+            Ok(n) if n > 0 => {
+                assert!(n <= max, "more bytes read than there was room for");
+                self.out.truncate(start + n);
+                self.out.bytes_mut()[at + 4..at + 8].copy_from_slice(&(n as u32).to_le_bytes());
+                self.out.put(&[0; 8][..pad8(n) - n]);
+                self.records += 1;
+                Ok(n)
+            }
+            other => {
+                self.out.truncate(at);
+                other
+            }
+        }
+    }
+
+    /// Stamps the entry and hands its bytes over.
+    pub fn finish(mut self, wall: WallNs, term: Term) -> B {
+        let records = self.records;
+        let bytes = self.out.bytes_mut();
+        bytes[0] = VERSION;
+        bytes[4..8].copy_from_slice(&records.to_le_bytes());
+        bytes[8..16].copy_from_slice(&wall.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&term.0.to_le_bytes());
+        self.out
+    }
+}
+
+/// A buffer that can be cut and grown.
+pub trait Truncate {
+    /// Cuts the buffer to `len` bytes.
+    fn truncate(&mut self, len: usize);
+    /// Grows the buffer to `len` bytes with zeros.
+    fn grow_zeroed(&mut self, len: usize);
+}
+
+/// A checked entry.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryRef<'a> {
+    bytes: &'a [u8],
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+impl<'a> EntryRef<'a> {
+    /// Checks that `bytes` are an entry, wholly.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, EntryError> {
+        if bytes.len() < ENTRY_HEADER_BYTES || bytes.len() > MAX_ENTRY_BYTES {
+            return Err(EntryError::Length);
+        }
+        if bytes[0] != VERSION {
+            return Err(EntryError::Version(bytes[0]));
+        }
+        let mut at = ENTRY_HEADER_BYTES;
+        for _ in 0..u32_at(bytes, 4) {
+            at = decode_record(bytes, at)?.1;
+        }
+        if at != bytes.len() {
+            return Err(EntryError::Length);
+        }
+        Ok(Self { bytes })
+    }
+
+    /// The wall clock when the leader made the entry.
+    #[must_use]
+    pub fn wall(&self) -> WallNs {
+        WallNs(u64_at(self.bytes, 8))
+    }
+
+    /// The term of the leader that made the entry.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        Term(u64_at(self.bytes, 16))
+    }
+
+    /// The records in order.
+    pub fn records(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
+        let bytes = self.bytes;
+        let mut at = ENTRY_HEADER_BYTES;
+        core::iter::from_fn(move || {
+            if at >= bytes.len() {
+                return None;
+            }
+            let (record, next) = decode_record(bytes, at).ok()?;
+            at = next;
+            Some(record)
+        })
+    }
+}
+
+fn decode_record(bytes: &[u8], at: usize) -> Result<(Record<'_>, usize), EntryError> {
+    let header = bytes.get(at..at + RECORD_HEADER_BYTES).ok_or(EntryError::Length)?;
+    let (kind, len, conn) = (header[0], u32_at(header, 4) as usize, ConnId(u64_at(header, 8)));
+    let start = at + RECORD_HEADER_BYTES;
+    if len > bytes.len() {
+        return Err(EntryError::Length);
+    }
+    let padded = bytes.get(start..start + pad8(len)).ok_or(EntryError::Length)?;
+    let payload = &padded[..len];
+    let bad = EntryError::Record(kind);
+    let want = |n: usize| if len == n { Ok(()) } else { Err(bad) };
+    let record = match kind {
+        KIND_START => {
+            want(40)?;
+            let mut seed = [0; 32];
+            seed.copy_from_slice(&payload[..32]);
+            let (quantum, nclock) = (u32_at(payload, 32), u32_at(payload, 36));
+            if quantum == 0 || nclock == 0 {
+                return Err(bad);
+            }
+            Record::Start(Start { seed, quantum, nclock })
+        }
+        KIND_TERM_START => {
+            want(0)?;
+            Record::TermStart
+        }
+        KIND_OPEN => {
+            want(40)?;
+            Record::Open {
+                conn,
+                peer: SockAddr::decode(&payload[..20]).ok_or(bad)?,
+                local: SockAddr::decode(&payload[20..]).ok_or(bad)?,
+            }
+        }
+        KIND_DATA if len > 0 => Record::Data { conn, bytes: payload },
+        KIND_FIN => {
+            want(0)?;
+            Record::Fin { conn }
+        }
+        KIND_RESET => {
+            want(0)?;
+            Record::Reset { conn }
+        }
+        KIND_DRAINED => {
+            want(8)?;
+            Record::Drained { conn, bytes: u64_at(payload, 0) }
+        }
+        KIND_BUBBLE => {
+            want(4)?;
+            Record::Bubble { turns: u32_at(payload, 0) }
+        }
+        KIND_DIGEST => {
+            want(16)?;
+            Record::Digest {
+                replica: ReplicaId(conn.0),
+                index: LogIndex(u64_at(payload, 0)),
+                digest: u64_at(payload, 8),
+            }
+        }
+        _ => return Err(bad),
+    };
+    Ok((record, start + pad8(len)))
+}
+
+#[cfg(feature = "alloc")]
+mod vec {
+    extern crate alloc;
+    use super::{Buffer, Truncate};
+    use alloc::vec::Vec;
+
+    impl Buffer for Vec<u8> {
+        fn put(&mut self, bytes: &[u8]) {
+            self.extend_from_slice(bytes);
+        }
+        fn len(&self) -> usize {
+            self.len()
+        }
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            self
+        }
+        fn clear(&mut self) {
+            self.clear();
+        }
+    }
+
+    impl Truncate for Vec<u8> {
+        fn truncate(&mut self, len: usize) {
+            self.truncate(len);
+        }
+        fn grow_zeroed(&mut self, len: usize) {
+            self.resize(len, 0);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Frames of the arena's two rings.
+//!
+//! Input ring, node to server: one frame an entry, `len u32 | 0 u32 | index u64 | entry bytes | padding to 8`.
+//!
+//! Output ring, server to node: `kind u8 | 0 u8 | 0 u16 | len u32 | conn u64 | payload | padding to 8`. The same server
+//! executing the same entries writes the same frames, whatever the ring's fill: a write of the server is cut into
+//! [`MAX_SEND_BYTES`] pieces always. So a hash over frames in order is a digest of the server's output. Frames of kinds
+//! [`OutFrame::Consumed`], [`OutFrame::Notice`] and [`OutFrame::Refused`] are advice to the node and belong to no digest.
+//!
+//! The node treats the output ring as hostile: [`OutFrame::parse`] checks everything.
+
+use crate::entry::pad8;
+use crate::{Clock, ConnId, LogIndex, SockAddr};
+
+/// Bytes of a frame's header, in both rings.
+pub const FRAME_HEADER_BYTES: usize = 16;
+/// The largest piece of one write of the server: 64 KiB.
+pub const MAX_SEND_BYTES: usize = 64 << 10;
+
+/// Something that the server did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutFrame<'a> {
+    /// An entry was admitted at this logical time; all that follows, up to the next such mark, is its consequence.
+    Admitted {
+        /// The entry.
+        index: LogIndex,
+        /// Turns taken before.
+        clock: Clock,
+        /// Operations done before.
+        ops: u64,
+    },
+    /// Bytes to a client.
+    Send {
+        /// The connection.
+        conn: ConnId,
+        /// The bytes, at most [`MAX_SEND_BYTES`].
+        bytes: &'a [u8],
+    },
+    /// The server will send no more on a connection.
+    Fin {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The server closed a connection in order: what was sent is delivered, then both directions end.
+    Close {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The server reset a connection (or nobody listens there).
+    Abort {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The server took bytes out of a connection's receive buffer: credit for the gateway. Not part of the digest.
+    Consumed {
+        /// The connection.
+        conn: ConnId,
+        /// How many bytes since the last such frame.
+        bytes: u64,
+    },
+    /// The server listens.
+    Listen {
+        /// The address, its port not 0.
+        addr: SockAddr,
+    },
+    /// The server no longer listens.
+    Unlisten {
+        /// The address.
+        addr: SockAddr,
+    },
+    /// The server ended with this status, as `waitpid` reports it.
+    Exit {
+        /// The status.
+        status: i32,
+    },
+    /// A call that Skein does not support was answered with an error; the server goes on.
+    Refused {
+        /// The call's name, and what it was asked.
+        call: &'a [u8],
+    },
+    /// Something worth a line in the node's log.
+    Notice {
+        /// The line, UTF-8.
+        text: &'a [u8],
+    },
+    /// The runtime refuses to go on: what the server did cannot be made deterministic, or an invariant is broken.
+    Fatal {
+        /// Why, UTF-8.
+        text: &'a [u8],
+    },
+}
+
+const ADMITTED: u8 = 1;
+const SEND: u8 = 2;
+const FIN: u8 = 3;
+const CLOSE: u8 = 4;
+const ABORT: u8 = 5;
+const CONSUMED: u8 = 6;
+const LISTEN: u8 = 7;
+const UNLISTEN: u8 = 8;
+const EXIT: u8 = 9;
+const REFUSED: u8 = 10;
+const NOTICE: u8 = 11;
+const FATAL: u8 = 12;
+
+/// Why bytes in the output ring are not a frame: the server has damaged the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutFrameError {
+    /// The kind byte found.
+    pub kind: u8,
+    /// The length found.
+    pub len: u32,
+}
+
+impl core::fmt::Display for OutFrameError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "output ring holds no frame (kind {}, length {})", self.kind, self.len)
+    }
+}
+
+impl core::error::Error for OutFrameError {}
+
+impl<'a> OutFrame<'a> {
+    /// The frame's header and payload; `scratch` holds payloads that are not borrowed. The caller pads to 8.
+    pub fn encode<'s>(&self, scratch: &'s mut [u8; 24]) -> ([u8; FRAME_HEADER_BYTES], &'s [u8])
+    where
+        'a: 's,
+    {
+        let (kind, conn, payload): (u8, u64, &'s [u8]) = match *self {
+            OutFrame::Admitted { index, clock, ops } => {
+                scratch[..8].copy_from_slice(&clock.0.to_le_bytes());
+                scratch[8..16].copy_from_slice(&ops.to_le_bytes());
+                (ADMITTED, index.0, &scratch[..16])
+            }
+            OutFrame::Send { conn, bytes } => (SEND, conn.0, bytes),
+            OutFrame::Fin { conn } => (FIN, conn.0, &[]),
+            OutFrame::Close { conn } => (CLOSE, conn.0, &[]),
+            OutFrame::Abort { conn } => (ABORT, conn.0, &[]),
+            OutFrame::Consumed { conn, bytes } => {
+                scratch[..8].copy_from_slice(&bytes.to_le_bytes());
+                (CONSUMED, conn.0, &scratch[..8])
+            }
+            OutFrame::Listen { addr } | OutFrame::Unlisten { addr } => {
+                scratch[..20].copy_from_slice(&addr.encode());
+                let kind = if matches!(self, OutFrame::Listen { .. }) { LISTEN } else { UNLISTEN };
+                (kind, 0, &scratch[..20])
+            }
+            OutFrame::Exit { status } => {
+                scratch[..4].copy_from_slice(&status.to_le_bytes());
+                (EXIT, 0, &scratch[..4])
+            }
+            OutFrame::Refused { call } => (REFUSED, 0, call),
+            OutFrame::Notice { text } => (NOTICE, 0, text),
+            OutFrame::Fatal { text } => (FATAL, 0, text),
+        };
+        let mut header = [0; FRAME_HEADER_BYTES];
+        header[0] = kind;
+        header[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        header[8..16].copy_from_slice(&conn.to_le_bytes());
+        (header, payload)
+    }
+
+    /// Reads the first frame of `bytes` and answers how long it is with its padding; `None` when there is no whole one.
+    ///
+    /// # Errors
+    /// The bytes are no frame.
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, OutFrameError> {
+        let Some(header) = bytes.get(..FRAME_HEADER_BYTES) else { return Ok(None) };
+        let kind = header[0];
+        let len = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+        let conn_bytes: [u8; 8] = header[8..16].try_into().expect("8 bytes of a 16 byte header");
+        let conn = ConnId(u64::from_le_bytes(conn_bytes));
+        let bad = OutFrameError { kind, len };
+        if len as usize > MAX_SEND_BYTES {
+            return Err(bad);
+        }
+        let end = FRAME_HEADER_BYTES + len as usize;
+        let Some(payload) = bytes.get(FRAME_HEADER_BYTES..end) else { return Ok(None) };
+        if bytes.len() < pad8(end) {
+            return Ok(None);
+        }
+        let u64_at = |at: usize| {
+            payload
+                .get(at..at + 8)
+                .map(|b| u64::from_le_bytes(b.try_into().expect("a slice of 8 bytes")))
+                .ok_or(bad)
+        };
+        let frame = match (kind, payload.len()) {
+            (ADMITTED, 16) => OutFrame::Admitted {
+                index: LogIndex(conn.0),
+                clock: Clock(u64_at(0)?),
+                ops: u64_at(8)?,
+            },
+            (SEND, 1..) => OutFrame::Send { conn, bytes: payload },
+            (FIN, 0) => OutFrame::Fin { conn },
+            (CLOSE, 0) => OutFrame::Close { conn },
+            (ABORT, 0) => OutFrame::Abort { conn },
+            (CONSUMED, 8) => OutFrame::Consumed { conn, bytes: u64_at(0)? },
+            (LISTEN, 20) => OutFrame::Listen { addr: SockAddr::decode(payload).ok_or(bad)? },
+            (UNLISTEN, 20) => OutFrame::Unlisten { addr: SockAddr::decode(payload).ok_or(bad)? },
+            (EXIT, 4) => OutFrame::Exit {
+                status: i32::from_le_bytes(payload.try_into().expect("4 bytes by the match")),
+            },
+            (REFUSED, _) => OutFrame::Refused { call: payload },
+            (NOTICE, _) => OutFrame::Notice { text: payload },
+            (FATAL, _) => OutFrame::Fatal { text: payload },
+            _ => return Err(bad),
+        };
+        Ok(Some((frame, pad8(end))))
+    }
+
+    /// Whether the frame is a deterministic consequence of the entries, and so part of the digest.
+    #[must_use]
+    pub const fn is_output(&self) -> bool {
+        !matches!(
+            self,
+            OutFrame::Consumed { .. }
+                | OutFrame::Notice { .. }
+                | OutFrame::Refused { .. }
+                | OutFrame::Fatal { .. }
+        )
+    }
+}

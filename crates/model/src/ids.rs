@@ -1,0 +1,64 @@
+//! Newtypes for the numbers that must not be mixed up.
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub u64);
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl $name {
+            /// The id that comes after this one.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+    };
+}
+
+id! {
+    /// A replica of the cluster, from 1.
+    ReplicaId
+}
+id! {
+    /// A consensus term.
+    Term
+}
+id! {
+    /// A position in the replicated log, from 1; 0 is "before the first entry".
+    LogIndex
+}
+id! {
+    /// The logical clock: how many turns the server has taken.
+    Clock
+}
+id! {
+    /// Nanoseconds of wall time since the Unix epoch, as stamped by a leader.
+    WallNs
+}
+id! {
+    /// A client connection. The upper 32 bits are the low 32 bits of the term whose leader accepted it, so that ids are
+    /// never used twice and a connection's term can be read off its id.
+    ConnId
+}
+
+impl ConnId {
+    /// The `n`th connection that the leader of `term` accepted.
+    #[must_use]
+    pub const fn new(term: Term, n: u32) -> Self {
+        Self((term.0 << 32) | n as u64)
+    }
+
+    /// The low 32 bits of the term whose leader accepted this connection.
+    #[must_use]
+    pub const fn term(self) -> Term {
+        Term(self.0 >> 32)
+    }
+}

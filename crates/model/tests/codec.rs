@@ -1,0 +1,104 @@
+//! Entries and frames survive a round trip; garbage is refused without a panic.
+
+use proptest::prelude::*;
+use skein_model::entry::{EntryBuilder, EntryRef, Record, Start};
+use skein_model::{Clock, ConnId, LogIndex, OutFrame, ReplicaId, SockAddr, Term, WallNs};
+
+fn record() -> impl Strategy<Value = (u8, u64, Vec<u8>)> {
+    (0u8..9, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
+}
+
+fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
+    let conn = ConnId(n);
+    match kind {
+        0 => Record::Start(Start { seed: [7; 32], quantum: 3, nclock: 4 }),
+        1 => Record::TermStart,
+        2 => Record::Open {
+            conn,
+            peer: SockAddr::v4([1, 2, 3, 4], 5),
+            local: SockAddr::v6([9; 16], 6379),
+        },
+        3 => Record::Data { conn, bytes },
+        4 => Record::Fin { conn },
+        5 => Record::Reset { conn },
+        6 => Record::Drained { conn, bytes: n },
+        7 => Record::Bubble { turns: n as u32 },
+        _ => Record::Digest { replica: ReplicaId(n), index: LogIndex(n), digest: n },
+    }
+}
+
+proptest! {
+    #[test]
+    fn entries_round_trip(records in proptest::collection::vec(record(), 0..20)) {
+        let mut builder = EntryBuilder::new(Vec::new());
+        for (kind, n, bytes) in &records {
+            builder.push(make(*kind, *n, bytes));
+        }
+        let bytes = builder.finish(WallNs(12), Term(3));
+        let entry = EntryRef::parse(&bytes).unwrap();
+        prop_assert_eq!(entry.wall(), WallNs(12));
+        prop_assert_eq!(entry.term(), Term(3));
+        let back: Vec<Record> = entry.records().collect();
+        let want: Vec<Record> = records.iter().map(|(k, n, b)| make(*k, *n, b)).collect();
+        prop_assert_eq!(back, want);
+        for cut in 0..bytes.len() {
+            prop_assert!(EntryRef::parse(&bytes[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn garbage_entries_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        if let Some(first) = bytes.first_mut() { *first = 1; }
+        if let Ok(entry) = EntryRef::parse(&bytes) {
+            let _ = entry.records().count();
+        }
+    }
+
+    #[test]
+    fn garbage_frames_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let _ = OutFrame::parse(&bytes);
+    }
+
+    #[test]
+    fn frames_round_trip(n in any::<u64>(), bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+        let conn = ConnId(n);
+        for frame in [
+            OutFrame::Admitted { index: LogIndex(n), clock: Clock(n), ops: n },
+            OutFrame::Send { conn, bytes: &bytes },
+            OutFrame::Fin { conn },
+            OutFrame::Close { conn },
+            OutFrame::Abort { conn },
+            OutFrame::Consumed { conn, bytes: n },
+            OutFrame::Listen { addr: SockAddr::v4([127, 0, 0, 1], 80) },
+            OutFrame::Unlisten { addr: SockAddr::v4([127, 0, 0, 1], 80) },
+            OutFrame::Exit { status: n as i32 },
+            OutFrame::Refused { call: &bytes },
+            OutFrame::Notice { text: &bytes },
+            OutFrame::Fatal { text: &bytes },
+        ] {
+            let mut scratch = [0; 24];
+            let (header, payload) = frame.encode(&mut scratch);
+            let mut wire = header.to_vec();
+            wire.extend_from_slice(payload);
+            prop_assert!(OutFrame::parse(&wire[..wire.len() - 1]).unwrap().is_none());
+            wire.resize(wire.len().next_multiple_of(8), 0);
+            prop_assert_eq!(OutFrame::parse(&wire).unwrap(), Some((frame, wire.len())));
+        }
+    }
+}
+
+#[test]
+fn data_is_read_in_place() {
+    let mut builder = EntryBuilder::new(Vec::new());
+    let read: Result<usize, ()> = builder.push_data_with(ConnId(1), 100, |buf| {
+        buf[..3].copy_from_slice(b"abc");
+        Ok(3)
+    });
+    assert_eq!(read, Ok(3));
+    assert_eq!(builder.push_data_with(ConnId(2), 100, |_| Ok::<_, ()>(0)), Ok(0));
+    assert_eq!(builder.push_data_with(ConnId(3), 100, |_| Err(5)), Err(5));
+    assert_eq!(builder.records(), 1);
+    let bytes = builder.finish(WallNs(0), Term(0));
+    let all: Vec<Record> = EntryRef::parse(&bytes).unwrap().records().collect();
+    assert_eq!(all, [Record::Data { conn: ConnId(1), bytes: b"abc" }]);
+}
