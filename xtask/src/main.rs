@@ -1,3 +1,46 @@
-//! Developer commands.
+//! Developer commands, as `cargo xtask COMMAND`.
+//!
+//! Owns what a developer or CI runs that is not a test of one crate: the repository's own rules
+//! (`tidy`) and the demonstration (`demo`). A new command is one module with an `Options` struct
+//! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
+//! Nothing here is shipped, and no crate may depend on it.
 
-fn main() {}
+mod demo;
+mod report;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The command line.
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Skein's developer commands")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One developer command a variant.
+#[derive(Subcommand)]
+enum Command {
+    /// Check the repository's own rules: layering, links, sizes, decision records
+    Tidy(tidy::Options),
+    /// Show a leader's death: three replicas of redis-server, no acknowledged write lost
+    Demo(demo::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Tidy(options) => tidy::run(&options),
+        Command::Demo(options) => demo::run(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The cluster under demonstration, driven by the `skein` command alone.
+//!
+//! Owns the process of `skein run`, the data directory and the list of all processes ever seen in
+//! `skein status`. Dropping it stops the cluster.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::status::Status;
+use crate::report::{Failure, Outcome};
+use crate::workspace;
+
+/// How long stopping may take before the demonstration calls it a failure.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// A running `skein run`.
+pub struct Cluster {
+    command: PathBuf,
+    name: String,
+    replicas: u64,
+    run: Child,
+    seen: BTreeSet<i32>,
+    data: Option<tempfile::TempDir>,
+}
+
+impl Cluster {
+    /// Starts `server` in `replicas` replicas; what it prints is passed on, line by line.
+    pub fn start(replicas: u64, server: &[&str]) -> Outcome<Self> {
+        let command = find_command()?;
+        let data = tempfile::Builder::new()
+            .prefix("skein-demo-")
+            .tempdir()
+            .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
+        let name = format!("demo-{}", std::process::id());
+        let mut run = Command::new(&command)
+            .args(["run", "--name", &name, "--replicas", &replicas.to_string(), "--data"])
+            .arg(data.path().join("cluster"))
+            .arg("--")
+            .args(server)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Its own group: Ctrl-C comes here first, and the story stops the cluster itself.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| Failure::of(format!("cannot run {}", command.display()), error))?;
+        pass_on(run.stdout.take());
+        pass_on(run.stderr.take());
+        Ok(Self { command, name, replicas, run, seen: BTreeSet::new(), data: Some(data) })
+    }
+
+    /// The status, once all replicas run.
+    pub fn healthy(&mut self) -> Outcome<Option<Status>> {
+        let replicas = self.replicas;
+        Ok(self.status()?.filter(|status| status.is_whole(replicas)))
+    }
+
+    /// The status, once another replica than `old` leads.
+    pub fn led_by_other_than(&mut self, old: u64) -> Outcome<Option<Status>> {
+        let led = |status: &Status| status.leader().is_ok_and(|leader| leader.id != old);
+        Ok(self.status()?.filter(led))
+    }
+
+    /// The replicas' common digest, once they are level.
+    pub fn equal_digests(&mut self) -> Outcome<Option<String>> {
+        self.status()?.map_or(Ok(None), |status| status.equal_digests())
+    }
+
+    /// Stops everything and looks whether anything is left.
+    pub fn stop(&mut self) -> Outcome {
+        let asked = self.skein(&["stop", "--name", &self.name])?;
+        if !asked.status.success() {
+            let said = String::from_utf8_lossy(&asked.stderr).trim().to_owned();
+            return Err(Failure::of(format!("skein stop: {}", asked.status), said));
+        }
+        let start = Instant::now();
+        while self.ended()?.is_none() || self.left().next().is_some() {
+            if start.elapsed() > STOP_MAX {
+                let left: Vec<i32> = self.left().collect();
+                return Err(Failure(format!("skein stop left processes: {left:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let Some(data) = self.data.take() else { return Ok(()) };
+        data.close().map_err(|error| Failure::of("cannot remove the data directory", error))
+    }
+
+    /// What `skein status` says; nothing while it is not running yet.
+    fn status(&mut self) -> Outcome<Option<Status>> {
+        if let Some(ended) = self.ended()? {
+            return Err(Failure(format!("skein run ended by itself: {ended}")));
+        }
+        let output = self.skein(&["status", "--name", &self.name, "--json"])?;
+        // 3: not running; before the first replica is up there is nothing to tell.
+        if output.status.code() == Some(3) || output.stdout.is_empty() {
+            return Ok(None);
+        }
+        let status = Status::parse(&output.stdout)?;
+        self.seen.extend(status.pids());
+        Ok(Some(status))
+    }
+
+    fn skein(&self, arguments: &[&str]) -> Outcome<Output> {
+        Command::new(&self.command)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| Failure::of(format!("cannot run skein {}", arguments[0]), error))
+    }
+
+    fn ended(&mut self) -> Outcome<Option<std::process::ExitStatus>> {
+        self.run.try_wait().map_err(|error| Failure::of("cannot wait for skein run", error))
+    }
+
+    /// Processes of the cluster that still exist.
+    fn left(&self) -> impl Iterator<Item = i32> {
+        self.seen.iter().copied().filter(|pid| Path::new(&format!("/proc/{pid}")).exists())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // After `stop` there is nothing to do. Otherwise the command is asked as Ctrl-C would,
+        // and killed when it does not listen: its nodes then die with it or by their next run.
+        if !matches!(self.run.try_wait(), Ok(None)) {
+            return;
+        }
+        let pid = Pid::from_raw(self.run.id().cast_signed());
+        let _ = kill(pid, Signal::SIGINT);
+        let start = Instant::now();
+        while matches!(self.run.try_wait(), Ok(None)) {
+            if start.elapsed() > STOP_MAX {
+                let _ = self.run.kill();
+                let _ = self.run.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The command beside this program, or the one that the environment names.
+fn find_command() -> Outcome<PathBuf> {
+    let release = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| workspace::root().join("target"), PathBuf::from)
+        .join("release/skein");
+    let command = std::env::var_os("SKEIN_BIN").map_or(release, PathBuf::from);
+    if command.is_file() {
+        return Ok(command);
+    }
+    let say = format!("{} does not exist; build it: cargo build --release", command.display());
+    Err(Failure(say))
+}
+
+/// Prints every line of `from` behind a mark, in a thread that ends with the pipe.
+fn pass_on(from: Option<impl Read + Send + 'static>) {
+    let Some(from) = from else { return };
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            println!("skein  | {line}");
+        }
+    });
+}

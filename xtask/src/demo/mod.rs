@@ -1,0 +1,179 @@
+//! The demonstration: a leader dies under load and no acknowledged write is lost.
+//!
+//! Runs `skein run` with three replicas of redis-server, writes, kills the leader's node with
+//! SIGKILL while a client keeps writing, reads everything back and says how long no write was
+//! acknowledged. Every claim that it prints is checked; a claim that fails ends it with 1.
+//!
+//! Invariants: it needs no input, ends by itself (every wait has a deadline) and leaves nothing:
+//! data lie in a temporary directory, and before it says so it looks for the processes it saw.
+//! Threads: the story is told by the main thread; one thread writes, one passes on what `skein
+//! run` prints. A crash of the demonstration itself can leave the cluster: `skein stop` ends it.
+
+mod cluster;
+mod redis;
+mod status;
+mod writer;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use self::cluster::Cluster;
+use self::status::Status;
+use self::writer::{Acknowledged, Writer};
+use crate::report::{Failure, Outcome};
+
+/// Keys written before anything goes wrong.
+const KEYS_BEFORE: u64 = 1_000;
+
+/// Acknowledged writes that are waited for around the kill, on each side of it.
+const KEYS_AROUND: u64 = 500;
+
+/// Longest wait for the first service, a new leader and the killed replica's return.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How the demonstration is run.
+#[derive(clap::Args)]
+pub struct Options {
+    /// How many replicas: odd, from 3
+    #[arg(long, default_value_t = 3)]
+    replicas: u64,
+}
+
+/// Set by Ctrl-C or a polite kill: every wait looks at it.
+#[derive(Clone, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    fn catch() -> Outcome<Self> {
+        let interrupt = Self::default();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupt.0))
+                .map_err(|error| Failure::of("cannot catch signals", error))?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Asks `probe` every few milliseconds until it has something, in a `WAIT_MAX` at most.
+    fn wait<T>(&self, what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+        let start = Instant::now();
+        loop {
+            if self.0.load(Ordering::Relaxed) {
+                return Err(Failure("interrupted".to_owned()));
+            }
+            if let Some(found) = probe()? {
+                return Ok(found);
+            }
+            if start.elapsed() > WAIT_MAX {
+                let seconds = WAIT_MAX.as_secs();
+                return Err(Failure(format!("waited {seconds} s in vain for {what}")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Tells the whole story; an error is a claim that did not hold.
+pub fn run(options: &Options) -> Outcome {
+    if options.replicas < 3 || options.replicas.is_multiple_of(2) {
+        return Err(Failure(format!(
+            "--replicas {}: a majority must outlive the leader, use an odd number from 3",
+            options.replicas
+        )));
+    }
+    let interrupt = Interrupt::catch()?;
+    let service = free_address()?;
+    let port = service.port().to_string();
+    let server = ["redis-server", "--port", &port, "--save", ""];
+    say(&format!("skein run --replicas {} -- {}", options.replicas, quoted(&server)));
+    let mut cluster = Cluster::start(options.replicas, &server)?;
+    let told = tell(&interrupt, &mut cluster, service);
+    let stopped = cluster.stop();
+    told?;
+    stopped?;
+    say("stopped; no process, no data and no mount is left. That was all.");
+    Ok(())
+}
+
+fn tell(interrupt: &Interrupt, cluster: &mut Cluster, service: SocketAddr) -> Outcome {
+    let start = Instant::now();
+    let status = interrupt.wait("the service to be ready", || cluster.healthy())?;
+    say(&format!("ready after {} ms, one address for all: {service}", start.elapsed().as_millis()));
+    show(&status);
+
+    say(&format!("writing {KEYS_BEFORE} keys"));
+    let mut writer = Writer::start(service);
+    await_writes(interrupt, &writer, KEYS_BEFORE)?;
+    let leader = status.leader()?;
+    say(&format!(
+        "kill -9 {}: the node of replica {}, the leader, while the client goes on writing",
+        leader.node_pid, leader.id
+    ));
+    let killed = Instant::now();
+    kill(leader.pid()?, Signal::SIGKILL)
+        .map_err(|error| Failure::of("cannot kill the leader", error))?;
+    let after = writer.acknowledged() + KEYS_AROUND;
+    await_writes(interrupt, &writer, after)?;
+    let acknowledged = writer.finish()?;
+
+    let outage = acknowledged.longest_gap_after(killed);
+    say(&format!("outage seen by the client: {} ms without an answer", outage.as_millis()));
+    let next = interrupt.wait("another leader", || cluster.led_by_other_than(leader.id))?;
+    say(&format!("replica {} leads now, term {}", next.leader()?.id, next.term));
+    read_back(service, &acknowledged)?;
+
+    let whole = interrupt.wait("the killed replica to come back", || cluster.healthy())?;
+    say(&format!("replica {} was restarted and has caught up from the log", leader.id));
+    show(&whole);
+    let digest = interrupt.wait("equal digests", || cluster.equal_digests())?;
+    say(&format!("all {} replicas have sent the same bytes: digest {digest}", whole.count()));
+    Ok(())
+}
+
+fn await_writes(interrupt: &Interrupt, writer: &Writer, count: u64) -> Outcome {
+    interrupt.wait("writes to be acknowledged", || {
+        writer.check()?;
+        Ok((writer.acknowledged() >= count).then_some(()))
+    })
+}
+
+fn read_back(service: SocketAddr, acknowledged: &Acknowledged) -> Outcome {
+    let mut client = redis::Client::connect(service)
+        .map_err(|error| Failure::of("cannot connect to read back", error))?;
+    let count = acknowledged.count();
+    for number in 0..count {
+        let (key, value) = writer::pair(number);
+        let found = client.get(&key).map_err(|error| Failure::of("cannot read back", error))?;
+        if found.as_deref() != Some(value.as_bytes()) {
+            return Err(Failure(format!("acknowledged write lost: {key} is not {value}")));
+        }
+    }
+    say(&format!("{count} of {count} acknowledged writes read back, each with its value"));
+    Ok(())
+}
+
+/// A port that nobody listens on. Somebody may take it before the cluster does: then that says so.
+fn free_address() -> Outcome<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| Failure::of("no free port on 127.0.0.1", error))
+}
+
+fn quoted(words: &[&str]) -> String {
+    let quote = |word: &&str| if word.is_empty() { "\"\"".to_owned() } else { (*word).to_owned() };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+fn say(line: &str) {
+    println!("demo   | {line}");
+}
+
+fn show(status: &Status) {
+    for line in status.lines() {
+        say(&line);
+    }
+}

@@ -1,0 +1,16 @@
+//! How a developer command fails: one line that says what, why and what to do.
+
+/// A failure's text, printed after `xtask: `; the command exits with 1.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub String);
+
+impl Failure {
+    /// A failure of doing `what`, because of `why`.
+    pub fn of(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
+        Self(format!("{what}: {why}"))
+    }
+}
+
+/// What every developer command returns.
+pub type Outcome<T = ()> = Result<T, Failure>;

@@ -1,0 +1,134 @@
+//! The repository's own rules, as one command and as a unit test.
+//!
+//! Three families, one module each: `layers` (which crate may depend on which), `sources` (what a
+//! source file must and must not hold) and `docs` (links, decision records). Each reports all its
+//! complaints, not only the first. A complaint names the file, the rule and what to do.
+
+mod docs;
+mod layers;
+mod sources;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::report::{Failure, Outcome};
+use crate::workspace;
+
+/// `cargo xtask tidy` has no options yet.
+#[derive(clap::Args)]
+pub struct Options {}
+
+/// One broken rule in one place.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// File (relative to the root) or crate that breaks the rule.
+    place: String,
+    /// Line from 1, or 0 where the whole file is meant.
+    line: usize,
+    /// What is wrong and what to do.
+    text: String,
+}
+
+impl Complaint {
+    fn of_file(path: &Path, line: usize, text: impl Into<String>) -> Self {
+        Self { place: path.display().to_string(), line, text: text.into() }
+    }
+
+    fn of_crate(name: &str, text: impl Into<String>) -> Self {
+        Self { place: name.to_owned(), line: 0, text: text.into() }
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(out, "{}: {}", self.place, self.text),
+            line => write!(out, "{}:{line}: {}", self.place, self.text),
+        }
+    }
+}
+
+/// The text files that the rules look at, read once.
+pub struct Tree {
+    /// Every file of the repository, also those that are not text.
+    paths: Vec<PathBuf>,
+    /// Path and text of those that are UTF-8.
+    texts: Vec<(PathBuf, String)>,
+}
+
+impl Tree {
+    fn read(root: &Path) -> Outcome<Self> {
+        let paths = workspace::files(root)?;
+        let mut texts = Vec::new();
+        for path in &paths {
+            match std::fs::read(root.join(path)) {
+                Ok(bytes) => {
+                    if let Ok(text) = String::from_utf8(bytes) {
+                        texts.push((path.clone(), text));
+                    }
+                }
+                // A file that vanished since it was listed is an editor's, not the repository's.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Failure::of(path.display(), error)),
+            }
+        }
+        Ok(Self { paths, texts })
+    }
+
+    fn text(&self, path: &str) -> Option<&str> {
+        self.texts.iter().find(|(at, _)| at == Path::new(path)).map(|(_, text)| text.as_str())
+    }
+
+    fn with_extension(&self, extension: &str) -> impl Iterator<Item = (&Path, &str)> {
+        self.texts
+            .iter()
+            .filter(move |(path, _)| path.extension().is_some_and(|at| at == extension))
+            .map(|(path, text)| (path.as_path(), text.as_str()))
+    }
+}
+
+/// Every complaint about the repository at `root`, sorted.
+fn complaints(root: &Path) -> Outcome<Vec<Complaint>> {
+    let tree = Tree::read(root)?;
+    let mut all = layers::check(root)?;
+    all.extend(sources::check(&tree));
+    all.extend(docs::check(&tree));
+    all.sort_by(|a, b| (&a.place, a.line).cmp(&(&b.place, b.line)));
+    Ok(all)
+}
+
+/// Prints every complaint; fails when there is one.
+pub fn run(_options: &Options) -> Outcome {
+    let all = complaints(workspace::root())?;
+    for complaint in &all {
+        println!("{complaint}");
+    }
+    if all.is_empty() {
+        println!("tidy: nothing to complain about");
+        return Ok(());
+    }
+    Err(Failure(format!("tidy: {} broken rules, listed above", all.len())))
+}
+
+#[cfg(test)]
+impl Tree {
+    /// A tree of the given files, for the rules' own tests.
+    fn of(files: &[(&str, &str)]) -> Self {
+        Self {
+            paths: files.iter().map(|(path, _)| PathBuf::from(path)).collect(),
+            texts: files.iter().map(|(path, text)| (path.into(), (*text).to_owned())).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_keeps_its_rules() {
+        let all = complaints(workspace::root()).expect("the repository can be read");
+        let lines: Vec<String> = all.iter().map(Complaint::to_string).collect();
+        assert!(lines.is_empty(), "broken rules:\n{}", lines.join("\n"));
+    }
+}

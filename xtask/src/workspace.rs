@@ -1,0 +1,31 @@
+//! Where the repository is and which files are its own.
+
+use std::path::{Path, PathBuf};
+
+use ignore::WalkBuilder;
+
+use crate::report::{Failure, Outcome};
+
+/// The repository's root, known from where this crate was compiled.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository's root")
+}
+
+/// All files below `root` that git does not ignore, as paths relative to it, sorted.
+pub fn files(root: &Path) -> Outcome<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let walk = WalkBuilder::new(root)
+        .hidden(false)
+        .require_git(false)
+        .filter_entry(|entry| entry.file_name() != ".git")
+        .build();
+    for entry in walk {
+        let entry = entry.map_err(|error| Failure::of("cannot list the repository", error))?;
+        if entry.file_type().is_some_and(|kind| kind.is_file()) {
+            let path = entry.path();
+            found.push(path.strip_prefix(root).unwrap_or(path).to_path_buf());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
