@@ -1,0 +1,61 @@
+# The two commands that do everything on a fresh Debian 12 machine (as root, or with sudo):
+#
+#   make demo    build, then show a leader's death without a lost write; ends by itself
+#   make test    build, then check style, licences, the repository's rules and run all tests
+#
+# CARGO_TARGET_DIR moves what is built. SKEIN_BIN and SKEIN_RUNTIME tell the tests which command
+# and which runtime to start: the release build, because that is what users run.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+export SKEIN_BIN := $(TARGET)/release/skein
+export SKEIN_RUNTIME := $(TARGET)/release/libskein.so
+
+LOOM_TESTS := $(wildcard crates/arena/tests/loom*.rs)
+
+.PHONY: help
+help:
+	@sed -n 's/^#   //p' Makefile
+
+.PHONY: demo
+demo: setup-demo build
+	@cargo run --quiet --locked -p xtask -- demo
+
+# From the quickest to tell to the slowest.
+.PHONY: test
+test: setup-test style licences build run-tests model-check
+	@echo "make test: all passed"
+
+.PHONY: setup-demo setup-test
+setup-demo setup-test: setup-%:
+	@scripts/setup.sh $*
+
+.PHONY: build
+build:
+	cargo build --locked --release -p skein-cli -p skein-runtime
+
+.PHONY: style
+style:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+# Not advisories: their database is not a package, and not every machine may fetch it.
+.PHONY: licences
+licences:
+	cargo deny --workspace check licenses bans sources
+
+.PHONY: run-tests
+run-tests: build
+	cargo test --locked --workspace
+
+# Every interleaving of the arena's lock-free parts, under loom.
+.PHONY: model-check
+model-check:
+ifneq ($(LOOM_TESTS),)
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+	    cargo test --locked --release -p skein-arena --test 'loom*'
+endif
