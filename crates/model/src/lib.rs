@@ -9,6 +9,7 @@
 pub mod entry;
 pub mod frame;
 pub mod ids;
+pub mod limits;
 pub mod net;
 
 pub use entry::{EntryBuilder, EntryError, EntryRef, Record};
