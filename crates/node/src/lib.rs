@@ -1,3 +1,8 @@
 //! One replica: gateway, order mode, supervisor, admin.
 
+pub mod config;
+pub mod status;
 pub mod supervisor;
+
+pub use config::NodeConfig;
+pub use status::{NodeStatus, ReplicaState, ReplicaStatus};

@@ -1,0 +1,323 @@
+//! What a node is told when it is started: plain values, every default documented where it stands.
+//!
+//! The command line reads them from TOML; the names of the fields are the names of the keys. Unknown keys are refused.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// One replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// The cluster's name; all its replicas have the same.
+    pub name: String,
+    /// This replica's id, from 1; one of [`peers`](Self::peers).
+    pub id: u64,
+    /// All replicas of the cluster, this one included; the same list on all of them.
+    pub peers: Vec<Peer>,
+    /// Where this node listens for the other nodes; default: this replica's address in `peers`.
+    #[serde(default)]
+    pub listen: Option<SocketAddr>,
+    /// Drawn when the cluster is made, as 32 hexadecimal digits, and then the same on all replicas: nodes of different
+    /// clusters refuse each other. Default: a hash of the name and of the peers' list.
+    #[serde(default)]
+    pub cluster_id: Option<String>,
+    /// Where the log is kept.
+    pub data_dir: PathBuf,
+    /// What an acknowledged write survives; default `fsync`.
+    #[serde(default)]
+    pub durability: DurabilityMode,
+    /// How the server's ports reach the clients; default: every TCP port at 127.0.0.1 with the same number.
+    #[serde(default)]
+    pub publisher: Publisher,
+    /// The program.
+    pub server: ServerConfig,
+    /// What happens when the server ends on a majority; default `stop`.
+    #[serde(default)]
+    pub on_exit: OnExit,
+    /// The unix socket of the admin interface; default `admin.sock` in the data directory.
+    #[serde(default)]
+    pub admin_socket: Option<PathBuf>,
+    /// Where Prometheus finds metrics; default: nowhere but at the admin socket.
+    #[serde(default)]
+    pub metrics: Option<SocketAddr>,
+    /// Where the node's log lines go; default: standard error.
+    #[serde(default)]
+    pub log_file: Option<PathBuf>,
+    /// Numbers that seldom need a change.
+    #[serde(default)]
+    pub tuning: Tuning,
+}
+
+/// Another replica, or this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Its id, from 1.
+    pub id: u64,
+    /// Where its node listens for other nodes.
+    pub address: SocketAddr,
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityMode {
+    /// The loss of power everywhere: a replica acknowledges after `fdatasync`.
+    #[default]
+    Fsync,
+    /// The loss of a minority of nodes.
+    Memory,
+}
+
+/// How the server's ports reach the clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Publisher {
+    /// The node binds addresses itself.
+    Bind {
+        /// Which; empty: every TCP port that the server listens on, at 127.0.0.1, with the same number.
+        #[serde(default)]
+        publish: Vec<Publish>,
+    },
+    /// The parent owns the listening sockets and hands them over this unix socket.
+    Inherited {
+        /// The parent's socket.
+        socket: PathBuf,
+    },
+}
+
+impl Default for Publisher {
+    fn default() -> Self {
+        Self::Bind { publish: Vec::new() }
+    }
+}
+
+/// One published port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Publish {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// The port that the server listens on; default: the number in `address`.
+    #[serde(default)]
+    pub server_port: Option<u16>,
+}
+
+/// The replicated program and its surroundings; the same on all replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerConfig {
+    /// The program, looked up in the environment's `PATH` unless it has a slash.
+    pub program: String,
+    /// Its arguments, without its name.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Its environment, exactly. Default: empty.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
+    /// Its working directory; default `/`.
+    #[serde(default = "root")]
+    pub cwd: PathBuf,
+    /// Where its standard output and error go; default: `server.log` in the data directory.
+    #[serde(default)]
+    pub output: Option<PathBuf>,
+    /// Its sandbox; default `full`.
+    #[serde(default)]
+    pub isolation: Isolation,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from("/")
+}
+
+/// The server's sandbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// Own user, mount, pid, network, host name and IPC namespaces, a private writable layer over the file system.
+    #[default]
+    Full,
+    /// None: for finding out what a sandbox breaks. Replicas may then differ.
+    None,
+}
+
+/// What happens when the server has ended on a majority of the replicas at the same index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExit {
+    /// The nodes end too, with the server's status.
+    #[default]
+    Stop,
+    /// The server is started again and rebuilt from the log; when it ends at the same index again, the nodes end.
+    Restart,
+}
+
+/// Numbers that seldom need a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tuning {
+    /// A follower that hears nothing for this long, and up to twice as long, asks for an election: 150 ms.
+    pub election_timeout_ms: u64,
+    /// How often an idle leader is heard: 30 ms.
+    pub heartbeat_ms: u64,
+    /// How long a busy server waits at a slot for an input before the leader proposes a time bubble: 100 us.
+    pub wtimeout_us: u64,
+    /// How many operations a thread of the server may do in one turn: 256. Fixed when the cluster is made.
+    pub quantum: u32,
+    /// How many turns from one admission slot to the next: 16. Fixed when the cluster is made.
+    pub nclock: u32,
+    /// Client connections at a time: 10,000. More are reset.
+    pub max_connections: usize,
+    /// What clients may have sent and been sent beyond what the server and they have taken, over all connections:
+    /// 512 MiB. New connections are reset while it is more.
+    pub max_memory_bytes: usize,
+    /// What may be proposed and not yet committed before the gateway stops reading: 8 MiB.
+    pub max_in_flight_bytes: usize,
+    /// The arena's input ring: 4 MiB.
+    pub input_ring_bytes: usize,
+    /// The arena's output ring: 4 MiB.
+    pub output_ring_bytes: usize,
+    /// The arena's heap, only reserved, used as the server needs it: 1 GiB.
+    pub arena_heap_bytes: usize,
+    /// How often a server that keeps ending on this replica alone is rebuilt before the node gives up: 5 times in a row.
+    pub max_rebuilds: u32,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            election_timeout_ms: 150,
+            heartbeat_ms: 30,
+            wtimeout_us: 100,
+            quantum: 256,
+            nclock: 16,
+            max_connections: 10_000,
+            max_memory_bytes: 512 << 20,
+            max_in_flight_bytes: 8 << 20,
+            input_ring_bytes: 4 << 20,
+            output_ring_bytes: 4 << 20,
+            arena_heap_bytes: 1 << 30,
+            max_rebuilds: 5,
+        }
+    }
+}
+
+/// A value that cannot be used, with its key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {why}")]
+pub struct ConfigError {
+    /// The key, with dots.
+    pub key: &'static str,
+    /// What is wrong and what to write.
+    pub why: String,
+}
+
+impl NodeConfig {
+    /// Checks what types cannot say.
+    ///
+    /// # Errors
+    /// The first value that cannot be used.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let bad = |key, why: &str| Err(ConfigError { key, why: why.into() });
+        if self.name.is_empty() || self.name.len() > 64 {
+            return bad("name", "must have 1 to 64 characters");
+        }
+        if self.peers.iter().all(|p| p.id != self.id) {
+            return bad("id", "is not one of the ids in `peers`");
+        }
+        if self.peers.iter().any(|p| p.id == 0 || p.id > 0xffff) {
+            return bad("peers", "ids go from 1 to 65535");
+        }
+        for (i, p) in self.peers.iter().enumerate() {
+            if self.peers[..i].iter().any(|q| q.id == p.id || q.address == p.address) {
+                return bad("peers", "two replicas have the same id or address");
+            }
+        }
+        if self.cluster_id.is_some() && self.parsed_cluster_id().is_none() {
+            return bad("cluster_id", "must be 32 hexadecimal digits");
+        }
+        if self.server.program.is_empty() {
+            return bad("server.program", "must name a program");
+        }
+        if !self.server.cwd.is_absolute() {
+            return bad("server.cwd", "must be an absolute path");
+        }
+        self.tuning.check()
+    }
+
+    fn parsed_cluster_id(&self) -> Option<u128> {
+        let text = self.cluster_id.as_ref()?;
+        (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten()
+    }
+
+    /// The cluster's id: as configured, or a hash of the name and of the peers' list.
+    #[must_use]
+    pub fn cluster(&self) -> u128 {
+        self.parsed_cluster_id().unwrap_or_else(|| {
+            let mut text = self.name.clone();
+            let mut peers: Vec<_> = self.peers.iter().collect();
+            peers.sort_by_key(|p| p.id);
+            for peer in peers {
+                text.push_str(&format!("\n{} {}", peer.id, peer.address));
+            }
+            xxhash_rust::xxh3::xxh3_128(text.as_bytes())
+        })
+    }
+
+    /// Where this node listens for the others.
+    #[must_use]
+    pub fn listen_address(&self) -> Option<SocketAddr> {
+        self.listen.or_else(|| self.peers.iter().find(|p| p.id == self.id).map(|p| p.address))
+    }
+
+    /// The admin interface's unix socket.
+    #[must_use]
+    pub fn admin_path(&self) -> PathBuf {
+        self.admin_socket.clone().unwrap_or_else(|| self.data_dir.join("admin.sock"))
+    }
+
+    /// Where the server's standard output and error go.
+    #[must_use]
+    pub fn output_path(&self) -> PathBuf {
+        self.server.output.clone().unwrap_or_else(|| self.data_dir.join("server.log"))
+    }
+}
+
+impl Tuning {
+    fn check(&self) -> Result<(), ConfigError> {
+        let bad = |key, why: String| Err(ConfigError { key, why });
+        if self.heartbeat_ms == 0 || self.election_timeout_ms < 3 * self.heartbeat_ms {
+            let why = format!(
+                "is {} ms with an election timeout of {} ms; the timeout must be at least three heartbeats",
+                self.heartbeat_ms, self.election_timeout_ms
+            );
+            return bad("tuning.heartbeat_ms", why);
+        }
+        if self.quantum == 0 || self.nclock == 0 {
+            return bad("tuning.quantum", "quantum and nclock must be at least 1".into());
+        }
+        if self.max_connections == 0 {
+            return bad("tuning.max_connections", "must be at least 1".into());
+        }
+        if self.max_in_flight_bytes < skein_model::entry::MAX_ENTRY_BYTES {
+            return bad("tuning.max_in_flight_bytes", "must hold at least one entry, 1 MiB".into());
+        }
+        let sizes = self.sizes();
+        if !sizes.valid() {
+            return bad("tuning.arena_heap_bytes", skein_arena::MapError::Sizes(sizes).to_string());
+        }
+        Ok(())
+    }
+
+    /// The arena's sizes.
+    #[must_use]
+    pub const fn sizes(&self) -> skein_arena::Sizes {
+        skein_arena::Sizes {
+            input: self.input_ring_bytes,
+            output: self.output_ring_bytes,
+            heap: self.arena_heap_bytes,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a node says about itself: the reply to `GET /status` at its admin socket.
+
+use serde::{Deserialize, Serialize};
+
+/// One replica and what it knows of its cluster. `skein status` joins the rows of all replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The cluster's name.
+    pub name: String,
+    /// `order`.
+    pub mode: String,
+    /// `serial`.
+    pub schedule: String,
+    /// Where clients connect now, `HOST:PORT`; empty before the server listens.
+    pub service: Vec<String>,
+    /// The leader's id, if this replica knows one.
+    pub leader: Option<u64>,
+    /// This replica's term.
+    pub term: u64,
+    /// Whether the leader serves clients: its term's first entry is executed and the server listens. Only on the leader.
+    pub serving: bool,
+    /// This replica.
+    pub replica: ReplicaStatus,
+    /// What is worth telling an operator, oldest first: the last few warnings.
+    pub notes: Vec<String>,
+}
+
+/// One replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// Its id.
+    pub id: u64,
+    /// `leader`, `follower`, `candidate`, `learner`.
+    pub role: String,
+    /// What it is doing.
+    pub state: ReplicaState,
+    /// Where its node listens for other nodes.
+    pub address: String,
+    /// Its node's process.
+    pub node_pid: u32,
+    /// Its server's process; 0 when there is none.
+    pub server_pid: u32,
+    /// Its term.
+    pub term: u64,
+    /// Up to here the log is committed, as far as it knows.
+    pub commit_index: u64,
+    /// Up to here its server has executed the log.
+    pub applied_index: u64,
+    /// How many entries its server is behind.
+    pub lag_entries: u64,
+    /// The entry up to which `digest` counts.
+    pub digest_index: u64,
+    /// The rolling digest of all that its server sent, 16 hexadecimal digits.
+    pub digest: String,
+}
+
+/// What a replica is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaState {
+    /// Its server is being started.
+    #[default]
+    Starting,
+    /// Its server executes what the others have executed already.
+    CatchingUp,
+    /// In step.
+    Running,
+    /// Its server's output differed from the others'; it is rebuilt from the log.
+    Diverged,
+    /// Not there.
+    Down,
+}
+
+impl ReplicaState {
+    /// As it stands in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::CatchingUp => "catching_up",
+            Self::Running => "running",
+            Self::Diverged => "diverged",
+            Self::Down => "down",
+        }
+    }
+}
