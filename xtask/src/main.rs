@@ -1,11 +1,13 @@
 //! Developer commands, as `cargo xtask COMMAND`.
 //!
 //! Owns what a developer or CI runs that is not a test of one crate: the repository's own rules
-//! (`tidy`) and the demonstration (`demo`). A new command is one module with an `Options` struct
+//! (`tidy`), the demonstration (`demo`) and what
+//! a decision record cites (`handoff`). A new command is one module with an `Options` struct
 //! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
 //! Nothing here is shipped, and no crate may depend on it.
 
 mod demo;
+mod handoff;
 mod report;
 mod tidy;
 mod workspace;
@@ -29,12 +31,15 @@ enum Command {
     Tidy(tidy::Options),
     /// Show a leader's death: three replicas of redis-server, no acknowledged write lost
     Demo(demo::Options),
+    /// Measure what letting another thread run costs: futex against context switch
+    Handoff(handoff::Options),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Tidy(options) => tidy::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Handoff(options) => handoff::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -20,6 +20,9 @@ use crate::workspace;
 /// How long stopping may take before the demonstration calls it a failure.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
+/// What `skein status` exits with when there is no such cluster.
+const NOT_RUNNING: i32 = 3;
+
 /// A running `skein run`.
 pub struct Cluster {
     command: PathBuf,
@@ -88,6 +91,10 @@ impl Cluster {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        let after = self.skein(&["status", "--name", &self.name])?;
+        if after.status.code() != Some(NOT_RUNNING) {
+            return Err(Failure("skein status still knows the stopped cluster".to_owned()));
+        }
         let Some(data) = self.data.take() else { return Ok(()) };
         data.close().map_err(|error| Failure::of("cannot remove the data directory", error))
     }
@@ -98,8 +105,8 @@ impl Cluster {
             return Err(Failure(format!("skein run ended by itself: {ended}")));
         }
         let output = self.skein(&["status", "--name", &self.name, "--json"])?;
-        // 3: not running; before the first replica is up there is nothing to tell.
-        if output.status.code() == Some(3) || output.stdout.is_empty() {
+        // Before the first replica is up there is nothing to tell.
+        if output.status.code() == Some(NOT_RUNNING) || output.stdout.is_empty() {
             return Ok(None);
         }
         let status = Status::parse(&output.stdout)?;

@@ -1,10 +1,11 @@
 //! The repository's own rules, as one command and as a unit test.
 //!
-//! Three families, one module each: `layers` (which crate may depend on which), `sources` (what a
-//! source file must and must not hold) and `docs` (links, decision records). Each reports all its
-//! complaints, not only the first. A complaint names the file, the rule and what to do.
+//! Four families, one module each: `layers` (which crate may depend on which), `sources` (what a
+//! source file must and must not hold), `docs` (links, decision records) and `errors` (the
+//! catalogue of messages). Each reports all its complaints, not only the first. A complaint names the file, the rule and what to do.
 
 mod docs;
+mod errors;
 mod layers;
 mod sources;
 
@@ -93,6 +94,7 @@ fn complaints(root: &Path) -> Outcome<Vec<Complaint>> {
     let mut all = layers::check(root)?;
     all.extend(sources::check(&tree));
     all.extend(docs::check(&tree));
+    all.extend(errors::check(&tree));
     all.sort_by(|a, b| (&a.place, a.line).cmp(&(&b.place, b.line)));
     Ok(all)
 }
