@@ -1,0 +1,98 @@
+//! Asks a node through its admin socket: HTTP/1.0 over a unix socket, one request a connection, with a deadline.
+//!
+//! HTTP/1.0 because it needs no more than this: no chunks, no connection to keep, the answer ends with the stream.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The largest answer that is read.
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
+
+/// Why a node gave no answer.
+#[derive(Debug)]
+pub enum AdminError {
+    /// Nobody listens at its socket.
+    Absent(io::Error),
+    /// It took the request, or would have, and said nothing in time.
+    Silent,
+    /// It answered something else than asked for.
+    Wrong(String),
+}
+
+impl std::fmt::Display for AdminError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Absent(error) => write!(f, "its admin socket is not served ({error})"),
+            Self::Silent => write!(f, "it does not answer"),
+            Self::Wrong(what) => write!(f, "its answer is not understood ({what})"),
+        }
+    }
+}
+
+/// Gets `/status`.
+pub fn get(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
+    request(socket, "GET", target, limit)
+}
+
+/// Posts to `target` without a body.
+pub fn post(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
+    request(socket, "POST", target, limit)
+}
+
+fn request(
+    socket: &Path,
+    method: &str,
+    target: &str,
+    limit: Duration,
+) -> Result<Vec<u8>, AdminError> {
+    let silent = |error: io::Error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AdminError::Silent,
+        _ => AdminError::Absent(error),
+    };
+    let mut stream = UnixStream::connect(socket).map_err(silent)?;
+    stream.set_read_timeout(Some(limit)).map_err(AdminError::Absent)?;
+    stream.set_write_timeout(Some(limit)).map_err(AdminError::Absent)?;
+    let head = format!("{method} {target} HTTP/1.0\r\nHost: skein\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(head.as_bytes()).map_err(silent)?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(silent)?;
+    body(&answer).map(<[u8]>::to_vec).map_err(AdminError::Wrong)
+}
+
+/// The body of a successful answer.
+fn body(answer: &[u8]) -> Result<&[u8], String> {
+    let split = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or("no HTTP")?;
+    let head = String::from_utf8_lossy(&answer[..split]);
+    let line = head.lines().next().unwrap_or_default();
+    let code = line.split(' ').nth(1).unwrap_or_default();
+    if !line.starts_with("HTTP/1.") || !code.starts_with('2') {
+        return Err(line.to_string());
+    }
+    Ok(&answer[split + 4..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn reads_bodies_of_good_answers_only() {
+        assert_eq!(body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nxyz"), Ok(&b"xyz"[..]));
+        assert!(body(b"HTTP/1.1 404 Not Found\r\n\r\n").is_err());
+        assert!(body(b"SSH-2.0\r\n\r\n").is_err());
+        assert!(body(b"").is_err());
+    }
+
+    #[test]
+    fn tells_absent_from_silent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let limit = Duration::from_millis(20);
+        assert!(matches!(get(&path, "/status", limit), Err(AdminError::Absent(_))));
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert!(matches!(get(&path, "/status", limit), Err(AdminError::Silent)));
+    }
+}

@@ -1,0 +1,367 @@
+//! The command line: what can be asked, and how a wrong line is refused.
+//!
+//! Owns no behaviour beyond checking single values; what belongs together is checked where it is used.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
+
+/// Replicates an unmodified Linux server, so that the machine under it can die and no client loses an answer it has seen.
+#[derive(Debug, Parser)]
+#[command(name = "skein", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a server as several replicas on this machine, until it ends or Ctrl-C
+    Run(Box<RunArgs>),
+    /// Run one replica on this machine, as its configuration file says
+    Node(NodeArgs),
+    /// Show the state of a running cluster (exit: 0 healthy, 1 degraded, 2 no quorum, 3 not running)
+    Status(StatusArgs),
+    /// Show the events of the nodes and what the server printed
+    Logs(LogsArgs),
+    /// Stop a running cluster in order
+    Stop(StopArgs),
+}
+
+/// Arguments of `skein run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// How many replicas: 2f+1 survive the loss of f (1, 3 or 5; an even number survives no more than the odd one below)
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u64).range(1..=9))]
+    pub replicas: u64,
+    /// What is agreed and when replies are released
+    #[arg(long, value_enum, default_value_t = Mode::Order)]
+    pub mode: Mode,
+    /// Where clients reach the server's SERVERPORT (default: PORT); may be given again. Without it every TCP port that the
+    /// server listens on is published at 127.0.0.1 with the same number; with it only those that are named
+    #[arg(long, value_name = "HOST:PORT[:SERVERPORT]", value_parser = parse_publish)]
+    pub publish: Vec<Publish>,
+    /// Where the cluster's log and configuration are kept [default: /var/lib/skein/NAME as root,
+    /// ~/.local/state/skein/NAME otherwise]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The cluster's name [default: the program's]
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// When an input counts as written: fsync = it is on a majority's disks; memory = in a majority's memory, all is lost
+    /// when a majority dies at once
+    #[arg(long, value_enum, default_value_t = Durability::Fsync)]
+    pub durability: Durability,
+    /// Whether a node that died is started again
+    #[arg(long, value_enum, default_value_t = YesNo::Yes)]
+    pub restart: YesNo,
+    /// Return when the cluster is ready and leave it running
+    #[arg(long)]
+    pub detach: bool,
+    /// What a server's end on all replicas does: stop the cluster, or restart the server with the log's inputs so far
+    #[arg(long, value_enum, default_value_t = OnExit::Stop)]
+    pub on_exit: OnExit,
+    /// Set a variable of the server's environment; may be given again. The rest of it is fixed, so that it is the same on
+    /// all replicas and at every start: PATH, HOME, USER, LOGNAME, SHELL, LANG=C.UTF-8, TZ=UTC
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env)]
+    pub env: Vec<(String, String)>,
+    /// Tuning.
+    #[command(flatten)]
+    pub tuning: TuningArgs,
+    /// Set in the background process that `--detach` starts: the descriptor to report on.
+    #[arg(long, hide = true)]
+    pub report_fd: Option<i32>,
+    /// The server and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}
+
+/// Tuning flags of `skein run`; `docs/skein.toml` explains each.
+#[derive(Args, Clone, Debug)]
+pub struct TuningArgs {
+    /// Shortest time without a heartbeat after which followers elect another leader; the longest is twice that [ms]
+    #[arg(long, value_name = "MS", help_heading = "Tuning",
+          value_parser = clap::value_parser!(u64).range(50..=60_000))]
+    pub election_timeout_ms: Option<u64>,
+    /// How long a busy server waits at an admission slot for an input before it gets a time bubble [us]
+    #[arg(long, value_name = "US", help_heading = "Tuning",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub wtimeout_us: Option<u64>,
+    /// Operations that a thread may do in one turn
+    #[arg(long, value_name = "N", help_heading = "Tuning",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub quantum: Option<u32>,
+    /// Turns from one admission slot to the next
+    #[arg(long, value_name = "N", help_heading = "Tuning",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub nclock: Option<u32>,
+    /// Shared memory between a node and its server [MiB]
+    #[arg(long, value_name = "MIB", help_heading = "Tuning",
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub arena_mib: Option<u64>,
+    /// Client connections at a time
+    #[arg(long, value_name = "N", help_heading = "Tuning",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub max_connections: Option<u64>,
+}
+
+/// Arguments of `skein node`.
+#[derive(Args, Debug)]
+pub struct NodeArgs {
+    /// The configuration file; docs/skein.toml explains every key
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Arguments of `skein status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// Which cluster; may be left out when exactly one runs
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// Machine-readable
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `skein logs`.
+#[derive(Args, Debug)]
+pub struct LogsArgs {
+    /// Which cluster; may be left out when exactly one runs
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// Only this replica's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub replica: Option<u64>,
+    /// Go on with what comes, until the cluster stops or Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+/// Arguments of `skein stop`.
+#[derive(Args, Debug)]
+pub struct StopArgs {
+    /// Which cluster; may be left out when exactly one runs
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+}
+
+/// What is agreed and when replies are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// All replicas execute the same inputs on the same schedule (the only one so far)
+    Order,
+    /// Not in this version
+    #[value(hide = true)]
+    Trace,
+    /// Not in this version
+    #[value(hide = true)]
+    Standby,
+    /// Not in this version
+    #[value(hide = true)]
+    Sync,
+}
+
+/// When an input counts as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// On a majority's disks
+    Fsync,
+    /// In a majority's memory
+    Memory,
+}
+
+/// What the end of the server on all replicas does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExit {
+    /// The cluster stops
+    Stop,
+    /// The server starts again
+    Restart,
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum YesNo {
+    /// Yes
+    Yes,
+    /// No
+    No,
+}
+
+/// Where clients reach one port of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publish {
+    /// The address to listen at.
+    pub address: SocketAddr,
+    /// The port that the server listens on.
+    pub server_port: u16,
+}
+
+/// Reads `HOST:PORT[:SERVERPORT]`; an IPv6 host stands in brackets.
+pub fn parse_publish(text: &str) -> Result<Publish, String> {
+    const SHAPE: &str = "expected HOST:PORT[:SERVERPORT], an IPv6 host in brackets";
+    let (host, ports) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or(SHAPE)?;
+        (host, rest.strip_prefix(':').ok_or(SHAPE)?)
+    } else {
+        text.split_once(':').ok_or(SHAPE)?
+    };
+    let (port, server_port) = ports.split_once(':').unwrap_or((ports, ports));
+    let number = |text: &str| match text.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("'{text}' is no port (1 to 65535); {SHAPE}")),
+    };
+    let (port, server_port) = (number(port)?, number(server_port)?);
+    let ip = match host.parse::<IpAddr>() {
+        Ok(ip) => ip,
+        Err(_) if host.is_empty() => return Err(SHAPE.into()),
+        Err(_) => (host, port)
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut all| all.next())
+            .map(|address| address.ip())
+            .ok_or_else(|| format!("host '{host}' is unknown; {SHAPE}"))?,
+    };
+    Ok(Publish { address: SocketAddr::new(ip, port), server_port })
+}
+
+/// Checks a cluster's name: it becomes a directory and stands in metrics.
+pub fn parse_name(text: &str) -> Result<String, String> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if text.is_empty() || text.len() > 48 || text.starts_with(['.', '-']) || !text.chars().all(good)
+    {
+        return Err("a name is 1 to 48 letters, digits, '.', '_' or '-', and starts with none of \
+                    '.' and '-'"
+            .into());
+    }
+    Ok(text.into())
+}
+
+/// Reads `NAME=VALUE`.
+pub fn parse_env(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    check_env_name(name)?;
+    Ok((name.into(), value.into()))
+}
+
+/// Refuses names of variables that Skein sets itself.
+pub fn check_env_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err("expected NAME=VALUE".into());
+    }
+    if name.starts_with("LD_") || name.starts_with("SKEIN_") || name == "GLIBC_TUNABLES" {
+        return Err(format!("{name} is the dynamic linker's or Skein's own, which Skein sets"));
+    }
+    Ok(())
+}
+
+/// Reads the command line; `Err` carries what to print and the exit code.
+pub fn parse(args: &[OsString]) -> Result<Cli, (String, u8)> {
+    let error = match Cli::try_parse_from(args) {
+        Ok(cli) => return Ok(cli),
+        Err(error) => error,
+    };
+    if !error.use_stderr() {
+        return Err((error.render().to_string(), 0));
+    }
+    let command = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let known = ["run", "node", "status", "logs", "stop"].contains(&command);
+    let code = if command == "run" { EXIT_SKEIN } else { EXIT_USAGE };
+    let help =
+        if known { format!("see 'skein {command} --help'") } else { "see 'skein --help'".into() };
+    Err((Failure::new("arguments", clap_reason(&error), help).to_string(), code))
+}
+
+/// What clap found, in one line without its usage and hints.
+fn clap_reason(error: &clap::Error) -> String {
+    use clap::error::ErrorKind;
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing".into();
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let reason: Vec<&str> =
+        text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+    reason.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(Into::into).collect()
+    }
+
+    #[test]
+    fn publish_takes_all_shapes() {
+        let p = parse_publish("0.0.0.0:80:6379").unwrap();
+        assert_eq!((p.address, p.server_port), ("0.0.0.0:80".parse().unwrap(), 6379));
+        let p = parse_publish("[::1]:80").unwrap();
+        assert_eq!((p.address, p.server_port), ("[::1]:80".parse().unwrap(), 80));
+        assert!(parse_publish("localhost:80").unwrap().address.ip().is_loopback());
+    }
+
+    #[test]
+    fn publish_refuses_what_is_none() {
+        for bad in [
+            "",
+            "80",
+            ":80",
+            "h:",
+            "127.0.0.1:0",
+            "127.0.0.1:70000",
+            "127.0.0.1:1:2:3",
+            "[::1",
+            "::1:80",
+        ] {
+            assert!(parse_publish(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_and_variables() {
+        assert!(parse_name("redis-server.1").is_ok());
+        for bad in ["", ".", "..", "-x", "a/b", "a b", &"x".repeat(49)] {
+            assert!(parse_name(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_env("A=b=c"), Ok(("A".into(), "b=c".into())));
+        for bad in ["A", "=b", "LD_PRELOAD=x", "SKEIN_X=1", "GLIBC_TUNABLES=x"] {
+            assert!(parse_env(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_get_one_line_and_the_right_code() {
+        for (line, code) in [
+            ("skein run --replicas 0 -- x", 125),
+            ("skein run", 125),
+            ("skein run --mode fast -- x", 125),
+            ("skein status --foo", 2),
+            ("skein frobnicate", 2),
+            ("skein", 2),
+        ] {
+            let (text, got) = parse(&words(line)).unwrap_err();
+            assert_eq!(got, code, "{line}");
+            assert!(text.starts_with("skein: arguments: ") && text.lines().count() == 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn help_is_no_error() {
+        for line in ["skein --help", "skein run --help", "skein --version"] {
+            assert_eq!(parse(&words(line)).unwrap_err().1, 0, "{line}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The identity of a cluster that `skein run` keeps in its data directory.
+//!
+//! ```text
+//! DIR/cluster.json      what the log was made for: program, arguments, environment, replicas
+//! DIR/lock              held by the `skein run` that uses the directory
+//! DIR/run.log           its events, one JSON line each
+//! DIR/node-N/           log, configuration, events (node.log) and printed output (server.log) of replica N
+//! ```
+//!
+//! A log replayed by another program, or with other arguments or another environment, would build another state without a
+//! word. So all of it is compared before anything starts, and a difference is refused by name.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::args::Durability;
+use crate::failure::Failure;
+use crate::{instance, paths};
+
+const FILE: &str = "cluster.json";
+/// Version of the identity file.
+pub const FORMAT: u32 = 1;
+
+/// What the log in a data directory was made for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Version of this file.
+    pub format: u32,
+    /// Drawn when the cluster was made.
+    pub cluster_id: String,
+    /// The cluster's name.
+    pub name: String,
+    /// How many replicas it has.
+    pub replicas: u64,
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// The program as it was named.
+    pub program: String,
+    /// SHA-256 over the program and its libraries.
+    pub program_hash: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment.
+    pub env: Vec<(String, String)>,
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// Operations in a turn.
+    pub quantum: u32,
+    /// Turns from slot to slot.
+    pub nclock: u32,
+}
+
+/// A data directory that this process alone uses.
+#[derive(Debug)]
+pub struct DataDir {
+    /// Where it is.
+    pub path: PathBuf,
+    _lock: File,
+}
+
+/// Whether the directory held the cluster already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is new.
+    New,
+    /// It goes on from its log.
+    Continued,
+    /// It was there, but its log was in memory and is gone.
+    Emptied,
+}
+
+/// 128 random bits as hexadecimal digits.
+pub fn draw_cluster_id() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl DataDir {
+    /// Opens the directory, creating it if need be.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let fail = |why: String, fix: &str| Failure::new(what(path), why, fix);
+        let elsewhere = "choose another one with --data DIR";
+        paths::create_private(path).map_err(|error| fail(error.to_string(), elsewhere))?;
+        let path = path.canonicalize().map_err(|error| fail(error.to_string(), elsewhere))?;
+        match instance::lock_file(&path.join("lock")) {
+            Ok(Ok(lock)) => Ok(Self { path, _lock: lock }),
+            Ok(Err(pid)) => Err(fail(
+                format!("process {pid} uses it"),
+                "stop that one or choose another --data DIR",
+            )),
+            Err(error) => Err(fail(error.to_string(), elsewhere)),
+        }
+    }
+
+    /// The directory of replica `id`.
+    pub fn node(&self, id: u64) -> PathBuf {
+        self.path.join(format!("node-{id}"))
+    }
+
+    /// Compares the directory's identity with `wanted`, or gives it that; answers what counts from now on.
+    pub fn settle(&self, wanted: Identity) -> Result<(Identity, Found), Failure> {
+        let file = self.path.join(FILE);
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Failure::new(what(&self.path), error, "")),
+        };
+        let Some(text) = text else {
+            if self.has_nodes() {
+                return Err(Failure::new(
+                    what(&self.path),
+                    format!("it holds logs but no {FILE}"),
+                    "restore that file or choose another --data DIR",
+                ));
+            }
+            self.write(&wanted)?;
+            return Ok((wanted, Found::New));
+        };
+        let kept: Identity = serde_json::from_str(&text).map_err(|error| {
+            Failure::new(
+                format!("{}:{}:{}", file.display(), error.line(), error.column()),
+                "this is no cluster's identity",
+                "restore that file or choose another --data DIR",
+            )
+        })?;
+        self.compare(&kept, &wanted)?;
+        if kept.durability == Durability::Memory {
+            self.remove_nodes()?;
+            self.write(&wanted)?;
+            return Ok((wanted, Found::Emptied));
+        }
+        Ok((kept, Found::Continued))
+    }
+
+    fn compare(&self, kept: &Identity, wanted: &Identity) -> Result<(), Failure> {
+        let refuse = |why: String, fix: &str| Err(Failure::new(what(&self.path), why, fix));
+        let other = "choose another --data DIR, or remove this one to start anew";
+        if kept.format != FORMAT {
+            return refuse(
+                format!("its format is {}, this skein reads {FORMAT}", kept.format),
+                "use the skein that made it",
+            );
+        }
+        if kept.name != wanted.name {
+            return refuse(format!("it belongs to the cluster '{}'", kept.name), other);
+        }
+        if kept.durability == Durability::Memory {
+            return Ok(());
+        }
+        if kept.program != wanted.program {
+            return refuse(
+                format!("its log was made by {}, not by {}", kept.program, wanted.program),
+                other,
+            );
+        }
+        if kept.args != wanted.args {
+            let was = line(&kept.args);
+            return refuse(
+                format!("its log was made with the arguments [{was}]"),
+                "give the same ones",
+            );
+        }
+        if kept.program_hash != wanted.program_hash {
+            return refuse(
+                format!("{} or a library of it has changed since its log was made", kept.program),
+                "restore that version, or choose another --data DIR",
+            );
+        }
+        if kept.env != wanted.env || kept.cwd != wanted.cwd {
+            let difference = if kept.cwd == wanted.cwd {
+                let was: Vec<String> = kept.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                format!("the environment {}", line(&was))
+            } else {
+                format!("the working directory {}", kept.cwd.display())
+            };
+            return refuse(format!("its log was made with {difference}"), "give the same");
+        }
+        if kept.replicas != wanted.replicas {
+            return refuse(
+                format!("its cluster has {} replicas", kept.replicas),
+                &format!("start it with --replicas {}", kept.replicas),
+            );
+        }
+        if kept.durability != wanted.durability {
+            return refuse("its log is on disk".into(), "start it with --durability fsync");
+        }
+        if (kept.quantum, kept.nclock) != (wanted.quantum, wanted.nclock) {
+            let fix = format!("give --quantum {} --nclock {}", kept.quantum, kept.nclock);
+            return refuse("its log was made with another quantum or nclock".into(), &fix);
+        }
+        Ok(())
+    }
+
+    fn write(&self, identity: &Identity) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(identity).expect("a plain struct is valid JSON");
+        paths::write_durable(&self.path.join(FILE), &text).map_err(|error| {
+            Failure::new(what(&self.path), error, "make room or choose another --data DIR")
+        })
+    }
+
+    fn nodes(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("node-"))
+            .map(|entry| entry.path())
+            .collect()
+    }
+
+    fn has_nodes(&self) -> bool {
+        !self.nodes().is_empty()
+    }
+
+    fn remove_nodes(&self) -> Result<(), Failure> {
+        for path in self.nodes() {
+            fs::remove_dir_all(&path)
+                .map_err(|error| Failure::new(path.display().to_string(), error, ""))?;
+        }
+        Ok(())
+    }
+}
+
+fn what(path: &Path) -> String {
+    format!("data directory {}", path.display())
+}
+
+fn line(words: &[String]) -> String {
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity {
+            format: FORMAT,
+            cluster_id: draw_cluster_id().unwrap(),
+            name: "a".into(),
+            replicas: 3,
+            durability: Durability::Fsync,
+            program: "/bin/x".into(),
+            program_hash: "00".into(),
+            args: vec!["-p".into(), "1".into()],
+            env: vec![("TZ".into(), "UTC".into())],
+            cwd: "/".into(),
+            quantum: 256,
+            nclock: 16,
+        }
+    }
+
+    #[test]
+    fn continues_what_is_the_same_and_keeps_its_id() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&root.path().join("d")).unwrap();
+        let (first, found) = dir.settle(identity()).unwrap();
+        assert_eq!(found, Found::New);
+        let (second, found) = dir.settle(identity()).unwrap();
+        assert_eq!(found, Found::Continued);
+        assert_eq!(first.cluster_id, second.cluster_id);
+    }
+
+    #[test]
+    fn refuses_each_difference_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        dir.settle(identity()).unwrap();
+        let changed: [(&str, fn(&mut Identity)); 9] = [
+            ("belongs to the cluster 'a'", |i| i.name = "b".into()),
+            ("made by /bin/x", |i| i.program = "/bin/y".into()),
+            ("arguments [-p 1]", |i| i.args.clear()),
+            ("has changed", |i| i.program_hash = "01".into()),
+            ("environment TZ=UTC", |i| i.env.clear()),
+            ("working directory /", |i| i.cwd = "/tmp".into()),
+            ("has 3 replicas", |i| i.replicas = 5),
+            ("on disk", |i| i.durability = Durability::Memory),
+            ("quantum", |i| i.quantum = 1),
+        ];
+        for (words, change) in changed {
+            let mut other = identity();
+            change(&mut other);
+            let failure = dir.settle(other).unwrap_err().to_string();
+            assert!(failure.contains(words), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_log_in_memory_starts_empty() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        let memory = || Identity { durability: Durability::Memory, ..identity() };
+        let (first, _) = dir.settle(memory()).unwrap();
+        fs::create_dir(dir.node(1)).unwrap();
+        let (second, found) = dir.settle(memory()).unwrap();
+        assert_eq!(found, Found::Emptied);
+        assert_ne!(first.cluster_id, second.cluster_id);
+        assert!(!dir.node(1).exists());
+    }
+
+    #[test]
+    fn is_used_by_one_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        let _held = DataDir::open(root.path()).unwrap();
+        let failure = DataDir::open(root.path()).unwrap_err().to_string();
+        assert!(failure.contains(&format!("process {} uses it", std::process::id())), "{failure}");
+    }
+
+    #[test]
+    fn a_damaged_identity_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        fs::write(root.path().join(FILE), "{\n]").unwrap();
+        let failure = dir.settle(identity()).unwrap_err().to_string();
+        assert!(failure.contains("cluster.json:2:1"), "{failure}");
+        fs::remove_file(root.path().join(FILE)).unwrap();
+        fs::create_dir(dir.node(1)).unwrap();
+        assert!(dir.settle(identity()).is_err());
+    }
+}

@@ -1,0 +1,335 @@
+//! The published listening sockets of `skein run`.
+//!
+//! Every replica of this machine shares the same kernel listener for a port of the server; only the leader accepts from
+//! it. So the service address stays where it is when the leader changes: clients that connect meanwhile wait in its
+//! backlog. A node asks over a unix socket, one JSON line a request, and gets a JSON line and the descriptor:
+//!
+//! ```text
+//! -> {"publish":{"addr":"0.0.0.0","port":6379}}
+//! <- {"ok":true,"address":"127.0.0.1:6379"}   + the listening socket (SCM_RIGHTS)
+//! <- {"error":"..."}
+//! ```
+//!
+//! Threads: one accepts, one a connected node. The table of sockets is behind a mutex that nobody holds while waiting.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::sys::socket::{
+    self, AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage,
+    sockopt,
+};
+use serde::Deserialize;
+
+use crate::args::Publish;
+use crate::failure::Failure;
+
+/// Connections that wait for the leader to accept them; the kernel cuts it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+/// The longest request line.
+const MAX_REQUEST_BYTES: u64 = 4096;
+
+/// Something that happened at the published sockets.
+#[derive(Debug)]
+pub enum Published {
+    /// A port of the server is published for the first time.
+    New {
+        /// Where clients reach it.
+        address: SocketAddr,
+        /// The server's port.
+        server_port: u16,
+    },
+    /// A port cannot be published.
+    Failed(Failure),
+}
+
+struct Socket {
+    address: SocketAddr,
+    listener: OwnedFd,
+    announced: bool,
+}
+
+/// The sockets, by the server's port.
+pub struct Sockets {
+    /// With a list only what it names is published.
+    only_named: bool,
+    table: Mutex<BTreeMap<u16, Socket>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    publish: Wanted,
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    port: u16,
+}
+
+/// Binds and listens, with a line that says what to do when that fails.
+fn listen(address: SocketAddr, server_port: u16) -> Result<OwnedFd, Failure> {
+    let inner = || -> nix::Result<OwnedFd> {
+        let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd = socket::socket(family, SockType::Stream, flags, None)?;
+        socket::setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        if address.is_ipv6() {
+            socket::setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+        }
+        socket::bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
+        socket::listen(&fd, Backlog::new(BACKLOG)?)?;
+        Ok(fd)
+    };
+    inner().map_err(|errno| {
+        let free = "HOST:PORT";
+        let fix = match errno {
+            nix::Error::EADDRINUSE => format!(
+                "stop what listens there (see 'ss -ltnp') or publish it elsewhere: \
+                 --publish {free}:{server_port}"
+            ),
+            nix::Error::EACCES => {
+                format!("publish it at a port above 1023: --publish {free}:{server_port}")
+            }
+            _ => {
+                format!("publish it at an address of this machine: --publish {free}:{server_port}")
+            }
+        };
+        Failure::new(format!("publish {address}"), errno.desc(), fix)
+    })
+}
+
+impl Sockets {
+    /// Takes the addresses that the user named, at once: a taken port is known before anything runs.
+    pub fn new(named: &[Publish]) -> Result<Self, Failure> {
+        let mut table = BTreeMap::new();
+        for publish in named {
+            let Publish { address, server_port } = *publish;
+            let listener = listen(address, server_port)?;
+            let socket = Socket { address, listener, announced: false };
+            if table.insert(server_port, socket).is_some() {
+                return Err(Failure::new(
+                    format!("publish {address}"),
+                    format!("the server's port {server_port} is published twice"),
+                    "name each of its ports once",
+                ));
+            }
+        }
+        Ok(Self { only_named: !named.is_empty(), table: Mutex::new(table) })
+    }
+
+    /// The socket for a port of the server; `None` in the answer when that port is not to be published.
+    fn get(&self, port: u16) -> Result<Option<(SocketAddr, OwnedFd, bool)>, Failure> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let std::collections::btree_map::Entry::Vacant(slot) = table.entry(port) {
+            if self.only_named {
+                return Ok(None);
+            }
+            let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+            let listener = listen(address, port)?;
+            slot.insert(Socket { address, listener, announced: false });
+        }
+        let socket = table.get_mut(&port).expect("it is there or was just put there");
+        let fresh = !std::mem::replace(&mut socket.announced, true);
+        let copy = socket.listener.try_clone().map_err(|error| {
+            Failure::new(format!("publish {}", socket.address), error, "raise 'ulimit -n'")
+        })?;
+        Ok(Some((socket.address, copy, fresh)))
+    }
+
+    /// Where clients reach the server now.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.values().filter(|socket| socket.announced).map(|socket| socket.address).collect()
+    }
+
+    /// Closes all sockets: new clients are refused from now on (once the nodes are gone as well).
+    pub fn close(&self) {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Serves nodes at `path` until the process ends; `tell` gets what happens.
+pub fn serve<F>(path: &Path, sockets: Arc<Sockets>, tell: F) -> io::Result<()>
+where
+    F: Fn(Published) + Clone + Send + 'static,
+{
+    let listener = UnixListener::bind(path)?;
+    std::thread::Builder::new().name("publish".into()).spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (sockets, tell) = (Arc::clone(&sockets), tell.clone());
+            let serve = move || {
+                // A node that died ends the conversation; it asks anew when it is back.
+                let _ = converse(&stream, &sockets, &tell);
+            };
+            // Without a thread the connection closes, and the node sees that and asks again.
+            let _ = std::thread::Builder::new().name("publish-node".into()).spawn(serve);
+        }
+    })?;
+    Ok(())
+}
+
+fn converse(stream: &UnixStream, sockets: &Sockets, tell: &impl Fn(Published)) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if io::Read::take(&mut reader, MAX_REQUEST_BYTES).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let Ok(Request { publish }) = serde_json::from_str(&line) else {
+            return answer(
+                stream,
+                &serde_json::json!({"error": "request is not understood"}),
+                None,
+            );
+        };
+        match sockets.get(publish.port) {
+            Ok(Some((address, fd, fresh))) => {
+                if fresh {
+                    tell(Published::New { address, server_port: publish.port });
+                }
+                let line = serde_json::json!({"ok": true, "address": address.to_string()});
+                answer(stream, &line, Some(&fd))?;
+            }
+            Ok(None) => {
+                let why = format!("port {} is not named by --publish", publish.port);
+                answer(stream, &serde_json::json!({"error": why, "hidden": true}), None)?;
+            }
+            Err(failure) => {
+                let why = format!("{}: {}", failure.what, failure.why);
+                tell(Published::Failed(failure));
+                answer(stream, &serde_json::json!({ "error": why }), None)?;
+            }
+        }
+    }
+}
+
+fn answer(stream: &UnixStream, line: &serde_json::Value, fd: Option<&OwnedFd>) -> io::Result<()> {
+    let text = format!("{line}\n");
+    let fds: Vec<i32> = fd.iter().map(|fd| fd.as_raw_fd()).collect();
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let control: &[ControlMessage] = if fds.is_empty() { &[] } else { &rights };
+    let mut bytes = text.as_bytes();
+    let mut control = control;
+    while !bytes.is_empty() {
+        let sent = socket::sendmsg::<()>(
+            stream.as_fd().as_raw_fd(),
+            &[IoSlice::new(bytes)],
+            control,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )?;
+        bytes = &bytes[sent..];
+        control = &[];
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{ControlMessageOwned, RecvMsg};
+    use std::io::{IoSliceMut, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::FromRawFd;
+    use std::sync::mpsc;
+
+    fn ask(stream: &mut UnixStream, port: u16) -> (serde_json::Value, Option<TcpListener>) {
+        writeln!(stream, r#"{{"publish":{{"addr":"0.0.0.0","port":{port}}}}}"#).unwrap();
+        let mut buffer = [0; 1024];
+        let mut control = nix::cmsg_space!([i32; 1]);
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let message: RecvMsg<'_, '_, ()> =
+            socket::recvmsg(stream.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::empty())
+                .unwrap();
+        let mut listener = None;
+        for part in message.cmsgs().unwrap() {
+            if let ControlMessageOwned::ScmRights(fds) = part {
+                // SAFETY: the kernel has just put this descriptor into our table for us; nobody else knows it.
+                listener = Some(unsafe { TcpListener::from_raw_fd(fds[0]) });
+            }
+        }
+        let bytes = message.bytes;
+        (serde_json::from_slice(&buffer[..bytes]).unwrap(), listener)
+    }
+
+    fn free_port() -> u16 {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    }
+
+    fn served(named: &[Publish]) -> (tempfile::TempDir, UnixStream, mpsc::Receiver<Published>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.sock");
+        let (tx, rx) = mpsc::channel();
+        let sockets = Arc::new(Sockets::new(named).unwrap());
+        serve(&path, sockets, move |event| tx.send(event).unwrap()).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        (dir, stream, rx)
+    }
+
+    #[test]
+    fn all_nodes_get_the_same_listener() {
+        let port = free_port();
+        let (dir, mut one, events) = served(&[]);
+        let mut two = UnixStream::connect(dir.path().join("p.sock")).unwrap();
+        let (line, first) = ask(&mut one, port);
+        assert_eq!(line["address"], format!("127.0.0.1:{port}"));
+        let (_, second) = ask(&mut two, port);
+        let (first, second) = (first.unwrap(), second.unwrap());
+        first.set_nonblocking(false).unwrap();
+        let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        drop(first);
+        second.accept().unwrap();
+        assert!(
+            matches!(events.recv().unwrap(), Published::New { server_port, .. } if server_port == port)
+        );
+        assert!(events.try_recv().is_err(), "told once");
+    }
+
+    #[test]
+    fn a_taken_port_is_named() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let (_dir, mut stream, events) = served(&[]);
+        let (line, fd) = ask(&mut stream, port);
+        assert!(fd.is_none());
+        assert!(line["error"].as_str().unwrap().contains(&port.to_string()), "{line}");
+        let Published::Failed(failure) = events.recv().unwrap() else { panic!("not failed") };
+        assert!(failure.to_string().contains("ddress already in use"), "{failure}");
+    }
+
+    #[test]
+    fn with_a_list_only_named_ports_are_published() {
+        let (outside, inside) = (free_port(), 6379);
+        let address = format!("127.0.0.1:{outside}").parse().unwrap();
+        let (_dir, mut stream, _events) = served(&[Publish { address, server_port: inside }]);
+        let (line, fd) = ask(&mut stream, inside);
+        assert_eq!(line["address"], format!("127.0.0.1:{outside}"));
+        assert!(fd.is_some());
+        let (line, fd) = ask(&mut stream, inside + 1);
+        assert!(line["error"].is_string() && fd.is_none());
+    }
+
+    #[test]
+    fn a_list_that_names_a_port_twice_is_refused() {
+        let publish = |port| Publish {
+            address: format!("127.0.0.1:{port}").parse().unwrap(),
+            server_port: 6379,
+        };
+        assert!(Sockets::new(&[publish(free_port()), publish(free_port())]).is_err());
+    }
+
+    #[test]
+    fn garbage_gets_an_answer_and_no_descriptor() {
+        let (_dir, mut stream, _events) = served(&[]);
+        writeln!(stream, "hello").unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        assert!(line.contains("error"));
+    }
+}
