@@ -40,6 +40,7 @@ build:
 
 .PHONY: style
 style:
+	shellcheck scripts/*.sh .ci/run
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 

@@ -17,7 +17,7 @@ readonly POLICY=/usr/sbin/policy-rc.d
 readonly POLICY_SAVED=$POLICY.before-skein
 
 common=(build-essential pkg-config redis-server)
-tests=(redis-tools memcached libmemcached-tools iproute2 util-linux)
+tests=(redis-tools memcached libmemcached-tools iproute2 util-linux shellcheck)
 
 fail() {
     echo "setup: $*" >&2

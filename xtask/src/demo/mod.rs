@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Outcome {
     let stopped = cluster.stop();
     told?;
     stopped?;
-    say("stopped; no process, no data and no mount is left. That was all.");
+    say("stopped; no process of it and no data are left. That was all.");
     Ok(())
 }
 
