@@ -1,1 +1,46 @@
-//! libskein.so.
+//! `libskein.so`: preloaded into an unmodified server, it makes the server's execution a function of the log.
+//!
+//! # What it is
+//!
+//! A small library operating system. Calls that block, communicate, tell the time, give random bytes or create threads are
+//! interposed (`hooks/`) and answered from objects in the arena (`io/`, `sync/`, [`timers`], [`time`], [`random`]); everything
+//! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`trap`]).
+//!
+//! # Who runs
+//!
+//! One thread of the server at a time: the holder of the turn ([`turn`]). It keeps the turn until it blocks or its quantum is used up.
+//! Because of that nothing in here is locked, and objects change through cells.
+//!
+//! All threads are run by one kernel thread, the *carrier* ([`context`]): every pthread is really created, so that its stack, TLS and
+//! destructors are libc's own, but its kernel thread parks at once and the carrier switches to its stack and TLS. Only a thread that
+//! ends runs on its own kernel thread again ("pinned"), while the carrier waits, so that libc's exit path is the real one.
+//!
+//! # When the world comes in
+//!
+//! Only at an admission ([`admit`]): when no thread can run, or at a slot of the schedule. Everything that a server may observe between two
+//! admissions is computed, so replicas that admit the same entries execute the same instructions (CRANE, sections 3 and 4).
+//!
+//! # Rules in here
+//!
+//! No allocation, no locks, no stdio, no thread-locals, no panics on purpose but for broken invariants; own system calls are made directly
+//! ([`sys`]), from this library's text, which the net lets through. `errno` is set only by a hook that returns an error.
+//! A broken invariant ends the server with a `Fatal` frame ([`fatal`]): never silently wrong.
+
+mod admit;
+mod context;
+mod fatal;
+mod hooks;
+mod identity;
+mod init;
+mod io;
+mod kernel;
+mod keys;
+mod output;
+mod random;
+mod sync;
+mod sys;
+mod thread;
+mod time;
+mod timers;
+mod trap;
+mod turn;

@@ -1,0 +1,121 @@
+//! Admission: the only place where the world enters (CRANE, section 4).
+//!
+//! An entry is admitted when no thread can run (quiescence) or at a slot of the schedule. At either point the next entry of the log is
+//! awaited, never "taken if it is there": that makes the points a function of the log alone.
+
+use crate::fatal::refuse;
+use crate::kernel::{Kernel, header};
+use crate::{io, output, turn};
+use core::cell::RefCell;
+use core::sync::atomic::Ordering;
+use skein_arena::layout::state;
+use skein_arena::ring::Consumer;
+use skein_model::entry::{EntryRef, Record, pad8};
+use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::{Clock, LogIndex, OutFrame};
+use skein_sched::Policy;
+
+/// Why the next entry is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// No thread can run.
+    Quiescent,
+    /// The schedule says so, though threads can run.
+    Slot,
+}
+
+struct Input(RefCell<Option<Consumer>>);
+
+// SAFETY: only the turn's holder gets here; turns are handed over with acquire and release.
+unsafe impl Sync for Input {}
+
+static INPUT: Input = Input(RefCell::new(None));
+
+/// Installs the ring's end.
+pub fn install(consumer: Consumer) {
+    *INPUT.0.borrow_mut() = Some(consumer);
+}
+
+/// Awaits the next entry and admits it.
+pub fn wait(k: &Kernel, why: Wait) {
+    let mut input = INPUT.0.borrow_mut();
+    let input = input.as_mut().expect("the input ring is installed");
+    let empty = |input: &Consumer| match input.is_empty() {
+        Ok(empty) => empty,
+        Err(damaged) => refuse!("{damaged}"),
+    };
+    if empty(input) {
+        let h = header();
+        h.deadline_ns.store(k.timers.next_deadline(), Ordering::Relaxed);
+        let state = if why == Wait::Slot { state::SLOT } else { state::QUIESCENT };
+        h.server_state.store(state, Ordering::Release);
+        while empty(input) {
+            turn::sleep_at_gate(|| empty(input));
+        }
+        h.server_state.store(state::RUNNING, Ordering::Release);
+    }
+    let used = {
+        let ready = match input.readable() {
+            Ok(ready) => ready,
+            Err(damaged) => refuse!("{damaged}"),
+        };
+        admit_first(k, ready)
+    };
+    input.release(used);
+    // The node may wait for room; it looks every time it has something to write, so a wake-up is needed only when it sleeps with a backlog.
+}
+
+/// Admits the entry in the first frame of `ready`; answers how many bytes it took.
+fn admit_first(k: &Kernel, ready: &[u8]) -> usize {
+    let Some(head) = ready.get(..FRAME_HEADER_BYTES) else {
+        refuse!("the input ring holds {} bytes, less than a frame", ready.len())
+    };
+    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let index = LogIndex(u64::from_le_bytes(head[8..16].try_into().expect("8 bytes")));
+    let Some(bytes) = ready.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + len) else {
+        refuse!("the input ring holds part of an entry")
+    };
+    let entry = match EntryRef::parse(bytes) {
+        Ok(entry) => entry,
+        Err(e) => refuse!("entry {index}: {e}"),
+    };
+    apply(k, index, &entry);
+    pad8(FRAME_HEADER_BYTES + len)
+}
+
+fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
+    let clock = Clock(k.sched.clock());
+    output::emit(OutFrame::Admitted { index, clock, ops: k.sched.operations() });
+    k.now_ns.set(k.now_ns.get().max(entry.wall().0));
+    header().now_ns.store(k.now_ns.get(), Ordering::Relaxed);
+    let mut bubble = None;
+    // The start record comes before the timers: it makes the clock.
+    for record in entry.records() {
+        if let Record::Start(start) = record {
+            k.sched.start(start.quantum, start.nclock);
+            k.random.seed(&start.seed);
+            k.boot_ns.set(k.now_ns.get());
+        }
+    }
+    if !k.sched.started() {
+        refuse!("entry {index} comes before the server's start");
+    }
+    k.timers.fire_due(k);
+    for record in entry.records() {
+        match record {
+            Record::Start(_) | Record::Digest { .. } => {}
+            Record::TermStart => io::inbound::term_start(k, entry.term()),
+            Record::Open { conn, peer, local } => io::inbound::open(k, conn, peer, local),
+            Record::Data { conn, bytes } => io::inbound::data(k, conn, bytes),
+            Record::Fin { conn } => io::inbound::fin(k, conn),
+            Record::Reset { conn } => io::inbound::reset(k, conn),
+            Record::Drained { conn, bytes } => io::inbound::drained(k, conn, bytes),
+            Record::Bubble { turns } => {
+                bubble = Some(turns);
+                header().bubbles.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+    k.sched.admitted(bubble);
+    header().applied.store(index.0, Ordering::Release);
+}

@@ -1,0 +1,149 @@
+//! Switching between the server's threads without the kernel, and parking the kernel threads that they were born with.
+//!
+//! A suspended context is a stack pointer to the callee-saved registers and floating-point control words, and an FS base (its TLS). Three
+//! ways lead out of one and back:
+//!
+//! - [`switch`]: the carrier leaves one context and takes up another.
+//! - [`park_here`]: a kernel thread leaves its context for others to run and sleeps on a small stack of its own until the context is
+//!   given back to it.
+//! - [`onto_stack`]: the carrier leaves a context for good and goes on with a function on its idle stack.
+
+use core::arch::naked_asm;
+
+/// Bytes of the stack on which a parked kernel thread sleeps.
+pub const PARK_STACK_BYTES: usize = 8 << 10;
+
+/// Suspends the running context into `*save` and takes up the context `sp` with FS base `fs`.
+///
+/// # Safety
+/// `sp` was saved by one of this module's functions and was not taken up since; `fs` is its TLS.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch(save: *mut u64, sp: u64, fs: u64) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "wrfsbase rdx",
+        "mov rsp, rsi",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Takes up the context `sp` with FS base `fs`; the running one is forgotten.
+///
+/// # Safety
+/// As for [`switch`]; nothing of the running stack is needed again.
+#[unsafe(naked)]
+pub unsafe extern "C" fn take_up(sp: u64, fs: u64) -> ! {
+    naked_asm!(
+        "wrfsbase rsi",
+        "mov rsp, rdi",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Suspends the running context into `*save` and calls `sleep(arg)` on the stack that ends at `top`; what that returns is taken up
+/// as a context, by the same kernel thread and with the same FS base. Returns when somebody takes `*save` up.
+///
+/// # Safety
+/// `top` is 16-byte aligned with room enough below it; `sleep` returns a context saved by this module.
+#[unsafe(naked)]
+pub unsafe extern "C" fn park_here(
+    save: *mut u64,
+    top: *mut u8,
+    sleep: extern "C" fn(u32) -> u64,
+    arg: u32,
+) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "mov edi, ecx",
+        "call rdx",
+        "mov rsp, rax",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Suspends the running context into `*save` and calls `then(arg)` on the stack that ends at `top` with FS base `fs`.
+///
+/// # Safety
+/// `top` is 16-byte aligned with room enough below it and not in use.
+#[unsafe(naked)]
+pub unsafe extern "C" fn onto_stack(
+    save: *mut u64,
+    top: *mut u8,
+    fs: u64,
+    then: extern "C" fn(u32) -> !,
+    arg: u32,
+) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "wrfsbase rdx",
+        "mov rsp, rsi",
+        "mov edi, r8d",
+        "call rcx",
+        "ud2",
+    )
+}
+
+/// The FS base of the running context.
+pub fn fs_base() -> u64 {
+    let fs: u64;
+    // SAFETY: reads a register; FSGSBASE was found enabled at start.
+    unsafe {
+        core::arch::asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags))
+    };
+    fs
+}

@@ -1,0 +1,149 @@
+//! The interposed symbols. A hook is one entry of the [`hook!`] macro: it resolves, guards and dispatches; the logic is elsewhere.
+//!
+//! Before the runtime is ready, and in processes that are not replicated, hooks pass through to libc's own functions, which
+//! [`resolve`] looked up once ([`originals`]).
+
+pub mod io;
+pub mod process;
+pub mod sync;
+pub mod thread;
+pub mod time;
+
+use crate::sys::{Errno, Result};
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use libc::{c_int, c_void};
+
+/// Sets `errno`.
+pub fn set_errno(e: Errno) {
+    // SAFETY: always a valid pointer to the running thread's errno.
+    unsafe { *libc::__errno_location() = e.0 };
+}
+
+/// A result in C's way: -1 and `errno`.
+pub trait IntoC<T> {
+    /// The value, or -1 with `errno` set.
+    fn into_c(self) -> T;
+}
+
+impl IntoC<isize> for Result<usize> {
+    fn into_c(self) -> isize {
+        match self {
+            Ok(n) => n as isize,
+            Err(e) => {
+                set_errno(e);
+                -1
+            }
+        }
+    }
+}
+
+impl IntoC<c_int> for Result<i32> {
+    fn into_c(self) -> c_int {
+        self.unwrap_or_else(|e| {
+            set_errno(e);
+            -1
+        })
+    }
+}
+
+impl IntoC<c_int> for Result<()> {
+    fn into_c(self) -> c_int {
+        self.map(|()| 0).into_c()
+    }
+}
+
+/// A result in the pthread functions' way: 0 or the error number.
+pub fn pthread_result(result: Result<()>) -> c_int {
+    result.map_or_else(|e| e.0, |()| 0)
+}
+
+/// Defines interposed functions. `hook! { fn name(args) -> ret { handled } else { passed through } }`: the second block runs when the
+/// process is not replicated (or not yet); inside both, `real!(name)` is libc's own function.
+macro_rules! hook {
+    ($( $(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block else $pass:block )*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+            if $crate::init::ensure() $body else $pass
+        }
+    )*};
+}
+pub(crate) use hook;
+
+/// libc's function behind a symbol that is resolved at the first use; for functions that hooks pass through to.
+macro_rules! real {
+    ($name:ident: fn($($ty:ty),*) $(-> $ret:ty)?) => {{
+        static SLOT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+        let mut at = SLOT.load(core::sync::atomic::Ordering::Relaxed);
+        if at == 0 {
+            at = $crate::hooks::next_symbol(concat!(stringify!($name), "\0"));
+            SLOT.store(at, core::sync::atomic::Ordering::Relaxed);
+        }
+        // SAFETY: the symbol is libc's function of this name, which has this signature.
+        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(at) }
+    }};
+}
+pub(crate) use real;
+
+/// The address of libc's own definition of `name` (which ends in a NUL).
+pub fn next_symbol(name: &'static str) -> usize {
+    let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("a name that ends in NUL");
+    // SAFETY: looks a name up.
+    let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    if at == 0 {
+        crate::fatal::refuse!("the C library lacks {}", name.to_str().unwrap_or("?"));
+    }
+    at
+}
+
+type PthreadCreate = unsafe extern "C" fn(
+    *mut libc::pthread_t,
+    *const libc::pthread_attr_t,
+    extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+    *mut c_void,
+) -> c_int;
+type PthreadJoin = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
+type PthreadExit = unsafe extern "C-unwind" fn(*mut c_void) -> !;
+type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+
+/// libc's own functions that the runtime itself needs, resolved before anything else.
+pub struct Originals {
+    /// `pthread_create`.
+    pub pthread_create: PthreadCreate,
+    /// `pthread_join`.
+    pub pthread_join: PthreadJoin,
+    /// `pthread_exit`.
+    pub pthread_exit: PthreadExit,
+    /// `sigaction`.
+    pub sigaction: Sigaction,
+}
+
+struct Place(UnsafeCell<Option<Originals>>);
+// SAFETY: written once, by the only thread, before it is read.
+unsafe impl Sync for Place {}
+static ORIGINALS: Place = Place(UnsafeCell::new(None));
+
+/// Looks up libc's own functions.
+pub fn resolve() {
+    macro_rules! symbol {
+        ($name:literal as $ty:ty) => {
+            // SAFETY: the symbol is libc's function of this name, which has this signature.
+            unsafe { core::mem::transmute::<usize, $ty>(next_symbol(concat!($name, "\0"))) }
+        };
+    }
+    let found = Originals {
+        pthread_create: symbol!("pthread_create" as PthreadCreate),
+        pthread_join: symbol!("pthread_join" as PthreadJoin),
+        pthread_exit: symbol!("pthread_exit" as PthreadExit),
+        sigaction: symbol!("sigaction" as Sigaction),
+    };
+    // SAFETY: as for `Place`.
+    unsafe { *ORIGINALS.0.get() = Some(found) };
+}
+
+/// libc's own functions.
+pub fn originals() -> &'static Originals {
+    // SAFETY: written once before the first call.
+    unsafe { &*ORIGINALS.0.get() }.as_ref().expect("resolved at start")
+}

@@ -1,0 +1,164 @@
+//! All state of the library operating system: one structure at the start of the arena's heap, with the pools behind it.
+
+use crate::io::IoState;
+use crate::keys::KeyQueues;
+use crate::thread::Thread;
+use crate::timers::Timers;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use skein_arena::bytes::Chunks;
+use skein_arena::layout::Header;
+use skein_arena::list::List;
+use skein_arena::pool::{ArenaObject, Handle, Pool};
+use skein_sched::Serial;
+
+/// The library operating system. All-zero bytes, then [`Kernel::lay_out`].
+#[repr(C)]
+pub struct Kernel {
+    /// Whose turn it is when, and when entries are admitted.
+    pub sched: Serial,
+    /// The thread that has the turn.
+    pub current: Cell<u32>,
+    /// Threads that have ended or never been: how many are alive.
+    pub alive: Cell<u32>,
+    /// Threads that can run, without the turn's holder, in the order of their turns.
+    pub run_queue: List<Thread, crate::thread::Queue>,
+    /// All threads.
+    pub threads: Pool<Thread>,
+    /// Threads that wait at addresses: mutexes, condition variables, futexes, joins.
+    pub keys: KeyQueues,
+    /// Deadlines.
+    pub timers: Timers,
+    /// The server's time of day, ns since the epoch.
+    pub now_ns: Cell<u64>,
+    /// Time of day at the start of the server: the origin of its monotonic clock.
+    pub boot_ns: Cell<u64>,
+    /// Randomness.
+    pub random: crate::random::Random,
+    /// Bytes in flight.
+    pub chunks: Chunks,
+    /// Descriptors, sockets, pipes, epoll sets.
+    pub io: IoState,
+}
+
+static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(core::ptr::null_mut());
+static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+static STATE: AtomicU32 = AtomicU32::new(UNSET);
+
+/// Not yet initialised.
+pub const UNSET: u32 = 0;
+/// Being initialised.
+pub const SETTING_UP: u32 = 1;
+/// This process is a replicated server.
+pub const READY: u32 = 2;
+/// This process is not replicated: every hook passes through.
+pub const OFF: u32 = 3;
+
+/// Where initialisation stands.
+#[inline]
+pub fn state() -> u32 {
+    STATE.load(Ordering::Relaxed)
+}
+
+/// Notes where initialisation stands.
+pub fn set_state(state: u32) {
+    STATE.store(state, Ordering::Relaxed);
+}
+
+/// Whether there is a kernel to ask.
+#[inline]
+pub fn ready() -> bool {
+    state() == READY
+}
+
+/// The kernel. Only to be called when [`ready`].
+#[inline]
+pub fn kernel() -> &'static Kernel {
+    // SAFETY: set once by `install` before the state becomes READY; it lives in the arena, which is never unmapped. It is not `Sync`:
+    // only the turn's holder gets here, and turns are handed over with acquire and release.
+    unsafe { &*KERNEL.load(Ordering::Relaxed) }
+}
+
+/// The arena's header.
+#[inline]
+pub fn header() -> &'static Header {
+    // SAFETY: as for `kernel`; all fields are atomics.
+    unsafe { &*HEADER.load(Ordering::Relaxed) }
+}
+
+/// Makes the kernel in the arena's heap.
+///
+/// # Safety
+/// `heap` is `len` zero bytes at the arena's fixed place, used by nothing else.
+pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
+    HEADER.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
+    let kernel = heap.cast::<Kernel>();
+    KERNEL.store(kernel, Ordering::Relaxed);
+    // SAFETY: zero bytes are a valid `Kernel`; the heap is large enough (checked sizes).
+    let mut room = Room {
+        // SAFETY: the heap is larger than a `Kernel` (checked sizes).
+        at: unsafe { heap.add(size_of::<Kernel>().next_multiple_of(4096)) },
+        end: heap as usize + len,
+    };
+    // SAFETY: as above.
+    unsafe { &*kernel }.lay_out(&mut room);
+}
+
+/// The rest of the heap while it is handed out to pools.
+pub struct Room {
+    at: *mut u8,
+    end: usize,
+}
+
+impl Room {
+    /// Gives `pool` room for `capacity` objects.
+    pub fn pool<T: ArenaObject>(&mut self, pool: &Pool<T>, capacity: u32) {
+        let bytes = Pool::<T>::bytes(capacity).next_multiple_of(4096);
+        assert!(self.at as usize + bytes <= self.end, "arena too small");
+        // SAFETY: fresh zero bytes of the heap, page-aligned.
+        unsafe { pool.init(self.at, capacity) };
+        // SAFETY: checked above.
+        self.at = unsafe { self.at.add(bytes) };
+    }
+
+    /// Hands out `bytes` zero bytes.
+    pub fn take(&mut self, bytes: usize) -> *mut u8 {
+        let bytes = bytes.next_multiple_of(4096);
+        assert!(self.at as usize + bytes <= self.end, "arena too small");
+        let at = self.at;
+        // SAFETY: checked above.
+        self.at = unsafe { at.add(bytes) };
+        at
+    }
+
+    /// Bytes left.
+    pub fn left(&self) -> usize {
+        self.end - self.at as usize
+    }
+}
+
+/// Threads at one time: 4096.
+pub const MAX_THREADS: u32 = 4096;
+
+impl Kernel {
+    fn lay_out(&self, room: &mut Room) {
+        room.pool(&self.threads, MAX_THREADS);
+        self.timers.lay_out(room);
+        self.io.lay_out(room);
+        // All that is left holds bytes in flight.
+        let chunks = (room.left() / 4096).min(u32::MAX as usize) as u32;
+        room.pool(&self.chunks, chunks);
+    }
+
+    /// The turn's holder.
+    #[inline]
+    pub fn current(&self) -> Handle<Thread> {
+        Handle::from_raw(self.current.get()).expect("a thread has the turn")
+    }
+
+    /// The turn's holder.
+    #[inline]
+    pub fn this(&self) -> &Thread {
+        self.threads.get(self.current())
+    }
+}

@@ -1,0 +1,81 @@
+//! The output ring: what the server did, for its node.
+
+use crate::fatal::refuse;
+use crate::kernel::header;
+use crate::{sys, turn};
+use core::cell::RefCell;
+use core::sync::atomic::Ordering;
+use skein_arena::layout::{WAKE_FD, state};
+use skein_arena::ring::Producer;
+use skein_model::entry::pad8;
+use skein_model::frame::{FRAME_HEADER_BYTES, OutFrame};
+
+/// The ring's end, owned by the turn's holder.
+struct Out(RefCell<Option<Producer>>);
+
+// SAFETY: only the turn's holder gets here; turns are handed over with acquire and release.
+unsafe impl Sync for Out {}
+
+static OUT: Out = Out(RefCell::new(None));
+
+/// Installs the ring's end.
+pub fn install(producer: Producer) {
+    *OUT.0.borrow_mut() = Some(producer);
+}
+
+/// Writes a frame, waiting for room. The node sees it at once but is only woken by [`wake_node`].
+pub fn emit(frame: OutFrame<'_>) {
+    let mut scratch = [0; 24];
+    let (head, payload) = frame.encode(&mut scratch);
+    let whole = pad8(FRAME_HEADER_BYTES + payload.len());
+    loop {
+        let mut out = OUT.0.borrow_mut();
+        let Some(out) = out.as_mut() else { return };
+        match out.reserve(whole) {
+            Ok(Some(space)) => {
+                space[..FRAME_HEADER_BYTES].copy_from_slice(&head);
+                space[FRAME_HEADER_BYTES..][..payload.len()].copy_from_slice(payload);
+                space[FRAME_HEADER_BYTES + payload.len()..].fill(0);
+                out.publish(whole);
+                return;
+            }
+            Ok(None) => {}
+            Err(damaged) => {
+                crate::fatal::stderr(crate::fatal::line!("{damaged}").bytes());
+                sys::exit_group(125);
+            }
+        }
+        let before = header().server_state.swap(state::OUTPUT_FULL, Ordering::Relaxed);
+        turn::sleep_at_gate(|| !matches!(out.free(), Ok(free) if free >= whole));
+        header().server_state.store(before, Ordering::Relaxed);
+    }
+}
+
+/// Wakes the node if it sleeps.
+pub fn wake_node() {
+    if header().node_gate.open() {
+        let one = 1u64;
+        // SAFETY: writes 8 bytes from a local to the eventfd.
+        let wrote = unsafe {
+            sys::call(libc::SYS_write, sys::args([WAKE_FD as usize, &raw const one as usize, 8]))
+        };
+        if let Err(e) = wrote {
+            // The node is gone or the server closed the descriptor: nothing can leave any more.
+            if e.0 != libc::EAGAIN && e.0 != libc::EINTR {
+                crate::fatal::stderr(b"the node cannot be woken");
+                sys::exit_group(125);
+            }
+        }
+    }
+}
+
+/// Checks at start that the node can be woken.
+pub fn check_wake_fd() {
+    // SAFETY: no memory is involved.
+    let flags = unsafe {
+        sys::call(libc::SYS_fcntl, sys::args([WAKE_FD as usize, libc::F_GETFD as usize]))
+    };
+    if flags.is_err() {
+        refuse!("descriptor {WAKE_FD} is not the node's eventfd");
+    }
+}

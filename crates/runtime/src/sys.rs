@@ -1,0 +1,95 @@
+//! Direct system calls: from this library's text, so the safety net lets them through, and without touching `errno`.
+
+use core::arch::asm;
+
+/// A system call that failed: the errno, positive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// What a call of the server answers: a value, or an errno.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// Makes system call `nr`.
+///
+/// # Safety
+/// The arguments are what the call wants; pointers are valid for it.
+#[inline]
+pub unsafe fn raw(nr: i64, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel clobbers rax, rcx and r11 only; memory effects are the caller's contract.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") nr as isize => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// As [`raw`], with the error split off.
+///
+/// # Safety
+/// As for [`raw`].
+#[inline]
+pub unsafe fn call(nr: i64, a: [usize; 6]) -> Result<usize> {
+    // SAFETY: passed on.
+    check(unsafe { raw(nr, a) })
+}
+
+/// Splits a kernel's return value.
+pub fn check(result: isize) -> Result<usize> {
+    if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }
+}
+
+/// Shorthand for the arguments of a call with fewer than six.
+pub const fn args<const N: usize>(given: [usize; N]) -> [usize; 6] {
+    let mut all = [0; 6];
+    let mut i = 0;
+    while i < N {
+        all[i] = given[i];
+        i += 1;
+    }
+    all
+}
+
+/// Sleeps while `*word == value`, at most until woken; spurious returns are possible.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
+    let op = libc::FUTEX_WAIT;
+    // SAFETY: `word` is valid; a shared (not private) wait, as the waker may be another process.
+    unsafe {
+        raw(libc::SYS_futex, args([word as *const _ as usize, op as usize, value as usize, 0]))
+    };
+}
+
+/// Wakes all sleepers on `word`.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    let op = libc::FUTEX_WAKE;
+    // SAFETY: `word` is valid.
+    unsafe {
+        raw(libc::SYS_futex, args([word as *const _ as usize, op as usize, i32::MAX as usize]));
+    }
+}
+
+/// The calling kernel thread's id.
+pub fn gettid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { raw(libc::SYS_gettid, args([])) as u32 }
+}
+
+/// Closes a kernel descriptor.
+pub fn close(fd: i32) -> Result<usize> {
+    // SAFETY: no memory is involved.
+    unsafe { call(libc::SYS_close, args([fd as usize])) }
+}
+
+/// Ends the process at once.
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        unsafe { raw(libc::SYS_exit_group, args([status as usize])) };
+    }
+}

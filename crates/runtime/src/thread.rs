@@ -1,0 +1,488 @@
+//! The server's threads: how they are born, parked, run on their own kernel thread at the end, joined and cancelled.
+//!
+//! Birth: `pthread_create` really creates a thread with libc's help; its kernel thread comes to [`born`], notes its TLS and id, parks on
+//! a small stack and tells the carrier. From then on the carrier runs its context.
+//!
+//! End: the context is pinned ([`turn::pin_current`]) and taken up by its own kernel thread, which runs destructors and libc's exit path
+//! while the carrier waits until the kernel has cleared the thread's id. So nothing of a dying thread runs beside the turn's holder.
+
+use crate::fatal::refuse;
+use crate::kernel::{Kernel, header, kernel};
+use crate::keys::Key;
+use crate::sys::{self, Errno, Result};
+use crate::turn::{self, Wake};
+use crate::{context, hooks};
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use libc::c_void;
+use skein_arena::list::{In, Node};
+use skein_arena::pool::{ArenaObject, Handle, Link};
+
+/// A thread's place in the run queue.
+pub struct Queue;
+/// A thread's place in a queue at an address.
+pub struct Waiting;
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Life {
+    /// Being created.
+    Unborn = 0,
+    /// Has the turn.
+    Running = 1,
+    /// Could run; in the run queue.
+    Runnable = 2,
+    /// Waits to be resumed.
+    Blocked = 3,
+    /// Its kernel thread is gone.
+    Ended = 4,
+}
+
+/// A thread.
+#[repr(C)]
+pub struct Thread {
+    run: Node<Thread>,
+    waiting: Node<Thread>,
+    /// What it is doing.
+    pub life: Cell<Life>,
+    /// Why its last wait ended.
+    pub wake: Cell<Wake>,
+    /// Its suspended context.
+    pub sp: Cell<u64>,
+    /// Its TLS; also its `pthread_t`.
+    pub fs: Cell<u64>,
+    /// Whether it runs on its own kernel thread.
+    pub pinned: Cell<bool>,
+    /// Whether nobody will join it.
+    pub detached: Cell<bool>,
+    /// Whether somebody is joining it.
+    pub joining: Cell<bool>,
+    /// Cancellation: asked for, disabled, asynchronous.
+    pub cancel_asked: Cell<bool>,
+    /// Cancellation is disabled (`pthread_setcancelstate`).
+    pub cancel_off: Cell<bool>,
+    /// Cancellation may strike anywhere (`pthread_setcanceltype`); noted, treated as deferred.
+    pub cancel_async: Cell<bool>,
+    /// The thread has begun to exit: it is no longer cancelled.
+    pub exiting: Cell<bool>,
+    /// Its wait is a cancellation point.
+    pub at_cancel_point: Cell<bool>,
+    /// The kernel's id of it.
+    pub tid: Cell<u32>,
+    /// The address that it waits at ([`crate::keys`]).
+    pub key: Cell<u64>,
+    /// Which wake-ups it waits for.
+    pub key_bits: Cell<u32>,
+    /// Its deadline's place ([`crate::timers`]).
+    pub timer: Link<crate::timers::Timer>,
+    start: Cell<usize>,
+    arg: Cell<usize>,
+    /// Where its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
+    go: AtomicU32,
+    /// Where the carrier sleeps while this pinned thread runs.
+    back: AtomicU32,
+    /// The virtual signal mask.
+    pub mask: Cell<u64>,
+    park_stack: UnsafeCell<ParkStack>,
+}
+
+#[repr(C, align(16))]
+struct ParkStack([u8; context::PARK_STACK_BYTES]);
+
+// SAFETY: cells, links and a scratch stack; all-zero is an unborn thread.
+unsafe impl ArenaObject for Thread {}
+impl In<Queue> for Thread {
+    fn node(&self) -> &Node<Thread> {
+        &self.run
+    }
+}
+impl In<Waiting> for Thread {
+    fn node(&self) -> &Node<Thread> {
+        &self.waiting
+    }
+}
+
+const SLEEP: u32 = 0;
+const GO: u32 = 1;
+
+const UNPARKED: u32 = 0;
+const PARKED: u32 = 1;
+/// The pinned thread has the turn.
+const OUT: u32 = 2;
+/// It has given the turn up.
+const GIVEN_UP: u32 = 3;
+
+impl Thread {
+    /// Whether it waits to be resumed.
+    pub fn blocked(&self) -> bool {
+        self.life.get() == Life::Blocked
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_attr_getdetachstate(
+        attr: *const libc::pthread_attr_t,
+        state: *mut libc::c_int,
+    ) -> libc::c_int;
+}
+
+/// The stack on which the carrier waits when it has no thread's stack to stand on.
+#[repr(C, align(64))]
+struct IdleStack(UnsafeCell<[u8; 64 << 10]>);
+// SAFETY: used by the carrier only.
+unsafe impl Sync for IdleStack {}
+static IDLE: IdleStack = IdleStack(UnsafeCell::new([0; 64 << 10]));
+static MAIN_FS: AtomicU64 = AtomicU64::new(0);
+
+/// The end of the carrier's idle stack.
+pub fn idle_stack_top() -> *mut u8 {
+    // SAFETY: one past the end of the stack.
+    unsafe { IDLE.0.get().cast::<u8>().add(64 << 10) }
+}
+
+/// The TLS of the main thread, which the carrier uses on its idle stack.
+pub fn main_fs() -> u64 {
+    MAIN_FS.load(Ordering::Relaxed)
+}
+
+/// Makes the main thread, which is running, the first thread.
+pub fn adopt_main(k: &Kernel) {
+    let main = k.threads.alloc().expect("an empty thread table");
+    let t = k.threads.get(main);
+    t.life.set(Life::Running);
+    t.fs.set(context::fs_base());
+    t.tid.set(sys::gettid());
+    MAIN_FS.store(t.fs.get(), Ordering::Relaxed);
+    k.current.set(main.raw());
+    k.alive.set(1);
+    header().carrier_tid.store(t.tid.get(), Ordering::Relaxed);
+    header().turn_holder.store(main.raw(), Ordering::Relaxed);
+}
+
+/// The thread whose `pthread_t` this is.
+pub fn find(k: &Kernel, pthread: libc::pthread_t) -> Option<Handle<Thread>> {
+    (1..=k.threads.high())
+        .filter_map(Handle::from_raw)
+        .find(|h| k.threads.get(*h).fs.get() == pthread && k.threads.get(*h).tid.get() != 0)
+}
+
+/// `pthread_create`.
+///
+/// # Safety
+/// The arguments are those of `pthread_create`.
+pub unsafe fn create(
+    out: *mut libc::pthread_t,
+    attr: *mut libc::pthread_attr_t,
+    start: usize,
+    arg: usize,
+) -> Result<()> {
+    let k = kernel();
+    let Some(handle) = k.threads.alloc() else { return Err(Errno(libc::EAGAIN)) };
+    let t = k.threads.get(handle);
+    t.start.set(start);
+    t.arg.set(arg);
+    t.mask.set(k.this().mask.get());
+    let mut detached = libc::PTHREAD_CREATE_JOINABLE;
+    let real = hooks::originals();
+    if !attr.is_null() {
+        // SAFETY: `attr` is initialised by the caller; libc must see it joinable, because we join the kernel thread ourselves.
+        unsafe {
+            pthread_attr_getdetachstate(attr, &raw mut detached);
+            libc::pthread_attr_setdetachstate(attr, libc::PTHREAD_CREATE_JOINABLE);
+        }
+    }
+    t.detached.set(detached == libc::PTHREAD_CREATE_DETACHED);
+    let mut pthread: libc::pthread_t = 0;
+    // SAFETY: libc's function, with our start routine.
+    let error =
+        unsafe { (real.pthread_create)(&raw mut pthread, attr, born, handle.raw() as *mut c_void) };
+    if !attr.is_null() {
+        // SAFETY: restores what was there.
+        unsafe { libc::pthread_attr_setdetachstate(attr, detached) };
+    }
+    if error != 0 {
+        k.threads.free(handle);
+        return Err(Errno(error));
+    }
+    while t.back.load(Ordering::Acquire) == UNPARKED {
+        sys::futex_wait(&t.back, UNPARKED);
+    }
+    k.alive.set(k.alive.get() + 1);
+    // SAFETY: the caller's variable.
+    unsafe { out.write(pthread) };
+    t.life.set(Life::Runnable);
+    k.run_queue.push_back(&k.threads, handle);
+    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Where a new kernel thread begins.
+extern "C-unwind" fn born(arg: *mut c_void) -> *mut c_void {
+    let k = kernel();
+    let raw = arg as usize as u32;
+    let t = k.threads.get(Handle::from_raw(raw).expect("a thread's handle"));
+    block_signals();
+    t.fs.set(context::fs_base());
+    t.tid.set(sys::gettid());
+    let top = t.park_stack.get().cast::<u8>().wrapping_add(context::PARK_STACK_BYTES);
+    // SAFETY: the park stack is this thread's own; `parked` returns this thread's saved context.
+    unsafe { context::park_here(t.sp.as_ptr(), top, parked, raw) };
+    // From here the carrier runs, on this stack and TLS.
+    // SAFETY: the start routine and argument of `pthread_create`.
+    let start: extern "C-unwind" fn(*mut c_void) -> *mut c_void =
+        unsafe { core::mem::transmute(t.start.get()) };
+    let value = start(t.arg.get() as *mut c_void);
+    t.exiting.set(true);
+    turn::operation();
+    turn::pin_current();
+    // From here this thread's own kernel thread runs again.
+    value
+}
+
+/// Signals are for the carrier. SIGSYS stays open: blocked, a trapped system call would kill.
+fn block_signals() {
+    let set: u64 = !(1 << (libc::SIGSYS - 1));
+    // SAFETY: sets this kernel thread's mask, libc's internal signals included.
+    unsafe {
+        sys::raw(
+            libc::SYS_rt_sigprocmask,
+            sys::args([libc::SIG_SETMASK as usize, &raw const set as usize, 0, 8]),
+        );
+    }
+}
+
+/// A kernel thread sleeps here, on its park stack, until its context is given back to it.
+extern "C" fn parked(raw: u32) -> u64 {
+    let t = kernel().threads.get(Handle::from_raw(raw).expect("a thread's handle"));
+    t.back.store(PARKED, Ordering::Release);
+    sys::futex_wake(&t.back);
+    while t.go.load(Ordering::Acquire) == SLEEP {
+        sys::futex_wait(&t.go, SLEEP);
+    }
+    t.go.store(SLEEP, Ordering::Relaxed);
+    t.sp.get()
+}
+
+/// What a pinned thread did with its turn.
+pub enum HandBack {
+    /// It blocks, or has yielded.
+    GaveUp,
+    /// Its kernel thread is gone.
+    Gone,
+}
+
+/// Carrier: lets the pinned thread `t` run on its own kernel thread until it hands the turn back or is gone.
+pub fn run_on_own(t: &Thread) -> HandBack {
+    t.back.store(OUT, Ordering::Relaxed);
+    t.go.store(GO, Ordering::Release);
+    sys::futex_wake(&t.go);
+    // SAFETY: libc's descriptor of the thread stays until we join it; the kernel clears the word when the thread is gone.
+    let tid_word = unsafe { &*tid_word(t.fs.get()) };
+    loop {
+        let back = t.back.load(Ordering::Acquire);
+        if back == GIVEN_UP {
+            return HandBack::GaveUp;
+        }
+        let tid = tid_word.load(Ordering::Acquire);
+        if tid == 0 {
+            return HandBack::Gone;
+        }
+        wait_either(&t.back, back, tid_word, tid);
+    }
+}
+
+/// Pinned thread: hands the turn to the carrier and sleeps until it has it again.
+pub fn hand_to_carrier(t: &Thread) {
+    t.back.store(GIVEN_UP, Ordering::Release);
+    sys::futex_wake(&t.back);
+    while t.go.load(Ordering::Acquire) == SLEEP {
+        sys::futex_wait(&t.go, SLEEP);
+    }
+    t.go.store(SLEEP, Ordering::Relaxed);
+}
+
+/// Offset of the kernel's thread id in libc's thread descriptor; checked at start against the running thread.
+pub const TID_OFFSET: usize = 0x2d0;
+
+fn tid_word(pthread: u64) -> *const AtomicU32 {
+    (pthread as usize + TID_OFFSET) as *const AtomicU32
+}
+
+/// Whether libc's thread descriptor is as this file knows it.
+pub fn descriptor_known() -> bool {
+    // SAFETY: reads a word of the running thread's own descriptor, which is larger than this in every glibc.
+    unsafe { &*tid_word(context::fs_base()) }.load(Ordering::Relaxed) == sys::gettid()
+}
+
+/// Sleeps until one of two words may have changed (futex_waitv, Linux 5.16).
+fn wait_either(a: &AtomicU32, a_value: u32, b: &AtomicU32, b_value: u32) {
+    #[repr(C)]
+    struct Waiter {
+        value: u64,
+        address: u64,
+        flags: u32,
+        reserved: u32,
+    }
+    const FUTEX2_SIZE_U32: u32 = 2;
+    let waiter = |word: &AtomicU32, value: u32| Waiter {
+        value: u64::from(value),
+        address: core::ptr::from_ref(word) as u64,
+        flags: FUTEX2_SIZE_U32,
+        reserved: 0,
+    };
+    let both = [waiter(a, a_value), waiter(b, b_value)];
+    // SAFETY: two valid waiters on words that outlive the call.
+    let result =
+        unsafe { sys::raw(libc::SYS_futex_waitv, sys::args([both.as_ptr() as usize, 2, 0, 0, 0])) };
+    if result == -(libc::ENOSYS as isize) {
+        refuse!("the kernel has no futex_waitv: Linux 5.16 or newer is needed");
+    }
+}
+
+/// The kernel thread of `handle` is gone: joiners go on, a detached one is forgotten.
+pub fn gone(k: &Kernel, handle: Handle<Thread>) {
+    let t = k.threads.get(handle);
+    t.life.set(Life::Ended);
+    k.alive.set(k.alive.get() - 1);
+    crate::sync::owner_gone(k, t.tid.get());
+    if t.detached.get() {
+        forget(k, handle);
+    } else {
+        k.keys.wake(end_key(handle), u32::MAX, u32::MAX);
+    }
+    if k.alive.get() == 0 {
+        // The last thread ended by pthread_exit: the process ends with status 0.
+        crate::init::end_process(0);
+    }
+}
+
+/// Frees libc's descriptor and stack of an ended thread, and its place here. Answers its return value.
+fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
+    let t = k.threads.get(handle);
+    let mut value = core::ptr::null_mut();
+    // SAFETY: the thread is joinable for libc and ended, so this neither blocks nor fails.
+    unsafe { (hooks::originals().pthread_join)(t.fs.get(), &raw mut value) };
+    t.fs.set(0);
+    t.tid.set(0);
+    k.threads.free(handle);
+    value
+}
+
+const fn end_key(handle: Handle<Thread>) -> Key {
+    Key(handle.raw() as u64 * 2 + 1)
+}
+
+/// `pthread_join` and its variants: waits until `deadline_ns`; `try_only` does not wait.
+pub fn join(
+    pthread: libc::pthread_t,
+    deadline_ns: Option<u64>,
+    try_only: bool,
+) -> Result<*mut c_void> {
+    turn::operation();
+    let k = kernel();
+    let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
+    let t = k.threads.get(handle);
+    if handle == k.current() {
+        return Err(Errno(libc::EDEADLK));
+    }
+    if t.detached.get() || t.joining.get() {
+        return Err(Errno(libc::EINVAL));
+    }
+    if t.life.get() != Life::Ended {
+        if try_only {
+            return Err(Errno(libc::EBUSY));
+        }
+        t.joining.set(true);
+        while t.life.get() != Life::Ended {
+            test_cancel();
+            let this = k.this();
+            this.at_cancel_point.set(true);
+            let why = k.keys.wait(end_key(handle), u32::MAX, deadline_ns);
+            this.at_cancel_point.set(false);
+            if why == Wake::Timeout {
+                t.joining.set(false);
+                return Err(Errno(libc::ETIMEDOUT));
+            }
+            if why == Wake::Interrupted {
+                t.joining.set(false);
+                test_cancel();
+                t.joining.set(true);
+            }
+        }
+    }
+    Ok(forget(k, handle))
+}
+
+/// `pthread_detach`.
+pub fn detach(pthread: libc::pthread_t) -> Result<()> {
+    turn::operation();
+    let k = kernel();
+    let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
+    let t = k.threads.get(handle);
+    if t.detached.get() {
+        return Err(Errno(libc::EINVAL));
+    }
+    t.detached.set(true);
+    if t.life.get() == Life::Ended {
+        forget(k, handle);
+    }
+    Ok(())
+}
+
+/// `pthread_exit`.
+pub fn exit(value: *mut c_void) -> ! {
+    turn::operation();
+    let k = kernel();
+    let this = k.this();
+    this.exiting.set(true);
+    if this.fs.get() == main_fs() {
+        k.alive.set(k.alive.get() - 1);
+        if k.alive.get() == 0 {
+            // SAFETY: the last thread: as if main had returned 0.
+            unsafe { libc::exit(0) };
+        }
+        turn::end_main();
+    }
+    turn::pin_current();
+    // SAFETY: on the thread's own kernel thread now: libc unwinds its stack, runs cleanup handlers and destructors, and ends it.
+    unsafe { (hooks::originals().pthread_exit)(value) }
+}
+
+/// `pthread_cancel`: deferred to the target's next cancellation point.
+pub fn cancel(pthread: libc::pthread_t) -> Result<()> {
+    turn::operation();
+    let k = kernel();
+    let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
+    let t = k.threads.get(handle);
+    if t.life.get() == Life::Ended {
+        return Ok(());
+    }
+    t.cancel_asked.set(true);
+    if t.at_cancel_point.get() && !t.cancel_off.get() {
+        turn::resume(handle, Wake::Interrupted);
+    }
+    if handle == k.current() && t.cancel_async.get() {
+        test_cancel();
+    }
+    Ok(())
+}
+
+/// A cancellation point: ends the thread if it was cancelled.
+pub fn test_cancel() {
+    let this = kernel().this();
+    if this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get() {
+        exit(usize::MAX as *mut c_void); // PTHREAD_CANCELED
+    }
+}
+
+/// A wait of the turn's holder that is a cancellation point.
+pub fn cancellable(wait: impl FnOnce() -> Wake) -> Wake {
+    test_cancel();
+    let this = kernel().this();
+    this.at_cancel_point.set(true);
+    let why = wait();
+    this.at_cancel_point.set(false);
+    test_cancel();
+    why
+}

@@ -1,0 +1,101 @@
+//! Virtual time. The time of day is the stamp of the last admitted entry, moved on a little by every look at it, so that clocks
+//! never stand still nor run backwards inside an entry; all other clocks are offsets from it.
+
+use crate::kernel::kernel;
+use crate::sys::{Errno, Result};
+use crate::turn;
+
+/// What one look at a clock takes: about what it takes natively, so that virtual time does not outrun the real one.
+const LOOK_NS: u64 = 20;
+/// What the monotonic clock says at the server's start: some time after "boot", as on any machine.
+const MONOTONIC_AT_START_NS: u64 = 1000 * NS_PER_S;
+/// Nanoseconds of a second.
+pub const NS_PER_S: u64 = 1_000_000_000;
+
+/// A look at a clock: an operation.
+pub fn look() -> u64 {
+    turn::operation();
+    let k = kernel();
+    k.now_ns.set(k.now_ns.get() + LOOK_NS);
+    k.now_ns.get()
+}
+
+/// Whether `clock` is the time of day.
+const fn is_realtime(clock: i32) -> bool {
+    matches!(
+        clock,
+        libc::CLOCK_REALTIME
+            | libc::CLOCK_REALTIME_COARSE
+            | libc::CLOCK_REALTIME_ALARM
+            | libc::CLOCK_TAI
+    )
+}
+
+/// The clock's reading when the time of day is `now_ns`.
+fn reading(clock: i32, now_ns: u64) -> Result<u64> {
+    let since_start = now_ns - kernel().boot_ns.get();
+    match clock {
+        _ if is_realtime(clock) => Ok(now_ns),
+        libc::CLOCK_MONOTONIC
+        | libc::CLOCK_MONOTONIC_RAW
+        | libc::CLOCK_MONOTONIC_COARSE
+        | libc::CLOCK_BOOTTIME
+        | libc::CLOCK_BOOTTIME_ALARM => Ok(MONOTONIC_AT_START_NS + since_start),
+        // CPU time is operations done, a microsecond each: it grows with work and is the same everywhere.
+        libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID => {
+            Ok(skein_sched::Policy::operations(&kernel().sched) * 1000)
+        }
+        // Clocks of other processes and threads have negative numbers; so do those of this process's threads.
+        clock if clock < 0 => Ok(skein_sched::Policy::operations(&kernel().sched) * 1000),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// `clock_gettime`, in nanoseconds.
+pub fn clock_ns(clock: i32) -> Result<u64> {
+    let now = look();
+    reading(clock, now)
+}
+
+/// The time of day at which `clock` will read `at_ns`: how absolute deadlines become the server's own.
+pub fn deadline_of(clock: i32, at_ns: u64) -> Result<u64> {
+    let now = kernel().now_ns.get();
+    let reads = reading(clock, now)?;
+    Ok(if at_ns >= reads {
+        now.saturating_add(at_ns - reads)
+    } else {
+        now.saturating_sub(reads - at_ns)
+    })
+}
+
+/// The time of day `ns` from now.
+pub fn after(ns: u64) -> u64 {
+    kernel().now_ns.get().saturating_add(ns)
+}
+
+/// A `timespec` in nanoseconds.
+///
+/// # Errors
+/// `EINVAL` when a field is out of range.
+pub fn to_ns(ts: &libc::timespec) -> Result<u64> {
+    if ts.tv_sec < 0 || !(0..NS_PER_S as i64).contains(&ts.tv_nsec) {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok((ts.tv_sec as u64).saturating_mul(NS_PER_S).saturating_add(ts.tv_nsec as u64))
+}
+
+/// Nanoseconds as a `timespec`.
+pub fn to_timespec(ns: u64) -> libc::timespec {
+    libc::timespec { tv_sec: (ns / NS_PER_S) as i64, tv_nsec: (ns % NS_PER_S) as i64 }
+}
+
+/// Sleeps until the server's time of day is `deadline_ns`.
+pub fn sleep_until(deadline_ns: u64) -> crate::turn::Wake {
+    crate::thread::cancellable(|| {
+        if deadline_ns <= kernel().now_ns.get() {
+            turn::yield_now();
+            return crate::turn::Wake::Timeout;
+        }
+        turn::suspend(Some(deadline_ns))
+    })
+}

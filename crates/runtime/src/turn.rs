@@ -1,0 +1,229 @@
+//! The turn: who has it, how it is given up and passed on.
+//!
+//! Invariants: exactly one thread is running; a runnable thread that does not have the turn is in the run queue once; a blocked thread is
+//! in no run queue, and whoever ends its wait calls [`resume`].
+//!
+//! The end of a turn is computed on the stack of the thread that gives it up: there is no idle thread. If that thread is the next
+//! to run, nothing is switched.
+
+use crate::admit::{self, Wait};
+use crate::kernel::{Kernel, header, kernel};
+use crate::thread::{self, Life, Thread};
+use crate::{context, output, sys};
+use core::sync::atomic::Ordering;
+use skein_arena::pool::Handle;
+use skein_sched::{Next, Policy};
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Wake {
+    /// What was waited for happened.
+    Event = 0,
+    /// The deadline passed.
+    Timeout = 1,
+    /// The thread is being cancelled, or a signal handler must run.
+    Interrupted = 2,
+}
+
+/// An operation on a shared object is about to be done. Every hook that touches one calls this first, once.
+#[inline]
+pub fn operation() {
+    let k = kernel();
+    let next = k.sched.operation();
+    header().operations.store(k.sched.operations(), Ordering::Relaxed);
+    if next != Next::Continue {
+        end_turn(k);
+    }
+}
+
+/// Gives the turn up although the thread can go on (`sched_yield`).
+pub fn yield_now() {
+    end_turn(kernel());
+}
+
+#[cold]
+fn end_turn(k: &Kernel) {
+    if tick(k) == Next::Admit {
+        admit::wait(k, Wait::Slot);
+    }
+    if !k.run_queue.is_empty() {
+        k.run_queue.push_back(&k.threads, k.current());
+        pass_on(k);
+    }
+}
+
+fn tick(k: &Kernel) -> Next {
+    let next = k.sched.end_turn();
+    header().clock.store(k.sched.clock(), Ordering::Relaxed);
+    next
+}
+
+/// Blocks the turn's holder until [`resume`] or the deadline (in the server's time of day). The caller has registered the thread wherever
+/// it is to be resumed from, and removes it again afterwards.
+pub fn suspend(deadline_ns: Option<u64>) -> Wake {
+    let k = kernel();
+    let (me, this) = (k.current(), k.this());
+    this.life.set(Life::Blocked);
+    this.wake.set(Wake::Event);
+    if let Some(deadline) = deadline_ns {
+        k.timers.set_thread(k, me, deadline);
+    }
+    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+        admit::wait(k, Wait::Slot);
+    }
+    pass_on(k);
+    kernel().this().wake.get()
+}
+
+/// Ends a thread's wait. Answers whether it was waiting.
+pub fn resume(thread: Handle<Thread>, why: Wake) -> bool {
+    let k = kernel();
+    let t = k.threads.get(thread);
+    if t.life.get() != Life::Blocked {
+        return false;
+    }
+    t.life.set(Life::Runnable);
+    t.wake.set(why);
+    k.timers.clear_thread(k, thread);
+    k.run_queue.push_back(&k.threads, thread);
+    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+    true
+}
+
+/// The first thread of the run queue, waiting for entries while there is none.
+fn next_runnable(k: &Kernel) -> Handle<Thread> {
+    loop {
+        if let Some(next) = k.run_queue.pop_front(&k.threads) {
+            header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+            return next;
+        }
+        admit::wait(k, Wait::Quiescent);
+    }
+}
+
+fn give(k: &Kernel, next: Handle<Thread>) -> &Thread {
+    k.current.set(next.raw());
+    header().turn_holder.store(next.raw(), Ordering::Relaxed);
+    let t = k.threads.get(next);
+    t.life.set(Life::Running);
+    t
+}
+
+/// Lets the first thread of the run queue run; returns when the caller's thread, which is blocked or in the run queue, has the turn again.
+fn pass_on(k: &Kernel) {
+    let me = k.current();
+    let this = k.threads.get(me);
+    if this.pinned.get() {
+        // On its own kernel thread: the carrier decides what runs next.
+        thread::hand_to_carrier(this);
+        return;
+    }
+    loop {
+        let next = next_runnable(k);
+        if next == me {
+            give(k, next);
+            return;
+        }
+        let t = give(k, next);
+        if t.pinned.get() {
+            run_pinned(k, next);
+            continue;
+        }
+        // SAFETY: `t` is suspended with a context saved by `switch` or `park_here` that nobody else takes up: only the carrier switches,
+        // and it is here.
+        unsafe { context::switch(this.sp.as_ptr(), t.sp.get(), t.fs.get()) };
+        return;
+    }
+}
+
+/// The running thread has ended its start routine or exits: it leaves the carrier and finishes on its own kernel thread.
+/// Returns there.
+pub fn pin_current() {
+    let k = kernel();
+    let this = k.this();
+    if this.pinned.get() {
+        return;
+    }
+    this.pinned.set(true);
+    // SAFETY: the idle stack is free: the carrier is on this thread's stack.
+    unsafe {
+        context::onto_stack(
+            this.sp.as_ptr(),
+            thread::idle_stack_top(),
+            thread::main_fs(),
+            carry_on,
+            k.current.get(),
+        );
+    }
+}
+
+/// The carrier on its idle stack: runs a pinned thread, then whatever comes next.
+extern "C" fn carry_on(pinned: u32) -> ! {
+    let k = kernel();
+    run_pinned(k, Handle::from_raw(pinned).expect("a thread"));
+    carry(k)
+}
+
+fn carry(k: &Kernel) -> ! {
+    loop {
+        let next = next_runnable(k);
+        let t = give(k, next);
+        if t.pinned.get() {
+            run_pinned(k, next);
+            continue;
+        }
+        // SAFETY: as in `pass_on`; the idle stack holds nothing that is needed again.
+        unsafe { context::take_up(t.sp.get(), t.fs.get()) };
+    }
+}
+
+/// Lets a pinned thread, which has the turn, run on its own kernel thread until it gives the turn back or is gone.
+fn run_pinned(k: &Kernel, handle: Handle<Thread>) {
+    let t = k.threads.get(handle);
+    match thread::run_on_own(t) {
+        thread::HandBack::GaveUp => {}
+        thread::HandBack::Gone => {
+            tick(k);
+            thread::gone(k, handle);
+        }
+    }
+}
+
+/// The main thread is done but others are not: it never runs again.
+pub fn end_main() -> ! {
+    let k = kernel();
+    let this = k.this();
+    this.life.set(Life::Ended);
+    let mut nowhere = 0;
+    // SAFETY: as in `pin_current`; the context saved is never taken up.
+    unsafe {
+        context::onto_stack(
+            &raw mut nowhere,
+            thread::idle_stack_top(),
+            thread::main_fs(),
+            leave,
+            0,
+        );
+    }
+    unreachable!("the main thread's context is never taken up again")
+}
+
+extern "C" fn leave(_: u32) -> ! {
+    let k = kernel();
+    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+        admit::wait(k, Wait::Slot);
+    }
+    carry(k)
+}
+
+/// Sleeps until the node opens the server's gate, if `blocked` still says so after the gate was closed.
+pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
+    let gate = &header().server_gate;
+    output::wake_node();
+    gate.close();
+    while blocked() && gate.is_closed() {
+        sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
+    }
+    gate.reopen();
+}

@@ -1,0 +1,127 @@
+//! One thread runs at a time and keeps the turn until it blocks or has done `quantum` operations.
+
+use crate::{Next, Policy};
+use core::cell::Cell;
+
+/// The `serial` schedule. All-zero bytes are a schedule that was not started.
+///
+/// Invariant: `clock` never passes `slot_at` without an admission.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Serial {
+    quantum: Cell<u32>,
+    nclock: Cell<u32>,
+    /// Operations left in this turn.
+    left: Cell<u32>,
+    _pad: Cell<u32>,
+    operations: Cell<u64>,
+    clock: Cell<u64>,
+    /// The clock at which the next entry must be admitted, whatever else can run.
+    slot_at: Cell<u64>,
+}
+
+impl Serial {
+    /// Starts the schedule. Both numbers are at least 1 and the same on all replicas.
+    pub fn start(&self, quantum: u32, nclock: u32) {
+        assert!(quantum > 0 && nclock > 0, "a schedule needs a quantum and slots");
+        self.quantum.set(quantum);
+        self.nclock.set(nclock);
+        self.left.set(quantum);
+        self.slot_at.set(self.clock.get() + u64::from(nclock));
+    }
+
+    /// Whether the schedule was started.
+    pub fn started(&self) -> bool {
+        self.quantum.get() > 0
+    }
+}
+
+impl Policy for Serial {
+    fn operation(&self) -> Next {
+        self.operations.set(self.operations.get() + 1);
+        let left = self.left.get();
+        if left > 1 {
+            self.left.set(left - 1);
+            Next::Continue
+        } else {
+            Next::EndTurn
+        }
+    }
+
+    fn end_turn(&self) -> Next {
+        self.left.set(self.quantum.get());
+        self.clock.set(self.clock.get() + 1);
+        if self.clock.get() >= self.slot_at.get() { Next::Admit } else { Next::Continue }
+    }
+
+    fn admitted(&self, bubble: Option<u32>) {
+        let turns = bubble.unwrap_or(0).max(self.nclock.get());
+        self.slot_at.set(self.clock.get() + u64::from(turns));
+    }
+
+    fn clock(&self) -> u64 {
+        self.clock.get()
+    }
+
+    fn operations(&self) -> u64 {
+        self.operations.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_to_slot(s: &Serial) -> u64 {
+        let from = s.clock();
+        loop {
+            while s.operation() == Next::Continue {}
+            if s.end_turn() == Next::Admit {
+                return s.clock() - from;
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_has_quantum_operations() {
+        let s = Serial::default();
+        s.start(3, 10);
+        assert_eq!([s.operation(), s.operation()], [Next::Continue; 2]);
+        assert_eq!(s.operation(), Next::EndTurn);
+        assert_eq!(s.end_turn(), Next::Continue);
+        assert_eq!((s.clock(), s.operations()), (1, 3));
+        assert_eq!(s.operation(), Next::Continue);
+    }
+
+    #[test]
+    fn slots_come_every_nclock_turns() {
+        let s = Serial::default();
+        s.start(2, 5);
+        assert_eq!(run_to_slot(&s), 5);
+        s.admitted(None);
+        assert_eq!(run_to_slot(&s), 5);
+    }
+
+    #[test]
+    fn a_bubble_grants_its_turns_but_never_less_than_nclock() {
+        let s = Serial::default();
+        s.start(2, 5);
+        run_to_slot(&s);
+        s.admitted(Some(12));
+        assert_eq!(run_to_slot(&s), 12);
+        s.admitted(Some(1));
+        assert_eq!(run_to_slot(&s), 5);
+    }
+
+    #[test]
+    fn a_blocked_thread_ends_its_turn_with_a_fresh_quantum() {
+        let s = Serial::default();
+        s.start(4, 100);
+        s.operation();
+        assert_eq!(s.end_turn(), Next::Continue);
+        for _ in 0..3 {
+            assert_eq!(s.operation(), Next::Continue);
+        }
+        assert_eq!(s.operation(), Next::EndTurn);
+    }
+}
