@@ -1,0 +1,39 @@
+/* A server driven from outside that does nothing of its own accord: it accepts, holds the connections and never times
+ * out. While nobody sends, it must cost no log entry at all. A "quit\n" ends it with status 0. */
+#include "guest.h"
+#include <poll.h>
+
+enum { MAX_FDS = 1024 };
+
+int main(int argc, char **argv)
+{
+    struct sockaddr_storage address;
+    static struct pollfd fds[MAX_FDS];
+    nfds_t count = 1;
+    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t length = loopback(AF_INET, argc > 1 ? atoi(argv[1]) : 7000, &address);
+    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
+    CHECK(listen(listener, 128) == 0);
+    fds[0] = (struct pollfd){.fd = listener, .events = POLLIN};
+    for (;;) {
+        CHECK(poll(fds, count, -1) > 0);
+        for (nfds_t i = count - 1; i > 0; i--) {
+            char buffer[256];
+            if (!fds[i].revents)
+                continue;
+            ssize_t n = read(fds[i].fd, buffer, sizeof buffer);
+            if (n == 5 && memcmp(buffer, "quit\n", 5) == 0)
+                return 0;
+            if (n <= 0) {
+                CHECK(close(fds[i].fd) == 0);
+                fds[i] = fds[--count];
+            }
+        }
+        if (fds[0].revents) {
+            int fd = accept(listener, NULL, NULL);
+            CHECK(fd >= 0 && count < MAX_FDS);
+            fds[count++] = (struct pollfd){.fd = fd, .events = POLLIN};
+        }
+    }
+}
