@@ -1,6 +1,8 @@
 //! One replica: gateway, order mode, supervisor, admin.
 
 pub mod config;
+pub mod gateway;
+pub mod order;
 pub mod status;
 pub mod supervisor;
 

@@ -1,0 +1,310 @@
+//! The gateway's rules, with sockets that are two byte queues.
+
+use super::*;
+use skein_model::limits::{CONSUMED_STEP_BYTES, DRAINED_STEP_BYTES, RECV_WINDOW_BYTES};
+use skein_model::{EntryRef, WallNs};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, IoSlice};
+use std::rc::Rc;
+
+#[derive(Debug, Default)]
+struct Wire {
+    to_server: VecDeque<u8>,
+    closed: bool,
+    broken: bool,
+    to_client: Vec<u8>,
+    room: usize,
+    shut: bool,
+    reset: bool,
+    writes: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Fake(Rc<RefCell<Wire>>);
+
+impl Socket for Fake {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut w = self.0.borrow_mut();
+        if w.broken {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        if w.to_server.is_empty() {
+            return if w.closed { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        }
+        let n = buffer.len().min(w.to_server.len());
+        for byte in &mut buffer[..n] {
+            *byte = w.to_server.pop_front().unwrap();
+        }
+        Ok(n)
+    }
+
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut w = self.0.borrow_mut();
+        w.writes += 1;
+        if w.broken {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let mut done = 0;
+        for slice in slices {
+            let n = slice.len().min(w.room);
+            w.room -= n;
+            w.to_client.extend_from_slice(&slice[..n]);
+            done += n;
+        }
+        if done == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(done) }
+    }
+
+    fn shutdown_write(&mut self) {
+        self.0.borrow_mut().shut = true;
+    }
+
+    fn reset(&mut self) {
+        self.0.borrow_mut().reset = true;
+    }
+}
+
+const NOW: Duration = Duration::from_secs(1);
+
+struct Bench {
+    gateway: Gateway<Fake>,
+}
+
+impl Bench {
+    fn new(connections: usize, memory_bytes: usize) -> Self {
+        let mut gateway = Gateway::new(Limits { connections, memory_bytes });
+        gateway.begin_term(Term(3));
+        Self { gateway }
+    }
+
+    fn open(&mut self) -> (ConnId, Fake) {
+        let fake = Fake::default();
+        fake.0.borrow_mut().room = usize::MAX;
+        let addr = SockAddr::v4([127, 0, 0, 1], 9);
+        let mut entry = EntryBuilder::new(Vec::new());
+        let id = self.gateway.open(fake.clone(), addr, addr, &mut entry).unwrap();
+        (id, fake)
+    }
+
+    fn say(&mut self, id: ConnId, fake: &Fake, bytes: &[u8]) {
+        fake.0.borrow_mut().to_server.extend(bytes);
+        self.gateway.readable(id, false, NOW);
+    }
+
+    fn turn(&mut self) -> Vec<String> {
+        let mut entry = EntryBuilder::new(Vec::new());
+        self.gateway.collect(&mut entry);
+        let bytes = entry.finish(WallNs(1), Term(3));
+        let parsed = EntryRef::parse(&bytes).unwrap();
+        parsed
+            .records()
+            .map(|r| match r {
+                Record::Data { conn, bytes } => format!("data {} {}", conn.0 as u32, bytes.len()),
+                Record::Fin { conn } => format!("fin {}", conn.0 as u32),
+                Record::Reset { conn } => format!("reset {}", conn.0 as u32),
+                Record::Drained { conn, bytes } => format!("drained {} {bytes}", conn.0 as u32),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn send(&mut self, id: ConnId, pieces: &[&[u8]]) -> Result<(), WindowExceeded> {
+        let mut ring = Vec::new();
+        for bytes in pieces {
+            ring.extend_from_slice(&[0; 16]);
+            let at = ring.len();
+            ring.extend_from_slice(bytes);
+            self.gateway.frame(&OutFrame::Send { conn: id, bytes }, at)?;
+        }
+        self.gateway.flush(&ring, NOW)
+    }
+
+    fn server(&mut self, frame: OutFrame<'_>) {
+        self.gateway.frame(&frame, 0).unwrap();
+        self.gateway.flush(&[], NOW).unwrap();
+    }
+}
+
+#[test]
+fn what_clients_say_becomes_one_entry_and_the_start_rotates() {
+    let mut b = Bench::new(10, 1 << 30);
+    let clients: Vec<_> = (0..3).map(|_| b.open()).collect();
+    for (id, fake) in &clients {
+        b.say(*id, fake, b"hello");
+    }
+    assert_eq!(b.turn(), ["data 1 5", "data 2 5", "data 3 5"]);
+    assert!(!b.gateway.has_input());
+    // Three clients with a megabyte each: an entry takes a fair share of each, those that did not fit come first next.
+    for (id, fake) in &clients {
+        b.say(*id, fake, &vec![7; 900_000]);
+    }
+    let mut got = [0; 4];
+    let mut turns = 0;
+    while b.gateway.has_input() {
+        turns += 1;
+        let mut here = [0; 4];
+        for line in b.turn() {
+            let mut words = line.split(' ').skip(1).map(|w| w.parse::<usize>().unwrap());
+            let (client, bytes) = (words.next().unwrap(), words.next().unwrap());
+            here[client] += bytes;
+        }
+        (0..4).for_each(|i| got[i] += here[i]);
+        assert!(
+            here.iter().all(|n| *n <= 256 << 10),
+            "nobody gets more than a fair share: {here:?}"
+        );
+    }
+    assert_eq!(got[1..], [900_000; 3]);
+    assert!(turns >= 3, "{turns}");
+}
+
+#[test]
+fn nothing_is_read_beyond_the_window_and_credit_comes_back() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (id, fake) = b.open();
+    b.say(id, &fake, &vec![1; RECV_WINDOW_BYTES + 100]);
+    while b.gateway.has_input() {
+        b.turn();
+    }
+    assert_eq!(fake.0.borrow().to_server.len(), 100, "the rest stays in the kernel");
+    b.server(OutFrame::Consumed { conn: id, bytes: CONSUMED_STEP_BYTES as u64 });
+    assert_eq!(b.turn(), ["data 1 100"]);
+    let too_much = OutFrame::Consumed { conn: id, bytes: RECV_WINDOW_BYTES as u64 };
+    assert_eq!(b.gateway.frame(&too_much, 0), Err(WindowExceeded(id)), "credit from nowhere");
+}
+
+#[test]
+fn an_end_follows_its_data_and_a_break_is_a_reset() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (one, first) = b.open();
+    let (two, second) = b.open();
+    first.0.borrow_mut().closed = true;
+    first.0.borrow_mut().to_server.extend(b"bye");
+    b.gateway.readable(one, true, NOW);
+    second.0.borrow_mut().broken = true;
+    b.gateway.readable(two, true, NOW);
+    assert_eq!(b.turn(), ["data 1 3", "fin 1", "reset 2"]);
+    // Half closed: the server still answers.
+    b.send(one, &[b"answer"]).unwrap();
+    assert_eq!(first.0.borrow().to_client, b"answer");
+    b.server(OutFrame::Close { conn: one });
+    assert!(first.0.borrow().shut);
+    assert_eq!(b.gateway.connections(), 0);
+    // Frames for connections that are gone are nothing special.
+    b.send(two, &[b"late"]).unwrap();
+    assert!(second.0.borrow().to_client.is_empty());
+}
+
+#[test]
+fn pieces_of_a_pass_are_one_write_and_a_slow_reader_queues() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (id, fake) = b.open();
+    b.send(id, &[b"one ", b"two ", b"three"]).unwrap();
+    assert_eq!(
+        (fake.0.borrow().writes, fake.0.borrow().to_client.clone()),
+        (1, b"one two three".to_vec())
+    );
+    fake.0.borrow_mut().room = 6;
+    b.send(id, &[b"abcd", b"efgh", b"ijkl"]).unwrap();
+    b.send(id, &[b"mnop"]).unwrap();
+    assert_eq!(fake.0.borrow().to_client, b"one two threeabcdef");
+    b.server(OutFrame::Fin { conn: id });
+    assert!(!fake.0.borrow().shut, "the queue goes first");
+    fake.0.borrow_mut().room = usize::MAX;
+    b.gateway.writable(id, NOW);
+    assert_eq!(fake.0.borrow().to_client, b"one two threeabcdefghijklmnop");
+    assert!(fake.0.borrow().shut);
+    assert_eq!(b.gateway.held_bytes(), 0);
+}
+
+#[test]
+fn drained_bytes_are_proposed_in_steps() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (id, _fake) = b.open();
+    let piece = vec![3; 60 << 10];
+    b.send(id, &[&piece, &piece]).unwrap();
+    assert_eq!(b.turn(), Vec::<String>::new());
+    b.send(id, &[&piece]).unwrap();
+    assert_eq!(b.turn(), [format!("drained 1 {}", 3 * piece.len())]);
+    assert!(3 * piece.len() >= DRAINED_STEP_BYTES);
+    assert!(!b.gateway.has_input());
+}
+
+#[test]
+fn a_server_that_overruns_its_send_buffer_is_caught() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (id, fake) = b.open();
+    fake.0.borrow_mut().room = 0;
+    let piece = vec![0; 64 << 10];
+    let results: Vec<_> = (0..20).map(|_| b.send(id, &[&piece])).collect();
+    assert!(results[..8].iter().all(Result::is_ok), "the window is 512 KiB");
+    assert_eq!(results[19], Err(WindowExceeded(id)));
+}
+
+#[test]
+fn a_closed_connection_delivers_then_waits_for_the_client_within_bounds() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (id, fake) = b.open();
+    fake.0.borrow_mut().room = 2;
+    b.send(id, &[b"data"]).unwrap();
+    b.server(OutFrame::Close { conn: id });
+    assert_eq!((b.gateway.connections(), fake.0.borrow().shut), (1, false));
+    fake.0.borrow_mut().room = 100;
+    b.gateway.writable(id, NOW);
+    assert_eq!((fake.0.borrow().to_client.clone(), fake.0.borrow().shut), (b"data".to_vec(), true));
+    // The client goes on talking: thrown away, not proposed.
+    b.say(id, &fake, b"more");
+    assert_eq!(b.turn(), Vec::<String>::new());
+    assert!(fake.0.borrow().to_server.is_empty());
+    let next = b.gateway.expire(NOW).expect("a deadline");
+    assert_eq!(b.gateway.connections(), 1);
+    assert_eq!(b.gateway.expire(next), None);
+    assert_eq!(b.gateway.connections(), 0);
+}
+
+#[test]
+fn limits_turn_clients_away() {
+    let mut b = Bench::new(1, 600 << 10);
+    let (id, fake) = b.open();
+    let late = Fake::default();
+    let addr = SockAddr::v4([1, 2, 3, 4], 5);
+    let mut entry = EntryBuilder::new(Vec::new());
+    let refused = b.gateway.open(late.clone(), addr, addr, &mut entry);
+    assert_eq!(
+        (refused, entry.records(), late.0.borrow().reset),
+        (Err(Refusal::Connections(1)), 0, true)
+    );
+    // One that sends far more than the server takes is cut when too much is held in all.
+    b.say(id, &fake, &vec![0; RECV_WINDOW_BYTES]);
+    let mut lines = Vec::new();
+    while b.gateway.has_input() {
+        lines.extend(b.turn());
+    }
+    assert_eq!(lines.last().map(String::as_str), Some("reset 1"));
+    assert!(fake.0.borrow().reset);
+    assert_eq!(
+        (b.gateway.cut_connections(), b.gateway.held_bytes(), b.gateway.connections()),
+        (1, 0, 0)
+    );
+}
+
+#[test]
+fn stepping_down_resets_everybody_and_proposes_nothing() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (id, fake) = b.open();
+    b.say(id, &fake, b"x");
+    b.gateway.reset_all();
+    assert!(fake.0.borrow().reset && !b.gateway.has_input());
+    b.gateway.begin_term(Term(4));
+    assert_eq!(b.open().0, ConnId::new(Term(4), 1));
+}
+
+#[test]
+fn an_aborted_connection_is_reset_at_once() {
+    let mut b = Bench::new(10, 1 << 30);
+    let (id, fake) = b.open();
+    fake.0.borrow_mut().room = 0;
+    b.send(id, &[b"never seen"]).unwrap();
+    b.server(OutFrame::Abort { conn: id });
+    assert!(fake.0.borrow().reset);
+    assert_eq!((b.gateway.connections(), b.gateway.held_bytes()), (0, 0));
+}

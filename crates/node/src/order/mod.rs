@@ -1,0 +1,18 @@
+//! Mode `order`: agree on inputs first, execute them everywhere, compare what comes out (CRANE sections 2 to 5).
+//!
+//! Pure decisions without I/O or clocks, each in a file of its own; the reactor and the simulation put them together:
+//!
+//! * [`stamp`]: the wall clock that goes into entries.
+//! * [`admission`]: when a leader proposes time bubbles and clock entries.
+//! * [`feed`]: which committed entries the server gets, and which is next.
+//! * [`lead`]: when a new leader may serve, and how much it may have in flight.
+//! * [`digest`] and [`verdict`]: what the server sent, and whether it is what the others' sent.
+//! * [`events`]: the last frames in short form, for a report of a divergence.
+
+pub mod admission;
+pub mod digest;
+pub mod events;
+pub mod feed;
+pub mod lead;
+pub mod stamp;
+pub mod verdict;

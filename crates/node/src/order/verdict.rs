@@ -1,0 +1,151 @@
+//! Comparing digests: whose server did what most servers did?
+//!
+//! The leader asks all replicas for their digest at one entry (a round), and puts the answers into the log together. So
+//! every replica judges by the same answers: what a majority says is right; when no majority agrees, what the leader says.
+
+use skein_model::{LogIndex, ReplicaId};
+use std::time::Duration;
+
+/// Entries from one round to the next in a busy cluster.
+const ROUND_ENTRIES: u64 = 256;
+/// A round begins at the latest this long after the last output.
+const ROUND_AFTER: Duration = Duration::from_millis(500);
+/// A round ends at the latest after this long, with the answers that there are.
+const ROUND_LASTS: Duration = Duration::from_secs(1);
+
+/// What a replica says that its digest was at the round's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// The entry.
+    pub index: LogIndex,
+    /// Its digest there.
+    pub digest: u64,
+}
+
+/// Who is wrong, by the answers of one round; all about the same entry. `leader` is the one who asked.
+#[must_use]
+pub fn wrong(answers: &[Answer], leader: ReplicaId, replicas: usize) -> Vec<ReplicaId> {
+    let votes = |digest: u64| answers.iter().filter(|a| a.digest == digest).count();
+    let right = answers
+        .iter()
+        .find(|a| votes(a.digest) * 2 > replicas)
+        .or_else(|| answers.iter().find(|a| a.replica == leader))
+        .map(|a| a.digest);
+    answers.iter().filter(|a| right.is_some_and(|r| r != a.digest)).map(|a| a.replica).collect()
+}
+
+/// The leader's side of the rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Rounds {
+    open: Option<(LogIndex, Duration, Vec<Answer>)>,
+    last: LogIndex,
+    last_output: Duration,
+}
+
+impl Rounds {
+    /// There was output at this time.
+    pub const fn output(&mut self, now: Duration) {
+        self.last_output = now;
+    }
+
+    /// Begins a round when it is time: `latest` is the newest entry whose digest the leader knows. The answer is the entry
+    /// to ask the others about.
+    pub fn begin(
+        &mut self,
+        own: ReplicaId,
+        latest: Option<(LogIndex, u64)>,
+        now: Duration,
+    ) -> Option<LogIndex> {
+        let (index, digest) = latest?;
+        if self.open.is_some() || index <= self.last {
+            return None;
+        }
+        let many = index.0 - self.last.0 >= ROUND_ENTRIES;
+        if !many && now.saturating_sub(self.last_output) < ROUND_AFTER {
+            return None;
+        }
+        self.last = index;
+        self.open = Some((index, now, vec![Answer { replica: own, index, digest }]));
+        Some(index)
+    }
+
+    /// A replica answered.
+    pub fn answer(&mut self, answer: Answer) {
+        if let Some((index, _, answers)) = &mut self.open
+            && *index == answer.index
+            && answers.iter().all(|a| a.replica != answer.replica)
+        {
+            answers.push(answer);
+        }
+    }
+
+    /// Ends the round when all have answered, or enough time went by and somebody has: what goes into the log.
+    pub fn end(&mut self, replicas: usize, now: Duration) -> Option<Vec<Answer>> {
+        let (_, since, answers) = self.open.as_ref()?;
+        let late = now.saturating_sub(*since) >= ROUND_LASTS;
+        if answers.len() < replicas && !late {
+            return None;
+        }
+        let (_, _, answers) = self.open.take()?;
+        (answers.len() > 1).then_some(answers)
+    }
+
+    /// When to ask again, if ever: nothing is due in an idle cluster.
+    #[must_use]
+    pub fn wake(&self, latest: Option<LogIndex>) -> Option<Duration> {
+        match &self.open {
+            Some((_, since, _)) => Some(*since + ROUND_LASTS),
+            None => latest.filter(|i| *i > self.last).map(|_| self.last_output + ROUND_AFTER),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(digests: &[u64]) -> Vec<Answer> {
+        (1..)
+            .zip(digests)
+            .map(|(id, d)| Answer { replica: ReplicaId(id), index: LogIndex(9), digest: *d })
+            .collect()
+    }
+
+    #[test]
+    fn the_majority_is_right_else_the_leader() {
+        let r = ReplicaId;
+        assert_eq!(wrong(&answers(&[5, 5, 5]), r(1), 3), []);
+        assert_eq!(wrong(&answers(&[5, 5, 6]), r(1), 3), [r(3)]);
+        assert_eq!(wrong(&answers(&[6, 5, 5]), r(1), 3), [r(1)], "also when the leader differs");
+        assert_eq!(wrong(&answers(&[5, 6]), r(2), 3), [r(1)], "no majority: the leader counts");
+        assert_eq!(wrong(&answers(&[4, 5, 6]), r(3), 3), [r(1), r(2)]);
+    }
+
+    #[test]
+    fn rounds_come_every_so_often_and_never_when_idle() {
+        let ms = Duration::from_millis;
+        let mut rounds = Rounds::default();
+        let at = |i| Some((LogIndex(i), 1));
+        rounds.output(ms(10));
+        assert_eq!(rounds.begin(ReplicaId(1), at(5), ms(20)), None);
+        assert_eq!(rounds.wake(Some(LogIndex(5))), Some(ms(510)));
+        assert_eq!(rounds.begin(ReplicaId(1), at(5), ms(510)), Some(LogIndex(5)));
+        assert_eq!(rounds.end(3, ms(520)), None);
+        rounds.answer(Answer { replica: ReplicaId(2), index: LogIndex(5), digest: 1 });
+        rounds.answer(Answer { replica: ReplicaId(2), index: LogIndex(5), digest: 1 });
+        assert_eq!(rounds.end(3, ms(530)), None);
+        rounds.answer(Answer { replica: ReplicaId(3), index: LogIndex(5), digest: 1 });
+        assert_eq!(rounds.end(3, ms(540)).map(|a| a.len()), Some(3));
+        assert_eq!(rounds.wake(Some(LogIndex(5))), None);
+        assert_eq!(rounds.begin(ReplicaId(1), at(5), ms(9999)), None);
+        assert_eq!(
+            rounds.begin(ReplicaId(1), at(261), ms(550)),
+            Some(LogIndex(261)),
+            "busy: no waiting"
+        );
+        assert_eq!(rounds.end(3, ms(1550)), None, "nobody answered: nothing to compare");
+        assert_eq!(rounds.wake(Some(LogIndex(261))), None);
+    }
+}
