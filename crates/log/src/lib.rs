@@ -1,1 +1,28 @@
 //! The replicated log: consensus and write-ahead log.
+//!
+//! Three parts, none of which knows a socket or a clock:
+//!
+//! * [`consensus`]: TiKV's `raft` behind [`Consensus`], the only code of Skein that names it. Inputs are ticks, messages
+//!   and proposals, the output is a [`Batch`] of duties. Start with the head of that module: it lists what a caller owes.
+//! * [`wal`]: segment files that hold entries and votes so that a crash at any byte loses nothing that was synced, over
+//!   a small [`disk::Disk`] trait so that tests can tear, lose and flip what it writes. [`wal::thread`] syncs it in groups.
+//! * [`wire`] and [`frame`]: what travels between nodes, versioned, bounded, never trusted.
+//!
+//! [`identity`] is what a replica whose log is in memory keeps on disk, so that it knows after a crash that it forgot.
+
+pub mod consensus;
+mod cursor;
+pub mod disk;
+pub mod frame;
+pub mod identity;
+mod types;
+pub mod wal;
+pub mod wire;
+
+pub use consensus::{
+    Batch, Config, Consensus, ConsensusError, EntryReader, Outgoing, PeerStatus, ProposeError,
+    Recovered, RoleChange, Status, StepError,
+};
+pub use types::{
+    ClusterId, Durability, EntryKind, HardState, LogEntry, Persist, ProgramHash, Role, Ticket,
+};

@@ -1,0 +1,802 @@
+//! Consensus: TiKV's `raft`, without sockets, files, threads or clocks.
+//!
+//! [`Consensus`] owns the library's state, the newest entries, and what must wait for the disk. The same inputs give
+//! the same outputs, always: election timeouts come from a seed, not from the library's random numbers.
+//!
+//! # What a caller owes
+//!
+//! One thread calls. Inputs, in any order: [`Consensus::tick`] at a fixed rate, [`Consensus::step`] for a message from a
+//! peer, [`Consensus::propose`], [`Consensus::persisted`] when the disk is done, [`Consensus::peer_lost`] when a peer's
+//! connection closed. After any of them, call [`Consensus::take_ready`] until it returns `None`, and for each [`Batch`],
+//! in this order:
+//!
+//! 1. If [`Batch::role`] is set, note it: only a leader may accept clients.
+//! 2. Send [`Batch::messages`]. They may be lost, late, twice or out of order; they need not wait for the disk:
+//!    what promises something durable is held back in here until it is.
+//! 3. If [`Batch::persist`] is set, hand it to the write-ahead log. Tickets are persisted in order. When it and all before
+//!    it are durable, call [`Consensus::persisted`]; a later ticket stands for the earlier ones. The leader's followers
+//!    write at the same time as its own disk.
+//! 4. Give [`Batch::committed`] to the state machine. They are committed and durable here; they come once, in order, without gaps
+//!    but for entries that carry no payload. [`Batch::applied`] counts those too.
+//!
+//! After a restart [`Consensus::new`] takes what the write-ahead log recovered. Entries up to the recovered commit index
+//! do not come again in batches: read them with [`Consensus::entries`], from index 1 if the state machine is new. The
+//! same call refills a state machine at any later time.
+//!
+//! # A leader that died
+//!
+//! A closed connection is a sure sign that the peer's process is gone, long before its silence is. A follower that
+//! learns it with [`Consensus::peer_lost`] *forgets* the leader: it no longer holds on to the leader's lease and grants
+//! pre-votes (this is etcd's `ForgetLeader`). That is safe, as Raft's safety never rests on the lease: votes are still once
+//! a term and durable. The first of the remaining voters campaigns at once, the next ones some ticks later each, so that votes do
+//! not split. It asks for pre-votes like any other candidate: if only one link broke, the followers that still hear the
+//! leader refuse, and the leader stays.
+//!
+//! # Memory-only logs
+//!
+//! With [`Durability::Memory`] a promise lasts as long as the process. A replica that starts again has forgotten entries
+//! that it acknowledged and votes that it gave, so it must not be taken for the one that promised: it comes back with a
+//! larger incarnation ([`crate::identity`]), which makes it another member without a vote. The leader, told by
+//! [`Consensus::request_rejoin`], makes it a learner, fills its log, and then gives it the vote of its former self in one
+//! joint change. Until then the cluster counts the former self as down. A log in memory is not bounded yet: it ends
+//! where checkpoints begin.
+
+mod members;
+mod recovered;
+mod store;
+
+pub use recovered::{EntryReader, Recovered};
+
+use crate::{
+    disk::sim::SimRng,
+    types::{
+        Durability, EntryKind, HardState, LogEntry, Persist, Role, Ticket, incarnation_of,
+        member_id, replica_of,
+    },
+    wal::WalError,
+    wire::{self, WireError},
+};
+use bytes::Bytes;
+use protobuf::Message as _;
+use raft::{
+    INVALID_ID, RawNode, Ready, StateRole,
+    eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType},
+};
+use skein_model::{LogIndex, ReplicaId, Term};
+use std::collections::{BTreeMap, VecDeque};
+use store::LogStore;
+
+/// The longest membership entry: far more than seven changes need.
+const MAX_MEMBERSHIP_BYTES: usize = 1024;
+/// The largest replica id: the upper bits of a member id are the incarnation.
+const MAX_REPLICA_ID: u64 = 0xffff;
+
+/// How a replica takes part in consensus.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This replica, from 1 to 65,535.
+    pub id: ReplicaId,
+    /// The replicas that founded the cluster, the same list everywhere.
+    pub voters: Vec<ReplicaId>,
+    /// How often this replica lost its memory-only log; 0 with a log on disk.
+    pub incarnation: u64,
+    /// Whether an acknowledged entry is on disk or in memory.
+    pub durability: Durability,
+    /// Ticks without word from a leader before a follower campaigns; the actual number is up to twice as many.
+    pub election_ticks: u32,
+    /// Ticks between a leader's heartbeats.
+    pub heartbeat_ticks: u32,
+    /// Ticks between the campaigns of two followers that saw their leader's connection close.
+    pub stagger_ticks: u32,
+    /// Where election timeouts come from.
+    pub seed: u64,
+    /// The longest payload.
+    pub max_entry_bytes: usize,
+    /// A message carries about this many bytes of entries, or one entry.
+    pub max_message_bytes: usize,
+    /// Messages with entries on their way to one follower.
+    pub max_inflight_messages: usize,
+    /// Proposed entries that are not committed yet; more are refused as [`ProposeError::Busy`].
+    pub max_uncommitted_bytes: usize,
+    /// A batch has about this many bytes of committed entries, or one entry.
+    pub max_committed_bytes: usize,
+    /// Durable entries kept in memory, for followers and for [`Consensus::entries`].
+    pub recent_bytes: usize,
+    /// Tell followers of a new commit index at once, by a message of its own, and not with the next entry or heartbeat:
+    /// idle followers execute sooner, for two more messages an entry and follower.
+    pub eager_commit: bool,
+}
+
+impl Config {
+    /// Reasonable numbers for ticks of about 10 ms.
+    #[must_use]
+    pub fn new(id: ReplicaId, voters: Vec<ReplicaId>) -> Self {
+        Self {
+            id,
+            voters,
+            incarnation: 0,
+            durability: Durability::Fsync,
+            election_ticks: 15,
+            heartbeat_ticks: 3,
+            stagger_ticks: 2,
+            seed: id.0,
+            max_entry_bytes: 4 << 20,
+            max_message_bytes: 512 << 10,
+            max_inflight_messages: 64,
+            max_uncommitted_bytes: 64 << 20,
+            max_committed_bytes: 4 << 20,
+            recent_bytes: 32 << 20,
+            eager_commit: false,
+        }
+    }
+
+    fn check(&self) -> Result<(), ConsensusError> {
+        let refuse = |why: &str| Err(ConsensusError::Config(why.to_owned()));
+        let is_id = |id: &ReplicaId| (1..=MAX_REPLICA_ID).contains(&id.0);
+        if !is_id(&self.id) || !self.voters.iter().all(is_id) {
+            return refuse("replica ids must be from 1 to 65535");
+        }
+        if !self.voters.contains(&self.id) {
+            return refuse("this replica is not one of the cluster's replicas");
+        }
+        let mut sorted = self.voters.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != self.voters.len() {
+            return refuse("a replica is listed twice");
+        }
+        if self.durability == Durability::Fsync && self.incarnation != 0 {
+            return refuse("a log on disk has no incarnations");
+        }
+        if self.heartbeat_ticks == 0 || self.election_ticks <= self.heartbeat_ticks {
+            return refuse("the election timeout must be longer than a heartbeat");
+        }
+        let entry = self.max_entry_bytes + wire::ENTRY_HEAD_BYTES + wire::OVERHEAD_BYTES;
+        if entry > crate::frame::MAX_PAYLOAD_BYTES || self.max_message_bytes > self.max_entry_bytes
+        {
+            return refuse(
+                "the longest entry must fit into a frame, and messages into the longest entry",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Why consensus cannot start or go on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ConsensusError {
+    /// Numbers that do not fit together.
+    #[error("{0}")]
+    Config(String),
+    /// What was recovered is not a log.
+    #[error("the recovered log is inconsistent: {0}")]
+    Recovered(String),
+}
+
+/// Why a proposal was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Another replica leads, or none that is known.
+    #[error("this replica does not lead")]
+    NotLeader {
+        /// Who leads, as far as is known.
+        leader: Option<ReplicaId>,
+    },
+    /// Too much waits to be committed, or leadership is being transferred. Try again later.
+    #[error("the log is busy")]
+    Busy,
+    /// Empty payloads mean something else.
+    #[error("an empty entry")]
+    Empty,
+    /// Longer than [`Config::max_entry_bytes`].
+    #[error("an entry of {bytes} bytes, at most {max} are allowed")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// The bytes are no message.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The message names another sender than the connection.
+    #[error("a message from replica {0} that claims to be from replica {1}")]
+    Sender(ReplicaId, ReplicaId),
+    /// The leader knows that this replica had entries that it does not have: its log was lost behind its back.
+    #[error(
+        "the leader knows that this replica acknowledged entry {acknowledged}, but its log ends at {last}: \
+         its data directory was replaced or removed"
+    )]
+    LogLost {
+        /// What the leader knows.
+        acknowledged: LogIndex,
+        /// The last entry here.
+        last: LogIndex,
+    },
+    /// A follower acknowledges what was never sent.
+    #[error("replica {from} acknowledges entry {index}, which does not exist")]
+    NeverSent {
+        /// The follower.
+        from: ReplicaId,
+        /// What it acknowledges.
+        index: LogIndex,
+    },
+}
+
+/// A message for a peer, as bytes of [`crate::wire`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The peer.
+    pub to: ReplicaId,
+    /// What to send, at most [`crate::frame::MAX_PAYLOAD_BYTES`].
+    pub bytes: Vec<u8>,
+}
+
+/// This replica's role, leader or term changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoleChange {
+    /// What it is now.
+    pub role: Role,
+    /// Who leads, as far as is known.
+    pub leader: Option<ReplicaId>,
+    /// In which term.
+    pub term: Term,
+}
+
+/// What a caller has to do next; see the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Set if anything of it changed.
+    pub role: Option<RoleChange>,
+    /// To be sent now.
+    pub messages: Vec<Outgoing>,
+    /// To be made durable.
+    pub persist: Option<Persist>,
+    /// To be executed.
+    pub committed: Vec<LogEntry>,
+    /// The newest index that is committed, durable here and handed out.
+    pub applied: LogIndex,
+}
+
+/// What the leader knows of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// The replica.
+    pub id: ReplicaId,
+    /// Which of its lives.
+    pub incarnation: u64,
+    /// Its log is the same as the leader's up to here.
+    pub matched: LogIndex,
+    /// It was heard of lately.
+    pub active: bool,
+    /// It has a vote.
+    pub voter: bool,
+}
+
+/// A snapshot of what a replica knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The replica.
+    pub id: ReplicaId,
+    /// Its role.
+    pub role: Role,
+    /// Who leads, as far as is known.
+    pub leader: Option<ReplicaId>,
+    /// Its term.
+    pub term: Term,
+    /// The newest entry known to be committed.
+    pub commit: LogIndex,
+    /// The newest entry handed out.
+    pub applied: LogIndex,
+    /// The newest entry.
+    pub last_index: LogIndex,
+    /// The newest entry that is durable here.
+    pub persisted: LogIndex,
+    /// Payload bytes in memory.
+    pub recent_bytes: usize,
+    /// All members, this one too; empty unless this one leads.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// Committed entries, read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Those that carry a payload.
+    pub entries: Vec<LogEntry>,
+    /// Where to go on reading. If it is what was asked for, there is nothing more.
+    pub next: LogIndex,
+}
+
+/// Messages that promise what is not durable yet.
+struct Held {
+    after: Ticket,
+    number: u64,
+    messages: Vec<Outgoing>,
+}
+
+/// See the module.
+pub struct Consensus {
+    config: Config,
+    member: u64,
+    node: RawNode<LogStore>,
+    members: ConfState,
+    /// Replicas that said that they lost their log, with their incarnation.
+    wanted: BTreeMap<ReplicaId, u64>,
+    rng: SimRng,
+    election_timeout: usize,
+    /// For which role in which term the timeout was drawn.
+    drawn_for: (u64, StateRole),
+    /// Ticks until the next campaign after the leader was lost, and how many are left.
+    campaign: Option<(u32, u32)>,
+    held: VecDeque<Held>,
+    released: Vec<Outgoing>,
+    issued: Ticket,
+    durable: Ticket,
+    hard_state: HardState,
+    reported: RoleChange,
+    applied: LogIndex,
+}
+
+impl Consensus {
+    /// A replica that starts from what it recovered. `reader` gives back entries that were persisted.
+    pub fn new(
+        config: Config,
+        recovered: Recovered,
+        reader: Option<Box<dyn EntryReader + Send>>,
+    ) -> Result<Self, ConsensusError> {
+        config.check()?;
+        let member = member_id(config.id, config.incarnation);
+        let applied = recovered.hard_state.commit;
+        if applied > recovered.last_index() {
+            return Err(ConsensusError::Recovered(
+                "the commit index is behind the last entry".into(),
+            ));
+        }
+        let hard_state = recovered.hard_state;
+        let membership = recovered.membership.clone();
+        let voters: Vec<u64> = config.voters.iter().map(|id| member_id(*id, 0)).collect();
+        let founders = ConfState::from((voters, Vec::new()));
+        let store = LogStore::new(recovered, founders.clone(), reader);
+        let library = raft::Config { applied: applied.0, ..library_config(&config, member) };
+        let node = RawNode::new(&library, store, &slog::Logger::root(slog::Discard, slog::o!()))
+            .map_err(|error| ConsensusError::Config(error.to_string()))?;
+        let mut consensus = Self {
+            member,
+            node,
+            members: founders,
+            wanted: BTreeMap::new(),
+            rng: SimRng::new(config.seed),
+            election_timeout: 0,
+            drawn_for: (u64::MAX, StateRole::Follower),
+            campaign: None,
+            held: VecDeque::new(),
+            released: Vec::new(),
+            issued: Ticket::default(),
+            durable: Ticket::default(),
+            hard_state,
+            reported: RoleChange::default(),
+            applied: LogIndex(0),
+            config,
+        };
+        for entry in membership.iter().take_while(|entry| entry.index <= applied) {
+            consensus.apply_membership(&entry.payload);
+        }
+        consensus.applied = applied;
+        consensus.reported.term = consensus.hard_state.term;
+        Ok(consensus)
+    }
+
+    /// One unit of time passed.
+    pub fn tick(&mut self) {
+        self.draw_election_timeout();
+        if self.node.raft.state != StateRole::Leader {
+            self.node.raft.set_randomized_election_timeout(self.election_timeout);
+        }
+        let fired = self.node.tick();
+        if fired && self.node.raft.state == StateRole::PreCandidate {
+            // Asked again in vain: another timeout than the one that collided.
+            self.drawn_for.0 = u64::MAX;
+        }
+        self.tick_campaign();
+    }
+
+    /// A message came from a peer. An error is the peer's fault or the sign of a lost log; the state is unchanged.
+    pub fn step(&mut self, from: ReplicaId, bytes: &[u8]) -> Result<(), StepError> {
+        let message = wire::decode(bytes)?;
+        if replica_of(message.from) != from {
+            return Err(StepError::Sender(from, replica_of(message.from)));
+        }
+        if message.to != self.member {
+            // For a former life of this replica.
+            return Ok(());
+        }
+        self.check_message(from, &message)?;
+        // What is left are messages of unknown members, which are ignored as if lost.
+        let _ = self.node.step(message);
+        Ok(())
+    }
+
+    /// Appends an entry to the log of this leader, and returns its index. It may still be lost until it is committed.
+    pub fn propose(&mut self, payload: impl Into<Bytes>) -> Result<LogIndex, ProposeError> {
+        let payload = payload.into();
+        if self.node.raft.state != StateRole::Leader {
+            return Err(ProposeError::NotLeader { leader: self.leader() });
+        }
+        if payload.is_empty() {
+            return Err(ProposeError::Empty);
+        }
+        let max = self.config.max_entry_bytes;
+        if payload.len() > max {
+            return Err(ProposeError::TooLong { bytes: payload.len(), max });
+        }
+        self.propose_entry(EntryType::EntryNormal, payload)?;
+        Ok(LogIndex(self.node.raft.raft_log.last_index()))
+    }
+
+    /// The [`Persist`] with this ticket, and all before it, are durable.
+    pub fn persisted(&mut self, ticket: Ticket) {
+        assert!(ticket <= self.issued, "a ticket that was never issued");
+        self.durable = self.durable.max(ticket);
+        let mut number = None;
+        while let Some(held) = self.held.pop_front_if(|held| held.after <= self.durable) {
+            number = Some(held.number);
+            self.released.extend(held.messages);
+        }
+        if let Some(number) = number {
+            self.node.on_persist_ready(number);
+        }
+    }
+
+    /// A peer's connection closed: its process is gone, or the link. See "A leader that died".
+    pub fn peer_lost(&mut self, peer: ReplicaId) {
+        let raft = &mut self.node.raft;
+        if raft.state == StateRole::Leader {
+            let lost: Vec<u64> =
+                raft.prs().iter().map(|(id, _)| *id).filter(|id| replica_of(*id) == peer).collect();
+            lost.into_iter().for_each(|member| self.node.report_unreachable(member));
+            return;
+        }
+        if raft.leader_id == INVALID_ID || replica_of(raft.leader_id) != peer {
+            return;
+        }
+        let lost = raft.leader_id;
+        raft.leader_id = INVALID_ID;
+        if !raft.promotable() {
+            return;
+        }
+        let mut others: Vec<u64> = self.members.voters.clone();
+        others.retain(|voter| *voter != lost);
+        others.sort_unstable();
+        let rank = others.iter().position(|voter| *voter == self.member).unwrap_or_default();
+        // Lossless: there are few voters.
+        let delay = rank as u32 * self.config.stagger_ticks;
+        // As often as fits into the time that a silent leader would have been given.
+        let attempts = self.config.election_ticks / self.config.stagger_ticks.max(1);
+        self.campaign = Some((delay, attempts.max(1)));
+        if delay == 0 {
+            self.campaign_now();
+        }
+    }
+
+    /// Asks for an election at once, unless this replica leads already or has no vote.
+    pub fn campaign_now(&mut self) {
+        if self.node.raft.promotable() {
+            // Fails only if this replica leads.
+            let _ = self.node.campaign();
+        }
+    }
+
+    /// Hands leadership to a voter, once its log is complete. Proposals are refused meanwhile; if nothing comes of it, it
+    /// ends after an election timeout. False if this replica does not lead or `to` has no vote.
+    pub fn transfer_leadership(&mut self, to: ReplicaId) -> bool {
+        let member = self.members.voters.iter().filter(|voter| replica_of(**voter) == to).max();
+        let Some(&member) = member.filter(|_| self.node.raft.state == StateRole::Leader) else {
+            return false;
+        };
+        self.node.transfer_leader(member);
+        true
+    }
+
+    /// A message could not be sent: the leader probes this follower before it sends more.
+    pub fn report_unreachable(&mut self, peer: ReplicaId) {
+        if self.node.raft.state == StateRole::Leader {
+            self.peer_lost(peer);
+        }
+    }
+
+    /// A peer said that it lost its memory-only log, `incarnation` times so far. To be called for every peer's hello, on every
+    /// replica: whoever leads acts on it.
+    pub fn request_rejoin(&mut self, peer: ReplicaId, incarnation: u64) {
+        if incarnation > 0 && self.config.voters.contains(&peer) && peer != self.config.id {
+            let wanted = self.wanted.entry(peer).or_default();
+            *wanted = incarnation.max(*wanted);
+        }
+    }
+
+    /// What to do next, if anything. To be called again until there is nothing.
+    pub fn take_ready(&mut self) -> Option<Batch> {
+        self.change_members();
+        let mut batch = Batch { messages: std::mem::take(&mut self.released), ..Batch::default() };
+        let mut any = !batch.messages.is_empty();
+        if self.node.has_ready() {
+            any = true;
+            let ready = self.node.ready();
+            match self.config.durability {
+                Durability::Fsync => self.process_async(ready, &mut batch),
+                Durability::Memory => self.process_in_memory(ready, &mut batch),
+            }
+            let up_to = self.applied.0.min(self.node.raft.raft_log.persisted);
+            self.node.mut_store().trim(up_to, self.config.recent_bytes);
+        }
+        batch.role = self.role_change();
+        any |= batch.role.is_some();
+        batch.applied = self.applied;
+        any.then_some(batch)
+    }
+
+    /// Committed entries from `from` on, about `max_bytes` of them or one, up to what batches have handed out.
+    pub fn entries(&self, from: LogIndex, max_bytes: usize) -> Result<Chunk, WalError> {
+        let from = LogIndex(from.0.max(1));
+        if from > self.applied {
+            return Ok(Chunk { entries: Vec::new(), next: from });
+        }
+        let read = self.node.store().read(from.0, self.applied.0 + 1, max_bytes as u64)?;
+        let next = read.last().map_or(from, |entry| LogIndex(entry.index + 1));
+        let entries = read.iter().map(store::to_log_entry).filter(LogEntry::is_payload).collect();
+        Ok(Chunk { entries, next })
+    }
+
+    /// Why a follower could not be given old entries lately: the log cannot be read.
+    pub fn take_read_error(&mut self) -> Option<WalError> {
+        self.node.store().take_read_error()
+    }
+
+    /// What this replica is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        let raft = &self.node.raft;
+        match raft.state {
+            StateRole::Leader => Role::Leader,
+            StateRole::Candidate => Role::Candidate,
+            StateRole::PreCandidate => Role::PreCandidate,
+            StateRole::Follower if raft.promotable() => Role::Follower,
+            StateRole::Follower => Role::Learner,
+        }
+    }
+
+    /// Who leads, as far as is known.
+    #[must_use]
+    pub fn leader(&self) -> Option<ReplicaId> {
+        let leader = self.node.raft.leader_id;
+        (leader != INVALID_ID).then(|| replica_of(leader))
+    }
+
+    /// The current term.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        Term(self.node.raft.term)
+    }
+
+    /// The newest entry handed out, counting those without a payload.
+    #[must_use]
+    pub fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
+    /// All that is known, for people.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let raft = &self.node.raft;
+        let mut peers: Vec<PeerStatus> = Vec::new();
+        if raft.state == StateRole::Leader {
+            peers.extend(raft.prs().iter().map(|(member, progress)| PeerStatus {
+                id: replica_of(*member),
+                incarnation: incarnation_of(*member),
+                matched: LogIndex(progress.matched),
+                active: progress.recent_active || *member == self.member,
+                voter: self.members.voters.contains(member),
+            }));
+            peers.sort_unstable_by_key(|peer| (peer.id, peer.incarnation));
+        }
+        Status {
+            id: self.config.id,
+            role: self.role(),
+            leader: self.leader(),
+            term: self.term(),
+            commit: LogIndex(raft.raft_log.committed),
+            applied: self.applied,
+            last_index: LogIndex(raft.raft_log.last_index()),
+            persisted: LogIndex(raft.raft_log.persisted),
+            recent_bytes: self.node.store().recent_bytes(),
+            peers,
+        }
+    }
+
+    /// What a peer says that the library would take for a broken invariant and panic.
+    fn check_message(&self, from: ReplicaId, message: &Message) -> Result<(), StepError> {
+        let raft = &self.node.raft;
+        let last = LogIndex(raft.raft_log.last_index());
+        match message.get_msg_type() {
+            MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last.0 => {
+                Err(StepError::LogLost { acknowledged: LogIndex(message.commit), last })
+            }
+            MessageType::MsgAppendResponse
+                if message.term == raft.term && !message.reject && message.index > last.0 =>
+            {
+                Err(StepError::NeverSent { from, index: LogIndex(message.index) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn propose_entry(&mut self, kind: EntryType, payload: Bytes) -> Result<(), ProposeError> {
+        let mut entry = Entry::default();
+        entry.set_entry_type(kind);
+        entry.data = payload;
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.member;
+        message.set_entries(vec![entry].into());
+        self.node.raft.step(message).map_err(|_| ProposeError::Busy)
+    }
+
+    fn draw_election_timeout(&mut self) {
+        let now = (self.node.raft.term, self.node.raft.state);
+        if self.drawn_for != now {
+            self.drawn_for = now;
+            let ticks = u64::from(self.config.election_ticks);
+            self.election_timeout = (ticks + self.rng.below(ticks)) as usize;
+        }
+    }
+
+    /// Campaigns again and again after the leader was lost: a peer that has not noticed yet refuses.
+    fn tick_campaign(&mut self) {
+        let Some((delay, attempts)) = self.campaign.take() else { return };
+        let raft = &self.node.raft;
+        let undecided = matches!(raft.state, StateRole::Follower | StateRole::PreCandidate);
+        if raft.leader_id != INVALID_ID || !undecided || attempts == 0 {
+            return;
+        }
+        if delay > 1 {
+            self.campaign = Some((delay - 1, attempts));
+            return;
+        }
+        self.campaign = Some((self.config.stagger_ticks, attempts - 1));
+        self.campaign_now();
+    }
+
+    fn process_async(&mut self, mut ready: Ready, batch: &mut Batch) {
+        let number = ready.number();
+        let messages = encode_all(ready.take_messages());
+        let held = encode_all(ready.take_persisted_messages());
+        let committed = ready.take_committed_entries();
+        let must_sync = ready.must_sync();
+        self.note_hard_state(&ready);
+        self.node.mut_store().append(ready.entries());
+        if must_sync {
+            self.issued = Ticket(number);
+            batch.persist = Some(Persist {
+                ticket: self.issued,
+                hard_state: Some(self.hard_state),
+                entries: ready.entries().iter().map(store::to_log_entry).collect(),
+            });
+        }
+        self.node.advance_append_async(ready);
+        batch.messages.extend(messages);
+        if must_sync || self.issued > self.durable {
+            self.held.push_back(Held { after: self.issued, number, messages: held });
+        } else {
+            self.node.on_persist_ready(number);
+            batch.messages.extend(held);
+        }
+        self.apply(&committed, batch);
+    }
+
+    fn process_in_memory(&mut self, mut ready: Ready, batch: &mut Batch) {
+        batch.messages.extend(encode_all(ready.take_messages()));
+        let held = ready.take_persisted_messages();
+        let committed = ready.take_committed_entries();
+        self.note_hard_state(&ready);
+        self.node.mut_store().append(ready.entries());
+        let mut light = self.node.advance_append(ready);
+        batch.messages.extend(encode_all(held));
+        batch.messages.extend(encode_all(light.take_messages()));
+        self.apply(&committed, batch);
+        self.apply(light.committed_entries(), batch);
+    }
+
+    fn note_hard_state(&mut self, ready: &Ready) {
+        if let Some(state) = ready.hs() {
+            self.hard_state = HardState {
+                term: Term(state.term),
+                vote: state.vote,
+                commit: LogIndex(state.commit),
+            };
+        }
+    }
+
+    fn apply(&mut self, committed: &[Entry], batch: &mut Batch) {
+        for entry in committed {
+            assert_eq!(entry.index, self.applied.0 + 1, "a committed entry was skipped");
+            self.applied = LogIndex(entry.index);
+            let entry = store::to_log_entry(entry);
+            if entry.kind == EntryKind::Membership {
+                self.apply_membership(&entry.payload);
+            } else if entry.is_payload() {
+                batch.committed.push(entry);
+            }
+        }
+        if !committed.is_empty() {
+            self.node.advance_apply_to(self.applied.0);
+        }
+    }
+
+    /// All replicas apply the same changes in the same order; one that makes no sense changes nothing anywhere.
+    fn apply_membership(&mut self, payload: &[u8]) {
+        let mut change = ConfChangeV2::default();
+        if payload.len() > MAX_MEMBERSHIP_BYTES || change.merge_from_bytes(payload).is_err() {
+            return;
+        }
+        if let Ok(members) = self.node.apply_conf_change(&change) {
+            self.members = members;
+            let members = &self.members;
+            self.wanted.retain(|replica, incarnation| {
+                !members.voters.contains(&member_id(*replica, *incarnation))
+            });
+        }
+    }
+
+    fn change_members(&mut self) {
+        let members = &self.members;
+        let idle = self.wanted.is_empty()
+            && members.learners.is_empty()
+            && members.voters_outgoing.is_empty();
+        let raft = &self.node.raft;
+        if idle || raft.state != StateRole::Leader || raft.has_pending_conf() {
+            return;
+        }
+        let committed = raft.raft_log.committed;
+        let caught_up =
+            |member| raft.prs().get(member).is_some_and(|peer| peer.matched >= committed);
+        let Some(change) = members::next_change(members, &self.wanted, caught_up) else { return };
+        let payload = change.write_to_bytes().expect("a message without required fields");
+        // Refused while busy: tried again at the next turn.
+        let _ = self.propose_entry(EntryType::EntryConfChangeV2, payload.into());
+    }
+
+    fn role_change(&mut self) -> Option<RoleChange> {
+        let now = RoleChange { role: self.role(), leader: self.leader(), term: self.term() };
+        (now != self.reported).then(|| {
+            self.reported = now;
+            now
+        })
+    }
+}
+
+fn library_config(config: &Config, member: u64) -> raft::Config {
+    raft::Config {
+        id: member,
+        election_tick: config.election_ticks as usize,
+        heartbeat_tick: config.heartbeat_ticks as usize,
+        max_size_per_msg: config.max_message_bytes as u64,
+        max_inflight_msgs: config.max_inflight_messages,
+        check_quorum: true,
+        pre_vote: true,
+        skip_bcast_commit: !config.eager_commit,
+        max_uncommitted_size: config.max_uncommitted_bytes.max(config.max_message_bytes) as u64,
+        max_committed_size_per_ready: config.max_committed_bytes as u64,
+        ..raft::Config::default()
+    }
+}
+
+fn encode_all(messages: Vec<Message>) -> Vec<Outgoing> {
+    let encode = |message: Message| {
+        wire::encode(&message).map(|bytes| Outgoing { to: replica_of(message.to), bytes })
+    };
+    messages.into_iter().filter_map(encode).collect()
+}

@@ -1,0 +1,120 @@
+//! What is left of a replica's log when it starts, and where entries come from that are no longer in memory.
+
+use crate::{
+    types::{EntryKind, HardState, LogEntry},
+    wal::{WalError, WalReader},
+};
+use skein_model::{LogIndex, Term};
+use std::collections::VecDeque;
+
+/// Gives entries back that consensus handed out to be made durable and does not keep in memory.
+pub trait EntryReader {
+    /// The entries `from..=to`, or the first of them that fit into `max_bytes` of payload, but one at least.
+    fn read(
+        &self,
+        from: LogIndex,
+        to: LogIndex,
+        max_bytes: usize,
+    ) -> Result<Vec<LogEntry>, WalError>;
+}
+
+impl EntryReader for WalReader {
+    fn read(
+        &self,
+        from: LogIndex,
+        to: LogIndex,
+        max_bytes: usize,
+    ) -> Result<Vec<LogEntry>, WalError> {
+        WalReader::read(self, from, to, max_bytes)
+    }
+}
+
+/// Which term each entry is of: a pair for the first entry of each term.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TermRuns {
+    runs: Vec<(LogIndex, Term)>,
+    last: LogIndex,
+}
+
+impl TermRuns {
+    pub(crate) fn last(&self) -> LogIndex {
+        self.last
+    }
+
+    pub(crate) fn push(&mut self, index: LogIndex, term: Term) {
+        assert_eq!(index, self.last.next(), "the log skipped an index");
+        self.last = index;
+        match self.runs.last() {
+            Some(&(_, last)) if last == term => {}
+            Some(&(_, last)) if last > term => {
+                panic!("the log's term goes back from {last} to {term}")
+            }
+            _ => self.runs.push((index, term)),
+        }
+    }
+
+    /// Forgets the entries from `from` on.
+    pub(crate) fn truncate(&mut self, from: LogIndex) {
+        assert!(from.0 > 0 && from <= self.last.next(), "truncated behind the end");
+        self.last = LogIndex(from.0 - 1);
+        self.runs.truncate(self.runs.partition_point(|(first, _)| *first < from));
+    }
+
+    /// 0 for index 0; `None` behind the end.
+    pub(crate) fn term(&self, index: LogIndex) -> Option<Term> {
+        if index > self.last {
+            return None;
+        }
+        let run = self.runs.partition_point(|(first, _)| *first <= index);
+        Some(run.checked_sub(1).map_or(Term(0), |run| self.runs[run].1))
+    }
+}
+
+/// The state that a replica starts from; the default is that of a new one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Its promises.
+    pub hard_state: HardState,
+    pub(crate) terms: TermRuns,
+    /// The newest entries, in order, up to the last one.
+    pub(crate) tail: VecDeque<LogEntry>,
+    tail_bytes: usize,
+    /// All membership changes.
+    pub(crate) membership: Vec<LogEntry>,
+}
+
+impl Recovered {
+    /// The last entry.
+    #[must_use]
+    pub fn last_index(&self) -> LogIndex {
+        self.terms.last()
+    }
+
+    /// The term of an entry; `None` behind the end.
+    #[must_use]
+    pub fn term(&self, index: LogIndex) -> Option<Term> {
+        self.terms.term(index)
+    }
+
+    /// Adds the next entry; keeps about `tail_bytes` of the newest ones.
+    pub(crate) fn push(&mut self, entry: LogEntry, tail_bytes: usize) {
+        self.terms.push(entry.index, entry.term);
+        if entry.kind == EntryKind::Membership {
+            self.membership.push(entry.clone());
+        }
+        self.tail_bytes += entry.payload.len();
+        self.tail.push_back(entry);
+        while self.tail_bytes > tail_bytes && self.tail.len() > 1 {
+            let dropped = self.tail.pop_front().expect("more than one");
+            self.tail_bytes -= dropped.payload.len();
+        }
+    }
+
+    pub(crate) fn truncate(&mut self, from: LogIndex) {
+        self.terms.truncate(from);
+        while let Some(entry) = self.tail.pop_back_if(|entry| entry.index >= from) {
+            self.tail_bytes -= entry.payload.len();
+        }
+        self.membership.retain(|entry| entry.index < from);
+    }
+}

@@ -1,0 +1,168 @@
+//! The log as the consensus library sees it: newest entries in memory, older ones through an [`EntryReader`].
+
+use super::{EntryReader, Recovered, recovered::TermRuns};
+use crate::{
+    types::{EntryKind, LogEntry},
+    wal::WalError,
+};
+use raft::{
+    Error, GetEntriesContext, RaftState, Storage, StorageError,
+    eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot},
+};
+use skein_model::{LogIndex, Term};
+use std::{cell::RefCell, collections::VecDeque};
+
+pub(super) fn to_log_entry(entry: &Entry) -> LogEntry {
+    LogEntry {
+        index: LogIndex(entry.index),
+        term: Term(entry.term),
+        kind: match entry.get_entry_type() {
+            EntryType::EntryNormal => EntryKind::Normal,
+            EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => EntryKind::Membership,
+        },
+        payload: entry.data.clone(),
+    }
+}
+
+fn from_log_entry(entry: LogEntry) -> Entry {
+    let mut out = Entry::default();
+    out.set_entry_type(match entry.kind {
+        EntryKind::Normal => EntryType::EntryNormal,
+        EntryKind::Membership => EntryType::EntryConfChangeV2,
+    });
+    (out.index, out.term, out.data) = (entry.index.0, entry.term.0, entry.payload);
+    out
+}
+
+/// The entries in `recent` are the last ones of the log; all older ones are durable and can be read.
+pub(super) struct LogStore {
+    initial: RaftState,
+    terms: TermRuns,
+    recent: VecDeque<Entry>,
+    recent_bytes: usize,
+    reader: Option<Box<dyn EntryReader + Send>>,
+    /// Why older entries could not be read, until asked for.
+    read_error: RefCell<Option<WalError>>,
+}
+
+impl LogStore {
+    pub(super) fn new(
+        recovered: Recovered,
+        members: ConfState,
+        reader: Option<Box<dyn EntryReader + Send>>,
+    ) -> Self {
+        let mut hard_state = HardState::default();
+        hard_state.term = recovered.hard_state.term.0;
+        hard_state.vote = recovered.hard_state.vote;
+        hard_state.commit = recovered.hard_state.commit.0;
+        let recent_bytes = recovered.tail.iter().map(|entry| entry.payload.len()).sum();
+        Self {
+            initial: RaftState::new(hard_state, members),
+            terms: recovered.terms,
+            recent: recovered.tail.into_iter().map(from_log_entry).collect(),
+            recent_bytes,
+            reader,
+            read_error: RefCell::default(),
+        }
+    }
+
+    /// Adds entries at the end, or in place of all from the first one's index on.
+    pub(super) fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        if LogIndex(first.index) <= self.terms.last() {
+            self.terms.truncate(LogIndex(first.index));
+            while let Some(entry) = self.recent.pop_back_if(|entry| entry.index >= first.index) {
+                self.recent_bytes -= entry.data.len();
+            }
+        }
+        for entry in entries {
+            self.terms.push(LogIndex(entry.index), Term(entry.term));
+            self.recent_bytes += entry.data.len();
+            self.recent.push_back(entry.clone());
+        }
+    }
+
+    /// Lets go of the oldest entries in memory, up to `up_to`, until about `max_bytes` are left.
+    pub(super) fn trim(&mut self, up_to: u64, max_bytes: usize) {
+        if self.reader.is_none() {
+            return;
+        }
+        while self.recent_bytes > max_bytes
+            && let Some(entry) = self.recent.pop_front_if(|entry| entry.index <= up_to)
+        {
+            self.recent_bytes -= entry.data.len();
+        }
+    }
+
+    pub(super) fn recent_bytes(&self) -> usize {
+        self.recent_bytes
+    }
+
+    pub(super) fn take_read_error(&self) -> Option<WalError> {
+        self.read_error.take()
+    }
+
+    fn first_recent(&self) -> u64 {
+        self.recent.front().map_or(self.terms.last().0 + 1, |entry| entry.index)
+    }
+
+    /// The entries `low..high`, or the first of them that fit into `max_bytes`, but one at least.
+    pub(super) fn read(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, WalError> {
+        assert!(low <= high && high <= self.terms.last().0 + 1, "read behind the log's end");
+        let first_recent = self.first_recent();
+        if low < first_recent && low < high {
+            let reader = self.reader.as_ref().ok_or(WalError::Missing { index: low })?;
+            let to = LogIndex(high.min(first_recent) - 1);
+            let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+            let entries = reader.read(LogIndex(low), to, max_bytes)?;
+            return Ok(entries.into_iter().map(from_log_entry).collect());
+        }
+        let from = usize::try_from(low - first_recent).expect("in memory");
+        let count = usize::try_from(high - low).expect("in memory");
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            let first = bytes == 0;
+            bytes += entry.data.len() as u64 + 16;
+            first || bytes <= max_bytes
+        };
+        Ok(self.recent.iter().skip(from).take(count).take_while(fits).cloned().collect())
+    }
+}
+
+impl Storage for LogStore {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(self.initial.clone())
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        self.read(low, high, max_size.into().unwrap_or(u64::MAX)).map_err(|error| {
+            // The library leaves the follower alone for now; the caller learns from `take_read_error`.
+            self.read_error.replace(Some(error));
+            Error::Store(StorageError::LogTemporarilyUnavailable)
+        })
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        let term = self.terms.term(LogIndex(index));
+        term.map(|term| term.0).ok_or(Error::Store(StorageError::Unavailable))
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.terms.last().0)
+    }
+
+    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+        // The log reaches back to the first entry, so nobody needs one.
+        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    }
+}

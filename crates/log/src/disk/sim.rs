@@ -1,0 +1,379 @@
+//! A disk in memory that forgets, tears and fails on request, always the same way for the same seed.
+//!
+//! Each file is what is durable plus the list of operations since its last sync. Reading sees all of them, as through a
+//! page cache. [`SimDisk::crash`] decides for each pending operation whether it reached the disk: not, wholly, or each
+//! 512-byte sector on its own, one of them torn at any byte. Names are durable once the directory was synced.
+
+use super::{Disk, File};
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+const SECTOR_BYTES: usize = 512;
+
+/// SplitMix64: enough for choosing faults.
+#[derive(Clone, Debug)]
+pub struct SimRng(u64);
+
+impl SimRng {
+    /// The sequence of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which must not be 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound
+    }
+
+    /// True `percent` times in 100.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write { offset: usize, bytes: Vec<u8> },
+    SetLen(usize),
+}
+
+#[derive(Clone, Default)]
+struct Content {
+    durable: Vec<u8>,
+    current: Vec<u8>,
+    pending: Vec<Op>,
+}
+
+fn apply_write(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    let end = offset + bytes.len();
+    if data.len() < end {
+        data.resize(end, 0);
+    }
+    data[offset..end].copy_from_slice(bytes);
+}
+
+impl Content {
+    fn apply(&mut self, op: Op) {
+        match &op {
+            Op::Write { offset, bytes } => apply_write(&mut self.current, *offset, bytes),
+            Op::SetLen(len) => self.current.resize(*len, 0),
+        }
+        self.pending.push(op);
+    }
+
+    fn sync(&mut self) {
+        self.durable.clone_from(&self.current);
+        self.pending.clear();
+    }
+
+    /// What a crash leaves, each pending operation being lost, done, or torn.
+    fn crash(&mut self, rng: &mut SimRng) {
+        let mut data = std::mem::take(&mut self.durable);
+        for op in self.pending.drain(..) {
+            match op {
+                Op::SetLen(len) => {
+                    if rng.chance(50) {
+                        data.resize(len, 0);
+                    }
+                }
+                Op::Write { offset, bytes } => match rng.below(4) {
+                    0 => {}
+                    1 => apply_write(&mut data, offset, &bytes),
+                    // A prefix, cut at any byte.
+                    2 => apply_write(
+                        &mut data,
+                        offset,
+                        &bytes[..rng.below(bytes.len() as u64 + 1) as usize],
+                    ),
+                    _ => {
+                        for (n, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                            if rng.chance(50) {
+                                apply_write(&mut data, offset + n * SECTOR_BYTES, sector);
+                            }
+                        }
+                    }
+                },
+            }
+        }
+        self.current.clone_from(&data);
+        self.durable = data;
+    }
+}
+
+type Inode = Arc<Mutex<Content>>;
+
+#[derive(Default)]
+struct State {
+    names: BTreeMap<String, Inode>,
+    durable_names: BTreeMap<String, Inode>,
+    faults: Faults,
+    /// Operations that change something, since the start.
+    operations: u64,
+    /// Grows at each crash: files opened before are dead.
+    life: u64,
+}
+
+/// What goes wrong next.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Each sync fails while this is set, and makes nothing durable.
+    pub fail_sync: bool,
+    /// Each sync reports success and makes nothing durable: a disk that lies. Nothing can be safe on it; a test that
+    /// sets this proves that the checks would notice.
+    pub lie_about_sync: bool,
+    /// Bytes that may still be written before the disk is full.
+    pub space_bytes: Option<u64>,
+    /// The power fails when this many operations were done: that one and all later ones fail.
+    pub stop_after: Option<u64>,
+}
+
+/// See the module. Clones share the disk, as a machine keeps its disk over restarts.
+#[derive(Clone, Default)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+    locked: Arc<AtomicBool>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn power_failed() -> io::Error {
+    io::Error::other("simulated power failure")
+}
+
+impl SimDisk {
+    /// An empty disk that works.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        lock(&self.state).faults = faults;
+    }
+
+    /// How many operations changed something so far.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        lock(&self.state).operations
+    }
+
+    /// The machine loses power: unsynced operations survive as `rng` decides, open files are dead, faults end.
+    pub fn crash(&self, rng: &mut SimRng) {
+        let mut state = lock(&self.state);
+        let names = if rng.chance(50) { state.names.clone() } else { state.durable_names.clone() };
+        for inode in names.values() {
+            lock(inode).crash(rng);
+        }
+        state.durable_names.clone_from(&names);
+        state.names = names;
+        state.faults = Faults::default();
+        state.life += 1;
+        self.locked.store(false, Ordering::SeqCst);
+    }
+
+    /// The node process dies, the machine does not: all that was written is kept, open files are dead.
+    pub fn kill_process(&self) {
+        lock(&self.state).life += 1;
+        self.locked.store(false, Ordering::SeqCst);
+    }
+
+    /// An independent copy, all of it durable.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let state = lock(&self.state);
+        let copy = |inode: &Inode| {
+            let current = lock(inode).current.clone();
+            Arc::new(Mutex::new(Content { durable: current.clone(), current, pending: Vec::new() }))
+        };
+        let names: BTreeMap<_, _> =
+            state.names.iter().map(|(name, inode)| (name.clone(), copy(inode))).collect();
+        let state = State { durable_names: names.clone(), names, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)), locked: Arc::default() }
+    }
+
+    /// The bytes of a file as read now.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        lock(&self.state).names.get(name).map(|inode| lock(inode).current.clone())
+    }
+
+    /// Replaces a file's bytes, durably: bit rot, a misdirected write, a restored copy.
+    pub fn set_bytes(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = lock(&self.state);
+        let content = Content { durable: bytes.clone(), current: bytes, pending: Vec::new() };
+        let inode = Arc::new(Mutex::new(content));
+        state.names.insert(name.to_owned(), inode.clone());
+        state.durable_names.insert(name.to_owned(), inode);
+    }
+}
+
+impl State {
+    /// Counts an operation that changes something.
+    fn operate(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match self.faults.stop_after {
+            Some(limit) if self.operations > limit => Err(power_failed()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Disk for SimDisk {
+    fn location(&self) -> String {
+        "(simulated disk)".to_owned()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(lock(&self.state).names.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str, create: bool) -> io::Result<Box<dyn File>> {
+        let mut state = lock(&self.state);
+        let inode = match (state.names.get(name), create) {
+            (Some(_), true) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (None, false) => return Err(io::ErrorKind::NotFound.into()),
+            (Some(inode), false) => inode.clone(),
+            (None, true) => {
+                state.operate()?;
+                let inode = Inode::default();
+                state.names.insert(name.to_owned(), inode.clone());
+                inode
+            }
+        };
+        Ok(Box::new(SimFile { state: self.state.clone(), inode, life: state.life }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operate()?;
+        let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.to_owned(), inode);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operate()?;
+        state.names.remove(name).map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.operate()?;
+        if state.faults.fail_sync {
+            return Err(io::Error::other("simulated failure of sync"));
+        }
+        if !state.faults.lie_about_sync {
+            state.durable_names = state.names.clone();
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        struct Guard(SimDisk, u64);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                if lock(&self.0.state).life == self.1 {
+                    self.0.locked.store(false, Ordering::SeqCst);
+                }
+            }
+        }
+        if self.locked.swap(true, Ordering::SeqCst) {
+            return Ok(None);
+        }
+        let life = lock(&self.state).life;
+        Ok(Some(Box::new(Guard(self.clone(), life))))
+    }
+}
+
+struct SimFile {
+    state: Arc<Mutex<State>>,
+    inode: Inode,
+    life: u64,
+}
+
+impl SimFile {
+    fn operate(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = lock(&self.state);
+        if state.life != self.life {
+            return Err(power_failed());
+        }
+        state.operate()?;
+        Ok(state)
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let content = lock(&self.inode);
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        let rest = content.current.get(offset..).unwrap_or_default();
+        let count = rest.len().min(buf.len());
+        buf[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.operate()?;
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        let mut bytes = bytes;
+        let mut full = false;
+        if let Some(space) = &mut state.faults.space_bytes {
+            let fits = bytes.len().min(usize::try_from(*space).unwrap_or(usize::MAX));
+            full = fits < bytes.len();
+            bytes = &bytes[..fits];
+            *space -= fits as u64;
+        }
+        lock(&self.inode).apply(Op::Write { offset, bytes: bytes.to_vec() });
+        if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(lock(&self.inode).current.len() as u64)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let _state = self.operate()?;
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        lock(&self.inode).apply(Op::SetLen(len));
+        Ok(())
+    }
+
+    fn reserve(&self, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let state = self.operate()?;
+        if state.faults.fail_sync {
+            return Err(io::Error::other("simulated failure of sync"));
+        }
+        if !state.faults.lie_about_sync {
+            lock(&self.inode).sync();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! What can go wrong with a data directory, as one clear line each.
+
+use crate::types::{ClusterId, ProgramHash};
+use std::{io, sync::Arc};
+
+/// Why the write-ahead log cannot be opened, or cannot go on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WalError {
+    /// Another process has the directory.
+    #[error(
+        "data directory {dir} is in use by another node; stop that node or choose another directory"
+    )]
+    InUse {
+        /// The directory.
+        dir: String,
+    },
+    /// The log belongs to another cluster.
+    #[error(
+        "data directory {dir} belongs to cluster {found}, not {expected}; choose another directory"
+    )]
+    OtherCluster {
+        /// The directory.
+        dir: String,
+        /// The cluster that made it.
+        found: ClusterId,
+        /// The cluster of this node.
+        expected: ClusterId,
+    },
+    /// The log was made by another program.
+    #[error(
+        "data directory {dir} was made for a program with hash {found}, this one has {expected}; \
+         run the same program and libraries, or choose another directory"
+    )]
+    OtherProgram {
+        /// The directory.
+        dir: String,
+        /// The program that made it.
+        found: ProgramHash,
+        /// The program of this node.
+        expected: ProgramHash,
+    },
+    /// The directory holds state of the other durability.
+    #[error(
+        "data directory {dir} was made with --durability {made_for}; use the same or choose another directory"
+    )]
+    OtherDurability {
+        /// The directory.
+        dir: String,
+        /// What made it.
+        made_for: &'static str,
+    },
+    /// A newer or older format.
+    #[error(
+        "{file}: log format {found} is not supported, this program reads {expected}; run the version that wrote it"
+    )]
+    Version {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u32,
+        /// The version that this program reads.
+        expected: u32,
+    },
+    /// Bytes that were durable are not what was written.
+    #[error(
+        "{file}: damaged at byte {offset}: {why}; what follows cannot be trusted. \
+         Remove this replica's data directory and let it join as a new replica"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What was found.
+        why: String,
+    },
+    /// No space.
+    #[error("{file}: disk full; free space and restart the node")]
+    DiskFull {
+        /// The file.
+        file: String,
+    },
+    /// The operating system refused.
+    #[error("{file}: cannot {what}: {source}")]
+    Io {
+        /// The file or directory.
+        file: String,
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: Arc<io::Error>,
+    },
+    /// An earlier write or sync failed: what is on disk is not known.
+    #[error("the log stopped after an earlier failure ({cause}); restart the node")]
+    Stopped {
+        /// The first failure.
+        cause: String,
+    },
+    /// The log does not have an entry that it should have.
+    #[error("the log has no entry {index}")]
+    Missing {
+        /// Its index.
+        index: u64,
+    },
+}
+
+impl WalError {
+    pub(crate) fn io(file: &str, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { file },
+            _ => Self::Io { file, what, source: Arc::new(error) },
+        }
+    }
+
+    pub(crate) fn damaged(file: String, offset: u64, why: impl Into<String>) -> Self {
+        Self::Damaged { file, offset, why: why.into() }
+    }
+}

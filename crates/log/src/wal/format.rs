@@ -1,0 +1,265 @@
+//! The bytes of a segment file.
+//!
+//! A segment is a header of [`HEADER_BYTES`] and then records, each padded to 8 bytes. Numbers are little-endian.
+//!
+//! ```text
+//! header: magic[8] version:u32 crc:u32 cluster:u128 program[32] segment:u64 first_seq:u64 zero[16]
+//! record: magic:u32 crc:u32 len:u32 kind:u8 zero[3] seq:u64 synced_seq:u64 payload[len] zero[..7]
+//! ```
+//!
+//! A record's checksum covers where it belongs (segment number and offset) as well as its bytes, so a sector that was
+//! written to the wrong place or kept from an earlier file is not taken for a record. `seq` counts records over all
+//! segments without a gap. `synced_seq` is the newest record known to be durable when this one was written: a bad record
+//! that a later one says was durable is damage; one that nothing vouches for is the torn end of a crashed append.
+
+use crate::{
+    cursor::Cursor,
+    types::{ClusterId, EntryKind, HardState, LogEntry, ProgramHash},
+};
+use bytes::Bytes;
+use skein_model::{LogIndex, Term};
+
+/// The version of this format.
+pub const VERSION: u32 = 1;
+/// The length of a segment's header.
+pub const HEADER_BYTES: usize = 96;
+/// The length of a record's header.
+pub const RECORD_HEADER_BYTES: usize = 32;
+/// The longest payload of a record: far above what a node proposes, far below what would exhaust memory.
+pub const MAX_PAYLOAD_BYTES: usize = 64 << 20;
+
+const SEGMENT_MAGIC: [u8; 8] = *b"SKEINWAL";
+const RECORD_MAGIC: [u8; 4] = *b"skr1";
+/// index, term
+const ENTRY_HEAD_BYTES: usize = 8 + 8;
+
+const KIND_ENTRY: u8 = 1;
+const KIND_MEMBERSHIP: u8 = 2;
+const KIND_HARD_STATE: u8 = 3;
+const KIND_TRUNCATE: u8 = 4;
+const KIND_SEAL: u8 = 5;
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The program.
+    pub program: ProgramHash,
+    /// The segment's number, from 1.
+    pub segment: u64,
+    /// The `seq` of its first record.
+    pub first_seq: u64,
+}
+
+/// Why a segment's header cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Too short, no magic, or a wrong checksum.
+    Damaged,
+    /// Intact, but of a version that this program does not read.
+    Version(u32),
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[..8].copy_from_slice(&SEGMENT_MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[16..32].copy_from_slice(&self.cluster.0.to_le_bytes());
+        out[32..64].copy_from_slice(&self.program.0);
+        out[64..72].copy_from_slice(&self.segment.to_le_bytes());
+        out[72..80].copy_from_slice(&self.first_seq.to_le_bytes());
+        let crc = Self::checksum(&out);
+        out[12..16].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or(HeaderError::Damaged)?;
+        Self::fields(header).ok_or(HeaderError::Damaged)?
+    }
+
+    fn fields(header: &[u8; HEADER_BYTES]) -> Option<Result<Self, HeaderError>> {
+        let mut cursor = Cursor::new(header);
+        if cursor.array::<8>()? != SEGMENT_MAGIC {
+            return None;
+        }
+        let version = cursor.u32()?;
+        if cursor.u32()? != Self::checksum(header) {
+            return None;
+        }
+        if version != VERSION {
+            return Some(Err(HeaderError::Version(version)));
+        }
+        Some(Ok(Self {
+            cluster: ClusterId(cursor.u128()?),
+            program: ProgramHash(cursor.array()?),
+            segment: cursor.u64()?,
+            first_seq: cursor.u64()?,
+        }))
+    }
+
+    fn checksum(header: &[u8; HEADER_BYTES]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&header[..12]);
+        hasher.update(&header[16..]);
+        hasher.finalize()
+    }
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The log's next entry.
+    Entry(LogEntry),
+    /// The newest hard state.
+    HardState(HardState),
+    /// The entries from this index on are void: a new leader overwrites them.
+    Truncate(LogIndex),
+    /// The last record of a segment that is followed by another.
+    Seal,
+}
+
+/// Where a record is, and what it vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The segment's number.
+    pub segment: u64,
+    /// The record's first byte in the segment.
+    pub offset: u64,
+    /// The record's number.
+    pub seq: u64,
+    /// The newest record known to be durable when it was written.
+    pub synced_seq: u64,
+}
+
+/// A record that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// What it says.
+    pub record: Record,
+    /// Its number.
+    pub seq: u64,
+    /// What it vouches for.
+    pub synced_seq: u64,
+    /// Its length with header and padding.
+    pub len: usize,
+}
+
+/// The space that a record with this payload takes.
+pub(crate) fn record_bytes(payload: usize) -> usize {
+    (RECORD_HEADER_BYTES + payload).next_multiple_of(8)
+}
+
+pub(crate) fn entry_record_bytes(entry: &LogEntry) -> usize {
+    record_bytes(ENTRY_HEAD_BYTES + entry.payload.len())
+}
+
+/// Appends a record to `out`.
+pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
+    let start = out.len();
+    out.extend_from_slice(&RECORD_MAGIC);
+    out.extend_from_slice(&[0; 28]);
+    let kind = match record {
+        Record::Entry(entry) => {
+            out.extend_from_slice(&entry.index.0.to_le_bytes());
+            out.extend_from_slice(&entry.term.0.to_le_bytes());
+            out.extend_from_slice(&entry.payload);
+            match entry.kind {
+                EntryKind::Normal => KIND_ENTRY,
+                EntryKind::Membership => KIND_MEMBERSHIP,
+            }
+        }
+        Record::HardState(state) => {
+            out.extend_from_slice(&state.term.0.to_le_bytes());
+            out.extend_from_slice(&state.vote.to_le_bytes());
+            out.extend_from_slice(&state.commit.0.to_le_bytes());
+            KIND_HARD_STATE
+        }
+        Record::Truncate(from) => {
+            out.extend_from_slice(&from.0.to_le_bytes());
+            KIND_TRUNCATE
+        }
+        Record::Seal => KIND_SEAL,
+    };
+    let len = out.len() - start - RECORD_HEADER_BYTES;
+    assert!(len <= MAX_PAYLOAD_BYTES, "a record of {len} bytes");
+    let header = &mut out[start..start + RECORD_HEADER_BYTES];
+    // Lossless: at most MAX_PAYLOAD_BYTES.
+    header[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+    header[12] = kind;
+    header[16..24].copy_from_slice(&place.seq.to_le_bytes());
+    header[24..32].copy_from_slice(&place.synced_seq.to_le_bytes());
+    let crc = checksum(place.segment, place.offset, &out[start + 8..]);
+    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    out.resize(start + record_bytes(len), 0);
+}
+
+/// Reads the record that begins at `bytes[0]`; `None` if there is none that belongs here.
+pub(crate) fn decode(bytes: &[u8], segment: u64, offset: u64) -> Option<Decoded> {
+    if bytes.first_chunk::<4>()? != &RECORD_MAGIC {
+        return None;
+    }
+    let mut cursor = Cursor::new(&bytes[4..]);
+    let crc = cursor.u32()?;
+    let len = cursor.u32()? as usize;
+    let kind = cursor.u8()?;
+    cursor.take(3)?;
+    let (seq, synced_seq) = (cursor.u64()?, cursor.u64()?);
+    if len > MAX_PAYLOAD_BYTES {
+        return None;
+    }
+    let payload = cursor.take(len)?;
+    let padding = cursor.take(record_bytes(len) - RECORD_HEADER_BYTES - len)?;
+    if crc != checksum(segment, offset, &bytes[8..RECORD_HEADER_BYTES + len])
+        || padding.iter().any(|byte| *byte != 0)
+    {
+        return None;
+    }
+    Some(Decoded {
+        record: decode_payload(kind, payload)?,
+        seq,
+        synced_seq,
+        len: record_bytes(len),
+    })
+}
+
+fn decode_payload(kind: u8, payload: &[u8]) -> Option<Record> {
+    let mut cursor = Cursor::new(payload);
+    let record = match kind {
+        KIND_ENTRY | KIND_MEMBERSHIP => {
+            let (index, term) = (LogIndex(cursor.u64()?), Term(cursor.u64()?));
+            let kind = if kind == KIND_ENTRY { EntryKind::Normal } else { EntryKind::Membership };
+            let payload = Bytes::copy_from_slice(cursor.take(cursor.left())?);
+            Record::Entry(LogEntry { index, term, kind, payload })
+        }
+        KIND_HARD_STATE => Record::HardState(HardState {
+            term: Term(cursor.u64()?),
+            vote: cursor.u64()?,
+            commit: LogIndex(cursor.u64()?),
+        }),
+        KIND_TRUNCATE => Record::Truncate(LogIndex(cursor.u64()?)),
+        KIND_SEAL => Record::Seal,
+        _ => return None,
+    };
+    (cursor.left() == 0).then_some(record)
+}
+
+fn checksum(segment: u64, offset: u64, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&segment.to_le_bytes());
+    hasher.update(&offset.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// The name of a segment's file.
+pub(crate) fn segment_name(segment: u64) -> String {
+    format!("{segment:016x}.wal")
+}
+
+pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".wal").filter(|digits| digits.len() == 16)?;
+    u64::from_str_radix(digits, 16).ok()
+}

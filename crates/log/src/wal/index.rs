@@ -1,0 +1,149 @@
+//! Where entries are, for reading them back.
+//!
+//! A sparse index: one [`Run`] for each stretch of about [`RUN_BYTES`] of consecutive entries in one segment, so a long
+//! log costs a few bytes of memory a thousand entries. The writer extends it, [`WalReader`]s in other threads search it.
+//! A run lists entries that are in the file already, durable or not.
+
+use super::{
+    error::WalError,
+    format::{self, Record},
+};
+use crate::{
+    disk::{File, read_range},
+    types::LogEntry,
+};
+use skein_model::LogIndex;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+/// How much of a file one run spans at least before the next one begins: one read finds any entry.
+const RUN_BYTES: u64 = 64 << 10;
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: LogIndex,
+    last: LogIndex,
+    segment: u64,
+    /// The first record.
+    start: u64,
+    /// After the last record.
+    end: u64,
+    /// No entry may be added: what follows in the file is another index.
+    closed: bool,
+}
+
+/// The sparse index and the files.
+#[derive(Default)]
+pub(crate) struct Index {
+    runs: Vec<Run>,
+    files: BTreeMap<u64, Arc<dyn File>>,
+}
+
+impl Index {
+    pub(crate) fn add_file(&mut self, segment: u64, file: Arc<dyn File>) {
+        self.files.insert(segment, file);
+    }
+
+    pub(crate) fn add_entry(&mut self, index: LogIndex, segment: u64, start: u64, end: u64) {
+        if let Some(run) = self.runs.last_mut() {
+            assert_eq!(run.last.next(), index, "the write-ahead log skipped an index");
+            if !run.closed && run.segment == segment && run.end - run.start < RUN_BYTES {
+                run.last = index;
+                run.end = end;
+                return;
+            }
+        }
+        self.runs.push(Run { first: index, last: index, segment, start, end, closed: false });
+    }
+
+    /// Forgets the entries from `from` on.
+    pub(crate) fn truncate(&mut self, from: LogIndex) {
+        self.runs.truncate(self.runs.partition_point(|run| run.first < from));
+        if let Some(run) = self.runs.last_mut() {
+            run.closed = true;
+            if run.last >= from {
+                run.last = LogIndex(from.0 - 1);
+            }
+        }
+    }
+
+    fn find(&self, index: LogIndex) -> Option<(Run, Arc<dyn File>)> {
+        let run = *self.runs.get(self.runs.partition_point(|run| run.last < index))?;
+        (run.first <= index).then_some(())?;
+        Some((run, self.files.get(&run.segment)?.clone()))
+    }
+}
+
+pub(crate) type SharedIndex = Arc<RwLock<Index>>;
+
+/// Reads entries back, from any thread, while the log goes on.
+#[derive(Clone)]
+pub struct WalReader {
+    index: SharedIndex,
+    location: String,
+}
+
+impl WalReader {
+    pub(crate) fn new(index: SharedIndex, location: String) -> Self {
+        Self { index, location }
+    }
+
+    /// The entries `from..=to`, or as many of the first ones as fit into `max_bytes` of payload, but one at least.
+    ///
+    /// The log must have them. An entry that a new leader overwrites at the same moment may be read as it was.
+    pub fn read(
+        &self,
+        from: LogIndex,
+        to: LogIndex,
+        max_bytes: usize,
+    ) -> Result<Vec<LogEntry>, WalError> {
+        let mut entries: Vec<LogEntry> = Vec::new();
+        let mut bytes = 0;
+        let mut next = from;
+        while next <= to {
+            for entry in self.read_run(next)? {
+                let len = entry.payload.len();
+                if entry.index > to || (!entries.is_empty() && bytes + len > max_bytes) {
+                    return Ok(entries);
+                }
+                bytes += len;
+                next = entry.index.next();
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The entries from `from` to the end of its run: at least one.
+    fn read_run(&self, from: LogIndex) -> Result<Vec<LogEntry>, WalError> {
+        let found = self.index.read().unwrap_or_else(PoisonError::into_inner).find(from);
+        let (run, file) = found.ok_or(WalError::Missing { index: from.0 })?;
+        let name = || format!("{}/{}", self.location, format::segment_name(run.segment));
+        let len = usize::try_from(run.end - run.start).expect("a run is shorter than a segment");
+        let bytes = read_range(&*file, run.start, len).map_err(WalError::io(&name(), "read"))?;
+        let mut entries = Vec::new();
+        let mut position = 0;
+        let mut expected = run.first;
+        while expected <= run.last {
+            let offset = run.start + position as u64;
+            let rest = bytes.get(position..).unwrap_or_default();
+            let decoded = format::decode(rest, run.segment, offset).ok_or_else(|| {
+                WalError::damaged(name(), offset, "the record's checksum is wrong")
+            })?;
+            position += decoded.len;
+            if let Record::Entry(entry) = decoded.record {
+                if entry.index != expected {
+                    let why = format!("entry {} where {expected} was written", entry.index);
+                    return Err(WalError::damaged(name(), offset, why));
+                }
+                expected = expected.next();
+                if entry.index >= from {
+                    entries.push(entry);
+                }
+            }
+        }
+        Ok(entries)
+    }
+}

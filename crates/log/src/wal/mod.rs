@@ -1,0 +1,248 @@
+//! The write-ahead log: what a replica promised, on disk before it promises.
+//!
+//! Owns the segment files of one data directory, and the directory itself by a lock. One thread writes ([`Wal::append`],
+//! then [`Wal::sync`] for all that was appended); [`WalReader`]s read from any thread.
+//!
+//! Invariants: records are numbered without a gap; a segment is complete and durable before the next one exists; after
+//! [`Wal::sync`] returned `Ok`, all that was appended before is recovered by [`Wal::open`], whatever happens to the
+//! machine. After the first failure nothing is accepted any more: the kernel may have dropped the pages, so a later sync
+//! that succeeds would prove nothing.
+//!
+//! A crash leaves a prefix of what was appended that contains all that was synced, followed by torn bytes, which `open`
+//! cuts off. Bytes that were durable and are wrong now are refused with the file and the offset: a replica that starts
+//! from a part of its promises would break them.
+
+mod error;
+pub mod format;
+mod index;
+mod recover;
+pub mod thread;
+
+pub use error::WalError;
+pub use index::WalReader;
+pub use recover::Repair;
+
+use crate::{
+    consensus::Recovered,
+    disk::{Disk, File},
+    types::{ClusterId, LogEntry, Persist, ProgramHash},
+};
+use format::{HEADER_BYTES, Place, Record, SegmentHeader};
+use index::SharedIndex;
+use skein_model::LogIndex;
+use std::{
+    any::Any,
+    sync::{Arc, PoisonError},
+};
+
+/// Whose log this is, and how its files are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct WalOptions {
+    /// The cluster: a directory of another one is refused.
+    pub cluster: ClusterId,
+    /// The program: a log of another one is refused.
+    pub program: ProgramHash,
+    /// When a segment has this many bytes the next one is begun.
+    pub segment_bytes: u64,
+    /// How many bytes of the newest entries `open` hands back in memory.
+    pub tail_bytes: usize,
+}
+
+impl WalOptions {
+    /// Segments of 32 MiB; 8 MiB of entries kept at start.
+    #[must_use]
+    pub fn new(cluster: ClusterId, program: ProgramHash) -> Self {
+        Self { cluster, program, segment_bytes: 32 << 20, tail_bytes: 8 << 20 }
+    }
+}
+
+/// What [`Wal::open`] found.
+pub struct Opened {
+    /// The log, ready to append.
+    pub wal: Wal,
+    /// What consensus starts from.
+    pub recovered: Recovered,
+    /// The torn end that was cut off, if there was one.
+    pub repair: Option<Repair>,
+}
+
+/// The log of one replica. See the module.
+pub struct Wal {
+    disk: Arc<dyn Disk>,
+    _lock: Box<dyn Any + Send + Sync>,
+    options: WalOptions,
+    index: SharedIndex,
+    file: Arc<dyn File>,
+    segment: u64,
+    /// Where the next record goes.
+    offset: u64,
+    next_seq: u64,
+    synced_seq: u64,
+    last_index: LogIndex,
+    failed: Option<String>,
+    /// Records on their way to the file.
+    buffer: Vec<u8>,
+}
+
+impl Wal {
+    /// Opens the log of a directory, or begins it; repairs a torn end.
+    pub fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
+        recover::open(disk, options)
+    }
+
+    /// Writes the hard state and the entries of one [`Persist`]. Durable only after the next [`Wal::sync`].
+    pub fn append(&mut self, persist: &Persist) -> Result<(), WalError> {
+        self.check()?;
+        let result = self.append_records(persist);
+        self.note(result)
+    }
+
+    /// Makes all that was appended durable.
+    pub fn sync(&mut self) -> Result<(), WalError> {
+        self.check()?;
+        if self.synced_seq + 1 == self.next_seq {
+            return Ok(());
+        }
+        let result = self.file.sync().map_err(WalError::io(&self.path(self.segment), "sync"));
+        self.note(result)?;
+        self.synced_seq = self.next_seq - 1;
+        Ok(())
+    }
+
+    /// A handle that reads entries back.
+    #[must_use]
+    pub fn reader(&self) -> WalReader {
+        WalReader::new(self.index.clone(), self.disk.location())
+    }
+
+    /// The newest entry.
+    #[must_use]
+    pub fn last_index(&self) -> LogIndex {
+        self.last_index
+    }
+
+    /// The bytes that the log takes on disk.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (self.segment - 1) * self.options.segment_bytes + self.offset
+    }
+
+    fn check(&self) -> Result<(), WalError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(cause) => Err(WalError::Stopped { cause: cause.clone() }),
+        }
+    }
+
+    fn note<T>(&mut self, result: Result<T, WalError>) -> Result<T, WalError> {
+        if let Err(error) = &result {
+            self.failed = Some(error.to_string());
+        }
+        result
+    }
+
+    fn path(&self, segment: u64) -> String {
+        format!("{}/{}", self.disk.location(), format::segment_name(segment))
+    }
+
+    fn append_records(&mut self, persist: &Persist) -> Result<(), WalError> {
+        // First the hard state: entries of a term without that term would be a state that never was.
+        if let Some(state) = persist.hard_state {
+            self.push(&Record::HardState(state));
+        }
+        if let Some(first) = persist.entries.first()
+            && first.index <= self.last_index
+        {
+            self.push(&Record::Truncate(first.index));
+            self.last_index = LogIndex(first.index.0 - 1);
+            self.index.write().unwrap_or_else(PoisonError::into_inner).truncate(first.index);
+        }
+        for entry in &persist.entries {
+            self.push_entry(entry)?;
+        }
+        self.flush()
+    }
+
+    fn push_entry(&mut self, entry: &LogEntry) -> Result<(), WalError> {
+        assert_eq!(entry.index, self.last_index.next(), "an entry that does not continue the log");
+        if self.end() + format::entry_record_bytes(entry) as u64 > self.options.segment_bytes
+            && self.end() > HEADER_BYTES as u64
+        {
+            self.roll()?;
+        }
+        let start = self.end();
+        self.push(&Record::Entry(entry.clone()));
+        self.last_index = entry.index;
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.add_entry(entry.index, self.segment, start, self.end());
+        Ok(())
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.buffer.len() as u64
+    }
+
+    fn push(&mut self, record: &Record) {
+        let place = Place {
+            segment: self.segment,
+            offset: self.end(),
+            seq: self.next_seq,
+            synced_seq: self.synced_seq,
+        };
+        format::encode(&mut self.buffer, place, record);
+        self.next_seq += 1;
+    }
+
+    fn flush(&mut self) -> Result<(), WalError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.file
+            .write_at(&self.buffer, self.offset)
+            .map_err(WalError::io(&self.path(self.segment), "write"))?;
+        self.offset += self.buffer.len() as u64;
+        self.buffer.clear();
+        // One huge batch must not pin its size for ever.
+        self.buffer.shrink_to(1 << 20);
+        Ok(())
+    }
+
+    /// Ends the segment, durably, and begins the next one, durably.
+    fn roll(&mut self) -> Result<(), WalError> {
+        self.push(&Record::Seal);
+        self.flush()?;
+        let path = self.path(self.segment);
+        self.file.set_len(self.offset).map_err(WalError::io(&path, "cut"))?;
+        self.file.sync().map_err(WalError::io(&path, "sync"))?;
+        self.synced_seq = self.next_seq - 1;
+        self.begin_segment(self.segment + 1)
+    }
+
+    fn begin_segment(&mut self, segment: u64) -> Result<(), WalError> {
+        let file = create_segment(&*self.disk, self.options, segment, self.next_seq)?;
+        self.index.write().unwrap_or_else(PoisonError::into_inner).add_file(segment, file.clone());
+        self.file = file;
+        self.segment = segment;
+        self.offset = HEADER_BYTES as u64;
+        Ok(())
+    }
+}
+
+/// Creates a segment with nothing but a header, durably.
+fn create_segment(
+    disk: &dyn Disk,
+    options: WalOptions,
+    segment: u64,
+    first_seq: u64,
+) -> Result<Arc<dyn File>, WalError> {
+    let name = format::segment_name(segment);
+    let path = format!("{}/{name}", disk.location());
+    let file = disk.open(&name, true).map_err(WalError::io(&path, "create"))?;
+    let header =
+        SegmentHeader { cluster: options.cluster, program: options.program, segment, first_seq };
+    file.write_at(&header.encode(), 0).map_err(WalError::io(&path, "write"))?;
+    file.reserve(options.segment_bytes).map_err(WalError::io(&path, "reserve space"))?;
+    file.sync().map_err(WalError::io(&path, "sync"))?;
+    disk.sync_dir().map_err(WalError::io(&disk.location(), "sync"))?;
+    Ok(Arc::from(file))
+}

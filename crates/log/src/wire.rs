@@ -1,0 +1,313 @@
+//! Consensus messages as bytes.
+//!
+//! Written by hand so that what a peer sends can only become what a peer may say: the nine kinds of message that travel
+//! between nodes, with the fields that they use, entries that follow on each other, and lengths checked before anything
+//! is allocated. The consensus library's own protobuf never meets bytes from the network.
+//!
+//! ```text
+//! message: version:u8 kind:u8 flags:u8 context_len:u8
+//!          from:u64 to:u64 term:u64 log_term:u64 index:u64 commit:u64 commit_term:u64 reject_hint:u64
+//!          context[context_len] entries:u32 { kind:u8 term:u64 index:u64 len:u32 payload[len] }*
+//! ```
+
+use crate::cursor::Cursor;
+use bytes::Bytes;
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+
+/// The version of this encoding.
+pub const VERSION: u8 = 1;
+/// The longest context: the library only sends the kind of an election.
+const MAX_CONTEXT_BYTES: usize = 32;
+/// A message without context and entries.
+const HEAD_BYTES: usize = 4 + 8 * 8 + 4;
+/// An entry without its payload.
+pub(crate) const ENTRY_HEAD_BYTES: usize = 1 + 8 + 8 + 4;
+/// What a message adds to its entries at most.
+pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + MAX_CONTEXT_BYTES;
+
+const FLAG_REJECT: u8 = 1;
+const ENTRY_NORMAL: u8 = 0;
+const ENTRY_MEMBERSHIP: u8 = 1;
+
+/// Why bytes are not a consensus message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The bytes end early, or go on after the message.
+    #[error("a consensus message has the wrong length")]
+    Length,
+    /// Another encoding.
+    #[error("consensus message version {0} is not supported, this node reads {VERSION}")]
+    Version(u8),
+    /// A kind of message that does not travel between nodes.
+    #[error("{0} is no kind of consensus message")]
+    Kind(u8),
+    /// A field has a value that no node sends.
+    #[error("a consensus message has an impossible {0}")]
+    Field(&'static str),
+}
+
+fn kind_to_wire(kind: MessageType) -> Option<u8> {
+    Some(match kind {
+        MessageType::MsgAppend => 1,
+        MessageType::MsgAppendResponse => 2,
+        MessageType::MsgRequestVote => 3,
+        MessageType::MsgRequestVoteResponse => 4,
+        MessageType::MsgRequestPreVote => 5,
+        MessageType::MsgRequestPreVoteResponse => 6,
+        MessageType::MsgHeartbeat => 7,
+        MessageType::MsgHeartbeatResponse => 8,
+        MessageType::MsgTimeoutNow => 9,
+        _ => return None,
+    })
+}
+
+fn kind_from_wire(kind: u8) -> Option<MessageType> {
+    Some(match kind {
+        1 => MessageType::MsgAppend,
+        2 => MessageType::MsgAppendResponse,
+        3 => MessageType::MsgRequestVote,
+        4 => MessageType::MsgRequestVoteResponse,
+        5 => MessageType::MsgRequestPreVote,
+        6 => MessageType::MsgRequestPreVoteResponse,
+        7 => MessageType::MsgHeartbeat,
+        8 => MessageType::MsgHeartbeatResponse,
+        9 => MessageType::MsgTimeoutNow,
+        _ => return None,
+    })
+}
+
+/// `None` for messages that stay inside a node.
+pub(crate) fn encode(message: &Message) -> Option<Vec<u8>> {
+    let kind = kind_to_wire(message.get_msg_type())?;
+    let payload: usize =
+        message.entries.iter().map(|entry| ENTRY_HEAD_BYTES + entry.data.len()).sum();
+    let mut out = Vec::with_capacity(HEAD_BYTES + message.context.len() + payload);
+    assert!(message.context.len() <= MAX_CONTEXT_BYTES, "a context that no peer would read");
+    let flags = if message.reject { FLAG_REJECT } else { 0 };
+    // Lossless: checked above.
+    out.extend_from_slice(&[VERSION, kind, flags, message.context.len() as u8]);
+    for field in [
+        message.from,
+        message.to,
+        message.term,
+        message.log_term,
+        message.index,
+        message.commit,
+        message.commit_term,
+        message.reject_hint,
+    ] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(&message.context);
+    // Lossless: a message is far shorter than 4 GiB.
+    out.extend_from_slice(&(message.entries.len() as u32).to_le_bytes());
+    for entry in message.entries.iter() {
+        out.push(match entry.get_entry_type() {
+            EntryType::EntryNormal => ENTRY_NORMAL,
+            EntryType::EntryConfChangeV2 => ENTRY_MEMBERSHIP,
+            EntryType::EntryConfChange => unreachable!("only version 2 changes are proposed"),
+        });
+        out.extend_from_slice(&entry.term.to_le_bytes());
+        out.extend_from_slice(&entry.index.to_le_bytes());
+        // Lossless: bounded by Config::max_entry_bytes.
+        out.extend_from_slice(&(entry.data.len() as u32).to_le_bytes());
+        out.extend_from_slice(&entry.data);
+    }
+    Some(out)
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
+    let mut cursor = Cursor::new(bytes);
+    let [version, kind, flags, context_len] = cursor.array().ok_or(WireError::Length)?;
+    if version != VERSION {
+        return Err(WireError::Version(version));
+    }
+    let kind = kind_from_wire(kind).ok_or(WireError::Kind(kind))?;
+    if flags & !FLAG_REJECT != 0 {
+        return Err(WireError::Field("flag"));
+    }
+    let mut message = Message::default();
+    message.set_msg_type(kind);
+    message.reject = flags & FLAG_REJECT != 0;
+    for field in [
+        &mut message.from,
+        &mut message.to,
+        &mut message.term,
+        &mut message.log_term,
+        &mut message.index,
+        &mut message.commit,
+        &mut message.commit_term,
+        &mut message.reject_hint,
+    ] {
+        *field = cursor.u64().ok_or(WireError::Length)?;
+    }
+    if usize::from(context_len) > MAX_CONTEXT_BYTES {
+        return Err(WireError::Field("context"));
+    }
+    let context = cursor.take(context_len.into()).ok_or(WireError::Length)?;
+    message.context = Bytes::copy_from_slice(context);
+    let entries = decode_entries(&mut cursor, &message)?;
+    message.set_entries(entries.into());
+    if cursor.left() > 0 {
+        return Err(WireError::Length);
+    }
+    check_fields(&message)?;
+    Ok(message)
+}
+
+/// Entries follow on `message.index` and their terms never go back.
+fn decode_entries(cursor: &mut Cursor<'_>, message: &Message) -> Result<Vec<Entry>, WireError> {
+    let count = cursor.u32().ok_or(WireError::Length)? as usize;
+    if count > cursor.left() / ENTRY_HEAD_BYTES {
+        return Err(WireError::Length);
+    }
+    let mut entries = Vec::with_capacity(count);
+    let (mut index, mut term) = (message.index, message.log_term);
+    for _ in 0..count {
+        let mut entry = Entry::default();
+        entry.set_entry_type(match cursor.u8().ok_or(WireError::Length)? {
+            ENTRY_NORMAL => EntryType::EntryNormal,
+            ENTRY_MEMBERSHIP => EntryType::EntryConfChangeV2,
+            _ => return Err(WireError::Field("entry kind")),
+        });
+        entry.term = cursor.u64().ok_or(WireError::Length)?;
+        entry.index = cursor.u64().ok_or(WireError::Length)?;
+        let len = cursor.u32().ok_or(WireError::Length)? as usize;
+        entry.data = Bytes::copy_from_slice(cursor.take(len).ok_or(WireError::Length)?);
+        index = index.checked_add(1).ok_or(WireError::Field("index"))?;
+        if entry.index != index {
+            return Err(WireError::Field("entry index"));
+        }
+        if entry.term < term || entry.term > message.term || entry.term == 0 {
+            return Err(WireError::Field("entry term"));
+        }
+        term = entry.term;
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn check_fields(message: &Message) -> Result<(), WireError> {
+    // The library adds to indexes and terms without looking; half the range is out of every log's reach.
+    const LIMIT: u64 = u64::MAX / 2;
+    let numbers = [
+        message.term,
+        message.log_term,
+        message.index,
+        message.commit,
+        message.commit_term,
+        message.reject_hint,
+    ];
+    if numbers.iter().any(|number| *number > LIMIT) {
+        return Err(WireError::Field("number"));
+    }
+    if message.from == 0 || message.to == 0 || message.from == message.to {
+        return Err(WireError::Field("member"));
+    }
+    // A term of 0 marks messages that a node sends to itself.
+    if message.term == 0 {
+        return Err(WireError::Field("term"));
+    }
+    if !message.entries.is_empty() && message.get_msg_type() != MessageType::MsgAppend {
+        return Err(WireError::Field("entry"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    fn message() -> impl Strategy<Value = Message> {
+        let numbers = [1..1000_u64, 0..500, 0..1000, 0..1000, 0..1000, 0..1000];
+        let payloads = vec((any::<bool>(), vec(any::<u8>(), 0..50)), 0..5);
+        (1..=9_u8, any::<bool>(), 0..2_usize, numbers, payloads).prop_map(
+            |(
+                kind,
+                reject,
+                context,
+                [term, log_term, index, commit, commit_term, hint],
+                payloads,
+            )| {
+                let mut message = Message::default();
+                message.set_msg_type(kind_from_wire(kind).unwrap());
+                (message.from, message.to, message.term) = (2, 1, term + 500);
+                (message.log_term, message.index, message.commit) = (log_term, index, commit);
+                (message.commit_term, message.reject_hint, message.reject) =
+                    (commit_term, hint, reject);
+                message.context = [&b""[..], b"CampaignTransfer"][context].into();
+                if kind == 1 {
+                    let entries = payloads.into_iter().zip(index + 1..).map(
+                        |((membership, payload), index)| {
+                            let mut entry = Entry::default();
+                            if membership {
+                                entry.set_entry_type(EntryType::EntryConfChangeV2);
+                            }
+                            (entry.term, entry.index) = (log_term.max(1), index);
+                            entry.data = payload.into();
+                            entry
+                        },
+                    );
+                    message.set_entries(entries.collect::<Vec<_>>().into());
+                }
+                message
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(message in message()) {
+            let bytes = encode(&message).unwrap();
+            prop_assert_eq!(decode(&bytes), Ok(message));
+        }
+
+        #[test]
+        fn every_shorter_or_longer_message_is_refused(message in message(), cut in any::<prop::sample::Index>()) {
+            let mut bytes = encode(&message).unwrap();
+            let cut = cut.index(bytes.len());
+            prop_assert!(decode(&bytes[..cut]).is_err());
+            bytes.push(0);
+            prop_assert_eq!(decode(&bytes), Err(WireError::Length));
+        }
+
+        #[test]
+        fn garbage_is_no_panic(message in message(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+            let mut bytes = encode(&message).unwrap();
+            for (place, byte) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            // What is accepted says exactly these bytes.
+            if let Ok(message) = decode(&bytes) {
+                prop_assert_eq!(encode(&message).unwrap(), bytes);
+            }
+        }
+
+        #[test]
+        fn noise_is_no_panic(bytes in vec(any::<u8>(), 0..300)) {
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_count_of_entries_that_cannot_be_there_allocates_nothing() {
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppend);
+        (message.from, message.to, message.term) = (1, 2, 3);
+        let mut bytes = encode(&message).unwrap();
+        let count = bytes.len() - 4;
+        bytes[count..].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(decode(&bytes), Err(WireError::Length));
+    }
+
+    #[test]
+    fn messages_that_stay_inside_a_node_are_not_encoded() {
+        let mut message = Message::default();
+        for kind in [MessageType::MsgHup, MessageType::MsgPropose, MessageType::MsgSnapshot] {
+            message.set_msg_type(kind);
+            assert_eq!(encode(&message), None);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Replicas in one process: real consensus, real write-ahead log on simulated disks, a network that a test steers.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use skein_log::{
+    Batch, ClusterId, Config, Consensus, Durability, Outgoing, ProgramHash, Role, StepError,
+    disk::sim::{SimDisk, SimRng},
+    wal::{Wal, WalOptions},
+};
+use skein_model::{LogIndex, ReplicaId, Term};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+/// One replica: consensus, log, and a state machine that remembers what it executed.
+pub struct Replica {
+    pub consensus: Consensus,
+    pub wal: Option<Wal>,
+    pub disk: SimDisk,
+    /// What was executed: index, term, payload.
+    pub executed: Vec<(LogIndex, Term, String)>,
+    pub alive: bool,
+    /// Neither runs nor reads what it is sent, but its messages wait: SIGSTOP.
+    pub stopped: bool,
+    pub incarnation: u64,
+    /// Persists are not written until this is false again.
+    pub slow_disk: bool,
+    pending: VecDeque<skein_log::Persist>,
+    pub refused: Vec<StepError>,
+}
+
+/// Replicas 1 to n and the messages between them.
+pub struct Cluster {
+    pub replicas: BTreeMap<u64, Replica>,
+    pub network: VecDeque<(u64, Outgoing)>,
+    pub cut: BTreeSet<(u64, u64)>,
+    durability: Durability,
+    config: fn(&mut Config),
+    count: u64,
+}
+
+pub const CLUSTER: ClusterId = ClusterId(7);
+pub const PROGRAM: ProgramHash = ProgramHash([9; 32]);
+
+pub fn wal_options() -> WalOptions {
+    WalOptions { segment_bytes: 4096, tail_bytes: 256, ..WalOptions::new(CLUSTER, PROGRAM) }
+}
+
+impl Replica {
+    fn start(
+        id: u64,
+        count: u64,
+        durability: Durability,
+        incarnation: u64,
+        disk: SimDisk,
+        adjust: fn(&mut Config),
+    ) -> Self {
+        let voters = (1..=count).map(ReplicaId).collect();
+        let mut config = Config { durability, incarnation, ..Config::new(ReplicaId(id), voters) };
+        // Readable scenarios: timeouts differ by replica and nothing else.
+        config.election_ticks = 10;
+        config.recent_bytes = 64;
+        adjust(&mut config);
+        let (consensus, wal) = match durability {
+            Durability::Memory => (Consensus::new(config, Default::default(), None), None),
+            Durability::Fsync => {
+                let opened =
+                    Wal::open(Arc::new(disk.clone()), wal_options()).expect("the log opens");
+                let reader = Box::new(opened.wal.reader());
+                (Consensus::new(config, opened.recovered, Some(reader)), Some(opened.wal))
+            }
+        };
+        let mut replica = Self {
+            consensus: consensus.expect("consensus starts"),
+            wal,
+            disk,
+            executed: Vec::new(),
+            alive: true,
+            stopped: false,
+            incarnation,
+            slow_disk: false,
+            pending: VecDeque::new(),
+            refused: Vec::new(),
+        };
+        replica.refill();
+        replica
+    }
+
+    /// A fresh state machine executes the log from the start.
+    pub fn refill(&mut self) {
+        self.executed.clear();
+        let mut next = LogIndex(1);
+        loop {
+            let chunk = self.consensus.entries(next, 100).expect("the log can be read");
+            if chunk.next == next {
+                return;
+            }
+            next = chunk.next;
+            for entry in chunk.entries {
+                let payload = String::from_utf8_lossy(&entry.payload).into_owned();
+                self.executed.push((entry.index, entry.term, payload));
+            }
+        }
+    }
+
+    fn write_pending(&mut self) {
+        let Some(wal) = &mut self.wal else { return };
+        let Some(ticket) = self.pending.back().map(|persist| persist.ticket) else { return };
+        for persist in self.pending.drain(..) {
+            wal.append(&persist).expect("the log takes it");
+        }
+        wal.sync().expect("the disk works");
+        self.consensus.persisted(ticket);
+    }
+}
+
+impl Cluster {
+    pub fn new(count: u64, durability: Durability) -> Self {
+        Self::with(count, durability, |_| {})
+    }
+
+    pub fn with(count: u64, durability: Durability, config: fn(&mut Config)) -> Self {
+        let start = |id| Replica::start(id, count, durability, 0, SimDisk::new(), config);
+        let replicas = (1..=count).map(|id| (id, start(id))).collect();
+        let network = VecDeque::new();
+        Self { replicas, network, cut: BTreeSet::new(), durability, config, count }
+    }
+
+    pub fn at(&mut self, id: u64) -> &mut Replica {
+        self.replicas.get_mut(&id).expect("a replica")
+    }
+
+    fn handle(&mut self, id: u64, batch: Batch) {
+        self.network.extend(batch.messages.into_iter().map(|message| (id, message)));
+        let replica = self.at(id);
+        replica.pending.extend(batch.persist);
+        for entry in batch.committed {
+            let payload = String::from_utf8_lossy(&entry.payload).into_owned();
+            replica.executed.push((entry.index, entry.term, payload));
+        }
+    }
+
+    /// Does all that replica `id` has to do.
+    pub fn run(&mut self, id: u64) {
+        loop {
+            let replica = self.at(id);
+            if !replica.alive || replica.stopped {
+                return;
+            }
+            if let Some(batch) = replica.consensus.take_ready() {
+                self.handle(id, batch);
+            } else if replica.slow_disk || replica.pending.is_empty() {
+                return;
+            } else {
+                replica.write_pending();
+            }
+        }
+    }
+
+    /// Delivers messages until none is left.
+    pub fn settle(&mut self) {
+        let ids: Vec<u64> = self.replicas.keys().copied().collect();
+        ids.iter().for_each(|id| self.run(*id));
+        let mut waiting = VecDeque::new();
+        while let Some((from, message)) = self.network.pop_front() {
+            let to = message.to.0;
+            if self.at(to).stopped {
+                waiting.push_back((from, message));
+            } else if self.at(to).alive && !self.cut.contains(&(from, to)) {
+                if let Err(error) = self.at(to).consensus.step(ReplicaId(from), &message.bytes) {
+                    self.at(to).refused.push(error);
+                }
+                self.run(to);
+            }
+        }
+        self.network = waiting;
+    }
+
+    /// One tick everywhere, and all that follows from it.
+    pub fn tick(&mut self) {
+        for replica in
+            self.replicas.values_mut().filter(|replica| replica.alive && !replica.stopped)
+        {
+            replica.consensus.tick();
+        }
+        self.settle();
+    }
+
+    /// Ticks until `done`; panics if that takes more than a thousand.
+    pub fn tick_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> usize {
+        for ticks in 0..1000 {
+            if done(self) {
+                return ticks;
+            }
+            self.tick();
+        }
+        panic!("not within 1000 ticks: {what}");
+    }
+
+    /// The leader of the newest term among those that run.
+    pub fn leader(&self) -> Option<u64> {
+        let leads = |(id, replica): (&u64, &Replica)| {
+            let leads =
+                replica.alive && !replica.stopped && replica.consensus.role() == Role::Leader;
+            leads.then(|| (replica.consensus.term(), *id))
+        };
+        self.replicas.iter().filter_map(leads).max().map(|(_, id)| id)
+    }
+
+    pub fn elect(&mut self) -> u64 {
+        self.tick_until("a leader that executes", |cluster| {
+            cluster.leader().is_some_and(|leader| {
+                let consensus = &cluster.replicas[&leader].consensus;
+                let status = consensus.status();
+                status.applied == status.last_index
+            })
+        });
+        self.leader().expect("just elected")
+    }
+
+    pub fn propose(&mut self, id: u64, payload: &str) {
+        self.at(id).consensus.propose(payload.as_bytes().to_vec()).expect("it leads");
+        self.settle();
+    }
+
+    pub fn isolate(&mut self, id: u64) {
+        for other in 1..=self.count {
+            if other != id {
+                self.cut.insert((id, other));
+                self.cut.insert((other, id));
+            }
+        }
+    }
+
+    /// The process dies; others see its connections close if `noticed`.
+    pub fn kill(&mut self, id: u64, noticed: bool) {
+        let replica = self.at(id);
+        replica.alive = false;
+        replica.wal = None;
+        replica.pending.clear();
+        replica.disk.kill_process();
+        if noticed {
+            let survivors: Vec<u64> = (1..=self.count).filter(|other| *other != id).collect();
+            for other in survivors {
+                if self.at(other).alive {
+                    self.at(other).consensus.peer_lost(ReplicaId(id));
+                }
+            }
+            self.settle();
+        }
+    }
+
+    pub fn crash(&mut self, id: u64, seed: u64) {
+        self.kill(id, false);
+        self.at(id).disk.crash(&mut SimRng::new(seed));
+    }
+
+    pub fn restart(&mut self, id: u64) {
+        let (durability, config, count) = (self.durability, self.config, self.count);
+        let replica = self.at(id);
+        let incarnation = match durability {
+            Durability::Fsync => 0,
+            Durability::Memory => replica.incarnation + 1,
+        };
+        let disk = replica.disk.clone();
+        *replica = Replica::start(id, count, durability, incarnation, disk, config);
+    }
+
+    /// All that run have executed the same, with these payloads.
+    pub fn assert_executed(&self, payloads: &[&str]) {
+        for (id, replica) in self.replicas.iter().filter(|(_, replica)| replica.alive) {
+            let executed: Vec<&str> =
+                replica.executed.iter().map(|(_, _, payload)| payload.as_str()).collect();
+            assert_eq!(executed, payloads, "replica {id}");
+        }
+    }
+}
