@@ -1,1 +1,37 @@
-//! Starts the replicated program (the server) in its sandbox and watches it.
+//! Starts the replicated program (the server) in its sandbox, and watches it.
+//!
+//! [`inspect`] resolves a program as a shell would and refuses what the runtime cannot be loaded into; it hashes the
+//! program with all of its libraries, so that replicas can compare what they are about to run. [`launch`] starts it:
+//!
+//! ```text
+//! node --clone3--> init, pid 1: its own user, mount, pid, net, uts and ipc namespaces
+//!                    |  mounts a private writable layer, then forks
+//!                    +--> server, pid 2: exec'd under ptrace by init, which rewrites the auxiliary vector and detaches
+//! ```
+//!
+//! Invariants: every start has a fresh, empty layer (the log rebuilds state); the server sees the same pids, host name,
+//! descriptors, environment, stack and addresses on every replica; nothing of it outlives the node.
+//!
+//! Threads: none. `init` runs in a forked copy of a multithreaded node, so all that it needs is prepared before the fork
+//! and it makes only direct system calls (`init.rs`, `server.rs`).
+//!
+//! Crash: `init` polls a pidfd of the node. When the node is gone it exits, and the kernel kills everything in its pid
+//! namespace and drops the mounts with the mount namespace. The same happens when the server exits.
+
+mod elf;
+mod error;
+mod init;
+mod libraries;
+mod mountinfo;
+mod plan;
+mod process;
+mod program;
+mod report;
+mod server;
+mod spec;
+mod sys;
+
+pub use error::{LaunchError, ProgramError};
+pub use process::{Exit, ServerProcess, launch};
+pub use program::{Program, Search, inspect};
+pub use spec::{Isolation, LaunchSpec, Limits};
