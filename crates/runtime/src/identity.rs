@@ -4,3 +4,5 @@
 
 /// Processors that the server sees: one, as one of its threads runs at a time.
 pub const CPUS: usize = 1;
+/// Memory that the server sees: 8 GiB.
+pub const MEMORY_BYTES: u64 = 8 << 30;

@@ -82,8 +82,7 @@ pub struct Thread {
     go: AtomicU32,
     /// Where the carrier sleeps while this pinned thread runs.
     back: AtomicU32,
-    /// The virtual signal mask.
-    pub mask: Cell<u64>,
+    name: Cell<[u8; 16]>,
     park_stack: UnsafeCell<ParkStack>,
 }
 
@@ -153,6 +152,15 @@ pub fn adopt_main(k: &Kernel) {
     t.life.set(Life::Running);
     t.fs.set(context::fs_base());
     t.tid.set(sys::gettid());
+    let mut name = [0u8; 16];
+    // SAFETY: the kernel writes at most 16 bytes: the process's name, which the main thread's threads inherit.
+    unsafe {
+        sys::raw(
+            libc::SYS_prctl,
+            sys::args([libc::PR_GET_NAME as usize, name.as_mut_ptr() as usize, 0, 0, 0]),
+        );
+    }
+    t.name.set(name);
     MAIN_FS.store(t.fs.get(), Ordering::Relaxed);
     k.current.set(main.raw());
     k.alive.set(1);
@@ -182,7 +190,7 @@ pub unsafe fn create(
     let t = k.threads.get(handle);
     t.start.set(start);
     t.arg.set(arg);
-    t.mask.set(k.this().mask.get());
+    t.name.set(k.this().name.get());
     let mut detached = libc::PTHREAD_CREATE_JOINABLE;
     let real = hooks::originals();
     if !attr.is_null() {
@@ -485,4 +493,32 @@ pub fn cancellable(wait: impl FnOnce() -> Wake) -> Wake {
     this.at_cancel_point.set(false);
     test_cancel();
     why
+}
+
+/// `pthread_setname_np`.
+pub fn set_name(pthread: libc::pthread_t, name: *const libc::c_char) -> Result<()> {
+    let k = kernel();
+    let t = k.threads.get(find(k, pthread).ok_or(Errno(libc::ESRCH))?);
+    // SAFETY: the server's own string.
+    let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
+    let mut bytes = [0; 16];
+    if name.len() >= bytes.len() {
+        return Err(Errno(libc::ERANGE));
+    }
+    bytes[..name.len()].copy_from_slice(name);
+    t.name.set(bytes);
+    Ok(())
+}
+
+/// `pthread_getname_np`.
+pub fn get_name(pthread: libc::pthread_t, out: *mut libc::c_char, len: usize) -> Result<()> {
+    let k = kernel();
+    let t = k.threads.get(find(k, pthread).ok_or(Errno(libc::ESRCH))?);
+    let name = t.name.get();
+    if len < name.len() {
+        return Err(Errno(libc::ERANGE));
+    }
+    // SAFETY: the server's own buffer of `len` bytes.
+    unsafe { core::ptr::copy_nonoverlapping(name.as_ptr().cast(), out, name.len()) };
+    Ok(())
 }

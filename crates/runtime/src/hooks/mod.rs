@@ -58,18 +58,33 @@ pub fn pthread_result(result: Result<()>) -> c_int {
     result.map_or_else(|e| e.0, |()| 0)
 }
 
-/// Defines interposed functions. `hook! { fn name(args) -> ret { handled } else { passed through } }`: the second block runs when the
-/// process is not replicated (or not yet); inside both, `real!(name)` is libc's own function.
+/// Defines interposed functions: `hook! { fn name(args) -> ret { handled } }`. When the process is not replicated, or not yet, libc's own
+/// function is called instead, or the block behind `else`.
 macro_rules! hook {
-    ($( $(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block else $pass:block )*) => {$(
+    ($( $(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block $(else $pass:block)? )*) => {$(
         $(#[$meta])*
         #[unsafe(no_mangle)]
+        #[allow(unused_variables, reason = "some calls are answered without looking at what they were asked")]
         pub unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
-            if $crate::init::ensure() $body else $pass
+            if $crate::init::ensure() {
+                $body
+            } else {
+                $crate::hooks::pass!($name($($arg: $ty),*) $(-> $ret)? $(, $pass)?)
+            }
         }
     )*};
 }
 pub(crate) use hook;
+
+/// Calls libc's own function with a hook's arguments, unless the hook says otherwise.
+macro_rules! pass {
+    ($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?) => {
+        // SAFETY: the caller of the hook keeps the contract of libc's function, whose arguments these are.
+        unsafe { $crate::hooks::real!($name: fn($($ty),*) $(-> $ret)?)($($arg),*) }
+    };
+    ($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?, $pass:block) => { $pass };
+}
+pub(crate) use pass;
 
 /// libc's function behind a symbol that is resolved at the first use; for functions that hooks pass through to.
 macro_rules! real {

@@ -1,1 +1,198 @@
-//! Hooks: process.
+//! Hooks: processes, signals, and what a server may learn about the machine.
+
+use super::{IntoC, hook, real};
+use crate::identity::CPUS;
+use crate::sys::{self, Errno, Result};
+use crate::{fatal, init, time, trap, turn};
+use libc::{c_char, c_int, c_long, c_void, pid_t, size_t};
+use skein_model::limits::SPIN_SIGNAL;
+
+/// `sysinfo`: one processor, a fixed amount of memory, no load.
+pub fn sysinfo_into(out: *mut libc::sysinfo) -> Result<usize> {
+    if out.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    let uptime = time::clock_ns(libc::CLOCK_MONOTONIC)? / time::NS_PER_S;
+    // SAFETY: all-zero is a valid `sysinfo`; the pointer is the server's own and not null.
+    unsafe {
+        let mut info: libc::sysinfo = core::mem::zeroed();
+        info.uptime = uptime as c_long;
+        info.totalram = crate::identity::MEMORY_BYTES;
+        info.freeram = crate::identity::MEMORY_BYTES / 2;
+        info.procs = 1;
+        info.mem_unit = 1;
+        out.write(info);
+    }
+    Ok(0)
+}
+
+/// `sched_getaffinity`: the first processors; answers how many bytes the kernel would have written.
+pub fn affinity_into(len: usize, out: *mut u8) -> Result<usize> {
+    const WORD: usize = 8;
+    if len < WORD || !len.is_multiple_of(WORD) {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the server's own buffer of at least a word.
+    unsafe {
+        out.write_bytes(0, WORD);
+        out.write((1u16 << CPUS).wrapping_sub(1) as u8);
+    }
+    Ok(WORD)
+}
+
+fn no_process(call: &[u8]) -> Errno {
+    turn::operation();
+    fatal::refused(call);
+    Errno(libc::ENOSYS)
+}
+
+/// Signals that belong to the runtime: a server can neither block nor handle them.
+fn own(signal: c_int) -> bool {
+    signal == libc::SIGSYS || signal == SPIN_SIGNAL
+}
+
+unsafe fn set_mask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> Result<()> {
+    // SAFETY: a kernel's signal set is the first word of libc's.
+    let allowed = unsafe { set.cast::<u64>().as_ref() }
+        .map(|set| set & !(1 << (libc::SIGSYS - 1)) & !(1 << (SPIN_SIGNAL - 1)));
+    let set = allowed.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: valid pointers or null; libc's set is larger than the kernel's.
+    unsafe {
+        sys::call(
+            libc::SYS_rt_sigprocmask,
+            sys::args([how as usize, set as usize, old as usize, 8]),
+        )
+    }
+    .map(|_| ())
+}
+
+hook! {
+    fn pthread_sigmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
+        // SAFETY: the server's own pointers.
+        super::pthread_result(unsafe { set_mask(how, set, old) })
+    }
+
+    fn sigprocmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
+        // SAFETY: the server's own pointers.
+        unsafe { set_mask(how, set, old) }.into_c()
+    }
+
+    fn sigaction(signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+        if own(signal) {
+            0
+        } else {
+            // SAFETY: passed on.
+            unsafe { (super::originals().sigaction)(signal, action, old) }
+        }
+    }
+
+    fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+        if own(signal) {
+            libc::SIG_DFL
+        } else {
+            // SAFETY: passed on.
+            unsafe { real!(signal: fn(c_int, libc::sighandler_t) -> libc::sighandler_t)(signal, handler) }
+        }
+    }
+
+    fn fork() -> pid_t {
+        Err::<i32, _>(no_process(b"fork")).into_c()
+    }
+
+    fn vfork() -> pid_t {
+        Err::<i32, _>(no_process(b"vfork")).into_c()
+    } else {
+        // SAFETY: `fork` does all that `vfork` promises; a hook cannot return twice on one stack.
+        unsafe { real!(fork: fn() -> pid_t)() }
+    }
+
+    fn system(command: *const c_char) -> c_int {
+        Err::<i32, _>(no_process(b"system")).into_c()
+    }
+
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+        super::set_errno(no_process(b"popen"));
+        core::ptr::null_mut()
+    }
+
+    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attr: *const c_void, argv: *const c_void, env: *const c_void) -> c_int {
+        no_process(b"posix_spawn").0
+    }
+
+    fn posix_spawnp(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attr: *const c_void, argv: *const c_void, env: *const c_void) -> c_int {
+        no_process(b"posix_spawnp").0
+    }
+
+    fn sched_getaffinity(pid: pid_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
+        // SAFETY: the server's own buffer; what the kernel does not write is cleared as libc does.
+        unsafe { out.cast::<u8>().write_bytes(0, len) };
+        affinity_into(len, out.cast()).map(|_| ()).into_c()
+    }
+
+    fn pthread_getaffinity_np(t: libc::pthread_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
+        // SAFETY: as above.
+        unsafe { out.cast::<u8>().write_bytes(0, len) };
+        super::pthread_result(affinity_into(len, out.cast()).map(|_| ()))
+    }
+
+    fn sched_setaffinity(pid: pid_t, len: size_t, set: *const libc::cpu_set_t) -> c_int {
+        0
+    }
+
+    fn pthread_setaffinity_np(t: libc::pthread_t, len: size_t, set: *const libc::cpu_set_t) -> c_int {
+        0
+    }
+
+    fn sched_getcpu() -> c_int {
+        0
+    }
+
+    fn get_nprocs() -> c_int {
+        CPUS as c_int
+    }
+
+    fn get_nprocs_conf() -> c_int {
+        CPUS as c_int
+    }
+
+    fn sysinfo(out: *mut libc::sysinfo) -> c_int {
+        sysinfo_into(out).map(|_| ()).into_c()
+    }
+
+    fn getloadavg(out: *mut f64, n: c_int) -> c_int {
+        let n = n.clamp(0, 3);
+        for i in 0..n as usize {
+            // SAFETY: the server's own array of `n` numbers.
+            unsafe { out.add(i).write(0.0) };
+        }
+        n
+    }
+
+    fn sysconf(name: c_int) -> c_long {
+        match name {
+            libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF => CPUS as c_long,
+            libc::_SC_PHYS_PAGES => (crate::identity::MEMORY_BYTES / 4096) as c_long,
+            libc::_SC_AVPHYS_PAGES => (crate::identity::MEMORY_BYTES / 8192) as c_long,
+            // SAFETY: passed on.
+            _ => unsafe { real!(sysconf: fn(c_int) -> c_long)(name) },
+        }
+    }
+
+    fn _exit(status: c_int) {
+        init::end_process(status)
+    } else { sys::exit_group(status) }
+
+    fn _Exit(status: c_int) {
+        init::end_process(status)
+    } else { sys::exit_group(status) }
+
+    fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+        let args = [a, b, c, d, e, f];
+        let result = trap::dispatch(nr, args).unwrap_or_else(|| {
+            // SAFETY: a call that is none of the runtime's business: passed on to the kernel.
+            unsafe { sys::call(nr, args) }
+        });
+        let n: isize = result.into_c();
+        n as c_long
+    }
+}

@@ -1,1 +1,205 @@
-//! Hooks: thread.
+//! Hooks: threads, from creation to cancellation, POSIX and C11.
+
+use super::{hook, pthread_result, real};
+use crate::kernel::kernel;
+use crate::sys::{Errno, Result};
+use crate::{fatal, thread, time, turn};
+use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
+
+const PTHREAD_CANCEL_ENABLE: c_int = 0;
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+const PTHREAD_CANCEL_DEFERRED: c_int = 0;
+const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+// C11 threads: results as glibc has them.
+const THRD_SUCCESS: c_int = 0;
+const THRD_BUSY: c_int = 1;
+const THRD_ERROR: c_int = 2;
+const THRD_NOMEM: c_int = 3;
+
+fn join_into(
+    t: pthread_t,
+    out: *mut *mut c_void,
+    deadline_ns: Option<u64>,
+    try_only: bool,
+) -> Result<()> {
+    let value = thread::join(t, deadline_ns, try_only)?;
+    if !out.is_null() {
+        // SAFETY: the server's own pointer, not null.
+        unsafe { out.write(value) };
+    }
+    Ok(())
+}
+
+/// An absolute deadline on `clock` as the server's time of day.
+fn deadline(clock: c_int, at: *const libc::timespec) -> Result<Option<u64>> {
+    // SAFETY: the server's own pointer.
+    match unsafe { at.as_ref() } {
+        None => Ok(None),
+        Some(at) => Ok(Some(time::deadline_of(clock, time::to_ns(at)?)?)),
+    }
+}
+
+fn switch(flag: &core::cell::Cell<bool>, to: c_int, old: *mut c_int, on: c_int) -> Result<()> {
+    if !(0..=1).contains(&to) {
+        return Err(Errno(libc::EINVAL));
+    }
+    if !old.is_null() {
+        // SAFETY: the server's own pointer, not null.
+        unsafe { old.write(c_int::from(flag.get()) * on) };
+    }
+    flag.set(to == on);
+    Ok(())
+}
+
+fn kill(t: pthread_t, signal: c_int) -> Result<()> {
+    turn::operation();
+    let k = kernel();
+    let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
+    if signal == 0 {
+        return Ok(());
+    }
+    if handle == k.current() {
+        // SAFETY: raises a signal on the running kernel thread, as the caller asked.
+        unsafe { libc::raise(signal) };
+        return Ok(());
+    }
+    fatal::refused(b"pthread_kill of another thread");
+    Err(Errno(libc::ENOSYS))
+}
+
+/// What a C11 thread's start routine returns, as a pthread's value.
+type C11Start = extern "C" fn(*mut c_void) -> c_int;
+
+hook! {
+    fn pthread_create(out: *mut pthread_t, attr: *mut pthread_attr_t, start: *mut c_void, arg: *mut c_void) -> c_int {
+        turn::operation();
+        // SAFETY: the arguments are those of `pthread_create`.
+        pthread_result(unsafe { thread::create(out, attr, start as usize, arg as usize) })
+    }
+
+    fn pthread_join(t: pthread_t, out: *mut *mut c_void) -> c_int {
+        pthread_result(join_into(t, out, None, false))
+    }
+
+    fn pthread_tryjoin_np(t: pthread_t, out: *mut *mut c_void) -> c_int {
+        pthread_result(join_into(t, out, None, true))
+    }
+
+    fn pthread_timedjoin_np(t: pthread_t, out: *mut *mut c_void, at: *const libc::timespec) -> c_int {
+        pthread_result(deadline(libc::CLOCK_REALTIME, at).and_then(|d| join_into(t, out, d, false)))
+    }
+
+    fn pthread_clockjoin_np(t: pthread_t, out: *mut *mut c_void, clock: c_int, at: *const libc::timespec) -> c_int {
+        pthread_result(deadline(clock, at).and_then(|d| join_into(t, out, d, false)))
+    }
+
+    fn pthread_detach(t: pthread_t) -> c_int {
+        pthread_result(thread::detach(t))
+    }
+
+    fn pthread_cancel(t: pthread_t) -> c_int {
+        pthread_result(thread::cancel(t))
+    }
+
+    fn pthread_setcancelstate(to: c_int, old: *mut c_int) -> c_int {
+        pthread_result(switch(&kernel().this().cancel_off, to, old, PTHREAD_CANCEL_DISABLE))
+    }
+
+    fn pthread_setcanceltype(to: c_int, old: *mut c_int) -> c_int {
+        let result = switch(&kernel().this().cancel_async, to, old, PTHREAD_CANCEL_ASYNCHRONOUS);
+        if to == PTHREAD_CANCEL_ASYNCHRONOUS {
+            thread::test_cancel();
+        }
+        pthread_result(result)
+    }
+
+    fn pthread_kill(t: pthread_t, signal: c_int) -> c_int {
+        pthread_result(kill(t, signal))
+    }
+
+    fn pthread_setname_np(t: pthread_t, name: *const c_char) -> c_int {
+        pthread_result(thread::set_name(t, name))
+    }
+
+    fn pthread_getname_np(t: pthread_t, out: *mut c_char, n: usize) -> c_int {
+        pthread_result(thread::get_name(t, out, n))
+    }
+
+    fn thrd_create(out: *mut pthread_t, start: C11Start, arg: *mut c_void) -> c_int {
+        turn::operation();
+        // SAFETY: as for `pthread_create`; an int is returned in the register of which the low half is the result.
+        match unsafe { thread::create(out, core::ptr::null_mut(), start as usize, arg as usize) } {
+            Ok(()) => THRD_SUCCESS,
+            Err(Errno(libc::EAGAIN | libc::ENOMEM)) => THRD_NOMEM,
+            Err(_) => THRD_ERROR,
+        }
+    }
+
+    fn thrd_join(t: pthread_t, out: *mut c_int) -> c_int {
+        match thread::join(t, None, false) {
+            Ok(value) => {
+                if !out.is_null() {
+                    // SAFETY: the server's own pointer, not null.
+                    unsafe { out.write(value as usize as c_int) };
+                }
+                THRD_SUCCESS
+            }
+            Err(Errno(libc::EBUSY)) => THRD_BUSY,
+            Err(_) => THRD_ERROR,
+        }
+    }
+
+    fn thrd_detach(t: pthread_t) -> c_int {
+        if thread::detach(t).is_ok() { THRD_SUCCESS } else { THRD_ERROR }
+    }
+
+    fn thrd_yield() {
+        turn::operation();
+        turn::yield_now();
+    }
+
+    fn thrd_sleep(request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+        match super::time::sleep_request(libc::CLOCK_MONOTONIC, 0, request) {
+            Ok(_) => 0,
+            Err(Errno(libc::EINTR)) => -1,
+            Err(_) => -2,
+        }
+    }
+}
+
+/// The calling thread ends. Unwinds the caller's frames, so it may be left by unwinding.
+///
+/// # Safety
+/// As `pthread_exit`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
+    if crate::init::ensure() {
+        thread::exit(value)
+    }
+    // SAFETY: libc's own function.
+    unsafe { (super::originals().pthread_exit)(value) }
+}
+
+/// The calling C11 thread ends.
+///
+/// # Safety
+/// As `thrd_exit`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn thrd_exit(value: c_int) -> ! {
+    // SAFETY: as for `pthread_exit`.
+    unsafe { pthread_exit(value as isize as *mut c_void) }
+}
+
+/// A cancellation point.
+///
+/// # Safety
+/// As `pthread_testcancel`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_testcancel() {
+    if crate::init::ensure() {
+        turn::operation();
+        thread::test_cancel();
+    }
+}
+
+const _: () = assert!(PTHREAD_CANCEL_ENABLE == 0 && PTHREAD_CANCEL_DEFERRED == 0);
