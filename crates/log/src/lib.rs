@@ -20,8 +20,8 @@ pub mod wal;
 pub mod wire;
 
 pub use consensus::{
-    Batch, Config, Consensus, ConsensusError, EntryReader, Outgoing, PeerStatus, ProposeError,
-    Recovered, RoleChange, Status, StepError,
+    Batch, Chunk, Config, Consensus, ConsensusError, EntryReader, Outgoing, PeerStatus,
+    ProposeError, Recovered, RoleChange, Status, StepError,
 };
 pub use types::{
     ClusterId, Durability, EntryKind, HardState, LogEntry, Persist, ProgramHash, Role, Ticket,
