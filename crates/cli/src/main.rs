@@ -8,12 +8,48 @@ mod admin;
 mod args;
 mod cluster;
 mod config;
+mod end;
 mod failure;
 mod instance;
+mod logs;
 mod paths;
 mod publish;
+mod run;
+mod status;
+mod stop;
 
-fn main() {
-    let args: Vec<_> = std::env::args_os().collect();
-    let _ = args::parse(&args);
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use args::Command;
+use failure::{EXIT_USAGE, Failure};
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    ExitCode::from(dispatch(&words))
+}
+
+fn dispatch(words: &[OsString]) -> u8 {
+    let cli = match args::parse(words) {
+        Ok(cli) => cli,
+        Err((text, 0)) => {
+            print!("{text}");
+            return 0;
+        }
+        Err((text, code)) => {
+            eprintln!("{text}");
+            return code;
+        }
+    };
+    let result = match &cli.command {
+        Command::Run(args) => Ok(run::run(args, words)),
+        Command::Node(args) => config::read(&args.config).map(|_| 0),
+        Command::Status(args) => status::status(args),
+        Command::Logs(args) => logs::logs(args),
+        Command::Stop(args) => stop::stop(args),
+    };
+    result.unwrap_or_else(|failure: Failure| {
+        eprintln!("{failure}");
+        failure.code.unwrap_or(EXIT_USAGE)
+    })
 }

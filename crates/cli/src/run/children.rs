@@ -1,0 +1,274 @@
+//! The node processes: starts them, notices their ends, starts them again, stops them in order.
+//!
+//! Each node is a child in a process group of its own (Ctrl-C in a terminal reaches `skein run` only, which stops them in
+//! order) and asks the kernel to be killed when its parent dies, however that happens. That request is bound to the
+//! *thread* that started the child, so all starts happen on the main thread.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+
+use crate::end::End;
+
+/// The first pause before a node is started again; it doubles with every end.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A node that lived this long has recovered: its next pause is the first one again.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+/// How long nodes get to stop in order before they are killed.
+pub const STOP_LIMIT: Duration = Duration::from_secs(8);
+
+/// How long a server may outlive its node before it is no longer waited for.
+const ORPHAN_LIMIT: Duration = Duration::from_secs(3);
+
+/// What starting a node takes.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The replica.
+    pub id: u64,
+    /// Its configuration file.
+    pub config: PathBuf,
+    /// Where its events go: what it writes to standard error.
+    pub log: PathBuf,
+    /// Where it says how it ended.
+    pub end: PathBuf,
+}
+
+#[derive(Debug)]
+struct Slot {
+    plan: Plan,
+    child: Option<Child>,
+    started: Instant,
+    pause: Duration,
+    again: Option<Instant>,
+}
+
+/// A node that ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The replica.
+    pub id: u64,
+    /// What it said.
+    pub end: Option<End>,
+    /// How, in words.
+    pub how: String,
+}
+
+/// All nodes of this machine.
+#[derive(Debug)]
+pub struct Children {
+    slots: Vec<Slot>,
+    exe: PathBuf,
+}
+
+impl Children {
+    /// None of them runs yet.
+    pub fn new(plans: Vec<Plan>) -> io::Result<Self> {
+        // What a node leaves behind when it is killed comes to this process, not to the machine's init.
+        nix::sys::prctl::set_child_subreaper(true)?;
+        let now = Instant::now();
+        let slot =
+            |plan| Slot { plan, child: None, started: now, pause: FIRST_PAUSE, again: Some(now) };
+        Ok(Self { slots: plans.into_iter().map(slot).collect(), exe: std::env::current_exe()? })
+    }
+
+    /// Starts those whose time has come; answers which.
+    pub fn start_due(&mut self, now: Instant) -> Vec<(u64, io::Result<()>)> {
+        let mut started = Vec::new();
+        for slot in &mut self.slots {
+            if slot.child.is_some() || slot.again.is_none_or(|again| again > now) {
+                continue;
+            }
+            slot.again = None;
+            slot.started = now;
+            let result = spawn(&self.exe, &slot.plan);
+            let result = result.map(|child| slot.child = Some(child));
+            if result.is_err() {
+                slot.put_off(now);
+            }
+            started.push((slot.plan.id, result));
+        }
+        started
+    }
+
+    /// Collects those that ended.
+    pub fn reap(&mut self) -> Vec<Ended> {
+        self.reap_orphans();
+        let mut ended = Vec::new();
+        for slot in &mut self.slots {
+            let Some(child) = &mut slot.child else { continue };
+            let Ok(Some(status)) = child.try_wait() else { continue };
+            slot.child = None;
+            ended.push(Ended {
+                id: slot.plan.id,
+                end: End::take(&slot.plan.end),
+                how: describe(status),
+            });
+        }
+        ended
+    }
+
+    /// Lets a node that ended be started again after a pause; answers the pause.
+    pub fn again(&mut self, id: u64, now: Instant) -> Duration {
+        match self.slots.iter_mut().find(|slot| slot.plan.id == id) {
+            Some(slot) => slot.put_off(now),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// When the next one is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(|slot| slot.again).min()
+    }
+
+    /// Which run.
+    pub fn running(&self) -> Vec<u64> {
+        self.slots.iter().filter(|slot| slot.child.is_some()).map(|slot| slot.plan.id).collect()
+    }
+
+    /// Sends a signal to one node.
+    pub fn signal(&self, id: u64, signal: Signal) {
+        for slot in self.slots.iter().filter(|slot| slot.plan.id == id) {
+            if let Some(child) = &slot.child {
+                // The child is not reaped yet, so its id is still its own; it may be gone already, which is fine.
+                let _ = kill(Pid::from_raw(child.id() as i32), signal);
+            }
+        }
+    }
+
+    /// Stops all in order: first the followers, then the leader, so that no election starts meanwhile. `hasten` says
+    /// whether the user has lost patience.
+    pub fn stop(&mut self, leader: Option<u64>, mut hasten: impl FnMut() -> bool) {
+        for slot in &mut self.slots {
+            slot.again = None;
+        }
+        let (last, first): (Vec<u64>, Vec<u64>) =
+            self.running().into_iter().partition(|id| Some(*id) == leader);
+        for group in [first, last] {
+            for id in &group {
+                self.signal(*id, Signal::SIGTERM);
+                self.signal(*id, Signal::SIGCONT);
+            }
+            let limit = Instant::now() + STOP_LIMIT;
+            while self.some_run(&group) && Instant::now() < limit && !hasten() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        for id in self.running() {
+            self.signal(id, Signal::SIGKILL);
+        }
+        for slot in &mut self.slots {
+            if let Some(mut child) = slot.child.take() {
+                // SIGKILL was sent: the wait is short, and there is nothing to do about an error.
+                let _ = child.wait();
+            }
+        }
+        self.wait_for_orphans(Instant::now() + ORPHAN_LIMIT);
+    }
+
+    /// Collects what nodes that died left to this process, which is their subreaper: the init of a server's sandbox.
+    fn reap_orphans(&self) {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        while let Ok(status) = waitid(Id::All, flags) {
+            let Some(pid) = status.pid() else { return };
+            let ours =
+                |slot: &Slot| slot.child.as_ref().is_some_and(|c| c.id() as i32 == pid.as_raw());
+            if self.slots.iter().any(ours) {
+                // A node: `reap` asks for it by its id. Orphans behind it are collected at the next call.
+                return;
+            }
+            // It has ended, so this does not wait, and nobody else knows it.
+            let _ = waitpid(pid, None);
+        }
+    }
+
+    /// Waits until everything below this process is gone: a server outlives its node by the blink that its sandbox's init
+    /// takes to notice.
+    fn wait_for_orphans(&self, limit: Instant) {
+        while Instant::now() < limit {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_millis(2)),
+                Ok(_) => {}
+                // No child is left.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn some_run(&mut self, ids: &[u64]) -> bool {
+        self.reap();
+        self.running().iter().any(|id| ids.contains(id))
+    }
+}
+
+impl Slot {
+    fn put_off(&mut self, now: Instant) -> Duration {
+        if now.saturating_duration_since(self.started) > RECOVERED {
+            self.pause = FIRST_PAUSE;
+        }
+        let pause = self.pause;
+        self.again = Some(now + pause);
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        pause
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (_, Some(number)) => match Signal::try_from(number) {
+            Ok(signal) => format!("killed by {}", signal.as_str()),
+            Err(_) => format!("killed by signal {number}"),
+        },
+        _ => "in an unknown way".into(),
+    }
+}
+
+fn spawn(exe: &std::path::Path, plan: &Plan) -> io::Result<Child> {
+    let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
+    let _ = fs::remove_file(&plan.end);
+    let mut command = Command::new(exe);
+    command.arg("node").arg("--config").arg(&plan.config).arg("--end").arg(&plan.end);
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only `prctl`, `getppid` and `_exit` are called, which are plain system calls; no
+    // memory is allocated and no lock taken.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent may have died before the request was in place.
+            if libc::getppid() as u32 != parent {
+                libc::_exit(0);
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let now = Instant::now();
+        let plan = Plan { id: 1, config: "".into(), log: "".into(), end: "".into() };
+        let mut slot = Slot { plan, child: None, started: now, pause: FIRST_PAUSE, again: None };
+        let pauses: Vec<Duration> = (0..9).map(|_| slot.put_off(now)).collect();
+        assert_eq!((pauses[0], pauses[1]), (FIRST_PAUSE, FIRST_PAUSE * 2));
+        assert_eq!(pauses[8], LONGEST_PAUSE);
+        assert_eq!(slot.put_off(now + RECOVERED * 2), FIRST_PAUSE);
+    }
+}

@@ -1,0 +1,336 @@
+//! `skein run`: a whole cluster on this machine, from one command.
+//!
+//! Owns the node processes ([`children`]), the published listening sockets ([`crate::publish`]), the cluster's name and
+//! data directory ([`setup`]), and tells the user what happens ([`watch`] decides what, [`voice`] says it).
+//!
+//! Threads: the main thread starts and reaps nodes and decides everything; one thread for signals, one for publishing
+//! (and one a connected node), one a node asking for its status. They only send events to the main thread.
+//!
+//! Crash: the kernel kills the nodes (see [`children`]), and their servers with them; logs and data directory are as
+//! after a power failure, which is what they are made for. The lock on the name goes with the process.
+
+mod children;
+pub use children::STOP_LIMIT;
+mod detach;
+pub mod poll;
+mod setup;
+mod voice;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use skein_node::NodeStatus;
+
+use crate::args::{RunArgs, YesNo};
+use crate::cluster::Found;
+use crate::end::End;
+use crate::failure::{EXIT_SKEIN, Failure};
+use crate::publish::{self, Published, Sockets};
+use children::{Children, Ended};
+use poll::Pollers;
+use setup::Setup;
+use voice::Voice;
+use watch::{Act, Watch};
+
+/// How often silence is looked for when nothing else happens.
+const TICK: Duration = Duration::from_millis(200);
+/// What reaches the main thread.
+enum Event {
+    Signal(i32),
+    Status(u64, NodeStatus),
+    Published(Published),
+}
+
+/// Runs the cluster; answers the exit code.
+pub fn run(args: &RunArgs, words: &[OsString]) -> u8 {
+    if args.detach && args.report_fd.is_none() {
+        return detach::start(words).unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            EXIT_SKEIN
+        });
+    }
+    let pipe = match args.report_fd.map(detach::report_pipe).transpose() {
+        Ok(pipe) => pipe,
+        Err(failure) => {
+            eprintln!("{failure}");
+            return EXIT_SKEIN;
+        }
+    };
+    let mut voice = Voice::new(pipe);
+    let code = match prepare(args, &mut voice).and_then(|run| run.go(&mut voice)) {
+        Ok(code) => code,
+        Err(failure) => {
+            voice.say(&failure.to_string());
+            failure.code.unwrap_or(EXIT_SKEIN)
+        }
+    };
+    voice.release(code);
+    code
+}
+
+struct Run {
+    setup: Setup,
+    restart: bool,
+    children: Children,
+    sockets: Arc<Sockets>,
+    watch: Watch,
+    pollers: Pollers,
+    events: Receiver<Event>,
+    since: Instant,
+    ready: bool,
+    /// Nodes that failed before the cluster was ready, with their lines.
+    failed: BTreeMap<u64, (String, u8)>,
+    /// The line a node failed with last, so that a failure that repeats is told once.
+    told: BTreeMap<u64, String>,
+}
+
+/// Why the main loop ends.
+enum Finish {
+    /// A signal asked for it.
+    Asked,
+    /// The server ended.
+    Server(u8),
+    /// It cannot go on.
+    Failed(Failure),
+}
+
+fn internal(error: std::io::Error) -> Failure {
+    Failure::new("start", error, "see 'ulimit -a' for limits of this user")
+}
+
+fn prepare(args: &RunArgs, voice: &mut Voice) -> Result<Run, Failure> {
+    let since = Instant::now();
+    let (tx, events) = mpsc::channel();
+    // Before anything exists that a signal would leave behind.
+    listen_to_signals(tx.clone()).map_err(internal)?;
+    let sockets = Arc::new(Sockets::new(&args.publish)?);
+    let setup = setup::prepare(args)?;
+    voice.log_to(&setup.data.path.join("run.log")).map_err(|error| {
+        Failure::new(format!("data directory {}", setup.data.path.display()), error, "make room")
+    })?;
+    announce(args, &setup, voice);
+    let tell = tx.clone();
+    publish::serve(&setup.publish, Arc::clone(&sockets), move |event| {
+        // The main thread is gone only when the process ends.
+        let _ = tell.send(Event::Published(event));
+    })
+    .map_err(internal)?;
+    let nodes = setup.state.nodes.iter().map(|node| (node.id, node.admin.clone())).collect();
+    let pollers = Pollers::start(nodes, move |id, status| {
+        let _ = tx.send(Event::Status(id, status));
+    })
+    .map_err(internal)?;
+    Ok(Run {
+        restart: args.restart == YesNo::Yes,
+        children: Children::new(setup.plans.clone()).map_err(internal)?,
+        watch: Watch::new(setup.plans.iter().map(|plan| plan.id)),
+        sockets,
+        pollers,
+        events,
+        since,
+        ready: false,
+        failed: BTreeMap::new(),
+        told: BTreeMap::new(),
+        setup,
+    })
+}
+
+fn listen_to_signals(tx: Sender<Event>) -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            let _ = tx.send(Event::Signal(signal));
+        }
+    })?;
+    Ok(())
+}
+
+fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
+    let count = args.replicas;
+    let durability = format!("{:?}", args.durability).to_lowercase();
+    let found = match setup.found {
+        Found::New => "",
+        Found::Continued => ", goes on from its log",
+        Found::Emptied => ", starts empty: its log was in memory",
+    };
+    let replicas = if count == 1 { "1 replica".into() } else { format!("{count} replicas") };
+    voice.say(&format!(
+        "skein: {}: starting {replicas} of {} (mode order, durability {durability}, data {}{found})",
+        setup.name,
+        setup.program,
+        setup.data.path.display()
+    ));
+    if count.is_multiple_of(2) {
+        let loss = (count - 1) / 2;
+        voice.say(&format!(
+            "skein: {}: {count} replicas survive the loss of {loss}, like {} do; odd numbers cost less",
+            setup.name,
+            count - 1
+        ));
+    }
+}
+
+impl Run {
+    fn say(&self, voice: &mut Voice, text: &str) {
+        voice.say(&format!("skein: {}: {text}", self.setup.name));
+    }
+
+    fn now(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    fn go(mut self, voice: &mut Voice) -> Result<u8, Failure> {
+        let finish = loop {
+            if let Some(finish) = self.step(voice) {
+                break finish;
+            }
+        };
+        if matches!(finish, Finish::Asked) {
+            self.say(voice, "stopping");
+        }
+        self.sockets.close();
+        let Self { events, children, watch, .. } = &mut self;
+        children.stop(watch.leader(), || {
+            // Another Ctrl-C while stopping: the user has lost patience.
+            events.try_iter().any(|event| matches!(event, Event::Signal(SIGINT | SIGTERM)))
+        });
+        match finish {
+            Finish::Asked => {
+                self.say(voice, "stopped");
+                Ok(0)
+            }
+            Finish::Server(code) => Ok(code),
+            Finish::Failed(failure) => Err(failure),
+        }
+    }
+
+    /// Waits for something to happen and deals with it.
+    fn step(&mut self, voice: &mut Voice) -> Option<Finish> {
+        if let Some(finish) = self.start_nodes(voice) {
+            return Some(finish);
+        }
+        let due = self.children.next_due().map(|at| at.saturating_duration_since(Instant::now()));
+        let event = self.events.recv_timeout(due.unwrap_or(TICK).min(TICK));
+        let acts = match event {
+            Ok(Event::Signal(SIGCHLD)) => return self.reap(voice),
+            Ok(Event::Signal(_)) => return Some(Finish::Asked),
+            Ok(Event::Status(id, status)) => self.watch.answered(self.now(), id, status),
+            Ok(Event::Published(event)) => return self.published(voice, event),
+            Err(_) => Vec::new(),
+        };
+        self.act(voice, acts);
+        let acts = self.watch.tick(self.now(), self.restart);
+        self.act(voice, acts);
+        self.pollers.set_hurry(self.watch.hurry());
+        None
+    }
+
+    fn start_nodes(&mut self, voice: &mut Voice) -> Option<Finish> {
+        for (id, result) in self.children.start_due(Instant::now()) {
+            match result {
+                Ok(()) => {
+                    let now = self.now();
+                    self.watch.started(now, id);
+                }
+                Err(error) if self.ready => {
+                    self.say(voice, &format!("node {id} cannot be started: {error}"));
+                }
+                Err(error) => {
+                    let fix = "see 'ulimit -u' and free memory";
+                    return Some(Finish::Failed(Failure::new(format!("node {id}"), error, fix)));
+                }
+            }
+        }
+        None
+    }
+
+    fn act(&mut self, voice: &mut Voice, acts: Vec<Act>) {
+        for act in acts {
+            match act {
+                Act::Say(text) => self.say(voice, &text),
+                Act::Kill(id) => self.children.signal(id, Signal::SIGKILL),
+                Act::Ready(how) => {
+                    self.ready = true;
+                    let time = self.now().as_secs_f64();
+                    self.say(voice, &format!("{how} ({time:.1} s)"));
+                    voice.release(0);
+                }
+            }
+        }
+    }
+
+    fn published(&mut self, voice: &mut Voice, event: Published) -> Option<Finish> {
+        match event {
+            Published::New { address, server_port } => {
+                self.say(
+                    voice,
+                    &format!("the server's port {server_port} is published at {address}"),
+                );
+                None
+            }
+            Published::Failed(failure) if self.ready => {
+                voice.say(&failure.to_string());
+                None
+            }
+            Published::Failed(failure) => Some(Finish::Failed(failure)),
+        }
+    }
+
+    fn reap(&mut self, voice: &mut Voice) -> Option<Finish> {
+        for Ended { id, end, how } in self.children.reap() {
+            let now = self.now();
+            self.watch.died(now, id);
+            self.pollers.set_hurry(true);
+            match end {
+                Some(End::Server { code, how }) => {
+                    self.say(voice, &format!("{} ended: {how}", self.setup.program));
+                    return Some(Finish::Server(code));
+                }
+                Some(End::Failed { line, code }) => {
+                    if let Some(finish) = self.node_failed(voice, id, line, code) {
+                        return Some(finish);
+                    }
+                }
+                Some(End::Stopped) => self.say(voice, &format!("node {id} was stopped")),
+                None => self.say(voice, &format!("node {id} died ({how})")),
+            }
+            if self.restart {
+                self.children.again(id, Instant::now());
+            } else if self.children.running().is_empty() {
+                let fix = "see 'skein logs', or run it with --restart yes";
+                return Some(Finish::Failed(Failure::new("nodes", "all have ended", fix)));
+            }
+        }
+        None
+    }
+
+    /// A node ended with an error of its own. Before the cluster is ready a majority that fails ends it all.
+    fn node_failed(
+        &mut self,
+        voice: &mut Voice,
+        id: u64,
+        line: String,
+        code: u8,
+    ) -> Option<Finish> {
+        if !self.ready {
+            self.failed.insert(id, (line.clone(), code));
+            if self.failed.len() > self.setup.plans.len() / 2 {
+                let fix = format!("see {}", self.setup.data.node(id).join("node.log").display());
+                return Some(Finish::Failed(
+                    Failure::new(format!("node {id}"), line, fix).with_code(code),
+                ));
+            }
+        }
+        if self.told.get(&id) != Some(&line) {
+            self.say(voice, &format!("node {id} failed: {line}"));
+            self.told.insert(id, line);
+        }
+        None
+    }
+}

@@ -1,0 +1,303 @@
+//! From the arguments of `skein run` to what the nodes are told: checks everything that can be known before a process is
+//! started, so that most mistakes cost no more than a line.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use skein_node::NodeConfig;
+use skein_node::config::{
+    DurabilityMode, OnExit as NodeOnExit, Peer, Publisher, ServerConfig, Tuning,
+};
+use skein_node::supervisor::{self, Search};
+
+use crate::args::{self, Durability, Mode, OnExit, RunArgs};
+use crate::cluster::{self, DataDir, Found, Identity};
+use crate::failure::Failure;
+use crate::instance::{Claim, NodeFiles, State};
+use crate::paths;
+use crate::run::children::Plan;
+
+/// Where peers listen: below the ports that the kernel gives to outgoing connections, so that no client of anything can
+/// hold a node's port while the node is being restarted.
+const PEER_PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The search path of the server, also for finding it.
+const SERVER_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A cluster that can be started.
+pub struct Setup {
+    /// The cluster's name.
+    pub name: String,
+    /// The program as the user named it, for messages.
+    pub program: String,
+    /// Its right to its name.
+    pub claim: Claim,
+    /// Its data.
+    pub data: DataDir,
+    /// Whether it was there before.
+    pub found: Found,
+    /// What `status` and the others read.
+    pub state: State,
+    /// The nodes.
+    pub plans: Vec<Plan>,
+    /// The socket where nodes ask for published ports.
+    pub publish: PathBuf,
+}
+
+/// The server's environment: fixed, so that neither the user's shell nor a host's settings can make replicas differ or a
+/// restart from the log go another way. Only HOME and USER are the user's, because programs find their files by them.
+fn server_env(extra: &[(String, String)]) -> Vec<(String, String)> {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+    let (name, home) = match user {
+        Some(user) => (user.name, user.dir.to_string_lossy().into_owned()),
+        None => ("nobody".into(), "/".into()),
+    };
+    let fixed = [
+        ("HOME", home.as_str()),
+        ("LANG", "C.UTF-8"),
+        ("LOGNAME", &name),
+        ("PATH", SERVER_PATH),
+        ("SHELL", "/bin/sh"),
+        ("TZ", "UTC"),
+        ("USER", &name),
+    ];
+    let mut env: Vec<(String, String)> = fixed
+        .into_iter()
+        .filter(|(name, _)| extra.iter().all(|(other, _)| other != name))
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    for (at, pair) in extra.iter().enumerate() {
+        if extra[at + 1..].iter().all(|(name, _)| *name != pair.0) {
+            env.push(pair.clone());
+        }
+    }
+    env
+}
+
+fn tuning(args: &RunArgs) -> Tuning {
+    let given = &args.tuning;
+    let mut tuning = Tuning::default();
+    if let Some(ms) = given.election_timeout_ms {
+        tuning.election_timeout_ms = ms;
+        tuning.heartbeat_ms = tuning.heartbeat_ms.min(ms / 5);
+    }
+    if let Some(us) = given.wtimeout_us {
+        tuning.wtimeout_us = us;
+    }
+    if let Some(operations) = given.quantum {
+        tuning.quantum = operations;
+    }
+    if let Some(turns) = given.nclock {
+        tuning.nclock = turns;
+    }
+    if let Some(mib) = given.arena_mib {
+        tuning.arena_heap_bytes = (mib as usize) << 20;
+    }
+    if let Some(connections) = given.max_connections {
+        tuning.max_connections = connections as usize;
+    }
+    tuning
+}
+
+fn default_name(program: &OsStr) -> Result<String, Failure> {
+    let base = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    args::parse_name(&base).map_err(|why| {
+        Failure::new(format!("the program's name '{base}' as the cluster's"), why, "give a --name")
+    })
+}
+
+fn text(word: &OsStr) -> Result<String, Failure> {
+    word.to_str().map(Into::into).ok_or_else(|| {
+        Failure::new(
+            format!("argument '{}'", word.to_string_lossy()),
+            "it is no UTF-8 text",
+            "put such values into a file that the server reads",
+        )
+    })
+}
+
+/// Ports for the peers to listen on, all free now.
+fn peer_addresses(count: u64) -> Result<Vec<SocketAddr>, Failure> {
+    let width = u32::from(PEER_PORTS.end - PEER_PORTS.start);
+    let mut held = Vec::new();
+    let first = std::process::id().wrapping_mul(97);
+    for step in 0..width {
+        if held.len() as u64 == count {
+            break;
+        }
+        let port = PEER_PORTS.start + (first.wrapping_add(step) % width) as u16;
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            held.push((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), listener));
+        }
+    }
+    if (held.len() as u64) < count {
+        return Err(Failure::new(
+            format!("ports {} to {} of 127.0.0.1", PEER_PORTS.start, PEER_PORTS.end - 1),
+            "none is free for the nodes to talk to each other",
+            "see 'ss -ltnp' for what holds them",
+        ));
+    }
+    Ok(held.into_iter().map(|(address, _)| address).collect())
+}
+
+/// Checks everything, takes the name and the data directory, and writes the nodes' configurations.
+pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
+    if args.mode != Mode::Order {
+        return Err(Failure::new(
+            format!("--mode {}", format!("{:?}", args.mode).to_lowercase()),
+            "this version has no such mode",
+            "use --mode order",
+        ));
+    }
+    let (program, rest) = args.program.split_first().expect("clap requires a program");
+    let name = args.name.clone().map_or_else(|| default_name(program), Ok)?;
+    let words: Vec<String> = rest.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
+    let program_text = text(program)?;
+    let cwd = std::env::current_dir().map_err(|error| {
+        Failure::new("working directory", error, "change to a directory that exists")
+    })?;
+    let env = server_env(&args.env);
+    let os_env: Vec<(OsString, OsString)> =
+        env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let path = env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
+    let search = Search { cwd: &cwd, path: OsStr::new(path), env: &os_env };
+    let inspected = supervisor::inspect(program, &search).map_err(|error| {
+        let code = error.exit_code();
+        Failure::new("program", error, "").with_code(code)
+    })?;
+    let claim = Claim::take(&name)?;
+    let dir = args.data.clone().map_or_else(|| paths::data_dir(&name), Ok)?;
+    let data = DataDir::open(&dir)?;
+    let tuning = tuning(args);
+    let (identity, found) = data.settle(Identity {
+        format: cluster::FORMAT,
+        cluster_id: cluster::draw_cluster_id()
+            .map_err(|error| Failure::new("/dev/urandom", error, ""))?,
+        name: name.clone(),
+        replicas: args.replicas,
+        durability: args.durability,
+        program: program_text.clone(),
+        program_hash: inspected.hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+        args: words,
+        env,
+        cwd,
+        quantum: tuning.quantum,
+        nclock: tuning.nclock,
+    })?;
+    let addresses = peer_addresses(args.replicas)?;
+    let peers: Vec<Peer> =
+        (1..).zip(&addresses).map(|(id, address)| Peer { id, address: *address }).collect();
+    let publish = claim.dir.join("publish.sock");
+    let mut plans = Vec::new();
+    let mut nodes = Vec::new();
+    for peer in &peers {
+        let files = NodeFiles {
+            id: peer.id,
+            address: peer.address.to_string(),
+            admin: claim.dir.join(format!("node-{}.sock", peer.id)),
+            log: data.node(peer.id).join("node.log"),
+            output: data.node(peer.id).join("server.log"),
+        };
+        let config = NodeConfig {
+            name: name.clone(),
+            id: peer.id,
+            peers: peers.clone(),
+            listen: None,
+            cluster_id: Some(identity.cluster_id.clone()),
+            data_dir: data.node(peer.id),
+            durability: match args.durability {
+                Durability::Fsync => DurabilityMode::Fsync,
+                Durability::Memory => DurabilityMode::Memory,
+            },
+            publisher: Publisher::Inherited { socket: publish.clone() },
+            server: ServerConfig {
+                program: identity.program.clone(),
+                args: identity.args.clone(),
+                env: identity.env.clone(),
+                cwd: identity.cwd.clone(),
+                output: Some(files.output.clone()),
+                isolation: skein_node::config::Isolation::default(),
+            },
+            on_exit: match args.on_exit {
+                OnExit::Stop => NodeOnExit::Stop,
+                OnExit::Restart => NodeOnExit::Restart,
+            },
+            admin_socket: Some(files.admin.clone()),
+            metrics: None,
+            log_file: None,
+            tuning: tuning.clone(),
+        };
+        plans.push(write_node(&data.node(peer.id), &config, &files, &claim.dir)?);
+        nodes.push(files);
+    }
+    let state = State {
+        name: name.clone(),
+        pid: std::process::id() as i32,
+        mode: "order".into(),
+        schedule: "serial".into(),
+        replicas: peers.len(),
+        nodes,
+    };
+    claim.announce(&state)?;
+    Ok(Setup { name, program: program_text, claim, data, found, state, plans, publish })
+}
+
+fn write_node(
+    dir: &Path,
+    config: &NodeConfig,
+    files: &NodeFiles,
+    runtime: &Path,
+) -> Result<Plan, Failure> {
+    config.check().map_err(|error| {
+        Failure::new("settings", error, "'skein run --help' and docs/skein.toml say what they take")
+    })?;
+    let fail = |error: std::io::Error| {
+        Failure::new(
+            format!("data directory {}", dir.display()),
+            error,
+            "make room or choose another --data DIR",
+        )
+    };
+    paths::create_private(dir).map_err(fail)?;
+    let path = dir.join("node.toml");
+    let body = toml::to_string(config)
+        .map_err(|error| Failure::new("settings", error, "give plainer values"))?;
+    let head = "# Written by `skein run` at every start; changes here are lost.\n";
+    fs::write(&path, format!("{head}{body}")).map_err(fail)?;
+    Ok(Plan {
+        id: config.id,
+        config: path,
+        log: files.log.clone(),
+        end: runtime.join(format!("node-{}.end", config.id)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_fixed_but_for_what_is_given() {
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        let env = server_env(&[pair("TZ", "CET"), pair("A", "1"), pair("A", "2")]);
+        let get = |name: &str| {
+            env.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(get("TZ"), ["CET"]);
+        assert_eq!(get("A"), ["2"]);
+        assert_eq!(get("LANG"), ["C.UTF-8"]);
+        assert_eq!(get("PATH"), [SERVER_PATH]);
+        assert!(get("PWD").is_empty() && get("TERM").is_empty());
+    }
+
+    #[test]
+    fn peers_get_different_ports_outside_the_ephemeral_range() {
+        let mut ports: Vec<u16> = peer_addresses(5).unwrap().iter().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 5);
+        assert!(ports.iter().all(|port| PEER_PORTS.contains(port)));
+    }
+}

@@ -1,0 +1,287 @@
+//! What is worth a line: follows the nodes' lives and answers, and says what changed. Pure: time is an argument.
+//!
+//! Time is a duration since `skein run` started.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use skein_node::{NodeStatus, ReplicaState};
+
+/// A node that gives no answer for this long is named.
+pub const SILENT: Duration = Duration::from_secs(2);
+/// A deposed leader that gives no answer for this long is killed, so that its clients need not hang on.
+pub const HUNG: Duration = Duration::from_secs(10);
+/// How long a cluster with a leader that serves may wait for the other replicas before it counts as ready.
+const STRAGGLERS: Duration = Duration::from_secs(10);
+/// How long a server may run without listening before the cluster counts as ready.
+const NO_LISTENER: Duration = Duration::from_secs(10);
+/// How many notes are remembered, so that what all replicas note is said once.
+const NOTES: usize = 64;
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Say this.
+    Say(String),
+    /// The cluster is ready; the text says how.
+    Ready(String),
+    /// Kill this node, which hangs.
+    Kill(u64),
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    alive: bool,
+    status: Option<NodeStatus>,
+    /// When it last answered or was started.
+    heard: Duration,
+    silent: bool,
+    killed: bool,
+    /// Since when it, or its server, has been on its way back.
+    recovering: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Leader {
+    id: u64,
+    term: u64,
+}
+
+/// The nodes as they were last seen.
+#[derive(Debug)]
+pub struct Watch {
+    nodes: BTreeMap<u64, Node>,
+    leader: Option<Leader>,
+    /// When the leader was seen to die, while nobody has taken its place.
+    outage: Option<Duration>,
+    ready: bool,
+    /// Since when a leader has been there while the cluster was not ready.
+    leading: Option<Duration>,
+    notes: VecDeque<String>,
+}
+
+fn list(ids: &[u64]) -> String {
+    let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+    let word = if ids.len() == 1 { "replica" } else { "replicas" };
+    format!("{word} {}", ids.join(", "))
+}
+
+fn took(time: Duration) -> String {
+    if time < Duration::from_secs(10) {
+        format!("{} ms", time.as_millis())
+    } else {
+        format!("{} s", time.as_secs())
+    }
+}
+
+impl Watch {
+    /// Nothing is known yet.
+    pub fn new(ids: impl Iterator<Item = u64>) -> Self {
+        Self {
+            nodes: ids.map(|id| (id, Node::default())).collect(),
+            leader: None,
+            outage: None,
+            ready: false,
+            leading: None,
+            notes: VecDeque::new(),
+        }
+    }
+
+    /// A node's process was started.
+    pub fn started(&mut self, now: Duration, id: u64) {
+        let again = self.ready;
+        if let Some(node) = self.nodes.get_mut(&id) {
+            *node = Node {
+                alive: true,
+                heard: now,
+                recovering: again.then_some(now),
+                ..Node::default()
+            };
+        }
+    }
+
+    /// A node's process ended.
+    pub fn died(&mut self, now: Duration, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            *node = Node { heard: now, ..Node::default() };
+        }
+        if self.leader.is_some_and(|leader| leader.id == id) {
+            self.outage.get_or_insert(now);
+        }
+    }
+
+    /// Whether something is going on that one wants to see at once.
+    pub fn hurry(&self) -> bool {
+        !self.ready || self.serving().is_none()
+    }
+
+    /// The leader that serves, as far as is known.
+    pub fn leader(&self) -> Option<u64> {
+        self.leader.map(|leader| leader.id)
+    }
+
+    /// A node answered.
+    pub fn answered(&mut self, now: Duration, id: u64, status: NodeStatus) -> Vec<Act> {
+        let mut acts = Vec::new();
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.alive) else { return acts };
+        let mut say = |text: String| acts.push(Act::Say(text));
+        if std::mem::take(&mut node.silent) {
+            say(format!("node {id} answers again"));
+        }
+        node.heard = now;
+        let was = node.status.as_ref().map(|status| status.replica.state);
+        let is = status.replica.state;
+        if is == ReplicaState::Diverged && was != Some(ReplicaState::Diverged) {
+            say(format!(
+                "node {id} diverged: its server's output differs from the others'; it is rebuilt from the \
+                 log (see 'skein logs --replica {id}')"
+            ));
+        }
+        let rebuilt = is == ReplicaState::Starting && was == Some(ReplicaState::Running);
+        if rebuilt {
+            say(format!(
+                "the server of node {id} ended on that replica alone; it is rebuilt from the log"
+            ));
+        }
+        if self.ready && (rebuilt || is == ReplicaState::Diverged) {
+            node.recovering.get_or_insert(now);
+        }
+        if is == ReplicaState::Running
+            && let Some(since) = node.recovering.take()
+        {
+            let (index, time) = (status.replica.applied_index, took(now.saturating_sub(since)));
+            say(format!("node {id} caught up with entry {index} after {time}"));
+        }
+        let fresh: Vec<String> =
+            status.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect();
+        for note in fresh {
+            say(format!("node {id}: {note}"));
+            self.notes.push_back(note);
+            if self.notes.len() > NOTES {
+                self.notes.pop_front();
+            }
+        }
+        node.status = Some(status);
+        self.follow_leader(now, &mut acts);
+        self.become_ready(now, &mut acts);
+        acts
+    }
+
+    /// Time passed: names those that are silent.
+    pub fn tick(&mut self, now: Duration, may_kill: bool) -> Vec<Act> {
+        let mut acts = Vec::new();
+        let leader = self.serving().map(|leader| leader.id);
+        for (&id, node) in self.nodes.iter_mut().filter(|(_, node)| node.alive) {
+            let silence = now.saturating_sub(node.heard);
+            // A leader that was replaced: it still said that it leads when it was last heard.
+            let deposed = leader.is_some_and(|leader| leader != id)
+                && node.status.as_ref().is_some_and(|status| status.replica.role == "leader");
+            if silence >= SILENT && !node.silent && node.status.is_some() {
+                node.silent = true;
+                let consequence = match leader {
+                    Some(leader) if deposed => format!(
+                        "; node {leader} leads, but clients that are connected to node {id} hang until \
+                         it goes on or dies"
+                    ),
+                    Some(leader) if leader != id => format!("; node {leader} leads"),
+                    _ => String::new(),
+                };
+                acts.push(Act::Say(format!(
+                    "node {id} does not answer for {} s{consequence}",
+                    SILENT.as_secs()
+                )));
+            }
+            if silence >= HUNG && deposed && may_kill && !node.killed {
+                node.killed = true;
+                acts.push(Act::Say(format!(
+                    "node {id} was replaced as leader and does not answer for {} s: it is killed",
+                    HUNG.as_secs()
+                )));
+                acts.push(Act::Kill(id));
+            }
+        }
+        self.become_ready(now, &mut acts);
+        acts
+    }
+
+    /// The leader with the highest term among those that say they serve and were heard of late.
+    fn serving(&self) -> Option<Leader> {
+        let lead = |(&id, node): (&u64, &Node)| {
+            let status = node.status.as_ref().filter(|_| node.alive && !node.silent)?;
+            (status.replica.role == "leader" && status.serving)
+                .then_some(Leader { id, term: status.term })
+        };
+        self.nodes.iter().filter_map(lead).max_by_key(|leader| leader.term)
+    }
+
+    fn follow_leader(&mut self, now: Duration, acts: &mut Vec<Act>) {
+        let newest =
+            self.serving().filter(|new| self.leader.is_none_or(|old| new.term >= old.term));
+        let Some(new) = newest else { return };
+        if self.leader == Some(new) {
+            self.outage = None;
+            return;
+        }
+        let Leader { id, term } = new;
+        let text = match (self.leader, self.outage.take()) {
+            (None, _) => format!("node {id} leads (term {term})"),
+            (Some(_), Some(since)) => {
+                let time = took(now.saturating_sub(since));
+                format!("node {id} leads (term {term}); there was no service for {time}")
+            }
+            (Some(old), None) => {
+                let heard = self.nodes.get(&old.id).map_or(now, |node| node.heard);
+                let time = took(now.saturating_sub(heard));
+                format!(
+                    "node {id} leads (term {term}) instead of node {}; there was no service \
+                         for at most {time}",
+                    old.id
+                )
+            }
+        };
+        self.leader = Some(new);
+        acts.push(Act::Say(text));
+    }
+
+    fn become_ready(&mut self, now: Duration, acts: &mut Vec<Act>) {
+        if self.ready {
+            return;
+        }
+        let states = || self.nodes.iter().map(|(id, node)| (*id, node.status.as_ref()));
+        let leads = |status: &NodeStatus| {
+            status.replica.role == "leader" && status.replica.state == ReplicaState::Running
+        };
+        if !states().any(|(_, status)| status.is_some_and(leads)) {
+            self.leading = None;
+            return;
+        }
+        let since = now.saturating_sub(*self.leading.get_or_insert(now));
+        let missing: Vec<u64> = states()
+            .filter(|(_, status)| {
+                status.is_none_or(|status| status.replica.state != ReplicaState::Running)
+            })
+            .map(|(id, _)| id)
+            .collect();
+        let service: Vec<String> = self
+            .serving()
+            .and_then(|leader| self.nodes.get(&leader.id)?.status.as_ref())
+            .map(|status| status.service.clone())
+            .unwrap_or_default();
+        let text = match (service.is_empty(), missing.is_empty()) {
+            (false, true) => format!("ready at {}", service.join(", ")),
+            (false, false) if since >= STRAGGLERS => {
+                format!("ready at {}, but {} not yet running", service.join(", "), list(&missing))
+            }
+            (true, _) if since >= NO_LISTENER => {
+                "running, but the server listens nowhere yet".into()
+            }
+            _ => return,
+        };
+        self.ready = true;
+        acts.push(Act::Ready(text));
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

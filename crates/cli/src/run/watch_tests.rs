@@ -1,0 +1,146 @@
+//! What [`Watch`](super::Watch) says about the lives of three nodes.
+
+use super::*;
+use skein_node::ReplicaStatus;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn status(id: u64, role: &str, term: u64) -> NodeStatus {
+    let leads = role == "leader";
+    NodeStatus {
+        term,
+        serving: leads,
+        service: if leads { vec!["127.0.0.1:6379".into()] } else { vec![] },
+        replica: ReplicaStatus {
+            id,
+            role: role.into(),
+            state: ReplicaState::Running,
+            applied_index: 7,
+            ..ReplicaStatus::default()
+        },
+        ..NodeStatus::default()
+    }
+}
+
+/// Three nodes, the first leads, all run; at 100 ms.
+fn ready() -> Watch {
+    let mut watch = Watch::new(1..=3);
+    (1..=3).for_each(|id| watch.started(ms(0), id));
+    assert!(watch.answered(ms(50), 2, status(2, "follower", 1)).is_empty());
+    assert!(watch.answered(ms(60), 3, status(3, "follower", 1)).is_empty());
+    assert!(watch.hurry());
+    let acts = watch.answered(ms(100), 1, status(1, "leader", 1));
+    let said =
+        [Act::Say("node 1 leads (term 1)".into()), Act::Ready("ready at 127.0.0.1:6379".into())];
+    assert_eq!(acts, said);
+    assert!(!watch.hurry());
+    watch
+}
+
+fn texts(acts: &[Act]) -> String {
+    let text = |act: &Act| match act {
+        Act::Say(text) | Act::Ready(text) => text.clone(),
+        Act::Kill(id) => format!("KILL {id}"),
+    };
+    acts.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_leaders_death_is_measured_and_its_return_told() {
+    let mut watch = ready();
+    watch.died(ms(1000), 1);
+    assert!(watch.hurry());
+    assert!(watch.answered(ms(1010), 3, status(3, "follower", 1)).is_empty());
+    let mut elected = status(2, "leader", 2);
+    elected.serving = false;
+    assert!(watch.answered(ms(1020), 2, elected).is_empty());
+    let acts = watch.answered(ms(1043), 2, status(2, "leader", 2));
+    assert_eq!(texts(&acts), "node 2 leads (term 2); there was no service for 43 ms");
+    watch.started(ms(1100), 1);
+    let mut back = status(1, "follower", 2);
+    back.replica.state = ReplicaState::CatchingUp;
+    assert!(watch.answered(ms(1200), 1, back).is_empty());
+    let acts = watch.answered(ms(1400), 1, status(1, "follower", 2));
+    assert_eq!(texts(&acts), "node 1 caught up with entry 7 after 300 ms");
+    assert!(watch.answered(ms(1500), 1, status(1, "follower", 2)).is_empty());
+}
+
+#[test]
+fn a_stopped_leader_is_named_then_killed() {
+    let mut watch = ready();
+    let acts = watch.answered(ms(600), 2, status(2, "leader", 2));
+    assert!(texts(&acts).contains("instead of node 1"), "{acts:?}");
+    let _ = watch.answered(ms(2500), 2, status(2, "leader", 2));
+    let _ = watch.answered(ms(2500), 3, status(3, "follower", 2));
+    let acts = watch.tick(ms(2600), true);
+    assert!(texts(&acts).contains("node 1 does not answer for 2 s; node 2 leads"), "{acts:?}");
+    assert!(watch.tick(ms(2700), true).is_empty());
+    let _ = watch.answered(ms(10_000), 2, status(2, "leader", 2));
+    let _ = watch.answered(ms(10_000), 3, status(3, "follower", 2));
+    assert!(watch.tick(ms(10_200), false).is_empty(), "only with --restart yes");
+    assert!(watch.tick(ms(10_200), true).contains(&Act::Kill(1)));
+    assert!(watch.tick(ms(10_300), true).is_empty(), "once");
+}
+
+#[test]
+fn a_follower_that_hangs_is_named_only() {
+    let mut watch = ready();
+    for at in (1000..12_000).step_by(1000) {
+        let _ = watch.answered(ms(at), 1, status(1, "leader", 1));
+        let _ = watch.answered(ms(at), 2, status(2, "follower", 1));
+        assert!(!watch.tick(ms(at), true).contains(&Act::Kill(3)));
+    }
+    let acts = watch.answered(ms(12_000), 3, status(3, "follower", 1));
+    assert_eq!(texts(&acts), "node 3 answers again");
+}
+
+#[test]
+fn what_all_replicas_note_is_said_once() {
+    let mut watch = ready();
+    let noted = |id| NodeStatus {
+        notes: vec!["io_uring_setup refused".into()],
+        ..status(id, "follower", 1)
+    };
+    assert_eq!(texts(&watch.answered(ms(200), 2, noted(2))), "node 2: io_uring_setup refused");
+    assert!(watch.answered(ms(210), 3, noted(3)).is_empty());
+    assert!(watch.answered(ms(220), 2, noted(2)).is_empty());
+}
+
+#[test]
+fn divergence_and_a_servers_lonely_end_are_told() {
+    let mut watch = ready();
+    let state = |state| {
+        let mut status = status(3, "follower", 1);
+        status.replica.state = state;
+        status
+    };
+    let acts = watch.answered(ms(200), 3, state(ReplicaState::Diverged));
+    assert!(texts(&acts).contains("node 3 diverged"), "{acts:?}");
+    assert!(watch.answered(ms(300), 3, state(ReplicaState::CatchingUp)).is_empty());
+    let acts = watch.answered(ms(400), 3, state(ReplicaState::Running));
+    assert_eq!(texts(&acts), "node 3 caught up with entry 7 after 200 ms");
+    let acts = watch.answered(ms(500), 3, state(ReplicaState::Starting));
+    assert!(texts(&acts).contains("alone"), "{acts:?}");
+}
+
+#[test]
+fn a_straggler_or_a_server_that_never_listens_does_not_block_for_ever() {
+    let mut watch = Watch::new(1..=3);
+    (1..=3).for_each(|id| watch.started(ms(0), id));
+    let _ = watch.answered(ms(100), 1, status(1, "leader", 1));
+    let _ = watch.answered(ms(100), 2, status(2, "follower", 1));
+    assert!(watch.tick(ms(1_000), true).is_empty());
+    let acts = watch.answered(ms(10_100), 1, status(1, "leader", 1));
+    assert_eq!(texts(&acts), "ready at 127.0.0.1:6379, but replica 3 not yet running");
+    assert!(!watch.hurry());
+
+    let mut watch = Watch::new(1..=1);
+    watch.started(ms(0), 1);
+    let mut mute = status(1, "leader", 1);
+    mute.serving = false;
+    assert!(watch.answered(ms(100), 1, mute.clone()).is_empty());
+    let acts = watch.answered(ms(10_100), 1, mute);
+    assert_eq!(texts(&acts), "running, but the server listens nowhere yet");
+}

@@ -1,0 +1,273 @@
+//! `skein status`: asks every node of this machine and joins the answers.
+//!
+//! Exit codes: 0 all replicas run and a leader serves; 1 a majority does; 2 no leader, or no majority; 3 no such cluster.
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use skein_node::{NodeStatus, ReplicaState, ReplicaStatus};
+
+use crate::args::StatusArgs;
+use crate::failure::{EXIT_USAGE, Failure};
+use crate::instance::{self, Instance, NodeFiles, State};
+use crate::run::poll;
+
+/// How long a node may take to answer before it counts as down.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// All is well.
+const HEALTHY: u8 = 0;
+/// It serves, but not with all replicas.
+const DEGRADED: u8 = 1;
+/// It does not serve.
+const NO_QUORUM: u8 = 2;
+
+/// A cluster's state, as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub struct ClusterStatus {
+    name: String,
+    mode: String,
+    schedule: String,
+    service: Vec<String>,
+    leader: Option<u64>,
+    term: u64,
+    replicas: Vec<ReplicaStatus>,
+}
+
+/// Prints the state; answers the exit code.
+pub fn status(args: &StatusArgs) -> Result<u8, Failure> {
+    let instance = instance::find(args.name.as_deref())?;
+    let state = state_of(&instance)?;
+    let (cluster, code) = join(&state, ask_all(&state.nodes));
+    let text = if args.json {
+        serde_json::to_string_pretty(&cluster).expect("plain structs are valid JSON") + "\n"
+    } else {
+        table(&cluster, state.replicas, code)
+    };
+    // A reader that closed the pipe wants no more.
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(code)
+}
+
+/// What a running cluster says about itself.
+pub fn state_of(instance: &Instance) -> Result<State, Failure> {
+    instance.state.clone().ok_or_else(|| {
+        Failure::new(
+            format!("cluster {}", instance.name()),
+            "it is just being started",
+            "ask again in a moment",
+        )
+        .with_code(EXIT_USAGE)
+    })
+}
+
+fn ask_all(nodes: &[NodeFiles]) -> Vec<Option<NodeStatus>> {
+    thread::scope(|scope| {
+        let asked: Vec<_> =
+            nodes.iter().map(|node| scope.spawn(|| poll::status(&node.admin, LIMIT))).collect();
+        asked.into_iter().map(|answer| answer.join().ok().flatten()).collect()
+    })
+}
+
+fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) {
+    let leader = answers
+        .iter()
+        .flatten()
+        .filter(|status| status.replica.role == "leader")
+        .max_by_key(|status| status.term);
+    // The leader may be on another machine: then the nodes here know it by its id.
+    let known = answers.iter().flatten().max_by_key(|status| status.term);
+    let here = state.nodes.len();
+    let alive = answers.iter().flatten().count();
+    let running = answers
+        .iter()
+        .flatten()
+        .filter(|status| status.replica.state == ReplicaState::Running)
+        .count();
+    let leads = match leader {
+        Some(leader) => Some(leader.replica.id),
+        None => known
+            .and_then(|status| status.leader)
+            .filter(|id| state.nodes.iter().all(|node| node.id != *id)),
+    };
+    let all_here = here == state.replicas;
+    let code = if leads.is_none() || (all_here && alive <= here / 2) {
+        NO_QUORUM
+    } else if running < here {
+        DEGRADED
+    } else {
+        HEALTHY
+    };
+    let cluster = ClusterStatus {
+        name: state.name.clone(),
+        mode: state.mode.clone(),
+        schedule: state.schedule.clone(),
+        service: leader.or(known).map(|status| status.service.clone()).unwrap_or_default(),
+        leader: leads,
+        term: known.map_or(0, |status| status.term),
+        replicas: state
+            .nodes
+            .iter()
+            .zip(answers)
+            .map(|(node, answer)| answer.map_or_else(|| down(node), |status| status.replica))
+            .collect(),
+    };
+    (cluster, code)
+}
+
+fn down(node: &NodeFiles) -> ReplicaStatus {
+    ReplicaStatus {
+        id: node.id,
+        role: "unknown".into(),
+        state: ReplicaState::Down,
+        address: node.address.clone(),
+        ..ReplicaStatus::default()
+    }
+}
+
+fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
+    let health = match code {
+        HEALTHY => "healthy",
+        DEGRADED => "degraded",
+        _ => "no quorum",
+    };
+    let leader = cluster.leader.map_or("none".into(), |id| format!("node {id}"));
+    let service =
+        if cluster.service.is_empty() { "none yet".into() } else { cluster.service.join(", ") };
+    let mut text = format!(
+        "{}: {health}; mode {}, schedule {}; service at {service}; leader {leader}, term {}\n\n",
+        cluster.name, cluster.mode, cluster.schedule, cluster.term
+    );
+    let head = [
+        "REPLICA", "ROLE", "STATE", "ADDRESS", "NODE", "SERVER", "TERM", "COMMIT", "APPLIED",
+        "LAG", "DIGEST",
+    ];
+    let mut rows = vec![head.map(String::from)];
+    rows.extend(cluster.replicas.iter().map(row));
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    for row in &rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    let here = cluster.replicas.len();
+    if here < of {
+        text.push_str(&format!(
+            "\n{} more replicas are on other machines: ask there.\n",
+            of - here
+        ));
+    }
+    text
+}
+
+fn row(replica: &ReplicaStatus) -> [String; 11] {
+    if replica.state == ReplicaState::Down {
+        let mut row = ["-"; 11].map(String::from);
+        row[0] = replica.id.to_string();
+        row[2] = "down".into();
+        row[3].clone_from(&replica.address);
+        return row;
+    }
+    let pid = |pid: u32| if pid == 0 { "-".into() } else { pid.to_string() };
+    [
+        replica.id.to_string(),
+        replica.role.clone(),
+        replica.state.name().into(),
+        replica.address.clone(),
+        pid(replica.node_pid),
+        pid(replica.server_pid),
+        replica.term.to_string(),
+        replica.commit_index.to_string(),
+        replica.applied_index.to_string(),
+        replica.lag_entries.to_string(),
+        format!("{}@{}", replica.digest, replica.digest_index),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(here: u64, replicas: usize) -> State {
+        let node = |id| NodeFiles {
+            id,
+            address: format!("127.0.0.1:{id}"),
+            admin: "".into(),
+            log: "".into(),
+            output: "".into(),
+        };
+        State {
+            name: "a".into(),
+            pid: 1,
+            mode: "order".into(),
+            schedule: "serial".into(),
+            replicas,
+            nodes: (1..=here).map(node).collect(),
+        }
+    }
+
+    fn answer(id: u64, role: &str, state: ReplicaState) -> Option<NodeStatus> {
+        Some(NodeStatus {
+            term: 4,
+            leader: Some(2),
+            service: vec!["127.0.0.1:6379".into()],
+            replica: ReplicaStatus { id, role: role.into(), state, ..ReplicaStatus::default() },
+            ..NodeStatus::default()
+        })
+    }
+
+    #[test]
+    fn codes() {
+        use ReplicaState::{CatchingUp, Running};
+        let lead = || answer(2, "leader", Running);
+        let follow = |id| answer(id, "follower", Running);
+        for (answers, code, leader) in [
+            (vec![follow(1), lead(), follow(3)], HEALTHY, Some(2)),
+            (vec![None, lead(), follow(3)], DEGRADED, Some(2)),
+            (vec![answer(1, "follower", CatchingUp), lead(), follow(3)], DEGRADED, Some(2)),
+            (vec![None, lead(), None], NO_QUORUM, Some(2)),
+            (vec![follow(1), None, follow(3)], NO_QUORUM, None),
+            (vec![None, None, None], NO_QUORUM, None),
+        ] {
+            let (cluster, got) = join(&state(3, 3), answers);
+            assert_eq!((got, cluster.leader), (code, leader), "{cluster:?}");
+            assert_eq!(cluster.replicas.len(), 3);
+        }
+        let (cluster, code) = join(&state(1, 3), vec![follow(1)]);
+        assert_eq!((code, cluster.leader), (HEALTHY, Some(2)), "the leader is elsewhere");
+    }
+
+    #[test]
+    fn json_has_the_fields_that_are_promised() {
+        let (cluster, _) =
+            join(&state(2, 2), vec![None, answer(2, "leader", ReplicaState::Running)]);
+        let json = serde_json::to_value(&cluster).unwrap();
+        let keys = |value: &serde_json::Value| {
+            let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+            keys.sort();
+            keys.join(" ")
+        };
+        assert_eq!(keys(&json), "leader mode name replicas schedule service term");
+        assert_eq!(
+            keys(&json["replicas"][0]),
+            "address applied_index commit_index digest digest_index id lag_entries node_pid role \
+             server_pid state term"
+        );
+        assert_eq!(json["replicas"][0]["state"], "down");
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        let (cluster, code) =
+            join(&state(2, 3), vec![None, answer(2, "leader", ReplicaState::Running)]);
+        let text = table(&cluster, 3, code);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[2].find("STATE"), lines[3].find("down"));
+        assert_eq!(lines[2].find("STATE"), lines[4].find("running"));
+        assert!(text.contains("1 more"), "{text}");
+    }
+}

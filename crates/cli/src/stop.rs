@@ -1,0 +1,61 @@
+//! `skein stop`: asks the process that runs a cluster to stop it in order, and waits until it has.
+//!
+//! Bounded: what does not stop in order is killed. 0 when the cluster has stopped, in order or not; 3 when none runs.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::args::StopArgs;
+use crate::failure::Failure;
+use crate::instance::{self, Instance};
+use crate::run::STOP_LIMIT;
+
+/// How long a stop in order may take: followers, leader, and what they leave.
+const IN_ORDER: Duration = Duration::from_secs(2 * STOP_LIMIT.as_secs() + 5);
+/// How long the kernel may take to end what was killed.
+const AFTER_KILL: Duration = Duration::from_secs(5);
+
+/// Stops the cluster; answers the exit code.
+pub fn stop(args: &StopArgs) -> Result<u8, Failure> {
+    let instance = instance::find(args.name.as_deref())?;
+    let name = instance.name();
+    let fail = |why: String| {
+        Failure::new(format!("cluster {name}"), why, format!("see process {}", instance.pid))
+    };
+    if instance.pid <= 1 {
+        return Err(fail("it does not say which process runs it".into()));
+    }
+    let pid = Pid::from_raw(instance.pid);
+    if let Err(errno) = kill(pid, Signal::SIGTERM)
+        && instance.runs()
+    {
+        return Err(fail(format!("it cannot be told to stop: {}", errno.desc())));
+    }
+    // A cluster whose `run` was itself stopped (SIGSTOP) hears no other signal.
+    let _ = kill(pid, Signal::SIGCONT);
+    if ended(&instance, IN_ORDER) {
+        println!("skein: {name}: stopped");
+        return Ok(0);
+    }
+    // The nodes go with it: the kernel kills them when their parent dies.
+    let _ = kill(pid, Signal::SIGKILL);
+    if !ended(&instance, AFTER_KILL) {
+        return Err(fail("it was killed and still runs".into()));
+    }
+    instance::sweep(&instance.dir);
+    println!("skein: {name}: killed, it did not stop within {} s", IN_ORDER.as_secs());
+    Ok(0)
+}
+
+fn ended(instance: &Instance, limit: Duration) -> bool {
+    let limit = Instant::now() + limit;
+    while instance.runs() {
+        if Instant::now() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
