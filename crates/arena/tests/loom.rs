@@ -1,0 +1,75 @@
+//! Every interleaving of a sleeper and a waker, and of a ring's two sides.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p skein-arena --release --test loom`.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use skein_arena::gate::Gate;
+use skein_arena::layout::{Line, Positions};
+use skein_arena::ring::{Consumer, Producer};
+
+/// A gate and what is published behind it.
+struct Shared {
+    gate: Gate,
+    published: AtomicU64,
+}
+
+/// If the sleeper would sleep (the gate is closed and nothing was seen), the waker must know that it has to wake it.
+#[test]
+fn no_wake_up_is_lost() {
+    loom::model(|| {
+        let shared = Arc::new(Shared { gate: Gate::default(), published: AtomicU64::new(0) });
+        let waker = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.published.store(1, Ordering::Release);
+                shared.gate.open()
+            })
+        };
+        shared.gate.close();
+        let seen = shared.published.load(Ordering::Acquire) == 1;
+        let woken = waker.join().unwrap();
+        assert!(
+            seen || woken || !shared.gate.is_closed(),
+            "the sleeper sleeps and nobody wakes it"
+        );
+    });
+}
+
+#[test]
+fn what_is_published_is_read_whole() {
+    loom::model(|| {
+        const CAPACITY: usize = 16;
+        let positions =
+            Arc::new(Positions { head: Line(AtomicU64::new(0)), tail: Line(AtomicU64::new(0)) });
+        // Twice the capacity stands for the double mapping; nothing wraps here.
+        let data = Box::leak(vec![0u8; 2 * CAPACITY].into_boxed_slice());
+        let at = data.as_mut_ptr() as usize;
+        let producer = {
+            let positions = positions.clone();
+            thread::spawn(move || {
+                // SAFETY: the only producer; the memory is leaked.
+                let mut p = unsafe { Producer::new(&*positions, at as *mut u8, CAPACITY) };
+                for value in [1u8, 2] {
+                    p.reserve(8).unwrap().expect("room for both").fill(value);
+                    p.publish(8);
+                }
+            })
+        };
+        // SAFETY: the only consumer; the memory is leaked.
+        let mut c = unsafe { Consumer::new(&*positions, at as *const u8, CAPACITY) };
+        let seen = c.readable().unwrap();
+        assert!(matches!(seen.len(), 0 | 8 | 16));
+        assert!(seen.iter().enumerate().all(|(i, b)| *b == 1 + (i / 8) as u8));
+        let n = seen.len();
+        c.release(n);
+        producer.join().unwrap();
+        assert_eq!(c.readable().unwrap().len(), 16 - n);
+        // SAFETY: both sides are done.
+        drop(unsafe {
+            Box::from_raw(std::ptr::slice_from_raw_parts_mut(at as *mut u8, 2 * CAPACITY))
+        });
+    });
+}
