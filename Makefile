@@ -51,7 +51,7 @@ licences:
 
 .PHONY: run-tests
 run-tests: build
-	cargo test --locked --workspace
+	cargo test --locked --workspace --profile checked
 
 # Every interleaving of the arena's lock-free parts, under loom.
 .PHONY: model-check
