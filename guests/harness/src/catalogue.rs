@@ -1,0 +1,147 @@
+//! Which guests there are and what is expected of each.
+
+use crate::script::{Script, Step};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a run under Skein must come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The same as natively.
+    Same,
+    /// The same as natively, and the node is told that a call with this in its name was refused.
+    SameAndRefused(&'static str),
+    /// The same as natively, or the runtime refuses to go on with a line that has one of these words in it. Never unseen.
+    SameOrFatal(&'static [&'static str]),
+    /// A thread that keeps the turn is named.
+    Spin,
+}
+
+/// One guest.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// Its name: the binary's path below the guests' directory.
+    pub name: String,
+    /// The binary.
+    pub program: PathBuf,
+    /// What is expected.
+    pub expect: Expect,
+    /// Its clients, for a server; it is then not run natively.
+    pub script: Option<Script>,
+}
+
+fn expect(name: &str) -> Expect {
+    match name {
+        "net_io_uring" => Expect::SameAndRefused("io_uring"),
+        "net_raw_socket" => Expect::SameOrFatal(&["socket"]),
+        "net_raw_futex" => Expect::SameOrFatal(&["futex"]),
+        "net_raw_clock" => Expect::SameOrFatal(&["clock_gettime", "gettimeofday", "time"]),
+        "net_raw_getrandom" => Expect::SameOrFatal(&["getrandom"]),
+        "net_raw_clone" => Expect::SameOrFatal(&["clone"]),
+        "net_raw_epoll" => Expect::SameOrFatal(&["read", "epoll", "eventfd"]),
+        "net_rdtsc" => Expect::SameOrFatal(&["rdtsc", "time stamp"]),
+        "spin_watch" => Expect::Spin,
+        _ => Expect::Same,
+    }
+}
+
+/// All guests below `directory`, by name.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn all(directory: &Path) -> io::Result<Vec<Guest>> {
+    let mut guests = Vec::new();
+    for family in ["", "rust", "servers"] {
+        for entry in std::fs::read_dir(directory.join(family))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !entry.file_type()?.is_file() || name.ends_with(".new") {
+                continue;
+            }
+            let name = if family.is_empty() { name } else { format!("{family}/{name}") };
+            let script = if family == "servers" { server_script(&name) } else { None };
+            if family == "servers" && script.is_none() {
+                return Err(io::Error::other(format!("{name} has no scripted clients")));
+            }
+            guests.push(Guest { expect: expect(&name), program: entry.path(), name, script });
+        }
+    }
+    guests.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(guests)
+}
+
+/// A client that sends `lines` one by one, each after an answer of so many bytes to the one before, and closes.
+fn asking(
+    lines: usize,
+    answer: impl Fn(usize) -> usize,
+    line: impl Fn(usize) -> String,
+) -> Vec<Step> {
+    let mut steps = vec![Step::Open];
+    let mut total = 0;
+    for n in 0..lines {
+        steps.push(Step::Send(line(n).into_bytes()));
+        total += answer(n);
+        steps.push(Step::Receive(total));
+    }
+    steps.push(Step::Fin);
+    steps.push(Step::Closed);
+    steps
+}
+
+/// Adds a client that ends the server when all others are done.
+fn then_quit(mut clients: Vec<Vec<Step>>) -> Script {
+    let mut last: Vec<Step> = (0..clients.len()).map(Step::Await).collect();
+    last.push(Step::Open);
+    last.push(Step::Send(b"quit\n".to_vec()));
+    clients.push(last);
+    Script::new(clients)
+}
+
+fn server_script(name: &str) -> Option<Script> {
+    let clients = match name {
+        "servers/echo_epoll" => {
+            let mut clients: Vec<_> = (0..20)
+                .map(|c| asking(10, |n| n + 8, move |n| format!("{c:04}{}\n", "x".repeat(n + 3))))
+                .collect();
+            // Large enough that buffers fill and drain both ways.
+            let large = vec![b'z'; 3 << 20];
+            let mut steps = vec![Step::Open];
+            for _ in 0..2 {
+                steps.push(Step::Send(large.clone()));
+            }
+            steps.extend([Step::Receive(2 * large.len()), Step::Fin, Step::Closed]);
+            clients.push(steps);
+            // One that goes without a word.
+            clients.push(vec![
+                Step::Open,
+                Step::Send(b"hi".to_vec()),
+                Step::Receive(2),
+                Step::Reset,
+            ]);
+            clients
+        }
+        // An answer is the request's number and the request: at least 2 + 6 bytes.
+        "servers/echo_threads" => {
+            (0..10).map(|c| asking(8, |_| 8, move |n| format!("{c}.{n}..\n"))).collect()
+        }
+        "servers/racy_mix" => {
+            (0..8).map(|c| asking(12, |_| 17, move |n| format!("client {c} says {n}"))).collect()
+        }
+        "servers/busy_poller" => {
+            vec![asking(9, |_| 2, |n| format!("line {n}\n"))]
+        }
+        "servers/idle" => {
+            let idle = |n: usize| {
+                vec![
+                    Step::Open,
+                    Step::Send(format!("says {n}\n").into_bytes()),
+                    Step::Fin,
+                    Step::Closed,
+                ]
+            };
+            (0..5).map(idle).collect()
+        }
+        _ => return None,
+    };
+    Some(then_quit(clients))
+}

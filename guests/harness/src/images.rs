@@ -1,0 +1,65 @@
+//! Builds what is to be run: the guests and `libskein.so`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub struct Images {
+    /// The directory with the guests, `servers/` and `rust/` in it.
+    pub guests: PathBuf,
+    /// The runtime.
+    pub library: PathBuf,
+}
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("guests/harness is in it")
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let status = command.status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{:?}: {status}", command.get_program())))
+    }
+}
+
+impl Images {
+    /// Builds what is older than its source. The runtime is `SKEIN_RUNTIME`, or built beside this program.
+    ///
+    /// # Errors
+    /// A compiler is missing or refuses.
+    pub fn build() -> io::Result<Self> {
+        let own = std::env::current_exe()?;
+        // target/<profile>/[deps/]<program>
+        let directory = own.parent().ok_or_else(|| io::Error::other("no directory"))?;
+        let profile = if directory.ends_with("deps") {
+            directory.parent().ok_or_else(|| io::Error::other("no directory"))?
+        } else {
+            directory
+        };
+        let guests = profile.join("guests");
+        run(Command::new(repository().join("guests/build.sh")).arg(&guests))?;
+        let library = match std::env::var_os("SKEIN_RUNTIME") {
+            Some(path) => PathBuf::from(path),
+            None => {
+                let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+                cargo.current_dir(repository()).args(["build", "--quiet", "-p", "skein-runtime"]);
+                if profile.ends_with("release") {
+                    cargo.arg("--release");
+                }
+                if let Some(target) = profile.parent() {
+                    cargo.arg("--target-dir").arg(target);
+                }
+                run(&mut cargo)?;
+                profile.join("libskein.so")
+            }
+        };
+        let library = library.canonicalize().map_err(|e| {
+            io::Error::new(e.kind(), format!("{}: {e}: build skein-runtime", library.display()))
+        })?;
+        Ok(Self { guests, library })
+    }
+}

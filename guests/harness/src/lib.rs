@@ -1,0 +1,22 @@
+//! Runs small programs (guests) under the runtime without a cluster, and compares.
+//!
+//! A guest is run three times: natively; under Skein with this harness as its *leader*, which decides what the log
+//! holds (inputs of scripted clients, time bubbles at slots, clock entries when a timer is due); and under Skein as a
+//! *follower*, which gets the leader's log as fast as its ring takes it and decides nothing. Then
+//!
+//! - standard output must be the same all three times,
+//! - standard error (what only a schedule decides), the output frames and the marks in them (index, logical clock,
+//!   operations) must be the same in both Skein runs.
+//!
+//! Time is virtual: a timer that is due in an hour is due at once, so nothing sleeps.
+//!
+//! Threads: one a run; runs share nothing. Crash: a guest's pid namespace dies with the thread that started it.
+
+pub mod catalogue;
+pub mod compare;
+pub mod images;
+pub mod launch;
+pub mod node;
+pub mod runner;
+pub mod script;
+mod sys;

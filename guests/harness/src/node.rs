@@ -1,0 +1,439 @@
+//! Plays the node for one guest: makes the arena, feeds the input ring, collects the output ring, without consensus.
+//!
+//! Invariants: entries have indices 1, 2, ... without a gap; a leader decides only when the guest has executed all that it
+//! was given and waits, so what it decides depends on the guest alone and not on how fast anything runs; a follower
+//! decides nothing.
+
+use crate::launch::{Guest, Launch};
+use crate::script::{Script, TERM};
+use crate::sys;
+use skein_arena::layout::{Sizes, state};
+use skein_arena::{Arena, Consumer, Producer};
+use skein_model::entry::{EntryBuilder, Record, Start, pad8};
+use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::limits::SPIN_SIGNAL;
+use skein_model::{OutFrame, WallNs};
+use std::io::{self, Error};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Time of day of the first entry: 2026-01-01, 00:00:00 UTC.
+const BIRTH_NS: u64 = 1_767_225_600_000_000_000;
+/// Operations a turn: few, so that threads interleave.
+const QUANTUM: u32 = 16;
+/// Turns from one slot to the next.
+const NCLOCK: u32 = 64;
+/// A row of bubbles doubles up to this many times [`NCLOCK`].
+const MAX_GROWTH: u32 = 64;
+/// Virtual time that a bubble of [`NCLOCK`] turns takes: 100 us.
+const BUBBLE_NS: u64 = 100_000;
+/// A guest that does nothing for so long is given up.
+const IDLE_LIMIT: Duration = Duration::from_secs(20);
+/// A guest that goes on for so long is given up.
+const TOTAL_LIMIT: Duration = Duration::from_secs(120);
+/// The holder of the turn is asked where it is when it has done no operation for so long.
+const SPIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Who decides what the log holds.
+#[derive(Debug)]
+pub enum Role {
+    /// This node, with these clients.
+    Leader(Script),
+    /// A leader did: these are its entries.
+    Follower(Vec<Vec<u8>>),
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this wait status.
+    Status(i32),
+    /// Not by itself: why it was given up, with the runtime's state.
+    GivenUp(String),
+}
+
+/// A thread that kept the turn without any operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spin {
+    /// Its number, from 1.
+    pub thread: u32,
+    /// Where it was.
+    pub address: u64,
+    /// How many others could have run.
+    pub waiting: u32,
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Account {
+    /// How it ended.
+    pub end: End,
+    /// All frames that are output, in order, as they stood in the ring.
+    pub frames: Vec<Vec<u8>>,
+    /// Refused calls, notices and fatal lines, in order: `kind: text`.
+    pub advice: Vec<String>,
+    /// The log.
+    pub log: Vec<Vec<u8>>,
+    /// A spinning thread, if one was found.
+    pub spin: Option<Spin>,
+    /// Entries by kind: inputs, bubbles, clock entries.
+    pub counts: Counts,
+}
+
+/// What a leader proposed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Entries with inputs.
+    pub inputs: u64,
+    /// Time bubbles.
+    pub bubbles: u64,
+    /// Clock entries.
+    pub clocks: u64,
+}
+
+/// One guest's node.
+#[derive(Debug)]
+pub struct Node {
+    arena: Arena,
+    input: Producer,
+    output: Consumer,
+    wake: OwnedFd,
+    guest: Guest,
+    role: Role,
+    written: u64,
+    wall_ns: u64,
+    growth: u32,
+    last_operations: u64,
+    operations_since: Instant,
+    last_progress: (u64, u64, u64),
+    progress_since: Instant,
+    started: Instant,
+    record: Account,
+}
+
+/// What the guest was seen to wait for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Nothing,
+    Slot,
+    Quiescent(u64),
+}
+
+impl Node {
+    /// Makes an arena and starts a guest in it. `launch.skein` is set here.
+    ///
+    /// # Errors
+    /// No memory, no namespace, no such program.
+    pub fn start(launch: &Launch<'_>, library: &Path, role: Role) -> io::Result<Self> {
+        let memory = sys::memfd(c"skein-arena")?;
+        let wake = sys::eventfd()?;
+        let sizes = Sizes { heap: 512 << 20, ..Sizes::default() };
+        let arena = Arena::create(memory.as_raw_fd(), sizes).map_err(Error::other)?;
+        // SAFETY: called once for this arena, which lives as long as the node.
+        let (input, output) = unsafe { arena.node_ends() };
+        let skein = Some((library, memory.as_fd(), wake.as_fd()));
+        let guest = Guest::start(&Launch { skein, ..launch.clone() })?;
+        let now = Instant::now();
+        let record = Account {
+            end: End::Status(0),
+            frames: Vec::new(),
+            advice: Vec::new(),
+            log: Vec::new(),
+            spin: None,
+            counts: Counts::default(),
+        };
+        Ok(Self {
+            arena,
+            input,
+            output,
+            wake,
+            guest,
+            role,
+            written: 0,
+            wall_ns: BIRTH_NS,
+            growth: 1,
+            last_operations: 0,
+            operations_since: now,
+            last_progress: (0, 0, 0),
+            progress_since: now,
+            started: now,
+            record,
+        })
+    }
+
+    /// Runs the guest to its end. With `stop_at_spin` the first spinning thread ends the run.
+    ///
+    /// # Errors
+    /// The arena is damaged, or a system call fails.
+    pub fn run(mut self, stop_at_spin: bool) -> io::Result<Account> {
+        if let Role::Leader(_) = self.role {
+            let start = Start { seed: [0x5e; 32], quantum: QUANTUM, nclock: NCLOCK };
+            self.propose(&[Record::Start(start)], 0)?;
+        }
+        loop {
+            self.feed_log()?;
+            let waiting = self.waiting();
+            self.collect()?;
+            if self.act(waiting)? {
+                continue;
+            }
+            if let Some(why) = self.given_up(waiting) {
+                self.record.end = End::GivenUp(format!("{why}; {}", self.words()));
+                return Ok(self.record);
+            }
+            self.watch_for_spin();
+            if stop_at_spin && self.record.spin.is_some() {
+                self.record.end = End::GivenUp(format!("it spins; {}", self.words()));
+                return Ok(self.record);
+            }
+            if self.sleep()? {
+                let status = self.guest.wait()?;
+                self.collect()?;
+                self.record.end = End::Status(status);
+                return Ok(self.record);
+            }
+        }
+    }
+
+    /// What the guest waits for, having executed all entries.
+    fn waiting(&self) -> Waiting {
+        let header = self.arena.header();
+        // The guest marks itself running before it notes an entry as applied, so in this order a wait that is seen is
+        // one after the last entry.
+        if header.applied.load(Ordering::Acquire) != self.written {
+            return Waiting::Nothing;
+        }
+        match header.server_state.load(Ordering::Acquire) {
+            state::SLOT => Waiting::Slot,
+            state::QUIESCENT => Waiting::Quiescent(header.deadline_ns.load(Ordering::Acquire)),
+            _ => Waiting::Nothing,
+        }
+    }
+
+    /// Leader: proposes what is to be proposed. Answers whether there was something.
+    fn act(&mut self, waiting: Waiting) -> io::Result<bool> {
+        let Role::Leader(script) = &mut self.role else { return Ok(false) };
+        let inputs = match waiting {
+            Waiting::Nothing => return Ok(false),
+            Waiting::Slot | Waiting::Quiescent(_) => script.inputs(),
+        };
+        if !inputs.is_empty() {
+            self.growth = 1;
+            self.record.counts.inputs += 1;
+            let records: Vec<Record<'_>> = inputs.iter().map(|input| input.record()).collect();
+            self.propose(&records, BUBBLE_NS)?;
+            return Ok(true);
+        }
+        match waiting {
+            Waiting::Slot => {
+                let growth = self.growth;
+                self.growth = (growth * 2).min(MAX_GROWTH);
+                self.record.counts.bubbles += 1;
+                let bubble = Record::Bubble { turns: NCLOCK * growth };
+                self.propose(&[bubble], BUBBLE_NS * u64::from(growth))?;
+            }
+            Waiting::Quiescent(u64::MAX) | Waiting::Nothing => return Ok(false),
+            Waiting::Quiescent(deadline) => {
+                self.growth = 1;
+                self.record.counts.clocks += 1;
+                self.propose(&[], deadline.saturating_sub(self.wall_ns).max(1))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Leader: appends an entry, so much later than the last one, and gives it to the guest.
+    fn propose(&mut self, records: &[Record<'_>], later_ns: u64) -> io::Result<()> {
+        self.wall_ns += later_ns;
+        let mut builder = EntryBuilder::new(Vec::new());
+        for record in records {
+            builder.push(*record);
+        }
+        let entry = builder.finish(WallNs(self.wall_ns), TERM);
+        if !self.give(&entry)? {
+            return Err(Error::other("an entry does not fit into an empty input ring"));
+        }
+        self.record.log.push(entry);
+        Ok(())
+    }
+
+    /// Follower: gives the guest as many entries as its ring takes.
+    fn feed_log(&mut self) -> io::Result<()> {
+        let Role::Follower(entries) = &mut self.role else { return Ok(()) };
+        let entries = std::mem::take(entries);
+        while let Some(entry) = entries.get(self.written as usize) {
+            if !self.give(entry)? {
+                break;
+            }
+        }
+        self.role = Role::Follower(entries);
+        Ok(())
+    }
+
+    /// Writes an entry to the ring and wakes the guest; false when there is no room.
+    fn give(&mut self, entry: &[u8]) -> io::Result<bool> {
+        let whole = pad8(FRAME_HEADER_BYTES + entry.len());
+        let Some(space) = self.input.reserve(whole).map_err(Error::other)? else {
+            return Ok(false);
+        };
+        space.fill(0);
+        space[..4].copy_from_slice(&(entry.len() as u32).to_le_bytes());
+        space[8..16].copy_from_slice(&(self.written + 1).to_le_bytes());
+        space[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + entry.len()].copy_from_slice(entry);
+        self.input.publish(whole);
+        self.written += 1;
+        self.wake_guest();
+        Ok(true)
+    }
+
+    fn wake_guest(&self) {
+        let gate = &self.arena.header().server_gate;
+        if gate.open() {
+            sys::futex_wake(gate.word());
+        }
+    }
+
+    /// Takes all frames out of the output ring.
+    fn collect(&mut self) -> io::Result<()> {
+        let mut taken = 0;
+        {
+            let bytes = self.output.readable().map_err(Error::other)?;
+            while let Some((frame, len)) = OutFrame::parse(&bytes[taken..]).map_err(Error::other)? {
+                if frame.is_output() {
+                    self.record.frames.push(bytes[taken..taken + len].to_vec());
+                }
+                if let Role::Leader(script) = &mut self.role {
+                    script.output(&frame);
+                }
+                let text = String::from_utf8_lossy;
+                match frame {
+                    OutFrame::Refused { call } => {
+                        self.record.advice.push(format!("refused: {}", text(call)));
+                    }
+                    OutFrame::Notice { text: line } => {
+                        self.record.advice.push(format!("notice: {}", text(line)));
+                    }
+                    OutFrame::Fatal { text: line } => {
+                        self.record.advice.push(format!("fatal: {}", text(line)));
+                    }
+                    _ => {}
+                }
+                taken += len;
+            }
+        }
+        if taken > 0 {
+            self.output.release(taken);
+            self.wake_guest();
+        }
+        Ok(())
+    }
+
+    /// Why the run cannot go on by itself, if so.
+    fn given_up(&mut self, waiting: Waiting) -> Option<String> {
+        if self.started.elapsed() > TOTAL_LIMIT {
+            return Some("it does not end".into());
+        }
+        let header = self.arena.header();
+        let progress = (
+            header.operations.load(Ordering::Relaxed),
+            header.clock.load(Ordering::Relaxed),
+            header.applied.load(Ordering::Relaxed),
+        );
+        if progress != self.last_progress {
+            self.last_progress = progress;
+            self.progress_since = Instant::now();
+        } else if self.progress_since.elapsed() > IDLE_LIMIT {
+            return Some("no progress".into());
+        }
+        match (&self.role, waiting) {
+            (_, Waiting::Nothing) => None,
+            (Role::Leader(script), _) => {
+                Some(format!("all threads are blocked without a deadline; {}", script.rest()))
+            }
+            (Role::Follower(log), _) if self.written == log.len() as u64 => {
+                Some("the follower wants an entry that the leader did not need".into())
+            }
+            (Role::Follower(_), _) => None,
+        }
+    }
+
+    /// Asks a thread that has had the turn for long without an operation where it is.
+    fn watch_for_spin(&mut self) {
+        let header = self.arena.header();
+        let operations = header.operations.load(Ordering::Relaxed);
+        let running = header.server_state.load(Ordering::Relaxed) == state::RUNNING;
+        if operations != self.last_operations || !running {
+            self.last_operations = operations;
+            self.operations_since = Instant::now();
+            return;
+        }
+        if self.record.spin.is_some() || self.operations_since.elapsed() < SPIN_AFTER {
+            return;
+        }
+        if header.spin_seen.load(Ordering::Acquire) != 0 {
+            self.record.spin = Some(Spin {
+                thread: header.turn_holder.load(Ordering::Relaxed),
+                address: header.spin_address.load(Ordering::Relaxed),
+                waiting: header.runnable.load(Ordering::Relaxed),
+            });
+        } else {
+            let carrier = header.carrier_tid.load(Ordering::Relaxed);
+            let asked = carrier != 0 && self.guest.signal_thread(carrier, SPIN_SIGNAL);
+            self.operations_since = Instant::now();
+            if !asked {
+                self.record.advice.push("harness: no carrier to ask for its address".into());
+            }
+        }
+    }
+
+    /// Sleeps until the guest has done something; true when it has ended.
+    fn sleep(&mut self) -> io::Result<bool> {
+        let gate = &self.arena.header().node_gate;
+        gate.close();
+        let before = self.waiting();
+        let timeout_ms = if !self.output.is_empty().map_err(Error::other)?
+            || !matches!(before, Waiting::Nothing)
+        {
+            0
+        } else {
+            100
+        };
+        sys::wait_readable([self.wake.as_raw_fd(), self.guest.ended_fd()], timeout_ms)?;
+        gate.reopen();
+        sys::drain_eventfd(&self.wake);
+        sys::is_readable(self.guest.ended_fd())
+    }
+
+    /// What the runtime says it is doing.
+    fn words(&self) -> String {
+        let h = self.arena.header();
+        let state = match h.server_state.load(Ordering::Relaxed) {
+            state::STARTING => "starting",
+            state::RUNNING => "running",
+            state::QUIESCENT => "quiescent",
+            state::SLOT => "at a slot",
+            state::OUTPUT_FULL => "waiting for the output ring",
+            state::ENDED => "ended",
+            _ => "in an unknown state",
+        };
+        let spin = match self.record.spin {
+            Some(spin) => format!(", thread {} spins at {:#x}", spin.thread, spin.address),
+            None => String::new(),
+        };
+        format!(
+            "the runtime is {state}: {} of {} entries, clock {}, {} operations, turn of thread {}, {} runnable, deadline in {} ms{spin}",
+            h.applied.load(Ordering::Relaxed),
+            self.written,
+            h.clock.load(Ordering::Relaxed),
+            h.operations.load(Ordering::Relaxed),
+            h.turn_holder.load(Ordering::Relaxed),
+            h.runnable.load(Ordering::Relaxed),
+            match h.deadline_ns.load(Ordering::Relaxed) {
+                u64::MAX => "?".into(),
+                ns => (ns.saturating_sub(self.wall_ns) / 1_000_000).to_string(),
+            },
+        )
+    }
+}

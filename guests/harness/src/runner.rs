@@ -1,0 +1,264 @@
+//! Runs one guest three times and judges.
+
+use crate::catalogue::{self, Expect, Guest};
+use crate::compare;
+use crate::images::Images;
+use crate::launch::{self, Launch};
+use crate::node::{Account, End, Node, Role};
+use crate::sys;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A guest that runs natively for so long is given up.
+const NATIVE_LIMIT: Duration = Duration::from_secs(60);
+
+struct Output {
+    stdout: File,
+    stderr: File,
+}
+
+impl Output {
+    fn new() -> io::Result<Self> {
+        Ok(Self { stdout: sys::memfd(c"stdout")?, stderr: sys::memfd(c"stderr")? })
+    }
+
+    fn texts(mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
+        let read = |file: &mut File| -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            file.rewind()?;
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        Ok((read(&mut self.stdout)?, read(&mut self.stderr)?))
+    }
+
+    fn launch<'a>(&'a self, program: &'a Path) -> Launch<'a> {
+        let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
+        Launch { program, args: &[], stdout, stderr, skein: None }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Run {
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+    /// The rest.
+    pub account: Account,
+}
+
+/// Runs a guest natively: wait status, standard output, standard error.
+///
+/// # Errors
+/// It cannot be started, or does not end.
+pub fn native(program: &Path) -> io::Result<(i32, Vec<u8>, Vec<u8>)> {
+    let output = Output::new()?;
+    let mut guest = launch::Guest::start(&output.launch(program))?;
+    let started = Instant::now();
+    while !sys::is_readable(guest.ended_fd())? {
+        if started.elapsed() > NATIVE_LIMIT {
+            return Err(io::Error::other("does not end natively"));
+        }
+        sys::wait_readable([guest.ended_fd(), guest.ended_fd()], 1000)?;
+    }
+    let status = guest.wait()?;
+    let (stdout, stderr) = output.texts()?;
+    Ok((status, stdout, stderr))
+}
+
+/// Runs a guest under Skein.
+///
+/// # Errors
+/// It cannot be started, or damages its arena.
+pub fn skein(program: &Path, library: &Path, role: Role, stop_at_spin: bool) -> io::Result<Run> {
+    let output = Output::new()?;
+    let node = Node::start(&output.launch(program), library, role)?;
+    let account = node.run(stop_at_spin)?;
+    let (stdout, stderr) = output.texts()?;
+    Ok(Run { stdout, stderr, account })
+}
+
+/// Runs and judges a guest.
+///
+/// # Errors
+/// What is wrong, in several lines. The good answer is one line about what was done.
+pub fn judge(guest: &Guest, images: &Images) -> Result<String, String> {
+    judge_inner(guest, images).unwrap_or_else(|e| Err(format!("cannot be run: {e}")))
+}
+
+fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, String>> {
+    let mut native_stdout = None;
+    if guest.script.is_none() {
+        let (status, stdout, stderr) = native(&guest.program)?;
+        if status != 0 {
+            let stderr = String::from_utf8_lossy(&stderr).into_owned();
+            return Ok(Err(format!("natively it ends with {}: {stderr}", status_words(status))));
+        }
+        native_stdout = Some(stdout);
+    }
+    let spins = guest.expect == Expect::Spin;
+    let script = guest.script.clone().unwrap_or_default();
+    let leader = skein(&guest.program, &images.library, Role::Leader(script), spins)?;
+    if spins {
+        return Ok(judge_spin(&leader));
+    }
+    if let Some(verdict) = judge_refusal(guest.expect, &leader) {
+        return Ok(verdict);
+    }
+    if let Err(why) = judge_end(&leader, "leader") {
+        return Ok(Err(why));
+    }
+    let log = leader.account.log.clone();
+    let follower = skein(&guest.program, &images.library, Role::Follower(log), false)?;
+    let (a, b) = (("leader", &leader), ("follower", &follower));
+    let difference = native_stdout
+        .and_then(|native| {
+            compare::text("standard output", ("native", &native), ("skein", &a.1.stdout))
+        })
+        .or_else(|| judge_end(&follower, "follower").err())
+        .or_else(|| compare::text("standard output", (a.0, &a.1.stdout), (b.0, &b.1.stdout)))
+        .or_else(|| compare::text("standard error", (a.0, &a.1.stderr), (b.0, &b.1.stderr)))
+        .or_else(|| compare::frames((a.0, &a.1.account.frames), (b.0, &b.1.account.frames)))
+        .or_else(|| judge_idle(guest, &leader));
+    Ok(match difference {
+        Some(difference) => Err(difference),
+        None => Ok(summary(&leader.account)),
+    })
+}
+
+fn summary(account: &Account) -> String {
+    let counts = account.counts;
+    format!(
+        "{} entries: {} inputs, {} bubbles, {} clock; {} frames",
+        account.log.len(),
+        counts.inputs,
+        counts.bubbles,
+        counts.clocks,
+        account.frames.len()
+    )
+}
+
+fn status_words(status: i32) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("status {}", libc::WEXITSTATUS(status))
+    }
+}
+
+fn tail(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(4)..].join("\n    ")
+}
+
+fn judge_end(run: &Run, who: &str) -> Result<(), String> {
+    let why = match &run.account.end {
+        End::Status(0) => return Ok(()),
+        End::Status(status) => format!("it ends with {}", status_words(*status)),
+        End::GivenUp(why) => format!("given up: {why}"),
+    };
+    let mut report = format!("as {who} {why}");
+    for line in &run.account.advice {
+        let _ = write!(report, "\n    {line}");
+    }
+    if !run.stderr.is_empty() {
+        let _ = write!(report, "\n    {}", tail(&run.stderr));
+    }
+    Err(report)
+}
+
+fn judge_spin(run: &Run) -> Result<String, String> {
+    match run.account.spin {
+        Some(spin) if spin.thread != 0 && spin.address != 0 && spin.waiting > 0 => Ok(format!(
+            "thread {} named at {:#x} while {} waited",
+            spin.thread, spin.address, spin.waiting
+        )),
+        Some(spin) => Err(format!("the spinning thread is not named well: {spin:?}")),
+        None => Err(format!("no spinning thread was named: {:?}", run.account.end)),
+    }
+}
+
+/// For guests that may be refused: the verdict, if they were or should have been.
+fn judge_refusal(expect: Expect, run: &Run) -> Option<Result<String, String>> {
+    let fatal = run.account.advice.iter().find(|line| line.starts_with("fatal: "));
+    match (expect, fatal) {
+        (Expect::SameOrFatal(words), Some(line)) => {
+            let named = words.iter().any(|word| line.contains(word));
+            let code = run.account.end == End::Status(125 << 8);
+            Some(if named && code {
+                Ok(format!("refused by name: {line}"))
+            } else {
+                Err(format!(
+                    "refused without its name or status 125: {line}, {:?}",
+                    run.account.end
+                ))
+            })
+        }
+        (Expect::SameAndRefused(word), _) => {
+            let told =
+                run.account.advice.iter().any(|l| l.starts_with("refused: ") && l.contains(word));
+            (!told).then(|| Err(format!("the node was not told that {word} was refused")))
+        }
+        _ => None,
+    }
+}
+
+/// A server that does nothing by itself costs no entry but its clients' inputs.
+fn judge_idle(guest: &Guest, leader: &Run) -> Option<String> {
+    let counts = leader.account.counts;
+    (guest.name == "servers/idle" && counts.bubbles + counts.clocks > 0).then(|| {
+        format!(
+            "an idle server cost {} bubbles and {} clock entries",
+            counts.bubbles, counts.clocks
+        )
+    })
+}
+
+/// Runs all guests whose names contain one of `words` (all guests without words), one line each, as many at a time as
+/// there are processors.
+#[must_use]
+pub fn all(words: &[String]) -> ExitCode {
+    let guests = Images::build().and_then(|images| Ok((catalogue::all(&images.guests)?, images)));
+    let (mut guests, images) = match guests {
+        Ok(found) => found,
+        Err(e) => {
+            eprintln!("cannot prepare the guests: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    guests.retain(|guest| words.is_empty() || words.iter().any(|word| guest.name.contains(word)));
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(guest) = guests.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let started = Instant::now();
+                    let verdict = judge(guest, &images);
+                    let ms = started.elapsed().as_millis();
+                    match verdict {
+                        Ok(line) => println!("ok      {:28} {ms:6} ms  {line}", guest.name),
+                        Err(why) => {
+                            println!("FAILED  {:28} {ms:6} ms  {why}", guest.name);
+                            failed.lock().expect("no panics").push(guest.name.clone());
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut failed = failed.into_inner().expect("no panics");
+    failed.sort();
+    println!("{} guests, {} failed {}", guests.len(), failed.len(), failed.join(" "));
+    if failed.is_empty() && !guests.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,69 @@
+//! The few system calls that the standard library does not offer.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU32;
+
+/// The result of a call that answers -1 for an error.
+pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
+    let fd = check(result)?;
+    // SAFETY: a new descriptor that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Memory with a descriptor, closed at exec.
+pub fn memfd(name: &CStr) -> io::Result<File> {
+    // SAFETY: the name is terminated.
+    owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) }).map(File::from)
+}
+
+/// A counter that never blocks, closed at exec.
+pub fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+/// A pipe, closed at exec: reading end, writing end.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for two descriptors.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: both are new and nobody else knows them.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// Waits until one of `fds` can be read, or for so long.
+pub fn wait_readable(fds: [RawFd; 2], timeout_ms: i32) -> io::Result<()> {
+    let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    // SAFETY: the array is live and its length is given.
+    match check(unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout_ms) }) {
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Wakes whoever sleeps at `word`, in any process.
+pub fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word is live; the kernel only takes its address.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, libc::c_int::MAX) };
+}
+
+/// Takes whatever an eventfd counts.
+pub fn drain_eventfd(fd: &OwnedFd) {
+    let mut count = [0u8; 8];
+    // SAFETY: the buffer is live; EAGAIN is fine.
+    unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+}
+
+/// Whether a read would not block.
+pub fn is_readable(fd: RawFd) -> io::Result<bool> {
+    let mut fds = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: the array is live and its length is given.
+    check(unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) }).map(|n| n > 0)
+}
