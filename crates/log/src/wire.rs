@@ -214,6 +214,30 @@ fn check_fields(message: &Message) -> Result<(), WireError> {
     Ok(())
 }
 
+/// One line about a message, for traces: what it is and what it claims.
+pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
+    let message = decode(bytes)?;
+    let kind = format!("{:?}", message.get_msg_type());
+    let kind = kind.strip_prefix("Msg").unwrap_or(&kind);
+    let mut line = format!("{kind} term {}", message.term);
+    let numbers = [
+        ("log-term", message.log_term),
+        ("index", message.index),
+        ("commit", message.commit),
+        ("hint", message.reject_hint),
+    ];
+    for (name, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
+        line.push_str(&format!(" {name} {number}"));
+    }
+    if message.reject {
+        line.push_str(" reject");
+    }
+    for entry in message.entries.iter() {
+        line.push_str(&format!(" [{}/{} {} bytes]", entry.index, entry.term, entry.data.len()));
+    }
+    Ok(line)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

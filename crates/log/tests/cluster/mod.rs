@@ -7,6 +7,7 @@ use skein_log::{
     Batch, ClusterId, Config, Consensus, Durability, Outgoing, ProgramHash, Role, StepError,
     disk::sim::{SimDisk, SimRng},
     wal::{Wal, WalOptions},
+    wire,
 };
 use skein_model::{LogIndex, ReplicaId, Term};
 use std::{
@@ -36,6 +37,9 @@ pub struct Cluster {
     pub replicas: BTreeMap<u64, Replica>,
     pub network: VecDeque<(u64, Outgoing)>,
     pub cut: BTreeSet<(u64, u64)>,
+    /// What happened, in words: role changes, and messages if `trace`.
+    pub events: Vec<String>,
+    pub trace: bool,
     durability: Durability,
     config: fn(&mut Config),
     count: u64,
@@ -125,7 +129,16 @@ impl Cluster {
         let start = |id| Replica::start(id, count, durability, 0, SimDisk::new(), config);
         let replicas = (1..=count).map(|id| (id, start(id))).collect();
         let network = VecDeque::new();
-        Self { replicas, network, cut: BTreeSet::new(), durability, config, count }
+        Self {
+            replicas,
+            network,
+            cut: BTreeSet::new(),
+            events: Vec::new(),
+            trace: false,
+            durability,
+            config,
+            count,
+        }
     }
 
     pub fn at(&mut self, id: u64) -> &mut Replica {
@@ -133,6 +146,11 @@ impl Cluster {
     }
 
     fn handle(&mut self, id: u64, batch: Batch) {
+        if let Some(role) = batch.role {
+            let leader = role.leader.map_or("nobody".to_owned(), |leader| leader.to_string());
+            let (role, term) = (role.role, role.term);
+            self.events.push(format!("{id}: {role} in term {term}, leader {leader}"));
+        }
         self.network.extend(batch.messages.into_iter().map(|message| (id, message)));
         let replica = self.at(id);
         replica.pending.extend(batch.persist);
@@ -166,6 +184,12 @@ impl Cluster {
         let mut waiting = VecDeque::new();
         while let Some((from, message)) = self.network.pop_front() {
             let to = message.to.0;
+            if self.trace {
+                let lost = self.cut.contains(&(from, to)) || !self.at(to).alive;
+                let what = wire::describe(&message.bytes).expect("replicas send messages");
+                let end = if lost { " (lost)" } else { "" };
+                self.events.push(format!("  {from} -> {to}: {what}{end}"));
+            }
             if self.at(to).stopped {
                 waiting.push_back((from, message));
             } else if self.at(to).alive && !self.cut.contains(&(from, to)) {
