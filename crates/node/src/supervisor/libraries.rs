@@ -38,15 +38,22 @@ pub(super) fn list(
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("{}: {error}", loader.display()))?;
-    if let Listing::Missing(name) = parse(&output.stdout) {
-        return Ok(Listing::Missing(name));
+    let listing = parse(&output.stdout);
+    if output.status.success() || matches!(listing, Listing::Missing(_)) {
+        return Ok(listing);
     }
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let line = text.lines().next().unwrap_or("no message");
-        return Err(format!("{} --list failed: {line}", loader.display()));
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().next().unwrap_or("no message");
+    match missing_in(line) {
+        Some(name) => Ok(Listing::Missing(name.to_owned())),
+        None => Err(format!("{} --list failed: {line}", loader.display())),
     }
-    Ok(parse(&output.stdout))
+}
+
+/// The library in "PROGRAM: error while loading shared libraries: NAME: cannot open shared object file: ...".
+fn missing_in(line: &str) -> Option<&str> {
+    let (_, rest) = line.rsplit_once(": error while loading shared libraries: ")?;
+    rest.split_once(": cannot open shared object file").map(|(name, _)| name)
 }
 
 fn parse(output: &[u8]) -> Listing {
@@ -105,6 +112,9 @@ mod tests {
         assert_eq!(parse(text), Listing::Found(expected));
         let missing = b"\tlibno.so.1 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n";
         assert_eq!(parse(missing), Listing::Missing("libno.so.1".to_owned()));
+        let line = "/a: b: error while loading shared libraries: libno.so.1: cannot open shared object file: No";
+        assert_eq!(missing_in(line), Some("libno.so.1"));
+        assert_eq!(missing_in("segmentation fault"), None);
         assert_eq!(parse(b"\tstatically linked\n"), Listing::Found(Vec::new()));
     }
 

@@ -370,7 +370,7 @@ fn namespace_hint(errno: Errno) -> String {
         .to_owned()
 }
 
-/// Whether this process may map every id: it needs both capabilities in its own user namespace.
+/// Whether this process may map every id: it needs both capabilities in its own user namespace, and ids to speak of there.
 fn id_owner() -> Owner {
     const CAP_SETGID: u64 = 1 << 6;
     const CAP_SETUID: u64 = 1 << 7;
@@ -380,11 +380,26 @@ fn id_owner() -> Owner {
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
         .unwrap_or(0);
-    if effective & CAP_SETGID != 0 && effective & CAP_SETUID != 0 {
+    let all_ids = ["uid_map", "gid_map"].iter().all(|file| {
+        fs::read_to_string(format!("/proc/self/{file}")).is_ok_and(|map| covers_overflow(&map))
+    });
+    if effective & CAP_SETGID != 0 && effective & CAP_SETUID != 0 && all_ids {
         return Owner::Kept;
     }
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     Owner::Single { uid, gid }
+}
+
+/// Whether a map has the id that files of unmapped owners show: then every owner that is seen can be given.
+fn covers_overflow(map: &str) -> bool {
+    const OVERFLOW_ID: u64 = 65_534;
+    map.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().map(|field| field.parse::<u64>());
+        let (Some(Ok(first)), Some(Ok(count))) = (fields.next(), fields.nth(1)) else {
+            return false;
+        };
+        (first..first.saturating_add(count)).contains(&OVERFLOW_ID)
+    })
 }
 
 fn write_id_maps(pid: libc::pid_t, owner: Owner) -> Result<(), LaunchError> {
@@ -589,6 +604,11 @@ mod tests {
 
     #[test]
     fn the_identity_map_covers_what_is_inside() {
+        assert!(covers_overflow("0 0 4294967295\n"));
+        assert!(covers_overflow(" 0 1000 1\n 1 100000 65536\n"));
+        assert!(
+            !covers_overflow("0 1000 1\n") && !covers_overflow("") && !covers_overflow("x y z")
+        );
         assert_eq!(identity("         0          0 4294967295\n"), "0 0 4294967295\n");
         assert_eq!(identity(" 0 1000 1\n 1 100000 65536\n"), "0 0 1\n1 1 65536\n");
     }

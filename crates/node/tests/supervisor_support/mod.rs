@@ -37,6 +37,14 @@ pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf 
     program
 }
 
+/// Copies what is to be executed, in a process of its own: a launch in another thread could fork while this one had the file
+/// open for writing, and the kernel would refuse to execute it as long ("text file busy").
+pub fn copy_program(from: &Path, to: &Path, mode: u32) {
+    let status = Command::new("cp").arg("--").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "cp {}", to.display());
+    fs::set_permissions(to, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 /// How a program ended and what it wrote to stdout and stderr.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ran {
@@ -143,8 +151,7 @@ pub fn rerun_as_user() {
     }
     let dir = workspace();
     let copy = dir.path().join("tests");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(&std::env::current_exe().unwrap(), &copy, 0o755);
     let id = USER.to_string();
     let output = Command::new("setpriv")
         .args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"])
