@@ -1,43 +1,18 @@
-//! Ends that nobody asked for: the node killed, namespaces refused. The part of the node is played by a copy of this test
-//! binary, which runs one of the tests named `as_node_*` only.
+//! Ends: the node killed, init killed, many servers at once. The part of the node is played by a second process of this
+//! test binary, which runs one of the tests named `as_node_*` only.
 
 mod supervisor_support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
-use skein_node::supervisor::{Exit, Isolation, LaunchError};
+use skein_node::supervisor::{Exit, Isolation};
 use supervisor_support::*;
-
-/// Says to an `as_node_*` test that it is wanted, and how.
-const ROLE: &str = "SKEIN_TEST_ROLE";
 
 #[test]
 fn every_test_passes_as_an_ordinary_user() {
     rerun_as_user();
-}
-
-fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
-}
-
-/// This binary, running only `test`.
-fn node_arguments(test: &str) -> Vec<String> {
-    let exe = std::env::current_exe().unwrap().display().to_string();
-    [exe.as_str(), "--exact", test, "--nocapture", "--test-threads=1"].map(str::to_owned).into()
-}
-
-fn start_node(test: &str, role: &str) -> Child {
-    let arguments = node_arguments(test);
-    Command::new(&arguments[0])
-        .args(&arguments[1..])
-        .env(ROLE, role)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
 }
 
 /// Launches a server that has a child of its own, says the pids, and waits to be killed.
@@ -107,53 +82,6 @@ fn a_server_killed_from_outside_is_a_signal() {
     nix::sys::signal::kill(init, nix::sys::signal::Signal::SIGKILL).unwrap();
     assert_eq!(server.wait().unwrap(), Exit::Signal(libc::SIGKILL));
     assert!(!alive(server.pid()));
-}
-
-#[test]
-fn as_node_refused() {
-    if role().is_none() {
-        return;
-    }
-    let setup = Setup::new(Path::new("/bin/true"), &[]);
-    let error = setup.try_start().map(|mut server| server.wait()).unwrap_err();
-    assert!(matches!(error, LaunchError::Namespaces { .. }), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("user.max_user_namespaces (now 0)"), "{text}");
-    assert_eq!(error.exit_code(), 125);
-}
-
-#[test]
-fn as_node_nested() {
-    if role().is_none() {
-        return;
-    }
-    assert_eq!(
-        shell("id -u; cat /proc/self/uid_map | tr -s ' '; echo x > /tmp/y; cat /tmp/y"),
-        "0\n 0 0 1\nx\n"
-    );
-}
-
-/// Runs a test of this binary in a user namespace of its own, where only this user is mapped, as root.
-fn in_user_namespace(before: &str, test: &str) {
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "sh", "-c", &format!("{before} exec \"$@\""), "sh"])
-        .args(node_arguments(test))
-        .env(ROLE, "nested")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-}
-
-#[test]
-fn a_host_without_user_namespaces_is_named() {
-    in_user_namespace("echo 0 > /proc/sys/user/max_user_namespaces;", "as_node_refused");
-}
-
-#[test]
-fn a_node_may_be_in_a_user_namespace_itself() {
-    in_user_namespace("", "as_node_nested");
 }
 
 #[test]

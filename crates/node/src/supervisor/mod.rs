@@ -20,7 +20,9 @@
 
 mod elf;
 mod error;
+mod ids;
 mod init;
+mod launch;
 mod libraries;
 mod mountinfo;
 mod plan;
@@ -32,6 +34,7 @@ mod spec;
 mod sys;
 
 pub use error::{LaunchError, ProgramError};
-pub use process::{Exit, ServerProcess, launch};
+pub use launch::launch;
+pub use process::{Exit, ServerProcess};
 pub use program::{Program, Search, inspect};
 pub use spec::{Isolation, LaunchSpec, Limits};

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use skein_node::supervisor::{
@@ -144,14 +144,46 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// A copy of this test binary that every user may run.
+pub fn readable_copy() -> (TempDir, PathBuf) {
+    let dir = workspace();
+    let copy = dir.path().join("tests");
+    copy_program(&std::env::current_exe().unwrap(), &copy, 0o755);
+    (dir, copy)
+}
+
+/// Says to an `as_node_*` test that it is wanted, and how.
+pub const ROLE: &str = "SKEIN_TEST_ROLE";
+
+/// How this `as_node_*` test is wanted, if at all.
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// The command that runs only `test` of a test binary.
+pub fn node_arguments(binary: &Path, test: &str) -> Vec<String> {
+    let binary = binary.to_str().unwrap();
+    [binary, "--exact", test, "--nocapture", "--test-threads=1"].map(str::to_owned).into()
+}
+
+/// Starts a process that runs only `test` of this binary.
+pub fn start_node(test: &str, role: &str) -> Child {
+    let arguments = node_arguments(&std::env::current_exe().unwrap(), test);
+    Command::new(&arguments[0])
+        .args(&arguments[1..])
+        .env(ROLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 /// Runs all tests of this binary again as an ordinary user. Does nothing in a binary that already does.
 pub fn rerun_as_user() {
     if std::env::var_os(AS_USER).is_some() || !is_root() {
         return;
     }
-    let dir = workspace();
-    let copy = dir.path().join("tests");
-    copy_program(&std::env::current_exe().unwrap(), &copy, 0o755);
+    let (_dir, copy) = readable_copy();
     let id = USER.to_string();
     let output = Command::new("setpriv")
         .args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"])
