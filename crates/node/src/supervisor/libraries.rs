@@ -9,6 +9,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use memchr::memmem;
+
 /// What the loader said.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Listing {
@@ -61,12 +63,12 @@ fn parse(output: &[u8]) -> Listing {
     for line in output.split(|byte| *byte == b'\n') {
         let line = line.trim_ascii();
         // "NAME => PATH (0xADDRESS)", "NAME => not found" or, for the loader and the vDSO, "NAME (0xADDRESS)".
-        let Some(arrow) = position(line, b" => ") else { continue };
+        let Some(arrow) = memmem::find(line, b" => ") else { continue };
         let target = &line[arrow + 4..];
         if target == b"not found" {
             return Listing::Missing(String::from_utf8_lossy(&line[..arrow]).into_owned());
         }
-        let end = last_position(target, b" (0x").unwrap_or(target.len());
+        let end = memmem::rfind(target, b" (0x").unwrap_or(target.len());
         let path = OsStr::from_bytes(&target[..end]);
         if path.as_bytes().starts_with(b"/") {
             found.push(PathBuf::from(OsString::from_vec(path.as_bytes().to_vec())));
@@ -79,9 +81,9 @@ fn parse(output: &[u8]) -> Listing {
 
 /// The version in the banner of a C library: "... stable release version 2.36.".
 pub(super) fn glibc_version(libc: &[u8]) -> Option<(u32, u32)> {
-    let banner = position(libc, b"GNU C Library ")?;
+    let banner = memmem::find(libc, b"GNU C Library ")?;
     let text = &libc[banner..libc.len().min(banner + 256)];
-    let version = &text[position(text, b" release version ")? + 17..];
+    let version = &text[memmem::find(text, b" release version ")? + 17..];
     let number = |bytes: &[u8]| {
         let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
         std::str::from_utf8(&bytes[..digits]).ok()?.parse::<u32>().ok().map(|value| (value, digits))
@@ -89,14 +91,6 @@ pub(super) fn glibc_version(libc: &[u8]) -> Option<(u32, u32)> {
     let (major, digits) = number(version)?;
     let (minor, _) = number(version.get(digits..)?.strip_prefix(b".")?)?;
     Some((major, minor))
-}
-
-fn position(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
-}
-
-fn last_position(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).rposition(|window| window == needle)
 }
 
 #[cfg(test)]
