@@ -21,13 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Time of day of the first entry: 2026-01-01, 00:00:00 UTC.
 const BIRTH_NS: u64 = 1_767_225_600_000_000_000;
-/// Operations a turn: few, so that threads interleave.
-const QUANTUM: u32 = 16;
-/// Turns from one slot to the next.
-const NCLOCK: u32 = 64;
-/// A row of bubbles doubles up to this many times [`NCLOCK`].
+/// A row of bubbles doubles up to this many times `nclock`.
 const MAX_GROWTH: u32 = 64;
-/// Virtual time that a bubble of [`NCLOCK`] turns takes: 100 us.
+/// Virtual time that the first bubble of a row takes: 100 us.
 const BUBBLE_NS: u64 = 100_000;
 /// A guest that does nothing for so long is given up.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
@@ -36,11 +32,25 @@ const TOTAL_LIMIT: Duration = Duration::from_secs(120);
 /// The holder of the turn is asked where it is when it has done no operation for so long.
 const SPIN_AFTER: Duration = Duration::from_secs(1);
 
+/// A schedule, as the log's first entry states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Operations a turn.
+    pub quantum: u32,
+    /// Turns from one slot to the next.
+    pub nclock: u32,
+}
+
+/// The schedules that guests are run with: an ordinary one with short turns, and the finest possible, where every operation ends
+/// the turn and slots are everywhere.
+pub const SCHEDULES: [Schedule; 2] =
+    [Schedule { quantum: 16, nclock: 64 }, Schedule { quantum: 1, nclock: 3 }];
+
 /// Who decides what the log holds.
 #[derive(Debug)]
 pub enum Role {
     /// This node, with these clients.
-    Leader(Script),
+    Leader(Script, Schedule),
     /// A leader did: these are its entries.
     Follower(Vec<Vec<u8>>),
 }
@@ -168,8 +178,8 @@ impl Node {
     /// # Errors
     /// The arena is damaged, or a system call fails.
     pub fn run(mut self, stop_at_spin: bool) -> io::Result<Account> {
-        if let Role::Leader(_) = self.role {
-            let start = Start { seed: [0x5e; 32], quantum: QUANTUM, nclock: NCLOCK };
+        if let Role::Leader(_, Schedule { quantum, nclock }) = self.role {
+            let start = Start { seed: [0x5e; 32], quantum, nclock };
             self.propose(&[Record::Start(start)], 0)?;
         }
         loop {
@@ -214,7 +224,8 @@ impl Node {
 
     /// Leader: proposes what is to be proposed. Answers whether there was something.
     fn act(&mut self, waiting: Waiting) -> io::Result<bool> {
-        let Role::Leader(script) = &mut self.role else { return Ok(false) };
+        let Role::Leader(script, schedule) = &mut self.role else { return Ok(false) };
+        let nclock = schedule.nclock;
         let inputs = match waiting {
             Waiting::Nothing => return Ok(false),
             Waiting::Slot | Waiting::Quiescent(_) => script.inputs(),
@@ -231,7 +242,7 @@ impl Node {
                 let growth = self.growth;
                 self.growth = (growth * 2).min(MAX_GROWTH);
                 self.record.counts.bubbles += 1;
-                let bubble = Record::Bubble { turns: NCLOCK * growth };
+                let bubble = Record::Bubble { turns: nclock * growth };
                 self.propose(&[bubble], BUBBLE_NS * u64::from(growth))?;
             }
             Waiting::Quiescent(u64::MAX) | Waiting::Nothing => return Ok(false),
@@ -304,7 +315,7 @@ impl Node {
                 if frame.is_output() {
                     self.record.frames.push(bytes[taken..taken + len].to_vec());
                 }
-                if let Role::Leader(script) = &mut self.role {
+                if let Role::Leader(script, _) = &mut self.role {
                     script.output(&frame);
                 }
                 let text = String::from_utf8_lossy;
@@ -349,7 +360,7 @@ impl Node {
         }
         match (&self.role, waiting) {
             (_, Waiting::Nothing) => None,
-            (Role::Leader(script), _) => {
+            (Role::Leader(script, _), _) => {
                 Some(format!("all threads are blocked without a deadline; {}", script.rest()))
             }
             (Role::Follower(log), _) if self.written == log.len() as u64 => {

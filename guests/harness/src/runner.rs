@@ -4,7 +4,7 @@ use crate::catalogue::{self, Expect, Guest};
 use crate::compare;
 use crate::images::Images;
 use crate::launch::{self, Launch};
-use crate::node::{Account, End, Node, Role};
+use crate::node::{Account, End, Node, Role, SCHEDULES, Schedule};
 use crate::sys;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -105,9 +105,27 @@ fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, Stri
         }
         native_stdout = Some(stdout);
     }
+    let mut done = String::new();
+    for schedule in SCHEDULES {
+        match judge_schedule(guest, images, native_stdout.as_deref(), schedule)? {
+            Ok(line) if done.is_empty() => done = line,
+            Ok(line) => done += &format!(" | {line}"),
+            Err(why) => return Ok(Err(format!("{schedule:?}: {why}"))),
+        }
+    }
+    Ok(Ok(done))
+}
+
+/// Runs a guest as leader and as follower of that leader, with one schedule.
+fn judge_schedule(
+    guest: &Guest,
+    images: &Images,
+    native: Option<&[u8]>,
+    schedule: Schedule,
+) -> io::Result<Result<String, String>> {
     let spins = guest.expect == Expect::Spin;
-    let script = guest.script.clone().unwrap_or_default();
-    let leader = skein(&guest.program, &images.library, Role::Leader(script), spins)?;
+    let role = Role::Leader(guest.script.clone().unwrap_or_default(), schedule);
+    let leader = skein(&guest.program, &images.library, role, spins)?;
     if spins {
         return Ok(judge_spin(&leader));
     }
@@ -117,34 +135,32 @@ fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, Stri
     if let Err(why) = judge_end(&leader, "leader") {
         return Ok(Err(why));
     }
-    let log = leader.account.log.clone();
-    let follower = skein(&guest.program, &images.library, Role::Follower(log), false)?;
-    let (a, b) = (("leader", &leader), ("follower", &follower));
-    let difference = native_stdout
+    let role = Role::Follower(leader.account.log.clone());
+    let follower = skein(&guest.program, &images.library, role, false)?;
+    let (a, b) = (&leader, &follower);
+    let texts = |what, left, right| compare::text(what, ("leader", left), ("follower", right));
+    let difference = native
         .and_then(|native| {
-            compare::text("standard output", ("native", &native), ("skein", &a.1.stdout))
+            compare::text("standard output", ("native", native), ("skein", &a.stdout))
         })
-        .or_else(|| judge_end(&follower, "follower").err())
-        .or_else(|| compare::text("standard output", (a.0, &a.1.stdout), (b.0, &b.1.stdout)))
-        .or_else(|| compare::text("standard error", (a.0, &a.1.stderr), (b.0, &b.1.stderr)))
-        .or_else(|| compare::frames((a.0, &a.1.account.frames), (b.0, &b.1.account.frames)))
-        .or_else(|| judge_idle(guest, &leader));
+        .or_else(|| judge_end(b, "follower").err())
+        .or_else(|| texts("standard output", &a.stdout, &b.stdout))
+        .or_else(|| texts("standard error", &a.stderr, &b.stderr))
+        .or_else(|| {
+            let (left, right) = (&a.account.frames, &b.account.frames);
+            compare::frames(("leader", left), ("follower", right))
+        })
+        .or_else(|| judge_idle(guest, a));
     Ok(match difference {
         Some(difference) => Err(difference),
         None => Ok(summary(&leader.account)),
     })
 }
 
+/// Entries in all, and how many of them were inputs, bubbles and clock entries.
 fn summary(account: &Account) -> String {
-    let counts = account.counts;
-    format!(
-        "{} entries: {} inputs, {} bubbles, {} clock; {} frames",
-        account.log.len(),
-        counts.inputs,
-        counts.bubbles,
-        counts.clocks,
-        account.frames.len()
-    )
+    let (counts, entries) = (account.counts, account.log.len());
+    format!("{entries} ({} in, {} bub, {} clk)", counts.inputs, counts.bubbles, counts.clocks)
 }
 
 fn status_words(status: i32) -> String {
