@@ -21,7 +21,7 @@ int main(void)
             threads[i] = spawn(waiter, NULL);
         while (__atomic_load_n(&ready, __ATOMIC_SEQ_CST) < 4)
             sched_yield();
-        sleep_ms(30);
+        sleep_ms(100);
         int op = compare ? FUTEX_CMP_REQUEUE_PRIVATE : FUTEX_REQUEUE_PRIVATE;
         if (compare)
             CHECK_ERRNO(futex(&first, op, 1, (void *)10, &second, 99), EAGAIN);

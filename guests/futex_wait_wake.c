@@ -24,7 +24,7 @@ int main(void)
             threads[i] = spawn(waiter, &flags[f]);
         while (__atomic_load_n(&ready, __ATOMIC_SEQ_CST) < 3)
             sched_yield();
-        sleep_ms(30);
+        sleep_ms(100);
         __atomic_store_n(&word, 1, __ATOMIC_SEQ_CST);
         long first = futex(&word, FUTEX_WAKE | flags[f], 1, NULL, NULL, 0);
         say("woken %ld, then %ld", first, futex(&word, FUTEX_WAKE | flags[f], 10, NULL, NULL, 0));

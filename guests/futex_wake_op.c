@@ -21,7 +21,7 @@ static void settle(uint32_t count)
 {
     while (__atomic_load_n(&ready, __ATOMIC_SEQ_CST) < count)
         sched_yield();
-    sleep_ms(30);
+    sleep_ms(100);
 }
 
 int main(void)
