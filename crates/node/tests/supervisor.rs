@@ -96,6 +96,14 @@ fn writes_stay_in_the_layer_and_each_start_has_a_fresh_one() {
 }
 
 #[test]
+fn directories_and_links_have_the_hosts_times() {
+    let stat = "stat -c '%n %Y %F' /bin /etc /usr /home";
+    let native = std::process::Command::new("sh").args(["-c", stat]).output().unwrap();
+    assert_eq!(shell(stat), String::from_utf8(native.stdout).unwrap());
+    assert_eq!(shell("stat -c %Y /dev /dev/shm"), "0\n0\n");
+}
+
+#[test]
 fn devices_are_there_and_work() {
     let text = shell(
         "ls /dev; echo x > /dev/null; head -c 3 /dev/zero | od -An -tx1; head -c 8 /dev/urandom | wc -c; \

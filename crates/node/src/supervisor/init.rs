@@ -227,7 +227,10 @@ fn perform(step: &Step) -> Result<(), Errno> {
             let times = [time(*accessed), time(*modified)];
             // SAFETY: the path is terminated, the array has the two times that the call reads. Times are for the looks:
             // a read-only fallback refuses them.
-            unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), 0) };
+            unsafe {
+                let flags = libc::AT_SYMLINK_NOFOLLOW;
+                libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags)
+            };
             Ok(())
         }
         Step::Enter(path) => enter(path),

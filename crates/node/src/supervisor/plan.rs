@@ -80,7 +80,7 @@ pub(super) enum Step {
         path: CString,
         to: CString,
     },
-    /// Access and modification time: seconds and nanoseconds.
+    /// Access and modification time, seconds and nanoseconds; of a symbolic link itself.
     Times {
         path: CString,
         accessed: (i64, i64),
@@ -126,8 +126,8 @@ pub(super) fn make(layer_bytes: u64, owner: Owner, writable: &[PathBuf]) -> io::
         planner.split_for(path);
     }
     planner.enter_layer(layer_bytes)?;
-    planner.split_directory(Path::new("/"))?;
     planner.devices()?;
+    planner.split_directory(Path::new("/"))?;
     let proc_flags = MOUNT_FLAGS | libc::MS_NOEXEC;
     planner.mount("proc", "/r/proc", "proc", proc_flags, "")?;
     planner.mount(
@@ -228,6 +228,10 @@ impl Planner {
             let path = CString::new(format!("/r/dev/{name}"))?;
             self.steps.push(Step::Symlink { path, to: CString::new(to)? });
         }
+        for path in ["/r/dev", "/r/dev/shm"] {
+            let path = CString::new(path)?;
+            self.steps.push(Step::Times { path, accessed: (0, 0), modified: (0, 0) });
+        }
         Ok(())
     }
 
@@ -242,7 +246,8 @@ impl Planner {
         }
         let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
         if self.mounts.is_kernels(path) || !allowed(path, AccessFlags::R_OK | AccessFlags::X_OK) {
-            return self.host_directory(path, &meta);
+            self.host_directory(path, &meta)?;
+            return self.times(path, &meta);
         }
         if self.split.contains(path) || self.mounts.any_below(path) {
             return self.split_directory(path);
@@ -303,6 +308,7 @@ impl Planner {
                 let Ok(to) = fs::read_link(&entry) else { continue };
                 let to = CString::new(to.as_os_str().as_bytes())?;
                 self.steps.push(Step::Symlink { path: under("/r", &entry)?, to });
+                self.times(&entry, &meta)?;
             } else if meta.is_file() && !self.mounts.is_kernels(&entry) {
                 self.file(&entry, &meta)?;
             }
@@ -442,7 +448,7 @@ mod tests {
         let info = format!("1 2 0:1 / {} rw - cgroup2 x rw\n", root.path().display());
         let mut planner = planner(info.as_bytes(), Owner::Kept);
         planner.directory(root.path()).unwrap();
-        assert!(matches!(planner.steps[..], [Step::Directory { .. }]));
+        assert!(matches!(planner.steps[..], [Step::Directory { .. }, Step::Times { .. }]));
     }
 
     #[test]
