@@ -48,6 +48,9 @@ pub struct NodeConfig {
     /// Numbers that seldom need a change.
     #[serde(default)]
     pub tuning: Tuning,
+    /// For tests of what a divergence does: the first server's digest is wrong from this entry on. Never in a file.
+    #[serde(skip)]
+    pub corrupt_digest_at: Option<u64>,
 }
 
 /// Another replica, or this one.

@@ -1,10 +1,21 @@
 //! One replica: gateway, order mode, supervisor, admin.
+//!
+//! Start with [`node`], which puts a node together, and [`reactor`], its loop. [`gateway`] and [`order`] hold the rules,
+//! free of I/O; [`server`] is the replicated program from the node's side, [`supervisor`] its sandbox.
 
 pub mod config;
+pub mod error;
 pub mod gateway;
+pub mod metrics;
+pub mod node;
 pub mod order;
+pub mod reactor;
+pub mod server;
 pub mod status;
 pub mod supervisor;
+mod timer;
 
 pub use config::NodeConfig;
+pub use error::{ExitReason, NodeError};
+pub use node::Node;
 pub use status::{NodeStatus, ReplicaState, ReplicaStatus};

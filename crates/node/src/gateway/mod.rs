@@ -225,6 +225,11 @@ impl<S: Socket> Gateway<S> {
         Ok(id)
     }
 
+    /// Gives a client up that the kernel will not watch; the server learns it by a `Reset`.
+    pub fn drop_client(&mut self, id: ConnId) {
+        self.cut_off(id);
+    }
+
     /// Whether one more `Open` fits into `entry`.
     #[must_use]
     pub fn has_room(entry: &EntryBuilder<Vec<u8>>) -> bool {
@@ -257,8 +262,11 @@ impl<S: Socket> Gateway<S> {
     /// The kernel says that a write would not block.
     pub fn writable(&mut self, id: ConnId, now: Duration) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.writable = true;
-        self.write(id, &[], now);
+        // Announced with every read event: seldom news.
+        if !conn.writable {
+            conn.writable = true;
+            self.write(id, &[], now);
+        }
     }
 
     /// One frame of the output ring that concerns a connection. `at` is where the payload of a `Send` starts in the slice

@@ -58,8 +58,18 @@ impl Admission {
         self.slot_since = None;
     }
 
-    /// Asks what to do; `now` is monotonic, `wall` the time of day.
+    /// Asks what to do; `now` is monotonic, `wall` the time of day. A bubble that it answers is to be proposed.
     pub fn decide(&mut self, waiting: Waiting, now: Duration, wall: WallNs) -> Decision {
+        let decision = self.peek(waiting, now, wall);
+        if matches!(decision, Decision::Bubble(_)) {
+            self.slot_since = None;
+            self.growth = (self.growth * 2).min(MAX_GROWTH);
+        }
+        decision
+    }
+
+    /// What [`decide`](Self::decide) would say; nothing is proposed by that.
+    pub fn peek(&mut self, waiting: Waiting, now: Duration, wall: WallNs) -> Decision {
         let Waiting::Slot = waiting else {
             self.slot_since = None;
             return match waiting {
@@ -75,10 +85,7 @@ impl Admission {
         if waited < self.wtimeout {
             return Decision::After(self.wtimeout - waited);
         }
-        self.slot_since = None;
-        let turns = self.nclock.saturating_mul(self.growth);
-        self.growth = (self.growth * 2).min(MAX_GROWTH);
-        Decision::Bubble(turns)
+        Decision::Bubble(self.nclock.saturating_mul(self.growth))
     }
 }
 

@@ -24,16 +24,11 @@ pub struct Answer {
     pub digest: u64,
 }
 
-/// Who is wrong, by the answers of one round; all about the same entry. `leader` is the one who asked.
+/// The right digest, by the answers of one round; all about the same entry, the leader's first. `None` without answers.
 #[must_use]
-pub fn wrong(answers: &[Answer], leader: ReplicaId, replicas: usize) -> Vec<ReplicaId> {
+pub fn right(answers: &[Answer], replicas: usize) -> Option<u64> {
     let votes = |digest: u64| answers.iter().filter(|a| a.digest == digest).count();
-    let right = answers
-        .iter()
-        .find(|a| votes(a.digest) * 2 > replicas)
-        .or_else(|| answers.iter().find(|a| a.replica == leader))
-        .map(|a| a.digest);
-    answers.iter().filter(|a| right.is_some_and(|r| r != a.digest)).map(|a| a.replica).collect()
+    answers.iter().find(|a| votes(a.digest) * 2 > replicas).or(answers.first()).map(|a| a.digest)
 }
 
 /// The leader's side of the rounds.
@@ -115,12 +110,12 @@ mod tests {
 
     #[test]
     fn the_majority_is_right_else_the_leader() {
-        let r = ReplicaId;
-        assert_eq!(wrong(&answers(&[5, 5, 5]), r(1), 3), []);
-        assert_eq!(wrong(&answers(&[5, 5, 6]), r(1), 3), [r(3)]);
-        assert_eq!(wrong(&answers(&[6, 5, 5]), r(1), 3), [r(1)], "also when the leader differs");
-        assert_eq!(wrong(&answers(&[5, 6]), r(2), 3), [r(1)], "no majority: the leader counts");
-        assert_eq!(wrong(&answers(&[4, 5, 6]), r(3), 3), [r(1), r(2)]);
+        assert_eq!(right(&answers(&[5, 5, 5]), 3), Some(5));
+        assert_eq!(right(&answers(&[5, 5, 6]), 3), Some(5));
+        assert_eq!(right(&answers(&[6, 5, 5]), 3), Some(5), "also when the leader differs");
+        assert_eq!(right(&answers(&[6, 5]), 3), Some(6), "no majority: the leader counts");
+        assert_eq!(right(&answers(&[4, 5, 6]), 3), Some(4));
+        assert_eq!(right(&[], 3), None);
     }
 
     #[test]

@@ -1,0 +1,128 @@
+//! Puts a node together and runs it.
+
+use crate::config::{DurabilityMode, NodeConfig};
+use crate::error::{ExitReason, NodeError};
+use crate::metrics::Metrics;
+use crate::reactor::{Command, Door, Inbox, Parts, Reactor, TICK};
+use crate::server::Launcher;
+use crate::server::program::ProgramLauncher;
+use skein_log::disk::DirDisk;
+use skein_log::frame::Hello;
+use skein_log::identity::Identity;
+use skein_log::wal::thread::WalThread;
+use skein_log::wal::{Wal, WalOptions};
+use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
+use skein_model::ReplicaId;
+use std::sync::Arc;
+
+/// A node that is ready to run.
+pub struct Node {
+    reactor: Reactor,
+    metrics: Arc<Metrics>,
+    // Keeps the data directory's lock.
+    _identity: Option<Identity>,
+}
+
+impl Node {
+    /// Runs one replica until it ends.
+    ///
+    /// # Errors
+    /// Why it could not start or go on.
+    pub fn run(config: NodeConfig) -> Result<ExitReason, NodeError> {
+        config.check()?;
+        let launcher = ProgramLauncher::new(&config)?;
+        Self::new(config, Arc::new(launcher))?.serve()
+    }
+
+    /// Takes the data directory, recovers the log and starts the server by `launcher`.
+    ///
+    /// # Errors
+    /// Why it cannot start.
+    pub fn new(config: NodeConfig, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
+        config.check()?;
+        let cluster = ClusterId(config.cluster());
+        let program = ProgramHash(launcher.program_hash());
+        let data = |error| NodeError::DataDir { path: config.data_dir.clone(), error };
+        let log_dir = config.data_dir.join("log");
+        std::fs::create_dir_all(&log_dir).map_err(data)?;
+        let disk = Arc::new(DirDisk::open(&log_dir).map_err(data)?);
+        let durability = match config.durability {
+            DurabilityMode::Fsync => Durability::Fsync,
+            DurabilityMode::Memory => Durability::Memory,
+        };
+        let mut identity = None;
+        let mut wal = None;
+        let mut recovered = Recovered::default();
+        match durability {
+            Durability::Fsync => {
+                let opened = Wal::open(disk, WalOptions::new(cluster, program))?;
+                if let Some(repair) = opened.repair {
+                    tracing::warn!(event = "log_repaired", repair = ?repair);
+                }
+                recovered = opened.recovered;
+                wal = Some(opened.wal);
+            }
+            Durability::Memory => identity = Some(Identity::open(&*disk, cluster, program)?),
+        }
+        let incarnation = identity.as_ref().map_or(0, Identity::incarnation);
+        let id = ReplicaId(config.id);
+        let ticks = |ms: u64| (ms / TICK.as_millis() as u64).max(1) as u32;
+        let mut seed = config.id;
+        // Not the same election timeouts in every life.
+        seed ^= u64::from(std::process::id()) << 16;
+        let consensus_config = Config {
+            incarnation,
+            durability,
+            election_ticks: ticks(config.tuning.election_timeout_ms),
+            heartbeat_ticks: ticks(config.tuning.heartbeat_ms),
+            seed,
+            ..Config::new(id, config.peers.iter().map(|p| ReplicaId(p.id)).collect())
+        };
+        let reader =
+            wal.as_ref().map(|w| Box::new(w.reader()) as Box<dyn skein_log::EntryReader + Send>);
+        let consensus = Consensus::new(consensus_config, recovered, reader)?;
+        let hello = Hello { replica: id, incarnation, durability, program };
+        let metrics = Arc::new(Metrics::default());
+        let parts = Parts { config, consensus, hello, cluster, launcher, metrics: metrics.clone() };
+        let mut reactor = Reactor::new(parts)?;
+        if let Some(wal) = wal {
+            let door = reactor.door();
+            let durable = move |result| {
+                // The reactor is gone when the node ends; what is written is written.
+                let _ = door.tell(Inbox::Durable(result));
+            };
+            let thread = WalThread::spawn(wal, durable)
+                .map_err(NodeError::system("start the log's thread"))?;
+            reactor.attach_wal(thread);
+        }
+        Ok(Self { reactor, metrics, _identity: identity })
+    }
+
+    /// How other threads reach the node.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.reactor.door()
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Runs until it ends.
+    ///
+    /// # Errors
+    /// What it cannot go on with.
+    pub fn serve(self) -> Result<ExitReason, NodeError> {
+        self.reactor.run()
+    }
+}
+
+impl Door {
+    /// Asks the node to end, in order.
+    pub fn stop(&self) {
+        // Gone is stopped.
+        let _ = self.tell(Inbox::Command(Command::Stop));
+    }
+}

@@ -1,0 +1,377 @@
+//! Proposing, and doing what consensus wants done.
+
+use super::clients::{ClientSocket, sock_addr};
+use super::peers::PeerEvent;
+use super::{CLIENTS, Reactor};
+use crate::error::NodeError;
+use crate::gateway::Gateway;
+use crate::order::admission::{Decision, Waiting};
+use crate::order::feed::Step;
+use crate::order::lead::Lead;
+use bytes::Bytes;
+use mio::{Interest, Token};
+use skein_arena::layout::state;
+use skein_log::{Batch, LogEntry, ProposeError, Role, RoleChange, StepError, frame};
+use skein_model::entry::Start;
+use skein_model::{EntryBuilder, EntryRef, LogIndex, Record};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How much is read from the log at a time for a server that is behind.
+const REFILL_BYTES: usize = 1 << 20;
+
+impl Reactor {
+    /// Gives consensus what peers sent.
+    pub(super) fn hear_peers(&mut self) -> Result<(), NodeError> {
+        let mut events = std::mem::take(&mut self.peer_events);
+        for event in events.drain(..) {
+            match event {
+                PeerEvent::Joined(hello) => {
+                    self.consensus.request_rejoin(hello.replica, hello.incarnation);
+                    self.greet(hello.replica);
+                }
+                PeerEvent::Lost(peer) => self.consensus.peer_lost(peer),
+                PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {
+                    if let Some(heard) = &mut self.hearing {
+                        heard.insert(peer);
+                        if (heard.len() + 1) * 2 > self.replicas {
+                            self.hearing = None;
+                        }
+                    }
+                    match self.consensus.step(peer, &bytes) {
+                        Ok(()) => {}
+                        Err(error @ StepError::LogLost { .. }) => {
+                            return Err(NodeError::LogLost(error));
+                        }
+                        Err(error) => {
+                            tracing::warn!(event = "peer_message_refused", peer = peer.0, %error)
+                        }
+                    }
+                }
+                PeerEvent::Frame(peer, kind, bytes) => self.peer_says(peer, kind, &bytes),
+            }
+        }
+        // Keeps the memory.
+        if self.peer_events.is_empty() {
+            self.peer_events = events;
+        }
+        Ok(())
+    }
+
+    /// Whether clients may be read from now.
+    pub(super) fn may_propose_inputs(&self) -> bool {
+        self.serves()
+            && self.unsent.is_none()
+            && self
+                .lead
+                .as_ref()
+                .is_some_and(|l| l.in_flight_bytes() < self.config.tuning.max_in_flight_bytes)
+    }
+
+    /// Whether this replica serves clients: it leads, its server has executed that it does, and it runs in the present.
+    pub(super) fn serves(&self) -> bool {
+        self.lead.as_ref().is_some_and(Lead::serves) && self.hearing.is_none()
+    }
+
+    pub(super) fn has_inputs(&self) -> bool {
+        self.gateway.has_input() || self.ports.may_accept()
+    }
+
+    /// One entry of everything that clients did.
+    pub(super) fn propose_inputs(&mut self) {
+        if !self.may_propose_inputs() || !self.has_inputs() {
+            return;
+        }
+        let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+        self.accept(&mut entry);
+        self.gateway.collect(&mut entry);
+        if entry.is_empty() {
+            self.spare = entry.finish(self.stamper.last(), self.consensus.term());
+            return;
+        }
+        self.admission.input();
+        self.propose(entry);
+    }
+
+    fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
+        while Gateway::<ClientSocket>::has_room(entry) {
+            let Some((stream, peer, local)) = self.ports.accept() else { return };
+            let socket = ClientSocket::new(stream);
+            match self.gateway.open(socket, sock_addr(peer), local, entry) {
+                Ok(id) => {
+                    self.metrics.connections_total.inc();
+                    let token = Token(CLIENTS + (id.0 as u32) as usize);
+                    let interest = Interest::READABLE | Interest::WRITABLE;
+                    if let Some(socket) = self.gateway.socket(id)
+                        && let Err(error) =
+                            self.poll.registry().register(&mut socket.0, token, interest)
+                    {
+                        tracing::warn!(event = "client_lost", %error);
+                        self.gateway.drop_client(id);
+                    }
+                }
+                Err(refusal) => {
+                    self.metrics.refused_clients.inc();
+                    self.note_rarely("client_refused", &format!("{refusal}; the client was reset"));
+                }
+            }
+        }
+    }
+
+    /// Stamps and proposes an entry.
+    pub(super) fn propose(&mut self, entry: EntryBuilder<Vec<u8>>) -> Option<LogIndex> {
+        let stamp = self.stamper.stamp(self.wall());
+        let bytes = Bytes::from(entry.finish(stamp, self.consensus.term()));
+        self.offer(bytes)
+    }
+
+    fn offer(&mut self, bytes: Bytes) -> Option<LogIndex> {
+        let len = bytes.len();
+        match self.consensus.propose(bytes.clone()) {
+            Ok(index) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.proposed(index, len, self.now);
+                }
+                self.metrics.entries_proposed.inc();
+                Some(index)
+            }
+            Err(ProposeError::Busy) => {
+                self.unsent = Some(bytes);
+                None
+            }
+            // Not a leader any more: the clients are reset when the role change is seen, which is next.
+            Err(_) => None,
+        }
+    }
+
+    /// Takes from consensus until it wants nothing.
+    pub(super) fn drive(&mut self) -> Result<(), NodeError> {
+        loop {
+            while let Some(batch) = self.consensus.take_ready() {
+                self.process(batch)?;
+            }
+            if let Some(error) = self.consensus.take_read_error() {
+                return Err(NodeError::Log(error));
+            }
+            if let Some(bytes) = self.unsent.take() {
+                if self.offer(bytes).is_none() {
+                    return Ok(());
+                }
+                continue;
+            }
+            if !self.announce() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn process(&mut self, batch: Batch) -> Result<(), NodeError> {
+        if let Some(role) = batch.role {
+            self.change_role(role);
+        }
+        for message in &batch.messages {
+            if !self.peers.send_raft(message) {
+                self.consensus.report_unreachable(message.to);
+            }
+        }
+        if let Some(persist) = batch.persist
+            && let Some(wal) = &self.wal
+        {
+            let bytes: usize = persist.entries.iter().map(|e| e.payload.len()).sum();
+            self.metrics.log_bytes.inc_by(bytes as u64);
+            wal.append(persist);
+        }
+        if let Some(lead) = &mut self.lead
+            && let Some(since) = lead.committed(batch.applied)
+        {
+            self.metrics.commit_seconds.observe(self.now.saturating_sub(since).as_secs_f64());
+        }
+        let in_step = self.server.feed.next() == self.handed.next();
+        let mut room = true;
+        for entry in &batch.committed {
+            let parsed = parse(entry)?;
+            self.stamper.observe(parsed.wall());
+            self.started = true;
+            if in_step && room {
+                self.server.feed.skip_to(entry.index);
+                room = self.give(entry, &parsed);
+            }
+        }
+        if in_step && room {
+            self.server.feed.skip_to(batch.applied.next());
+        }
+        self.handed = batch.applied;
+        Ok(())
+    }
+
+    /// Gives the server the next entry, if it is for it; false when there is no room.
+    fn give(&mut self, entry: &LogEntry, parsed: &EntryRef<'_>) -> bool {
+        match self.server.feed.step(entry.index, Some(parsed)) {
+            Step::Give => match self.server.push(entry.index, &entry.payload) {
+                Ok(done) => done,
+                Err(broken) => {
+                    self.server_broke(&broken);
+                    false
+                }
+            },
+            Step::Skip => {
+                self.digests_committed(parsed);
+                true
+            }
+            Step::NotNow => true,
+        }
+    }
+
+    /// Whether the server is behind and could take more.
+    pub(super) fn backlog_has_room(&self) -> bool {
+        self.server.feed.next() <= self.handed
+            && self.life.can_be_fed()
+            && self.server.has_room(skein_model::entry::MAX_ENTRY_BYTES).unwrap_or(false)
+    }
+
+    /// Reads from the log what the server has not got yet, as far as it has room.
+    pub(super) fn feed_backlog(&mut self) -> Result<(), NodeError> {
+        while self.backlog_has_room() {
+            let from = self.server.feed.next();
+            let chunk = self.consensus.entries(from, REFILL_BYTES).map_err(NodeError::Log)?;
+            for entry in &chunk.entries {
+                let parsed = parse(entry)?;
+                self.stamper.observe(parsed.wall());
+                self.server.feed.skip_to(entry.index);
+                if !self.give(entry, &parsed) {
+                    return Ok(());
+                }
+            }
+            if chunk.next == from {
+                return Ok(());
+            }
+            self.server.feed.skip_to(chunk.next);
+            self.server.wake_server();
+        }
+        Ok(())
+    }
+
+    fn change_role(&mut self, change: RoleChange) {
+        let RoleChange { role, leader, term } = change;
+        tracing::info!(event = "role", role = %role, term = term.0, leader = leader.map(|l| l.0));
+        if self.lead.as_ref().is_some_and(|l| role != Role::Leader || l.term() != term) {
+            self.step_down();
+        }
+        if matches!(role, Role::Candidate) {
+            self.metrics.elections.inc();
+        }
+        if role == Role::Leader && self.lead.is_none() {
+            let last = self.consensus.status().last_index;
+            self.begin_lead(Lead::new(term, last, self.started));
+            if self.compare.saw_leader {
+                self.metrics.failovers.inc();
+            }
+        }
+        self.compare.saw_leader |= leader.is_some();
+    }
+
+    /// Leads, from now on, by `lead`.
+    pub(super) fn begin_lead(&mut self, lead: Lead) {
+        self.gateway.begin_term(lead.term());
+        self.rounds = crate::order::verdict::Rounds::default();
+        self.lead = Some(lead);
+    }
+
+    fn step_down(&mut self) {
+        let clients = self.gateway.connections();
+        tracing::info!(event = "stepped_down", clients_reset = clients);
+        self.gateway.reset_all();
+        self.unsent = None;
+        self.lead = None;
+        self.hearing = None;
+        self.follow_ports_or_note();
+    }
+
+    /// A new leader's first entry; true when it was proposed.
+    fn announce(&mut self) -> bool {
+        let Some(lead) = &self.lead else { return false };
+        if !lead.must_announce() {
+            return false;
+        }
+        let mut entry = EntryBuilder::new(Vec::new());
+        if !self.started {
+            let mut seed = [0; 32];
+            // SAFETY: writes at most 32 bytes into `seed`.
+            let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
+            assert_eq!(got, 32, "the kernel gives random bytes");
+            let tuning = &self.config.tuning;
+            entry.push(Record::Start(Start {
+                seed,
+                quantum: tuning.quantum,
+                nclock: tuning.nclock,
+            }));
+        }
+        entry.push(Record::TermStart);
+        match self.propose(entry) {
+            Some(index) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.announced(index);
+                }
+                true
+            }
+            None => {
+                // Made anew when consensus takes proposals again.
+                self.unsent = None;
+                false
+            }
+        }
+    }
+
+    /// What the leader's server waits for; see [`crate::order::admission`].
+    fn waiting(&self) -> Waiting {
+        let settled = self.lead.as_ref().is_some_and(|l| l.serves() && l.is_settled());
+        if !settled
+            || self.hearing.is_some()
+            || self.unsent.is_some()
+            || self.server.feed.next() <= self.handed
+        {
+            return Waiting::Nothing;
+        }
+        match self.server.waits() {
+            Some(state::SLOT) => Waiting::Slot,
+            Some(_) => Waiting::Quiescent(self.server.header().deadline_ns.load(Ordering::Acquire)),
+            None => Waiting::Nothing,
+        }
+    }
+
+    /// Time bubbles and clock entries.
+    pub(super) fn propose_for_server(&mut self) {
+        let waiting = self.waiting();
+        match self.admission.decide(waiting, self.now, self.wall()) {
+            Decision::Rest | Decision::After(_) => {}
+            Decision::Bubble(turns) => {
+                let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+                entry.push(Record::Bubble { turns });
+                self.metrics.bubbles.inc();
+                self.propose(entry);
+            }
+            Decision::Clock => {
+                let entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+                self.metrics.clock_entries.inc();
+                self.propose(entry);
+            }
+        }
+    }
+
+    /// When admission must be looked at again. Looks at the server's state after the gate was closed.
+    pub(super) fn admission_wake(&mut self) -> Option<Duration> {
+        let waiting = self.waiting();
+        if waiting == Waiting::Nothing {
+            return None;
+        }
+        match self.admission.peek(waiting, self.now, self.wall()) {
+            Decision::Rest => None,
+            Decision::After(left) => Some(self.now + left),
+            Decision::Bubble(_) | Decision::Clock => Some(self.now),
+        }
+    }
+}
+
+fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, NodeError> {
+    EntryRef::parse(&entry.payload).map_err(|why| NodeError::Entry { index: entry.index, why })
+}

@@ -1,0 +1,61 @@
+//! Client sockets of the kernel.
+
+use crate::gateway::Socket;
+use mio::net::TcpStream;
+use nix::sys::socket::{setsockopt, sockopt};
+use skein_model::SockAddr;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+
+/// A client that vanished without a word is noticed after 60 s of silence and 3 probes, 10 s apart.
+const KEEPALIVE_IDLE_S: u32 = 60;
+const KEEPALIVE_INTERVAL_S: u32 = 10;
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// One client's socket.
+#[derive(Debug)]
+pub struct ClientSocket(pub TcpStream);
+
+impl ClientSocket {
+    /// Sets what every client's socket has; what fails (the client may be gone already) shows at the next read.
+    #[must_use]
+    pub fn new(stream: TcpStream) -> Self {
+        let _ = stream.set_nodelay(true);
+        let _ = setsockopt(&stream, sockopt::KeepAlive, &true);
+        let _ = setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S);
+        let _ = setsockopt(&stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S);
+        let _ = setsockopt(&stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES);
+        Self(stream)
+    }
+}
+
+impl Socket for ClientSocket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match slices {
+            [one] => self.0.write(one),
+            many => self.0.write_vectored(many),
+        }
+    }
+
+    fn shutdown_write(&mut self) {
+        // Fails only when the client is gone, which the next read tells.
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+
+    fn reset(&mut self) {
+        let _ = setsockopt(&self.0, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 });
+    }
+}
+
+/// An address as it stands in entries.
+#[must_use]
+pub fn sock_addr(address: SocketAddr) -> SockAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SockAddr::v4(ip.octets(), address.port()),
+        IpAddr::V6(ip) => SockAddr::v6(ip.octets(), address.port()),
+    }
+}

@@ -1,0 +1,194 @@
+//! Digests between nodes, and what else nodes tell each other outside of consensus; see [`crate::order::verdict`].
+
+use super::Reactor;
+use crate::error::NodeError;
+use crate::order::verdict::{Answer, right};
+use skein_log::frame::KIND_APP;
+use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// "What is your digest at this entry?": index u64.
+const ASK_DIGEST: u8 = KIND_APP;
+/// The answer: index u64, digest u64.
+const DIGEST: u8 = KIND_APP + 1;
+/// "What did your server do last?": nothing.
+const ASK_EVENTS: u8 = KIND_APP + 2;
+/// The answer: text, a line an event.
+const EVENTS: u8 = KIND_APP + 3;
+/// "My server ended": index u64, status i32.
+const EXITED: u8 = KIND_APP + 4;
+
+/// Rounds whose verdict waits for this replica's server.
+const MAX_PENDING: usize = 64;
+
+/// What is being compared.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// Entries that others asked about and this server has not executed yet.
+    asked: VecDeque<(ReplicaId, LogIndex)>,
+    /// Answers from the log that this server has not reached yet.
+    pending: VecDeque<Vec<Answer>>,
+    /// What goes into the log next.
+    to_propose: Option<Vec<Answer>>,
+    /// When each warning was last logged.
+    pub warned: BTreeMap<String, Duration>,
+    /// There was a leader before.
+    pub saw_leader: bool,
+    /// The last entry compared, and whether all were equal.
+    pub last: Option<(LogIndex, bool)>,
+}
+
+impl Reactor {
+    /// A peer joined: it must know what it would have missed.
+    pub(super) fn greet(&mut self, _peer: ReplicaId) {}
+
+    /// A message outside of consensus.
+    pub(super) fn peer_says(&mut self, peer: ReplicaId, kind: u8, bytes: &[u8]) {
+        let u64_at = |at: usize| {
+            bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")))
+        };
+        match (kind, u64_at(0), u64_at(8)) {
+            (ASK_DIGEST, Some(index), None) if self.compare.asked.len() < MAX_PENDING => {
+                self.compare.asked.push_back((peer, LogIndex(index)));
+            }
+            (DIGEST, Some(index), Some(digest)) => {
+                self.rounds.answer(Answer { replica: peer, index: LogIndex(index), digest });
+            }
+            (ASK_EVENTS, ..) => {
+                let text = self.server.events.lines().join("\n");
+                self.peers.send(peer, EVENTS, text.as_bytes());
+            }
+            (EVENTS, ..) => {
+                for line in String::from_utf8_lossy(bytes).lines().take(64) {
+                    tracing::error!(event = "diverged_theirs", replica = peer.0, line);
+                }
+            }
+            (EXITED, Some(index), _) if bytes.len() == 12 => {
+                let status = i32::from_le_bytes(bytes[8..12].try_into().expect("4 bytes"));
+                self.peer_exit(peer, LogIndex(index), status);
+            }
+            _ => tracing::warn!(event = "peer_message_refused", peer = peer.0, kind),
+        }
+    }
+
+    /// Tells all that this replica's server ended.
+    pub(super) fn tell_exit(&mut self, index: LogIndex, status: i32) {
+        let mut bytes = index.0.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&status.to_le_bytes());
+        let peers: Vec<_> = self.peers.connected().collect();
+        for peer in peers {
+            self.peers.send(peer, EXITED, &bytes);
+        }
+    }
+
+    /// Answers who asked, leads the rounds, judges what the log brought.
+    pub(super) fn compare_digests(&mut self) -> Result<(), NodeError> {
+        if self.replicas == 1 {
+            return Ok(());
+        }
+        for _ in 0..self.compare.asked.len() {
+            let Some((peer, index)) = self.compare.asked.pop_front() else { break };
+            if let Some(digest) = self.server.digest.at(index) {
+                let bytes = [index.0.to_le_bytes(), digest.to_le_bytes()].concat();
+                self.peers.send(peer, DIGEST, &bytes);
+            } else if index > self.server.digest.latest().map_or(LogIndex(0), |(i, _)| i) {
+                self.compare.asked.push_back((peer, index));
+            }
+        }
+        if self.serves() {
+            if let Some(index) = self.rounds.begin(self.own, self.server.digest.latest(), self.now)
+            {
+                let peers: Vec<_> = self.peers.connected().collect();
+                for peer in peers {
+                    self.peers.send(peer, ASK_DIGEST, &index.0.to_le_bytes());
+                }
+            }
+            if let Some(answers) = self.rounds.end(self.replicas, self.now) {
+                self.compare.to_propose = Some(answers);
+            }
+            if self.unsent.is_none()
+                && let Some(answers) = self.compare.to_propose.take()
+            {
+                let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+                for Answer { replica, index, digest } in answers {
+                    entry.push(Record::Digest { replica, index, digest });
+                }
+                self.propose(entry);
+            }
+        }
+        self.judge_pending();
+        Ok(())
+    }
+
+    /// When the comparison has something to do, if ever.
+    pub(super) fn compare_wake(&self) -> Option<Duration> {
+        if self.replicas == 1 || !self.serves() {
+            return None;
+        }
+        self.rounds.wake(self.server.digest.latest().map(|(i, _)| i))
+    }
+
+    /// The server's position passed an entry of digests.
+    pub(super) fn digests_committed(&mut self, entry: &EntryRef<'_>) {
+        let answers: Vec<_> = entry
+            .records()
+            .filter_map(|r| match r {
+                Record::Digest { replica, index, digest } => {
+                    Some(Answer { replica, index, digest })
+                }
+                _ => None,
+            })
+            .collect();
+        if answers.is_empty() {
+            return;
+        }
+        if self.compare.pending.len() == MAX_PENDING {
+            self.compare.pending.pop_front();
+        }
+        self.compare.pending.push_back(answers);
+    }
+
+    fn judge_pending(&mut self) {
+        while let Some(answers) = self.compare.pending.front() {
+            let index = answers[0].index;
+            let known = self.server.digest.at(index);
+            if known.is_none() && self.server.digest.latest().is_none_or(|(i, _)| i < index) {
+                return;
+            }
+            let Some(answers) = self.compare.pending.pop_front() else { return };
+            let Some(right) = right(&answers, self.replicas) else { continue };
+            for answer in answers.iter().filter(|a| a.digest != right && a.replica != self.own) {
+                tracing::error!(event = "diverged", replica = answer.replica.0, index = index.0);
+            }
+            self.compare.last = Some((index, answers.iter().all(|a| a.digest == right)));
+            if let Some(own) = known.filter(|d| *d != right) {
+                self.diverged(index, own, right);
+                return;
+            }
+        }
+    }
+
+    /// This replica's server did what the others' did not: reported, ended, and rebuilt.
+    fn diverged(&mut self, index: LogIndex, own: u64, right: u64) {
+        self.metrics.divergences.inc();
+        let (own, right) = (format!("{own:016x}"), format!("{right:016x}"));
+        tracing::error!(event = "diverged", replica = self.own.0, index = index.0, own, right);
+        for line in self.server.events.lines() {
+            tracing::error!(event = "diverged_ours", line);
+        }
+        self.note(format!("the server's output differed from the others' at entry {index}; it is rebuilt from the log"));
+        let connected: Vec<_> = self.peers.connected().collect();
+        let whom =
+            self.consensus.leader().filter(|l| *l != self.own).or(connected.first().copied());
+        if let Some(whom) = whom {
+            self.peers.send(whom, ASK_EVENTS, &[]);
+            if self.lead.is_some() {
+                self.consensus.transfer_leadership(whom);
+            }
+        }
+        self.compare.pending.clear();
+        self.kill_server();
+        self.life.diverged = true;
+    }
+}

@@ -1,0 +1,455 @@
+//! The one latency-critical thread of a node: clients, consensus, peers and the arena, in one event loop.
+//!
+//! One turn of the loop, from a wake-up to the next sleep:
+//!
+//! 1. what the server sent goes to the clients (`serve.rs`, [`crate::gateway`]);
+//! 2. what clients sent becomes one entry and is proposed (`agree.rs`);
+//! 3. what consensus wants done is done: messages, the write-ahead log, committed entries into the input ring;
+//! 4. the server is woken, once; the peers' queues are written, once each.
+//!
+//! So a cluster of one replica with its log in memory takes an input from the socket to the server in one turn, without
+//! another thread's help.
+//!
+//! Invariants: an entry reaches the server only after its commit; only a leader whose server has executed its own
+//! `TermStart` accepts or reads clients; the loop never waits for a disk, a process or a peer.
+//!
+//! Threads: other threads speak to it through [`Inbox`] and a waker. Crash: the server dies with the node; the log's
+//! promises are on disk (or in the other replicas' memory); clients see resets.
+
+mod agree;
+mod clients;
+mod compare;
+mod lifecycle;
+mod peers;
+mod publish;
+mod serve;
+mod snapshot;
+
+use crate::config::NodeConfig;
+use crate::error::{ExitReason, NodeError};
+use crate::gateway::{Gateway, Limits};
+use crate::metrics::Metrics;
+use crate::order::admission::Admission;
+use crate::order::lead::Lead;
+use crate::order::stamp::Stamper;
+use crate::order::verdict::Rounds;
+use crate::server::{Launcher, Link, ServerEvent};
+use crate::status::NodeStatus;
+use crate::timer::Timer;
+use bytes::Bytes;
+use clients::ClientSocket;
+use compare::Comparison;
+use lifecycle::Lifecycle;
+use mio::{Events, Poll, Token, Waker};
+use peers::{PeerEvent, Peers};
+use publish::Ports;
+use skein_log::frame::Hello;
+use skein_log::wal::WalError;
+use skein_log::wal::thread::WalThread;
+use skein_log::{Consensus, Role, Ticket};
+use skein_model::{LogIndex, ReplicaId, WallNs};
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const WAKER: Token = Token(0);
+const TIMER: Token = Token(1);
+/// The eventfd of the server's `n`th generation is `SERVER + n`.
+const SERVER: usize = 1 << 33;
+const PORTS: usize = 1 << 34;
+const PEERS: usize = 1 << 40;
+/// Client tokens are the connection's number in its term: 32 bits, from 2 on by this offset.
+const CLIENTS: usize = 2;
+
+/// Consensus counts time in ticks of 10 ms.
+pub const TICK: Duration = Duration::from_millis(10);
+/// While the server runs, its output is fetched at least this often.
+const BUSY_POLL: Duration = Duration::from_millis(1);
+
+/// What other threads tell the reactor.
+#[derive(Debug)]
+pub enum Inbox {
+    /// The write-ahead log is durable up to this ticket, or broken.
+    Durable(Result<Ticket, WalError>),
+    /// Something happened to the process of a server's generation.
+    Server(u64, ServerEvent),
+    /// An operator asks for something.
+    Command(Command),
+}
+
+/// What an operator may ask.
+#[derive(Debug)]
+pub enum Command {
+    /// How is it?
+    Status(tokio::sync::oneshot::Sender<NodeStatus>),
+    /// End, in order.
+    Stop,
+    /// Hand leadership to this replica, or to any.
+    Transfer(Option<u64>, tokio::sync::oneshot::Sender<Result<u64, String>>),
+}
+
+/// How other threads reach the reactor.
+#[derive(Clone, Debug)]
+pub struct Door {
+    sender: mpsc::Sender<Inbox>,
+    waker: Arc<Waker>,
+}
+
+impl Door {
+    /// Says something; false when the reactor is gone.
+    pub fn tell(&self, what: Inbox) -> bool {
+        self.sender.send(what).is_ok() && self.waker.wake().is_ok()
+    }
+}
+
+/// What a reactor is made of.
+pub struct Parts {
+    /// The configuration, checked.
+    pub config: NodeConfig,
+    /// Consensus, with what was recovered.
+    pub consensus: Consensus,
+    /// How this node introduces itself.
+    pub hello: Hello,
+    /// The cluster.
+    pub cluster: skein_log::ClusterId,
+    /// Starts servers.
+    pub launcher: Arc<dyn Launcher>,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+}
+
+/// See the module.
+pub struct Reactor {
+    config: NodeConfig,
+    own: ReplicaId,
+    replicas: usize,
+    poll: Poll,
+    timer: Timer,
+    door: Door,
+    inbox: Receiver<Inbox>,
+    start: Instant,
+    now: Duration,
+    next_tick: Duration,
+    /// After a gap in time a leader serves again when it has heard a majority: these it has heard.
+    hearing: Option<BTreeSet<ReplicaId>>,
+
+    consensus: Consensus,
+    wal: Option<WalThread>,
+    peers: Peers,
+    peer_events: Vec<PeerEvent>,
+    /// Handed out by consensus up to here, as far as the server's feed was told.
+    handed: LogIndex,
+    /// The log has a `Start`.
+    started: bool,
+
+    gateway: Gateway<ClientSocket>,
+    ports: Ports,
+    lead: Option<Lead>,
+    stamper: Stamper,
+    admission: Admission,
+    /// A proposal that consensus was too busy for.
+    unsent: Option<Bytes>,
+    spare: Vec<u8>,
+
+    server: Link,
+    life: Lifecycle,
+    rounds: Rounds,
+    compare: Comparison,
+    metrics: Arc<Metrics>,
+    notes: std::collections::VecDeque<String>,
+    ending: Option<ExitReason>,
+}
+
+impl Reactor {
+    /// Makes a reactor and starts its server. The write-ahead log comes by [`attach_wal`](Self::attach_wal).
+    ///
+    /// # Errors
+    /// What it needs from the system cannot be had.
+    pub fn new(parts: Parts) -> Result<Self, NodeError> {
+        let Parts { config, consensus, hello, cluster, launcher, metrics } = parts;
+        let poll = Poll::new().map_err(NodeError::system("make an event loop"))?;
+        let waker =
+            Waker::new(poll.registry(), WAKER).map_err(NodeError::system("make a waker"))?;
+        let (sender, inbox) = mpsc::channel();
+        let door = Door { sender, waker: Arc::new(waker) };
+        let timer = Timer::new(poll.registry(), TIMER)?;
+        let members: Vec<_> = config.peers.iter().map(|p| (ReplicaId(p.id), p.address)).collect();
+        let address = config.listen_address().expect("a checked configuration lists this replica");
+        let listen = |error| NodeError::Listen { address, error };
+        let listener = mio::net::TcpListener::bind(address).map_err(listen)?;
+        let mut peers = Peers::new(cluster, hello, &members, listener, PEERS);
+        peers.register(poll.registry()).map_err(listen)?;
+        let tuning = &config.tuning;
+        let limits =
+            Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
+        let (server, life) = Lifecycle::begin(&config, launcher, &door, &poll)?;
+        let started = has_payload(&consensus)?;
+        Ok(Self {
+            own: ReplicaId(config.id),
+            replicas: config.peers.len(),
+            poll,
+            timer,
+            door,
+            inbox,
+            start: Instant::now(),
+            now: Duration::ZERO,
+            next_tick: TICK,
+            hearing: None,
+            handed: consensus.applied(),
+            started,
+            consensus,
+            wal: None,
+            peers,
+            peer_events: Vec::new(),
+            gateway: Gateway::new(limits),
+            ports: Ports::new(config.publisher.clone(), PORTS),
+            lead: None,
+            stamper: Stamper::default(),
+            admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
+            unsent: None,
+            spare: Vec::new(),
+            server,
+            life,
+            rounds: Rounds::default(),
+            compare: Comparison::default(),
+            metrics,
+            notes: std::collections::VecDeque::new(),
+            ending: None,
+            config,
+        })
+    }
+
+    /// How other threads reach this reactor.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.door.clone()
+    }
+
+    /// The log on disk.
+    pub fn attach_wal(&mut self, wal: WalThread) {
+        self.wal = Some(wal);
+    }
+
+    /// Runs until the node ends. The server is gone afterwards.
+    ///
+    /// # Errors
+    /// What the node cannot go on with.
+    pub fn run(mut self) -> Result<ExitReason, NodeError> {
+        let result = self.go_round();
+        if let Err(error) = &result {
+            tracing::error!(event = "node_failed", %error);
+        }
+        // Last words: that the server ended, for peers that count.
+        self.peers.flush(self.now, &mut self.peer_events);
+        self.gateway.reset_all();
+        self.life.finish();
+        result
+    }
+
+    fn go_round(&mut self) -> Result<ExitReason, NodeError> {
+        let mut events = Events::with_capacity(1024);
+        if self.replicas == 1 {
+            self.consensus.campaign_now();
+        }
+        loop {
+            self.turn()?;
+            if let Some(reason) = self.ending {
+                return Ok(reason);
+            }
+            let timeout = self.prepare_sleep()?;
+            match self.poll.poll(&mut events, timeout) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(NodeError::System { what: "wait for events", error }),
+            }
+            self.server.reopen_gate();
+            self.read_clock();
+            let mut told = false;
+            for event in &events {
+                let token = event.token();
+                match token.0 {
+                    n if self.peers.owns(token) => {
+                        debug_assert!(n >= PEERS);
+                        self.peers.ready(
+                            token,
+                            event.is_writable(),
+                            self.poll.registry(),
+                            self.now,
+                            &mut self.peer_events,
+                        );
+                    }
+                    n if n >= PORTS => self.ports.ready(token),
+                    n if n >= SERVER => {}
+                    0 => told = true,
+                    1 => {}
+                    n => {
+                        let id = self.gateway.id_of((n - CLIENTS) as u32);
+                        if event.is_readable() || event.is_error() {
+                            let closed = event.is_read_closed() || event.is_error();
+                            self.gateway.readable(id, closed, self.now);
+                        }
+                        if event.is_writable() {
+                            self.gateway.writable(id, self.now);
+                        }
+                    }
+                }
+            }
+            if told {
+                self.read_inbox()?;
+            }
+        }
+    }
+
+    /// One turn; see the module.
+    fn turn(&mut self) -> Result<(), NodeError> {
+        self.read_clock();
+        self.hear_peers()?;
+        self.tick();
+        self.fetch_output()?;
+        self.propose_inputs();
+        self.drive()?;
+        self.propose_for_server();
+        self.drive()?;
+        self.feed_backlog()?;
+        self.server.wake_server();
+        self.compare_digests()?;
+        self.drive()?;
+        self.peers.flush(self.now, &mut self.peer_events);
+        if !self.peer_events.is_empty() {
+            self.hear_peers()?;
+            self.drive()?;
+        }
+        self.tend_server()
+    }
+
+    fn read_clock(&mut self) {
+        let before = self.now;
+        self.now = self.start.elapsed();
+        // Stopped and continued: whatever this node believes of its leadership may be of the past.
+        let gap = self.now.saturating_sub(before);
+        if gap > Duration::from_millis(self.config.tuning.election_timeout_ms) && self.replicas > 1
+        {
+            tracing::warn!(
+                event = "gap",
+                gap_ms = gap.as_millis() as u64,
+                why = "the node did not run"
+            );
+            self.hearing = Some(BTreeSet::new());
+            self.next_tick = self.now + TICK;
+        }
+    }
+
+    fn wall(&self) -> WallNs {
+        // A clock before 1970 gives stamps that only count up.
+        WallNs(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64))
+    }
+
+    fn tick(&mut self) {
+        if self.replicas == 1 {
+            return;
+        }
+        while self.next_tick <= self.now {
+            self.next_tick += TICK;
+            self.consensus.tick();
+        }
+    }
+
+    fn read_inbox(&mut self) -> Result<(), NodeError> {
+        while let Ok(message) = self.inbox.try_recv() {
+            match message {
+                Inbox::Durable(Ok(ticket)) => self.consensus.persisted(ticket),
+                Inbox::Durable(Err(error)) => return Err(error.into()),
+                Inbox::Server(generation, event) => self.server_event(generation, event)?,
+                Inbox::Command(command) => self.command(command)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), NodeError> {
+        match command {
+            Command::Status(reply) => {
+                // Who asked may be gone.
+                let _ = reply.send(self.snapshot());
+            }
+            Command::Stop => {
+                let heir = self.peers.connected().next();
+                if let Some(to) = heir.filter(|_| self.lead.is_some()) {
+                    // The last words tell it to campaign at once.
+                    self.consensus.transfer_leadership(to);
+                    self.drive()?;
+                }
+                self.ending = Some(ExitReason::Stopped);
+            }
+            Command::Transfer(to, reply) => {
+                let to = to.map(ReplicaId).or_else(|| self.peers.connected().next());
+                let result = match to {
+                    Some(to) if self.consensus.transfer_leadership(to) => Ok(to.0),
+                    Some(to) if self.consensus.role() == Role::Leader => {
+                        Err(format!("replica {to} has no vote"))
+                    }
+                    Some(_) => Err("this replica does not lead".into()),
+                    None => Err("no other replica is connected".into()),
+                };
+                let _ = reply.send(result);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the server's gate to the node and decides how long to sleep; zero when there is something to do.
+    fn prepare_sleep(&mut self) -> Result<Option<Duration>, NodeError> {
+        let mut wake: Option<Duration> = None;
+        let mut at = |when: Option<Duration>| {
+            if let Some(when) = when {
+                wake = Some(wake.map_or(when, |w: Duration| w.min(when)));
+            }
+        };
+        if self.replicas > 1 {
+            at(Some(self.next_tick));
+            at(self.peers.tend(self.poll.registry(), self.now));
+        }
+        at(self.gateway.expire(self.now));
+        at(self.compare_wake());
+        at(self.life.wake());
+        self.server.close_gate();
+        let pending = self.unsent.is_none() && self.may_propose_inputs() && self.has_inputs();
+        let output = self.server.has_output().unwrap_or(true);
+        if pending || output || self.backlog_has_room() {
+            self.server.reopen_gate();
+            return Ok(Some(Duration::ZERO));
+        }
+        if let Some(when) = self.admission_wake() {
+            if when <= self.now {
+                self.server.reopen_gate();
+                return Ok(Some(Duration::ZERO));
+            }
+            if when - self.now < Duration::from_millis(5) {
+                self.timer.set(when, self.now);
+            } else {
+                at(Some(when));
+            }
+        }
+        if self.server_is_busy() {
+            at(Some(self.now + BUSY_POLL));
+        }
+        Ok(wake.map(|w| w.saturating_sub(self.now)))
+    }
+}
+
+/// Whether the log has an entry with a payload: then it begins with a `Start`.
+fn has_payload(consensus: &Consensus) -> Result<bool, NodeError> {
+    let mut from = LogIndex(1);
+    loop {
+        let chunk = consensus.entries(from, 1 << 20).map_err(NodeError::Log)?;
+        if !chunk.entries.is_empty() {
+            return Ok(true);
+        }
+        if chunk.next == from {
+            return Ok(false);
+        }
+        from = chunk.next;
+    }
+}

@@ -1,0 +1,143 @@
+//! What the server sent, to where it goes.
+
+use super::Reactor;
+use super::clients::ClientSocket;
+use crate::error::NodeError;
+use crate::gateway::Gateway;
+use crate::server::Broken;
+use crate::server::link::printable;
+use skein_model::OutFrame;
+use std::time::Duration;
+
+/// What frames do besides the digest, while the server's link is borrowed.
+struct Pass<'a> {
+    gateway: &'a mut Gateway<ClientSocket>,
+    now: Duration,
+    sockets_changed: bool,
+    said: Vec<(&'static str, String)>,
+}
+
+impl Reactor {
+    /// Takes all frames out of the output ring: replies go to the clients at once.
+    pub(super) fn fetch_output(&mut self) -> Result<(), NodeError> {
+        let mut pass = Pass {
+            gateway: &mut self.gateway,
+            now: self.now,
+            sockets_changed: false,
+            said: Vec::new(),
+        };
+        let drained = self.server.drain(
+            &mut pass,
+            |pass, frame, at| {
+                match frame {
+                    OutFrame::Send { .. }
+                    | OutFrame::Fin { .. }
+                    | OutFrame::Close { .. }
+                    | OutFrame::Abort { .. }
+                    | OutFrame::Consumed { .. } => {
+                        return pass.gateway.frame(frame, at).map_err(|e| {
+                            Broken(format!("the server broke the rules of connection {:#x}", e.0.0))
+                        });
+                    }
+                    OutFrame::Listen { .. } | OutFrame::Unlisten { .. } => {
+                        pass.sockets_changed = true
+                    }
+                    OutFrame::Refused { call } => pass.said.push(("call_refused", printable(call))),
+                    OutFrame::Notice { text } => pass.said.push(("runtime", printable(text))),
+                    OutFrame::Fatal { text } => {
+                        pass.said.push(("runtime_refuses", printable(text)))
+                    }
+                    OutFrame::Admitted { .. } | OutFrame::Exit { .. } => {}
+                }
+                Ok(())
+            },
+            |pass, ring| {
+                pass.gateway.flush(ring, pass.now).map_err(|e| {
+                    Broken(format!(
+                        "the server sent more than the send buffer of connection {:#x} holds",
+                        e.0.0
+                    ))
+                })
+            },
+        );
+        let Pass { sockets_changed, said, .. } = pass;
+        for (event, text) in said {
+            self.server_said(event, &text);
+        }
+        match drained {
+            Ok(0) => {}
+            Ok(_) => self.rounds.output(self.now),
+            Err(broken) => {
+                self.server_broke(&broken);
+                return Ok(());
+            }
+        }
+        if self.server.waits().is_some() {
+            self.server.digest.settle();
+        }
+        let begins = self.lead.as_mut().is_some_and(|l| l.applied(self.server.admitted));
+        if begins {
+            tracing::info!(
+                event = "serving",
+                term = self.consensus.term().0,
+                index = self.server.admitted.0
+            );
+        }
+        if begins || sockets_changed {
+            self.follow_ports()?;
+        }
+        Ok(())
+    }
+
+    fn server_said(&mut self, event: &'static str, text: &str) {
+        match event {
+            "call_refused" => {
+                let name = text.split([' ', '(', ':']).next().unwrap_or("unknown");
+                self.metrics.unsupported_call(name);
+                self.note_rarely(event, text);
+            }
+            "runtime_refuses" => {
+                tracing::error!(event, text, index = self.server.admitted.0);
+                self.note(format!("the runtime refuses to go on: {text}"));
+            }
+            _ => tracing::info!(event, text),
+        }
+    }
+
+    /// Publishes the ports at which the server listens; clients are accepted only by a leader that serves.
+    pub(super) fn follow_ports(&mut self) -> Result<(), NodeError> {
+        let serves = self.lead.as_ref().is_some_and(crate::order::lead::Lead::serves);
+        self.ports.follow(&self.server.listening, serves, self.poll.registry())
+    }
+
+    /// As [`follow_ports`](Self::follow_ports) where ports are only given up.
+    pub(super) fn follow_ports_or_note(&mut self) {
+        if let Err(error) = self.follow_ports() {
+            tracing::error!(event = "publish_failed", %error);
+        }
+    }
+
+    /// Remembers a line for `skein status` and logs it.
+    pub(super) fn note(&mut self, text: String) {
+        if self.notes.len() == 20 {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(text);
+    }
+
+    /// Logs a warning that may come a thousand times a second, once a second.
+    pub(super) fn note_rarely(&mut self, event: &'static str, text: &str) {
+        let key = format!("{event} {text}");
+        let last = self.compare.warned.get(&key);
+        if last.is_none_or(|at| self.now.saturating_sub(*at) >= Duration::from_secs(1)) {
+            tracing::warn!(event, text);
+            if last.is_none() {
+                self.note(format!("{event}: {text}"));
+            }
+            if self.compare.warned.len() > 256 {
+                self.compare.warned.clear();
+            }
+            self.compare.warned.insert(key, self.now);
+        }
+    }
+}

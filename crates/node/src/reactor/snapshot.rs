@@ -1,0 +1,75 @@
+//! What the node says about itself, when asked.
+
+use super::Reactor;
+use crate::status::{NodeStatus, ReplicaState, ReplicaStatus};
+use skein_log::Role;
+use skein_model::LogIndex;
+
+impl Reactor {
+    /// The status now; also brings the gauges up to date.
+    pub(super) fn snapshot(&self) -> NodeStatus {
+        let consensus = self.consensus.status();
+        let applied = self.applied();
+        let (digest_index, digest) = self.server.digest.latest().unwrap_or_default();
+        let state = self.replica_state();
+        let m = &self.metrics;
+        m.term.set(consensus.term.0 as i64);
+        m.commit_index.set(consensus.commit.0 as i64);
+        m.applied_index.set(applied.0 as i64);
+        m.leads.set(i64::from(self.lead.is_some()));
+        m.connections.set(self.gateway.connections() as i64);
+        m.held_bytes.set(self.gateway.held_bytes() as i64);
+        m.cut_connections.set(self.gateway.cut_connections() as i64);
+        m.client_in_bytes.set(self.gateway.bytes_in as i64);
+        m.client_out_bytes.set(self.gateway.bytes_out as i64);
+        NodeStatus {
+            name: self.config.name.clone(),
+            mode: "order".into(),
+            schedule: "serial".into(),
+            service: self.ports.addresses(),
+            leader: consensus.leader.map(|l| l.0),
+            term: consensus.term.0,
+            serving: self.serves() && !self.server.listening.is_empty(),
+            replica: ReplicaStatus {
+                id: self.own.0,
+                role: match consensus.role {
+                    Role::PreCandidate => Role::Candidate.to_string(),
+                    role => role.to_string(),
+                },
+                state,
+                address: self.config.listen_address().map(|a| a.to_string()).unwrap_or_default(),
+                node_pid: std::process::id(),
+                server_pid: self.server.pid,
+                term: consensus.term.0,
+                commit_index: consensus.commit.0,
+                applied_index: applied.0,
+                lag_entries: consensus.commit.0.saturating_sub(applied.0),
+                digest_index: digest_index.0,
+                digest: format!("{digest:016x}"),
+            },
+            notes: self.notes.iter().cloned().collect(),
+        }
+    }
+
+    /// Up to here the server has executed the log, counting what is not for it.
+    fn applied(&self) -> LogIndex {
+        let feed = &self.server.feed;
+        if self.server.admitted == feed.given() {
+            LogIndex(feed.next().0 - 1)
+        } else {
+            self.server.admitted
+        }
+    }
+
+    fn replica_state(&self) -> ReplicaState {
+        if self.life.diverged {
+            ReplicaState::Diverged
+        } else if self.life.is_starting() && self.server.generation == 1 {
+            ReplicaState::Starting
+        } else if !self.life.caught_up {
+            ReplicaState::CatchingUp
+        } else {
+            ReplicaState::Running
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The arena's node side: entries in, frames out.
+//!
+//! Owns one generation's arena, its rings' node ends, the position in the log and the digest of what came out. Trusts
+//! nothing that the server wrote: whatever is impossible there makes the server [`Broken`], never the node.
+
+use crate::error::NodeError;
+use crate::order::digest::OutputDigest;
+use crate::order::events::Events;
+use crate::order::feed::Feed;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use skein_arena::layout::{Header, Sizes, state};
+use skein_arena::{Arena, Consumer, Producer};
+use skein_model::entry::pad8;
+use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::{LogIndex, OutFrame, SockAddr};
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a server wrote that no server writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken(pub String);
+
+impl Broken {
+    pub(crate) fn new(why: impl std::fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Link {
+    // Before the arena, whose memory they point into.
+    input: Producer,
+    output: Consumer,
+    arena: Arena,
+    arena_fd: OwnedFd,
+    wake_fd: EventFd,
+    /// Which start of the server this is.
+    pub generation: u64,
+    /// Its process; 0 until it is started.
+    pub pid: u32,
+    /// Its position in the log.
+    pub feed: Feed,
+    /// What it sent.
+    pub digest: OutputDigest,
+    /// What it did last.
+    pub events: Events,
+    /// The last entry that it admitted.
+    pub admitted: LogIndex,
+    /// Where it listens.
+    pub listening: BTreeSet<SockAddr>,
+    /// The status with which it says that it ends.
+    pub exit: Option<i32>,
+    /// Why it refuses to go on.
+    pub fatal: Option<String>,
+    /// The runtime may sleep though there is something for it.
+    unseen: bool,
+}
+
+impl Link {
+    /// A fresh arena for a fresh server.
+    ///
+    /// # Errors
+    /// There is no memory, or the sizes cannot be used.
+    pub fn new(
+        sizes: Sizes,
+        generation: u64,
+        corrupt_at: Option<LogIndex>,
+    ) -> Result<Self, NodeError> {
+        let arena_fd = memfd_create(c"skein-arena", MFdFlags::MFD_CLOEXEC)
+            .map_err(|e| NodeError::System { what: "make the arena", error: e.into() })?;
+        let arena = Arena::create(arena_fd.as_raw_fd(), sizes)?;
+        let wake_fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|e| NodeError::System { what: "make an eventfd", error: e.into() })?;
+        // SAFETY: the arena was just made, these are its only node ends, and it is dropped after them.
+        let (input, output) = unsafe { arena.node_ends() };
+        Ok(Self {
+            input,
+            output,
+            arena,
+            arena_fd,
+            wake_fd,
+            generation,
+            pid: 0,
+            feed: Feed::default(),
+            digest: OutputDigest::new(corrupt_at),
+            events: Events::default(),
+            admitted: LogIndex(0),
+            listening: BTreeSet::new(),
+            exit: None,
+            fatal: None,
+            unseen: false,
+        })
+    }
+
+    /// Copies of the descriptors that the server inherits: arena and eventfd.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn descriptors(&self) -> io::Result<(OwnedFd, OwnedFd)> {
+        Ok((
+            self.arena_fd.try_clone()?,
+            std::os::fd::AsFd::as_fd(&self.wake_fd).try_clone_to_owned()?,
+        ))
+    }
+
+    /// The eventfd by which the runtime wakes the reactor.
+    #[must_use]
+    pub fn wake_fd(&self) -> RawFd {
+        self.wake_fd.as_raw_fd()
+    }
+
+    /// The header's words.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        self.arena.header()
+    }
+
+    /// What the runtime says that the server is doing.
+    #[must_use]
+    pub fn state(&self) -> u32 {
+        self.header().server_state.load(Ordering::Acquire)
+    }
+
+    /// Puts an entry into the input ring; false when there is no room now.
+    ///
+    /// # Errors
+    /// The ring is damaged.
+    pub fn push(&mut self, index: LogIndex, entry: &[u8]) -> Result<bool, Broken> {
+        let whole = pad8(FRAME_HEADER_BYTES + entry.len());
+        let Some(space) = self.input.reserve(whole).map_err(Broken::new)? else { return Ok(false) };
+        space[..4].copy_from_slice(&(entry.len() as u32).to_le_bytes());
+        space[4..8].fill(0);
+        space[8..16].copy_from_slice(&index.0.to_le_bytes());
+        space[FRAME_HEADER_BYTES..][..entry.len()].copy_from_slice(entry);
+        space[FRAME_HEADER_BYTES + entry.len()..].fill(0);
+        self.input.publish(whole);
+        self.feed.gave(index);
+        self.unseen = true;
+        Ok(true)
+    }
+
+    /// Whether an entry of `bytes` would find room.
+    ///
+    /// # Errors
+    /// The ring is damaged.
+    pub fn has_room(&self, bytes: usize) -> Result<bool, Broken> {
+        Ok(self.input.free().map_err(Broken::new)? >= pad8(FRAME_HEADER_BYTES + bytes))
+    }
+
+    /// Wakes the runtime if it sleeps and something was pushed or released since the last time: once a batch.
+    pub fn wake_server(&mut self) {
+        if std::mem::take(&mut self.unseen) && self.header().server_gate.open() {
+            let word: *const AtomicU32 = self.header().server_gate.word();
+            // SAFETY: a futex wake reads no memory; the word lies in the arena, which is mapped.
+            unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1) };
+        }
+    }
+
+    /// The node is about to sleep: from now on the runtime wakes it. Look at everything after this.
+    pub fn close_gate(&self) {
+        self.header().node_gate.close();
+    }
+
+    /// The node is awake.
+    pub fn reopen_gate(&self) {
+        self.header().node_gate.reopen();
+    }
+
+    /// Whether frames wait.
+    ///
+    /// # Errors
+    /// The ring is damaged.
+    pub fn has_output(&self) -> Result<bool, Broken> {
+        Ok(!self.output.is_empty().map_err(Broken::new)?)
+    }
+
+    /// Hands every waiting frame to `each` (with where its payload starts in the slice), then the whole slice to `done`, and
+    /// gives the space back. Answers how many bytes there were.
+    ///
+    /// # Errors
+    /// What is there are no frames, or `each` or `done` found a rule broken.
+    pub fn drain<C>(
+        &mut self,
+        context: &mut C,
+        mut each: impl FnMut(&mut C, &OutFrame<'_>, usize) -> Result<(), Broken>,
+        done: impl FnOnce(&mut C, &[u8]) -> Result<(), Broken>,
+    ) -> Result<usize, Broken> {
+        let Self { output, digest, events, admitted, listening, exit, fatal, .. } = self;
+        let ring = output.readable().map_err(Broken::new)?;
+        let mut at = 0;
+        while at < ring.len() {
+            let Some((frame, len)) = OutFrame::parse(&ring[at..]).map_err(Broken::new)? else {
+                return Err(Broken::new("the output ring holds part of a frame"));
+            };
+            let raw = &ring[at..at + len];
+            digest.frame(raw, &frame);
+            events.frame(raw, &frame);
+            match frame {
+                OutFrame::Admitted { index, .. } => {
+                    if index <= *admitted {
+                        return Err(Broken(format!(
+                            "entry {index} was admitted after entry {admitted}"
+                        )));
+                    }
+                    *admitted = index;
+                }
+                OutFrame::Listen { addr } => {
+                    listening.insert(addr);
+                }
+                OutFrame::Unlisten { addr } => {
+                    listening.remove(&addr);
+                }
+                OutFrame::Exit { status } => *exit = Some(status),
+                OutFrame::Fatal { text } => *fatal = Some(printable(text)),
+                _ => {}
+            }
+            each(context, &frame, at + FRAME_HEADER_BYTES)?;
+            at += len;
+        }
+        done(context, &ring[..at])?;
+        if at > 0 {
+            output.release(at);
+            self.unseen = true;
+        }
+        if self.admitted > self.feed.given() {
+            return Err(Broken(format!("entry {} was admitted and never given", self.admitted)));
+        }
+        Ok(at)
+    }
+
+    /// Whether the server has executed all that it was given, up to the point where it waits; only then the state words
+    /// [`state::QUIESCENT`] and [`state::SLOT`] are about now. Call with the output ring drained.
+    #[must_use]
+    pub fn waits(&self) -> Option<u32> {
+        // The mark of the last entry is read, and the runtime raised its state to RUNNING before it wrote that mark: what
+        // is read here is of that moment or later.
+        if self.admitted != self.feed.given() {
+            return None;
+        }
+        let now = self.state();
+        matches!(now, state::QUIESCENT | state::SLOT).then_some(now)
+    }
+}
+
+/// What the runtime says, fit for a log line: one line of printable text, not too long.
+#[must_use]
+pub fn printable(text: &[u8]) -> String {
+    String::from_utf8_lossy(text)
+        .chars()
+        .take(500)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}

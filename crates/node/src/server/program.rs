@@ -1,0 +1,128 @@
+//! The replicated program as configured, and how the supervisor starts it.
+
+use super::launch::{Launcher, Running};
+use crate::config::{Isolation, NodeConfig};
+use crate::error::NodeError;
+use crate::supervisor::{self, LaunchSpec, Limits, Program, Search};
+use sha2::{Digest, Sha256};
+use skein_arena::layout::{ARENA_FD, WAKE_FD};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+/// What all files that a server writes may take: 4 GiB, used as needed.
+const LAYER_BYTES: u64 = 4 << 30;
+
+/// The runtime: `SKEIN_RUNTIME`, or `libskein.so` beside this executable.
+///
+/// # Errors
+/// It is not there.
+pub fn runtime_path() -> Result<PathBuf, NodeError> {
+    let path = match std::env::var_os("SKEIN_RUNTIME") {
+        Some(path) => PathBuf::from(path),
+        None => std::env::current_exe()
+            .map_err(NodeError::system("find this executable"))?
+            .with_file_name("libskein.so"),
+    };
+    path.canonicalize().map_err(|_| NodeError::Runtime { path })
+}
+
+/// Starts the configured program under the supervisor.
+#[derive(Debug)]
+pub struct ProgramLauncher {
+    program: Program,
+    argv: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    cwd: PathBuf,
+    output: PathBuf,
+    isolation: supervisor::Isolation,
+    hash: [u8; 32],
+}
+
+impl ProgramLauncher {
+    /// Resolves and checks the program.
+    ///
+    /// # Errors
+    /// It cannot be replicated, or there is no runtime.
+    pub fn new(config: &NodeConfig) -> Result<Self, NodeError> {
+        let runtime = runtime_path()?;
+        let server = &config.server;
+        let mut env: Vec<(OsString, OsString)> =
+            server.env.iter().map(|(k, v)| (k.into(), v.into())).collect();
+        let path = server
+            .env
+            .iter()
+            .find(|(k, _)| k == "PATH")
+            .map_or("/usr/bin:/bin", |(_, v)| v.as_str());
+        let search = Search { cwd: &server.cwd, path: OsStr::new(path), env: &env };
+        let program = supervisor::inspect(OsStr::new(&server.program), &search)?;
+        let mut argv = vec![OsString::from(&server.program)];
+        argv.extend(server.args.iter().map(OsString::from));
+        let hash = hash(&program, config, &runtime)?;
+        env.push(("LD_PRELOAD".into(), runtime.into()));
+        Ok(Self {
+            argv: program.argv(&argv),
+            program,
+            env,
+            cwd: server.cwd.clone(),
+            output: config.output_path(),
+            isolation: match server.isolation {
+                Isolation::Full => supervisor::Isolation::Full,
+                Isolation::None => supervisor::Isolation::None,
+            },
+            hash,
+        })
+    }
+}
+
+fn hash(program: &Program, config: &NodeConfig, runtime: &PathBuf) -> Result<[u8; 32], NodeError> {
+    let mut all = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        all.update((bytes.len() as u64).to_le_bytes());
+        all.update(bytes);
+    };
+    add(&program.hash);
+    add(&std::fs::read(runtime).map_err(NodeError::system("read libskein.so"))?);
+    config.server.args.iter().for_each(|a| add(a.as_bytes()));
+    for (key, value) in &config.server.env {
+        add(key.as_bytes());
+        add(value.as_bytes());
+    }
+    add(config.server.cwd.as_os_str().as_encoded_bytes());
+    Ok(all.finalize().into())
+}
+
+impl Launcher for ProgramLauncher {
+    fn launch(
+        &self,
+        arena: BorrowedFd<'_>,
+        wake: BorrowedFd<'_>,
+    ) -> Result<Box<dyn Running>, NodeError> {
+        let output: File = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.output)
+            .map_err(|error| NodeError::DataDir { path: self.output.clone(), error })?;
+        let process = supervisor::launch(&LaunchSpec {
+            program: &self.program.path,
+            argv: self.argv.clone(),
+            env: self.env.clone(),
+            cwd: &self.cwd,
+            inherit: vec![(arena, ARENA_FD), (wake, WAKE_FD)],
+            stdout: output.as_fd(),
+            stderr: output.as_fd(),
+            hostname: "skein",
+            layer_bytes: LAYER_BYTES,
+            writable: Vec::new(),
+            limits: Limits::default(),
+            isolation: self.isolation,
+            random: *b"skein replicates",
+        })?;
+        Ok(Box::new(process))
+    }
+
+    fn program_hash(&self) -> [u8; 32] {
+        self.hash
+    }
+}

@@ -1,0 +1,239 @@
+//! Clusters of nodes in threads of one process, with fake servers.
+#![allow(dead_code, missing_docs)] // Each test file uses its part.
+
+pub mod fake;
+
+use fake::{FakeLauncher, PORT, Seen};
+use skein_node::config::{
+    DurabilityMode, Isolation, NodeConfig, OnExit, Peer, Publish, Publisher, ServerConfig, Tuning,
+};
+use skein_node::reactor::{Command, Door, Inbox};
+use skein_node::{ExitReason, Node, NodeError, NodeStatus};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Nothing in a test takes longer than this unless it hangs.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+pub struct Running {
+    pub id: u64,
+    pub door: Door,
+    pub seen: Arc<Seen>,
+    pub metrics: Arc<skein_node::metrics::Metrics>,
+    thread: Option<JoinHandle<Result<ExitReason, NodeError>>>,
+}
+
+pub struct Cluster {
+    pub dir: tempfile::TempDir,
+    pub configs: Vec<NodeConfig>,
+    pub nodes: Vec<Option<Running>>,
+    pub service: Vec<SocketAddr>,
+}
+
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(begin.elapsed() < LIMIT, "waited in vain: {what}");
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+impl Cluster {
+    pub fn new(replicas: u64, durability: DurabilityMode) -> Self {
+        Self::with(replicas, durability, |_| {})
+    }
+
+    pub fn with(
+        replicas: u64,
+        durability: DurabilityMode,
+        change: impl Fn(&mut NodeConfig),
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let peers: Vec<Peer> =
+            (1..=replicas).map(|id| Peer { id, address: free_address() }).collect();
+        let service: Vec<SocketAddr> = (0..replicas).map(|_| free_address()).collect();
+        let config = |id: u64| {
+            let mut config = NodeConfig {
+                name: "test".into(),
+                id,
+                peers: peers.clone(),
+                listen: None,
+                cluster_id: None,
+                data_dir: dir.path().join(id.to_string()),
+                durability,
+                publisher: Publisher::Bind {
+                    publish: vec![Publish {
+                        address: service[id as usize - 1],
+                        server_port: Some(PORT),
+                    }],
+                },
+                server: ServerConfig {
+                    program: "fake".into(),
+                    args: vec![],
+                    env: vec![],
+                    cwd: "/".into(),
+                    output: None,
+                    isolation: Isolation::None,
+                },
+                on_exit: OnExit::Stop,
+                admin_socket: None,
+                metrics: None,
+                log_file: None,
+                tuning: Tuning::default(),
+                corrupt_digest_at: None,
+            };
+            change(&mut config);
+            config
+        };
+        let configs: Vec<_> = (1..=replicas).map(config).collect();
+        let nodes = configs.iter().map(|_| None).collect();
+        let mut cluster = Self { dir, configs, nodes, service };
+        for id in 1..=replicas {
+            cluster.start(id).unwrap();
+        }
+        cluster
+    }
+
+    pub fn start(&mut self, id: u64) -> Result<(), NodeError> {
+        self.start_program(id, [7; 32])
+    }
+
+    pub fn start_program(&mut self, id: u64, program: [u8; 32]) -> Result<(), NodeError> {
+        let config = self.configs[id as usize - 1].clone();
+        let seen = Arc::new(Seen::default());
+        let launcher =
+            FakeLauncher { id, sizes: config.tuning.sizes(), seen: seen.clone(), program };
+        let node = Node::new(config, Arc::new(launcher))?;
+        let (door, metrics) = (node.door(), node.metrics());
+        let thread = std::thread::Builder::new()
+            .name(format!("node{id}"))
+            .spawn(move || node.serve())
+            .unwrap();
+        self.nodes[id as usize - 1] =
+            Some(Running { id, door, seen, metrics, thread: Some(thread) });
+        Ok(())
+    }
+
+    pub fn node(&self, id: u64) -> &Running {
+        self.nodes[id as usize - 1].as_ref().expect("the node runs")
+    }
+
+    pub fn stop(&mut self, id: u64) -> Result<ExitReason, NodeError> {
+        let mut node = self.nodes[id as usize - 1].take().expect("the node runs");
+        node.door.stop();
+        node.thread.take().unwrap().join().expect("no panic")
+    }
+
+    /// Waits until a node ends by itself.
+    pub fn ended(&mut self, id: u64) -> Result<ExitReason, NodeError> {
+        let mut node = self.nodes[id as usize - 1].take().expect("the node runs");
+        let thread = node.thread.take().unwrap();
+        wait_for("the node to end", || thread.is_finished().then_some(()));
+        thread.join().expect("no panic")
+    }
+
+    pub fn status(&self, id: u64) -> Option<NodeStatus> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.nodes[id as usize - 1].as_ref()?.door.tell(Inbox::Command(Command::Status(reply)));
+        answer.blocking_recv().ok()
+    }
+
+    pub fn running(&self) -> Vec<u64> {
+        self.nodes.iter().flatten().map(|n| n.id).collect()
+    }
+
+    /// Waits for a leader that serves.
+    pub fn leader(&self) -> u64 {
+        wait_for("a leader", || {
+            self.running().into_iter().find(|id| self.status(*id).is_some_and(|s| s.serving))
+        })
+    }
+
+    /// A client of the leader.
+    pub fn client(&self) -> Client {
+        let leader = self.leader();
+        Client::new(TcpStream::connect(self.service[leader as usize - 1]).unwrap())
+    }
+
+    /// Waits until all running replicas have executed the same log and report the same digest.
+    pub fn agree(&self) -> u64 {
+        wait_for("the replicas to agree", || {
+            let all: Vec<_> =
+                self.running().into_iter().map(|id| self.status(id)).collect::<Option<_>>()?;
+            let first = &all[0].replica;
+            let same = all.iter().all(|s| {
+                let r = &s.replica;
+                r.state == skein_node::ReplicaState::Running
+                    && r.digest_index == first.digest_index
+                    && r.digest == first.digest
+                    && r.lag_entries == 0
+                    && r.commit_index == first.commit_index
+            });
+            (same && first.digest_index > 0).then_some(first.digest_index)
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in self.nodes.iter_mut().flatten() {
+            node.door.stop();
+        }
+        for node in self.nodes.iter_mut().flatten() {
+            let _ = node.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+pub struct Client {
+    pub stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, line: &str) {
+        self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub fn ask(&mut self, line: &str) -> String {
+        self.send(line);
+        self.line()
+    }
+
+    /// As `ask`, but the connection may break.
+    pub fn try_ask(&mut self, line: &str) -> std::io::Result<String> {
+        self.stream.get_mut().write_all(format!("{line}\n").as_bytes())?;
+        let mut answer = String::new();
+        if self.stream.read_line(&mut answer)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(answer.trim_end().to_owned())
+    }
+
+    /// The next byte, or the end, or the error.
+    pub fn end(&mut self) -> std::io::Result<usize> {
+        self.stream.read(&mut [0])
+    }
+}
