@@ -31,22 +31,8 @@ impl std::fmt::Display for AdminError {
     }
 }
 
-/// Gets `/status`.
+/// Gets `target`.
 pub fn get(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    request(socket, "GET", target, limit)
-}
-
-/// Posts to `target` without a body.
-pub fn post(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    request(socket, "POST", target, limit)
-}
-
-fn request(
-    socket: &Path,
-    method: &str,
-    target: &str,
-    limit: Duration,
-) -> Result<Vec<u8>, AdminError> {
     let silent = |error: io::Error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AdminError::Silent,
         _ => AdminError::Absent(error),
@@ -54,7 +40,7 @@ fn request(
     let mut stream = UnixStream::connect(socket).map_err(silent)?;
     stream.set_read_timeout(Some(limit)).map_err(AdminError::Absent)?;
     stream.set_write_timeout(Some(limit)).map_err(AdminError::Absent)?;
-    let head = format!("{method} {target} HTTP/1.0\r\nHost: skein\r\nContent-Length: 0\r\n\r\n");
+    let head = format!("GET {target} HTTP/1.0\r\nHost: skein\r\n\r\n");
     stream.write_all(head.as_bytes()).map_err(silent)?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(silent)?;

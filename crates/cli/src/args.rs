@@ -103,9 +103,9 @@ pub struct TuningArgs {
     #[arg(long, value_name = "N", help_heading = "Tuning",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub nclock: Option<u32>,
-    /// Shared memory between a node and its server [MiB]
+    /// The most shared memory that a node and its server use for what the server can block on [MiB]
     #[arg(long, value_name = "MIB", help_heading = "Tuning",
-          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+          value_parser = clap::value_parser!(u64).range(64..=1 << 16))]
     pub arena_mib: Option<u64>,
     /// Client connections at a time
     #[arg(long, value_name = "N", help_heading = "Tuning",
@@ -119,6 +119,9 @@ pub struct NodeArgs {
     /// The configuration file; docs/skein.toml explains every key
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Set by `skein run`: the file to say in how it ended.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub end: Option<PathBuf>,
 }
 
 /// Arguments of `skein status`.

@@ -47,6 +47,12 @@ pub fn parse(path: &Path, text: &str) -> Result<NodeConfig, Failure> {
     Ok(config)
 }
 
+/// Refuses a value of the file at `path` that was read well.
+pub fn refuse(path: &Path, key: &str, why: &str) -> Failure {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    located(path, &text, key_span(&text, key), why)
+}
+
 fn expected(message: &str) -> String {
     message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(", ")
 }
@@ -130,5 +136,48 @@ program = "redis-server"
     fn counts_characters() {
         assert_eq!(line_and_column("ä\nöü=", 7), (2, 3));
         assert_eq!(line_and_column("", 9), (1, 1));
+    }
+    /// The documented file, with the lines that show defaults (`#key = value`) taken as they are or put in force.
+    fn documented(defaults: bool) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/skein.toml");
+        let text = fs::read_to_string(path).unwrap();
+        let line = |line: &str| match line.strip_prefix('#') {
+            Some(rest) if defaults && rest.starts_with(|c: char| c.is_ascii_lowercase()) => {
+                format!("{rest}\n")
+            }
+            _ => format!("{line}\n"),
+        };
+        text.lines().map(line).collect()
+    }
+
+    #[test]
+    fn documented_defaults_are_the_codes() {
+        let plain = parse(Path::new("skein.toml"), &documented(false)).unwrap();
+        let mut shown = parse(Path::new("skein.toml"), &documented(true)).unwrap();
+        assert_eq!(shown.listen_address(), plain.listen_address());
+        assert_eq!(shown.admin_path(), plain.admin_path());
+        assert_eq!(shown.output_path(), plain.output_path());
+        assert_eq!(shown.tuning, skein_node::config::Tuning::default());
+        (shown.listen, shown.admin_socket, shown.server.output) = (None, None, None);
+        assert_eq!(shown, plain);
+    }
+
+    #[test]
+    fn every_key_is_documented() {
+        let mut config = parse(Path::new("skein.toml"), &documented(true)).unwrap();
+        config.cluster_id = Some("0".repeat(32));
+        config.metrics = Some("127.0.0.1:1".parse().unwrap());
+        config.log_file = Some("/x".into());
+        let text = documented(false);
+        for line in toml::to_string(&config).unwrap().lines() {
+            let Some((key, _)) = line.split_once(" = ") else { continue };
+            let shown = [format!("\n{key} = "), format!("\n#{key} = "), format!("\n# {key} = ")];
+            let inline = format!("{{ {key} = ");
+            let found = shown.iter().any(|form| text.contains(form)) || text.contains(&inline);
+            assert!(
+                found || text.contains(&format!(", {key} = ")),
+                "{key} is not in docs/skein.toml"
+            );
+        }
     }
 }

@@ -12,6 +12,7 @@ mod end;
 mod failure;
 mod instance;
 mod logs;
+mod node;
 mod paths;
 mod publish;
 mod run;
@@ -43,7 +44,7 @@ fn dispatch(words: &[OsString]) -> u8 {
     };
     let result = match &cli.command {
         Command::Run(args) => Ok(run::run(args, words)),
-        Command::Node(args) => config::read(&args.config).map(|_| 0),
+        Command::Node(args) => node::node(args),
         Command::Status(args) => status::status(args),
         Command::Logs(args) => logs::logs(args),
         Command::Stop(args) => stop::stop(args),

@@ -142,12 +142,6 @@ impl Sockets {
         Ok(Some((socket.address, copy, fresh)))
     }
 
-    /// Where clients reach the server now.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.values().filter(|socket| socket.announced).map(|socket| socket.address).collect()
-    }
-
     /// Closes all sockets: new clients are refused from now on (once the nodes are gone as well).
     pub fn close(&self) {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -33,7 +33,7 @@ pub struct Setup {
     /// The program as the user named it, for messages.
     pub program: String,
     /// Its right to its name.
-    pub claim: Claim,
+    pub _claim: Claim,
     /// Its data.
     pub data: DataDir,
     /// Whether it was there before.
@@ -167,6 +167,8 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         let code = error.exit_code();
         Failure::new("program", error, "").with_code(code)
     })?;
+    skein_node::server::program::runtime_path()
+        .map_err(|error| Failure::new("installation", error, ""))?;
     let claim = Claim::take(&name)?;
     let dir = args.data.clone().map_or_else(|| paths::data_dir(&name), Ok)?;
     let data = DataDir::open(&dir)?;
@@ -228,6 +230,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
             metrics: None,
             log_file: None,
             tuning: tuning.clone(),
+            corrupt_digest_at: None,
         };
         plans.push(write_node(&data.node(peer.id), &config, &files, &claim.dir)?);
         nodes.push(files);
@@ -241,7 +244,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         nodes,
     };
     claim.announce(&state)?;
-    Ok(Setup { name, program: program_text, claim, data, found, state, plans, publish })
+    Ok(Setup { name, program: program_text, _claim: claim, data, found, state, plans, publish })
 }
 
 fn write_node(

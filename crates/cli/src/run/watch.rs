@@ -137,7 +137,8 @@ impl Watch {
                  log (see 'skein logs --replica {id}')"
             ));
         }
-        let rebuilt = is == ReplicaState::Starting && was == Some(ReplicaState::Running);
+        let rebuilt = matches!(is, ReplicaState::Starting | ReplicaState::CatchingUp)
+            && was == Some(ReplicaState::Running);
         if rebuilt {
             say(format!(
                 "the server of node {id} ended on that replica alone; it is rebuilt from the log"

@@ -1,0 +1,149 @@
+//! A place of its own for each test: data, runtime directory and programs under one temporary directory, the real `skein`
+//! binary, and a guard that ends what a failed test would leave.
+
+#![allow(dead_code)] // Each test binary uses a part of this.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long anything may take on a slow machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A test's own directories.
+pub struct Place {
+    /// All of it; removed at the end.
+    pub dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// Makes one.
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("skein-").tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(dir.path().join("run")).unwrap();
+        Self { dir }
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file.
+    pub fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    /// The command, ready to get arguments.
+    pub fn skein(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
+        command.env("SKEIN_RUN_DIR", self.path("run")).env("XDG_STATE_HOME", self.path("state"));
+        // What is refused before the server starts needs none; `skein_with_runtime` gives the real one.
+        command.env("SKEIN_RUNTIME", self.path("run")).stdin(Stdio::null());
+        command
+    }
+
+    /// The command with the real runtime.
+    pub fn skein_with_runtime(&self) -> Command {
+        let mut command = self.skein();
+        command.env("SKEIN_RUNTIME", runtime());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.skein().args(args).output().unwrap()
+    }
+
+    /// The data directory as arguments.
+    pub fn data(&self) -> String {
+        self.path("data").to_str().unwrap().to_string()
+    }
+}
+
+/// Asserts that the command failed with this code and exactly one line that has all these words; answers the line.
+#[track_caller]
+pub fn assert_line(output: &Output, code: i32, words: &[&str]) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert_eq!(text.lines().count(), 1, "not one line: {text}");
+    assert!(text.starts_with("skein: "), "{text}");
+    for word in words {
+        assert!(text.contains(word), "'{word}' is not in: {text}");
+    }
+    text
+}
+
+/// Waits until `probe` has an answer.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(Instant::now() < limit, "waited for {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Processes whose command line or environment names `text`, this one excepted; zombies are none.
+pub fn processes_naming(text: &str) -> Vec<(i32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let read = |file: &str| {
+            let bytes = fs::read(entry.path().join(file)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).replace('\0', " ")
+        };
+        let line = read("cmdline");
+        if pid != std::process::id() as i32
+            && (line.contains(text) || read("environ").contains(text))
+        {
+            found.push((pid, line));
+        }
+    }
+    found
+}
+
+/// The runtime library, built with the same profile as the command.
+pub fn runtime() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let profile = Path::new(env!("CARGO_BIN_EXE_skein")).parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "skein-runtime"]);
+        match profile.file_name().unwrap().to_str().unwrap() {
+            "debug" => {}
+            name => drop(cargo.args(["--profile", name])),
+        }
+        let status = cargo.env("CARGO_TARGET_DIR", profile.parent().unwrap()).status().unwrap();
+        assert!(status.success(), "cargo build -p skein-runtime");
+        profile.join("libskein.so")
+    })
+}
+
+/// Compiles a C program of `guests/servers`.
+pub fn guest_server(place: &Place, name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
+    let out = place.path(name);
+    let status = Command::new("cc")
+        .args(["-O2", "-pthread", "-I"])
+        .arg(&root)
+        .arg("-o")
+        .arg(&out)
+        .arg(root.join(format!("servers/{name}.c")))
+        .status()
+        .unwrap();
+    assert!(status.success(), "cc {name}");
+    out
+}
