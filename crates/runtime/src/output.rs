@@ -2,11 +2,12 @@
 
 use crate::fatal::refuse;
 use crate::kernel::header;
-use crate::{sys, turn};
+use crate::{process, sys, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::{WAKE_FD, state};
 use skein_arena::ring::Producer;
+use skein_model::ConnId;
 use skein_model::entry::pad8;
 use skein_model::frame::{FRAME_HEADER_BYTES, OutFrame};
 
@@ -25,17 +26,35 @@ pub fn install(producer: Producer) {
 
 /// Writes a frame, waiting for room. The node sees it at once but is only woken by [`wake_node`].
 pub fn emit(frame: OutFrame<'_>) {
+    if process::in_child() {
+        return emit_in_child(frame);
+    }
     let mut scratch = [0; 24];
     let (head, payload) = frame.encode(&mut scratch);
-    let whole = pad8(FRAME_HEADER_BYTES + payload.len());
+    write(head, payload.len(), |space| space.copy_from_slice(payload));
+}
+
+/// Writes a [`OutFrame::Send`] of `len` bytes, at most `MAX_SEND_BYTES`, which `fill` puts into the ring.
+pub fn emit_send(conn: ConnId, len: usize, fill: impl FnOnce(&mut [u8])) {
+    let frame = OutFrame::Send { conn, bytes: &[] };
+    if process::in_child() {
+        return emit_in_child(frame);
+    }
+    let (mut head, _) = frame.encode(&mut [0; 24]);
+    head[4..8].copy_from_slice(&(len as u32).to_le_bytes());
+    write(head, len, fill);
+}
+
+fn write(head: [u8; FRAME_HEADER_BYTES], len: usize, fill: impl FnOnce(&mut [u8])) {
+    let whole = pad8(FRAME_HEADER_BYTES + len);
     loop {
         let mut out = OUT.0.borrow_mut();
         let Some(out) = out.as_mut() else { return };
         match out.reserve(whole) {
             Ok(Some(space)) => {
                 space[..FRAME_HEADER_BYTES].copy_from_slice(&head);
-                space[FRAME_HEADER_BYTES..][..payload.len()].copy_from_slice(payload);
-                space[FRAME_HEADER_BYTES + payload.len()..].fill(0);
+                fill(&mut space[FRAME_HEADER_BYTES..][..len]);
+                space[FRAME_HEADER_BYTES + len..].fill(0);
                 out.publish(whole);
                 return;
             }
@@ -51,9 +70,28 @@ pub fn emit(frame: OutFrame<'_>) {
     }
 }
 
+/// A forked child has no way to the node: what only informs goes to its standard error, descriptors that it closes are still its parent's, and what
+/// would reach a client is refused.
+fn emit_in_child(frame: OutFrame<'_>) {
+    match frame {
+        OutFrame::Fatal { .. }
+        | OutFrame::Exit { .. }
+        | OutFrame::Admitted { .. }
+        | OutFrame::Consumed { .. }
+        | OutFrame::Listen { .. }
+        | OutFrame::Unlisten { .. }
+        | OutFrame::Close { .. }
+        | OutFrame::Abort { .. } => {}
+        OutFrame::Refused { call: text } | OutFrame::Notice { text } => crate::fatal::stderr(text),
+        OutFrame::Send { .. } | OutFrame::Fin { .. } => {
+            refuse!("a forked child writes to a client's connection: not supported")
+        }
+    }
+}
+
 /// Wakes the node if it sleeps.
 pub fn wake_node() {
-    if header().node_gate.open() {
+    if !process::in_child() && header().node_gate.open() {
         let one = 1u64;
         // SAFETY: writes 8 bytes from a local to the eventfd.
         let wrote = unsafe {

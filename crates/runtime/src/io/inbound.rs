@@ -1,17 +1,93 @@
-//! What entries bring to sockets.
+//! What entries bring to sockets. Connections that are not known (any more) are passed over: the server may have closed them while
+//! the record was on its way.
 
+use crate::fatal;
+use crate::io::file::{self, ready};
+use crate::io::socket::{Socket, State, Transport, bind, close, connect, external, make};
 use crate::kernel::Kernel;
-use skein_model::{ConnId, SockAddr, Term};
+use crate::output;
+use skein_arena::pool::Handle;
+use skein_model::{ConnId, OutFrame, SockAddr, Term};
 
-/// Connections of older terms are reset.
-pub fn term_start(_k: &Kernel, _term: Term) {}
+/// Connections of older terms are reset: their clients were the old leader's.
+pub fn term_start(k: &Kernel, term: Term) {
+    // Ids hold the low half of the term.
+    let current = ConnId::new(term, 0).term();
+    let mut at = k.io.external.first();
+    while let Some(socket) = at {
+        at = k.io.external.next(k, socket);
+        if k.io.sockets.get(socket).conn.get().term() < current {
+            lose(k, socket);
+        }
+    }
+}
+
 /// A client connected.
-pub fn open(_k: &Kernel, _conn: ConnId, _peer: SockAddr, _local: SockAddr) {}
+pub fn open(k: &Kernel, conn: ConnId, peer: SockAddr, local: SockAddr) {
+    let Some(listener) = bind::find_listener(k, local, conn.0) else {
+        output::emit(OutFrame::Abort { conn });
+        return;
+    };
+    let l = k.io.sockets.get(listener);
+    let Ok(socket) = make(k, l.family.get()) else {
+        fatal::notice(b"too many sockets: a client's connection was reset");
+        output::emit(OutFrame::Abort { conn });
+        return;
+    };
+    let s = k.io.sockets.get(socket);
+    s.options.inherit(&l.options);
+    s.state.set(State::Connected);
+    s.transport.set(Transport::External);
+    let v6 = l.family.get() == libc::AF_INET6;
+    s.local.set(SockAddr { v6, ..local });
+    s.remote.set(SockAddr { v6, ..peer });
+    k.io.external.add(k, socket, conn);
+    connect::enqueue(k, listener, socket);
+}
+
 /// Bytes from a client.
-pub fn data(_k: &Kernel, _conn: ConnId, _bytes: &[u8]) {}
+pub fn data(k: &Kernel, conn: ConnId, bytes: &[u8]) {
+    let Some(socket) = k.io.external.find(k, conn) else { return };
+    let s = k.io.sockets.get(socket);
+    if s.ended.get() || s.state.get() == State::Dead {
+        return;
+    }
+    if s.received.push(&k.chunks, bytes) < bytes.len() {
+        fatal::notice(b"no memory for received bytes: a client's connection was reset");
+        s.received.clear(&k.chunks);
+        external::abort(k, socket);
+        close::reset(k, socket);
+        return;
+    }
+    file::notify(k, s.file.get(), ready::IN);
+}
+
 /// A client sends no more.
-pub fn fin(_k: &Kernel, _conn: ConnId) {}
+pub fn fin(k: &Kernel, conn: ConnId) {
+    if let Some(socket) = k.io.external.find(k, conn) {
+        close::receive_end(k, socket);
+    }
+}
+
 /// A client is gone.
-pub fn reset(_k: &Kernel, _conn: ConnId) {}
+pub fn reset(k: &Kernel, conn: ConnId) {
+    if let Some(socket) = k.io.external.find(k, conn) {
+        lose(k, socket);
+    }
+}
+
+fn lose(k: &Kernel, socket: Handle<Socket>) {
+    k.io.external.remove(k, socket);
+    close::reset(k, socket);
+}
+
 /// A client took bytes.
-pub fn drained(_k: &Kernel, _conn: ConnId, _bytes: u64) {}
+pub fn drained(k: &Kernel, conn: ConnId, bytes: u64) {
+    let Some(socket) = k.io.external.find(k, conn) else { return };
+    let s = k.io.sockets.get(socket);
+    let was_writable = s.writable(k);
+    s.undrained.set(s.undrained.get().saturating_sub(bytes));
+    if !was_writable && s.writable(k) {
+        file::notify(k, s.file.get(), ready::OUT);
+    }
+}

@@ -1,26 +1,103 @@
 //! Descriptors and everything behind them.
+//!
+//! A virtual descriptor ([`table`]) points to an open file description ([`file::File`]), which points to one object: a socket, an end of
+//! a pipe, an epoll set, an eventfd, a timerfd. The object knows its description, and the description knows who waits for it
+//! ([`wait::Wait`]) and which epoll sets watch it ([`epoll::Item`]). Whatever changes an object calls [`file::notify`].
+//!
+//! Descriptors that are not in the table are the kernel's own (regular files): the functions in here answer `None` for them, and
+//! the call passes through.
 
+pub mod child;
+pub mod descriptor;
+pub mod epoll;
+pub mod eventfd;
+pub mod file;
 pub mod inbound;
+pub mod iov;
+pub mod msg;
+pub mod pipe;
+pub mod poll;
+pub mod random;
+pub mod select;
+pub mod sendfile;
+pub mod socket;
+mod syscall;
+pub mod table;
 pub mod timerfd;
+pub mod transfer;
+pub mod wait;
 
-use crate::kernel::Room;
-use crate::sys::Result;
+use crate::kernel::{Room, kernel};
+use crate::sys::{Errno, Result};
+use core::cell::Cell;
+use skein_arena::list::List;
+use skein_arena::pool::Pool;
+use socket::Socket;
+
+pub use child::effect as child_effect;
+pub use syscall::syscall;
+
+/// What a call answers: `None` when it is not on a virtual descriptor and passes through.
+pub type Answer = Option<Result<usize>>;
+
+/// An error as a result.
+pub(crate) const fn fail<T>(errno: i32) -> Result<T> {
+    Err(Errno(errno))
+}
+
+/// Open file descriptions at one time, and sockets: 32,768.
+const MAX_FILES: u32 = 32 << 10;
+/// Watched descriptors of all epoll sets, and waits: 65,536 each.
+const MAX_WATCHES: u32 = 64 << 10;
+/// Pipes, epoll sets, eventfds, timerfds at one time: 8,192 each.
+const MAX_SMALL: u32 = 8 << 10;
 
 /// All descriptors, files, sockets, epoll sets. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct IoState {
-    _unused: core::cell::Cell<u32>,
+    /// Descriptors.
+    pub table: table::Table,
+    /// Open file descriptions.
+    pub files: Pool<file::File>,
+    /// Waiting threads.
+    pub waits: Pool<wait::Wait>,
+    /// Sockets.
+    pub sockets: Pool<Socket>,
+    /// Pipes.
+    pub pipes: Pool<pipe::Pipe>,
+    /// Epoll sets.
+    pub epolls: Pool<epoll::Epoll>,
+    /// What epoll sets watch.
+    pub items: Pool<epoll::Item>,
+    /// Eventfds.
+    pub eventfds: Pool<eventfd::EventFd>,
+    /// Timerfds.
+    pub timerfds: Pool<timerfd::TimerFd>,
+    /// Sockets that own a port.
+    pub bound: List<Socket, socket::Bound>,
+    /// Connections of clients that the node knows.
+    pub external: socket::external::Connections,
+    /// Ports handed out so far to sockets that asked for none.
+    pub ephemeral: Cell<u32>,
+    _pad: Cell<u32>,
 }
 
 impl IoState {
     /// Takes its memory.
-    pub fn lay_out(&self, _room: &mut Room) {}
+    pub fn lay_out(&self, room: &mut Room) {
+        self.table.lay_out(room);
+        room.pool(&self.files, MAX_FILES);
+        room.pool(&self.waits, MAX_WATCHES);
+        room.pool(&self.sockets, MAX_FILES);
+        room.pool(&self.pipes, MAX_SMALL);
+        room.pool(&self.epolls, MAX_SMALL);
+        room.pool(&self.items, MAX_WATCHES);
+        room.pool(&self.eventfds, MAX_SMALL);
+        room.pool(&self.timerfds, MAX_SMALL);
+    }
 }
 
-/// Takes over the descriptors that the process was started with.
-pub fn adopt_descriptors() {}
-
-/// An I/O system call by number: `None` when it is not one, or not on a virtual descriptor.
-pub fn syscall(_nr: i64, _args: [usize; 6]) -> Option<Result<usize>> {
-    None
+/// Takes over the descriptors that the process was started with: they are all regular files and stay the kernel's.
+pub fn adopt_descriptors() {
+    kernel().io.table.begin();
 }

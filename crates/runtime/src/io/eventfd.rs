@@ -1,0 +1,129 @@
+//! eventfd.
+
+use crate::io::child::{self, Channel};
+use crate::io::fail;
+use crate::io::file::{self, File, Hold, Kind, ready};
+use crate::io::iov::{self, Buffers};
+use crate::io::wait::wait;
+use crate::kernel::{Kernel, kernel};
+use crate::sys::Result;
+use crate::{process, turn};
+use core::cell::Cell;
+use skein_arena::pool::{ArenaObject, Handle, Link};
+
+/// An eventfd.
+#[repr(C)]
+pub struct EventFd {
+    count: Cell<u64>,
+    /// Its file.
+    pub file: Link<File>,
+    semaphore: Cell<bool>,
+    /// Made in a forked child.
+    private: Cell<bool>,
+}
+
+// SAFETY: cells and a link.
+unsafe impl ArenaObject for EventFd {}
+
+impl EventFd {
+    /// Adds what a forked child wrote.
+    pub fn add_from_child(&self, bytes: &[u8]) {
+        let more = bytes.try_into().map_or(0, u64::from_ne_bytes);
+        self.count.set(self.count.get().saturating_add(more).min(u64::MAX - 1));
+    }
+}
+
+/// `eventfd`.
+pub fn create(count: u32, flags: i32) -> Result<usize> {
+    turn::operation();
+    if flags & !(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE) != 0 {
+        return fail(libc::EINVAL);
+    }
+    let k = kernel();
+    let Some(event) = k.io.eventfds.alloc() else { return fail(libc::ENFILE) };
+    let e = k.io.eventfds.get(event);
+    e.count.set(u64::from(count));
+    e.semaphore.set(flags & libc::EFD_SEMAPHORE != 0);
+    e.private.set(process::in_child());
+    let status = libc::O_RDWR | flags & libc::O_NONBLOCK;
+    let made = file::create(k, Kind::EventFd, event.raw(), status)
+        .and_then(|file| Ok((file, file::install(k, file, flags & libc::EFD_CLOEXEC != 0)?)));
+    match made {
+        Ok((file, fd)) => {
+            e.file.set(Some(file));
+            Ok(fd as usize)
+        }
+        Err(error) => {
+            k.io.eventfds.free(event);
+            Err(error)
+        }
+    }
+}
+
+/// Readiness.
+pub fn mask(k: &Kernel, event: Handle<EventFd>) -> u32 {
+    let count = k.io.eventfds.get(event).count.get();
+    let readable = if count > 0 { ready::IN } else { 0 };
+    let writable = if count < u64::MAX - 1 { ready::OUT } else { 0 };
+    let overflow = if count == u64::MAX { ready::ERR } else { 0 };
+    readable | writable | overflow
+}
+
+/// Takes the count, or 1 of a semaphore.
+pub fn read(
+    k: &Kernel,
+    hold: &Hold,
+    event: Handle<EventFd>,
+    buffers: &mut Buffers<'_>,
+) -> Result<usize> {
+    if buffers.left() < 8 {
+        return fail(libc::EINVAL);
+    }
+    let e = k.io.eventfds.get(event);
+    while e.count.get() == 0 {
+        if hold.file(k).nonblocking() {
+            return fail(libc::EAGAIN);
+        }
+        wait(k, hold.0, ready::IN, false, None)?;
+    }
+    let taken = if e.semaphore.get() { 1 } else { e.count.get() };
+    e.count.set(e.count.get() - taken);
+    file::notify(k, Some(hold.0), ready::OUT);
+    // SAFETY: the server's buffers; one thread runs at a time.
+    unsafe { buffers.scatter(&taken.to_ne_bytes()) };
+    Ok(8)
+}
+
+/// Adds to the count.
+pub fn write(
+    k: &Kernel,
+    hold: &Hold,
+    event: Handle<EventFd>,
+    buffers: &mut Buffers<'_>,
+) -> Result<usize> {
+    if buffers.left() < 8 {
+        return fail(libc::EINVAL);
+    }
+    let e = k.io.eventfds.get(event);
+    let mut more = [0; 8];
+    // SAFETY: the server's buffers; one thread runs at a time.
+    unsafe { buffers.gather(&mut more) };
+    let more = u64::from_ne_bytes(more);
+    if more == u64::MAX {
+        return fail(libc::EINVAL);
+    }
+    if process::in_child() && !e.private.get() {
+        let bytes = more.to_ne_bytes();
+        let part = [iov::single(bytes.as_ptr().cast_mut().cast(), 8)];
+        return Ok(child::note(Channel::Event(event.raw()), &mut Buffers::new(&part)?));
+    }
+    while u64::MAX - e.count.get() <= more {
+        if hold.file(k).nonblocking() {
+            return fail(libc::EAGAIN);
+        }
+        wait(k, hold.0, ready::OUT, false, None)?;
+    }
+    e.count.set(e.count.get() + more);
+    file::notify(k, Some(hold.0), ready::IN);
+    Ok(8)
+}

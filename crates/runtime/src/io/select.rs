@@ -1,0 +1,137 @@
+//! select.
+
+use crate::io::epoll::Timeout;
+use crate::io::file::{self, ready};
+use crate::io::wait::WaitSet;
+use crate::io::{fail, table};
+use crate::kernel::{Kernel, kernel};
+use crate::sys::Result;
+use crate::{thread, turn};
+use turn::Wake;
+
+const READ: u32 = ready::IN | libc::EPOLLRDBAND as u32 | ready::HUP | ready::ERR;
+const WRITE: u32 = ready::OUT | libc::EPOLLWRBAND as u32 | ready::ERR;
+const EXCEPT: u32 = libc::EPOLLPRI as u32;
+const KINDS: [u32; 3] = [READ, WRITE, EXCEPT];
+/// Words of a set.
+const WORDS: usize = 1024 / 64;
+
+/// The three sets: which descriptors are asked for, or found.
+type Bits = [[u64; WORDS]; 3];
+
+/// `select`: sets as arrays of 64-bit words, null when not asked for. Answers the count and the time left of the timeout.
+///
+/// # Safety
+/// Sets that are not null have room for `count` bits, rounded up to a word.
+pub unsafe fn select(count: i32, sets: [*mut u64; 3], timeout: Timeout) -> (Result<usize>, u64) {
+    thread::test_cancel();
+    turn::operation();
+    let k = kernel();
+    if count < 0 {
+        return (fail(libc::EINVAL), 0);
+    }
+    let count = count as usize;
+    if count > WORDS * 64 {
+        // Larger than an fd_set: Linux allows it for programs that allocate their own.
+        crate::fatal::refused(b"select on descriptors from 1024 on");
+        return (fail(libc::EINVAL), 0);
+    }
+    let words = count.div_ceil(64);
+    let mut asked: Bits = [[0; WORDS]; 3];
+    for (kind, set) in sets.iter().enumerate() {
+        for (at, word) in asked[kind].iter_mut().enumerate().take(words) {
+            if !set.is_null() {
+                // SAFETY: the caller's contract.
+                *word = unsafe { set.add(at).read() } & used_bits(count, at);
+            }
+        }
+    }
+    let deadline = timeout.deadline_ns();
+    let mut found: Bits = [[0; WORDS]; 3];
+    let result = file::interruptible(wait(k, count, &asked, &mut found, timeout, deadline));
+    if result.is_ok() {
+        for (kind, set) in sets.iter().enumerate() {
+            for (at, word) in found[kind].iter().enumerate().take(words) {
+                if !set.is_null() {
+                    // SAFETY: the caller's contract.
+                    unsafe { set.add(at).write(*word) };
+                }
+            }
+        }
+    }
+    (result, deadline.map_or(0, |at| at.saturating_sub(k.now_ns.get())))
+}
+
+/// The bits of word `at` that belong to the first `count` descriptors.
+const fn used_bits(count: usize, at: usize) -> u64 {
+    if count >= (at + 1) * 64 { u64::MAX } else { (1 << (count - at * 64)) - 1 }
+}
+
+fn wait(
+    k: &Kernel,
+    count: usize,
+    asked: &Bits,
+    found: &mut Bits,
+    timeout: Timeout,
+    deadline: Option<u64>,
+) -> Result<usize> {
+    loop {
+        let n = look(k, count, asked, found)?;
+        if n > 0 || matches!(timeout, Timeout::Poll) {
+            return Ok(n);
+        }
+        let waits = WaitSet::default();
+        let added = each(count, asked, |fd, events, _| match k.io.table.get(fd) {
+            Some(file) => waits.add(k, file, events, false),
+            None => Ok(()),
+        });
+        if let Err(e) = added {
+            waits.clear(k);
+            return Err(e);
+        }
+        match waits.block(k, deadline) {
+            Wake::Event => {}
+            Wake::Timeout => return look(k, count, asked, found),
+            Wake::Interrupted => return fail(libc::EINTR),
+        }
+    }
+}
+
+fn look(k: &Kernel, count: usize, asked: &Bits, found: &mut Bits) -> Result<usize> {
+    *found = [[0; WORDS]; 3];
+    let mut n = 0;
+    each(count, asked, |fd, _, kinds| {
+        let mask = match k.io.table.get(fd) {
+            Some(file) => file::mask(k, file),
+            None if table::is_open(fd) => ready::IN | ready::OUT,
+            None => return fail(libc::EBADF),
+        };
+        for (kind, events) in KINDS.iter().enumerate() {
+            if kinds[kind] && mask & events != 0 {
+                found[kind][fd as usize / 64] |= 1 << (fd % 64);
+                n += 1;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(n)
+}
+
+/// Calls `f` for each descriptor asked for: its number, its events, in which sets it is.
+fn each(
+    count: usize,
+    asked: &Bits,
+    mut f: impl FnMut(i32, u32, [bool; 3]) -> Result<()>,
+) -> Result<()> {
+    for at in 0..count.div_ceil(64) {
+        let mut left = asked[0][at] | asked[1][at] | asked[2][at];
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let kinds = [0, 1, 2].map(|kind: usize| asked[kind][at] >> bit & 1 != 0);
+            let events = (0..3).filter(|kind| kinds[*kind]).fold(0, |all, kind| all | KINDS[kind]);
+            f((at * 64) as i32 + bit as i32, events, kinds)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! accept.
+
+use super::{Socket, State, address, connect, give_descriptor, of};
+use crate::io::file::{self, Hold, ready};
+use crate::io::wait::wait;
+use crate::io::{Answer, fail};
+use crate::kernel::Kernel;
+use crate::sys::Result;
+use libc::{sockaddr, socklen_t};
+use skein_arena::pool::Handle;
+
+/// `accept4`.
+///
+/// # Safety
+/// `addr` is null, or `len` is valid and `addr` has room for `*len` bytes.
+pub unsafe fn accept(fd: i32, addr: *mut sockaddr, len: *mut socklen_t, flags: i32) -> Answer {
+    file::with_cancel(fd, |k, hold| {
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return fail(libc::EINVAL);
+        }
+        let listener = of(k, hold)?;
+        let accepted = next(k, hold, listener)?;
+        let s = k.io.sockets.get(accepted);
+        let fd = give_descriptor(k, accepted, flags)?;
+        // Only now: without a descriptor the connection stays in the queue.
+        let l = k.io.sockets.get(listener);
+        l.queue.remove(&k.io.sockets, accepted);
+        s.listener.set(None);
+        connect::promote(k, listener);
+        if !addr.is_null() {
+            // SAFETY: the caller's contract.
+            let written = unsafe { address::write(addr, len, s.family.get(), s.remote.get()) };
+            if let Err(e) = written {
+                let _ = crate::io::descriptor::close_virtual(k, fd);
+                return Err(e);
+            }
+        }
+        Ok(fd as usize)
+    })
+}
+
+/// The oldest connection in the listener's queue; it stays there.
+fn next(k: &Kernel, hold: &Hold, listener: Handle<Socket>) -> Result<Handle<Socket>> {
+    let l = k.io.sockets.get(listener);
+    let deadline = l.options.receive_deadline();
+    loop {
+        if l.family.get() == libc::AF_UNIX {
+            return fail(libc::EINVAL);
+        }
+        if l.state.get() != State::Listening {
+            return fail(libc::EINVAL);
+        }
+        if let Some(first) = l.queue.front() {
+            return Ok(first);
+        }
+        if hold.file(k).nonblocking() {
+            return fail(libc::EAGAIN);
+        }
+        wait(k, hold.0, ready::IN, true, deadline)?;
+    }
+}

@@ -1,0 +1,122 @@
+//! `sockaddr` and back.
+
+use crate::io::fail;
+use crate::sys::Result;
+use core::mem::offset_of;
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use skein_model::SockAddr;
+
+/// The oldest and shortest `sockaddr_in6`, without a scope.
+const SHORTEST_IN6: usize = offset_of!(sockaddr_in6, sin6_scope_id);
+
+/// The family that an address says it is of.
+///
+/// # Safety
+/// `addr` is `len` readable bytes.
+pub unsafe fn family(addr: *const sockaddr, len: socklen_t) -> Result<i32> {
+    if (len as usize) < size_of::<libc::sa_family_t>() {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller's contract.
+    Ok(i32::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() }))
+}
+
+/// Reads an address for a socket of family `family`; a wrong family is `wrong`.
+///
+/// # Safety
+/// `addr` is `len` readable bytes.
+pub unsafe fn read(
+    addr: *const sockaddr,
+    len: socklen_t,
+    family: i32,
+    wrong: i32,
+) -> Result<SockAddr> {
+    let len = len as usize;
+    if family == libc::AF_INET {
+        if len < size_of::<sockaddr_in>() {
+            return fail(libc::EINVAL);
+        }
+        // SAFETY: the caller's contract and the length.
+        let a = unsafe { addr.cast::<sockaddr_in>().read_unaligned() };
+        let any = i32::from(a.sin_family) == libc::AF_UNSPEC && a.sin_addr.s_addr == 0;
+        if i32::from(a.sin_family) != libc::AF_INET && !any {
+            return fail(wrong);
+        }
+        return Ok(SockAddr::v4(a.sin_addr.s_addr.to_ne_bytes(), u16::from_be(a.sin_port)));
+    }
+    if len < SHORTEST_IN6 {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: as above; the fields read lie within the shortest form.
+    let (sin6_family, port, ip) = unsafe {
+        let a = addr.cast::<sockaddr_in6>();
+        (
+            (&raw const (*a).sin6_family).read_unaligned(),
+            (&raw const (*a).sin6_port).read_unaligned(),
+            (&raw const (*a).sin6_addr).read_unaligned(),
+        )
+    };
+    if i32::from(sin6_family) != libc::AF_INET6 {
+        return fail(wrong);
+    }
+    Ok(SockAddr::v6(ip.s6_addr, u16::from_be(port)))
+}
+
+/// Writes an address for a socket of family `family`, cut to the room there is, as accept and getsockname do.
+///
+/// # Safety
+/// `len` is valid, `out` has room for `*len` bytes.
+pub unsafe fn write(
+    out: *mut sockaddr,
+    len: *mut socklen_t,
+    family: i32,
+    addr: SockAddr,
+) -> Result<()> {
+    // SAFETY: the caller's contract.
+    let room = unsafe { *len };
+    if room as i32 <= -1 {
+        return fail(libc::EINVAL);
+    }
+    let mut bytes = [0u8; size_of::<sockaddr_in6>()];
+    let whole = encode(family, addr, &mut bytes);
+    let n = whole.min(room as usize);
+    // SAFETY: the caller's contract.
+    unsafe {
+        core::ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast(), n);
+        *len = whole as socklen_t;
+    }
+    Ok(())
+}
+
+fn encode(family: i32, addr: SockAddr, out: &mut [u8; size_of::<sockaddr_in6>()]) -> usize {
+    out[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+    if family == libc::AF_UNIX {
+        return 2;
+    }
+    out[2..4].copy_from_slice(&addr.port.to_be_bytes());
+    if family == libc::AF_INET {
+        out[4..8].copy_from_slice(&addr.ip[12..]);
+        size_of::<sockaddr_in>()
+    } else {
+        out[8..24].copy_from_slice(&addr.ip);
+        size_of::<sockaddr_in6>()
+    }
+}
+
+/// The wildcard address of a family.
+pub fn unspecified(family: i32, port: u16) -> SockAddr {
+    if family == libc::AF_INET6 { SockAddr::v6([0; 16], port) } else { SockAddr::v4([0; 4], port) }
+}
+
+/// Whether an address is one of the loopback interface.
+pub fn is_loopback(addr: SockAddr) -> bool {
+    match addr.ipv4() {
+        Some(ip) => ip[0] == 127,
+        None => addr.ip[..15] == [0; 15] && addr.ip[15] == 1,
+    }
+}
+
+/// Whether the machine has an address, as far as the server may know: the wildcard and the loopback interface, as on every replica.
+pub fn is_local(addr: SockAddr) -> bool {
+    addr.is_unspecified() || is_loopback(addr)
+}

@@ -1,0 +1,172 @@
+//! How connections end: shutdown, close, reset.
+
+use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, external, of};
+use crate::io::file::{self, ready};
+use crate::io::{Answer, fail};
+use crate::kernel::Kernel;
+use crate::sys::Result;
+use skein_arena::pool::Handle;
+use skein_model::SockAddr;
+
+/// `shutdown`.
+pub fn shutdown(fd: i32, how: i32) -> Answer {
+    file::with(fd, |k, hold| {
+        let socket = of(k, hold)?;
+        let shut = match how {
+            libc::SHUT_RD => SHUT_RECEIVE,
+            libc::SHUT_WR => SHUT_SEND,
+            libc::SHUT_RDWR => SHUT_BOTH,
+            _ => return fail(libc::EINVAL),
+        };
+        if k.io.sockets.get(socket).transport.get() == Transport::Pair {
+            shutdown_pair(k, socket, shut);
+            return Ok(0);
+        }
+        shutdown_tcp(k, socket, shut)
+    })
+}
+
+fn shutdown_pair(k: &Kernel, socket: Handle<Socket>, shut: u32) {
+    let s = k.io.sockets.get(socket);
+    s.shut.set(s.shut.get() | shut);
+    if let Some(peer) = s.peer.get() {
+        let p = k.io.sockets.get(peer);
+        let mirrored = (shut & SHUT_RECEIVE) << 1 | (shut & SHUT_SEND) >> 1;
+        p.shut.set(p.shut.get() | mirrored);
+        file::notify(k, p.file.get(), ready::ALL);
+    }
+    file::notify(k, s.file.get(), ready::ALL);
+}
+
+fn shutdown_tcp(k: &Kernel, socket: Handle<Socket>, shut: u32) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    let mut result = Ok(0);
+    match s.state.get() {
+        State::Fresh | State::Dead => {
+            s.shut.set(s.shut.get() | shut);
+            result = fail(libc::ENOTCONN);
+        }
+        State::Listening => {
+            if shut & SHUT_RECEIVE != 0 {
+                bind::stop_listening(k, socket);
+            }
+        }
+        State::Connecting => disconnect(k, socket),
+        State::Connected => {
+            let before = s.shut.get();
+            s.shut.set(before | shut);
+            if shut & !before & SHUT_SEND != 0 {
+                send_end(k, socket);
+            }
+        }
+    }
+    file::notify(k, s.file.get(), ready::ALL);
+    result
+}
+
+/// The socket has sent its last byte.
+fn send_end(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    match s.peer.get() {
+        Some(peer) => receive_end(k, peer),
+        None if s.live.get() => external::send_end(s),
+        None => {}
+    }
+    if s.ended.get() {
+        s.state.set(State::Dead);
+        s.shut.set(SHUT_BOTH);
+    }
+}
+
+/// The peer has sent its last byte.
+pub fn receive_end(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    if s.ended.replace(true) {
+        return;
+    }
+    s.shut.set(s.shut.get() | SHUT_RECEIVE);
+    if s.shut.get() & SHUT_SEND != 0 {
+        s.state.set(State::Dead);
+    }
+    file::notify(k, s.file.get(), ready::ALL);
+}
+
+/// The peer has reset the connection. What was received before can still be read.
+pub fn reset(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    if let Some(peer) = s.peer.take() {
+        k.io.sockets.get(peer).peer.set(None);
+    }
+    if s.state.get() != State::Connected {
+        return;
+    }
+    let half_closed = s.ended.get();
+    s.error.set(if half_closed { libc::EPIPE } else { libc::ECONNRESET });
+    s.state.set(State::Dead);
+    s.shut.set(SHUT_BOTH);
+    file::notify(k, s.file.get(), ready::ALL);
+}
+
+/// The last reference to a socket is gone.
+pub fn release(k: &Kernel, socket: Handle<Socket>) {
+    k.io.sockets.get(socket).file.set(None);
+    end(k, socket);
+    bind::disown(k, socket);
+    free(k, socket);
+}
+
+/// Frees a socket that has no peer any more.
+pub fn free(k: &Kernel, socket: Handle<Socket>) {
+    k.io.sockets.get(socket).received.clear(&k.chunks);
+    k.io.sockets.free(socket);
+}
+
+/// Ends whatever the socket is doing, as `close` does.
+fn end(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    match s.state.get() {
+        State::Listening => bind::stop_listening(k, socket),
+        State::Connecting => {
+            if let Some(listener) = s.listener.take() {
+                k.io.sockets.get(listener).connecting.remove(&k.io.sockets, socket);
+            }
+        }
+        State::Connected | State::Fresh | State::Dead => {}
+    }
+    let hard =
+        s.options.hard_close() || (s.state.get() == State::Connected && !s.received.is_empty());
+    if s.live.get() {
+        if hard { external::abort(k, socket) } else { external::close(k, socket) }
+    }
+    let Some(peer) = s.peer.take() else { return };
+    let p = k.io.sockets.get(peer);
+    p.peer.set(None);
+    if s.transport.get() == Transport::Pair {
+        p.shut.set(SHUT_BOTH);
+        if !s.received.is_empty() {
+            p.error.set(libc::ECONNRESET);
+        }
+        file::notify(k, p.file.get(), ready::ALL);
+    } else if hard {
+        reset(k, peer);
+    } else {
+        receive_end(k, peer);
+    }
+}
+
+/// Back to a fresh socket, which keeps its port if it was bound.
+pub fn disconnect(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    end(k, socket);
+    s.received.clear(&k.chunks);
+    s.state.set(State::Fresh);
+    s.transport.set(Transport::None);
+    s.shut.set(0);
+    s.error.set(0);
+    s.ended.set(false);
+    s.connect_pending.set(false);
+    s.remote.set(SockAddr { ip: [0; 16], port: 0, v6: false });
+    if !s.is_bound.get() {
+        s.local.set(SockAddr { ip: [0; 16], port: 0, v6: false });
+    }
+}

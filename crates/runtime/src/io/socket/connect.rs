@@ -1,0 +1,214 @@
+//! connect, between sockets of this server. Connections to anywhere else are refused by name.
+
+use super::{Socket, State, Transport, address, bind, close, make, of};
+use crate::fatal;
+use crate::io::file::{self, Hold, ready};
+use crate::io::wait::wait;
+use crate::io::{Answer, fail};
+use crate::kernel::Kernel;
+use crate::sys::{Errno, Result};
+use libc::{sockaddr, socklen_t};
+use skein_arena::pool::Handle;
+use skein_model::SockAddr;
+
+/// `connect`.
+///
+/// # Safety
+/// `addr` is `len` readable bytes.
+pub unsafe fn connect(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
+    file::with_cancel(fd, |k, hold| {
+        let socket = of(k, hold)?;
+        let s = k.io.sockets.get(socket);
+        // SAFETY: the caller's contract.
+        let family = unsafe { address::family(addr, len) }?;
+        if s.family.get() == libc::AF_UNIX {
+            return fail(libc::EISCONN);
+        }
+        if family == libc::AF_UNSPEC {
+            return disconnect(k, socket);
+        }
+        // SAFETY: the caller's contract.
+        let to = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) };
+        begin_or_go_on(k, hold, socket, to)
+    })
+}
+
+fn begin_or_go_on(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    to: Result<SockAddr>,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if s.connect_pending.get() {
+        // Asked again about one that was answered with EINPROGRESS.
+        if s.state.get() == State::Connecting {
+            if hold.file(k).nonblocking() {
+                return fail(libc::EALREADY);
+            }
+            return complete(k, hold, socket);
+        }
+        s.connect_pending.set(false);
+        return outcome(k, socket);
+    }
+    match s.state.get() {
+        State::Connected | State::Listening => return fail(libc::EISCONN),
+        State::Dead if s.ended.get() || s.remote.get().port != 0 => return fail(libc::EISCONN),
+        _ => {}
+    }
+    start(k, socket, to?)?;
+    if hold.file(k).nonblocking() {
+        s.connect_pending.set(true);
+        return fail(libc::EINPROGRESS);
+    }
+    complete(k, hold, socket)
+}
+
+/// Waits until the connection is there or has failed.
+fn complete(k: &Kernel, hold: &Hold, socket: Handle<Socket>) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    let deadline = s.options.send_deadline();
+    while s.state.get() == State::Connecting {
+        if let Err(e) = wait(k, hold.0, ready::OUT, false, deadline) {
+            s.connect_pending.set(true);
+            return if e == Errno(libc::EAGAIN) { fail(libc::EINPROGRESS) } else { Err(e) };
+        }
+    }
+    s.connect_pending.set(false);
+    outcome(k, socket)
+}
+
+/// What a `connect` that is no longer in progress answers. After a failure the socket is as good as new.
+fn outcome(k: &Kernel, socket: Handle<Socket>) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if s.state.get() == State::Connected {
+        return Ok(0);
+    }
+    let error = match s.take_error() {
+        0 => libc::ECONNABORTED,
+        error => error,
+    };
+    s.state.set(State::Fresh);
+    s.shut.set(0);
+    fail(error)
+}
+
+fn start(k: &Kernel, socket: Handle<Socket>, mut to: SockAddr) -> Result<()> {
+    let s = k.io.sockets.get(socket);
+    if to.is_unspecified() {
+        // Linux takes it for the loopback address.
+        let port = to.port;
+        to = if to.ipv4().is_some() {
+            SockAddr::v4([127, 0, 0, 1], port)
+        } else {
+            let mut ip = [0; 16];
+            ip[15] = 1;
+            SockAddr::v6(ip, port)
+        };
+    }
+    to.v6 = s.family.get() == libc::AF_INET6;
+    if to.v6 && to.ipv4().is_some() && s.options.only_v6() {
+        return fail(libc::ENETUNREACH);
+    }
+    let listener = bind::find_listener(k, to, 0);
+    if listener.is_none() && !address::is_loopback(to) {
+        fatal::refused(describe(to).bytes());
+        return fail(libc::ENETUNREACH);
+    }
+    if s.local.get().port == 0 {
+        let port = bind::free_port(k)?;
+        s.local.set(SockAddr { port, ..source(to) });
+    } else if s.local.get().is_unspecified() {
+        s.local.set(SockAddr { port: s.local.get().port, ..source(to) });
+    }
+    s.shut.set(0);
+    s.ended.set(false);
+    match listener {
+        None => {
+            refuse(k, socket);
+            Ok(())
+        }
+        Some(listener) => {
+            s.remote.set(to);
+            let l = k.io.sockets.get(listener);
+            if l.queue.len() > l.backlog.get() || !join(k, socket, listener)? {
+                s.state.set(State::Connecting);
+                s.listener.set(Some(listener));
+                l.connecting.push_back(&k.io.sockets, socket);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn describe(to: SockAddr) -> fatal::Line {
+    match to.ipv4() {
+        Some([a, b, c, d]) => fatal::line!("connect to {a}.{b}.{c}.{d} port {}", to.port),
+        None => fatal::line!("connect to {} port {}", core::net::Ipv6Addr::from(to.ip), to.port),
+    }
+}
+
+/// The address that a connection to `to` comes from: the loopback interface's first, or the machine's own.
+fn source(to: SockAddr) -> SockAddr {
+    match to.ipv4() {
+        Some([127, ..]) => SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], 0) },
+        _ => SockAddr { port: 0, ..to },
+    }
+}
+
+/// Makes the listener's end of a connection and puts it into the queue. `false` when there is no room for another socket.
+fn join(k: &Kernel, client: Handle<Socket>, listener: Handle<Socket>) -> Result<bool> {
+    let (c, l) = (k.io.sockets.get(client), k.io.sockets.get(listener));
+    let Ok(server) = make(k, l.family.get()) else { return fail(libc::ENOBUFS) };
+    let s = k.io.sockets.get(server);
+    s.options.inherit(&l.options);
+    for (one, other) in [(c, server), (s, client)] {
+        one.state.set(State::Connected);
+        one.transport.set(Transport::Local);
+        one.peer.set(Some(other));
+    }
+    let v6 = l.family.get() == libc::AF_INET6;
+    s.local.set(SockAddr { v6, ..c.remote.get() });
+    s.remote.set(SockAddr { v6, ..c.local.get() });
+    enqueue(k, listener, server);
+    Ok(true)
+}
+
+/// A connection waits to be accepted.
+pub fn enqueue(k: &Kernel, listener: Handle<Socket>, server: Handle<Socket>) {
+    let l = k.io.sockets.get(listener);
+    k.io.sockets.get(server).listener.set(Some(listener));
+    l.queue.push_back(&k.io.sockets, server);
+    file::notify(k, l.file.get(), ready::IN);
+}
+
+/// There may be room in a listener's queue: the oldest sockets that wait for it are connected.
+pub fn promote(k: &Kernel, listener: Handle<Socket>) {
+    let l = k.io.sockets.get(listener);
+    while l.queue.len() <= l.backlog.get() {
+        let Some(client) = l.connecting.pop_front(&k.io.sockets) else { return };
+        let c = k.io.sockets.get(client);
+        c.listener.set(None);
+        if join(k, client, listener).is_err() {
+            refuse(k, client);
+            continue;
+        }
+        file::notify(k, c.file.get(), ready::ALL);
+    }
+}
+
+/// Nobody listens (any more).
+pub fn refuse(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    s.state.set(State::Dead);
+    s.remote.set(SockAddr { port: 0, ..s.remote.get() });
+    s.error.set(libc::ECONNREFUSED);
+    s.shut.set(super::SHUT_BOTH);
+    file::notify(k, s.file.get(), ready::ALL);
+}
+
+/// `connect` to no family: the socket is as good as new.
+fn disconnect(k: &Kernel, socket: Handle<Socket>) -> Result<usize> {
+    close::disconnect(k, socket);
+    Ok(0)
+}

@@ -1,0 +1,344 @@
+//! Sockets.
+//!
+//! A stream socket's received bytes are in its own queue; who sends into it is its transport: another socket of this server ([`Transport::Local`],
+//! [`Transport::Pair`]) or a client behind the node ([`Transport::External`]). States and errors are those of Linux's TCP, without the
+//! network: what a segment would cause at the other end happens at once.
+
+pub mod accept;
+pub mod address;
+pub mod bind;
+pub mod close;
+pub mod connect;
+pub mod external;
+pub mod name;
+pub mod options;
+pub mod stream;
+
+use crate::fatal;
+use crate::io::fail;
+use crate::io::file::{self, File, Hold, Kind, ready};
+use crate::kernel::{Kernel, kernel};
+use crate::sys::{self, Result};
+use crate::{process, turn};
+use core::cell::Cell;
+use options::Options;
+use skein_arena::bytes::ByteQueue;
+use skein_arena::list::{In, List, Node};
+use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_model::limits::SEND_WINDOW_BYTES;
+use skein_model::{ConnId, SockAddr};
+
+/// What a TCP connection between two sockets of the server holds in each direction: 1 MiB, about what Linux's buffers grow to.
+const LOCAL_CAPACITY_BYTES: usize = 1 << 20;
+/// What a socket pair holds in each direction: Linux's default.
+const PAIR_CAPACITY_BYTES: usize = 208 << 10;
+
+/// Nothing more is received (as Linux's `RCV_SHUTDOWN`).
+pub const SHUT_RECEIVE: u32 = 1;
+/// Nothing more is sent (`SEND_SHUTDOWN`).
+pub const SHUT_SEND: u32 = 2;
+/// Both.
+pub const SHUT_BOTH: u32 = 3;
+
+/// What a socket is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Not connected yet.
+    Fresh = 0,
+    /// Listening.
+    Listening,
+    /// Waits for room in a listener's queue.
+    Connecting,
+    /// Connected.
+    Connected,
+    /// Was connected, or failed to.
+    Dead,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Transport {
+    /// Nobody.
+    None = 0,
+    /// A TCP socket of this server.
+    Local,
+    /// The other socket of a pair.
+    Pair,
+    /// A client behind the node.
+    External,
+}
+
+/// A socket's place in the list of those that own a port.
+pub struct Bound;
+/// A socket's place in its listener's queue: to be accepted, or waiting to get there.
+pub struct Pending;
+
+/// A socket.
+#[repr(C)]
+pub struct Socket {
+    bound_node: Node<Socket>,
+    pending_node: Node<Socket>,
+    external_node: Node<Socket>,
+    /// The next connection in the same bucket.
+    pub bucket_next: Link<Socket>,
+    /// Its file; none until it is accepted.
+    pub file: Link<File>,
+    /// `AF_INET`, `AF_INET6` or `AF_UNIX`.
+    pub family: Cell<i32>,
+    /// What it is doing.
+    pub state: Cell<State>,
+    /// Who is at the other end.
+    pub transport: Cell<Transport>,
+    /// [`SHUT_RECEIVE`] and [`SHUT_SEND`].
+    pub shut: Cell<u32>,
+    /// The pending error.
+    pub error: Cell<i32>,
+    /// The peer has sent its last byte, which is in the queue.
+    pub ended: Cell<bool>,
+    /// Made in a forked child.
+    pub private: Cell<bool>,
+    /// Whether it is in the list of those that own a port.
+    pub is_bound: Cell<bool>,
+    /// A `connect` was answered with `EINPROGRESS` and not asked about again.
+    pub connect_pending: Cell<bool>,
+    /// Its own address.
+    pub local: Cell<SockAddr>,
+    /// Its peer's address.
+    pub remote: Cell<SockAddr>,
+    /// Received bytes.
+    pub received: ByteQueue,
+    /// The socket at the other end.
+    pub peer: Link<Socket>,
+    /// The listener whose queue it is in.
+    pub listener: Link<Socket>,
+    /// Listener: how many connections may wait.
+    pub backlog: Cell<u32>,
+    /// Listener: connections to be accepted.
+    pub queue: List<Socket, Pending>,
+    /// Listener: sockets of this server that wait for room in the queue.
+    pub connecting: List<Socket, Pending>,
+    /// The client's connection.
+    pub conn: Cell<ConnId>,
+    /// Whether the node knows this connection.
+    pub live: Cell<bool>,
+    /// Sent bytes that no client has taken yet.
+    pub undrained: Cell<u64>,
+    /// Bytes that the server took since the last credit.
+    pub taken: Cell<u64>,
+    /// Options.
+    pub options: Options,
+}
+
+// SAFETY: cells, links and lists of handles; all-zero is a fresh socket.
+unsafe impl ArenaObject for Socket {}
+impl In<Bound> for Socket {
+    fn node(&self) -> &Node<Socket> {
+        &self.bound_node
+    }
+}
+impl In<Pending> for Socket {
+    fn node(&self) -> &Node<Socket> {
+        &self.pending_node
+    }
+}
+impl In<external::OnNode> for Socket {
+    fn node(&self) -> &Node<Socket> {
+        &self.external_node
+    }
+}
+
+impl Socket {
+    /// Linux's `TCP_CLOSE`.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.state.get(), State::Fresh | State::Dead)
+    }
+
+    /// How many bytes can be sent now.
+    pub fn room(&self, k: &Kernel) -> usize {
+        let (capacity, used) = match self.transport.get() {
+            Transport::External => (SEND_WINDOW_BYTES, self.undrained.get() as usize),
+            Transport::Pair => (PAIR_CAPACITY_BYTES, self.in_peer(k)),
+            Transport::Local | Transport::None => (LOCAL_CAPACITY_BYTES, self.in_peer(k)),
+        };
+        capacity.saturating_sub(used)
+    }
+
+    fn in_peer(&self, k: &Kernel) -> usize {
+        self.peer.get().map_or(0, |peer| k.io.sockets.get(peer).received.len())
+    }
+
+    /// Whether a writer is told that there is room: a third must be free, as in Linux.
+    pub fn writable(&self, k: &Kernel) -> bool {
+        let least = match self.transport.get() {
+            Transport::External => SEND_WINDOW_BYTES / 3,
+            Transport::Pair => PAIR_CAPACITY_BYTES / 3,
+            Transport::Local | Transport::None => LOCAL_CAPACITY_BYTES / 3,
+        };
+        self.room(k) >= least
+    }
+
+    /// The pending error, which is then no longer pending.
+    pub fn take_error(&self) -> i32 {
+        self.error.replace(0)
+    }
+}
+
+/// The socket behind a descriptor.
+pub fn of(k: &Kernel, hold: &Hold) -> Result<Handle<Socket>> {
+    hold.file(k).as_kind(Kind::Socket).map_or(fail(libc::ENOTSOCK), Ok)
+}
+
+/// A socket without a file.
+pub fn make(k: &Kernel, family: i32) -> Result<Handle<Socket>> {
+    let Some(socket) = k.io.sockets.alloc() else { return fail(libc::ENFILE) };
+    let s = k.io.sockets.get(socket);
+    s.family.set(family);
+    s.private.set(process::in_child());
+    Ok(socket)
+}
+
+/// Gives a socket a file and a descriptor; it stays as it is when there is none.
+pub fn give_descriptor(k: &Kernel, socket: Handle<Socket>, flags: i32) -> Result<i32> {
+    let status = libc::O_RDWR | flags & libc::O_NONBLOCK;
+    let file = file::create(k, Kind::Socket, socket.raw(), status)?;
+    let fd = file::install(k, file, flags & libc::SOCK_CLOEXEC != 0)?;
+    k.io.sockets.get(socket).file.set(Some(file));
+    Ok(fd)
+}
+
+const TYPE_FLAGS: i32 = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+
+/// `socket`.
+pub fn create(family: i32, kind: i32, protocol: i32) -> Result<usize> {
+    turn::operation();
+    let (flags, kind) = (kind & TYPE_FLAGS, kind & !TYPE_FLAGS);
+    // Linux's SOCK_MAX.
+    if !(1..11).contains(&kind) {
+        return fail(libc::EINVAL);
+    }
+    if !matches!(family, libc::AF_INET | libc::AF_INET6) {
+        fatal::refused(fatal::line!("socket of family {family}").bytes());
+        return fail(libc::EAFNOSUPPORT);
+    }
+    if kind != libc::SOCK_STREAM {
+        fatal::refused(fatal::line!("socket of type {kind}").bytes());
+        return fail(if kind == libc::SOCK_DGRAM {
+            libc::EPROTONOSUPPORT
+        } else {
+            libc::ESOCKTNOSUPPORT
+        });
+    }
+    if !matches!(protocol, 0 | libc::IPPROTO_TCP) {
+        fatal::refused(fatal::line!("socket of protocol {protocol}").bytes());
+        return fail(libc::EPROTONOSUPPORT);
+    }
+    let k = kernel();
+    let socket = make(k, family)?;
+    let fd = give_descriptor(k, socket, flags);
+    if fd.is_err() {
+        k.io.sockets.free(socket);
+    }
+    fd.map(|fd| fd as usize)
+}
+
+/// `socketpair`.
+pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
+    turn::operation();
+    let (flags, kind) = (kind & TYPE_FLAGS, kind & !TYPE_FLAGS);
+    if family != libc::AF_UNIX {
+        return fail(if matches!(family, libc::AF_INET | libc::AF_INET6) {
+            libc::EOPNOTSUPP
+        } else {
+            libc::EAFNOSUPPORT
+        });
+    }
+    if !matches!(protocol, 0 | libc::AF_UNIX) {
+        return fail(libc::EPROTONOSUPPORT);
+    }
+    if kind != libc::SOCK_STREAM {
+        fatal::refused(fatal::line!("socketpair of type {kind}").bytes());
+        return fail(libc::ESOCKTNOSUPPORT);
+    }
+    let k = kernel();
+    let a = make(k, family)?;
+    let b = make(k, family).inspect_err(|_| k.io.sockets.free(a))?;
+    for (one, other) in [(a, b), (b, a)] {
+        let s = k.io.sockets.get(one);
+        s.state.set(State::Connected);
+        s.transport.set(Transport::Pair);
+        s.peer.set(Some(other));
+    }
+    let first = match give_descriptor(k, a, flags) {
+        Ok(fd) => fd,
+        Err(e) => {
+            k.io.sockets.free(b);
+            k.io.sockets.free(a);
+            return Err(e);
+        }
+    };
+    match give_descriptor(k, b, flags) {
+        Ok(second) => Ok([first, second]),
+        Err(e) => {
+            k.io.sockets.get(a).peer.set(None);
+            k.io.sockets.free(b);
+            let _ = crate::io::descriptor::close_virtual(k, first);
+            Err(e)
+        }
+    }
+}
+
+/// Readiness.
+pub fn mask(k: &Kernel, socket: Handle<Socket>) -> u32 {
+    let s = k.io.sockets.get(socket);
+    if s.state.get() == State::Listening {
+        return if s.queue.is_empty() { 0 } else { ready::IN };
+    }
+    let shut = s.shut.get();
+    let mut mask = 0;
+    if shut == SHUT_BOTH || s.is_closed() {
+        mask |= ready::HUP;
+    }
+    if shut & SHUT_RECEIVE != 0 {
+        mask |= ready::IN | ready::RDHUP;
+    }
+    if s.state.get() != State::Connecting {
+        if s.received.len() >= s.options.receive_least() {
+            mask |= ready::IN;
+        }
+        if shut & SHUT_SEND != 0 || s.writable(k) {
+            mask |= ready::OUT;
+        }
+    }
+    if s.error.get() != 0 {
+        mask |= ready::ERR;
+    }
+    mask
+}
+
+/// `FIONREAD` and `TIOCOUTQ`.
+pub fn queued(k: &Kernel, socket: Handle<Socket>, sent: bool) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    match s.state.get() {
+        State::Listening => fail(libc::EINVAL),
+        _ if !sent => Ok(s.received.len()),
+        _ if s.transport.get() == Transport::External => Ok(s.undrained.get() as usize),
+        // What was sent to a socket of this server has arrived; a pair counts what is not read yet.
+        _ if s.transport.get() == Transport::Pair => Ok(s.in_peer(k)),
+        _ => Ok(0),
+    }
+}
+
+/// The thread wrote to where nobody reads: sends it SIGPIPE, as the signal's disposition says.
+pub fn raise_sigpipe(_k: &Kernel) {
+    // SAFETY: no arguments.
+    let pid = unsafe { sys::raw(libc::SYS_getpid, sys::args([])) } as usize;
+    // SAFETY: a signal to the running kernel thread.
+    unsafe {
+        sys::raw(
+            libc::SYS_tgkill,
+            sys::args([pid, sys::gettid() as usize, libc::SIGPIPE as usize]),
+        );
+    }
+}

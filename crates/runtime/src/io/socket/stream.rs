@@ -1,0 +1,225 @@
+//! Sending and receiving bytes.
+
+use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe};
+use crate::fatal;
+use crate::io::child::{self, Channel};
+use crate::io::fail;
+use crate::io::file::{self, Hold, ready};
+use crate::io::iov::Buffers;
+use crate::io::wait::wait;
+use crate::kernel::Kernel;
+use crate::process;
+use crate::sys::Result;
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use skein_arena::pool::Handle;
+
+/// Receives; the flags are those of `recv`.
+pub fn receive(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    flags: i32,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if flags & MSG_OOB != 0 {
+        fatal::refused(b"recv with MSG_OOB");
+        return fail(libc::EOPNOTSUPP);
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return fail(libc::EAGAIN);
+    }
+    if s.state.get() == State::Listening {
+        return fail(libc::ENOTCONN);
+    }
+    let len = buffers.left();
+    let least =
+        if flags & MSG_WAITALL != 0 { len } else { s.options.receive_least().min(len) }.max(1);
+    let nonblocking = flags & MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
+    let deadline = if nonblocking { None } else { s.options.receive_deadline() };
+    let mut done = 0;
+    loop {
+        done += take(k, s, buffers, flags, done);
+        if done >= least || (done == len && len > 0) {
+            break;
+        }
+        // Data may come together with the end; what is there is answered first.
+        if done > 0
+            && (s.error.get() != 0
+                || s.shut.get() & SHUT_RECEIVE != 0
+                || s.is_closed()
+                || nonblocking)
+        {
+            break;
+        }
+        if done == 0 && !(len == 0 && !s.received.is_empty()) {
+            if s.ended.get() {
+                return Ok(0);
+            }
+            if s.error.get() != 0 {
+                return fail(s.take_error());
+            }
+            if s.shut.get() & SHUT_RECEIVE != 0 {
+                return Ok(0);
+            }
+            if s.is_closed() {
+                return fail(libc::ENOTCONN);
+            }
+            if nonblocking {
+                return fail(libc::EAGAIN);
+            }
+        } else if len == 0 {
+            break;
+        }
+        if let Err(e) = wait(k, hold.0, ready::IN, false, deadline) {
+            return if done > 0 { Ok(done) } else { Err(e) };
+        }
+    }
+    Ok(done)
+}
+
+/// Moves received bytes out, or copies them from position `done` on when peeking.
+fn take(k: &Kernel, s: &Socket, buffers: &mut Buffers<'_>, flags: i32, done: usize) -> usize {
+    let peek = flags & MSG_PEEK != 0;
+    let drop = flags & MSG_TRUNC != 0 && s.transport.get() != Transport::Pair;
+    let was_writable = s.peer.get().is_some_and(|peer| k.io.sockets.get(peer).writable(k));
+    let mut n = 0;
+    loop {
+        let at = if peek { done + n } else { 0 };
+        let here = if drop {
+            // Dropped bytes need no buffer: it may be null.
+            let (_, room) = buffers.piece(usize::MAX);
+            let here = room.min(s.received.len().saturating_sub(at));
+            if !peek {
+                s.received.discard(&k.chunks, here);
+            }
+            here
+        } else {
+            // SAFETY: the server's buffers; one thread runs at a time.
+            let piece = unsafe { buffers.piece_mut(usize::MAX) };
+            if peek {
+                s.received.peek(&k.chunks, at, piece)
+            } else {
+                s.received.pop(&k.chunks, piece)
+            }
+        };
+        buffers.advance(here);
+        n += here;
+        if here == 0 {
+            break;
+        }
+    }
+    if n > 0 && !peek {
+        if s.live.get() {
+            external::took(s, n);
+        } else if let Some(peer) = s.peer.get() {
+            let p = k.io.sockets.get(peer);
+            if !was_writable && p.writable(k) {
+                file::notify(k, p.file.get(), ready::OUT);
+            }
+        }
+    }
+    n
+}
+
+/// Sends; the flags are those of `send`.
+pub fn send(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    flags: i32,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if flags & MSG_OOB != 0 {
+        fatal::refused(b"send with MSG_OOB");
+        return fail(libc::EOPNOTSUPP);
+    }
+    let nonblocking = flags & MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
+    let deadline = if nonblocking { None } else { s.options.send_deadline() };
+    let mut done = 0;
+    loop {
+        if s.state.get() == State::Connecting {
+            if nonblocking {
+                return fail(libc::EAGAIN);
+            }
+            wait(k, hold.0, ready::OUT, false, deadline)?;
+            continue;
+        }
+        if s.error.get() != 0 || s.shut.get() & SHUT_SEND != 0 || s.state.get() != State::Connected
+        {
+            return if done > 0 { Ok(done) } else { broken(k, s, flags) };
+        }
+        if buffers.left() == 0 {
+            return Ok(done);
+        }
+        let room = s.room(k);
+        if room > 0 {
+            let sent = transmit(k, socket, buffers, room);
+            done += sent;
+            if buffers.left() == 0 {
+                return Ok(done);
+            }
+            if sent == 0 {
+                // No chunk is left in the arena.
+                return if done > 0 { Ok(done) } else { fail(libc::ENOBUFS) };
+            }
+            if room > sent {
+                continue;
+            }
+        }
+        if nonblocking {
+            return if done > 0 { Ok(done) } else { fail(libc::EAGAIN) };
+        }
+        if let Err(e) = wait(k, hold.0, ready::OUT, false, deadline) {
+            return if done > 0 { Ok(done) } else { Err(e) };
+        }
+    }
+}
+
+/// A send that cannot be: the pending error, or a broken pipe with its signal.
+fn broken(k: &Kernel, s: &Socket, flags: i32) -> Result<usize> {
+    let error = match s.take_error() {
+        0 => libc::EPIPE,
+        error => error,
+    };
+    if error == libc::EPIPE && flags & MSG_NOSIGNAL == 0 {
+        raise_sigpipe(k);
+    }
+    fail(error)
+}
+
+/// Sends up to `room` bytes; answers how many.
+fn transmit(k: &Kernel, socket: Handle<Socket>, buffers: &mut Buffers<'_>, room: usize) -> usize {
+    let s = k.io.sockets.get(socket);
+    let n = room.min(buffers.left());
+    if s.live.get() {
+        external::send(s, buffers, n);
+        return n;
+    }
+    let Some(peer) = s.peer.get() else {
+        // The peer has closed: these bytes are lost, and the answer to them is a reset.
+        buffers.skip(n);
+        close::reset(k, socket);
+        return n;
+    };
+    let p = k.io.sockets.get(peer);
+    if process::in_child() && !s.private.get() {
+        return child::note(Channel::Socket(peer.raw()), buffers);
+    }
+    let mut done = 0;
+    while done < n {
+        // SAFETY: the server's buffers; one thread runs at a time.
+        let piece = unsafe { buffers.piece_ref(n - done) };
+        let pushed = p.received.push(&k.chunks, piece);
+        buffers.advance(pushed);
+        done += pushed;
+        if pushed < piece.len() {
+            break;
+        }
+    }
+    if done > 0 {
+        file::notify(k, p.file.get(), ready::IN);
+    }
+    done
+}
