@@ -19,6 +19,9 @@ pub struct NodeStatus {
     pub term: u64,
     /// Whether the leader serves clients: its term's first entry is executed and the server listens. Only on the leader.
     pub serving: bool,
+    /// Whether every replica has its vote: false while one that lost its log in memory is taken in again. Only on the
+    /// leader.
+    pub voters_complete: bool,
     /// This replica.
     pub replica: ReplicaStatus,
     /// What is worth telling an operator, oldest first: the last few warnings.

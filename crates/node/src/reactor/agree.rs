@@ -28,7 +28,9 @@ impl Reactor {
             match event {
                 PeerEvent::Joined(hello) => {
                     self.consensus.request_rejoin(hello.replica, hello.incarnation);
-                    self.greet(hello.replica);
+                    self.compare.lives.insert(hello.replica, hello.incarnation);
+                    self.life.forget_exit(hello.replica);
+                    self.repeat_exit();
                 }
                 PeerEvent::Lost(peer) => self.consensus.peer_lost(peer),
                 PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {

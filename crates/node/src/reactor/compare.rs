@@ -33,6 +33,8 @@ pub struct Comparison {
     to_propose: Option<Vec<Answer>>,
     /// When each warning was last logged.
     pub warned: BTreeMap<String, Duration>,
+    /// In which of its lives each peer is.
+    pub lives: BTreeMap<ReplicaId, u64>,
     /// There was a leader before.
     pub saw_leader: bool,
     /// The last entry compared, and whether all were equal.
@@ -40,9 +42,6 @@ pub struct Comparison {
 }
 
 impl Reactor {
-    /// A peer joined: it must know what it would have missed.
-    pub(super) fn greet(&mut self, _peer: ReplicaId) {}
-
     /// A message outside of consensus.
     pub(super) fn peer_says(&mut self, peer: ReplicaId, kind: u8, bytes: &[u8]) {
         let u64_at = |at: usize| {

@@ -136,6 +136,11 @@ impl Lifecycle {
         matches!(self.phase, Phase::Starting)
     }
 
+    /// A replica's node has started again, so its server has, too.
+    pub fn forget_exit(&mut self, replica: ReplicaId) {
+        self.exits.remove(&replica);
+    }
+
     /// When to look again, if ever.
     #[must_use]
     pub fn wake(&self) -> Option<Duration> {
@@ -186,6 +191,13 @@ impl Reactor {
         self.life.exits.insert(self.own, (index, status));
         self.tell_exit(index, status);
         self.judge_exits();
+    }
+
+    /// Somebody joined who may not know that this replica's server has ended.
+    pub(super) fn repeat_exit(&mut self) {
+        if let Some(&(index, status)) = self.life.exits.get(&self.own) {
+            self.tell_exit(index, status);
+        }
     }
 
     fn end_phase(&mut self, wait: Duration) {

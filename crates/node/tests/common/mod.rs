@@ -59,6 +59,13 @@ impl Cluster {
         durability: DurabilityMode,
         change: impl Fn(&mut NodeConfig),
     ) -> Self {
+        // SKEIN_TEST_LOG=1 shows what the nodes say, by node; another test may have set it up already.
+        if std::env::var_os("SKEIN_TEST_LOG").is_some() {
+            let _ = tracing_subscriber::fmt()
+                .with_thread_names(true)
+                .with_writer(std::io::stderr)
+                .try_init();
+        }
         let dir = tempfile::tempdir().unwrap();
         let peers: Vec<Peer> =
             (1..=replicas).map(|id| Peer { id, address: free_address() }).collect();

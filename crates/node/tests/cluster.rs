@@ -1,0 +1,207 @@
+//! Three replicas: agreement, failover, divergence, catching up.
+
+mod common;
+
+use common::{Cluster, wait_for};
+use skein_node::config::DurabilityMode::{Fsync, Memory};
+use skein_node::config::OnExit;
+use skein_node::{ExitReason, ReplicaState};
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+
+#[test]
+fn three_replicas_execute_the_same_log() {
+    let cluster = Cluster::new(3, Fsync);
+    let mut clients: Vec<_> = (0..20).map(|_| cluster.client()).collect();
+    for round in 0..50 {
+        for (i, client) in clients.iter_mut().enumerate() {
+            client.send(&format!("set k{i} {round}"));
+        }
+        assert!(clients.iter_mut().all(|c| c.line() == "ok"));
+    }
+    cluster.agree();
+    let status: Vec<_> = (1..=3).map(|id| cluster.status(id).unwrap()).collect();
+    assert_eq!(status.iter().filter(|s| s.replica.role == "leader").count(), 1);
+    assert!(status.iter().all(|s| s.leader == status[0].leader && s.leader.is_some()));
+}
+
+#[test]
+fn a_stopped_leader_is_replaced_and_nothing_acknowledged_is_lost() {
+    let mut cluster = Cluster::new(3, Fsync);
+    for round in 0..3 {
+        let mut client = cluster.client();
+        for i in 0..20 {
+            assert_eq!(client.ask(&format!("set r{round}k{i} {i}")), "ok");
+        }
+        let leader = cluster.leader();
+        cluster.stop(leader).unwrap();
+        assert!(client.try_ask("get x").is_err(), "the old leader's clients are reset");
+        let mut client = cluster.client();
+        assert_ne!(cluster.leader(), leader);
+        for i in 0..20 {
+            assert_eq!(client.ask(&format!("get r{round}k{i}")), i.to_string());
+        }
+        cluster.start(leader).unwrap();
+        cluster.agree();
+    }
+}
+
+#[test]
+fn all_stopped_and_started_again_have_everything() {
+    let mut cluster = Cluster::new(3, Fsync);
+    assert_eq!(cluster.client().ask("set a 1"), "ok");
+    for id in 1..=3 {
+        cluster.stop(id).unwrap();
+    }
+    for id in 1..=3 {
+        cluster.start(id).unwrap();
+    }
+    assert_eq!(cluster.client().ask("get a"), "1");
+    cluster.agree();
+}
+
+#[test]
+fn a_replica_with_its_log_in_memory_comes_back_and_counts_again() {
+    let mut cluster = Cluster::new(3, Memory);
+    assert_eq!(cluster.client().ask("set a 1"), "ok");
+    for _ in 0..2 {
+        let leader = cluster.leader();
+        cluster.stop(leader).unwrap();
+        assert_eq!(cluster.client().ask("get a"), "1");
+        cluster.start(leader).unwrap();
+        wait_for("its vote", || {
+            let voter = cluster.status(leader)?.replica.role == "follower";
+            (voter && cluster.status(cluster.leader())?.voters_complete).then_some(())
+        });
+        cluster.agree();
+    }
+}
+
+#[test]
+fn a_follower_whose_server_crashes_is_rebuilt() {
+    let cluster = Cluster::new(3, Memory);
+    let leader = cluster.leader();
+    let follower = (1..=3).find(|id| *id != leader).unwrap();
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    assert_eq!(client.ask(&format!("crash-on {follower}")), "ok");
+    assert_eq!(client.ask("set b 2"), "ok");
+    wait_for("the second life", || {
+        (cluster.node(follower).seen.lives.load(Ordering::SeqCst) == 2).then_some(())
+    });
+    cluster.agree();
+    assert_eq!(cluster.leader(), leader);
+}
+
+#[test]
+fn a_leader_whose_server_crashes_lets_another_lead() {
+    let cluster = Cluster::new(3, Memory);
+    let leader = cluster.leader();
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    assert!(client.try_ask(&format!("crash-on {leader}")).is_err(), "the client is reset");
+    wait_for("another leader", || (cluster.leader() != leader).then_some(()));
+    assert_eq!(cluster.client().ask("get a"), "1");
+    cluster.agree();
+}
+
+#[test]
+fn an_end_on_all_replicas_is_the_servers_end() {
+    let mut cluster = Cluster::new(3, Fsync);
+    cluster.client().send("exit 7");
+    let reasons: Vec<_> = (1..=3).map(|id| cluster.ended(id).unwrap()).collect();
+    assert!(matches!(reasons[0], ExitReason::ServerEnded { status: 0x700, .. }), "{reasons:?}");
+    assert!(reasons.iter().all(|r| *r == reasons[0]), "{reasons:?}");
+}
+
+#[test]
+fn an_end_that_repeats_is_the_end_even_with_restart() {
+    let mut cluster = Cluster::with(1, Fsync, |c| c.on_exit = OnExit::Restart);
+    cluster.client().send("exit 7");
+    assert_eq!(cluster.ended(1).unwrap().code(), 7);
+}
+
+#[test]
+fn a_replica_whose_output_differs_is_rebuilt() {
+    let cluster = Cluster::new(3, Memory);
+    let leader = cluster.leader();
+    let follower = (1..=3).find(|id| *id != leader).unwrap();
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    assert_eq!(client.ask(&format!("differ-on {follower}")), "ok");
+    let node = cluster.node(follower);
+    wait_for("the second life", || (node.seen.lives.load(Ordering::SeqCst) == 2).then_some(()));
+    cluster.agree();
+    assert!(node.metrics.text().contains("skein_divergences_total 1\n"));
+    assert!(cluster.status(follower).unwrap().notes.iter().any(|n| n.contains("differed")));
+    assert_eq!(cluster.leader(), leader);
+    assert_eq!(client.ask("get a"), "1", "the clients notice nothing");
+}
+
+#[test]
+fn a_leader_whose_output_differs_lets_another_lead() {
+    let cluster = Cluster::new(3, Memory);
+    let leader = cluster.leader();
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    client.send(&format!("differ-on {leader}"));
+    wait_for("another leader", || (cluster.leader() != leader).then_some(()));
+    cluster.agree();
+    assert!(cluster.node(leader).metrics.text().contains("skein_divergences_total 1\n"));
+}
+
+#[test]
+fn a_spoilt_digest_is_a_divergence_of_that_replica_only() {
+    let cluster = Cluster::with(3, Memory, |c| c.corrupt_digest_at = (c.id == 2).then_some(4));
+    assert_eq!(cluster.client().ask("set a 1"), "ok");
+    assert_eq!(cluster.client().ask("set a 2"), "ok");
+    wait_for("the divergence", || {
+        cluster.node(2).metrics.text().contains("skein_divergences_total 1\n").then_some(())
+    });
+    cluster.agree();
+    for id in [1, 3] {
+        assert!(cluster.node(id).metrics.text().contains("skein_divergences_total 0\n"));
+    }
+}
+
+#[test]
+fn no_quorum_serves_nobody() {
+    let mut cluster = Cluster::new(3, Fsync);
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    let leader = cluster.leader();
+    for id in (1..=3).filter(|id| *id != leader) {
+        cluster.stop(id).unwrap();
+    }
+    assert!(client.try_ask("set a 2").is_err(), "reset when the leader notices");
+    wait_for("the leader to step down", || {
+        (cluster.status(leader)?.replica.role != "leader").then_some(())
+    });
+    assert!(TcpStream::connect(cluster.service[leader as usize - 1]).is_err());
+}
+
+#[test]
+fn garbage_and_strangers_are_refused_and_harm_nobody() {
+    let mut cluster = Cluster::new(3, Memory);
+    let mut client = cluster.client();
+    for config in cluster.configs.clone() {
+        let address = config.listen_address().unwrap();
+        let mut stranger = TcpStream::connect(address).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut half = TcpStream::connect(address).unwrap();
+        half.write_all(b"SKNP\x63\x00\x01\x00 then nonsense of more than a header").unwrap();
+        assert_eq!(client.ask("set a 1"), "ok");
+    }
+    // A replica with another program is not taken in.
+    let leader = cluster.leader();
+    let other = (1..=3).find(|id| *id != leader).unwrap();
+    cluster.stop(other).unwrap();
+    std::fs::remove_dir_all(&cluster.configs[other as usize - 1].data_dir).unwrap();
+    cluster.start_program(other, [8; 32]).unwrap();
+    assert_eq!(client.ask("get a"), "1");
+    let status = wait_for("its server to start", || {
+        cluster.status(other).filter(|s| s.replica.state != ReplicaState::Starting)
+    });
+    assert_eq!((status.leader, status.replica.state), (None, ReplicaState::CatchingUp));
+}
