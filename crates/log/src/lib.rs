@@ -15,6 +15,7 @@ mod cursor;
 pub mod disk;
 pub mod frame;
 pub mod identity;
+mod rng;
 mod types;
 pub mod wal;
 pub mod wire;

@@ -210,6 +210,8 @@ pub struct PeerStatus {
     pub incarnation: u64,
     /// Its log is the same as the leader's up to here.
     pub matched: LogIndex,
+    /// It knows that the log is committed up to here.
+    pub commit: LogIndex,
     /// It was heard of lately.
     pub active: bool,
     /// It has a vote.
@@ -237,8 +239,22 @@ pub struct Status {
     pub persisted: LogIndex,
     /// Payload bytes in memory.
     pub recent_bytes: usize,
+    /// The newest membership change; 0 for none.
+    pub membership: LogIndex,
     /// All members, this one too; empty unless this one leads.
     pub peers: Vec<PeerStatus>,
+}
+
+impl Status {
+    /// Seen from a leader: every replica has its vote, in its newest life, and knows it. With a memory-only log, losing a
+    /// minority is harmless exactly when the members are whole again after the last loss.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let knows = |peer: &PeerStatus| peer.voter && peer.commit >= self.membership;
+        let once =
+            |peer: &PeerStatus| self.peers.iter().filter(|other| other.id == peer.id).count() == 1;
+        !self.peers.is_empty() && self.peers.iter().all(|peer| knows(peer) && once(peer))
+    }
 }
 
 /// Committed entries, read back.

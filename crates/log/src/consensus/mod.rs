@@ -53,7 +53,7 @@ pub use api::{
 pub use recovered::{EntryReader, Recovered};
 
 use crate::{
-    disk::sim::SimRng,
+    rng::Rng,
     types::{
         Durability, EntryKind, HardState, LogEntry, Persist, Role, Ticket, incarnation_of,
         member_id, replica_of,
@@ -88,7 +88,7 @@ pub struct Consensus {
     members: ConfState,
     /// Replicas that said that they lost their log, with their incarnation.
     wanted: BTreeMap<ReplicaId, u64>,
-    rng: SimRng,
+    rng: Rng,
     election_timeout: usize,
     /// For which role in which term the timeout was drawn.
     drawn_for: (u64, StateRole),
@@ -101,6 +101,8 @@ pub struct Consensus {
     hard_state: HardState,
     reported: RoleChange,
     applied: LogIndex,
+    /// The newest membership change that is applied.
+    membership: LogIndex,
 }
 
 impl Consensus {
@@ -131,7 +133,7 @@ impl Consensus {
             node,
             members: founders,
             wanted: BTreeMap::new(),
-            rng: SimRng::new(config.seed),
+            rng: Rng::new(config.seed),
             election_timeout: 0,
             drawn_for: (u64::MAX, StateRole::Follower),
             campaign: None,
@@ -142,10 +144,11 @@ impl Consensus {
             hard_state,
             reported: RoleChange::default(),
             applied: LogIndex(0),
+            membership: LogIndex(0),
             config,
         };
         for entry in membership.iter().take_while(|entry| entry.index <= applied) {
-            consensus.apply_membership(&entry.payload);
+            consensus.apply_membership(entry);
         }
         consensus.applied = applied;
         consensus.reported.term = consensus.hard_state.term;
@@ -359,6 +362,7 @@ impl Consensus {
                 id: replica_of(*member),
                 incarnation: incarnation_of(*member),
                 matched: LogIndex(progress.matched),
+                commit: LogIndex(progress.committed_index),
                 active: progress.recent_active || *member == self.member,
                 voter: self.members.voters.contains(member),
             }));
@@ -374,6 +378,7 @@ impl Consensus {
             last_index: LogIndex(raft.raft_log.last_index()),
             persisted: LogIndex(raft.raft_log.persisted),
             recent_bytes: self.node.store().recent_bytes(),
+            membership: self.membership,
             peers,
         }
     }
@@ -487,7 +492,7 @@ impl Consensus {
             self.applied = LogIndex(entry.index);
             let entry = store::to_log_entry(entry);
             if entry.kind == EntryKind::Membership {
-                self.apply_membership(&entry.payload);
+                self.apply_membership(&entry);
             } else if entry.is_payload() {
                 batch.committed.push(entry);
             }
@@ -498,7 +503,9 @@ impl Consensus {
     }
 
     /// All replicas apply the same changes in the same order; one that makes no sense changes nothing anywhere.
-    fn apply_membership(&mut self, payload: &[u8]) {
+    fn apply_membership(&mut self, entry: &LogEntry) {
+        self.membership = entry.index;
+        let payload = &entry.payload;
         let mut change = ConfChangeV2::default();
         if payload.len() > MAX_MEMBERSHIP_BYTES || change.merge_from_bytes(payload).is_err() {
             return;

@@ -5,6 +5,7 @@
 //! 512-byte sector on its own, one of them torn at any byte. Names are durable once the directory was synced.
 
 use super::{Disk, File};
+pub use crate::rng::Rng as SimRng;
 use std::{
     any::Any,
     collections::BTreeMap,
@@ -16,37 +17,6 @@ use std::{
 };
 
 const SECTOR_BYTES: usize = 512;
-
-/// SplitMix64: enough for choosing faults.
-#[derive(Clone, Debug)]
-pub struct SimRng(u64);
-
-impl SimRng {
-    /// The sequence of `seed`.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, which must not be 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next_u64() % bound
-    }
-
-    /// True `percent` times in 100.
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 #[derive(Clone, Debug)]
 enum Op {

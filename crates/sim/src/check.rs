@@ -1,0 +1,80 @@
+//! What must hold at every moment, seen from above all replicas.
+
+use skein_model::{LogIndex, ReplicaId, Term};
+use std::collections::BTreeMap;
+
+/// What was seen so far. Each method says what is wrong, if anything is.
+#[derive(Debug, Default)]
+pub struct Checker {
+    leaders: BTreeMap<Term, ReplicaId>,
+    /// Term and payload of each committed entry that carries one.
+    committed: BTreeMap<LogIndex, (Term, Vec<u8>)>,
+    digests: BTreeMap<LogIndex, u64>,
+}
+
+impl Checker {
+    /// A replica says that it leads.
+    ///
+    /// # Errors
+    /// Another one leads in the same term.
+    pub fn leads(&mut self, replica: ReplicaId, term: Term) -> Result<(), String> {
+        let leader = *self.leaders.entry(term).or_insert(replica);
+        if leader == replica {
+            return Ok(());
+        }
+        Err(format!("replicas {leader} and {replica} both lead in term {term}"))
+    }
+
+    /// A replica was handed a committed entry.
+    ///
+    /// # Errors
+    /// Another one was handed something else there.
+    pub fn committed(
+        &mut self,
+        replica: ReplicaId,
+        index: LogIndex,
+        term: Term,
+        payload: &[u8],
+    ) -> Result<(), String> {
+        let known = self.committed.entry(index).or_insert_with(|| (term, payload.to_vec()));
+        if known.0 == term && known.1 == payload {
+            return Ok(());
+        }
+        let known = known.0;
+        Err(format!(
+            "entry {index} is of term {known} elsewhere, replica {replica} has one of term {term}"
+        ))
+    }
+
+    /// A replica's server has this output digest at an entry.
+    ///
+    /// # Errors
+    /// Another one's server has sent something else.
+    pub fn digest(
+        &mut self,
+        replica: ReplicaId,
+        index: LogIndex,
+        digest: u64,
+    ) -> Result<(), String> {
+        let known = *self.digests.entry(index).or_insert(digest);
+        if known == digest {
+            return Ok(());
+        }
+        Err(format!(
+            "replica {replica} diverges at entry {index}: digest {digest:x}, not {known:x}"
+        ))
+    }
+
+    /// How many entries were committed, and the last of them.
+    #[must_use]
+    pub fn extent(&self) -> (usize, LogIndex) {
+        let last = self.committed.keys().next_back().copied().unwrap_or_default();
+        (self.committed.len(), last)
+    }
+
+    /// In how many terms somebody led.
+    #[must_use]
+    pub fn terms(&self) -> usize {
+        self.leaders.len()
+    }
+}

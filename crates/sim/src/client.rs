@@ -1,0 +1,70 @@
+//! A client: one request at a time, over one connection; what it was told is remembered.
+
+use crate::{
+    history::{Action, Operation},
+    replica::Wire,
+};
+use std::{cell::RefCell, rc::Rc};
+
+/// See the module.
+#[derive(Default)]
+pub struct Client {
+    /// The replica that it talks to, or tries next.
+    pub target: u64,
+    /// Grows with each connection.
+    pub epoch: u64,
+    pub wire: Option<Rc<RefCell<Wire>>>,
+    /// Which operation of the history waits for its answer.
+    pub waiting: Option<usize>,
+    /// Of an answer that is not complete.
+    buffer: Vec<u8>,
+    /// When the last bytes to and from the node arrive: a connection keeps their order.
+    pub to_node_us: u64,
+    pub from_node_us: u64,
+}
+
+impl Client {
+    /// Forgets the connection; what waited for an answer stays without one.
+    pub fn disconnect(&mut self) -> Option<Rc<RefCell<Wire>>> {
+        self.epoch += 1;
+        self.waiting = None;
+        self.buffer.clear();
+        self.wire.take()
+    }
+
+    /// Bytes came. True if an operation ended by them.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        now_us: u64,
+        history: &mut [Operation],
+    ) -> Result<bool, String> {
+        self.buffer.extend_from_slice(bytes);
+        let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
+            return Ok(false);
+        };
+        let line: Vec<u8> = self.buffer.drain(..=end).collect();
+        let line = String::from_utf8_lossy(&line).trim().to_owned();
+        let Some(waiting) = self.waiting.take() else {
+            return Err(format!("a client got {line:?} and had asked nothing"));
+        };
+        let operation = &mut history[waiting];
+        operation.action = match (operation.action, line.split_once(' ')) {
+            (Action::Write(value), None) if line == "OK" => Action::Write(value),
+            (Action::Read(_), Some(("V", value))) => {
+                Action::Read(Some(value.parse().map_err(|_| format!("a client got {line:?}"))?))
+            }
+            (action, _) => return Err(format!("a client got {line:?} for {action:?}")),
+        };
+        operation.returned_us = Some(now_us);
+        Ok(true)
+    }
+}
+
+/// The bytes of a request.
+pub fn request(operation: &Operation) -> Vec<u8> {
+    match operation.action {
+        Action::Write(value) => format!("S {} {value}\n", operation.key).into_bytes(),
+        Action::Read(_) => format!("G {}\n", operation.key).into_bytes(),
+    }
+}

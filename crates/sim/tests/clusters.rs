@@ -1,0 +1,113 @@
+//! Thousands of simulated clusters, and the proof that the checks can fail.
+//!
+//! `SKEIN_SIM_SEEDS=n` runs n seeds; `SKEIN_SIM_SEED=x` replays one and prints what happens.
+
+use skein_sim::{Break, Failure, Options, Report, run};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
+}
+
+/// Runs seeds on all cores; what failed is in order.
+fn run_seeds(count: u64, options: &Options) -> (Vec<Report>, Vec<Failure>) {
+    let next = AtomicU64::new(0);
+    let results = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= count {
+                        break;
+                    }
+                    let result = run(seed, options);
+                    results.lock().expect("no thread panics").push((seed, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().expect("no thread panics");
+    results.sort_by_key(|(seed, _)| *seed);
+    let (mut reports, mut failures) = (Vec::new(), Vec::new());
+    for (_, result) in results {
+        match result {
+            Ok(report) => reports.push(report),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    (reports, failures)
+}
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    if let Some(seed) = number("SKEIN_SIM_SEED") {
+        match run(seed, &Options { trace: true, ..Options::default() }) {
+            Ok(report) => println!("{report:?}"),
+            Err(failure) => panic!("{failure}"),
+        }
+        return;
+    }
+    let default = if cfg!(debug_assertions) { 200 } else { 3000 };
+    let count = number("SKEIN_SIM_SEEDS").unwrap_or(default);
+    let (reports, failures) = run_seeds(count, &Options::default());
+    for failure in failures.iter().take(5) {
+        println!("{failure}\n");
+    }
+    assert!(failures.is_empty(), "{} of {count} seeds failed", failures.len());
+    let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
+    let (answered, operations) = (sum(|r| r.answered), sum(|r| r.operations));
+    let (entries, terms, faults) = (sum(|r| r.entries), sum(|r| r.terms), sum(|r| r.faults));
+    println!(
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults"
+    );
+    // It must have been worth it: faults happened, leaders changed, and clients were served all the same.
+    assert!(answered * 2 > operations && answered > 20 * reports.len());
+    assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
+}
+
+#[test]
+fn a_seed_is_a_whole_history() {
+    for seed in 0..10 {
+        assert_eq!(run(seed, &Options::default()), run(seed, &Options::default()), "seed {seed}");
+    }
+}
+
+/// Each rule that is broken on purpose is noticed, within so many seeds.
+fn is_noticed(broken: Break, within: u64) {
+    let options = Options { broken: Some(broken), ..Options::default() };
+    let (_, failures) = run_seeds(within, &options);
+    assert!(!failures.is_empty(), "{broken:?} was not noticed in {within} seeds");
+    let Failure { seed, what, .. } = &failures[0];
+    println!("{broken:?}: {} of {within} seeds, first {seed}: {what}", failures.len());
+}
+
+#[test]
+fn acknowledging_before_the_sync_is_noticed() {
+    is_noticed(Break::AckBeforeSync, 200);
+}
+
+#[test]
+fn a_disk_that_lies_is_noticed() {
+    is_noticed(Break::LyingDisk, 100);
+}
+
+#[test]
+fn answering_before_the_commit_is_noticed() {
+    is_noticed(Break::ReplyBeforeCommit, 200);
+}
+
+#[test]
+fn a_vote_of_one_who_forgot_is_noticed() {
+    is_noticed(Break::ForgetIncarnation, 200);
+}
+
+#[test]
+fn a_server_that_answers_otherwise_is_noticed() {
+    is_noticed(Break::WrongServer, 50);
+}
