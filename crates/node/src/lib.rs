@@ -3,6 +3,7 @@
 //! Start with [`node`], which puts a node together, and [`reactor`], its loop. [`gateway`] and [`order`] hold the rules,
 //! free of I/O; [`server`] is the replicated program from the node's side, [`supervisor`] its sandbox.
 
+pub mod admin;
 pub mod config;
 pub mod error;
 pub mod gateway;

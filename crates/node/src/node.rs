@@ -1,5 +1,6 @@
 //! Puts a node together and runs it.
 
+use crate::admin::Admin;
 use crate::config::{DurabilityMode, NodeConfig};
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
@@ -13,12 +14,16 @@ use skein_log::wal::thread::WalThread;
 use skein_log::wal::{Wal, WalOptions};
 use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
 use skein_model::ReplicaId;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A node that is ready to run.
 pub struct Node {
     reactor: Reactor,
     metrics: Arc<Metrics>,
+    admin_path: PathBuf,
+    metrics_at: Option<SocketAddr>,
     // Keeps the data directory's lock.
     _identity: Option<Identity>,
 }
@@ -83,6 +88,7 @@ impl Node {
         let consensus = Consensus::new(consensus_config, recovered, reader)?;
         let hello = Hello { replica: id, incarnation, durability, program };
         let metrics = Arc::new(Metrics::default());
+        let (admin_path, metrics_at) = (config.admin_path(), config.metrics);
         let parts = Parts { config, consensus, hello, cluster, launcher, metrics: metrics.clone() };
         let mut reactor = Reactor::new(parts)?;
         if let Some(wal) = wal {
@@ -95,7 +101,7 @@ impl Node {
                 .map_err(NodeError::system("start the log's thread"))?;
             reactor.attach_wal(thread);
         }
-        Ok(Self { reactor, metrics, _identity: identity })
+        Ok(Self { reactor, metrics, admin_path, metrics_at, _identity: identity })
     }
 
     /// How other threads reach the node.
@@ -115,6 +121,7 @@ impl Node {
     /// # Errors
     /// What it cannot go on with.
     pub fn serve(self) -> Result<ExitReason, NodeError> {
+        let _admin = Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics())?;
         self.reactor.run()
     }
 }

@@ -1,0 +1,201 @@
+//! The admin interface: HTTP over a unix socket, and metrics over a loopback port.
+//!
+//! ```text
+//! GET  /status                  NodeStatus as JSON
+//! GET  /metrics                 Prometheus text
+//! POST /stop                    ends the node in order
+//! POST /transfer[/REPLICA]       hands leadership over
+//! ```
+//!
+//! The unix socket's file mode (0600) is its access control; the metrics port answers `/metrics` and nothing else.
+//!
+//! Threads: one, with a small tokio runtime. It asks the reactor through its door and gives up after a while, so a
+//! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
+
+use crate::error::NodeError;
+use crate::metrics::Metrics;
+use crate::reactor::{Command, Door, Inbox};
+use crate::status::NodeStatus;
+use axum::extract::{Path as Segment, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long the reactor may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Clone)]
+struct Shared {
+    door: Door,
+    metrics: Arc<Metrics>,
+}
+
+/// The admin interface; dropped, it ends and its socket is removed.
+#[derive(Debug)]
+pub struct Admin {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
+}
+
+impl Admin {
+    /// Opens the sockets and begins to serve.
+    ///
+    /// # Errors
+    /// A socket cannot be had.
+    pub fn start(
+        path: &Path,
+        metrics_at: Option<SocketAddr>,
+        door: Door,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, NodeError> {
+        let unix = unix_socket(path)?;
+        let tcp = match metrics_at {
+            None => None,
+            Some(at) => Some(tcp_socket(at)?),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(NodeError::system("start the admin interface"))?;
+        let (end, ended) = oneshot::channel();
+        let shared = Shared { door, metrics };
+        let thread = std::thread::Builder::new()
+            .name("skein-admin".into())
+            .spawn(move || runtime.block_on(serve(unix, tcp, shared, ended)))
+            .map_err(NodeError::system("start the admin interface"))?;
+        Ok(Self { end: Some(end), thread: Some(thread), path: path.to_owned() })
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        // Dropping the sender ends it.
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Only the node's user may connect, from the first moment on: made under another name, then renamed.
+fn unix_socket(path: &Path) -> Result<std::os::unix::net::UnixListener, NodeError> {
+    let failed = |error| NodeError::Admin { at: path.display().to_string(), error };
+    let fresh = path.with_extension("new");
+    // What a node that crashed left; the data directory is ours.
+    let _ = std::fs::remove_file(&fresh);
+    let listener = std::os::unix::net::UnixListener::bind(&fresh).map_err(failed)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    std::fs::rename(&fresh, path).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+fn tcp_socket(at: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
+    let failed = |error| NodeError::Admin { at: at.to_string(), error };
+    let listener = std::net::TcpListener::bind(at).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+async fn serve(
+    unix: std::os::unix::net::UnixListener,
+    tcp: Option<std::net::TcpListener>,
+    shared: Shared,
+    ended: oneshot::Receiver<()>,
+) {
+    let metrics_only = Router::new().route("/metrics", get(metrics)).with_state(shared.clone());
+    let all = Router::new()
+        .route("/status", get(status))
+        .route("/metrics", get(metrics))
+        .route("/stop", post(stop))
+        .route("/transfer", post(transfer))
+        .route("/transfer/{to}", post(transfer_to))
+        .with_state(shared);
+    let over_unix = async {
+        match tokio::net::UnixListener::from_std(unix) {
+            Ok(listener) => report(axum::serve(listener, all).into_future()).await,
+            Err(error) => tracing::error!(event = "admin_failed", %error),
+        }
+    };
+    let over_tcp = async {
+        match tcp.map(tokio::net::TcpListener::from_std) {
+            Some(Ok(listener)) => report(axum::serve(listener, metrics_only).into_future()).await,
+            Some(Err(error)) => tracing::error!(event = "admin_failed", %error),
+            None => {}
+        }
+    };
+    tokio::select! {
+        _ = async { tokio::join!(over_unix, over_tcp) } => {}
+        _ = ended => {}
+    }
+}
+
+async fn report(serving: impl Future<Output = std::io::Result<()>>) {
+    if let Err(error) = serving.await {
+        tracing::error!(event = "admin_failed", %error);
+    }
+}
+
+/// Asks the reactor; `Err` is the response when it does not answer.
+async fn ask<T>(
+    door: &Door,
+    question: impl FnOnce(oneshot::Sender<T>) -> Command,
+) -> Result<T, Response> {
+    let (reply, answer) = oneshot::channel();
+    if !door.tell(Inbox::Command(question(reply))) {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "the node is ending\n").into_response());
+    }
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => {
+            Err((StatusCode::SERVICE_UNAVAILABLE, "the node is ending\n").into_response())
+        }
+        Err(_) => Err((StatusCode::GATEWAY_TIMEOUT, "the node does not answer\n").into_response()),
+    }
+}
+
+async fn status(State(shared): State<Shared>) -> Result<Json<NodeStatus>, Response> {
+    ask(&shared.door, Command::Status).await.map(Json)
+}
+
+async fn metrics(State(shared): State<Shared>) -> Result<Response, Response> {
+    // Also brings the gauges up to date.
+    ask(&shared.door, Command::Status).await?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, kind)], shared.metrics.text()).into_response())
+}
+
+async fn stop(State(shared): State<Shared>) -> StatusCode {
+    shared.door.stop();
+    StatusCode::ACCEPTED
+}
+
+async fn transfer(State(shared): State<Shared>) -> Result<String, Response> {
+    hand_over(&shared, None).await
+}
+
+async fn transfer_to(
+    State(shared): State<Shared>,
+    Segment(to): Segment<u64>,
+) -> Result<String, Response> {
+    hand_over(&shared, Some(to)).await
+}
+
+async fn hand_over(shared: &Shared, to: Option<u64>) -> Result<String, Response> {
+    match ask(&shared.door, |reply| Command::Transfer(to, reply)).await? {
+        Ok(to) => Ok(format!("leadership goes to replica {to}\n")),
+        Err(why) => Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
+    }
+}
