@@ -49,3 +49,24 @@ macro_rules! answer {
     )*}};
 }
 pub(crate) use answer;
+
+/// As [`answer`], for calls that the safety net catches when libc makes them itself: what passes through is the system call, made from here.
+macro_rules! answer_or_call {
+    ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty { $handler:expr } )*) => { $crate::hooks::hook! {$(
+        fn $name($($arg: $ty),*) -> $ret {
+            // SAFETY: the arguments are the caller's, as for libc's own function.
+            #[allow(unused_unsafe)]
+            #[allow(clippy::macro_metavars_in_unsafe)]
+            let result = unsafe { $handler };
+            $crate::hooks::IntoC::into_c(result.unwrap_or_else(|| {
+                // SAFETY: as above.
+                unsafe { $crate::sys::call(libc::$nr, $crate::sys::args([$($arg as usize),*])) }
+            }))
+        } else {
+            let real = $crate::hooks::real!($name: fn($($ty),*) -> $ret);
+            // SAFETY: libc's own function, called as it was.
+            unsafe { real($($arg),*) }
+        }
+    )*}};
+}
+pub(crate) use answer_or_call;

@@ -1,16 +1,28 @@
 //! Hooks: read, write, close, dup, fcntl, ioctl, stat, pipes, the random devices.
 
-use super::answer;
+use super::{answer, answer_or_call};
 use crate::hooks::{hook, real};
 use crate::io::{Answer, descriptor, pipe, random, sendfile, transfer};
 use core::ffi::{c_char, c_void};
 use libc::{FILE, c_int, c_uint, c_ulong, iovec, off_t, off64_t, size_t, ssize_t, stat};
 
+answer_or_call! {
+    SYS_read: fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t { transfer::read(fd, to, len) }
+    SYS_write: fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t { transfer::write(fd, from, len) }
+    SYS_readv: fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t { transfer::readv(fd, list, count) }
+    SYS_writev: fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t { transfer::writev(fd, list, count) }
+    SYS_close: fn close(fd: c_int) -> c_int { descriptor::close(fd) }
+    SYS_dup: fn dup(fd: c_int) -> c_int { descriptor::dup(fd) }
+    SYS_dup2: fn dup2(old: c_int, new: c_int) -> c_int { descriptor::dup3(old, new, None) }
+    SYS_dup3: fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int { descriptor::dup3(old, new, Some(flags)) }
+    SYS_fcntl: fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int { descriptor::fcntl(fd, command, arg) }
+    SYS_fcntl: fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int { descriptor::fcntl(fd, command, arg) }
+    SYS_ioctl: fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int { descriptor::ioctl(fd, request as usize, arg) }
+    SYS_lseek: fn lseek(fd: c_int, at: off_t, from: c_int) -> off_t { descriptor::lseek(fd) }
+    SYS_lseek: fn lseek64(fd: c_int, at: off64_t, from: c_int) -> off64_t { descriptor::lseek(fd) }
+}
+
 answer! {
-    fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t { transfer::read(fd, to, len) }
-    fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t { transfer::write(fd, from, len) }
-    fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t { transfer::readv(fd, list, count) }
-    fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t { transfer::writev(fd, list, count) }
     fn __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t {
         if len > room { None } else { transfer::read(fd, to, len) }
     }
@@ -29,16 +41,9 @@ answer! {
         sendfile::sendfile(out, from, at, count)
     }
 
-    fn close(fd: c_int) -> c_int { descriptor::close(fd) }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         Some(descriptor::close_range(first, last, flags as c_uint))
     }
-    fn dup(fd: c_int) -> c_int { descriptor::dup(fd) }
-    fn dup2(old: c_int, new: c_int) -> c_int { descriptor::dup3(old, new, None) }
-    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int { descriptor::dup3(old, new, Some(flags)) }
-    fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int { descriptor::fcntl(fd, command, arg) }
-    fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int { descriptor::fcntl(fd, command, arg) }
-    fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int { descriptor::ioctl(fd, request as usize, arg) }
     fn fstat(fd: c_int, out: *mut stat) -> c_int { descriptor::fstat(fd, out) }
     fn fstat64(fd: c_int, out: *mut stat) -> c_int { descriptor::fstat(fd, out) }
     fn __fxstat(version: c_int, fd: c_int, out: *mut stat) -> c_int { descriptor::fstat(fd, out) }
@@ -52,8 +57,6 @@ answer! {
     fn statx(fd: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int {
         if is_empty(path, flags) { descriptor::statx(fd, out) } else { None }
     }
-    fn lseek(fd: c_int, at: off_t, from: c_int) -> off_t { descriptor::lseek(fd) }
-    fn lseek64(fd: c_int, at: off64_t, from: c_int) -> off64_t { descriptor::lseek(fd) }
     fn fsync(fd: c_int) -> c_int { descriptor::sync(fd) }
     fn fdatasync(fd: c_int) -> c_int { descriptor::sync(fd) }
     fn ftruncate(fd: c_int, len: off_t) -> c_int { descriptor::sync(fd) }
