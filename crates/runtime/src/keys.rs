@@ -68,6 +68,21 @@ impl KeyQueues {
         woken
     }
 
+    /// Wakes the thread that has waited longest at `key`; answers which, to hand something over to it.
+    pub fn wake_oldest(&self, key: Key) -> Option<Handle<Thread>> {
+        let mut oldest = None;
+        self.each(key, |list, thread, t| {
+            if !t.blocked() {
+                return true;
+            }
+            list.remove(&kernel().threads, thread);
+            turn::resume(thread, Wake::Event);
+            oldest = Some(thread);
+            false
+        });
+        oldest
+    }
+
     /// Moves up to `most` threads from `from` to `to`, oldest first; answers how many.
     pub fn requeue(&self, from: Key, to: Key, most: u32) -> u32 {
         let mut moved = 0;

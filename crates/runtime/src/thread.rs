@@ -76,6 +76,8 @@ pub struct Thread {
     pub key_bits: Cell<u32>,
     /// Its deadline's place ([`crate::timers`]).
     pub timer: Link<crate::timers::Timer>,
+    /// The address of the robust mutex that it locked last ([`crate::sync::mutex`]).
+    pub robust: Cell<usize>,
     start: Cell<usize>,
     arg: Cell<usize>,
     /// Where its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
@@ -353,7 +355,7 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
     let t = k.threads.get(handle);
     t.life.set(Life::Ended);
     k.alive.set(k.alive.get() - 1);
-    crate::sync::owner_gone(k, t.tid.get());
+    crate::sync::owner_gone(k, handle);
     if t.detached.get() {
         forget(k, handle);
     } else {
@@ -450,6 +452,7 @@ pub fn exit(value: *mut c_void) -> ! {
             // SAFETY: the last thread: as if main had returned 0.
             unsafe { libc::exit(0) };
         }
+        crate::sync::owner_gone(k, k.current());
         turn::end_main();
     }
     turn::pin_current();
@@ -476,10 +479,15 @@ pub fn cancel(pthread: libc::pthread_t) -> Result<()> {
     Ok(())
 }
 
+/// Whether the turn's holder is to end at its next cancellation point.
+pub fn cancel_pending() -> bool {
+    let this = kernel().this();
+    this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get()
+}
+
 /// A cancellation point: ends the thread if it was cancelled.
 pub fn test_cancel() {
-    let this = kernel().this();
-    if this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get() {
+    if cancel_pending() {
         exit(usize::MAX as *mut c_void); // PTHREAD_CANCELED
     }
 }

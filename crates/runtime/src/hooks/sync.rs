@@ -1,1 +1,293 @@
-//! Hooks: sync.
+//! Hooks: mutexes, conditions, rwlocks, spin locks, barriers, semaphores, POSIX and C11. `pthread_once` is in [`crate::sync::once`],
+//! because its frame is written by hand.
+
+use super::{IntoC, hook, pthread_result, real};
+use crate::fatal::refused;
+use crate::sync::Until;
+use crate::sync::barrier::{self, Barrier};
+use crate::sync::c11;
+use crate::sync::cond::{self, Cond};
+use crate::sync::mutex::{self, Mutex};
+use crate::sync::rwlock::{self, RwLock};
+use crate::sync::semaphore::{self, Semaphore};
+use crate::sync::spin::Spin;
+use crate::sys::Errno;
+use crate::turn;
+use libc::{c_char, c_int, c_uint, c_void, clockid_t, timespec};
+use libc::{pthread_condattr_t, pthread_mutexattr_t, pthread_rwlockattr_t};
+
+/// The server's object, as an operation on it begins.
+#[inline]
+fn at<'a, T>(object: *mut T) -> &'a T {
+    turn::operation();
+    // SAFETY: the server's own object, by the contract of every function that takes one; only the turn's holder touches it.
+    unsafe { &*object }
+}
+
+/// A deadline by the given clock.
+fn until<'a>(clock: clockid_t, at: *const timespec) -> Until<'a> {
+    // SAFETY: the server's own pointer, by the contract of the function that it was given to.
+    Some((clock, unsafe { &*at }))
+}
+
+fn no_named_semaphores(call: &[u8]) -> Errno {
+    turn::operation();
+    refused(call);
+    Errno(libc::ENOSYS)
+}
+
+const DAY: clockid_t = libc::CLOCK_REALTIME;
+
+hook! {
+    fn pthread_mutex_init(m: *mut Mutex, attr: *const pthread_mutexattr_t) -> c_int {
+        turn::operation();
+        // SAFETY: the arguments are those of `pthread_mutex_init`.
+        pthread_result(unsafe { mutex::init(m, attr) })
+    }
+    fn pthread_mutex_destroy(m: *mut Mutex) -> c_int {
+        pthread_result(at(m).destroy())
+    }
+    fn pthread_mutex_lock(m: *mut Mutex) -> c_int {
+        pthread_result(at(m).lock(None))
+    }
+    fn pthread_mutex_trylock(m: *mut Mutex) -> c_int {
+        pthread_result(at(m).try_lock())
+    }
+    fn pthread_mutex_timedlock(m: *mut Mutex, time: *const timespec) -> c_int {
+        pthread_result(at(m).lock(until(DAY, time)))
+    }
+    fn pthread_mutex_clocklock(m: *mut Mutex, clock: clockid_t, time: *const timespec) -> c_int {
+        pthread_result(at(m).lock(until(clock, time)))
+    }
+    fn pthread_mutex_unlock(m: *mut Mutex) -> c_int {
+        pthread_result(at(m).unlock())
+    }
+    fn pthread_mutex_consistent(m: *mut Mutex) -> c_int {
+        pthread_result(at(m).consistent())
+    }
+
+    fn pthread_cond_init(c: *mut Cond, attr: *const pthread_condattr_t) -> c_int {
+        turn::operation();
+        // SAFETY: the arguments are those of `pthread_cond_init`.
+        pthread_result(unsafe { cond::init(c, attr) })
+    }
+    fn pthread_cond_destroy(c: *mut Cond) -> c_int {
+        turn::operation();
+        0
+    }
+    fn pthread_cond_wait(c: *mut Cond, m: *mut Mutex) -> c_int {
+        // SAFETY: the server's own mutex.
+        pthread_result(at(c).wait(unsafe { &*m }, None))
+    }
+    fn pthread_cond_timedwait(c: *mut Cond, m: *mut Mutex, time: *const timespec) -> c_int {
+        // SAFETY: the server's own mutex and time.
+        pthread_result(unsafe { at(c).timed_wait(&*m, &*time) })
+    }
+    fn pthread_cond_clockwait(c: *mut Cond, m: *mut Mutex, clock: clockid_t, time: *const timespec) -> c_int {
+        // SAFETY: the server's own mutex.
+        pthread_result(at(c).wait(unsafe { &*m }, until(clock, time)))
+    }
+    fn pthread_cond_signal(c: *mut Cond) -> c_int {
+        at(c).wake(1);
+        0
+    }
+    fn pthread_cond_broadcast(c: *mut Cond) -> c_int {
+        at(c).wake(u32::MAX);
+        0
+    }
+
+    fn pthread_rwlock_init(l: *mut RwLock, attr: *const pthread_rwlockattr_t) -> c_int {
+        turn::operation();
+        // SAFETY: the arguments are those of `pthread_rwlock_init`.
+        pthread_result(unsafe { rwlock::init(l, attr) })
+    }
+    fn pthread_rwlock_destroy(l: *mut RwLock) -> c_int {
+        turn::operation();
+        0
+    }
+    fn pthread_rwlock_rdlock(l: *mut RwLock) -> c_int {
+        pthread_result(at(l).read(None))
+    }
+    fn pthread_rwlock_tryrdlock(l: *mut RwLock) -> c_int {
+        pthread_result(at(l).try_read())
+    }
+    fn pthread_rwlock_timedrdlock(l: *mut RwLock, time: *const timespec) -> c_int {
+        pthread_result(at(l).read(until(DAY, time)))
+    }
+    fn pthread_rwlock_clockrdlock(l: *mut RwLock, clock: clockid_t, time: *const timespec) -> c_int {
+        pthread_result(at(l).read(until(clock, time)))
+    }
+    fn pthread_rwlock_wrlock(l: *mut RwLock) -> c_int {
+        pthread_result(at(l).write(None))
+    }
+    fn pthread_rwlock_trywrlock(l: *mut RwLock) -> c_int {
+        pthread_result(at(l).try_write())
+    }
+    fn pthread_rwlock_timedwrlock(l: *mut RwLock, time: *const timespec) -> c_int {
+        pthread_result(at(l).write(until(DAY, time)))
+    }
+    fn pthread_rwlock_clockwrlock(l: *mut RwLock, clock: clockid_t, time: *const timespec) -> c_int {
+        pthread_result(at(l).write(until(clock, time)))
+    }
+    fn pthread_rwlock_unlock(l: *mut RwLock) -> c_int {
+        at(l).unlock();
+        0
+    }
+
+    fn pthread_spin_init(s: *mut Spin, shared: c_int) -> c_int {
+        at(s).init();
+        0
+    }
+    fn pthread_spin_destroy(s: *mut Spin) -> c_int {
+        turn::operation();
+        0
+    }
+    fn pthread_spin_lock(s: *mut Spin) -> c_int {
+        at(s).lock();
+        0
+    }
+    fn pthread_spin_trylock(s: *mut Spin) -> c_int {
+        pthread_result(at(s).try_lock())
+    }
+    fn pthread_spin_unlock(s: *mut Spin) -> c_int {
+        at(s).unlock();
+        0
+    }
+
+    fn pthread_barrier_init(b: *mut Barrier, attr: *const c_void, count: c_uint) -> c_int {
+        turn::operation();
+        // SAFETY: the arguments are those of `pthread_barrier_init`.
+        pthread_result(unsafe { barrier::init(b, count) })
+    }
+    fn pthread_barrier_destroy(b: *mut Barrier) -> c_int {
+        turn::operation();
+        0
+    }
+    fn pthread_barrier_wait(b: *mut Barrier) -> c_int {
+        if at(b).wait() { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
+    }
+
+    fn sem_init(s: *mut Semaphore, shared: c_int, value: c_uint) -> c_int {
+        turn::operation();
+        // SAFETY: the arguments are those of `sem_init`.
+        unsafe { semaphore::init(s, value) }.into_c()
+    }
+    fn sem_destroy(s: *mut Semaphore) -> c_int {
+        turn::operation();
+        0
+    }
+    fn sem_wait(s: *mut Semaphore) -> c_int {
+        at(s).wait(None).into_c()
+    }
+    fn sem_trywait(s: *mut Semaphore) -> c_int {
+        at(s).try_wait().into_c()
+    }
+    fn sem_timedwait(s: *mut Semaphore, time: *const timespec) -> c_int {
+        at(s).wait(until(DAY, time)).into_c()
+    }
+    fn sem_clockwait(s: *mut Semaphore, clock: clockid_t, time: *const timespec) -> c_int {
+        at(s).wait(until(clock, time)).into_c()
+    }
+    fn sem_post(s: *mut Semaphore) -> c_int {
+        at(s).post().into_c()
+    }
+    fn sem_getvalue(s: *mut Semaphore, out: *mut c_int) -> c_int {
+        let value = at(s).value();
+        // SAFETY: the server's own pointer.
+        unsafe { out.write(value) };
+        0
+    }
+    fn sem_open(name: *const c_char, flags: c_int, mode: c_uint, value: c_uint) -> *mut Semaphore {
+        super::set_errno(no_named_semaphores(b"sem_open"));
+        // SEM_FAILED.
+        core::ptr::null_mut()
+    }
+    fn sem_close(s: *mut Semaphore) -> c_int {
+        Err::<(), _>(no_named_semaphores(b"sem_close")).into_c()
+    }
+    fn sem_unlink(name: *const c_char) -> c_int {
+        Err::<(), _>(no_named_semaphores(b"sem_unlink")).into_c()
+    }
+
+    fn sched_yield() -> c_int {
+        turn::operation();
+        turn::yield_now();
+        0
+    }
+
+    fn mtx_init(m: *mut Mutex, kind: c_int) -> c_int {
+        turn::operation();
+        // SAFETY: the arguments are those of `mtx_init`.
+        unsafe { c11::mtx_init(m, kind) }
+    }
+    fn mtx_destroy(m: *mut Mutex) {
+        let _ = at(m).destroy();
+    }
+    fn mtx_lock(m: *mut Mutex) -> c_int {
+        c11::result(at(m).lock(None))
+    }
+    fn mtx_trylock(m: *mut Mutex) -> c_int {
+        c11::result(at(m).try_lock())
+    }
+    fn mtx_timedlock(m: *mut Mutex, time: *const timespec) -> c_int {
+        c11::result(at(m).lock(until(DAY, time)))
+    }
+    fn mtx_unlock(m: *mut Mutex) -> c_int {
+        c11::result(at(m).unlock())
+    }
+    fn cnd_init(c: *mut Cond) -> c_int {
+        turn::operation();
+        // SAFETY: the argument is that of `cnd_init`.
+        c11::result(unsafe { cond::init(c, core::ptr::null()) })
+    }
+    fn cnd_destroy(c: *mut Cond) {
+        turn::operation();
+    }
+    fn cnd_wait(c: *mut Cond, m: *mut Mutex) -> c_int {
+        // SAFETY: the server's own mutex.
+        c11::result(at(c).wait(unsafe { &*m }, None))
+    }
+    fn cnd_timedwait(c: *mut Cond, m: *mut Mutex, time: *const timespec) -> c_int {
+        // SAFETY: the server's own mutex and time.
+        c11::result(unsafe { at(c).timed_wait(&*m, &*time) })
+    }
+    fn cnd_signal(c: *mut Cond) -> c_int {
+        at(c).wake(1);
+        c11::SUCCESS
+    }
+    fn cnd_broadcast(c: *mut Cond) -> c_int {
+        at(c).wake(u32::MAX);
+        c11::SUCCESS
+    }
+}
+
+/// Names that old programs use. When the process is not replicated libc's newer name is called: the old one cannot be looked up.
+macro_rules! aliases {
+    ($( $name:ident = $of:ident($($arg:ident: $ty:ty),*) )*) => { hook! {$(
+        fn $name($($arg: $ty),*) -> c_int {
+            // SAFETY: the same function.
+            unsafe { $of($($arg),*) }
+        } else {
+            // SAFETY: libc's own function, with the caller's arguments.
+            unsafe { real!($of: fn($($ty),*) -> c_int)($($arg),*) }
+        }
+    )*} };
+}
+
+aliases! {
+    __pthread_mutex_init = pthread_mutex_init(m: *mut Mutex, attr: *const pthread_mutexattr_t)
+    __pthread_mutex_destroy = pthread_mutex_destroy(m: *mut Mutex)
+    __pthread_mutex_lock = pthread_mutex_lock(m: *mut Mutex)
+    __pthread_mutex_trylock = pthread_mutex_trylock(m: *mut Mutex)
+    __pthread_mutex_unlock = pthread_mutex_unlock(m: *mut Mutex)
+    pthread_mutex_consistent_np = pthread_mutex_consistent(m: *mut Mutex)
+    __pthread_rwlock_init = pthread_rwlock_init(l: *mut RwLock, attr: *const pthread_rwlockattr_t)
+    __pthread_rwlock_destroy = pthread_rwlock_destroy(l: *mut RwLock)
+    __pthread_rwlock_rdlock = pthread_rwlock_rdlock(l: *mut RwLock)
+    __pthread_rwlock_tryrdlock = pthread_rwlock_tryrdlock(l: *mut RwLock)
+    __pthread_rwlock_wrlock = pthread_rwlock_wrlock(l: *mut RwLock)
+    __pthread_rwlock_trywrlock = pthread_rwlock_trywrlock(l: *mut RwLock)
+    __pthread_rwlock_unlock = pthread_rwlock_unlock(l: *mut RwLock)
+    __sched_yield = sched_yield()
+    pthread_yield = sched_yield()
+}

@@ -1,8 +1,79 @@
-//! Synchronisation objects in the server's memory.
+//! Synchronisation objects: they live in the server's own memory, where its static initialisers put them, and block at
+//! [`crate::keys`].
+//!
+//! One thread runs at a time and the turn moves only in [`crate::turn`], so what is done between two such calls is atomic and the
+//! objects change through cells. Each call is one operation of the schedule, counted by its hook.
+//!
+//! Who gets what is released:
+//!
+//! - A mutex is free after an unlock: the oldest waiter is woken and tries, and whoever has the turn may be faster (fewer turns
+//!   than a hand-over). A waiter that was woken in vain once makes the mutex pass from hand to hand, oldest first, until
+//!   nobody waits: a schedule that repeats itself could otherwise let one thread wait for ever.
+//! - Semaphores, rwlocks and spin locks are handed over: a waiter that is woken has what it waited for.
+//!
+//! What a waiter was given, it does not take from the object's memory again: that may be destroyed as soon as it was woken.
+//!
+//! A crash loses nothing: all of this is rebuilt by executing the log again.
 
+pub mod barrier;
+pub mod c11;
+pub mod cond;
 pub mod futex;
+pub mod mutex;
+pub mod once;
+pub mod rwlock;
+pub mod semaphore;
+pub mod spin;
 
-use crate::kernel::Kernel;
+pub use mutex::owner_gone;
 
-/// The thread with this id is gone: robust mutexes that it held are marked.
-pub fn owner_gone(_k: &Kernel, _tid: u32) {}
+use crate::kernel::kernel;
+use crate::keys::Key;
+use crate::sys::{Errno, Result};
+use crate::time;
+use crate::turn::Wake;
+use libc::timespec;
+
+/// How long to wait: for ever, or until a clock's reading.
+pub type Until<'a> = Option<(i32, &'a timespec)>;
+
+/// The kernel's id of the turn's holder, as objects keep it.
+fn me() -> u32 {
+    kernel().this().tid.get()
+}
+
+/// The deadline in the server's time of day.
+///
+/// # Errors
+/// `EINVAL` for a clock that glibc does not wait on, or nanoseconds that are none.
+fn deadline(until: Until<'_>) -> Result<Option<u64>> {
+    let Some((clock, at)) = until else { return Ok(None) };
+    if clock != libc::CLOCK_REALTIME && clock != libc::CLOCK_MONOTONIC {
+        return Err(Errno(libc::EINVAL));
+    }
+    // A time before the epoch is in the past, not an error.
+    let at = timespec { tv_sec: at.tv_sec.max(0), tv_nsec: at.tv_nsec };
+    time::deadline_of(clock, time::to_ns(&at)?).map(Some)
+}
+
+/// Whether the deadline is not in the future.
+fn passed(deadline_ns: Option<u64>) -> bool {
+    deadline_ns.is_some_and(|at| at <= kernel().now_ns.get())
+}
+
+/// Blocks at `key`. A deadline in the past is answered at once: no entry need tell the time.
+fn block(key: Key, deadline_ns: Option<u64>) -> Wake {
+    if passed(deadline_ns) {
+        return Wake::Timeout;
+    }
+    kernel().keys.wait(key, u32::MAX, deadline_ns)
+}
+
+/// As [`block`], as a cancellation point: a cancelled thread is interrupted. The caller tidies up and then tests.
+fn block_cancellably(key: Key, deadline_ns: Option<u64>) -> Wake {
+    let this = kernel().this();
+    this.at_cancel_point.set(true);
+    let why = block(key, deadline_ns);
+    this.at_cancel_point.set(false);
+    why
+}

@@ -1,0 +1,380 @@
+//! Mutexes: every kind, in glibc's layout, so that static initialisers and what libc locked before the runtime was ready work.
+//!
+//! `lock` is 0 (free), 1 (held) or 2 (held, and somebody may wait), with a priority ceiling in the upper bits where the kind has one;
+//! `owner` is the holder's thread id. Priorities mean nothing under a schedule, so PI and PP mutexes are their base kind with
+//! their own checks. What glibc keeps of a robust mutex in `lock` and `owner` is in `flags` here (glibc's lock elision field, unused without
+//! hardware elision), and the robust mutexes that a thread holds are a list through the mutexes themselves, as glibc has it.
+//!
+//! The order of waiters: see [`super`].
+
+use super::{Until, block, deadline, me};
+use crate::kernel::{Kernel, kernel};
+use crate::keys::Key;
+use crate::sys::{Errno, Result};
+use crate::thread::Thread;
+use crate::turn::Wake;
+use core::cell::Cell;
+use libc::{c_int, pthread_mutexattr_t};
+use skein_arena::pool::Handle;
+
+/// `pthread_mutex_t`.
+#[repr(C)]
+pub struct Mutex {
+    lock: Cell<u32>,
+    count: Cell<u32>,
+    owner: Cell<u32>,
+    users: Cell<u32>,
+    kind: Cell<i32>,
+    spins: Cell<u16>,
+    flags: Cell<u16>,
+    /// Addresses of the robust mutexes that its holder locked after and before it.
+    newer: Cell<usize>,
+    older: Cell<usize>,
+}
+
+const _: () = assert!(size_of::<Mutex>() == size_of::<libc::pthread_mutex_t>());
+
+// `lock` without the ceiling.
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const WAITED: u32 = 2;
+const STATE: u32 = (1 << CEILING_SHIFT) - 1;
+const CEILING_SHIFT: u32 = 19;
+
+// `kind`, as glibc's.
+const TYPE: i32 = 3;
+const RECURSIVE: i32 = libc::PTHREAD_MUTEX_RECURSIVE;
+const ERRORCHECK: i32 = libc::PTHREAD_MUTEX_ERRORCHECK;
+const ROBUST: i32 = 16;
+const INHERIT: i32 = 32;
+const PROTECT: i32 = 64;
+const SHARED: i32 = 128;
+const DESTROYED: i32 = -1;
+
+// `flags`.
+/// Unlocking hands the mutex to the oldest waiter.
+const HAND_OVER: u16 = 1;
+/// The last holder died with it.
+const INCONSISTENT: u16 = 2;
+/// It was unlocked without being made consistent.
+const LOST: u16 = 4;
+
+unsafe extern "C" {
+    fn pthread_mutexattr_gettype(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
+    fn pthread_mutexattr_getrobust(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
+    fn pthread_mutexattr_getprotocol(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
+    fn pthread_mutexattr_getpshared(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
+    fn pthread_mutexattr_getprioceiling(attr: *const pthread_mutexattr_t, out: *mut c_int)
+    -> c_int;
+}
+
+/// `pthread_mutex_init`.
+///
+/// # Safety
+/// `mutex` is the server's to write; `attr` is null or initialised.
+pub unsafe fn init(mutex: *mut Mutex, attr: *const pthread_mutexattr_t) -> Result<()> {
+    let (mut base, mut robust, mut protocol, mut shared, mut ceiling) = (0, 0, 0, 0, 0);
+    if !attr.is_null() {
+        // SAFETY: libc's functions on an initialised attribute object and locals.
+        unsafe {
+            pthread_mutexattr_gettype(attr, &raw mut base);
+            pthread_mutexattr_getrobust(attr, &raw mut robust);
+            pthread_mutexattr_getprotocol(attr, &raw mut protocol);
+            pthread_mutexattr_getpshared(attr, &raw mut shared);
+            if protocol == libc::PTHREAD_PRIO_PROTECT {
+                pthread_mutexattr_getprioceiling(attr, &raw mut ceiling);
+            }
+        }
+    }
+    if robust != 0 && protocol == libc::PTHREAD_PRIO_PROTECT {
+        return Err(Errno(libc::ENOTSUP));
+    }
+    let kind = base & TYPE
+        | if robust != 0 { ROBUST } else { 0 }
+        | match protocol {
+            libc::PTHREAD_PRIO_INHERIT => INHERIT,
+            libc::PTHREAD_PRIO_PROTECT => PROTECT,
+            _ => 0,
+        }
+        | if shared != 0 { SHARED } else { 0 };
+    // SAFETY: the server's own memory, of a mutex's size; all-zero is a mutex.
+    unsafe { mutex.write_bytes(0, 1) };
+    // SAFETY: just initialised.
+    let m = unsafe { &*mutex };
+    m.kind.set(kind);
+    m.lock.set((ceiling as u32) << CEILING_SHIFT);
+    Ok(())
+}
+
+impl Mutex {
+    fn key(&self) -> Key {
+        Key::of(self)
+    }
+
+    fn state(&self) -> u32 {
+        self.lock.get() & STATE
+    }
+
+    fn set_state(&self, state: u32) {
+        self.lock.set(self.lock.get() & !STATE | state);
+    }
+
+    fn held(&self) -> bool {
+        self.state() != FREE
+    }
+
+    fn held_by(&self, tid: u32) -> bool {
+        self.held() && self.owner.get() == tid
+    }
+
+    fn is(&self, kind: i32) -> bool {
+        self.kind.get() & kind != 0
+    }
+
+    fn base(&self) -> i32 {
+        self.kind.get() & TYPE
+    }
+
+    fn flag(&self, flag: u16) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    fn raise(&self, flag: u16) {
+        self.flags.set(self.flags.get() | flag);
+    }
+
+    fn clear(&self, flag: u16) {
+        self.flags.set(self.flags.get() & !flag);
+    }
+
+    /// Whether only the holder may unlock it, by name or by kind.
+    fn checks_owner(&self) -> bool {
+        self.is(ROBUST | INHERIT) || matches!(self.base(), RECURSIVE | ERRORCHECK)
+    }
+
+    /// The caller takes the free mutex.
+    #[inline]
+    fn take(&self, tid: u32, state: u32) -> Result<()> {
+        if self.flag(LOST) {
+            return Err(Errno(libc::ENOTRECOVERABLE));
+        }
+        self.set_state(state);
+        self.owner.set(tid);
+        self.taken()
+    }
+
+    /// The caller has become the holder.
+    #[inline]
+    fn taken(&self) -> Result<()> {
+        self.count.set(1);
+        self.users.set(self.users.get().wrapping_add(1));
+        if !self.is(ROBUST) {
+            return Ok(());
+        }
+        self.link();
+        if self.flag(INCONSISTENT) { Err(Errno(libc::EOWNERDEAD)) } else { Ok(()) }
+    }
+
+    /// The holder of a recursive mutex locks it again.
+    fn again(&self) -> Result<()> {
+        let count = self.count.get().checked_add(1).ok_or(Errno(libc::EAGAIN))?;
+        self.count.set(count);
+        Ok(())
+    }
+
+    fn link(&self) {
+        let head = &kernel().this().robust;
+        self.newer.set(0);
+        self.older.set(head.get());
+        if let Some(older) = at(head.get()) {
+            older.newer.set(core::ptr::from_ref(self) as usize);
+        }
+        head.set(core::ptr::from_ref(self) as usize);
+    }
+
+    fn unlink(&self, holder: &Thread) {
+        match at(self.newer.get()) {
+            Some(newer) => newer.older.set(self.older.get()),
+            None => holder.robust.set(self.older.get()),
+        }
+        if let Some(older) = at(self.older.get()) {
+            older.newer.set(self.newer.get());
+        }
+        self.newer.set(0);
+        self.older.set(0);
+    }
+
+    /// `pthread_mutex_lock` and its timed forms.
+    #[inline]
+    pub fn lock(&self, until: Until<'_>) -> Result<()> {
+        if let Some((clock, _)) = until
+            && clock != libc::CLOCK_REALTIME
+            && clock != libc::CLOCK_MONOTONIC
+        {
+            return Err(Errno(libc::EINVAL));
+        }
+        if self.kind.get() < 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let me = me();
+        if self.held() { self.lock_held(me, until) } else { self.take(me, HELD) }
+    }
+
+    #[cold]
+    fn lock_held(&self, me: u32, until: Until<'_>) -> Result<()> {
+        if self.owner.get() == me {
+            match self.base() {
+                RECURSIVE => return self.again(),
+                ERRORCHECK => return Err(Errno(libc::EDEADLK)),
+                // A deadlock, as natively.
+                _ => {}
+            }
+        }
+        let deadline_ns = deadline(until)?;
+        loop {
+            self.set_state(WAITED);
+            let why = block(self.key(), deadline_ns);
+            if why == Wake::Timeout {
+                return Err(Errno(libc::ETIMEDOUT));
+            }
+            if !self.held() {
+                // Others may still wait.
+                return self.take(me, WAITED);
+            }
+            if why == Wake::Event {
+                // Nobody but an unlock that hands over makes a waiter the owner.
+                if self.owner.get() == me {
+                    return self.taken();
+                }
+                self.raise(HAND_OVER);
+            }
+        }
+    }
+
+    /// `pthread_mutex_trylock`.
+    pub fn try_lock(&self) -> Result<()> {
+        if self.kind.get() < 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let me = me();
+        if !self.held() {
+            return self.take(me, HELD);
+        }
+        if self.owner.get() == me {
+            match self.base() {
+                RECURSIVE => return self.again(),
+                // As glibc: only the plain kind says "busy" to its holder.
+                ERRORCHECK if self.is(ROBUST | INHERIT | PROTECT) => {
+                    return Err(Errno(libc::EDEADLK));
+                }
+                _ => {}
+            }
+        }
+        Err(Errno(libc::EBUSY))
+    }
+
+    /// `pthread_mutex_unlock`.
+    #[inline]
+    pub fn unlock(&self) -> Result<()> {
+        if self.kind.get() < 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        if self.checks_owner() {
+            if !self.held_by(me()) {
+                return Err(Errno(libc::EPERM));
+            }
+            if self.base() == RECURSIVE {
+                self.count.set(self.count.get() - 1);
+                if self.count.get() != 0 {
+                    return Ok(());
+                }
+            }
+        }
+        self.users.set(self.users.get().wrapping_sub(1));
+        if self.is(ROBUST) {
+            self.unlink(kernel().this());
+            if self.flag(INCONSISTENT) {
+                self.flags.set(LOST);
+                self.owner.set(0);
+                self.set_state(FREE);
+                kernel().keys.wake(self.key(), u32::MAX, u32::MAX);
+                return Ok(());
+            }
+        }
+        if self.state() == WAITED {
+            self.release();
+        } else {
+            self.owner.set(0);
+            self.set_state(FREE);
+        }
+        Ok(())
+    }
+
+    /// Lets the mutex go when somebody may wait for it.
+    #[cold]
+    fn release(&self) {
+        let k = kernel();
+        if self.flag(HAND_OVER) {
+            if let Some(next) = k.keys.wake_oldest(self.key()) {
+                self.owner.set(k.threads.get(next).tid.get());
+                self.set_state(WAITED);
+                if !k.keys.waited(self.key()) {
+                    self.clear(HAND_OVER);
+                }
+                return;
+            }
+            self.clear(HAND_OVER);
+        }
+        self.owner.set(0);
+        self.set_state(FREE);
+        k.keys.wake(self.key(), 1, u32::MAX);
+    }
+
+    /// Unlocks for a wait at a condition: the waiter goes on counting as a user, so that the mutex is not destroyed.
+    pub fn leave(&self) -> Result<()> {
+        self.unlock()?;
+        self.users.set(self.users.get().wrapping_add(1));
+        Ok(())
+    }
+
+    /// Locks after [`leave`](Self::leave).
+    pub fn come_back(&self) -> Result<()> {
+        self.users.set(self.users.get().wrapping_sub(1));
+        self.lock(None)
+    }
+
+    /// `pthread_mutex_consistent`.
+    pub fn consistent(&self) -> Result<()> {
+        if !self.is(ROBUST) || !self.flag(INCONSISTENT) || !self.held() {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.clear(INCONSISTENT);
+        Ok(())
+    }
+
+    /// `pthread_mutex_destroy`.
+    pub fn destroy(&self) -> Result<()> {
+        if !self.is(ROBUST) && self.users.get() != 0 && self.kind.get() >= 0 {
+            return Err(Errno(libc::EBUSY));
+        }
+        self.kind.set(DESTROYED);
+        Ok(())
+    }
+}
+
+/// The mutex at an address of a robust list.
+fn at<'a>(address: usize) -> Option<&'a Mutex> {
+    // SAFETY: null, or a robust mutex that a thread holds: its memory must stay until it is unlocked, by POSIX, and natively libc
+    // follows the same addresses.
+    unsafe { (address as *const Mutex).as_ref() }
+}
+
+/// The thread is gone: the robust mutexes that it held are passed on as inconsistent, the last locked first.
+pub fn owner_gone(k: &Kernel, thread: Handle<Thread>) {
+    let t = k.threads.get(thread);
+    while let Some(m) = at(t.robust.get()) {
+        m.unlink(t);
+        m.raise(INCONSISTENT);
+        m.release();
+    }
+}

@@ -1,0 +1,172 @@
+//! Readers-writer locks: readers first unless the lock's kind prefers writers, as glibc's.
+//!
+//! Released locks are handed over: to all waiting readers, or to the oldest writer. Of glibc's layout the kind is kept at its place, because the static
+//! initialisers set it; the rest is all-zero when fresh.
+
+use super::{Until, block, deadline, me};
+use crate::kernel::kernel;
+use crate::keys::Key;
+use crate::sys::{Errno, Result};
+use crate::turn::Wake;
+use core::cell::Cell;
+use libc::{c_int, pthread_rwlockattr_t};
+
+/// `pthread_rwlock_t`.
+#[repr(C)]
+pub struct RwLock {
+    readers: Cell<u32>,
+    /// Threads that are blocked or were just woken: when there are none, an unlock need not look for any.
+    waiting: Cell<u32>,
+    unused: [Cell<u32>; 4],
+    /// The writer's thread id, at glibc's place.
+    writer: Cell<u32>,
+    unused_shared: [Cell<u32>; 5],
+    kind: Cell<u32>,
+    unused_end: Cell<u32>,
+}
+
+const _: () = assert!(size_of::<RwLock>() == size_of::<libc::pthread_rwlock_t>());
+const _: () = assert!(core::mem::offset_of!(RwLock, writer) == 24);
+const _: () = assert!(core::mem::offset_of!(RwLock, kind) == 48);
+
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`, the only kind that prefers writers.
+const PREFER_WRITER: u32 = 2;
+
+unsafe extern "C" {
+    fn pthread_rwlockattr_getkind_np(attr: *const pthread_rwlockattr_t, out: *mut c_int) -> c_int;
+}
+
+/// `pthread_rwlock_init`.
+///
+/// # Safety
+/// `lock` is the server's to write; `attr` is null or initialised.
+pub unsafe fn init(lock: *mut RwLock, attr: *const pthread_rwlockattr_t) -> Result<()> {
+    let mut kind = 0;
+    if !attr.is_null() {
+        // SAFETY: libc's function on an initialised attribute object and a local.
+        unsafe { pthread_rwlockattr_getkind_np(attr, &raw mut kind) };
+    }
+    // SAFETY: the server's own memory, of a lock's size; all-zero is one.
+    let lock = unsafe {
+        lock.write_bytes(0, 1);
+        &*lock
+    };
+    lock.kind.set(kind as u32);
+    Ok(())
+}
+
+impl RwLock {
+    /// Where readers wait.
+    fn readers_key(&self) -> Key {
+        Key::of(&raw const self.readers)
+    }
+
+    /// Where writers wait.
+    fn writers_key(&self) -> Key {
+        Key::of(&raw const self.writer)
+    }
+
+    fn prefers_writers(&self) -> bool {
+        self.kind.get() == PREFER_WRITER
+    }
+
+    fn writer_waits(&self) -> bool {
+        self.waiting.get() != 0 && kernel().keys.waited(self.writers_key())
+    }
+
+    fn take_read(&self) -> Result<()> {
+        if self.writer.get() != 0 || self.prefers_writers() && self.writer_waits() {
+            return Err(Errno(libc::EBUSY));
+        }
+        let readers = self.readers.get().checked_add(1).ok_or(Errno(libc::EAGAIN))?;
+        self.readers.set(readers);
+        Ok(())
+    }
+
+    fn take_write(&self, me: u32) -> Result<()> {
+        if self.writer.get() != 0 || self.readers.get() != 0 {
+            return Err(Errno(libc::EBUSY));
+        }
+        self.writer.set(me);
+        Ok(())
+    }
+
+    /// `pthread_rwlock_tryrdlock`.
+    pub fn try_read(&self) -> Result<()> {
+        self.take_read()
+    }
+
+    /// `pthread_rwlock_trywrlock`.
+    pub fn try_write(&self) -> Result<()> {
+        self.take_write(me())
+    }
+
+    /// `pthread_rwlock_rdlock` and its timed forms.
+    pub fn read(&self, until: Until<'_>) -> Result<()> {
+        self.acquire(until, self.readers_key(), |lock, _| lock.take_read())
+    }
+
+    /// `pthread_rwlock_wrlock` and its timed forms.
+    pub fn write(&self, until: Until<'_>) -> Result<()> {
+        self.acquire(until, self.writers_key(), Self::take_write)
+    }
+
+    fn acquire(
+        &self,
+        until: Until<'_>,
+        key: Key,
+        take: impl Fn(&Self, u32) -> Result<()>,
+    ) -> Result<()> {
+        let deadline_ns = deadline(until)?;
+        let me = me();
+        if self.writer.get() == me {
+            return Err(Errno(libc::EDEADLK));
+        }
+        loop {
+            match take(self, me) {
+                Err(Errno(libc::EBUSY)) => {}
+                done => return done,
+            }
+            self.waiting.set(self.waiting.get() + 1);
+            let why = block(key, deadline_ns);
+            self.waiting.set(self.waiting.get() - 1);
+            match why {
+                // Handed over.
+                Wake::Event => return Ok(()),
+                Wake::Timeout => {
+                    // A writer that goes away may have kept readers out.
+                    self.pass_on();
+                    return Err(Errno(libc::ETIMEDOUT));
+                }
+                Wake::Interrupted => {}
+            }
+        }
+    }
+
+    /// `pthread_rwlock_unlock`.
+    pub fn unlock(&self) {
+        if self.writer.get() == me() {
+            self.writer.set(0);
+        } else {
+            self.readers.set(self.readers.get().saturating_sub(1));
+        }
+        self.pass_on();
+    }
+
+    /// Lets in who may come in now.
+    fn pass_on(&self) {
+        if self.waiting.get() == 0 || self.writer.get() != 0 {
+            return;
+        }
+        let k = kernel();
+        if !(self.prefers_writers() && self.writer_waits()) {
+            let woken = k.keys.wake(self.readers_key(), u32::MAX, u32::MAX);
+            self.readers.set(self.readers.get() + woken);
+        }
+        if self.readers.get() == 0
+            && let Some(next) = k.keys.wake_oldest(self.writers_key())
+        {
+            self.writer.set(k.threads.get(next).tid.get());
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Spin locks: nobody spins under a schedule of one running thread; a waiter blocks, and the lock is handed over.
+//!
+//! The word is glibc's: 1 is free, less is held; -1 is held and somebody may wait.
+
+use super::block;
+use crate::kernel::kernel;
+use crate::keys::Key;
+use crate::sys::{Errno, Result};
+use crate::turn::Wake;
+use core::cell::Cell;
+
+/// `pthread_spinlock_t`.
+#[repr(transparent)]
+pub struct Spin(Cell<i32>);
+
+const FREE: i32 = 1;
+const HELD: i32 = 0;
+const WAITED: i32 = -1;
+
+impl Spin {
+    /// `pthread_spin_init`.
+    pub fn init(&self) {
+        self.0.set(FREE);
+    }
+
+    /// `pthread_spin_trylock`.
+    pub fn try_lock(&self) -> Result<()> {
+        if self.0.get() != FREE {
+            return Err(Errno(libc::EBUSY));
+        }
+        self.0.set(HELD);
+        Ok(())
+    }
+
+    /// `pthread_spin_lock`.
+    pub fn lock(&self) {
+        while self.try_lock().is_err() {
+            self.0.set(WAITED);
+            if block(Key::of(self), None) == Wake::Event {
+                return;
+            }
+        }
+    }
+
+    /// `pthread_spin_unlock`.
+    pub fn unlock(&self) {
+        let handed_over =
+            self.0.get() == WAITED && kernel().keys.wake_oldest(Key::of(self)).is_some();
+        if !handed_over {
+            self.0.set(FREE);
+        }
+    }
+}
