@@ -290,6 +290,13 @@ impl Run {
             match end {
                 Some(End::Server { code, how }) => {
                     self.say(voice, &format!("{} ended: {how}", self.setup.program));
+                    if !self.ready && self.setup.found == Found::Continued {
+                        self.say(
+                            voice,
+                            "its log, from which it went on, leads there; remove the data directory or \
+                             choose another --data DIR to start anew",
+                        );
+                    }
                     return Some(Finish::Server(code));
                 }
                 Some(End::Failed { line, code }) => {

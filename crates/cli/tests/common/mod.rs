@@ -3,6 +3,8 @@
 
 #![allow(dead_code)] // Each test binary uses a part of this.
 
+pub mod cluster;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -115,10 +117,13 @@ pub fn processes_naming(text: &str) -> Vec<(i32, String)> {
     found
 }
 
-/// The runtime library, built with the same profile as the command.
+/// The runtime library: `SKEIN_RUNTIME`, or built with the same profile as the command.
 pub fn runtime() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if let Some(path) = std::env::var_os("SKEIN_RUNTIME") {
+            return path.into();
+        }
         let profile = Path::new(env!("CARGO_BIN_EXE_skein")).parent().unwrap();
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "-p", "skein-runtime"]);
