@@ -1,5 +1,6 @@
 //! Which guests there are and what is expected of each.
 
+use crate::node::{FINEST, Schedule};
 use crate::script::{Script, Step};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub struct Guest {
     pub program: PathBuf,
     /// What is expected.
     pub expect: Expect,
+    /// The second schedule that it is run with.
+    pub finest: Schedule,
     /// Its clients, for a server; it is then not run natively.
     pub script: Option<Script>,
 }
@@ -42,6 +45,15 @@ fn expect(name: &str) -> Expect {
         "net_rdtsc" => Expect::SameOrFatal(&["rdtsc", "time stamp"]),
         "spin_watch" => Expect::Spin,
         _ => Expect::Same,
+    }
+}
+
+fn finest(name: &str) -> Schedule {
+    match name {
+        // Two threads lock two mutexes in opposite orders by trying and backing off. With a turn an operation they do
+        // it in lockstep for ever: a schedule's right, but no end.
+        "cpp_mutex" => Schedule { quantum: 2, ..FINEST },
+        _ => FINEST,
     }
 }
 
@@ -63,7 +75,8 @@ pub fn all(directory: &Path) -> io::Result<Vec<Guest>> {
             if family == "servers" && script.is_none() {
                 return Err(io::Error::other(format!("{name} has no scripted clients")));
             }
-            guests.push(Guest { expect: expect(&name), program: entry.path(), name, script });
+            let (expect, finest) = (expect(&name), finest(&name));
+            guests.push(Guest { expect, finest, program: entry.path(), name, script });
         }
     }
     guests.sort_by(|a, b| a.name.cmp(&b.name));

@@ -4,7 +4,7 @@
 
 use skein_harness::catalogue;
 use skein_harness::images::Images;
-use skein_harness::node::{Role, SCHEDULES};
+use skein_harness::node::{ORDINARY, Role};
 use skein_harness::runner;
 use std::process::ExitCode;
 
@@ -36,12 +36,8 @@ fn show(words: &[String]) -> std::io::Result<()> {
             continue;
         }
         let script = guest.script.clone().unwrap_or_default();
-        let run = runner::skein(
-            &guest.program,
-            &images.library,
-            Role::Leader(script, SCHEDULES[0]),
-            false,
-        )?;
+        let run =
+            runner::skein(&guest.program, &images.library, Role::Leader(script, ORDINARY), false)?;
         println!("== {}: {:?}, {:?}", guest.name, run.account.end, run.account.counts);
         println!("-- standard output\n{}", String::from_utf8_lossy(&run.stdout));
         println!("-- standard error\n{}", String::from_utf8_lossy(&run.stderr));

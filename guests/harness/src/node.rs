@@ -41,10 +41,10 @@ pub struct Schedule {
     pub nclock: u32,
 }
 
-/// The schedules that guests are run with: an ordinary one with short turns, and the finest possible, where every operation ends
-/// the turn and slots are everywhere.
-pub const SCHEDULES: [Schedule; 2] =
-    [Schedule { quantum: 16, nclock: 64 }, Schedule { quantum: 1, nclock: 3 }];
+/// An ordinary schedule, with short turns.
+pub const ORDINARY: Schedule = Schedule { quantum: 16, nclock: 64 };
+/// The finest schedule: every operation ends the turn, and slots are everywhere.
+pub const FINEST: Schedule = Schedule { quantum: 1, nclock: 3 };
 
 /// Who decides what the log holds.
 #[derive(Debug)]

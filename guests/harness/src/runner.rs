@@ -4,7 +4,7 @@ use crate::catalogue::{self, Expect, Guest};
 use crate::compare;
 use crate::images::Images;
 use crate::launch::{self, Launch};
-use crate::node::{Account, Counts, End, Node, Role, SCHEDULES, Schedule};
+use crate::node::{Account, Counts, End, Node, ORDINARY, Role, Schedule};
 use crate::sys;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -106,7 +106,7 @@ fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, Stri
         native_stdout = Some(stdout);
     }
     let mut done = String::new();
-    for schedule in SCHEDULES {
+    for schedule in [ORDINARY, guest.finest] {
         match judge_schedule(guest, images, native_stdout.as_deref(), schedule)? {
             Ok(line) if done.is_empty() => done = line,
             Ok(line) => done += &format!(" | {line}"),
@@ -233,7 +233,7 @@ fn judge_refusal(expect: Expect, run: &Run) -> Option<Result<String, String>> {
 /// takes it across a slot, as with the finest schedule.
 fn judge_idle(guest: &Guest, schedule: Schedule, leader: &Run) -> Option<String> {
     let Counts { bubbles, clocks, .. } = leader.account.counts;
-    let needless = clocks > 0 || (bubbles > 0 && schedule == SCHEDULES[0]);
+    let needless = clocks > 0 || (bubbles > 0 && schedule == ORDINARY);
     (guest.name == "servers/idle" && needless)
         .then(|| format!("an idle server cost {bubbles} bubbles and {clocks} clock entries"))
 }
