@@ -115,7 +115,6 @@ pub fn release_reader(k: &Kernel, raw: u32) {
     p.reader.set(None);
     match p.writer.get() {
         Some(writer) => {
-            p.queue.clear(&k.chunks);
             file::notify(k, Some(writer), ready::ALL);
         }
         None => free(k, raw),

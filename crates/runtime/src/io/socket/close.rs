@@ -157,12 +157,22 @@ fn end(k: &Kernel, socket: Handle<Socket>) {
 /// Back to a fresh socket, which keeps its port if it was bound.
 pub fn disconnect(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
+    let connected = s.state.get() == State::Connected;
+    if connected {
+        // In the middle of a connection this is a reset.
+        if s.live.get() {
+            external::abort(k, socket);
+        }
+        if let Some(peer) = s.peer.take() {
+            reset(k, peer);
+        }
+    }
     end(k, socket);
     s.received.clear(&k.chunks);
     s.state.set(State::Fresh);
     s.transport.set(Transport::None);
     s.shut.set(0);
-    s.error.set(0);
+    s.error.set(if connected { libc::ECONNRESET } else { 0 });
     s.ended.set(false);
     s.connect_pending.set(false);
     s.remote.set(SockAddr { ip: [0; 16], port: 0, v6: false });

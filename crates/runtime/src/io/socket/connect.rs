@@ -122,6 +122,7 @@ fn start(k: &Kernel, socket: Handle<Socket>, mut to: SockAddr) -> Result<()> {
         s.local.set(SockAddr { port: s.local.get().port, ..source(to) });
     }
     s.shut.set(0);
+    s.error.set(0);
     s.ended.set(false);
     match listener {
         None => {

@@ -1,6 +1,6 @@
 //! Connections of clients, which the node holds.
 
-use super::{Socket, State};
+use super::Socket;
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
 use crate::output;
@@ -124,9 +124,4 @@ pub fn abort(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     output::emit(OutFrame::Abort { conn: s.conn.get() });
     k.io.external.remove(k, socket);
-}
-
-/// Whether the connection can still send.
-pub fn sends(s: &Socket) -> bool {
-    s.live.get() && s.state.get() == State::Connected
 }

@@ -23,8 +23,9 @@ pub fn receive(
 ) -> Result<usize> {
     let s = k.io.sockets.get(socket);
     if flags & MSG_OOB != 0 {
+        // As in Linux when no urgent data came, which is never sent here.
         fatal::refused(b"recv with MSG_OOB");
-        return fail(libc::EOPNOTSUPP);
+        return fail(libc::EINVAL);
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
         return fail(libc::EAGAIN);
