@@ -1,4 +1,4 @@
-//! One thread runs at a time and keeps the turn until it blocks or has done `quantum` operations.
+//! One thread runs at a time and keeps the turn until it blocks or has done `quantum` operations (now and then one more).
 
 use crate::{Next, Policy};
 use core::cell::Cell;
@@ -36,6 +36,11 @@ impl Serial {
     }
 }
 
+/// Every so many turns one is an operation longer. Threads whose turns are all alike can keep missing each other for ever: two that
+/// take two locks in opposite order by trying and backing off, or one that holds a lock at the end of each of its turns beside one
+/// that only tries it. A prime, so that it falls on each thread in its turn.
+const STUMBLE_TURNS: u64 = 61;
+
 impl Policy for Serial {
     fn operation(&self) -> Next {
         self.operations.set(self.operations.get() + 1);
@@ -49,8 +54,9 @@ impl Policy for Serial {
     }
 
     fn end_turn(&self) -> Next {
-        self.left.set(self.quantum.get());
         self.clock.set(self.clock.get() + 1);
+        let stumble = u32::from(self.clock.get().is_multiple_of(STUMBLE_TURNS));
+        self.left.set(self.quantum.get().saturating_add(stumble));
         if self.clock.get() >= self.slot_at.get() { Next::Admit } else { Next::Continue }
     }
 
@@ -91,6 +97,22 @@ mod tests {
         assert_eq!(s.end_turn(), Next::Continue);
         assert_eq!((s.clock(), s.operations()), (1, 3));
         assert_eq!(s.operation(), Next::Continue);
+    }
+
+    #[test]
+    fn turns_that_are_all_alike_stumble_now_and_then() {
+        let s = Serial::default();
+        s.start(1, 1000);
+        let mut lengths = [0; 122];
+        for length in &mut lengths {
+            *length = 1;
+            while s.operation() == Next::Continue {
+                *length += 1;
+            }
+            s.end_turn();
+        }
+        assert_eq!(lengths.iter().filter(|n| **n == 2).count(), 1);
+        assert_eq!(lengths[61], 2);
     }
 
     #[test]
