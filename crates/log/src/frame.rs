@@ -177,7 +177,7 @@ fn parse_header(bytes: &[u8], cluster: ClusterId) -> Result<Option<(u8, usize, u
 pub struct Hello {
     /// The replica.
     pub replica: ReplicaId,
-    /// How often it lost its memory-only log; 0 with a log on disk. See [`crate::Consensus::request_rejoin`].
+    /// Which life of the replica its log is of; 0 until it lost one. See [`crate::Consensus::request_rejoin`].
     pub incarnation: u64,
     /// What its log survives: the same everywhere in a cluster.
     pub durability: Durability,

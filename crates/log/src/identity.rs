@@ -27,11 +27,22 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Takes the directory and counts this start, durably.
+    /// Takes the directory and counts this start, durably. A new directory is that of a founding member.
     pub fn open(
         disk: &dyn Disk,
         cluster: ClusterId,
         program: ProgramHash,
+    ) -> Result<Self, WalError> {
+        Self::open_after_loss(disk, cluster, program, 0)
+    }
+
+    /// As [`Self::open`]; a new directory replaces one that was lost, and `fresh` must be larger than any incarnation before
+    /// (seconds since 1970 will do).
+    pub fn open_after_loss(
+        disk: &dyn Disk,
+        cluster: ClusterId,
+        program: ProgramHash,
+        fresh: u64,
     ) -> Result<Self, WalError> {
         let dir = disk.location();
         let lock = disk
@@ -42,7 +53,7 @@ impl Identity {
         if names.iter().any(|name| format::parse_segment_name(name).is_some()) {
             return Err(WalError::OtherDurability { dir, made_for: "fsync" });
         }
-        let mut incarnation = 0;
+        let mut incarnation = fresh;
         if names.iter().any(|name| name == FILE) {
             incarnation = read(disk, cluster, program)? + 1;
         }

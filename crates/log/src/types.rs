@@ -87,7 +87,7 @@ pub enum Role {
     Candidate,
     /// Proposes entries.
     Leader,
-    /// Takes entries, has no vote: a replica that lost its memory-only log and is catching up.
+    /// Takes entries, has no vote: a replica that lost its log and is catching up.
     Learner,
 }
 
@@ -118,7 +118,7 @@ pub struct Persist {
     pub entries: Vec<LogEntry>,
 }
 
-/// A member id on the wire and in votes is a replica and how often it lost its memory-only log.
+/// A member id on the wire and in votes is a replica and which life of it.
 ///
 /// `incarnation * 2^16 + replica`: a replica that forgot what it promised must not be taken for the one that promised.
 pub(crate) fn member_id(replica: ReplicaId, incarnation: u64) -> u64 {

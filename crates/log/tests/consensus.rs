@@ -270,6 +270,71 @@ fn who_loses_a_memory_log_twice_rejoins_too() {
 }
 
 #[test]
+fn an_answer_to_what_a_leader_sent_before_it_lost_power_is_harmless() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    cluster.at(leader).slow_disk = true;
+    cluster.at(leader).consensus.propose(b"a".to_vec()).unwrap();
+    cluster.run(leader);
+    // The followers write it; their answers are under way when the leader loses power.
+    let sent: Vec<_> = cluster.network.drain(..).collect();
+    for (from, message) in sent {
+        let to = message.to.0;
+        cluster.at(to).consensus.step(ReplicaId(from), &message.bytes).unwrap();
+        cluster.run(to);
+    }
+    let answers: Vec<_> = cluster.network.drain(..).collect();
+    cluster.crash(leader, 1);
+    cluster.restart(leader);
+    cluster.network.extend(answers);
+    cluster.settle();
+    assert_eq!(cluster.at(leader).refused, []);
+}
+
+#[test]
+fn a_replica_with_a_new_disk_rejoins_and_keeps_its_life_over_restarts() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    cluster.propose(leader, "a");
+    let lost = leader % 3 + 1;
+    cluster.kill(lost, true);
+    assert!(!cluster.at(leader).consensus.status().peers.is_empty());
+    cluster.replace_disk(lost);
+    cluster.restart(lost);
+    for id in 1..=3 {
+        cluster.at(id).consensus.request_rejoin(ReplicaId(lost), 1);
+    }
+    assert_eq!(cluster.at(lost).consensus.role(), Role::Learner);
+    cluster.tick_until("it is whole", |cluster| cluster.at(leader).consensus.status().is_whole());
+    for _ in 0..2 {
+        cluster.crash(lost, 5);
+        cluster.restart(lost);
+        cluster.tick_until("it is back", |cluster| {
+            cluster.at(lost).consensus.leader() == Some(ReplicaId(leader))
+        });
+        assert_eq!(cluster.at(lost).consensus.role(), Role::Follower);
+        assert_eq!(cluster.at(lost).incarnation, 1);
+    }
+    cluster.propose(leader, "b");
+    for _ in 0..5 {
+        cluster.tick();
+    }
+    cluster.assert_executed(&["a", "b"]);
+}
+
+#[test]
+fn one_replica_that_forgot_everything_begins_anew() {
+    let mut cluster = Cluster::new(1, Durability::Memory);
+    let leader = cluster.elect();
+    cluster.propose(leader, "a");
+    cluster.kill(1, false);
+    cluster.restart(1);
+    let leader = cluster.elect();
+    cluster.propose(leader, "b");
+    cluster.assert_executed(&["b"]);
+}
+
+#[test]
 fn a_replaced_data_directory_is_noticed() {
     let mut cluster = Cluster::new(3, Durability::Fsync);
     let leader = cluster.elect();
@@ -373,7 +438,7 @@ fn numbers_that_do_not_fit_are_refused() {
         Config { heartbeat_ticks: 0, ..config(1, &[1]) },
         Config { heartbeat_ticks: 20, ..config(1, &[1]) },
         Config { max_entry_bytes: 9 << 20, ..config(1, &[1]) },
-        Config { incarnation: 1, ..config(1, &[1]) },
+        Config { incarnation: 1 << 48, ..config(1, &[1]) },
     ];
     for config in refused {
         let result = Consensus::new(config, Recovered::default(), None);

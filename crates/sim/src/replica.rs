@@ -158,6 +158,8 @@ pub struct Replica {
     pub life: u64,
     pub incarnation: u64,
     pub disk: SimDisk,
+    /// Of the log that an empty disk would get.
+    pub fresh_incarnation: u64,
     pub process: Option<Process>,
     pub stopped: bool,
     /// Added to the true time.
@@ -168,6 +170,7 @@ impl Process {
     pub fn start(
         id: ReplicaId,
         disk: &SimDisk,
+        fresh_incarnation: u64,
         plan: &Plan,
         broken: Option<Break>,
         seed: u64,
@@ -182,30 +185,34 @@ impl Process {
             ..Config::new(id, voters)
         };
         let mut process_wal = None;
+        let incarnation;
         let mut identity = None;
         let consensus = match plan.durability {
             Durability::Fsync => {
                 let options = WalOptions {
                     segment_bytes: SEGMENT_BYTES,
                     tail_bytes: 500,
+                    incarnation: fresh_incarnation,
                     ..WalOptions::new(CLUSTER, PROGRAM)
                 };
                 let opened = Wal::open(Arc::new(disk.clone()), options)?;
                 let reader = Box::new(opened.wal.reader());
                 process_wal = Some(opened.wal);
+                incarnation = opened.incarnation;
+                config.incarnation = incarnation;
                 Consensus::new(config, opened.recovered, Some(reader))
             }
             Durability::Memory => {
-                let taken = Identity::open(disk, CLUSTER, PROGRAM)?;
+                let taken = Identity::open_after_loss(disk, CLUSTER, PROGRAM, fresh_incarnation)?;
                 config.incarnation = match broken {
                     Some(Break::ForgetIncarnation) => 0,
                     _ => taken.incarnation(),
                 };
+                incarnation = taken.incarnation();
                 identity = Some(taken);
                 Consensus::new(config, Recovered::default(), None)
             }
         };
-        let incarnation = identity.as_ref().map_or(0, Identity::incarnation);
         let process = Self {
             consensus: consensus.expect("the configuration is sound"),
             wal: process_wal,

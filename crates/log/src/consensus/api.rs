@@ -16,7 +16,7 @@ pub struct Config {
     pub id: ReplicaId,
     /// The replicas that founded the cluster, the same list everywhere.
     pub voters: Vec<ReplicaId>,
-    /// How often this replica lost its memory-only log; 0 with a log on disk.
+    /// Which life of this replica its log is of: 0 until it lost its log, then larger each time.
     pub incarnation: u64,
     /// Whether an acknowledged entry is on disk or in memory.
     pub durability: Durability,
@@ -83,8 +83,8 @@ impl Config {
         if sorted.len() != self.voters.len() {
             return refuse("a replica is listed twice");
         }
-        if self.durability == Durability::Fsync && self.incarnation != 0 {
-            return refuse("a log on disk has no incarnations");
+        if self.incarnation >= 1 << 48 {
+            return refuse("an incarnation must be less than 2^48");
         }
         if self.heartbeat_ticks == 0 || self.election_ticks <= self.heartbeat_ticks {
             return refuse("the election timeout must be longer than a heartbeat");
@@ -246,8 +246,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Seen from a leader: every replica has its vote, in its newest life, and knows it. With a memory-only log, losing a
-    /// minority is harmless exactly when the members are whole again after the last loss.
+    /// Seen from a leader: every replica has its vote, in its newest life, and knows it. Losing the logs of a minority is
+    /// harmless exactly when the members are whole again after the last such loss.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let knows = |peer: &PeerStatus| peer.voter && peer.commit >= self.membership;

@@ -32,14 +32,17 @@
 //! not split. It asks for pre-votes like any other candidate: if only one link broke, the followers that still hear the
 //! leader refuse, and the leader stays.
 //!
-//! # Memory-only logs
+//! # A replica that forgot
 //!
-//! With [`Durability::Memory`] a promise lasts as long as the process. A replica that starts again has forgotten entries
-//! that it acknowledged and votes that it gave, so it must not be taken for the one that promised: it comes back with a
-//! larger incarnation ([`crate::identity`]), which makes it another member without a vote. The leader, told by
-//! [`Consensus::request_rejoin`], makes it a learner, fills its log, and then gives it the vote of its former self in one
-//! joint change. Until then the cluster counts the former self as down. A log in memory is not bounded yet: it ends
-//! where checkpoints begin.
+//! A replica that lost its log has forgotten entries that it acknowledged and votes that it gave, so it must not be
+//! taken for the one that promised. It comes back with a larger incarnation, which makes it another member without a
+//! vote. The leader, told by [`Consensus::request_rejoin`], makes it a learner, fills its log, and then gives it the vote
+//! of its former self in one joint change. Until then the cluster counts the former self as down; [`Status::is_whole`]
+//! says when another loss is harmless.
+//!
+//! With [`Durability::Memory`] every start is such a loss ([`crate::identity`] counts them); a log in memory is not bounded
+//! yet: it ends where checkpoints begin. With a log on disk it is one when the data directory was damaged and removed
+//! ([`crate::wal::WalOptions::incarnation`]).
 
 mod api;
 mod members;
@@ -108,11 +111,15 @@ pub struct Consensus {
 impl Consensus {
     /// A replica that starts from what it recovered. `reader` gives back entries that were persisted.
     pub fn new(
-        config: Config,
+        mut config: Config,
         recovered: Recovered,
         reader: Option<Box<dyn EntryReader + Send>>,
     ) -> Result<Self, ConsensusError> {
         config.check()?;
+        if config.voters.len() == 1 {
+            // Nobody else remembers what it forgot: its log begins anew.
+            config.incarnation = 0;
+        }
         let member = member_id(config.id, config.incarnation);
         let applied = recovered.hard_state.commit;
         if applied > recovered.last_index() {
@@ -273,7 +280,7 @@ impl Consensus {
         }
     }
 
-    /// A peer said that it lost its memory-only log, `incarnation` times so far. To be called for every peer's hello, on every
+    /// A peer said which life of it its log is of: if not 0, it lost one. To be called for every peer's hello, on every
     /// replica: whoever leads acts on it.
     pub fn request_rejoin(&mut self, peer: ReplicaId, incarnation: u64) {
         if incarnation > 0 && self.config.voters.contains(&peer) && peer != self.config.id {
@@ -391,8 +398,13 @@ impl Consensus {
             MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last.0 => {
                 Err(StepError::LogLost { acknowledged: LogIndex(message.commit), last })
             }
+            // Only a leader's own life vouches for what it sent: it sends before its disk is done, so one that lost power
+            // may hear of an entry that it no longer has.
             MessageType::MsgAppendResponse
-                if message.term == raft.term && !message.reject && message.index > last.0 =>
+                if raft.state == StateRole::Leader
+                    && message.term == raft.term
+                    && !message.reject
+                    && message.index > last.0 =>
             {
                 Err(StepError::NeverSent { from, index: LogIndex(message.index) })
             }

@@ -3,7 +3,7 @@
 //! A segment is a header of [`HEADER_BYTES`] and then records, each padded to 8 bytes. Numbers are little-endian.
 //!
 //! ```text
-//! header: magic[8] version:u32 crc:u32 cluster:u128 program[32] segment:u64 first_seq:u64 zero[16]
+//! header: magic[8] version:u32 crc:u32 cluster:u128 program[32] segment:u64 first_seq:u64 incarnation:u64 zero[8]
 //! record: magic:u32 crc:u32 len:u32 kind:u8 zero[3] seq:u64 synced_seq:u64 payload[len] zero[..7]
 //! ```
 //!
@@ -50,6 +50,8 @@ pub struct SegmentHeader {
     pub segment: u64,
     /// The `seq` of its first record.
     pub first_seq: u64,
+    /// Which life of the replica writes here; the same in all segments.
+    pub incarnation: u64,
 }
 
 /// Why a segment's header cannot be used.
@@ -70,6 +72,7 @@ impl SegmentHeader {
         out[32..64].copy_from_slice(&self.program.0);
         out[64..72].copy_from_slice(&self.segment.to_le_bytes());
         out[72..80].copy_from_slice(&self.first_seq.to_le_bytes());
+        out[80..88].copy_from_slice(&self.incarnation.to_le_bytes());
         let crc = Self::checksum(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
         out
@@ -97,6 +100,7 @@ impl SegmentHeader {
             program: ProgramHash(cursor.array()?),
             segment: cursor.u64()?,
             first_seq: cursor.u64()?,
+            incarnation: cursor.u64()?,
         }))
     }
 

@@ -42,6 +42,10 @@ pub struct WalOptions {
     pub cluster: ClusterId,
     /// The program: a log of another one is refused.
     pub program: ProgramHash,
+    /// Which life of the replica a log that is begun now belongs to; an existing one knows. 0 for a founding member's first
+    /// log; a larger number than ever before for one whose log was lost (seconds since 1970 will do), so that the others
+    /// take it in as a learner and do not count on what it has forgotten.
+    pub incarnation: u64,
     /// When a segment has this many bytes the next one is begun.
     pub segment_bytes: u64,
     /// How many bytes of the newest entries `open` hands back in memory.
@@ -52,7 +56,7 @@ impl WalOptions {
     /// Segments of 32 MiB; 8 MiB of entries kept at start.
     #[must_use]
     pub fn new(cluster: ClusterId, program: ProgramHash) -> Self {
-        Self { cluster, program, segment_bytes: 32 << 20, tail_bytes: 8 << 20 }
+        Self { cluster, program, incarnation: 0, segment_bytes: 32 << 20, tail_bytes: 8 << 20 }
     }
 }
 
@@ -62,6 +66,8 @@ pub struct Opened {
     pub wal: Wal,
     /// What consensus starts from.
     pub recovered: Recovered,
+    /// Which life of the replica the log belongs to: for [`crate::Config::incarnation`] and the hello.
+    pub incarnation: u64,
     /// The torn end that was cut off, if there was one.
     pub repair: Option<Repair>,
 }
@@ -238,8 +244,13 @@ fn create_segment(
     let name = format::segment_name(segment);
     let path = format!("{}/{name}", disk.location());
     let file = disk.open(&name, true).map_err(WalError::io(&path, "create"))?;
-    let header =
-        SegmentHeader { cluster: options.cluster, program: options.program, segment, first_seq };
+    let header = SegmentHeader {
+        cluster: options.cluster,
+        program: options.program,
+        segment,
+        first_seq,
+        incarnation: options.incarnation,
+    };
     file.write_at(&header.encode(), 0).map_err(WalError::io(&path, "write"))?;
     file.reserve(options.segment_bytes).map_err(WalError::io(&path, "reserve space"))?;
     file.sync().map_err(WalError::io(&path, "sync"))?;

@@ -130,7 +130,12 @@ impl Recovery {
     }
 
     /// False if the segment was being created when the node crashed: it holds nothing.
-    fn check_header(&self, segment: u64, bytes: &[u8], is_last: bool) -> Result<bool, WalError> {
+    fn check_header(
+        &mut self,
+        segment: u64,
+        bytes: &[u8],
+        is_last: bool,
+    ) -> Result<bool, WalError> {
         let file = self.path(segment);
         let dir = self.disk.location();
         let header = match SegmentHeader::decode(bytes) {
@@ -154,6 +159,11 @@ impl Recovery {
         if header.program != self.options.program {
             let expected = self.options.program;
             return Err(WalError::OtherProgram { dir, found: header.program, expected });
+        }
+        if segment == 1 {
+            self.options.incarnation = header.incarnation;
+        } else if header.incarnation != self.options.incarnation {
+            return Err(WalError::damaged(file, 0, "it is of another life of this replica"));
         }
         if header.segment != segment || header.first_seq != self.next_seq {
             let why = format!(
@@ -283,6 +293,7 @@ impl Recovery {
         // consensus must be.
         file.sync().map_err(WalError::io(&self.path(segment), "sync"))?;
         self.disk.sync_dir().map_err(WalError::io(&self.disk.location(), "sync"))?;
+        let incarnation = self.options.incarnation;
         let wal = Wal {
             disk: self.disk,
             _lock: lock,
@@ -297,6 +308,6 @@ impl Recovery {
             failed: None,
             buffer: Vec::new(),
         };
-        Ok(Opened { wal, recovered: self.recovered, repair: self.repair })
+        Ok(Opened { wal, recovered: self.recovered, incarnation, repair: self.repair })
     }
 }

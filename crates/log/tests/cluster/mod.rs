@@ -285,11 +285,17 @@ impl Cluster {
         let (durability, config, count) = (self.durability, self.config, self.count);
         let replica = self.at(id);
         let incarnation = match durability {
-            Durability::Fsync => 0,
+            Durability::Fsync => replica.incarnation,
             Durability::Memory => replica.incarnation + 1,
         };
         let disk = replica.disk.clone();
         *replica = Replica::start(id, count, durability, incarnation, disk, config);
+    }
+
+    /// The disk is replaced by an empty one; the process has died before.
+    pub fn replace_disk(&mut self, id: u64) {
+        self.at(id).disk = SimDisk::new();
+        self.at(id).incarnation += 1;
     }
 
     /// All that run have executed the same, with these payloads.

@@ -4,7 +4,7 @@ use super::{Event, World};
 use crate::{options::Break, replica::Replica};
 use skein_log::{
     Durability,
-    disk::sim::{Faults, SimRng},
+    disk::sim::{Faults, SimDisk, SimRng},
     wal::WalError,
 };
 use skein_model::ReplicaId;
@@ -27,9 +27,11 @@ impl World {
 
     /// A memory-only log promises to survive a minority: nobody may die before the last one that did has its vote back.
     pub(super) fn may_die(&self) -> bool {
-        if self.plan.durability == Durability::Fsync {
-            return true;
-        }
+        self.plan.durability == Durability::Fsync || self.is_whole()
+    }
+
+    /// Everyone runs, has its vote, and the leader knows it.
+    fn is_whole(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
         let process = self.replicas[&leader].process.as_ref().expect("it leads");
         let status = process.consensus.status();
@@ -70,6 +72,14 @@ impl World {
                 let mut chance = SimRng::new(self.rng.next_u64());
                 self.at(id).disk.crash(&mut chance);
                 self.trace(|| format!("{id}: loses power"));
+            }
+            7 if self.rng.chance(30) && self.is_whole() => {
+                // The machine dies with its disk; another one takes its place.
+                self.kill(id, true);
+                let replica = self.at(id);
+                replica.disk = SimDisk::new();
+                replica.fresh_incarnation = replica.incarnation + 1;
+                self.trace(|| format!("{id}: loses its disk"));
             }
             7 => {
                 self.at(id).stopped = true;

@@ -152,6 +152,7 @@ impl World {
             life: 0,
             incarnation: 0,
             disk: SimDisk::new(),
+            fresh_incarnation: 0,
             process: None,
             stopped: false,
             clock_offset_us: id * 1000,
@@ -457,7 +458,14 @@ impl World {
             lie_about_sync: broken == Some(Break::LyingDisk),
             ..Faults::default()
         });
-        match Process::start(replica.id, &replica.disk, &plan, broken, seed) {
+        match Process::start(
+            replica.id,
+            &replica.disk,
+            replica.fresh_incarnation,
+            &plan,
+            broken,
+            seed,
+        ) {
             Ok((process, incarnation)) => {
                 replica.process = Some(process);
                 replica.incarnation = incarnation;
