@@ -239,8 +239,9 @@ extern "C-unwind" fn born(arg: *mut c_void) -> *mut c_void {
     // SAFETY: the park stack is this thread's own; `parked` returns this thread's saved context.
     unsafe { context::park_here(t.sp.as_ptr(), top, parked, raw) };
     // From here the carrier runs, on this stack and TLS.
-    // SAFETY: the start routine and argument of `pthread_create`.
-    let start: extern "C-unwind" fn(*mut c_void) -> *mut c_void =
+    // SAFETY: the start routine and argument of `pthread_create`. It may be left by forced unwinding, for which this frame must have
+    // no landing pad ([`hooks::Real`]): so it is not called as one that unwinds.
+    let start: extern "C" fn(*mut c_void) -> *mut c_void =
         unsafe { core::mem::transmute(t.start.get()) };
     let value = start(t.arg.get() as *mut c_void);
     t.exiting.set(true);

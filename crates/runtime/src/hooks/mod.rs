@@ -119,7 +119,9 @@ type PthreadCreate = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 type PthreadJoin = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
-type PthreadExit = unsafe extern "C-unwind" fn(*mut c_void) -> !;
+/// It unwinds, but is called as one that does not: with `panic = "abort"` rustc guards a call of a `C-unwind` function with a landing pad
+/// that aborts. Without landing pads this library's frames have unwind tables only, and the forced unwinding passes through them.
+type PthreadExit = unsafe extern "C" fn(*mut c_void) -> !;
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// libc's own functions that the runtime itself needs, resolved before anything else.
