@@ -183,6 +183,8 @@ pub unsafe fn ioctl(fd: i32, request: usize, arg: usize) -> Answer {
                 unsafe { *(arg as *mut c_int) = n as c_int };
                 Ok(0)
             }
+            // Epoll sets have requests of their own, none of them known here.
+            _ if f.kind.get() == Kind::Epoll => fail(libc::EINVAL),
             _ => {
                 if f.kind.get() == Kind::Socket && request >> 8 == 0x89 {
                     fatal::refused(fatal::line!("ioctl {request:#x} on a socket").bytes());
@@ -199,6 +201,7 @@ fn queued(k: &Kernel, f: &File, request: usize) -> Result<usize> {
     }
     match pipe::of(k, f) {
         Some(p) if request == FIONREAD => Ok(p.unread()),
+        _ if f.kind.get() == Kind::Epoll => fail(libc::EINVAL),
         _ => fail(libc::ENOTTY),
     }
 }
