@@ -59,6 +59,14 @@ impl Cluster {
         Ok(Self { command, name, replicas, run, seen: BTreeSet::new(), data: Some(data) })
     }
 
+    /// Fails when the cluster has ended, whatever the reason: it has printed that itself.
+    pub fn check(&mut self) -> Outcome {
+        match self.ended()? {
+            Some(ended) => Err(Failure(format!("skein run ended by itself: {ended}"))),
+            None => Ok(()),
+        }
+    }
+
     /// The status, once all replicas run.
     pub fn healthy(&mut self) -> Outcome<Option<Status>> {
         let replicas = self.replicas;
@@ -101,9 +109,7 @@ impl Cluster {
 
     /// What `skein status` says; nothing while it is not running yet.
     fn status(&mut self) -> Outcome<Option<Status>> {
-        if let Some(ended) = self.ended()? {
-            return Err(Failure(format!("skein run ended by itself: {ended}")));
-        }
+        self.check()?;
         let output = self.skein(&["status", "--name", &self.name, "--json"])?;
         // Before the first replica is up there is nothing to tell.
         if output.status.code() == Some(NOT_RUNNING) || output.stdout.is_empty() {

@@ -107,7 +107,7 @@ fn tell(interrupt: &Interrupt, cluster: &mut Cluster, service: SocketAddr) -> Ou
 
     say(&format!("writing {KEYS_BEFORE} keys"));
     let mut writer = Writer::start(service);
-    await_writes(interrupt, &writer, KEYS_BEFORE)?;
+    await_writes(interrupt, cluster, &writer, KEYS_BEFORE)?;
     let leader = status.leader()?;
     say(&format!(
         "kill -9 {}: the node of replica {}, the leader, while the client goes on writing",
@@ -117,9 +117,9 @@ fn tell(interrupt: &Interrupt, cluster: &mut Cluster, service: SocketAddr) -> Ou
     kill(leader.pid()?, Signal::SIGKILL)
         .map_err(|error| Failure::of("cannot kill the leader", error))?;
     // First only the client's own answers: asking for the status would take time from the failover.
-    await_writes(interrupt, &writer, writer.acknowledged() + KEYS_AFTER)?;
+    await_writes(interrupt, cluster, &writer, writer.acknowledged() + KEYS_AFTER)?;
     let next = interrupt.wait("another leader", || cluster.led_by_other_than(leader.id))?;
-    await_writes(interrupt, &writer, writer.acknowledged() + KEYS_AFTER)?;
+    await_writes(interrupt, cluster, &writer, writer.acknowledged() + KEYS_AFTER)?;
     let acknowledged = writer.finish()?;
 
     let outage = acknowledged.longest_gap_after(killed);
@@ -135,8 +135,14 @@ fn tell(interrupt: &Interrupt, cluster: &mut Cluster, service: SocketAddr) -> Ou
     Ok(())
 }
 
-fn await_writes(interrupt: &Interrupt, writer: &Writer, count: u64) -> Outcome {
+fn await_writes(
+    interrupt: &Interrupt,
+    cluster: &mut Cluster,
+    writer: &Writer,
+    count: u64,
+) -> Outcome {
     interrupt.wait("writes to be acknowledged", || {
+        cluster.check()?;
         writer.check()?;
         Ok((writer.acknowledged() >= count).then_some(()))
     })
