@@ -142,7 +142,7 @@ impl Default for Metrics {
         );
         r.register_with_unit(
             "output_hold",
-            "From a reply's appearance in the ring to its way to the client",
+            "From an entry's commit until what the server sent for it leaves (mode order does not hold replies)",
             Unit::Seconds,
             m.output_hold_seconds.clone(),
         );

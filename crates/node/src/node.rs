@@ -120,8 +120,11 @@ impl Node {
     ///
     /// # Errors
     /// What it cannot go on with.
-    pub fn serve(self) -> Result<ExitReason, NodeError> {
-        let _admin = Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics())?;
+    pub fn serve(mut self) -> Result<ExitReason, NodeError> {
+        let (forward, clients) = tokio::sync::mpsc::unbounded_channel();
+        self.reactor.attach_forwarder(forward);
+        let _admin =
+            Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics(), clients)?;
         self.reactor.run()
     }
 }

@@ -178,7 +178,15 @@ fn no_quorum_serves_nobody() {
     wait_for("the leader to step down", || {
         (cluster.status(leader)?.replica.role != "leader").then_some(())
     });
-    assert!(TcpStream::connect(cluster.service[leader as usize - 1]).is_err());
+    // Who connects now waits for a leader: nothing is answered, and nothing is lost when the others come back.
+    let mut waiting =
+        common::Client::new(TcpStream::connect(cluster.service[leader as usize - 1]).unwrap());
+    waiting.send("set a 3");
+    for id in (1..=3).filter(|id| *id != leader) {
+        cluster.start(id).unwrap();
+    }
+    assert_eq!(waiting.line(), "ok");
+    assert_eq!(cluster.client().ask("get a"), "3");
 }
 
 #[test]
@@ -204,4 +212,43 @@ fn garbage_and_strangers_are_refused_and_harm_nobody() {
         cluster.status(other).filter(|s| s.replica.state != ReplicaState::Starting)
     });
     assert_eq!((status.leader, status.replica.state), (None, ReplicaState::CatchingUp));
+}
+
+#[test]
+fn a_follower_passes_clients_on_to_the_leader() {
+    let cluster = Cluster::new(3, Memory);
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    cluster.agree();
+    let leader = cluster.leader();
+    for id in (1..=3).filter(|id| *id != leader) {
+        let stream = wait_for("the follower's port", || {
+            TcpStream::connect(cluster.service[id as usize - 1]).ok()
+        });
+        let mut client = common::Client::new(stream);
+        assert_eq!(client.ask("get a"), "1");
+        assert_eq!(client.ask(&format!("set b {id}")), "ok");
+        client.send("big 3000000");
+        let mut bytes = vec![0; 3_000_000];
+        std::io::Read::read_exact(&mut client.stream, &mut bytes).unwrap();
+        assert!(bytes.iter().enumerate().all(|(i, b)| *b == (i % 251) as u8));
+    }
+    assert_eq!(client.ask("get b"), if leader == 3 { "2" } else { "3" });
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_the_node_and_the_others_go_on() {
+    use skein_log::wal::WalError;
+    use skein_node::NodeError;
+    use skein_node::reactor::Inbox;
+    let mut cluster = Cluster::new(3, Fsync);
+    assert_eq!(cluster.client().ask("set a 1"), "ok");
+    let leader = cluster.leader();
+    cluster
+        .node(leader)
+        .door
+        .tell(Inbox::Durable(Err(WalError::DiskFull { file: "the log".into() })));
+    let error = cluster.ended(leader).unwrap_err();
+    assert!(matches!(error, NodeError::Log(WalError::DiskFull { .. })), "{error}");
+    assert_eq!(cluster.client().ask("get a"), "1");
 }

@@ -12,6 +12,10 @@
 //! Threads: one, with a small tokio runtime. It asks the reactor through its door and gives up after a while, so a
 //! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
 
+mod forward;
+
+pub use forward::Forward;
+
 use crate::error::NodeError;
 use crate::metrics::Metrics;
 use crate::reactor::{Command, Door, Inbox};
@@ -29,10 +33,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 /// How long the reactor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients that a follower passes on at a time.
+const MAX_FORWARDED: usize = 10_000;
 
 #[derive(Clone)]
 struct Shared {
@@ -58,6 +64,7 @@ impl Admin {
         metrics_at: Option<SocketAddr>,
         door: Door,
         metrics: Arc<Metrics>,
+        clients: mpsc::UnboundedReceiver<Forward>,
     ) -> Result<Self, NodeError> {
         let unix = unix_socket(path)?;
         let tcp = match metrics_at {
@@ -72,7 +79,7 @@ impl Admin {
         let shared = Shared { door, metrics };
         let thread = std::thread::Builder::new()
             .name("skein-admin".into())
-            .spawn(move || runtime.block_on(serve(unix, tcp, shared, ended)))
+            .spawn(move || runtime.block_on(serve(unix, tcp, shared, clients, ended)))
             .map_err(NodeError::system("start the admin interface"))?;
         Ok(Self { end: Some(end), thread: Some(thread), path: path.to_owned() })
     }
@@ -113,6 +120,7 @@ async fn serve(
     unix: std::os::unix::net::UnixListener,
     tcp: Option<std::net::TcpListener>,
     shared: Shared,
+    clients: mpsc::UnboundedReceiver<Forward>,
     ended: oneshot::Receiver<()>,
 ) {
     let metrics_only = Router::new().route("/metrics", get(metrics)).with_state(shared.clone());
@@ -137,7 +145,7 @@ async fn serve(
         }
     };
     tokio::select! {
-        _ = async { tokio::join!(over_unix, over_tcp) } => {}
+        _ = async { tokio::join!(over_unix, over_tcp, forward::run(clients, MAX_FORWARDED)) } => {}
         _ = ended => {}
     }
 }

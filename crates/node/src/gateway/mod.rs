@@ -381,4 +381,6 @@ impl<S: Socket> Gateway<S> {
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests;

@@ -8,19 +8,19 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
 
 #[derive(Debug, Default)]
-struct Wire {
-    to_server: VecDeque<u8>,
-    closed: bool,
-    broken: bool,
-    to_client: Vec<u8>,
-    room: usize,
+pub(super) struct Wire {
+    pub to_server: VecDeque<u8>,
+    pub closed: bool,
+    pub broken: bool,
+    pub to_client: Vec<u8>,
+    pub room: usize,
     shut: bool,
     reset: bool,
     writes: usize,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Fake(Rc<RefCell<Wire>>);
+pub(super) struct Fake(pub Rc<RefCell<Wire>>);
 
 impl Socket for Fake {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -63,7 +63,7 @@ impl Socket for Fake {
     }
 }
 
-const NOW: Duration = Duration::from_secs(1);
+pub(super) const NOW: Duration = Duration::from_secs(1);
 
 struct Bench {
     gateway: Gateway<Fake>,

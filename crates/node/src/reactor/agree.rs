@@ -31,6 +31,7 @@ impl Reactor {
                     self.compare.lives.insert(hello.replica, hello.incarnation);
                     self.life.forget_exit(hello.replica);
                     self.repeat_exit();
+                    self.tell_places();
                 }
                 PeerEvent::Lost(peer) => self.consensus.peer_lost(peer),
                 PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {
@@ -46,7 +47,10 @@ impl Reactor {
                             return Err(NodeError::LogLost(error));
                         }
                         Err(error) => {
-                            tracing::warn!(event = "peer_message_refused", peer = peer.0, %error)
+                            self.note_rarely(
+                                "peer_message_refused",
+                                &format!("replica {peer}: {error}"),
+                            );
                         }
                     }
                 }
@@ -131,6 +135,7 @@ impl Reactor {
         let len = bytes.len();
         match self.consensus.propose(bytes.clone()) {
             Ok(index) => {
+                self.unsent = None;
                 if let Some(lead) = &mut self.lead {
                     lead.proposed(index, len, self.now);
                 }
@@ -210,7 +215,12 @@ impl Reactor {
     fn give(&mut self, entry: &LogEntry, parsed: &EntryRef<'_>) -> bool {
         match self.server.feed.step(entry.index, Some(parsed)) {
             Step::Give => match self.server.push(entry.index, &entry.payload) {
-                Ok(done) => done,
+                Ok(done) => {
+                    if done && self.lead.is_some() {
+                        self.compare.held.push_back((entry.index, self.now));
+                    }
+                    done
+                }
                 Err(broken) => {
                     self.server_broke(&broken);
                     false

@@ -6,6 +6,7 @@ use crate::order::verdict::{Answer, right};
 use skein_log::frame::KIND_APP;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// "What is your digest at this entry?": index u64.
@@ -18,6 +19,8 @@ const ASK_EVENTS: u8 = KIND_APP + 2;
 const EVENTS: u8 = KIND_APP + 3;
 /// "My server ended": index u64, status i32.
 const EXITED: u8 = KIND_APP + 4;
+/// "I lead, and clients reach me here": JSON, a list of server port and address.
+const PLACES: u8 = KIND_APP + 5;
 
 /// Rounds whose verdict waits for this replica's server.
 const MAX_PENDING: usize = 64;
@@ -31,10 +34,14 @@ pub struct Comparison {
     pending: VecDeque<Vec<Answer>>,
     /// What goes into the log next.
     to_propose: Option<Vec<Answer>>,
+    /// On a leader: entries given to the server, whose outputs have not left yet, and when that was.
+    pub held: VecDeque<(LogIndex, Duration)>,
     /// When each warning was last logged.
     pub warned: BTreeMap<String, Duration>,
     /// In which of its lives each peer is.
     pub lives: BTreeMap<ReplicaId, u64>,
+    /// Who said last that it leads, and where clients reach it.
+    pub places: (ReplicaId, Vec<(u16, SocketAddr)>),
     /// There was a leader before.
     pub saw_leader: bool,
     /// The last entry compared, and whether all were equal.
@@ -67,7 +74,32 @@ impl Reactor {
                 let status = i32::from_le_bytes(bytes[8..12].try_into().expect("4 bytes"));
                 self.peer_exit(peer, LogIndex(index), status);
             }
+            (PLACES, ..) => {
+                let places: Vec<(u16, SocketAddr)> =
+                    serde_json::from_slice(bytes).unwrap_or_default();
+                let host =
+                    self.config.peers.iter().find(|p| p.id == peer.0).map(|p| p.address.ip());
+                let reachable = |at: SocketAddr| match host {
+                    Some(host) if at.ip().is_unspecified() => SocketAddr::new(host, at.port()),
+                    _ => at,
+                };
+                self.compare.places =
+                    (peer, places.into_iter().map(|(p, at)| (p, reachable(at))).collect());
+            }
             _ => tracing::warn!(event = "peer_message_refused", peer = peer.0, kind),
+        }
+    }
+
+    /// Tells all where clients reach this leader.
+    pub(super) fn tell_places(&mut self) {
+        if !self.serves() {
+            return;
+        }
+        // Numbers and addresses always have a JSON form.
+        let places = serde_json::to_vec(&self.ports.places()).unwrap_or_default();
+        let peers: Vec<_> = self.peers.connected().collect();
+        for peer in peers {
+            self.peers.send(peer, PLACES, &places);
         }
     }
 

@@ -300,6 +300,7 @@ impl Reactor {
         self.server = Link::new(self.config.tuning.sizes(), generation, None)?;
         self.life.start(&self.server, &self.poll)?;
         self.life.caught_up = false;
+        self.compare.held.clear();
         self.metrics.rebuilds.inc();
         if self.lead.is_some() {
             // Alone, or nobody took over: the clients' connections end, in order.

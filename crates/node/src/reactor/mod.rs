@@ -25,6 +25,7 @@ mod publish;
 mod serve;
 mod snapshot;
 
+use crate::admin::Forward;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
 use crate::gateway::{Gateway, Limits};
@@ -53,6 +54,7 @@ use std::io::ErrorKind;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::UnboundedSender;
 
 const WAKER: Token = Token(0);
 const TIMER: Token = Token(1);
@@ -146,6 +148,7 @@ pub struct Reactor {
 
     gateway: Gateway<ClientSocket>,
     ports: Ports,
+    forwarder: Option<UnboundedSender<Forward>>,
     lead: Option<Lead>,
     stamper: Stamper,
     admission: Admission,
@@ -205,6 +208,7 @@ impl Reactor {
             peer_events: Vec::new(),
             gateway: Gateway::new(limits),
             ports: Ports::new(config.publisher.clone(), PORTS),
+            forwarder: None,
             lead: None,
             stamper: Stamper::default(),
             admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
@@ -225,6 +229,11 @@ impl Reactor {
     #[must_use]
     pub fn door(&self) -> Door {
         self.door.clone()
+    }
+
+    /// Who passes clients on to the leader.
+    pub fn attach_forwarder(&mut self, forwarder: UnboundedSender<Forward>) {
+        self.forwarder = Some(forwarder);
     }
 
     /// The log on disk.
@@ -309,6 +318,7 @@ impl Reactor {
         self.tick();
         self.fetch_output()?;
         self.propose_inputs();
+        self.forward_clients();
         self.drive()?;
         self.propose_for_server();
         self.drive()?;

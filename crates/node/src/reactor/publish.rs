@@ -1,8 +1,9 @@
 //! The listening sockets at which clients reach the server.
 //!
-//! Only the leader accepts. With an own address per node ([`Publisher::Bind`]) a socket exists only while this node leads,
-//! so that others are refused at once; a socket inherited from the parent is shared by all nodes of the machine, and
-//! clients that connect while there is no leader wait in its backlog for the next one.
+//! Only the leader serves. With a list of addresses ([`Publisher::Bind`]), which are this node's own, a follower accepts, too,
+//! and passes its clients on to the leader. Without a list (every port at 127.0.0.1) a socket exists only while this node
+//! leads: the nodes may be on one machine. A socket inherited from the parent is shared by all nodes of the machine. Clients
+//! that connect while there is no leader wait in the backlog for the next one.
 
 use crate::config::{Publish, Publisher};
 use crate::error::NodeError;
@@ -54,6 +55,18 @@ impl Ports {
         self.open.iter().map(|p| p.address.to_string()).collect()
     }
 
+    /// Whether a follower passes clients on.
+    #[must_use]
+    pub const fn forwards(&self) -> bool {
+        matches!(&self.how, Publisher::Bind { publish } if !publish.is_empty())
+    }
+
+    /// Which server port is published where.
+    #[must_use]
+    pub fn places(&self) -> Vec<(u16, SocketAddr)> {
+        self.open.iter().map(|p| (p.server.port, p.address)).collect()
+    }
+
     /// Makes the open ports those where the server listens. `leads`: clients are accepted.
     ///
     /// # Errors
@@ -64,10 +77,10 @@ impl Ports {
         leads: bool,
         registry: &Registry,
     ) -> Result<(), NodeError> {
-        let shared = matches!(self.how, Publisher::Inherited { .. });
-        self.open
-            .retain(|p| (shared || leads) && listening.iter().any(|a| a.port == p.server.port));
-        if leads || shared {
+        let kept = matches!(self.how, Publisher::Inherited { .. }) || self.forwards();
+        let watched = leads || self.forwards();
+        self.open.retain(|p| (kept || leads) && listening.iter().any(|a| a.port == p.server.port));
+        if leads || kept {
             for server in listening {
                 if self.open.iter().any(|p| p.server.port == server.port)
                     || self.refused.contains(&server.port)
@@ -90,17 +103,17 @@ impl Ports {
             }
         }
         for port in &mut self.open {
-            if leads && !port.registered {
+            if watched && !port.registered {
                 registry
                     .register(&mut port.listener, port.token, Interest::READABLE)
                     .map_err(NodeError::system("watch a listening socket"))?;
                 port.acceptable = true;
-            } else if !leads && port.registered {
+            } else if !watched && port.registered {
                 // A socket that is not watched costs nothing; a failure would mean that it was not.
                 let _ = registry.deregister(&mut port.listener);
                 port.acceptable = false;
             }
-            port.registered = leads;
+            port.registered = watched;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::Reactor;
 use super::clients::ClientSocket;
+use crate::admin::Forward;
 use crate::error::NodeError;
 use crate::gateway::Gateway;
 use crate::server::Broken;
@@ -72,8 +73,17 @@ impl Reactor {
                 return Ok(());
             }
         }
-        if self.server.waits().is_some() {
+        let quiet = self.server.waits().is_some();
+        if quiet {
             self.server.digest.settle();
+        }
+        // An entry's outputs have left when the next entry is admitted, or when the server waits for one.
+        while let Some(&(index, since)) = self.compare.held.front() {
+            if index > self.server.admitted || (index == self.server.admitted && !quiet) {
+                break;
+            }
+            self.compare.held.pop_front();
+            self.metrics.output_hold_seconds.observe(self.now.saturating_sub(since).as_secs_f64());
         }
         let begins = self.lead.as_mut().is_some_and(|l| l.applied(self.server.admitted));
         if begins {
@@ -107,7 +117,27 @@ impl Reactor {
     /// Publishes the ports at which the server listens; clients are accepted only by a leader that serves.
     pub(super) fn follow_ports(&mut self) -> Result<(), NodeError> {
         let serves = self.lead.as_ref().is_some_and(crate::order::lead::Lead::serves);
-        self.ports.follow(&self.server.listening, serves, self.poll.registry())
+        self.ports.follow(&self.server.listening, serves, self.poll.registry())?;
+        self.tell_places();
+        Ok(())
+    }
+
+    /// Passes clients on to the leader, on a follower.
+    pub(super) fn forward_clients(&mut self) {
+        if self.lead.is_some() || !self.ports.forwards() || !self.ports.may_accept() {
+            return;
+        }
+        let Some(leader) = self.consensus.leader() else { return };
+        let Some(forwarder) = &self.forwarder else { return };
+        while self.compare.places.0 == leader
+            && let Some((client, _, local)) = self.ports.accept()
+        {
+            let to = self.compare.places.1.iter().find(|(port, _)| *port == local.port);
+            if let Some(&(_, to)) = to {
+                // The admin thread is gone when the node ends.
+                let _ = forwarder.send(Forward { client: client.into(), to });
+            }
+        }
     }
 
     /// As [`follow_ports`](Self::follow_ports) where ports are only given up.

@@ -233,7 +233,8 @@ impl Link {
     }
 
     /// Whether the server has executed all that it was given, up to the point where it waits; only then the state words
-    /// [`state::QUIESCENT`] and [`state::SLOT`] are about now. Call with the output ring drained.
+    /// [`state::QUIESCENT`] and [`state::SLOT`] are about now. `None` as well while frames wait: what it sent after the last
+    /// drain and before it began to wait is a consequence of the last entry, too.
     #[must_use]
     pub fn waits(&self) -> Option<u32> {
         // The mark of the last entry is read, and the runtime raised its state to RUNNING before it wrote that mark: what
@@ -242,7 +243,9 @@ impl Link {
             return None;
         }
         let now = self.state();
-        matches!(now, state::QUIESCENT | state::SLOT).then_some(now)
+        // After the state: the runtime publishes its frames before it says that it waits.
+        let drained = matches!(self.has_output(), Ok(false));
+        (drained && matches!(now, state::QUIESCENT | state::SLOT)).then_some(now)
     }
 }
 
