@@ -18,6 +18,9 @@ const NO_LISTENER: Duration = Duration::from_secs(10);
 /// How many notes are remembered, so that what all replicas note is said once.
 const NOTES: usize = 64;
 
+/// What a node's note of its own divergence says; the state itself may have passed between two looks.
+const DIFFERED: &str = "output differed";
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -36,6 +39,8 @@ struct Node {
     /// When it last answered or was started.
     heard: Duration,
     silent: bool,
+    /// Its server was seen to have ended, and no other one yet.
+    ended: bool,
     killed: bool,
     /// Since when it, or its server, has been on its way back.
     recovering: Option<Duration>,
@@ -131,14 +136,11 @@ impl Watch {
         node.heard = now;
         let was = node.status.as_ref().map(|status| status.replica.state);
         let is = status.replica.state;
-        if is == ReplicaState::Diverged && was != Some(ReplicaState::Diverged) {
-            say(format!(
-                "node {id} diverged: its server's output differs from the others'; it is rebuilt from the \
-                 log (see 'skein logs --replica {id}')"
-            ));
+        if is == ReplicaState::CatchingUp && was == Some(ReplicaState::Running) {
+            node.ended = true;
         }
-        let rebuilt = matches!(is, ReplicaState::Starting | ReplicaState::CatchingUp)
-            && was == Some(ReplicaState::Running);
+        // Told only when a new server is there: one that ends on all replicas is not rebuilt.
+        let rebuilt = status.replica.server_pid > 0 && std::mem::take(&mut node.ended);
         if rebuilt {
             say(format!(
                 "the server of node {id} ended on that replica alone; it is rebuilt from the log"
@@ -155,8 +157,14 @@ impl Watch {
         }
         let fresh: Vec<String> =
             status.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect();
+        let differed = |note: &String| note.contains(DIFFERED);
+        let newly = is == ReplicaState::Diverged && was != Some(ReplicaState::Diverged);
+        if newly && !status.notes.iter().any(differed) {
+            say(format!("node {id} diverged: it is rebuilt from the log"));
+        }
         for note in fresh {
-            say(format!("node {id}: {note}"));
+            let diverged = if differed(&note) { " diverged" } else { "" };
+            say(format!("node {id}{diverged}: {note}"));
             self.notes.push_back(note);
             if self.notes.len() > NOTES {
                 self.notes.pop_front();
@@ -230,6 +238,7 @@ impl Watch {
                 let time = took(now.saturating_sub(since));
                 format!("node {id} leads (term {term}); there was no service for {time}")
             }
+            (Some(old), None) if old.id == id => format!("node {id} leads again (term {term})"),
             (Some(old), None) => {
                 let heard = self.nodes.get(&old.id).map_or(now, |node| node.heard);
                 let time = took(now.saturating_sub(heard));

@@ -118,11 +118,18 @@ fn divergence_and_a_servers_lonely_end_are_told() {
     };
     let acts = watch.answered(ms(200), 3, state(ReplicaState::Diverged));
     assert!(texts(&acts).contains("node 3 diverged"), "{acts:?}");
+    let note = "the server's output differed from the others' at entry 9".to_string();
+    let noted = NodeStatus { notes: vec![note], ..state(ReplicaState::Diverged) };
+    assert!(texts(&watch.answered(ms(210), 3, noted)).starts_with("node 3 diverged: the server's"));
     assert!(watch.answered(ms(300), 3, state(ReplicaState::CatchingUp)).is_empty());
     let acts = watch.answered(ms(400), 3, state(ReplicaState::Running));
     assert_eq!(texts(&acts), "node 3 caught up with entry 7 after 200 ms");
-    let acts = watch.answered(ms(500), 3, state(ReplicaState::Starting));
-    assert!(texts(&acts).contains("alone"), "{acts:?}");
+    assert!(watch.answered(ms(500), 3, state(ReplicaState::CatchingUp)).is_empty());
+    let mut again = state(ReplicaState::CatchingUp);
+    again.replica.server_pid = 9;
+    assert!(texts(&watch.answered(ms(600), 3, again)).contains("alone"));
+    let acts = watch.answered(ms(900), 3, state(ReplicaState::Running));
+    assert_eq!(texts(&acts), "node 3 caught up with entry 7 after 300 ms");
 }
 
 #[test]
