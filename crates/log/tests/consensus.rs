@@ -391,6 +391,30 @@ fn a_leader_without_a_majority_refuses_when_its_memory_is_full_and_steps_down() 
 }
 
 #[test]
+fn an_idle_cluster_sends_heartbeats_only_and_writes_nothing() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    cluster.propose(leader, "a");
+    for _ in 0..10 {
+        cluster.tick();
+    }
+    let written: Vec<u64> = cluster.replicas.values().map(|r| r.disk.operations()).collect();
+    let last = cluster.at(leader).consensus.status().last_index;
+    cluster.events.clear();
+    cluster.trace = true;
+    for _ in 0..300 {
+        cluster.tick();
+    }
+    let strange: Vec<_> =
+        cluster.events.iter().filter(|event| !event.contains(": Heartbeat")).collect();
+    assert!(strange.is_empty(), "{strange:?}");
+    // Two followers, every third tick, and their answers.
+    assert_eq!(cluster.events.len(), 2 * 2 * 100);
+    assert_eq!(written, cluster.replicas.values().map(|r| r.disk.operations()).collect::<Vec<_>>());
+    assert_eq!(cluster.at(leader).consensus.status().last_index, last);
+}
+
+#[test]
 fn the_same_inputs_give_the_same_outputs() {
     let run = || {
         let mut cluster = Cluster::new(5, Durability::Fsync);
