@@ -184,6 +184,9 @@ pub struct Tuning {
     pub output_ring_bytes: usize,
     /// The arena's heap, only reserved, used as the server needs it: 1 GiB.
     pub arena_heap_bytes: usize,
+    /// Descriptors that the server may raise its limit to (it starts with 1,024): 16,384, the same on all replicas. Not more
+    /// than the host allows the node.
+    pub max_open_files: u64,
     /// How often a server that keeps ending on this replica alone is rebuilt before the node gives up: 5 times in a row.
     pub max_rebuilds: u32,
 }
@@ -202,6 +205,7 @@ impl Default for Tuning {
             input_ring_bytes: 4 << 20,
             output_ring_bytes: 4 << 20,
             arena_heap_bytes: 1 << 30,
+            max_open_files: 16_384,
             max_rebuilds: 5,
         }
     }
@@ -300,6 +304,9 @@ impl Tuning {
         }
         if self.quantum == 0 || self.nclock == 0 {
             return bad("tuning.quantum", "quantum and nclock must be at least 1".into());
+        }
+        if self.max_open_files < 1024 {
+            return bad("tuning.max_open_files", "must be at least 1024".into());
         }
         if self.max_connections == 0 {
             return bad("tuning.max_connections", "must be at least 1".into());

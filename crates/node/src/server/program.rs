@@ -36,6 +36,7 @@ pub struct ProgramLauncher {
     env: Vec<(OsString, OsString)>,
     cwd: PathBuf,
     output: PathBuf,
+    max_open_files: u64,
     isolation: supervisor::Isolation,
     hash: [u8; 32],
 }
@@ -67,6 +68,7 @@ impl ProgramLauncher {
             env,
             cwd: server.cwd.clone(),
             output: config.output_path(),
+            max_open_files: config.tuning.max_open_files,
             isolation: match server.isolation {
                 Isolation::Full => supervisor::Isolation::Full,
                 Isolation::None => supervisor::Isolation::None,
@@ -89,6 +91,7 @@ fn hash(program: &Program, config: &NodeConfig, runtime: &PathBuf) -> Result<[u8
         add(key.as_bytes());
         add(value.as_bytes());
     }
+    add(&config.tuning.max_open_files.to_le_bytes());
     add(config.server.cwd.as_os_str().as_encoded_bytes());
     Ok(all.finalize().into())
 }
@@ -115,7 +118,7 @@ impl Launcher for ProgramLauncher {
             hostname: "skein",
             layer_bytes: LAYER_BYTES,
             writable: Vec::new(),
-            limits: Limits::default(),
+            limits: Limits { open_files_max: self.max_open_files, ..Limits::default() },
             isolation: self.isolation,
             random: *b"skein replicates",
         })?;
