@@ -1,7 +1,7 @@
 //! A thread that plays the runtime on the arena: a small line server that can be told to misbehave.
 //!
 //! Lines: `set K V`, `get K`, `big N`, `close`, `abort`, `exit N`, `slots N` (busy: N admission slots), `sleep MS`,
-//! `half` (ends the direction to the client), and, each on one replica only and in its first life, `crash-on ID`,
+//! `half` (ends the direction to the client), `spin` (one test a process), and, each on one replica only and in its first life, `crash-on ID`,
 //! `garbage-on ID`, `differ-on ID`.
 
 use skein_arena::layout::{Sizes, state};
@@ -99,7 +99,8 @@ impl Launcher for FakeLauncher {
 
 impl Running for Fake {
     fn pid(&self) -> u32 {
-        0
+        // A thread has no process of its own, but signals must go somewhere.
+        std::process::id()
     }
     fn exit_fd(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
@@ -355,9 +356,31 @@ impl Server {
                 self.wake_node();
                 self.sleep(|_| true)
             }
+            "spin" => self.spin(),
             "differ-on" if here => self.reply(conn, b"OK\n"),
             _ => self.reply(conn, b"ok\n"),
         }
+    }
+
+    /// Runs on without any operation while others could run, until it is killed.
+    fn spin(&mut self) -> Result<(), End> {
+        extern "C" fn on_spin(_: i32) {
+            if let Some(arena) = SPINNING.get() {
+                let header = arena.header();
+                header.spin_address.store(on_spin as *const () as u64, Ordering::Relaxed);
+                header.spin_seen.store(1, Ordering::Release);
+            }
+        }
+        static SPINNING: std::sync::OnceLock<Arc<Arena>> = std::sync::OnceLock::new();
+        let _ = SPINNING.set(self.arena.clone());
+        // SAFETY: the handler only stores to atomics of an arena that is never unmapped.
+        unsafe { libc::signal(skein_model::limits::SPIN_SIGNAL, on_spin as *const () as usize) };
+        self.arena.header().runnable.store(1, Ordering::Relaxed);
+        self.arena.header().turn_holder.store(3, Ordering::Relaxed);
+        while !self.stop.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        Err(End(-libc::SIGKILL))
     }
 
     fn reply(&mut self, id: ConnId, bytes: &[u8]) -> Result<(), End> {
