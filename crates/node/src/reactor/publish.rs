@@ -137,8 +137,11 @@ impl Ports {
             loop {
                 match port.listener.accept() {
                     Ok((stream, peer)) => {
-                        let mut local =
-                            stream.local_addr().map_or(port.server, super::clients::sock_addr);
+                        // Clients may connect to another address than the server listens on: --publish.
+                        let mut local = match stream.local_addr() {
+                            Ok(at) if port.server.is_unspecified() => super::clients::sock_addr(at),
+                            _ => port.server,
+                        };
                         local.port = port.server.port;
                         return Some((stream, peer, local));
                     }
