@@ -176,7 +176,8 @@ pub fn ask_once(address: impl std::net::ToSocketAddrs, text: &str) -> Option<Str
     let address = address.to_socket_addrs().ok()?.next()?;
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    writeln!(stream, "{text}").ok()?;
+    // In one write: the server counts what it reads at once.
+    stream.write_all(format!("{text}\n").as_bytes()).ok()?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).ok()?;
     (!line.is_empty()).then(|| line.trim_end().to_string())

@@ -4,6 +4,7 @@
 #![allow(dead_code)] // Each test binary uses a part of this.
 
 pub mod cluster;
+pub mod hosts;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
