@@ -21,5 +21,6 @@ pub const DRAINED_STEP_BYTES: usize = SEND_WINDOW_BYTES / 4;
 /// glibc, 63. The runtime's handler writes `spin_address` and sets `spin_seen` in the arena's header.
 pub const SPIN_SIGNAL: i32 = 63;
 
-const _: () = assert!(DRAINED_STEP_BYTES < SEND_WINDOW_BYTES && CONSUMED_STEP_BYTES < RECV_WINDOW_BYTES);
+const _: () =
+    assert!(DRAINED_STEP_BYTES < SEND_WINDOW_BYTES && CONSUMED_STEP_BYTES < RECV_WINDOW_BYTES);
 const _: () = assert!(SEND_WINDOW_BYTES.is_multiple_of(crate::frame::MAX_SEND_BYTES));

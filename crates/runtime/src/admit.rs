@@ -5,7 +5,7 @@
 
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, header};
-use crate::{io, output, turn};
+use crate::{io, output, process, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
@@ -38,6 +38,14 @@ pub fn install(consumer: Consumer) {
 
 /// Awaits the next entry and admits it.
 pub fn wait(k: &Kernel, why: Wait) {
+    if process::in_child() {
+        // Nothing of the log is a child's business.
+        match why {
+            Wait::Quiescent => process::child_waits(k),
+            Wait::Slot => k.sched.admitted(None),
+        }
+        return;
+    }
     let mut input = INPUT.0.borrow_mut();
     let input = input.as_mut().expect("the input ring is installed");
     let empty = |input: &Consumer| match input.is_empty() {

@@ -35,6 +35,8 @@ pub struct Kernel {
     pub boot_ns: Cell<u64>,
     /// Randomness.
     pub random: crate::random::Random,
+    /// Forked children that have ended.
+    pub children: crate::process::Children,
     /// Bytes in flight.
     pub chunks: Chunks,
     /// Descriptors, sockets, pipes, epoll sets.

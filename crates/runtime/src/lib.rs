@@ -36,6 +36,7 @@ mod io;
 mod kernel;
 mod keys;
 mod output;
+mod process;
 mod random;
 mod sync;
 mod sys;

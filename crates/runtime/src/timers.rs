@@ -115,6 +115,18 @@ impl Timers {
         self.pool.free(timer);
     }
 
+    /// Removes all deadlines.
+    pub fn forget_all(&self, k: &Kernel) {
+        while self.len.get() > 0 {
+            let timer = self.at(0);
+            let target = self.pool.get(timer).target.get();
+            match Handle::from_raw(target >> 1) {
+                Some(thread) if target & 1 == 0 => self.clear_thread(k, thread),
+                _ => self.remove(timer),
+            }
+        }
+    }
+
     /// Sets a thread's deadline.
     pub fn set_thread(&self, k: &Kernel, thread: Handle<Thread>, at_ns: u64) {
         let timer = self.add(at_ns, thread.raw() << 1);

@@ -11,7 +11,7 @@
 use crate::fatal::{refuse, refused};
 use crate::kernel::header;
 use crate::sys::{self, Errno, Result};
-use crate::{hooks, init, io, sync, time, turn};
+use crate::{hooks, init, io, process, sync, time, turn};
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_model::limits::SPIN_SIGNAL;
@@ -92,8 +92,28 @@ const TRAPPED: &[(i64, &str)] = &[
 /// Calls that make threads or processes; trapped too, but let through from libc's text.
 const CLONES: &[(i64, &str)] = &[(libc::SYS_clone, "clone"), (libc::SYS_clone3, "clone3")];
 
+/// Calls on descriptors, which may be virtual: stdio makes them inside libc. On the kernel's own descriptors they are made for it.
+const ON_FILES: &[(i64, &str)] = &[
+    (libc::SYS_read, "read"),
+    (libc::SYS_write, "write"),
+    (libc::SYS_readv, "readv"),
+    (libc::SYS_writev, "writev"),
+    (libc::SYS_close, "close"),
+    (libc::SYS_lseek, "lseek"),
+    (libc::SYS_dup, "dup"),
+    (libc::SYS_dup2, "dup2"),
+    (libc::SYS_dup3, "dup3"),
+    (libc::SYS_fcntl, "fcntl"),
+    (libc::SYS_ioctl, "ioctl"),
+];
+
 fn name_of(nr: i64) -> &'static str {
-    TRAPPED.iter().chain(CLONES).find(|(n, _)| *n == nr).map_or("a system call", |(_, name)| name)
+    TRAPPED
+        .iter()
+        .chain(ON_FILES)
+        .chain(CLONES)
+        .find(|(n, _)| *n == nr)
+        .map_or("a system call", |(_, name)| name)
 }
 
 /// A system call by number, as the hooks would do it: `None` when it is none of the runtime's business.
@@ -145,7 +165,8 @@ pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_sched_setaffinity => Ok(0),
         libc::SYS_pause => hooks::time::wait_for_signal(),
         libc::SYS_exit_group => init::end_process(a[0] as i32),
-        libc::SYS_execve | libc::SYS_execveat | libc::SYS_vfork | libc::SYS_fork => {
+        libc::SYS_fork => process::fork().map(|pid| pid as usize),
+        libc::SYS_execve | libc::SYS_execveat | libc::SYS_vfork => {
             refused(name_of(nr).as_bytes());
             Err(Errno(libc::ENOSYS))
         }
@@ -171,7 +192,13 @@ pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
             refused(name_of(nr).as_bytes());
             Err(Errno(libc::ENOSYS))
         }
-        _ => return io::syscall(nr, a),
+        _ => match io::syscall(nr, a) {
+            None if ON_FILES.iter().any(|(n, _)| *n == nr) => {
+                // SAFETY: the server's own call, on a descriptor of the kernel's.
+                unsafe { sys::call(nr, a) }
+            }
+            answer => return answer,
+        },
     })
 }
 
@@ -269,7 +296,7 @@ unsafe extern "C" fn note_text(
 
 /// A classic BPF program under construction.
 struct Filter {
-    code: [libc::sock_filter; 256],
+    code: [libc::sock_filter; 320],
     len: usize,
 }
 
@@ -317,7 +344,7 @@ pub fn install() {
         }
     }
     let mut filter =
-        Filter { code: [libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; 256], len: 0 };
+        Filter { code: [libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; 320], len: 0 };
     let trap = libc::SECCOMP_RET_TRAP;
     filter.push(LOAD, AT_ARCH, 0, 0);
     filter.push(JUMP_EQ, AUDIT_ARCH_X86_64, 1, 0);
@@ -326,7 +353,7 @@ pub fn install() {
     filter.push(LOAD, AT_NR, 0, 0);
     filter.push(JUMP_GE, X32_BIT, 0, 1);
     filter.push(RETURN, trap, 0, 0);
-    for (nr, _) in TRAPPED {
+    for (nr, _) in TRAPPED.iter().chain(ON_FILES) {
         filter.push(JUMP_EQ, *nr as u32, 0, 1);
         filter.push(RETURN, trap, 0, 0);
     }

@@ -3,7 +3,7 @@
 use super::{IntoC, hook, real};
 use crate::identity::CPUS;
 use crate::sys::{self, Errno, Result};
-use crate::{fatal, init, time, trap, turn};
+use crate::{fatal, init, process, time, trap, turn};
 use libc::{c_char, c_int, c_long, c_void, pid_t, size_t};
 use skein_model::limits::SPIN_SIGNAL;
 
@@ -44,6 +44,59 @@ fn no_process(call: &[u8]) -> Errno {
     turn::operation();
     fatal::refused(call);
     Errno(libc::ENOSYS)
+}
+
+fn wait_into(which: pid_t, status: *mut c_int, options: c_int) -> Result<pid_t> {
+    let (pid, ended) = process::wait(which, false)?;
+    if !status.is_null() {
+        // SAFETY: the server's own pointer, not null.
+        unsafe { status.write(ended) };
+    }
+    Ok(pid)
+}
+
+fn wait_usage(
+    which: pid_t,
+    status: *mut c_int,
+    options: c_int,
+    usage: *mut libc::rusage,
+) -> Result<pid_t> {
+    let pid = wait_into(which, status, options)?;
+    if !usage.is_null() {
+        // SAFETY: the server's own pointer, not null; all-zero is a valid `rusage`.
+        unsafe { usage.write(core::mem::zeroed()) };
+    }
+    Ok(pid)
+}
+
+fn waitid_into(
+    kind: libc::idtype_t,
+    id: libc::id_t,
+    info: *mut libc::siginfo_t,
+    options: c_int,
+) -> Result<()> {
+    let which = match kind {
+        libc::P_PID => id as pid_t,
+        libc::P_ALL | libc::P_PGID => -1,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    let (pid, status) = process::wait(which, options & libc::WNOWAIT != 0)?;
+    let exited = libc::WIFEXITED(status);
+    let value = if exited { libc::WEXITSTATUS(status) } else { libc::WTERMSIG(status) };
+    let code = if exited { libc::CLD_EXITED } else { libc::CLD_KILLED };
+    if !info.is_null() {
+        // SAFETY: the server's own pointer, not null. The kernel's layout: signo, errno, code, padding, pid, uid, status.
+        unsafe {
+            info.cast::<u8>().write_bytes(0, size_of::<libc::siginfo_t>());
+            let words = info.cast::<c_int>();
+            words.write(libc::SIGCHLD);
+            words.add(2).write(code);
+            words.add(4).write(pid);
+            words.add(5).write(libc::getuid() as c_int);
+            words.add(6).write(value);
+        }
+    }
+    Ok(())
 }
 
 /// Signals that belong to the runtime: a server can neither block nor handle them.
@@ -96,14 +149,43 @@ hook! {
     }
 
     fn fork() -> pid_t {
-        Err::<i32, _>(no_process(b"fork")).into_c()
+        process::fork().into_c()
     }
 
     fn vfork() -> pid_t {
-        Err::<i32, _>(no_process(b"vfork")).into_c()
+        process::fork().into_c()
     } else {
         // SAFETY: `fork` does all that `vfork` promises; a hook cannot return twice on one stack.
         unsafe { real!(fork: fn() -> pid_t)() }
+    }
+
+    fn wait(status: *mut c_int) -> pid_t {
+        wait_into(-1, status, 0).into_c()
+    }
+
+    fn waitpid(which: pid_t, status: *mut c_int, options: c_int) -> pid_t {
+        wait_into(which, status, options).into_c()
+    }
+
+    fn wait3(status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t {
+        wait_usage(-1, status, options, usage).into_c()
+    }
+
+    fn wait4(which: pid_t, status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t {
+        wait_usage(which, status, options, usage).into_c()
+    }
+
+    fn waitid(kind: libc::idtype_t, id: libc::id_t, info: *mut libc::siginfo_t, options: c_int) -> c_int {
+        waitid_into(kind, id, info, options).into_c()
+    }
+
+    fn kill(pid: pid_t, signal: c_int) -> c_int {
+        if process::is_zombie(pid) {
+            0
+        } else {
+            // SAFETY: passed on to the kernel.
+            unsafe { sys::call(libc::SYS_kill, sys::args([pid as usize, signal as usize])) }.map(|_| ()).into_c()
+        }
     }
 
     fn system(command: *const c_char) -> c_int {
