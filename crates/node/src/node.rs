@@ -45,6 +45,7 @@ impl Node {
     /// Why it cannot start.
     pub fn new(config: NodeConfig, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
         config.check()?;
+        raise_file_limit();
         let cluster = ClusterId(config.cluster());
         let program = ProgramHash(launcher.program_hash());
         let data = |error| NodeError::DataDir { path: config.data_dir.clone(), error };
@@ -126,6 +127,16 @@ impl Node {
         let _admin =
             Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics(), clients)?;
         self.reactor.run()
+    }
+}
+
+/// Thousands of clients need as many descriptors. What the hard limit does not give, `accept` will say.
+fn raise_file_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 

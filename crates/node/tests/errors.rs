@@ -18,7 +18,7 @@ fn line(error: &NodeError) -> String {
 fn a_data_directory_of_another_program_or_cluster_is_refused() {
     let mut cluster = Cluster::new(1, Fsync);
     assert_eq!(cluster.client().ask("set a 1"), "ok");
-    let taken = line(&cluster.start(1).err().expect("the directory is in use"));
+    let taken = line(&cluster.start(1).expect_err("the directory is in use"));
     assert!(taken.contains("in use by another node"), "{taken}");
     cluster.stop(1).unwrap();
     let other = line(&cluster.start_program(1, [9; 32]).unwrap_err());

@@ -41,23 +41,26 @@ impl<S: Socket> Gateway<S> {
         let mut written = 0;
         let mut broken = false;
         while conn.writable {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let mut used = 0;
-            if conn.queued() > 0 {
-                slices[0] = IoSlice::new(&conn.queue[conn.queue_start..]);
-                used = 1;
-            }
-            for (i, &(at, len)) in
-                conn.pieces[next_piece..].iter().take(MAX_SLICES - used).enumerate()
-            {
-                let skip = if i == 0 { piece_start } else { 0 };
-                slices[used] = IoSlice::new(&ring[at + skip..at + len]);
-                used += 1;
-            }
-            if used == 0 {
-                break;
-            }
-            match conn.socket.write(&slices[..used]) {
+            let result = match (&conn.pieces[next_piece..], conn.queued()) {
+                ([], 0) => break,
+                // Nearly always.
+                (&[(at, len)], 0) => {
+                    conn.socket.write(&[IoSlice::new(&ring[at + piece_start..at + len])])
+                }
+                (pieces, _) => {
+                    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                    slices[0] = IoSlice::new(&conn.queue[conn.queue_start..]);
+                    let mut used = 1;
+                    let mut skip = piece_start;
+                    for &(at, len) in pieces.iter().take(MAX_SLICES - 1) {
+                        slices[used] =
+                            IoSlice::new(&ring[at + std::mem::take(&mut skip)..at + len]);
+                        used += 1;
+                    }
+                    conn.socket.write(&slices[..used])
+                }
+            };
+            match result {
                 Ok(0) => broken = true,
                 Ok(mut n) => {
                     written += n;

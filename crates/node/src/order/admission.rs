@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Timers that are due within this are served by one entry: 1 ms.
 pub const TIMER_SLACK_NS: u64 = 1_000_000;
+/// Clock entries are at least this far apart, however often a server asks: 1 ms.
+const CLOCK_SPACING: Duration = Duration::from_nanos(TIMER_SLACK_NS);
 /// A row of bubbles doubles up to this many times `nclock`.
 const MAX_GROWTH: u32 = 64;
 
@@ -43,13 +45,14 @@ pub struct Admission {
     nclock: u32,
     growth: u32,
     slot_since: Option<Duration>,
+    last_clock: Option<Duration>,
 }
 
 impl Admission {
     /// Nothing is waited for.
     #[must_use]
     pub const fn new(wtimeout: Duration, nclock: u32) -> Self {
-        Self { wtimeout, nclock, growth: 1, slot_since: None }
+        Self { wtimeout, nclock, growth: 1, slot_since: None, last_clock: None }
     }
 
     /// An entry with an input was proposed.
@@ -61,9 +64,13 @@ impl Admission {
     /// Asks what to do; `now` is monotonic, `wall` the time of day. A bubble that it answers is to be proposed.
     pub fn decide(&mut self, waiting: Waiting, now: Duration, wall: WallNs) -> Decision {
         let decision = self.peek(waiting, now, wall);
-        if matches!(decision, Decision::Bubble(_)) {
-            self.slot_since = None;
-            self.growth = (self.growth * 2).min(MAX_GROWTH);
+        match decision {
+            Decision::Bubble(_) => {
+                self.slot_since = None;
+                self.growth = (self.growth * 2).min(MAX_GROWTH);
+            }
+            Decision::Clock => self.last_clock = Some(now),
+            Decision::Rest | Decision::After(_) => {}
         }
         decision
     }
@@ -75,7 +82,10 @@ impl Admission {
             return match waiting {
                 Waiting::Quiescent(u64::MAX) | Waiting::Nothing | Waiting::Slot => Decision::Rest,
                 Waiting::Quiescent(deadline) => match deadline.checked_sub(wall.0) {
-                    None | Some(0) => Decision::Clock,
+                    None | Some(0) => {
+                        let next = self.last_clock.map_or(now, |last| last + CLOCK_SPACING);
+                        if next > now { Decision::After(next - now) } else { Decision::Clock }
+                    }
                     Some(left) => Decision::After(Duration::from_nanos(left.max(TIMER_SLACK_NS))),
                 },
             };
@@ -141,6 +151,15 @@ mod tests {
             Decision::After(Duration::from_nanos(TIMER_SLACK_NS))
         );
         assert_eq!(a.decide(Waiting::Quiescent(due), US, WallNs(due)), Decision::Clock);
-        assert_eq!(a.decide(Waiting::Quiescent(due), US, WallNs(due + 1)), Decision::Clock);
+        // A server that asks again at once waits a little.
+        let left = CLOCK_SPACING - 9 * US;
+        assert_eq!(
+            a.decide(Waiting::Quiescent(due), 10 * US, WallNs(due + 1)),
+            Decision::After(left)
+        );
+        assert_eq!(
+            a.decide(Waiting::Quiescent(due), 10 * US + left, WallNs(due + 1)),
+            Decision::Clock
+        );
     }
 }

@@ -12,6 +12,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// How many entries' digests are remembered: 4096.
 const REMEMBERED: usize = 4096;
 
+/// How many connections' digests are kept: 65,536. One more begins all anew, on all replicas at the same point.
+const MAX_CONNECTIONS: usize = 1 << 16;
+
 /// What a server sent so far.
 #[derive(Debug, Default)]
 pub struct OutputDigest {
@@ -45,6 +48,9 @@ impl OutputDigest {
                 }
             }
             OutFrame::Send { conn, .. } | OutFrame::Fin { conn } => {
+                if self.conns.len() >= MAX_CONNECTIONS && !self.conns.contains_key(&conn) {
+                    self.conns.clear();
+                }
                 let value = self.conns.entry(conn).or_default();
                 *value = xxh3_64_with_seed(raw, *value);
             }
@@ -89,11 +95,6 @@ impl OutputDigest {
         let mut all: Vec<_> = self.conns.iter().map(|(c, d)| (*c, *d)).collect();
         all.sort_unstable();
         all
-    }
-
-    /// A connection is gone.
-    pub fn forget(&mut self, conn: ConnId) {
-        self.conns.remove(&conn);
     }
 }
 

@@ -22,6 +22,8 @@ const EXITED: u8 = KIND_APP + 4;
 /// "I lead, and clients reach me here": JSON, a list of server port and address.
 const PLACES: u8 = KIND_APP + 5;
 
+/// Lines in a report of a divergence, from either side.
+const MAX_LINES: usize = 128;
 /// Rounds whose verdict waits for this replica's server.
 const MAX_PENDING: usize = 64;
 
@@ -62,11 +64,11 @@ impl Reactor {
                 self.rounds.answer(Answer { replica: peer, index: LogIndex(index), digest });
             }
             (ASK_EVENTS, ..) => {
-                let text = self.server.events.lines().join("\n");
+                let text = self.last_words().join("\n");
                 self.peers.send(peer, EVENTS, text.as_bytes());
             }
             (EVENTS, ..) => {
-                for line in String::from_utf8_lossy(bytes).lines().take(64) {
+                for line in String::from_utf8_lossy(bytes).lines().take(MAX_LINES) {
                     tracing::error!(event = "diverged_theirs", replica = peer.0, line);
                 }
             }
@@ -88,6 +90,17 @@ impl Reactor {
             }
             _ => tracing::warn!(event = "peer_message_refused", peer = peer.0, kind),
         }
+    }
+
+    /// What the server did last, and the digests of its newest connections: to be compared with another replica's.
+    fn last_words(&self) -> Vec<String> {
+        let mut lines = self.server.events.lines();
+        let conns = self.server.digest.connections();
+        let newest = conns.iter().rev().take(MAX_LINES - lines.len());
+        lines.extend(
+            newest.map(|(conn, digest)| format!("conn {:#x} digest {digest:016x}", conn.0)),
+        );
+        lines
     }
 
     /// Tells all where clients reach this leader.
@@ -205,7 +218,7 @@ impl Reactor {
         self.metrics.divergences.inc();
         let (own, right) = (format!("{own:016x}"), format!("{right:016x}"));
         tracing::error!(event = "diverged", replica = self.own.0, index = index.0, own, right);
-        for line in self.server.events.lines() {
+        for line in self.last_words() {
             tracing::error!(event = "diverged_ours", line);
         }
         self.note(format!("the server's output differed from the others' at entry {index}; it is rebuilt from the log"));
