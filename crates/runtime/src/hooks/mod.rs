@@ -4,6 +4,7 @@
 //! [`resolve`] looked up once ([`originals`]).
 
 pub mod io;
+pub mod lookup;
 pub mod process;
 pub mod sync;
 pub mod thread;
@@ -101,11 +102,37 @@ macro_rules! real {
 }
 pub(crate) use real;
 
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const libc::c_char) -> *mut c_void;
+
+/// libc's own `dlsym`, which the hook of that name hides from this library, too.
+pub fn real_dlsym() -> Dlsym {
+    unsafe extern "C" {
+        fn dlvsym(
+            handle: *mut c_void,
+            name: *const libc::c_char,
+            version: *const libc::c_char,
+        ) -> *mut c_void;
+    }
+    static SLOT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+    let mut at = SLOT.load(core::sync::atomic::Ordering::Relaxed);
+    if at == 0 {
+        // The version is that of libc since it holds what was libdl.
+        // SAFETY: looks a name up.
+        at = unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.34".as_ptr()) } as usize;
+        if at == 0 {
+            crate::fatal::refuse!("the C library lacks dlsym");
+        }
+        SLOT.store(at, core::sync::atomic::Ordering::Relaxed);
+    }
+    // SAFETY: libc's function of this name, which has this signature.
+    unsafe { core::mem::transmute::<usize, Dlsym>(at) }
+}
+
 /// The address of libc's own definition of `name` (which ends in a NUL).
 pub fn next_symbol(name: &'static str) -> usize {
     let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("a name that ends in NUL");
     // SAFETY: looks a name up.
-    let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    let at = unsafe { real_dlsym()(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     if at == 0 {
         crate::fatal::refuse!("the C library lacks {}", name.to_str().unwrap_or("?"));
     }
