@@ -268,7 +268,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();
         dir.settle(identity()).unwrap();
-        let changed: [(&str, fn(&mut Identity)); 9] = [
+        type Change = fn(&mut Identity);
+        let changed: [(&str, Change); 9] = [
             ("belongs to the cluster 'a'", |i| i.name = "b".into()),
             ("made by /bin/x", |i| i.program = "/bin/y".into()),
             ("arguments [-p 1]", |i| i.args.clear()),

@@ -132,6 +132,39 @@ fn without_restart_a_killed_node_stays_away() {
 }
 
 #[test]
+fn a_log_in_memory_survives_one_node_and_says_when_it_is_gone() {
+    let mut cluster = Cluster::start(&["--durability", "memory"]);
+    let status = cluster.wait_status(0);
+    let before = cluster.count();
+    let (leader, pid) = Cluster::leader(&status);
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    assert!(cluster.count() > before);
+    cluster.wait_said(&format!("node {leader} caught up"));
+    let status = cluster.wait_status(0);
+    for id in [1, 2] {
+        let pid = Cluster::replica(&status, id)["node_pid"].as_i64().unwrap();
+        // It may have been killed with the other one's cluster already.
+        let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+    }
+    assert_eq!(cluster.wait_end(), Some(125));
+    assert!(cluster.said().contains("a majority died"), "{}", cluster.said());
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn one_replica_without_a_disk_says_that_it_starts_empty() {
+    let mut cluster = Cluster::start(&["--durability", "memory", "--replicas", "1"]);
+    let status = cluster.wait_status(0);
+    assert_eq!((cluster.count(), cluster.count()), (1, 2));
+    kill(Pid::from_raw(Cluster::leader(&status).1), Signal::SIGKILL).unwrap();
+    cluster.wait_said("it starts empty");
+    assert_eq!(cluster.count(), 1);
+    cluster.signal(Signal::SIGINT);
+    assert_eq!(cluster.wait_end(), Some(0));
+    cluster.assert_nothing_left();
+}
+
+#[test]
 fn a_stopped_leader_is_named_and_killed() {
     let mut cluster = Cluster::start(&[]);
     let status = cluster.wait_status(0);

@@ -27,7 +27,7 @@ use nix::sys::signal::Signal;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use skein_node::NodeStatus;
 
-use crate::args::{RunArgs, YesNo};
+use crate::args::{Durability, RunArgs, YesNo};
 use crate::cluster::Found;
 use crate::end::End;
 use crate::failure::{EXIT_SKEIN, Failure};
@@ -43,7 +43,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// What reaches the main thread.
 enum Event {
     Signal(i32),
-    Status(u64, NodeStatus),
+    Status(u64, Box<NodeStatus>),
     Published(Published),
 }
 
@@ -77,6 +77,8 @@ pub fn run(args: &RunArgs, words: &[OsString]) -> u8 {
 struct Run {
     setup: Setup,
     restart: bool,
+    /// The log is in memory only.
+    memory: bool,
     children: Children,
     sockets: Arc<Sockets>,
     watch: Watch,
@@ -123,11 +125,12 @@ fn prepare(args: &RunArgs, voice: &mut Voice) -> Result<Run, Failure> {
     .map_err(internal)?;
     let nodes = setup.state.nodes.iter().map(|node| (node.id, node.admin.clone())).collect();
     let pollers = Pollers::start(nodes, move |id, status| {
-        let _ = tx.send(Event::Status(id, status));
+        let _ = tx.send(Event::Status(id, Box::new(status)));
     })
     .map_err(internal)?;
     Ok(Run {
         restart: args.restart == YesNo::Yes,
+        memory: args.durability == Durability::Memory,
         children: Children::new(setup.plans.clone()).map_err(internal)?,
         watch: Watch::new(setup.plans.iter().map(|plan| plan.id)),
         sockets,
@@ -220,7 +223,7 @@ impl Run {
         let acts = match event {
             Ok(Event::Signal(SIGCHLD)) => return self.reap(voice),
             Ok(Event::Signal(_)) => return Some(Finish::Asked),
-            Ok(Event::Status(id, status)) => self.watch.answered(self.now(), id, status),
+            Ok(Event::Status(id, status)) => self.watch.answered(self.now(), id, *status),
             Ok(Event::Published(event)) => return self.published(voice, event),
             Err(_) => Vec::new(),
         };
@@ -306,6 +309,16 @@ impl Run {
                 }
                 Some(End::Stopped) => self.say(voice, &format!("node {id} was stopped")),
                 None => self.say(voice, &format!("node {id} died ({how})")),
+            }
+            if self.memory && self.watch.lost_majority() {
+                if self.setup.plans.len() > 1 || !self.restart {
+                    return Some(Finish::Failed(Failure::new(
+                        "replicas",
+                        "a majority died, and what was only in their memory is lost",
+                        "start it again, empty, or use --durability fsync",
+                    )));
+                }
+                self.say(voice, "what was only in its memory is lost: it starts empty");
             }
             if self.restart {
                 self.children.again(id, Instant::now());

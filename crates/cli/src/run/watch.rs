@@ -44,6 +44,10 @@ struct Node {
     killed: bool,
     /// Since when it, or its server, has been on its way back.
     recovering: Option<Duration>,
+    /// How often it was started.
+    starts: u32,
+    /// It has been in step since its last start, so it holds what was committed.
+    in_step: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +104,7 @@ impl Watch {
                 alive: true,
                 heard: now,
                 recovering: again.then_some(now),
+                starts: node.starts + 1,
                 ..Node::default()
             };
         }
@@ -108,11 +113,20 @@ impl Watch {
     /// A node's process ended.
     pub fn died(&mut self, now: Duration, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
-            *node = Node { heard: now, ..Node::default() };
+            *node = Node { heard: now, starts: node.starts, ..Node::default() };
         }
         if self.leader.is_some_and(|leader| leader.id == id) {
             self.outage.get_or_insert(now);
         }
+    }
+
+    /// Whether so many nodes are dead, or began anew and are not in step yet, that what only memory held is gone.
+    pub fn lost_majority(&self) -> bool {
+        let lost = |node: &&Node| match node.alive {
+            true => node.starts > 1 && !node.in_step,
+            false => node.starts > 0,
+        };
+        self.nodes.values().filter(lost).count() > self.nodes.len() / 2
     }
 
     /// Whether something is going on that one wants to see at once.
@@ -142,13 +156,12 @@ impl Watch {
         // Told only when a new server is there: one that ends on all replicas is not rebuilt.
         let rebuilt = status.replica.server_pid > 0 && std::mem::take(&mut node.ended);
         if rebuilt {
-            say(format!(
-                "the server of node {id} ended on that replica alone; it is rebuilt from the log"
-            ));
+            say(format!("the server of node {id} ended and is rebuilt from the log"));
         }
         if self.ready && (rebuilt || is == ReplicaState::Diverged) {
             node.recovering.get_or_insert(now);
         }
+        node.in_step |= is == ReplicaState::Running;
         if is == ReplicaState::Running
             && let Some(since) = node.recovering.take()
         {

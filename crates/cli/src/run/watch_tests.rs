@@ -85,6 +85,26 @@ fn a_stopped_leader_is_named_then_killed() {
 }
 
 #[test]
+fn a_majority_that_lost_its_memory_is_noticed() {
+    let mut watch = ready();
+    watch.died(ms(200), 1);
+    assert!(!watch.lost_majority());
+    watch.started(ms(300), 1);
+    assert!(!watch.lost_majority());
+    let mut back = status(1, "learner", 1);
+    back.replica.state = ReplicaState::CatchingUp;
+    let _ = watch.answered(ms(400), 1, back);
+    watch.died(ms(500), 2);
+    assert!(watch.lost_majority(), "one is dead, one not in step yet");
+    let mut watch = ready();
+    watch.died(ms(200), 1);
+    watch.started(ms(300), 1);
+    let _ = watch.answered(ms(400), 1, status(1, "follower", 1));
+    watch.died(ms(500), 2);
+    assert!(!watch.lost_majority());
+}
+
+#[test]
 fn a_follower_that_hangs_is_named_only() {
     let mut watch = ready();
     for at in (1000..12_000).step_by(1000) {
@@ -127,7 +147,7 @@ fn divergence_and_a_servers_lonely_end_are_told() {
     assert!(watch.answered(ms(500), 3, state(ReplicaState::CatchingUp)).is_empty());
     let mut again = state(ReplicaState::CatchingUp);
     again.replica.server_pid = 9;
-    assert!(texts(&watch.answered(ms(600), 3, again)).contains("alone"));
+    assert!(texts(&watch.answered(ms(600), 3, again)).contains("rebuilt"));
     let acts = watch.answered(ms(900), 3, state(ReplicaState::Running));
     assert_eq!(texts(&acts), "node 3 caught up with entry 7 after 300 ms");
 }
