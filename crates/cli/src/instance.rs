@@ -191,7 +191,9 @@ pub fn look(dir: &Path) -> Option<Instance> {
 
 /// Removes what a killed cluster left in its runtime directory.
 pub fn sweep(dir: &Path) {
-    if let Ok(Ok(lock)) = lock_file(&dir.join(LOCK)) {
+    if dir.join(LOCK).exists()
+        && let Ok(Ok(lock)) = lock_file(&dir.join(LOCK))
+    {
         drop(Claim { dir: dir.into(), _lock: lock });
     }
 }

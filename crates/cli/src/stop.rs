@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use crate::args::StopArgs;
 use crate::failure::Failure;
 use crate::instance::{self, Instance};
+use crate::paths;
 use crate::run::STOP_LIMIT;
 
 /// How long a stop in order may take: followers, leader, and what they leave.
@@ -19,7 +20,12 @@ const AFTER_KILL: Duration = Duration::from_secs(5);
 
 /// Stops the cluster; answers the exit code.
 pub fn stop(args: &StopArgs) -> Result<u8, Failure> {
-    let instance = instance::find(args.name.as_deref())?;
+    let instance = instance::find(args.name.as_deref()).inspect_err(|_| {
+        // A cluster that was killed leaves its runtime directory.
+        if let Some(name) = &args.name {
+            instance::sweep(&paths::runtime_root().join(name));
+        }
+    })?;
     let name = instance.name();
     let fail = |why: String| {
         Failure::new(format!("cluster {name}"), why, format!("see process {}", instance.pid))

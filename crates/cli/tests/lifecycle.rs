@@ -91,6 +91,8 @@ fn a_killed_run_takes_all_with_it() {
     let dir = cluster.place.dir.path().to_str().unwrap().to_string();
     wait_for("its processes to be gone", || processes_naming(&dir).is_empty().then_some(()));
     assert_eq!(cluster.status().1, Some(3), "its name is free");
+    assert_eq!(cluster.place.run(&["stop", "--name", "t"]).status.code(), Some(3));
+    assert_eq!(fs::read_dir(cluster.place.path("run")).unwrap().count(), 0, "swept");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&dir));
 }

@@ -134,6 +134,7 @@ impl NodeError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Program(error) => error.exit_code(),
+            Self::Launch(error) => error.exit_code(),
             _ => 125,
         }
     }
