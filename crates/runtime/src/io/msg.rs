@@ -107,9 +107,9 @@ fn each(
     messages: &mut [mmsghdr],
     mut one: impl FnMut(&mut msghdr, usize) -> Result<usize>,
 ) -> Result<usize> {
-    for at in 0..messages.len() {
-        match one(&mut messages[at].msg_hdr, at) {
-            Ok(n) => messages[at].msg_len = n as c_uint,
+    for (at, message) in messages.iter_mut().enumerate() {
+        match one(&mut message.msg_hdr, at) {
+            Ok(n) => message.msg_len = n as c_uint,
             Err(e) => return if at > 0 { Ok(at) } else { Err(e) },
         }
     }

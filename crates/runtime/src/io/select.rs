@@ -123,8 +123,8 @@ fn each(
     asked: &Bits,
     mut f: impl FnMut(i32, u32, [bool; 3]) -> Result<()>,
 ) -> Result<()> {
-    for at in 0..count.div_ceil(64) {
-        let mut left = asked[0][at] | asked[1][at] | asked[2][at];
+    let words = asked[0].iter().zip(&asked[1]).zip(&asked[2]).map(|((r, w), e)| r | w | e);
+    for (at, mut left) in words.enumerate().take(count.div_ceil(64)) {
         while left != 0 {
             let bit = left.trailing_zeros();
             left &= left - 1;

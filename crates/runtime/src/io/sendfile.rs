@@ -32,17 +32,12 @@ unsafe fn copy(
     let mut done = 0;
     while done < count {
         let most = (count - done).min(PIECE_BYTES);
-        let n = match offset.is_null() {
-            true => sys::args([in_fd as usize, piece.as_mut_ptr() as usize, most]),
-            // SAFETY: the caller's contract.
-            false => {
-                sys::args([in_fd as usize, piece.as_mut_ptr() as usize, most, unsafe { *offset }
-                    as usize])
-            }
-        };
+        // SAFETY: the caller's contract.
+        let at = unsafe { offset.as_ref() }.map_or(0, |at| *at as usize);
+        let args = sys::args([in_fd as usize, piece.as_mut_ptr() as usize, most, at]);
         let nr = if offset.is_null() { libc::SYS_read } else { libc::SYS_pread64 };
         // SAFETY: writes at most `most` bytes to a local.
-        let n = match unsafe { sys::call(nr, n) } {
+        let n = match unsafe { sys::call(nr, args) } {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) => return if done > 0 { Ok(done) } else { Err(e) },

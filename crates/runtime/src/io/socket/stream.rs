@@ -44,16 +44,10 @@ pub fn receive(
         if done >= least || (done == len && len > 0) {
             break;
         }
-        // Data may come together with the end; what is there is answered first.
-        if done > 0
-            && (s.error.get() != 0
-                || s.shut.get() & SHUT_RECEIVE != 0
-                || s.is_closed()
-                || nonblocking)
-        {
+        if len == 0 && !s.received.is_empty() {
             break;
         }
-        if done == 0 && !(len == 0 && !s.received.is_empty()) {
+        if done == 0 {
             if s.ended.get() {
                 return Ok(0);
             }
@@ -69,7 +63,12 @@ pub fn receive(
             if nonblocking {
                 return fail(libc::EAGAIN);
             }
-        } else if len == 0 {
+        } else if s.error.get() != 0
+            || s.shut.get() & SHUT_RECEIVE != 0
+            || s.is_closed()
+            || nonblocking
+        {
+            // What is there is answered before the end or an error.
             break;
         }
         if let Err(e) = wait(k, hold.0, ready::IN, false, deadline) {
