@@ -105,7 +105,7 @@ fn a_machine_that_forbids_namespaces() {
 /// Starts a cluster, counts once, stops it; what remains is its data.
 fn stopped_cluster() -> (Place, u16, [String; 2]) {
     let mut cluster = Cluster::start(&[]);
-    cluster.wait_status(0);
+    cluster.wait_ready();
     assert_eq!(cluster.count(), 1);
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.wait_end(), Some(0));

@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn from_run_to_stop() {
     let mut cluster = Cluster::start(&[]);
-    let status = cluster.wait_status(0);
+    let status = cluster.wait_ready();
     cluster.wait_said("ready at 127.0.0.1:");
     assert_eq!(cluster.count(), 1);
     assert_eq!(cluster.count(), 2);
@@ -83,7 +83,7 @@ fn ctrl_c_while_starting_leaves_nothing() {
 #[test]
 fn a_killed_run_takes_all_with_it() {
     let mut cluster = Cluster::start(&[]);
-    let status = cluster.wait_status(0);
+    let status = cluster.wait_ready();
     let server = status["replicas"][0]["server_pid"].as_i64().unwrap();
     assert!(fs::exists(format!("/proc/{server}")).unwrap());
     cluster.signal(Signal::SIGKILL);
@@ -100,7 +100,7 @@ fn a_killed_run_takes_all_with_it() {
 #[test]
 fn a_killed_leader_is_replaced_and_comes_back() {
     let mut cluster = Cluster::start(&[]);
-    let status = cluster.wait_status(0);
+    let status = cluster.wait_ready();
     let before = cluster.count();
     let (leader, pid) = Cluster::leader(&status);
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
@@ -119,7 +119,7 @@ fn a_killed_leader_is_replaced_and_comes_back() {
 #[test]
 fn without_restart_a_killed_node_stays_away() {
     let mut cluster = Cluster::start(&["--restart", "no"]);
-    let status = cluster.wait_status(0);
+    let status = cluster.wait_ready();
     let (leader, pid) = Cluster::leader(&status);
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     let status = cluster.wait_status(1);
@@ -136,7 +136,7 @@ fn without_restart_a_killed_node_stays_away() {
 #[test]
 fn a_log_in_memory_survives_one_node_and_says_when_it_is_gone() {
     let mut cluster = Cluster::start(&["--durability", "memory"]);
-    let status = cluster.wait_status(0);
+    let status = cluster.wait_ready();
     let before = cluster.count();
     let (leader, pid) = Cluster::leader(&status);
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
@@ -156,7 +156,7 @@ fn a_log_in_memory_survives_one_node_and_says_when_it_is_gone() {
 #[test]
 fn one_replica_without_a_disk_says_that_it_starts_empty() {
     let mut cluster = Cluster::start(&["--durability", "memory", "--replicas", "1"]);
-    let status = cluster.wait_status(0);
+    let status = cluster.wait_ready();
     assert_eq!((cluster.count(), cluster.count()), (1, 2));
     kill(Pid::from_raw(Cluster::leader(&status).1), Signal::SIGKILL).unwrap();
     cluster.wait_said("it starts empty");
@@ -169,7 +169,7 @@ fn one_replica_without_a_disk_says_that_it_starts_empty() {
 #[test]
 fn a_stopped_leader_is_named_and_killed() {
     let mut cluster = Cluster::start(&[]);
-    let status = cluster.wait_status(0);
+    let status = cluster.wait_ready();
     let (leader, pid) = Cluster::leader(&status);
     kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
     cluster.wait_said(&format!("node {leader} does not answer for 2 s"));
@@ -183,7 +183,7 @@ fn a_stopped_leader_is_named_and_killed() {
 #[test]
 fn goes_on_from_its_log() {
     let mut cluster = Cluster::start(&[]);
-    cluster.wait_status(0);
+    cluster.wait_ready();
     let before = cluster.count();
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.wait_end(), Some(0));

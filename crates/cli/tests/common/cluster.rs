@@ -108,6 +108,13 @@ impl Cluster {
         )
     }
 
+    /// Waits until `skein run` has said that it is ready and `skein status` finds all replicas running.
+    #[track_caller]
+    pub fn wait_ready(&self) -> Value {
+        self.wait_said("ready at");
+        self.wait_status(0)
+    }
+
     /// Sends a line on a new connection and answers what comes back; tries until there is an answer.
     #[track_caller]
     pub fn ask(&self, text: &str) -> String {
