@@ -9,8 +9,8 @@
 //! `SKEIN_RUN_DIR` puts the runtime directories of all clusters elsewhere.
 
 use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -87,18 +87,25 @@ pub fn create_runtime_dir(root: &Path, name: &str) -> Result<PathBuf, Failure> {
     Ok(dir)
 }
 
-/// Writes a file so that a reader sees the old text or the new one, never a part.
+/// Writes a file so that a reader sees the old text or the new one, never a part. Only this user may read it: a server's
+/// environment and arguments may hold secrets.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    fs::write(&fresh, text)?;
+    write_private(&fresh, text)?;
     fs::rename(&fresh, path)
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<fs::File> {
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 /// Writes a file like [`write_whole`], and has it on disk before it answers.
 pub fn write_durable(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    fs::write(&fresh, text)?;
-    fs::File::open(&fresh)?.sync_all()?;
+    write_private(&fresh, text)?.sync_all()?;
     fs::rename(&fresh, path)?;
     match path.parent() {
         Some(parent) => fs::File::open(parent)?.sync_all(),
@@ -134,5 +141,6 @@ mod tests {
         write_whole(&path, "2").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "2");
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

@@ -172,7 +172,7 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
     if count.is_multiple_of(2) {
         let loss = (count - 1) / 2;
         voice.say(&format!(
-            "skein: {}: {count} replicas survive the loss of {loss}, like {} do; odd numbers cost less",
+            "skein: {}: {count} replicas survive the loss of {loss}, no more than {} would; odd numbers cost less",
             setup.name,
             count - 1
         ));
@@ -293,6 +293,10 @@ impl Run {
             match end {
                 Some(End::Server { code, how }) => {
                     self.say(voice, &format!("{} ended: {how}", self.setup.program));
+                    if code != 0 {
+                        let output = self.setup.data.node(id).join("server.log");
+                        self.say(voice, &format!("what it printed is in {}", output.display()));
+                    }
                     if !self.ready && self.setup.found == Found::Continued {
                         self.say(
                             voice,

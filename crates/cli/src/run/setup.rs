@@ -2,7 +2,6 @@
 //! started, so that most mistakes cost no more than a line.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
@@ -268,7 +267,7 @@ fn write_node(
     let body = toml::to_string(config)
         .map_err(|error| Failure::new("settings", error, "give plainer values"))?;
     let head = "# Written by `skein run` at every start; changes here are lost.\n";
-    fs::write(&path, format!("{head}{body}")).map_err(fail)?;
+    paths::write_whole(&path, &format!("{head}{body}")).map_err(fail)?;
     Ok(Plan {
         id: config.id,
         config: path,

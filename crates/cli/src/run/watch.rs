@@ -21,6 +21,9 @@ const NOTES: usize = 64;
 /// What a node's note of its own divergence says; the state itself may have passed between two looks.
 const DIFFERED: &str = "output differed";
 
+/// How a node's note of a refused call begins; the call's name follows.
+const REFUSED: &str = "call_refused: ";
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -176,8 +179,13 @@ impl Watch {
             say(format!("node {id} diverged: it is rebuilt from the log"));
         }
         for note in fresh {
-            let diverged = if differed(&note) { " diverged" } else { "" };
-            say(format!("node {id}{diverged}: {note}"));
+            match note.strip_prefix(REFUSED) {
+                Some(call) => say(format!(
+                    "the server's call {call} is not supported and was answered with an error"
+                )),
+                None if differed(&note) => say(format!("node {id} diverged: {note}")),
+                None => say(format!("node {id}: {note}")),
+            }
             self.notes.push_back(note);
             if self.notes.len() > NOTES {
                 self.notes.pop_front();

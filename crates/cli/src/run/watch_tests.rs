@@ -120,10 +120,13 @@ fn a_follower_that_hangs_is_named_only() {
 fn what_all_replicas_note_is_said_once() {
     let mut watch = ready();
     let noted = |id| NodeStatus {
-        notes: vec!["io_uring_setup refused".into()],
+        notes: vec!["call_refused: io_uring_setup".into()],
         ..status(id, "follower", 1)
     };
-    assert_eq!(texts(&watch.answered(ms(200), 2, noted(2))), "node 2: io_uring_setup refused");
+    assert_eq!(
+        texts(&watch.answered(ms(200), 2, noted(2))),
+        "the server's call io_uring_setup is not supported and was answered with an error"
+    );
     assert!(watch.answered(ms(210), 3, noted(3)).is_empty());
     assert!(watch.answered(ms(220), 2, noted(2)).is_empty());
 }
