@@ -32,6 +32,7 @@ impl Reactor {
                     self.life.forget_exit(hello.replica);
                     self.repeat_exit();
                     self.tell_places();
+                    self.compare.untold.insert(hello.replica);
                 }
                 PeerEvent::Lost(peer) => self.consensus.peer_lost(peer),
                 PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {
@@ -286,6 +287,7 @@ impl Reactor {
     pub(super) fn begin_lead(&mut self, lead: Lead) {
         self.gateway.begin_term(lead.term());
         self.rounds = crate::order::verdict::Rounds::default();
+        self.compare.untold = self.peers.connected().collect();
         self.lead = Some(lead);
     }
 

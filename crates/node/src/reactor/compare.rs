@@ -3,9 +3,10 @@
 use super::Reactor;
 use crate::error::NodeError;
 use crate::order::verdict::{Answer, right};
+use skein_log::Status;
 use skein_log::frame::KIND_APP;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ const EXITED: u8 = KIND_APP + 4;
 /// "I lead, and clients reach me here": JSON, a list of server port and address.
 const PLACES: u8 = KIND_APP + 5;
 
+/// "I lead, all votes are where they belong, and up to here all is committed": index u64.
+const TARGET: u8 = KIND_APP + 6;
 /// Lines in a report of a divergence, from either side.
 const MAX_LINES: usize = 128;
 /// Rounds whose verdict waits for this replica's server.
@@ -42,6 +45,10 @@ pub struct Comparison {
     pub warned: BTreeMap<String, Duration>,
     /// In which of its lives each peer is.
     pub lives: BTreeMap<ReplicaId, u64>,
+    /// On a leader: who has not heard yet how far it has to catch up.
+    pub untold: BTreeSet<ReplicaId>,
+    /// Who said last that it leads, and what was committed then.
+    pub target: (ReplicaId, LogIndex),
     /// Who said last that it leads, and where clients reach it.
     pub places: (ReplicaId, Vec<(u16, SocketAddr)>),
     /// There was a leader before.
@@ -76,6 +83,7 @@ impl Reactor {
                 let status = i32::from_le_bytes(bytes[8..12].try_into().expect("4 bytes"));
                 self.peer_exit(peer, LogIndex(index), status);
             }
+            (TARGET, Some(index), None) => self.compare.target = (peer, LogIndex(index)),
             (PLACES, ..) => {
                 let places: Vec<(u16, SocketAddr)> =
                     serde_json::from_slice(bytes).unwrap_or_default();
@@ -101,6 +109,29 @@ impl Reactor {
             newest.map(|(conn, digest)| format!("conn {:#x} digest {digest:016x}", conn.0)),
         );
         lines
+    }
+
+    /// Tells who joined how far it has to catch up: a replica that is taken in again is not done before it has its vote.
+    pub(super) fn tell_target(&mut self) {
+        if self.compare.untold.is_empty()
+            || !self.serves()
+            || !self.voters_complete(&self.consensus.status())
+        {
+            return;
+        }
+        for peer in std::mem::take(&mut self.compare.untold) {
+            self.peers.send(peer, TARGET, &self.handed.0.to_le_bytes());
+        }
+    }
+
+    /// Whether every replica has its vote, in its present life; only a leader knows.
+    pub(super) fn voters_complete(&self, consensus: &Status) -> bool {
+        let lives = &self.compare.lives;
+        consensus.peers.len() == self.replicas
+            && consensus
+                .peers
+                .iter()
+                .all(|p| p.voter && lives.get(&p.id).is_none_or(|life| *life == p.incarnation))
     }
 
     /// Tells all where clients reach this leader.

@@ -13,6 +13,7 @@ use crate::server::{Broken, Launcher, Link, ServerEvent};
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Token};
 use skein_arena::layout::state;
+use skein_log::Role;
 use skein_model::limits::SPIN_SIGNAL;
 use skein_model::{LogIndex, ReplicaId};
 use std::collections::BTreeMap;
@@ -56,6 +57,8 @@ pub struct Lifecycle {
     rebuilds: u32,
     /// It has executed all that was committed once.
     pub caught_up: bool,
+    /// The entry after which it has, once that is known.
+    goal: Option<LogIndex>,
     /// It differed from the others and is not running again yet.
     pub diverged: bool,
     /// How the replicas' servers ended.
@@ -88,6 +91,7 @@ impl Lifecycle {
             begun: Duration::ZERO,
             rebuilds: 0,
             caught_up: false,
+            goal: None,
             diverged: false,
             exits: BTreeMap::new(),
             last_end: None,
@@ -208,6 +212,7 @@ impl Reactor {
         let again = self.now + wait.max(pause);
         self.life.phase = Phase::Ended { since: self.now, again, handed_over: false };
         self.life.caught_up = false;
+        self.life.goal = None;
     }
 
     /// Another replica's server ended.
@@ -300,6 +305,7 @@ impl Reactor {
         self.server = Link::new(self.config.tuning.sizes(), generation, None)?;
         self.life.start(&self.server, &self.poll)?;
         self.life.caught_up = false;
+        self.life.goal = None;
         self.compare.held.clear();
         self.metrics.rebuilds.inc();
         if self.lead.is_some() {
@@ -312,14 +318,31 @@ impl Reactor {
     }
 
     fn watch_progress(&mut self) {
-        if self.life.caught_up || self.server.feed.next() <= self.handed {
+        if self.life.caught_up {
             return;
         }
-        // Without a leader nobody knows how long the log is.
-        if self.server.waits().is_some() && self.consensus.leader().is_some() && self.handed.0 > 0 {
+        if self.life.goal.is_none() && self.server.feed.next() > self.handed && self.knows_the_log()
+        {
+            self.life.goal = Some(self.server.feed.given());
+        }
+        if self.life.goal.is_some_and(|goal| self.server.admitted >= goal) {
             self.life.caught_up = true;
             let ms = self.now.saturating_sub(self.life.begun).as_millis() as u64;
             tracing::info!(event = "caught_up", index = self.server.admitted.0, ms);
+        }
+    }
+
+    /// Whether this replica has all that was committed when it joined: what there is beyond what it was told only the
+    /// leader knows.
+    fn knows_the_log(&self) -> bool {
+        let (leader, target) = self.compare.target;
+        match &self.lead {
+            Some(lead) => lead.serves(),
+            None => {
+                self.consensus.leader() == Some(leader)
+                    && self.handed >= target
+                    && self.consensus.role() == Role::Follower
+            }
         }
     }
 

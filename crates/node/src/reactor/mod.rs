@@ -360,6 +360,9 @@ impl Reactor {
         if self.replicas == 1 {
             return;
         }
+        if self.next_tick <= self.now {
+            self.tell_target();
+        }
         while self.next_tick <= self.now {
             self.next_tick += TICK;
             self.consensus.tick();

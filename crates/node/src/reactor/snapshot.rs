@@ -29,11 +29,7 @@ impl Reactor {
             service: self.ports.addresses(),
             leader: consensus.leader.map(|l| l.0),
             term: consensus.term.0,
-            voters_complete: consensus.peers.len() == self.replicas
-                && consensus.peers.iter().all(|p| {
-                    p.voter
-                        && self.compare.lives.get(&p.id).is_none_or(|life| *life == p.incarnation)
-                }),
+            voters_complete: self.voters_complete(&consensus),
             serving: self.serves() && !self.server.listening.is_empty(),
             replica: ReplicaStatus {
                 id: self.own.0,
