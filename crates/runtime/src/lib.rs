@@ -32,6 +32,7 @@ mod fatal;
 mod hooks;
 mod identity;
 mod init;
+mod instructions;
 mod io;
 mod kernel;
 mod keys;

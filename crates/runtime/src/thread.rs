@@ -190,6 +190,7 @@ pub unsafe fn create(
     let k = kernel();
     let Some(handle) = k.threads.alloc() else { return Err(Errno(libc::EAGAIN)) };
     let t = k.threads.get(handle);
+    t.life.set(Life::Unborn);
     t.start.set(start);
     t.arg.set(arg);
     t.name.set(k.this().name.get());
@@ -357,14 +358,14 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
     t.life.set(Life::Ended);
     k.alive.set(k.alive.get() - 1);
     crate::sync::owner_gone(k, handle);
+    if k.alive.get() == 0 {
+        // SAFETY: the last thread is gone: as if main had returned 0.
+        unsafe { libc::exit(0) };
+    }
     if t.detached.get() {
         forget(k, handle);
     } else {
         k.keys.wake(end_key(handle), u32::MAX, u32::MAX);
-    }
-    if k.alive.get() == 0 {
-        // The last thread ended by pthread_exit: the process ends with status 0.
-        crate::init::end_process(0);
     }
 }
 
@@ -372,8 +373,13 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
 fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
     let t = k.threads.get(handle);
     let mut value = core::ptr::null_mut();
-    // SAFETY: the thread is joinable for libc and ended, so this neither blocks nor fails.
-    unsafe { (hooks::originals().pthread_join)(t.fs.get(), &raw mut value) };
+    if t.fs.get() == main_fs() {
+        // Its kernel thread is the carrier, which goes on.
+        value = t.arg.get() as *mut c_void;
+    } else {
+        // SAFETY: the thread is joinable for libc and ended, so this neither blocks nor fails.
+        unsafe { (hooks::originals().pthread_join)(t.fs.get(), &raw mut value) };
+    }
     t.fs.set(0);
     t.tid.set(0);
     k.threads.free(handle);
@@ -454,6 +460,8 @@ pub fn exit(value: *mut c_void) -> ! {
             unsafe { libc::exit(0) };
         }
         crate::sync::owner_gone(k, k.current());
+        this.arg.set(value as usize);
+        k.keys.wake(end_key(k.current()), u32::MAX, u32::MAX);
         turn::end_main();
     }
     turn::pin_current();

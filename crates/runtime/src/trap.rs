@@ -9,9 +9,9 @@
 //! `clone` and `clone3` are let through from libc's text, because libc's thread creation, which the hook of `pthread_create` calls, makes them there.
 
 use crate::fatal::{refuse, refused};
-use crate::kernel::header;
+use crate::kernel::{header, kernel};
 use crate::sys::{self, Errno, Result};
-use crate::{hooks, init, io, process, sync, time, turn};
+use crate::{hooks, init, instructions, io, process, sync, time, turn};
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_model::limits::SPIN_SIGNAL;
@@ -141,6 +141,9 @@ pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_times => Ok(hooks::time::times_into(a[0] as *mut libc::tms) as usize),
         libc::SYS_getrusage => hooks::time::getrusage_into(a[0] as i32, a[1] as *mut libc::rusage),
         libc::SYS_getrandom => {
+            if !hooks::time::random_flags_known(a[2] as u32) {
+                return Some(Err(Errno(libc::EINVAL)));
+            }
             // SAFETY: the server's own buffer.
             let out = unsafe { core::slice::from_raw_parts_mut(a[0] as *mut u8, a[1]) };
             hooks::time::random_into(out);
@@ -163,6 +166,17 @@ pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         }
         libc::SYS_sched_getaffinity => hooks::process::affinity_into(a[1], a[2] as *mut u8),
         libc::SYS_sched_setaffinity => Ok(0),
+        libc::SYS_gettid => Ok(kernel().this().tid.get() as usize),
+        // A thread that signals itself runs on the carrier.
+        libc::SYS_tgkill if a[1] as u32 == kernel().this().tid.get() => {
+            // SAFETY: no memory is involved.
+            unsafe { sys::call(nr, sys::args([a[0], sys::gettid() as usize, a[2]])) }
+        }
+        // Disarming what was never armed.
+        // SAFETY: the server's own pointer; an `itimerval` is four words.
+        libc::SYS_setitimer if a[1] != 0 && unsafe { *(a[1] as *const [u64; 4]) } == [0; 4] => {
+            Ok(0)
+        }
         libc::SYS_pause => hooks::time::wait_for_signal(),
         libc::SYS_exit_group => init::end_process(a[0] as i32),
         libc::SYS_fork => process::fork().map(|pid| pid as usize),
@@ -335,6 +349,8 @@ impl Filter {
 pub fn install() {
     handle(libc::SIGSYS, on_sigsys);
     handle(SPIN_SIGNAL, on_spin);
+    handle(libc::SIGSEGV, instructions::on_segv);
+    instructions::install();
     let mut texts = Texts::default();
     // SAFETY: `note_text` is what the loader wants; `texts` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(note_text), (&raw mut texts).cast()) };

@@ -91,13 +91,10 @@ pub(crate) use pass;
 macro_rules! real {
     ($name:ident: fn($($ty:ty),*) $(-> $ret:ty)?) => {{
         static SLOT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
-        let mut at = SLOT.load(core::sync::atomic::Ordering::Relaxed);
-        if at == 0 {
-            at = $crate::hooks::next_symbol(concat!(stringify!($name), "\0"));
-            SLOT.store(at, core::sync::atomic::Ordering::Relaxed);
-        }
-        // SAFETY: the symbol is libc's function of this name, which has this signature.
-        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(at) }
+        $crate::hooks::original::<unsafe extern "C" fn($($ty),*) $(-> $ret)?>(
+            &SLOT,
+            concat!(stringify!($name), "\0"),
+        )
     }};
 }
 pub(crate) use real;
@@ -126,6 +123,18 @@ pub fn real_dlsym() -> Dlsym {
     }
     // SAFETY: libc's function of this name, which has this signature.
     unsafe { core::mem::transmute::<usize, Dlsym>(at) }
+}
+
+/// libc's function `name`, of type `F`, looked up once.
+pub fn original<F: Copy>(slot: &core::sync::atomic::AtomicUsize, name: &'static str) -> F {
+    let mut at = slot.load(core::sync::atomic::Ordering::Relaxed);
+    if at == 0 {
+        at = next_symbol(name);
+        slot.store(at, core::sync::atomic::Ordering::Relaxed);
+    }
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    // SAFETY: `real!` is this function's only caller: `F` is the signature of libc's function of that name.
+    unsafe { core::mem::transmute_copy(&at) }
 }
 
 /// The address of libc's own definition of `name` (which ends in a NUL).

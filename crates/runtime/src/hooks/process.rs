@@ -2,8 +2,9 @@
 
 use super::{IntoC, hook, real};
 use crate::identity::CPUS;
+use crate::kernel::kernel;
 use crate::sys::{self, Errno, Result};
-use crate::{fatal, init, process, time, trap, turn};
+use crate::{fatal, init, instructions, process, time, trap, turn};
 use libc::{c_char, c_int, c_long, c_void, pid_t, size_t};
 use skein_model::limits::SPIN_SIGNAL;
 
@@ -46,7 +47,8 @@ fn no_process(call: &[u8]) -> Errno {
     Errno(libc::ENOSYS)
 }
 
-fn wait_into(which: pid_t, status: *mut c_int, options: c_int) -> Result<pid_t> {
+/// Children have always ended: whether to wait for them makes no difference.
+fn wait_into(which: pid_t, status: *mut c_int, _options: c_int) -> Result<pid_t> {
     let (pid, ended) = process::wait(which, false)?;
     if !status.is_null() {
         // SAFETY: the server's own pointer, not null.
@@ -133,6 +135,14 @@ hook! {
     fn sigaction(signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
         if own(signal) {
             0
+        } else if signal == libc::SIGSEGV {
+            // SAFETY: the server's own pointers.
+            let was = instructions::replace(unsafe { action.as_ref() });
+            if !old.is_null() {
+                // SAFETY: the server's own pointer, not null.
+                unsafe { old.write(was.unwrap_or_else(instructions::default_action)) };
+            }
+            0
         } else {
             // SAFETY: passed on.
             unsafe { (super::originals().sigaction)(signal, action, old) }
@@ -142,10 +152,18 @@ hook! {
     fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
         if own(signal) {
             libc::SIG_DFL
+        } else if signal == libc::SIGSEGV {
+            let mut action = instructions::default_action();
+            action.sa_sigaction = handler;
+            instructions::replace(Some(&action)).map_or(libc::SIG_DFL, |was| was.sa_sigaction)
         } else {
             // SAFETY: passed on.
             unsafe { real!(signal: fn(c_int, libc::sighandler_t) -> libc::sighandler_t)(signal, handler) }
         }
+    }
+
+    fn gettid() -> pid_t {
+        kernel().this().tid.get() as pid_t
     }
 
     fn fork() -> pid_t {

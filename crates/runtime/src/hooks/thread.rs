@@ -1,6 +1,6 @@
 //! Hooks: threads, from creation to cancellation, POSIX and C11.
 
-use super::{hook, pthread_result, real};
+use super::{hook, pthread_result};
 use crate::kernel::kernel;
 use crate::sys::{Errno, Result};
 use crate::{fatal, thread, time, turn};

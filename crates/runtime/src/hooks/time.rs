@@ -1,6 +1,6 @@
 //! Hooks: clocks, sleeps, randomness.
 
-use super::{IntoC, hook, real};
+use super::{IntoC, hook};
 use crate::kernel::kernel;
 use crate::sys::{Errno, Result};
 use crate::turn::{self, Wake};
@@ -38,6 +38,9 @@ pub fn sleep_request(clock: c_int, flags: c_int, request: *const libc::timespec)
     // SAFETY: the server's own pointer.
     let request = unsafe { request.as_ref() }.ok_or(Errno(libc::EFAULT))?;
     let ns = time::to_ns(request)?;
+    if clock == libc::CLOCK_THREAD_CPUTIME_ID {
+        return Err(Errno(libc::EINVAL));
+    }
     let deadline = if flags & libc::TIMER_ABSTIME != 0 {
         time::deadline_of(clock, ns)?
     } else {
@@ -98,6 +101,13 @@ pub fn getrusage_into(who: c_int, out: *mut libc::rusage) -> Result<usize> {
 pub fn random_into(out: &mut [u8]) {
     turn::operation();
     kernel().random.fill(out);
+}
+
+/// Whether `getrandom` has these flags, in this combination.
+pub fn random_flags_known(flags: c_uint) -> bool {
+    let (random, insecure) = (libc::GRND_RANDOM, libc::GRND_INSECURE);
+    flags & !(libc::GRND_NONBLOCK | random | insecure) == 0
+        && flags & (random | insecure) != random | insecure
 }
 
 unsafe fn slice<'a>(buf: *mut c_void, n: usize) -> &'a mut [u8] {
@@ -175,6 +185,10 @@ hook! {
     }
 
     fn getrandom(buf: *mut c_void, n: size_t, flags: c_uint) -> ssize_t {
+        if !random_flags_known(flags) {
+            super::set_errno(Errno(libc::EINVAL));
+            return -1;
+        }
         // SAFETY: the server's own buffer.
         random_into(unsafe { slice(buf, n) });
         n as ssize_t

@@ -1,0 +1,164 @@
+//! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped and answers from virtual time, and `cpuid` hides
+//! `rdrand`, `rdseed` and `rdpid`.
+//!
+//! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). The handler answers them and hands every other SIGSEGV to the server's own handler, which
+//! [`replace`] keeps, or lets it kill. Where the processor cannot fault on `cpuid`, the node is told.
+
+use crate::fatal::notice;
+use crate::sys::{self, args};
+use crate::{hooks, turn};
+use core::cell::UnsafeCell;
+use libc::{c_int, c_void};
+
+/// The server's own disposition of SIGSEGV.
+struct Kept(UnsafeCell<Option<libc::sigaction>>);
+// SAFETY: used by the turn's holder only.
+unsafe impl Sync for Kept {}
+static KEPT: Kept = Kept(UnsafeCell::new(None));
+
+// arch_prctl: whether the cpuid instruction may be used.
+const ARCH_CPUID: usize = 0x1012;
+
+// What `cpuid` hides, as (leaf, subleaf 0 only, register, bit).
+const RDRAND_ECX_1: u32 = 1 << 30;
+const RDSEED_EBX_7: u32 = 1 << 18;
+const RDPID_ECX_7: u32 = 1 << 22;
+
+/// Begins to trap.
+pub fn install() {
+    // SAFETY: both calls only make instructions of this process fault.
+    let (tsc, cpuid) = unsafe {
+        (
+            sys::call(
+                libc::SYS_prctl,
+                args([libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize, 0, 0, 0]),
+            ),
+            sys::call(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])),
+        )
+    };
+    if tsc.is_err() {
+        notice(
+            b"the kernel cannot trap rdtsc: a server that reads the time stamp counter may diverge",
+        );
+    }
+    if cpuid.is_err() {
+        notice(b"the processor cannot hide rdrand: a server that uses it may diverge");
+    }
+}
+
+/// `sigaction` for SIGSEGV: the runtime's own handler stays, the server's is kept for faults that are not the runtime's.
+pub fn replace(action: Option<&libc::sigaction>) -> Option<libc::sigaction> {
+    // SAFETY: the turn's holder only.
+    let kept = unsafe { &mut *KEPT.0.get() };
+    let old = *kept;
+    if let Some(action) = action {
+        *kept = Some(*action);
+    }
+    old
+}
+
+/// The handler of SIGSEGV.
+pub extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid context.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    // SAFETY: as above.
+    let code = unsafe { (*info).si_code };
+    // A trapped instruction is a general protection fault: the kernel's own signal, with no address.
+    const SI_KERNEL: c_int = 0x80;
+    if code == SI_KERNEL {
+        let at = registers[libc::REG_RIP as usize] as *const u8;
+        // SAFETY: the processor has just fetched an instruction there; an instruction of two bytes is looked at whole, and a third byte only
+        // behind the first two of `rdtscp`.
+        let op = unsafe { [at.read(), at.add(1).read()] };
+        // SAFETY: as above.
+        let rdtscp = op == [0x0f, 0x01] && unsafe { at.add(2).read() } == 0xf9;
+        if op == [0x0f, 0x31] || rdtscp {
+            let now = crate::time::look();
+            registers[libc::REG_RAX as usize] = (now & 0xffff_ffff) as i64;
+            registers[libc::REG_RDX as usize] = (now >> 32) as i64;
+            if rdtscp {
+                registers[libc::REG_RCX as usize] = 0;
+            }
+            registers[libc::REG_RIP as usize] += if rdtscp { 3 } else { 2 };
+            return;
+        }
+        if op == [0x0f, 0xa2] {
+            cpuid(registers);
+            registers[libc::REG_RIP as usize] += 2;
+            return;
+        }
+    }
+    hand_on(signal, info, context);
+}
+
+fn cpuid(registers: &mut [libc::greg_t; 23]) {
+    turn::operation();
+    let (leaf, sub) =
+        (registers[libc::REG_RAX as usize] as u32, registers[libc::REG_RCX as usize] as u32);
+    // SAFETY: allows the instruction for the time of one use.
+    unsafe { sys::raw(libc::SYS_arch_prctl, args([ARCH_CPUID, 1])) };
+    let mut found = core::arch::x86_64::__cpuid_count(leaf, sub);
+    // SAFETY: and forbids it again.
+    unsafe { sys::raw(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])) };
+    match (leaf, sub) {
+        (1, _) => {
+            found.ecx &= !RDRAND_ECX_1;
+            // The upper byte is the id of the processor that happens to run.
+            found.ebx &= 0x00ff_ffff;
+        }
+        (7, 0) => {
+            found.ebx &= !RDSEED_EBX_7;
+            found.ecx &= !RDPID_ECX_7;
+        }
+        // Topology leaves name the processor that happens to run.
+        (0xb | 0x1f, _) => found.edx = 0,
+        (0x8000_001e, _) => {
+            found.eax = 0;
+            found.ebx &= !0xff;
+        }
+        _ => {}
+    }
+    registers[libc::REG_RAX as usize] = i64::from(found.eax);
+    registers[libc::REG_RBX as usize] = i64::from(found.ebx);
+    registers[libc::REG_RCX as usize] = i64::from(found.ecx);
+    registers[libc::REG_RDX as usize] = i64::from(found.edx);
+}
+
+/// A fault of the server's own.
+fn hand_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the turn's holder only.
+    let kept = unsafe { *KEPT.0.get() };
+    match kept {
+        Some(action)
+            if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN =>
+        {
+            if action.sa_flags & libc::SA_RESETHAND != 0 {
+                replace(Some(&default_action()));
+            }
+            if action.sa_flags & libc::SA_SIGINFO != 0 {
+                // SAFETY: the server installed this handler with this signature.
+                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    unsafe { core::mem::transmute(action.sa_sigaction) };
+                handler(signal, info, context);
+            } else {
+                // SAFETY: the server installed this handler with this signature.
+                let handler: extern "C" fn(c_int) =
+                    unsafe { core::mem::transmute(action.sa_sigaction) };
+                handler(signal);
+            }
+        }
+        _ => {
+            let action = default_action();
+            // SAFETY: a valid action; the instruction faults again and kills.
+            unsafe {
+                (hooks::originals().sigaction)(signal, &raw const action, core::ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// The default disposition.
+pub fn default_action() -> libc::sigaction {
+    // SAFETY: all-zero is a valid `sigaction`: the default.
+    unsafe { core::mem::zeroed() }
+}
