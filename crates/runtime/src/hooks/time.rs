@@ -204,6 +204,14 @@ hook! {
         }
     }
 
+    #[allow(non_snake_case, reason = "the mangled name of std::random_device::_M_getval()")]
+    fn _ZNSt13random_device9_M_getvalEv(this: *mut c_void) -> c_uint {
+        // libstdc++ would use rdrand where the processor has it, and not every processor can hide that.
+        let mut bytes = [0; 4];
+        random_into(&mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
     fn arc4random() -> u32 {
         let mut bytes = [0; 4];
         random_into(&mut bytes);
