@@ -57,20 +57,31 @@ impl Node {
             DurabilityMode::Memory => Durability::Memory,
         };
         let mut identity = None;
+        let incarnation;
         let mut wal = None;
         let mut recovered = Recovered::default();
         match durability {
             Durability::Fsync => {
-                let opened = Wal::open(disk, WalOptions::new(cluster, program))?;
+                let began = config.data_dir.join(BEGAN);
+                let options = WalOptions {
+                    incarnation: life_of_empty_log(&began, config.peers.len()),
+                    ..WalOptions::new(cluster, program)
+                };
+                let opened = Wal::open(disk, options)?;
+                std::fs::write(&began, BEGAN_TEXT).map_err(data)?;
+                incarnation = opened.incarnation;
                 if let Some(repair) = opened.repair {
                     tracing::warn!(event = "log_repaired", repair = ?repair);
                 }
                 recovered = opened.recovered;
                 wal = Some(opened.wal);
             }
-            Durability::Memory => identity = Some(Identity::open(&*disk, cluster, program)?),
+            Durability::Memory => {
+                let opened = Identity::open(&*disk, cluster, program)?;
+                incarnation = opened.incarnation();
+                identity = Some(opened);
+            }
         }
-        let incarnation = identity.as_ref().map_or(0, Identity::incarnation);
         let id = ReplicaId(config.id);
         let ticks = |ms: u64| (ms / TICK.as_millis() as u64).max(1) as u32;
         let mut seed = config.id;
@@ -128,6 +139,21 @@ impl Node {
             Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics(), clients)?;
         self.reactor.run()
     }
+}
+
+/// Beside the log's directory from the first start on.
+const BEGAN: &str = "began";
+const BEGAN_TEXT: &str = "This replica has had a log. If its directory was removed, the replica joins again as a new one.\n";
+
+/// The incarnation of a log that is not there: a founder's when there never was one. A replica whose log was removed must not vote as the
+/// founder that it was; seconds since 1970 are more than any life before had.
+fn life_of_empty_log(began: &std::path::Path, replicas: usize) -> u64 {
+    // The only replica has nobody to join: it begins anew.
+    if replicas == 1 || !began.exists() {
+        return 0;
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |since| since.as_secs().max(1))
 }
 
 /// Thousands of clients need as many descriptors. What the hard limit does not give, `accept` will say.

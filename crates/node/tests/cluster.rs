@@ -252,3 +252,31 @@ fn a_log_that_cannot_be_written_ends_the_node_and_the_others_go_on() {
     assert!(matches!(error, NodeError::Log(WalError::DiskFull { .. })), "{error}");
     assert_eq!(cluster.client().ask("get a"), "1");
 }
+
+#[test]
+fn a_replica_whose_log_was_removed_joins_again_and_then_counts() {
+    let mut cluster = Cluster::new(3, Fsync);
+    let mut client = cluster.client();
+    for i in 0..20 {
+        assert_eq!(client.ask(&format!("set k{i} {i}")), "ok");
+    }
+    let leader = cluster.leader();
+    let lost = (1..=3).find(|id| *id != leader).unwrap();
+    cluster.agree();
+    cluster.stop(lost).unwrap();
+    let log = cluster.dir.path().join(lost.to_string()).join("log");
+    std::fs::remove_dir_all(&log).unwrap();
+    cluster.start(lost).unwrap();
+    wait_for("the emptied replica to be a voter again", || {
+        let status = cluster.status(lost)?;
+        (status.replica.state == ReplicaState::Running).then_some(())
+    });
+    wait_for("its incarnation to be on disk", || std::fs::read_dir(&log).ok()?.next().map(|_| ()));
+    cluster.agree();
+    // With it, and without the old leader, there is a majority that has everything.
+    cluster.stop(leader).unwrap();
+    let mut client = cluster.client();
+    for i in 0..20 {
+        assert_eq!(client.ask(&format!("get k{i}")), i.to_string());
+    }
+}
