@@ -217,6 +217,7 @@ fn become_child(k: &Kernel) {
     if mapped != Ok(heap) {
         refuse!("a forked child cannot have its own copy of the arena");
     }
+    k.io.table.keep_for_parent(k);
     k.timers.forget_all(k);
     while k.run_queue.pop_front(&k.threads).is_some() {}
     k.alive.set(1);

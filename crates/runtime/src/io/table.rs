@@ -136,6 +136,15 @@ impl Table {
         self.entry(fd)?.file.take()
     }
 
+    /// A forked child has its own copy of the table; its parent's descriptors keep every file open whatever the child closes.
+    pub fn keep_for_parent(&self, k: &Kernel) {
+        for fd in 0..self.end() {
+            if let Some(file) = self.get(fd) {
+                file::add_ref(k, file);
+            }
+        }
+    }
+
     /// The close-on-exec flag of a virtual descriptor.
     pub fn cloexec(&self, fd: i32) -> bool {
         self.entry(fd).is_some_and(|e| e.cloexec.get() != 0)
