@@ -40,6 +40,8 @@ use watch::{Act, Watch};
 
 /// How often silence is looked for when nothing else happens.
 const TICK: Duration = Duration::from_millis(200);
+/// How long a node may take to say how it is before the cluster is given up.
+const JUDGE_LIMIT: Duration = Duration::from_millis(500);
 /// What reaches the main thread.
 enum Event {
     Signal(i32),
@@ -285,6 +287,20 @@ impl Run {
         }
     }
 
+    /// Whether a majority's memory is lost by what the living nodes say now: one that has caught up since it was last asked counts.
+    fn still_lost(&mut self, voice: &mut Voice) -> bool {
+        for id in self.watch.not_in_step() {
+            let files = self.setup.state.nodes.iter().find(|node| node.id == id);
+            let status = files.and_then(|node| poll::status(&node.admin, JUDGE_LIMIT));
+            if let Some(status) = status {
+                let now = self.now();
+                let acts = self.watch.answered(now, id, status);
+                self.act(voice, acts);
+            }
+        }
+        self.watch.lost_majority()
+    }
+
     fn reap(&mut self, voice: &mut Voice) -> Option<Finish> {
         for Ended { id, end, how } in self.children.reap() {
             let now = self.now();
@@ -314,7 +330,7 @@ impl Run {
                 Some(End::Stopped) => self.say(voice, &format!("node {id} was stopped")),
                 None => self.say(voice, &format!("node {id} died ({how})")),
             }
-            if self.memory && self.watch.lost_majority() {
+            if self.memory && self.watch.lost_majority() && self.still_lost(voice) {
                 if self.setup.plans.len() > 1 || !self.restart {
                     return Some(Finish::Failed(Failure::new(
                         "replicas",

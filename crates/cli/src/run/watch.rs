@@ -132,6 +132,13 @@ impl Watch {
         self.nodes.values().filter(lost).count() > self.nodes.len() / 2
     }
 
+    /// Living nodes that began anew and are not known to be in step.
+    pub fn not_in_step(&self) -> Vec<u64> {
+        let catching_up =
+            |(_, node): &(&u64, &Node)| node.alive && node.starts > 1 && !node.in_step;
+        self.nodes.iter().filter(catching_up).map(|(id, _)| *id).collect()
+    }
+
     /// Whether something is going on that one wants to see at once.
     pub fn hurry(&self) -> bool {
         !self.ready || self.serving().is_none()

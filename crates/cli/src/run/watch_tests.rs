@@ -96,6 +96,9 @@ fn a_majority_that_lost_its_memory_is_noticed() {
     let _ = watch.answered(ms(400), 1, back);
     watch.died(ms(500), 2);
     assert!(watch.lost_majority(), "one is dead, one not in step yet");
+    assert_eq!(watch.not_in_step(), [1]);
+    let _ = watch.answered(ms(510), 1, status(1, "follower", 1));
+    assert!(!watch.lost_majority(), "asked again, it has caught up");
     let mut watch = ready();
     watch.died(ms(200), 1);
     watch.started(ms(300), 1);

@@ -5,6 +5,9 @@
 
 pub mod cluster;
 pub mod hosts;
+pub mod real;
+pub mod resp;
+pub mod text;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -44,9 +47,10 @@ impl Place {
         path
     }
 
-    /// The command, ready to get arguments.
+    /// The command (`SKEIN_BIN`, or the one built with the tests), ready to get arguments.
     pub fn skein(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
+        let built = || env!("CARGO_BIN_EXE_skein").into();
+        let mut command = Command::new(std::env::var_os("SKEIN_BIN").unwrap_or_else(built));
         command.env("SKEIN_RUN_DIR", self.path("run")).env("XDG_STATE_HOME", self.path("state"));
         // What is refused before the server starts needs none; `skein_with_runtime` gives the real one.
         command.env("SKEIN_RUNTIME", self.path("run")).stdin(Stdio::null());

@@ -1,0 +1,144 @@
+//! Clusters of real servers from Debian, and what their tests share.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::cluster::{Cluster, free_port};
+use super::{PATIENCE, Place};
+use nix::sys::signal::Signal;
+
+/// How long a client waits for an answer.
+pub const ANSWER: Duration = Duration::from_secs(30);
+
+/// A cluster of a real server.
+pub struct Real {
+    /// The cluster.
+    pub cluster: Cluster,
+    options: Vec<String>,
+    server: Vec<String>,
+}
+
+impl Real {
+    /// `skein run OPTIONS -- PROGRAM FLAG PORT ARGS`, ready.
+    #[track_caller]
+    pub fn start(options: &[&str], program: &str, flag: &str, args: &[&str]) -> Self {
+        let path = format!("/usr/bin/{program}");
+        assert!(
+            Path::new(&path).exists(),
+            "{path} is missing: this test drives it; run scripts/setup.sh test"
+        );
+        let port = free_port();
+        let mut server = vec![path, flag.to_string(), port.to_string()];
+        server.extend(args.iter().map(ToString::to_string));
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        let cluster = start(Place::new(), port, &options, &server);
+        cluster.wait_ready();
+        Self { cluster, options, server }
+    }
+
+    /// redis-server.
+    #[track_caller]
+    pub fn redis(options: &[&str], args: &[&str]) -> Self {
+        Self::start(options, "redis-server", "--port", args)
+    }
+
+    /// memcached with four worker threads.
+    #[track_caller]
+    pub fn memcached(options: &[&str]) -> Self {
+        let user = ["-u", "root", "-t", "4", "-m", "256"];
+        Self::start(options, "memcached", "-p", &user)
+    }
+
+    /// Where it serves.
+    pub fn port(&self) -> u16 {
+        self.cluster.port
+    }
+
+    /// Kills `skein run`, and all nodes with it, and starts it again on what is on disk.
+    pub fn kill_all_and_run_again(&mut self) {
+        self.cluster.signal(Signal::SIGKILL);
+        self.cluster.wait_end();
+        let place = std::mem::replace(&mut self.cluster.place, Place::new());
+        self.cluster = start(place, self.port(), &self.options, &self.server);
+    }
+
+    /// Waits until all replicas run, have executed the same entries and have the same digest; answers index and digest.
+    #[track_caller]
+    pub fn wait_agreed(&self) -> (u64, String) {
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let (status, code) = self.cluster.status();
+            let rows = status["replicas"].as_array().cloned().unwrap_or_default();
+            let said = self.cluster.said();
+            assert!(!said.contains("diverged"), "{said}\n{status:#}");
+            if let Some(first) = rows.first() {
+                for row in &rows {
+                    let same = row["digest_index"] == first["digest_index"];
+                    assert!(!same || row["digest"] == first["digest"], "they differ:\n{status:#}");
+                }
+                let all = ["digest_index", "applied_index"];
+                if code == Some(0)
+                    && first["digest_index"] == first["applied_index"]
+                    && rows.iter().all(|row| all.iter().all(|name| row[name] == first[name]))
+                {
+                    let index = first["digest_index"].as_u64().unwrap();
+                    return (index, first["digest"].as_str().unwrap().to_string());
+                }
+            }
+            assert!(
+                Instant::now() < limit,
+                "waited for {PATIENCE:?}: one digest\n{said}\n{status:#}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits for one digest on all replicas, ends the cluster and asserts that nothing is left.
+    #[track_caller]
+    pub fn end(mut self) {
+        self.wait_agreed();
+        self.cluster.signal(Signal::SIGTERM);
+        assert_eq!(self.cluster.wait_end(), Some(0), "{}", self.cluster.said());
+        self.cluster.assert_nothing_left();
+    }
+}
+
+fn start(place: Place, port: u16, options: &[String], server: &[String]) -> Cluster {
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let server: Vec<&str> = server.iter().map(String::as_str).collect();
+    Cluster::start_in(place, port, &options, &server)
+}
+
+/// Numbers that look random and are the same in each run: xorshift64*.
+pub struct Random(u64);
+
+impl Random {
+    /// A sequence of its own for each seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
+    }
+
+    /// Some bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+/// Runs `work(0)` to `work(n - 1)` at the same time; answers what they answer.
+pub fn at_once<T: Send>(n: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let all: Vec<_> = (0..n).map(|i| scope.spawn(move || work(i))).collect();
+        all.into_iter()
+            .map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}

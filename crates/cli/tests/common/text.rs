@@ -1,0 +1,88 @@
+//! A small blocking client of memcached's text protocol, for tests.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A connection.
+pub struct Memcached {
+    stream: BufReader<TcpStream>,
+}
+
+/// A value with its flags and its version (`gets`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The client's own number.
+    pub flags: u32,
+    /// Its bytes.
+    pub value: Vec<u8>,
+    /// What `cas` wants.
+    pub version: u64,
+}
+
+impl Memcached {
+    /// Connects; an answer may take as long as `patience`.
+    pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 || !line.ends_with("\r\n") {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        line.truncate(line.len() - 2);
+        Ok(line)
+    }
+
+    /// A request of one line, and the line that answers it.
+    pub fn ask(&mut self, line: &str) -> io::Result<String> {
+        self.stream.get_mut().write_all(format!("{line}\r\n").as_bytes())?;
+        self.line()
+    }
+
+    /// `set`, `add`, `replace`, `append`, `prepend`; or `cas`, with a version.
+    pub fn store(
+        &mut self,
+        verb: &str,
+        key: &str,
+        value: &[u8],
+        expiry_s: u32,
+        version: Option<u64>,
+    ) -> io::Result<String> {
+        let version = version.map_or(String::new(), |version| format!(" {version}"));
+        let mut bytes =
+            format!("{verb} {key} 7 {expiry_s} {}{version}\r\n", value.len()).into_bytes();
+        bytes.extend_from_slice(value);
+        bytes.extend_from_slice(b"\r\n");
+        self.stream.get_mut().write_all(&bytes)?;
+        self.line()
+    }
+
+    /// `gets` of one key.
+    pub fn get(&mut self, key: &str) -> io::Result<Option<Item>> {
+        let first = self.ask(&format!("gets {key}"))?;
+        if first == "END" {
+            return Ok(None);
+        }
+        let bad = || io::Error::other(format!("not an answer of memcached: {first:?}"));
+        let words: Vec<&str> = first.split(' ').collect();
+        let ["VALUE", got, flags, len, version] = words[..] else { return Err(bad()) };
+        if got != key {
+            return Err(bad());
+        }
+        let len: usize = len.parse().map_err(|_| bad())?;
+        let mut value = vec![0; len + 2];
+        self.stream.read_exact(&mut value)?;
+        value.truncate(len);
+        if self.line()? != "END" {
+            return Err(bad());
+        }
+        let flags = flags.parse().map_err(|_| bad())?;
+        Ok(Some(Item { flags, value, version: version.parse().map_err(|_| bad())? }))
+    }
+}
