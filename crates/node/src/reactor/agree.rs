@@ -128,7 +128,11 @@ impl Reactor {
     /// Stamps and proposes an entry.
     pub(super) fn propose(&mut self, entry: EntryBuilder<Vec<u8>>) -> Option<LogIndex> {
         let stamp = self.stamper.stamp(self.wall());
-        let bytes = Bytes::from(entry.finish(stamp, self.consensus.term()));
+        let whole = entry.finish(stamp, self.consensus.term());
+        // The log keeps the entry for as long as it keeps it: exactly its bytes. The buffer, which has grown to hold what sockets might have had,
+        // is used again.
+        let bytes = Bytes::copy_from_slice(&whole);
+        self.spare = whole;
         self.offer(bytes)
     }
 
