@@ -1,11 +1,12 @@
 //! Developer commands, as `cargo xtask COMMAND`.
 //!
 //! Owns what a developer or CI runs that is not a test of one crate: the repository's own rules
-//! (`tidy`), the demonstration (`demo`) and what
+//! (`tidy`), the demonstration (`demo`), the figures (`bench`) and what
 //! a decision record cites (`handoff`). A new command is one module with an `Options` struct
 //! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
 //! Nothing here is shipped, and no crate may depend on it.
 
+mod bench;
 mod demo;
 mod handoff;
 mod report;
@@ -33,6 +34,11 @@ enum Command {
     Demo(demo::Options),
     /// Measure what letting another thread run costs: futex against context switch
     Handoff(handoff::Options),
+    /// Measure redis and memcached: alone, behind a proxy, and under Skein
+    Bench(bench::Options),
+    /// The plain TCP proxy that `bench` compares with
+    #[command(hide = true)]
+    BenchProxy(bench::proxy::Options),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +46,8 @@ fn main() -> ExitCode {
         Command::Tidy(options) => tidy::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Handoff(options) => handoff::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::BenchProxy(options) => bench::proxy::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -160,7 +160,7 @@ impl Drop for Cluster {
 }
 
 /// The command beside this program, or the one that the environment names.
-fn find_command() -> Outcome<PathBuf> {
+pub fn find_command() -> Outcome<PathBuf> {
     let release = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| workspace::root().join("target"), PathBuf::from)
         .join("release/skein");

@@ -11,7 +11,7 @@
 
 mod cluster;
 mod redis;
-mod status;
+pub mod status;
 mod writer;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -23,6 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::cluster::Cluster;
+pub use self::cluster::find_command;
 use self::status::Status;
 use self::writer::{Acknowledged, Writer};
 use crate::report::{Failure, Outcome};

@@ -27,7 +27,7 @@ pub struct Replica {
     pub node_pid: i32,
     /// Host pid of its server, 0 or absent when it is down.
     #[serde(default, deserialize_with = "or_zero")]
-    server_pid: i32,
+    pub server_pid: i32,
     #[serde(default, deserialize_with = "or_zero")]
     applied_index: u64,
     #[serde(default, deserialize_with = "or_zero")]

@@ -1,0 +1,89 @@
+//! How long a client goes without an answer when the leader is killed.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+
+use super::target::{Cluster, free_address};
+use super::wire::{Client, Server};
+use crate::report::{Failure, Outcome};
+
+/// Acknowledged writes before a kill.
+const WRITES_BEFORE: u32 = 200;
+
+/// Between two tries of the client.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// The client gives up a try after this long, and connects again.
+const ANSWER_MAX: Duration = Duration::from_millis(50);
+
+/// After this long the service counts as lost.
+const OUTAGE_MAX: Duration = Duration::from_secs(20);
+
+/// Kills the leader of three durable replicas `kills` times; each outage in milliseconds.
+///
+/// Each is the time from the last acknowledgement on the old connection to the first on a new one.
+pub fn measure(server: Server, kills: u32, until: Instant) -> Outcome<Vec<f64>> {
+    let cluster = Cluster::start(server, free_address()?, 3, "fsync")?;
+    let mut outages_ms = Vec::new();
+    for _ in 0..kills {
+        if Instant::now() > until {
+            break;
+        }
+        // Every replica is back, so that each kill meets the same cluster.
+        let leader = cluster.whole()?.leader()?.pid()?;
+        let outage = one(server, cluster.service, || {
+            kill(leader, Signal::SIGKILL)
+                .map_err(|error| Failure::of("cannot kill the leader", error))
+        })?;
+        outages_ms.push(outage.as_secs_f64() * 1e3);
+    }
+    Ok(outages_ms)
+}
+
+fn one(
+    server: Server,
+    service: SocketAddr,
+    mut kill: impl FnMut() -> Outcome,
+) -> Outcome<Duration> {
+    let mut client = None;
+    let mut last = write_until_answered(server, service, &mut client, Instant::now())?;
+    for _ in 0..WRITES_BEFORE {
+        last = write_until_answered(server, service, &mut client, last)?;
+    }
+    kill()?;
+    // Answers may still be on their way: the outage begins when the connection breaks.
+    while let Some(connected) = &mut client {
+        match connected.exchange(&server.set(1)) {
+            Ok(()) => last = Instant::now(),
+            Err(_) => client = None,
+        }
+    }
+    Ok(write_until_answered(server, service, &mut client, last)?.duration_since(last))
+}
+
+/// Writes until it is acknowledged, on new connections if need be; when that was.
+fn write_until_answered(
+    server: Server,
+    service: SocketAddr,
+    client: &mut Option<Client>,
+    since: Instant,
+) -> Outcome<Instant> {
+    loop {
+        let connected = match client {
+            Some(connected) => Ok(connected),
+            None => Client::connect(service, ANSWER_MAX).map(|new| client.insert(new)),
+        };
+        match connected.and_then(|connected| connected.exchange(&server.set(1))) {
+            Ok(()) => return Ok(Instant::now()),
+            Err(error) if since.elapsed() > OUTAGE_MAX => {
+                return Err(Failure::of("no answer for 20 s after the kill", error));
+            }
+            Err(_) => {
+                *client = None;
+                std::thread::sleep(RETRY_AFTER);
+            }
+        }
+    }
+}

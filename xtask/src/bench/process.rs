@@ -1,0 +1,124 @@
+//! Child processes that cannot outlive or outwait the benchmark, and their CPU time.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::report::{Failure, Outcome};
+
+/// A child that is killed when its owner drops it.
+pub struct Kept(Child);
+
+impl Kept {
+    /// Starts `command`, quiet; it dies with this process.
+    pub fn start(command: &mut Command) -> Outcome<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: prctl is async-signal-safe and touches nothing of the parent's.
+        unsafe {
+            command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?));
+        }
+        command.spawn().map(Self).map_err(|error| Failure::of(format!("cannot run {name}"), error))
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `command` to its end, in `max` at most; gives what it printed, or its last line on failure.
+///
+/// Output goes through files: what it leaves running may keep a pipe open for ever.
+pub fn output(command: &mut Command, max: Duration) -> Outcome<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |error: std::io::Error| Failure::of(format!("cannot run {name}"), error);
+    let out = tempfile::NamedTempFile::new().map_err(failed)?;
+    let err = tempfile::NamedTempFile::new().map_err(failed)?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(out.reopen().map_err(failed)?)
+        .stderr(err.reopen().map_err(failed)?)
+        .spawn()
+        .map_err(failed)?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if start.elapsed() > max {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Failure(format!("{name} had not ended after {} s", max.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let read = |file: &tempfile::NamedTempFile| {
+        let mut bytes = Vec::new();
+        file.reopen().and_then(|mut file| file.read_to_end(&mut bytes)).map_err(failed)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    if status.success() {
+        return read(&out);
+    }
+    let said = read(&err)?;
+    Err(Failure::of(format!("{name}: {status}"), said.trim().lines().last().unwrap_or("no reason")))
+}
+
+/// CPU time that the processes have used so far, user and system.
+pub fn cpu_used(pids: &[i32]) -> Outcome<Duration> {
+    let ticks_per_second = sysconf(SysconfVar::CLK_TCK)
+        .ok()
+        .flatten()
+        .filter(|ticks| *ticks > 0)
+        .ok_or_else(|| Failure("sysconf knows no CLK_TCK".to_owned()))?;
+    let mut ticks = 0;
+    for pid in pids {
+        let path = format!("/proc/{pid}/stat");
+        let stat = std::fs::read_to_string(&path).map_err(|error| Failure::of(&path, error))?;
+        ticks += stat_ticks(&stat).ok_or_else(|| Failure(format!("{path} has another form")))?;
+    }
+    Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
+}
+
+/// Fields 14 and 15 of a stat line, whose second may hold spaces and parentheses.
+fn stat_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 40 2 0 0 20 0 1";
+        assert_eq!(stat_ticks(stat), Some(42));
+        assert_eq!(stat_ticks("7 (a"), None);
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed() {
+        let error = output(Command::new("sleep").arg("60"), Duration::from_millis(20));
+        assert!(error.expect_err("too long").to_string().contains("had not ended"));
+        assert_eq!(
+            output(Command::new("echo").arg("x"), Duration::from_secs(10)).ok(),
+            Some("x\n".into())
+        );
+    }
+}

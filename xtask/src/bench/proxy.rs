@@ -1,0 +1,131 @@
+//! The plain TCP proxy that Skein is compared with: what a process between client and server costs.
+//!
+//! One thread, one edge-triggered epoll, one read and one write for what is ready: no log, no agreement,
+//! nothing looked at. A connection that cannot take what the other sent holds it back, unread.
+//! Ends when its parent dies or with a signal.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+
+use crate::report::{Failure, Outcome};
+
+/// The listener's token; connections have even and odd ones from 2.
+const LISTENER: Token = Token(0);
+
+/// The most that is read at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// Where the proxy listens and connects to.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Where clients connect
+    listen: SocketAddr,
+    /// Where the server listens
+    server: SocketAddr,
+}
+
+/// Runs until killed.
+pub fn run(options: &Options) -> Outcome {
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(|error| Failure::of("prctl", error))?;
+    serve(options).map_err(|error| Failure::of(format!("proxy at {}", options.listen), error))
+}
+
+/// One side of a pair.
+struct Side {
+    stream: TcpStream,
+    /// What the other side sent and this one has not taken yet.
+    unsent: Vec<u8>,
+}
+
+fn serve(options: &Options) -> std::io::Result<()> {
+    let mut poll = Poll::new()?;
+    let mut listener = TcpListener::bind(options.listen)?;
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    let mut events = Events::with_capacity(1024);
+    let mut sides: HashMap<Token, Side> = HashMap::new();
+    let mut next = 2;
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match poll.poll(&mut events, None) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            outcome => outcome?,
+        }
+        for event in &events {
+            if event.token() == LISTENER {
+                while let Ok((client, _)) = listener.accept() {
+                    let server = TcpStream::connect(options.server)?;
+                    for (offset, mut stream) in [client, server].into_iter().enumerate() {
+                        let _ = stream.set_nodelay(true);
+                        let token = Token(next + offset);
+                        let both = Interest::READABLE | Interest::WRITABLE;
+                        poll.registry().register(&mut stream, token, both)?;
+                        sides.insert(token, Side { stream, unsent: Vec::new() });
+                    }
+                    next += 2;
+                }
+                continue;
+            }
+            let here = event.token();
+            let there = Token(here.0 ^ 1);
+            let wrote = !event.is_writable() || flush(&mut sides, here);
+            // Room again: what was left unread at the other side has no new event.
+            let alive = wrote
+                && (!event.is_readable() || pass_on(&mut sides, here, there, &mut buffer))
+                && (!event.is_writable() || pass_on(&mut sides, there, here, &mut buffer));
+            if !alive {
+                sides.remove(&here);
+                sides.remove(&there);
+            }
+        }
+    }
+}
+
+/// Moves what `from` has to `to`; false when the pair is done.
+fn pass_on(sides: &mut HashMap<Token, Side>, from: Token, to: Token, buffer: &mut [u8]) -> bool {
+    loop {
+        match sides.get(&to) {
+            Some(target) if target.unsent.is_empty() => {}
+            Some(_) => return true,
+            None => return false,
+        }
+        let Some(source) = sides.get_mut(&from) else { return false };
+        let read = match source.stream.read(buffer) {
+            Ok(0) => return false,
+            Ok(read) => read,
+            Err(error) => return may_go_on(&error),
+        };
+        let Some(target) = sides.get_mut(&to) else { return false };
+        target.unsent.extend_from_slice(&buffer[..read]);
+        if !flush(sides, to) {
+            return false;
+        }
+        // A short read has emptied the socket; what comes later is a new event.
+        if read < buffer.len() {
+            return true;
+        }
+    }
+}
+
+/// Sends what waits; false when the connection is gone.
+fn flush(sides: &mut HashMap<Token, Side>, at: Token) -> bool {
+    let Some(side) = sides.get_mut(&at) else { return false };
+    while !side.unsent.is_empty() {
+        match side.stream.write(&side.unsent) {
+            Ok(0) => return false,
+            Ok(written) => drop(side.unsent.drain(..written)),
+            Err(error) => return may_go_on(&error),
+        }
+    }
+    true
+}
+
+fn may_go_on(error: &std::io::Error) -> bool {
+    // Not connected: the server's side is still under way, and says when it is there.
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::NotConnected)
+}

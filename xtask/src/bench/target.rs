@@ -1,0 +1,240 @@
+//! What is measured: the server alone, behind a plain proxy, and under Skein.
+//!
+//! A target is started fresh for every measurement and is gone after it: none runs beside another,
+//! and no log or memory of an earlier round is carried over.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::process::{self, Kept};
+use super::wire::{Client, Server};
+use crate::demo::find_command;
+use crate::demo::status::Status;
+use crate::report::{Failure, Outcome};
+
+/// How long a target may take to serve, and a cluster to answer or to stop.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// Between two looks at what is waited for.
+const LOOK_AFTER: Duration = Duration::from_millis(5);
+
+/// One way to run a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// The server alone.
+    Native,
+    /// A plain TCP proxy in front of the server.
+    Proxy,
+    /// One replica, log in memory.
+    #[serde(rename = "skein-1-memory")]
+    OneMemory,
+    /// Three replicas, log in memory.
+    #[serde(rename = "skein-3-memory")]
+    ThreeMemory,
+    /// Three replicas, log on disk.
+    #[serde(rename = "skein-3-fsync")]
+    ThreeFsync,
+}
+
+impl Target {
+    /// All, in the order of tables; the first is what the others are compared with.
+    pub const ALL: [Self; 5] =
+        [Self::Native, Self::Proxy, Self::OneMemory, Self::ThreeMemory, Self::ThreeFsync];
+
+    /// What tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Proxy => "plain TCP proxy",
+            Self::OneMemory => "Skein, 1 replica, memory",
+            Self::ThreeMemory => "Skein, 3 replicas, memory",
+            Self::ThreeFsync => "Skein, 3 replicas, fsync",
+        }
+    }
+
+    /// Starts `server` this way and waits until it serves.
+    pub fn start(self, server: Server) -> Outcome<Running> {
+        let service = free_address()?;
+        let running = match self {
+            Self::Native => {
+                let command = server.command(service.port());
+                Running::Processes { service, kept: vec![keep(&command)?] }
+            }
+            Self::Proxy => {
+                let behind = free_address()?;
+                let served = keep(&server.command(behind.port()))?;
+                await_service(server, behind)?;
+                let own = std::env::current_exe()
+                    .map_err(|error| Failure::of("cannot find this program", error))?;
+                let ends = [service.to_string(), behind.to_string()];
+                let proxy = Kept::start(Command::new(own).arg("bench-proxy").args(ends))?;
+                Running::Processes { service, kept: vec![proxy, served] }
+            }
+            Self::OneMemory => Running::skein(server, service, 1, "memory")?,
+            Self::ThreeMemory => Running::skein(server, service, 3, "memory")?,
+            Self::ThreeFsync => Running::skein(server, service, 3, "fsync")?,
+        };
+        await_service(server, service)?;
+        Ok(running)
+    }
+}
+
+/// A started target; dropping it stops it.
+pub enum Running {
+    /// The server, perhaps behind the proxy.
+    Processes {
+        /// Where clients connect.
+        service: SocketAddr,
+        /// All processes, the one that clients connect to first.
+        kept: Vec<Kept>,
+    },
+    /// `skein run`, detached.
+    Skein(Cluster),
+}
+
+/// A detached cluster.
+pub struct Cluster {
+    /// Where clients connect.
+    pub service: SocketAddr,
+    command: PathBuf,
+    name: String,
+    replicas: u64,
+    data: tempfile::TempDir,
+}
+
+impl Running {
+    fn skein(
+        server: Server,
+        service: SocketAddr,
+        replicas: u64,
+        durability: &str,
+    ) -> Outcome<Self> {
+        Cluster::start(server, service, replicas, durability).map(Self::Skein)
+    }
+
+    /// Where clients connect.
+    pub fn service(&self) -> SocketAddr {
+        match self {
+            Self::Processes { service, .. } => *service,
+            Self::Skein(cluster) => cluster.service,
+        }
+    }
+
+    /// The processes on a request's way: the server with proxy, or the leader's node and server.
+    pub fn pids_on_the_way(&self) -> Outcome<Vec<i32>> {
+        match self {
+            Self::Processes { kept, .. } => Ok(kept.iter().map(Kept::pid).collect()),
+            Self::Skein(cluster) => {
+                let status = cluster.whole()?;
+                let leader = status.leader()?;
+                Ok(vec![leader.node_pid, leader.server_pid])
+            }
+        }
+    }
+
+    /// All its processes.
+    pub fn pids(&self) -> Outcome<Vec<i32>> {
+        match self {
+            Self::Processes { .. } => self.pids_on_the_way(),
+            Self::Skein(cluster) => Ok(cluster.whole()?.pids().collect()),
+        }
+    }
+}
+
+impl Cluster {
+    /// Starts `replicas` of `server` and waits until all run.
+    pub fn start(
+        server: Server,
+        service: SocketAddr,
+        replicas: u64,
+        durability: &str,
+    ) -> Outcome<Self> {
+        let command = find_command()?;
+        let data = tempfile::Builder::new()
+            .prefix("skein-bench-")
+            .tempdir_in(data_root())
+            .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
+        let name = format!("bench-{}-{}", std::process::id(), service.port());
+        let cluster = Self { service, command, name, replicas, data };
+        let mut run = Command::new(&cluster.command);
+        run.args(["run", "--detach", "--name", &cluster.name, "--durability", durability])
+            .args(["--replicas", &replicas.to_string(), "--data"])
+            .arg(cluster.data.path().join("cluster"))
+            .arg("--")
+            .args(server.command(service.port()));
+        process::output(&mut run, START_MAX)?;
+        cluster.whole()?;
+        Ok(cluster)
+    }
+
+    /// The status, as soon as all replicas run.
+    pub fn whole(&self) -> Outcome<Status> {
+        await_some("all replicas to run", || {
+            Ok(self.status().filter(|status| status.is_whole(self.replicas)))
+        })
+    }
+
+    /// What `skein status` says; nothing while it cannot.
+    fn status(&self) -> Option<Status> {
+        let output = Command::new(&self.command)
+            .args(["status", "--json", "--name", &self.name])
+            .output()
+            .ok()?;
+        Status::parse(&output.stdout).ok()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let mut stop = Command::new(&self.command);
+        stop.args(["stop", "--name", &self.name]);
+        if let Err(failure) = process::output(&mut stop, START_MAX) {
+            eprintln!("xtask: {failure}; its data are in {}", self.data.path().display());
+        }
+    }
+}
+
+/// Where logs are written: a disk, which the temporary directory is not everywhere.
+pub fn data_root() -> PathBuf {
+    let temporary = std::env::temp_dir();
+    let in_memory = nix::sys::statfs::statfs(&temporary)
+        .is_ok_and(|at| at.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
+    if in_memory { Path::new("/var/tmp").to_path_buf() } else { temporary }
+}
+
+/// A port that nobody listens on.
+pub fn free_address() -> Outcome<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| Failure::of("no free port on 127.0.0.1", error))
+}
+
+fn keep(words: &[String]) -> Outcome<Kept> {
+    Kept::start(Command::new(&words[0]).args(&words[1..]))
+}
+
+fn await_service(server: Server, service: SocketAddr) -> Outcome {
+    await_some(&format!("{} to serve at {service}", server.name()), || {
+        let answered = Client::connect(service, Duration::from_secs(1))
+            .and_then(|mut client| client.exchange(&server.set(0)));
+        Ok(answered.ok())
+    })
+}
+
+fn await_some<T>(what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = probe()? {
+            return Ok(found);
+        }
+        if start.elapsed() > START_MAX {
+            return Err(Failure(format!("waited {} s in vain for {what}", START_MAX.as_secs())));
+        }
+        std::thread::sleep(LOOK_AFTER);
+    }
+}
