@@ -149,9 +149,16 @@ fn hand_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         }
         _ => {
             let action = default_action();
-            // SAFETY: a valid action; the instruction faults again and kills.
+            // SAFETY: a valid action; a faulting instruction faults again and kills. A signal that was sent is sent again.
             unsafe {
                 (hooks::originals().sigaction)(signal, &raw const action, core::ptr::null_mut());
+                if (*info).si_code <= 0 {
+                    let this = sys::raw(libc::SYS_getpid, args([])) as usize;
+                    sys::raw(
+                        libc::SYS_tgkill,
+                        args([this, sys::gettid() as usize, signal as usize]),
+                    );
+                }
             }
         }
     }
