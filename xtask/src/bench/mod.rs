@@ -93,9 +93,10 @@ fn measure(options: &Options) -> Outcome<Results> {
     let share = if options.kills > 0 { 1.0 - OUTAGES_SHARE } else { 1.0 };
     let crowds_until = start + budget.mul_f64(share);
     let servers: Vec<&str> = options.servers.iter().map(|server| server.name()).collect();
+    let skein = find_command()?;
     let mut results = Results {
         unix_time_s: 0,
-        commit: results::commit(),
+        commit: results::commit(&skein),
         command: format!(
             "cargo xtask bench {} --rounds {} --requests {} --clients {} --kills {} --budget-s {}",
             servers.join(" "),
@@ -106,7 +107,7 @@ fn measure(options: &Options) -> Outcome<Results> {
             options.budget_s
         ),
         machine: results::machine()?,
-        versions: results::versions(&find_command()?)?,
+        versions: results::versions(&skein)?,
         requests: options.requests,
         clients: options.clients,
         samples: Vec::new(),
@@ -116,6 +117,7 @@ fn measure(options: &Options) -> Outcome<Results> {
     for (round, server) in
         (0..options.rounds).flat_map(|round| options.servers.iter().map(move |at| (round, *at)))
     {
+        results.machine.sync_us.push(results::sync_us()?);
         for turn in 0..Target::ALL.len() {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(Failure("interrupted".to_owned()));

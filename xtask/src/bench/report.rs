@@ -75,8 +75,8 @@ fn document(results: &Results) -> String {
          ## How it was measured\n\n\
          - Commit {commit}; {versions}.\n\
          - {cpu}, {cores} cores for clients, servers and everything else; {memory} MiB; Linux {kernel}.\n\
-         - One append of 512 bytes to the disk under the logs, made durable: {sync:.0} us.\n\
-         - {rounds} rounds. In each, every target is started fresh, measured and stopped, one after the\n  \
+         - One append of 512 bytes to the disk under the logs, made durable: {sync} us.\n\
+         - Rounds: {rounds}. In each, every target is started fresh, measured and stopped, one after the\n  \
          other and in another order each time. Ratios are to native in the same round; a figure is the median\n  \
          of the rounds, in brackets the least and the most.\n\
          - Crowd: {clients} connections, each waits for its reply before it asks again, {requests} SETs, then as many\n  \
@@ -96,7 +96,7 @@ fn document(results: &Results) -> String {
         cores = machine.cores,
         memory = machine.memory_mib,
         kernel = machine.kernel,
-        sync = machine.sync_us,
+        sync = wide(Spread::of(machine.sync_us.clone()), 0),
         clients = results.clients,
         requests = results.requests,
         kills = results.outages_ms.len(),

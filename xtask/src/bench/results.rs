@@ -20,7 +20,7 @@ use crate::workspace;
 pub struct Results {
     /// Seconds since 1970 when it ended.
     pub unix_time_s: u64,
-    /// The commit that the repository was at, `+` when files were changed.
+    /// The commit that was measured, `+` when files of the crates are changed now.
     pub commit: String,
     /// The command line that repeats it.
     pub command: String,
@@ -51,8 +51,8 @@ pub struct Machine {
     pub memory_mib: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// Median of 100 times: 512 bytes appended and made durable where the logs are [us].
-    pub sync_us: f64,
+    /// 512 bytes appended and made durable where the logs are: the median, once a round [us].
+    pub sync_us: Vec<f64>,
 }
 
 /// One target, measured in one round.
@@ -167,7 +167,7 @@ pub fn machine() -> Outcome<Machine> {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         memory_mib: memory_kib / 1024,
         kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-        sync_us: sync_us().map_err(|error| Failure::of("cannot try out the disk", error))?,
+        sync_us: Vec::new(),
     })
 }
 
@@ -188,17 +188,22 @@ pub fn versions(skein: &Path) -> Outcome<Vec<String>> {
     Ok(all)
 }
 
-/// The repository's commit.
-pub fn commit() -> String {
+/// The commit that `skein` was built from: the newest one that is not newer than the file.
+pub fn commit(skein: &Path) -> String {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
         command.arg("-C").arg(workspace::root()).args(arguments);
-        process::output(&mut command, Duration::from_secs(10))
+        process::output(&mut command, Duration::from_secs(10)).unwrap_or_default()
     };
-    let Ok(hash) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    let built = skein.metadata().and_then(|data| data.modified()).ok();
+    let built_s = built.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let before = format!("--before={}", built_s.unwrap_or_default().as_secs());
+    let hash = git(&["rev-list", "-1", "--abbrev-commit", "--abbrev=12", &before, "HEAD"]);
+    if hash.trim().is_empty() {
+        return "unknown".to_owned();
+    }
     let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", "crates"]);
-    let mark = if changed.is_ok_and(|changed| changed.is_empty()) { "" } else { "+" };
-    format!("{}{mark}", hash.trim())
+    format!("{}{}", hash.trim(), if changed.is_empty() { "" } else { "+" })
 }
 
 /// Seconds since 1970.
@@ -210,7 +215,12 @@ fn read(path: &str) -> Outcome<String> {
     std::fs::read_to_string(path).map_err(|error| Failure::of(path, error))
 }
 
-fn sync_us() -> std::io::Result<f64> {
+/// How long the disk under the logs takes to make an append durable: the median of 100 [us].
+pub fn sync_us() -> Outcome<f64> {
+    time_sync().map_err(|error| Failure::of("cannot try out the disk", error))
+}
+
+fn time_sync() -> std::io::Result<f64> {
     let mut file = tempfile::tempfile_in(data_root())?;
     // As a log has it: the room is there before.
     file.write_all(&[0; 64 << 10])?;
@@ -251,7 +261,7 @@ mod tests {
                 cores: 1,
                 memory_mib: 1,
                 kernel: String::new(),
-                sync_us: 1.0,
+                sync_us: Vec::new(),
             },
             versions: Vec::new(),
             requests: 1,
