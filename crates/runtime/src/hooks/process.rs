@@ -121,6 +121,54 @@ unsafe fn set_mask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigse
     .map(|_| ())
 }
 
+/// Changes who the server is. libc would ask every kernel thread to do the same by a signal and wait for it; all but the carrier are parked
+/// and do nothing as anybody, and threads that come later inherit from the carrier.
+fn identify(nr: c_long, ids: [usize; 6]) -> Result<()> {
+    // SAFETY: numbers, or for `setgroups` the server's own array.
+    unsafe { sys::call(nr, ids) }.map(|_| ())
+}
+
+/// "Unchanged" in the calls that take several ids.
+const KEEP: usize = u32::MAX as usize;
+
+hook! {
+    fn setuid(a: u32) -> c_int {
+        identify(libc::SYS_setuid, sys::args([a as usize])).into_c()
+    }
+
+    fn setgid(a: u32) -> c_int {
+        identify(libc::SYS_setgid, sys::args([a as usize])).into_c()
+    }
+
+    fn setreuid(a: u32, b: u32) -> c_int {
+        identify(libc::SYS_setreuid, sys::args([a as usize, b as usize])).into_c()
+    }
+
+    fn setregid(a: u32, b: u32) -> c_int {
+        identify(libc::SYS_setregid, sys::args([a as usize, b as usize])).into_c()
+    }
+
+    fn setresuid(a: u32, b: u32, c: u32) -> c_int {
+        identify(libc::SYS_setresuid, sys::args([a as usize, b as usize, c as usize])).into_c()
+    }
+
+    fn setresgid(a: u32, b: u32, c: u32) -> c_int {
+        identify(libc::SYS_setresgid, sys::args([a as usize, b as usize, c as usize])).into_c()
+    }
+
+    fn seteuid(id: u32) -> c_int {
+        identify(libc::SYS_setresuid, sys::args([KEEP, id as usize, KEEP])).into_c()
+    }
+
+    fn setegid(id: u32) -> c_int {
+        identify(libc::SYS_setresgid, sys::args([KEEP, id as usize, KEEP])).into_c()
+    }
+
+    fn setgroups(count: size_t, groups: *const u32) -> c_int {
+        identify(libc::SYS_setgroups, sys::args([count, groups as usize])).into_c()
+    }
+}
+
 hook! {
     fn pthread_sigmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
         // SAFETY: the server's own pointers.
