@@ -13,36 +13,45 @@ use core::arch::naked_asm;
 /// Bytes of the stack on which a parked kernel thread sleeps.
 pub const PARK_STACK_BYTES: usize = 8 << 10;
 
+/// Saves the running context on its stack and the stack pointer in `*rdi`.
+macro_rules! leave {
+    () => {
+        "push rbp
+         push rbx
+         push r12
+         push r13
+         push r14
+         push r15
+         sub rsp, 8
+         stmxcsr [rsp]
+         fnstcw [rsp + 4]
+         mov [rdi], rsp"
+    };
+}
+
+/// Restores the context at which the stack pointer is, and goes on where it was left.
+macro_rules! take_up {
+    () => {
+        "ldmxcsr [rsp]
+         fldcw [rsp + 4]
+         add rsp, 8
+         pop r15
+         pop r14
+         pop r13
+         pop r12
+         pop rbx
+         pop rbp
+         ret"
+    };
+}
+
 /// Suspends the running context into `*save` and takes up the context `sp` with FS base `fs`.
 ///
 /// # Safety
 /// `sp` was saved by one of this module's functions and was not taken up since; `fs` is its TLS.
 #[unsafe(naked)]
 pub unsafe extern "C" fn switch(save: *mut u64, sp: u64, fs: u64) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "wrfsbase rdx",
-        "mov rsp, rsi",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+    naked_asm!(leave!(), "wrfsbase rdx", "mov rsp, rsi", take_up!(),)
 }
 
 /// Takes up the context `sp` with FS base `fs`; the running one is forgotten.
@@ -51,20 +60,7 @@ pub unsafe extern "C" fn switch(save: *mut u64, sp: u64, fs: u64) {
 /// As for [`switch`]; nothing of the running stack is needed again.
 #[unsafe(naked)]
 pub unsafe extern "C" fn take_up(sp: u64, fs: u64) -> ! {
-    naked_asm!(
-        "wrfsbase rsi",
-        "mov rsp, rdi",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+    naked_asm!("wrfsbase rsi", "mov rsp, rdi", take_up!(),)
 }
 
 /// Suspends the running context into `*save` and calls `sleep(arg)` on the stack that ends at `top`; what that returns is taken up
@@ -79,32 +75,7 @@ pub unsafe extern "C" fn park_here(
     sleep: extern "C" fn(u32) -> u64,
     arg: u32,
 ) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "mov edi, ecx",
-        "call rdx",
-        "mov rsp, rax",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+    naked_asm!(leave!(), "mov rsp, rsi", "mov edi, ecx", "call rdx", "mov rsp, rax", take_up!(),)
 }
 
 /// Suspends the running context into `*save` and calls `then(arg)` on the stack that ends at `top` with FS base `fs`.
@@ -119,23 +90,7 @@ pub unsafe extern "C" fn onto_stack(
     then: extern "C" fn(u32) -> !,
     arg: u32,
 ) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "wrfsbase rdx",
-        "mov rsp, rsi",
-        "mov edi, r8d",
-        "call rcx",
-        "ud2",
-    )
+    naked_asm!(leave!(), "wrfsbase rdx", "mov rsp, rsi", "mov edi, r8d", "call rcx", "ud2",)
 }
 
 /// The FS base of the running context.
