@@ -8,6 +8,7 @@
 //! the call passes through.
 
 pub mod child;
+pub mod counters;
 pub mod descriptor;
 pub mod epoll;
 pub mod eventfd;

@@ -1,11 +1,11 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
-use crate::hooks::io::files::put_pair;
+use crate::hooks::io::files::{device, put_pair};
 use crate::hooks::io::readiness::{control, get_timer, masked, on_kind, select_timeval, set_timer};
 use crate::io::epoll::{self, Timeout};
 use crate::io::{
-    Answer, descriptor, eventfd, fail, file, msg, pipe, poll, random, select, sendfile, socket,
-    timerfd, transfer,
+    Answer, descriptor, eventfd, fail, file, msg, pipe, poll, select, sendfile, socket, timerfd,
+    transfer,
 };
 use crate::sys::Result;
 use core::ffi::c_char;
@@ -49,10 +49,8 @@ unsafe fn files(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Answer {
             libc::SYS_pipe2 => {
                 Some(pipe::create(b as i32).map(|ends| put_pair(a as *mut i32, ends)))
             }
-            libc::SYS_open if random::is_device(a as *const c_char) => Some(random::open(b as i32)),
-            libc::SYS_openat if random::is_device(b as *const c_char) => {
-                Some(random::open(c as i32))
-            }
+            libc::SYS_open => device(a as *const c_char, b as i32),
+            libc::SYS_openat => device(b as *const c_char, c as i32),
             _ => None,
         }
     }

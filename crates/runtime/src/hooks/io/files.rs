@@ -1,8 +1,8 @@
-//! Hooks: read, write, close, dup, fcntl, ioctl, stat, pipes, the random devices.
+//! Hooks: read, write, close, dup, fcntl, ioctl, stat, pipes, the random devices, the kernel's counters.
 
 use super::{answer, answer_or_call};
 use crate::hooks::{hook, real};
-use crate::io::{Answer, descriptor, pipe, random, sendfile, transfer};
+use crate::io::{Answer, counters, descriptor, pipe, random, sendfile, transfer};
 use core::ffi::{c_char, c_void};
 use libc::{FILE, c_int, c_uint, c_ulong, iovec, off_t, off64_t, size_t, ssize_t, stat};
 
@@ -106,7 +106,7 @@ hook! {
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         let real = real!(fopen: fn(*const c_char, *const c_char) -> *mut FILE);
         // SAFETY: the caller's strings.
-        unsafe { if random::is_device(path) { random::stream(mode) } else { real(path, mode) } }
+        unsafe { stream(path, mode).unwrap_or_else(|| real(path, mode)) }
     } else {
         let real = real!(fopen: fn(*const c_char, *const c_char) -> *mut FILE);
         // SAFETY: libc's own function, called as it was.
@@ -116,7 +116,7 @@ hook! {
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
         let real = real!(fopen64: fn(*const c_char, *const c_char) -> *mut FILE);
         // SAFETY: the caller's strings.
-        unsafe { if random::is_device(path) { random::stream(mode) } else { real(path, mode) } }
+        unsafe { stream(path, mode).unwrap_or_else(|| real(path, mode)) }
     } else {
         let real = real!(fopen64: fn(*const c_char, *const c_char) -> *mut FILE);
         // SAFETY: libc's own function, called as it was.
@@ -142,10 +142,26 @@ hook! {
     }
 }
 
-/// A random device, or `None`.
-unsafe fn device(path: *const c_char, flags: c_int) -> Answer {
+/// A random device or the kernel's counters, or `None`.
+pub unsafe fn device(path: *const c_char, flags: c_int) -> Answer {
     // SAFETY: the caller's string.
-    unsafe { random::is_device(path) }.then(|| random::open(flags))
+    unsafe {
+        if random::is_device(path) {
+            return Some(random::open(flags));
+        }
+        counters::named(path).map(|file| file.open(flags))
+    }
+}
+
+/// The same as a stream.
+unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
+    // SAFETY: the caller's strings.
+    unsafe {
+        if random::is_device(path) {
+            return Some(random::stream(mode));
+        }
+        counters::named(path).map(|file| file.stream(mode))
+    }
 }
 
 /// Whether a call is on the descriptor itself.
