@@ -85,4 +85,17 @@ impl Memcached {
         let flags = flags.parse().map_err(|_| bad())?;
         Ok(Some(Item { flags, value, version: version.parse().map_err(|_| bad())? }))
     }
+
+    /// `stats`: names and values.
+    pub fn stats(&mut self) -> io::Result<Vec<(String, String)>> {
+        let mut line = self.ask("stats")?;
+        let mut all = Vec::new();
+        while line != "END" {
+            let mut words = line.split(' ').skip(1).map(str::to_string);
+            let pair = words.next().zip(words.next());
+            all.push(pair.ok_or_else(|| io::Error::other(line.clone()))?);
+            line = self.line()?;
+        }
+        Ok(all)
+    }
 }
