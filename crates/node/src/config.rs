@@ -178,6 +178,9 @@ pub struct Tuning {
     pub max_memory_bytes: usize,
     /// What may be proposed and not yet committed before the gateway stops reading: 8 MiB.
     pub max_in_flight_bytes: usize,
+    /// Entries that may be proposed and not yet committed: 4. While so many are on their way, what clients send gathers
+    /// for the next one: few, large entries cost less than many small ones.
+    pub max_in_flight_entries: usize,
     /// The arena's input ring: 4 MiB.
     pub input_ring_bytes: usize,
     /// The arena's output ring: 4 MiB.
@@ -202,6 +205,7 @@ impl Default for Tuning {
             max_connections: 10_000,
             max_memory_bytes: 512 << 20,
             max_in_flight_bytes: 8 << 20,
+            max_in_flight_entries: 4,
             input_ring_bytes: 4 << 20,
             output_ring_bytes: 4 << 20,
             arena_heap_bytes: 1 << 30,
@@ -313,6 +317,9 @@ impl Tuning {
         }
         if self.max_in_flight_bytes < skein_model::entry::MAX_ENTRY_BYTES {
             return bad("tuning.max_in_flight_bytes", "must hold at least one entry, 1 MiB".into());
+        }
+        if self.max_in_flight_entries == 0 {
+            return bad("tuning.max_in_flight_entries", "must be at least 1".into());
         }
         let sizes = self.sizes();
         if !sizes.valid() {

@@ -108,6 +108,12 @@ impl Lead {
         self.in_flight_bytes
     }
 
+    /// Entries proposed and not yet committed.
+    #[must_use]
+    pub fn in_flight_entries(&self) -> usize {
+        self.in_flight.len()
+    }
+
     /// Whether nothing is proposed and not yet committed.
     #[must_use]
     pub fn is_settled(&self) -> bool {

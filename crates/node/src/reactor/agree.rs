@@ -69,10 +69,10 @@ impl Reactor {
     pub(super) fn may_propose_inputs(&self) -> bool {
         self.serves()
             && self.unsent.is_none()
-            && self
-                .lead
-                .as_ref()
-                .is_some_and(|l| l.in_flight_bytes() < self.config.tuning.max_in_flight_bytes)
+            && self.lead.as_ref().is_some_and(|l| {
+                l.in_flight_bytes() < self.config.tuning.max_in_flight_bytes
+                    && l.in_flight_entries() < self.config.tuning.max_in_flight_entries
+            })
     }
 
     /// Whether this replica serves clients: it leads, its server has executed that it does, and it runs in the present.
