@@ -162,10 +162,13 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
     let used = || -> Outcome<[Duration; 3]> {
         Ok([process::cpu_used(&on_way)?, process::cpu_used(&all)?, load::cpu_used()?])
     };
+    let first = running.applied_index()?;
     let before = used()?;
     let throughput = load::crowd(server, service, options.requests, options.clients)?;
     let after = used()?;
+    let last = running.applied_index()?;
     let requests = f64::from(options.requests) * throughput.len() as f64;
+    let entries = last.zip(first).map(|(last, first)| last.saturating_sub(first));
     let [cpu_us, cpu_all_us, cpu_load_us] = std::array::from_fn(|at| {
         after[at].saturating_sub(before[at]).as_secs_f64() * 1e6 / requests
     });
@@ -178,6 +181,7 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
         cpu_us,
         cpu_all_us,
         cpu_load_us,
+        requests_per_entry: entries.map(|entries| requests / entries.max(1) as f64),
         alone,
     })
 }

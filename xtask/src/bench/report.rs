@@ -61,8 +61,9 @@ fn document(results: &Results) -> String {
     let loads: Vec<f64> = results.samples.iter().map(|sample| sample.load_average).collect();
     let load = Spread::of(loads).map_or(String::new(), |load| {
         format!(
-            "The load average beside the measurements was {:.1} ({:.1} to {:.1}); about {} is the\n\
-             benchmark's own, the rest is other work on the machine and makes the figures worse and wider.\n",
+            "The load average beside the measurements was {:.1} ({:.1} to {:.1}); a part is the\n\
+             benchmark's own, which keeps {} cores busy; what is above is other work on the machine, which makes the\n\
+             figures worse and wider.\n",
             load.median, load.min, load.max, machine.cores
         )
     });
@@ -73,7 +74,7 @@ fn document(results: &Results) -> String {
          sample. Don't edit it by hand. To measure again (some minutes; builds nothing, so `make build` first):\n\n    \
          {command}\n\n\
          ## How it was measured\n\n\
-         - Commit {commit}; {versions}.\n\
+         - Commit {commit}, the newest when `skein` was built (`+`: the crates have been changed since, or were then); {versions}.\n\
          - {cpu}, {cores} cores for clients, servers and everything else; {memory} MiB; Linux {kernel}.\n\
          - One append of 512 bytes to the disk under the logs, made durable: {sync} us.\n\
          - Rounds: {rounds}. In each, every target is started fresh, measured and stopped, one after the\n  \
@@ -107,14 +108,17 @@ fn document(results: &Results) -> String {
 
 /// What does not change with the samples.
 const READING: &str = "## Where the time goes\n\n\
-    With one replica, more than half of the node's CPU time is the kernel's TCP: one `recv` a request and one\n\
-    `send` a reply, which the server alone pays as well, then to clients directly. What Skein adds is one wake of the\n\
-    server and one of the node a *batch* of requests, and the copy through shared memory; own code of the node is some\n\
-    per cent. So the more requests are under way at a time, the cheaper each is, and one client alone pays\n\
-    both wakes in full.\n\n\
-    With three replicas on one machine, its cores also run the server three times and carry every entry over\n\
-    loopback TCP twice: on three machines the other replicas' share is elsewhere. The column of all replicas' CPU time\n\
-    says how large it is.\n";
+    Measured: with one replica, more than half of the samples of the node are in `send`, one a reply, and some per cent in\n\
+    `recv`, one a request; its own code is less than a tenth (`perf record -e cpu-clock -g -p NODE_PID` under\n\
+    `redis-benchmark -t set -c 50`). With three replicas and fsync, a fifth of the leader's node and a third of a follower's is\n\
+    `fdatasync`. The tables say the rest: the column of all replicas' CPU time how much of the two cores the other\n\
+    replicas take, which on three machines would be elsewhere; the last column how few requests share what an entry costs:\n\
+    with three replicas messages to and from two others, three wakes of a server and, with fsync, three durable writes.\n\n\
+    Not proven, to be tried next: holding back an entry while one is on its way. A first try with fsync made three to\n\
+    five times fewer entries; what that does for requests a second was less than the machine's noise. And a log\n\
+    that is written ahead: about a quarter of the time in `fdatasync` is writing the inode of a file that grows.\n\n\
+    The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
+    noticed by missed heartbeats, which takes the election timeout; that is not measured here.\n";
 
 fn has(results: &Results, server: Server) -> bool {
     results.samples.iter().any(|sample| sample.server == server)
@@ -151,8 +155,14 @@ fn throughput(results: &Results, server: Server) -> String {
 }
 
 fn cpu(results: &Results, server: Server) -> String {
-    let head =
-        ["CPU time a request", "on its way us", "of native", "all replicas us", "clients us"];
+    let head = [
+        "CPU time a request",
+        "on its way us",
+        "of native",
+        "all replicas us",
+        "clients us",
+        "requests an entry",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for target in Target::ALL {
         let on_way = |sample: &Sample| Some(sample.cpu_us);
@@ -162,6 +172,7 @@ fn cpu(results: &Results, server: Server) -> String {
             wide(results.against_native(server, target, on_way, ratio), 2),
             cell(results.spread(server, target, |sample| Some(sample.cpu_all_us)), 1),
             cell(results.spread(server, target, |sample| Some(sample.cpu_load_us)), 1),
+            cell(results.spread(server, target, |sample| sample.requests_per_entry), 1),
         ]);
     }
     table(&rows)

@@ -74,6 +74,8 @@ pub struct Sample {
     pub cpu_all_us: f64,
     /// CPU time a request of the load generator [us].
     pub cpu_load_us: f64,
+    /// Requests of the crowd in one log entry, where there is a log.
+    pub requests_per_entry: Option<f64>,
     /// One client alone.
     pub alone: Alone,
 }
@@ -250,6 +252,7 @@ mod tests {
             cpu_us,
             cpu_all_us: cpu_us,
             cpu_load_us: 0.0,
+            requests_per_entry: None,
             alone: Alone { p50_us: 1.0, p99_us: 1.0, requests: 1 },
         };
         let results = Results {

@@ -137,6 +137,14 @@ impl Running {
         }
     }
 
+    /// The newest entry that the leader has executed; nothing where there is no log.
+    pub fn applied_index(&self) -> Outcome<Option<u64>> {
+        match self {
+            Self::Processes { .. } => Ok(None),
+            Self::Skein(cluster) => Ok(Some(cluster.whole()?.leader()?.applied_index)),
+        }
+    }
+
     /// All its processes.
     pub fn pids(&self) -> Outcome<Vec<i32>> {
         match self {

@@ -28,8 +28,9 @@ pub struct Replica {
     /// Host pid of its server, 0 or absent when it is down.
     #[serde(default, deserialize_with = "or_zero")]
     pub server_pid: i32,
+    /// The newest entry that its server has executed.
     #[serde(default, deserialize_with = "or_zero")]
-    applied_index: u64,
+    pub applied_index: u64,
     #[serde(default, deserialize_with = "or_zero")]
     digest_index: u64,
     #[serde(default, deserialize_with = "or_zero")]
