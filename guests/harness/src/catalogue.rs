@@ -36,6 +36,7 @@ pub struct Guest {
 fn expect(name: &str) -> Expect {
     match name {
         "net_io_uring" => Expect::SameAndRefused("io_uring"),
+        "net_helper_threads" => Expect::SameAndRefused("timer_create"),
         "net_raw_socket" => Expect::SameOrFatal(&["socket"]),
         "net_raw_futex" => Expect::SameOrFatal(&["futex"]),
         "net_raw_clock" => Expect::SameOrFatal(&["clock_gettime", "gettimeofday", "time"]),

@@ -41,6 +41,7 @@ pub fn affinity_into(len: usize, out: *mut u8) -> Result<usize> {
     Ok(WORD)
 }
 
+/// A call that would make a process or a thread behind the runtime's back.
 fn no_process(call: &[u8]) -> Errno {
     turn::operation();
     fatal::refused(call);
@@ -119,6 +120,54 @@ unsafe fn set_mask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigse
         )
     }
     .map(|_| ())
+}
+
+// libc does these by threads of its own, which it makes without the hook of `pthread_create`: they would run beside the turn's holder.
+hook! {
+    fn timer_create(clock: c_int, event: *mut c_void, out: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"timer_create")).into_c()
+    }
+
+    fn mq_notify(queue: c_int, event: *const c_void) -> c_int {
+        Err::<i32, _>(no_process(b"mq_notify")).into_c()
+    }
+
+    fn aio_read(request: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"aio_read")).into_c()
+    }
+
+    fn aio_read64(request: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"aio_read64")).into_c()
+    }
+
+    fn aio_write(request: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"aio_write")).into_c()
+    }
+
+    fn aio_write64(request: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"aio_write64")).into_c()
+    }
+
+    fn aio_fsync(how: c_int, request: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"aio_fsync")).into_c()
+    }
+
+    fn aio_fsync64(how: c_int, request: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"aio_fsync64")).into_c()
+    }
+
+    fn lio_listio(mode: c_int, list: *const c_void, n: c_int, event: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"lio_listio")).into_c()
+    }
+
+    fn lio_listio64(mode: c_int, list: *const c_void, n: c_int, event: *mut c_void) -> c_int {
+        Err::<i32, _>(no_process(b"lio_listio64")).into_c()
+    }
+
+    fn getaddrinfo_a(mode: c_int, list: *mut c_void, n: c_int, event: *mut c_void) -> c_int {
+        super::set_errno(no_process(b"getaddrinfo_a"));
+        libc::EAI_SYSTEM
+    }
 }
 
 /// Changes who the server is. libc would ask every kernel thread to do the same by a signal and wait for it; all but the carrier are parked
