@@ -43,8 +43,13 @@ int main(void)
     CHECK(pthread_rwlock_init(&lock, &attr) == 0);
     CHECK(pthread_rwlock_rdlock(&lock) == 0);
     pthread_t thread = spawn(blocked_writer, NULL);
-    sleep_ms(20);
-    CHECK(pthread_rwlock_tryrdlock(&lock) == EBUSY);
+    /* Until the writer waits, a reader still gets in. */
+    int tried;
+    for (int i = 0; (tried = pthread_rwlock_tryrdlock(&lock)) == 0 && i < 10000; i++) {
+        CHECK(pthread_rwlock_unlock(&lock) == 0);
+        sleep_ms(1);
+    }
+    CHECK(tried == EBUSY);
     CHECK(pthread_rwlock_unlock(&lock) == 0);
     join(thread);
     say("prefer writer: a new reader waits");

@@ -17,7 +17,14 @@ readonly POLICY=/usr/sbin/policy-rc.d
 readonly POLICY_SAVED=$POLICY.before-skein
 
 common=(build-essential pkg-config redis-server)
-tests=(redis-tools memcached libmemcached-tools iproute2 util-linux shellcheck)
+tests=(
+    redis-tools memcached libmemcached-tools iproute2 util-linux shellcheck
+    # Servers that are driven as they come, and their usual clients.
+    mariadb-server mariadb-client sysbench clamav-daemon clamdscan lighttpd nginx-light haproxy
+    apache2 apache2-utils wrk curl openssl
+    # For servers of this repository.
+    libevent-dev
+)
 
 fail() {
     echo "setup: $*" >&2

@@ -9,6 +9,7 @@
 mod bench;
 mod demo;
 mod handoff;
+mod interposition;
 mod report;
 mod tidy;
 mod workspace;
@@ -32,6 +33,8 @@ enum Command {
     Tidy(tidy::Options),
     /// Show a leader's death: three replicas of redis-server, no acknowledged write lost
     Demo(demo::Options),
+    /// Print docs/interposition.md from the table of what is interposed
+    Interposition(interposition::Options),
     /// Measure what letting another thread run costs: futex against context switch
     Handoff(handoff::Options),
     /// Measure redis and memcached: alone, behind a proxy, and under Skein
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Tidy(options) => tidy::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Interposition(options) => interposition::run(&options),
         Command::Handoff(options) => handoff::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::BenchProxy(options) => bench::proxy::run(&options),

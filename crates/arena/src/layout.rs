@@ -141,11 +141,17 @@ pub struct Header {
     pub deadline_ns: AtomicU64,
     /// Host thread id of the carrier, in the server's pid namespace; written by the runtime.
     pub carrier_tid: AtomicU32,
-    _reserved: AtomicU32,
+    /// Processes of the server whose end the runtime knows of: counted before they end. A process that is gone without it (killed from outside, out of
+    /// memory) takes the server with it.
+    pub deaths: AtomicU32,
     /// Trapped system calls that the net handled; written by the runtime.
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.
     pub bubbles: AtomicU64,
+    /// What the server has used; written by the runtime.
+    pub uses: crate::uses::Uses,
+    /// What came through the net, by number; written by the runtime.
+    pub trapped: crate::trapped::Trapped,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);

@@ -22,6 +22,8 @@ pub mod list;
 pub mod map;
 pub mod pool;
 pub mod ring;
+pub mod trapped;
+pub mod uses;
 
 pub use gate::Gate;
 pub use layout::{Header, Sizes};

@@ -89,6 +89,11 @@ impl Producer {
         self.positions().head.0.store(self.head, Ordering::Release);
     }
 
+    /// Goes on where another process has left off that shares this end and does not use it now.
+    pub fn catch_up(&mut self) {
+        self.head = self.positions().head.0.load(Ordering::Relaxed);
+    }
+
     /// Bytes ever published.
     #[must_use]
     pub const fn head(&self) -> u64 {
@@ -136,6 +141,11 @@ impl Consumer {
     /// The producer's position is impossible.
     pub fn is_empty(&self) -> Result<bool, Damaged> {
         Ok(self.readable()?.is_empty())
+    }
+
+    /// Goes on where another process has left off that shares this end and does not use it now.
+    pub fn catch_up(&mut self) {
+        self.tail = self.positions().tail.0.load(Ordering::Relaxed);
     }
 
     /// Gives the first `len` bytes back to the producer. The caller then opens the producer's gate.

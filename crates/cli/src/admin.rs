@@ -33,6 +33,15 @@ impl std::fmt::Display for AdminError {
 
 /// Gets `target`.
 pub fn get(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
+    ask(socket, "GET", target, limit)
+}
+
+/// Posts to `target`.
+pub fn post(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
+    ask(socket, "POST", target, limit)
+}
+
+fn ask(socket: &Path, method: &str, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
     let silent = |error: io::Error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AdminError::Silent,
         _ => AdminError::Absent(error),
@@ -40,7 +49,7 @@ pub fn get(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, Admi
     let mut stream = UnixStream::connect(socket).map_err(silent)?;
     stream.set_read_timeout(Some(limit)).map_err(AdminError::Absent)?;
     stream.set_write_timeout(Some(limit)).map_err(AdminError::Absent)?;
-    let head = format!("GET {target} HTTP/1.0\r\nHost: skein\r\n\r\n");
+    let head = format!("{method} {target} HTTP/1.0\r\nHost: skein\r\n\r\n");
     stream.write_all(head.as_bytes()).map_err(silent)?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(silent)?;

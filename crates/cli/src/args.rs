@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+use skein_node::outgoing::{NoRule, Rule};
 
 use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
 
@@ -27,10 +28,18 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Run one replica on this machine, as its configuration file says
     Node(NodeArgs),
+    /// Try whether a program runs under Skein: run it twice from one log and compare (exit: 0 deterministic, 1 not, 2 cannot
+    /// run or cannot tell)
+    Check(CheckArgs),
     /// Show the state of a running cluster (exit: 0 healthy, 1 degraded, 2 no quorum, 3 not running)
     Status(StatusArgs),
+    /// Show what the server has written to its files, and whether the replicas agree (exit: 0 they do, 1 they differ, 2 they
+    /// cannot be compared, 3 not running)
+    Files(FilesArgs),
     /// Show the events of the nodes and what the server printed
     Logs(LogsArgs),
+    /// Send a signal to the server, at the same point on all replicas
+    Signal(SignalArgs),
     /// Stop a running cluster in order
     Stop(StopArgs),
 }
@@ -45,10 +54,15 @@ pub struct RunArgs {
     /// What is agreed and when replies are released
     #[arg(long, value_enum, default_value_t = Mode::Order)]
     pub mode: Mode,
-    /// Where clients reach the server's SERVERPORT (default: PORT); may be given again. Without it every TCP port that the
-    /// server listens on is published at 127.0.0.1 with the same number; with it only those that are named
-    #[arg(long, value_name = "HOST:PORT[:SERVERPORT]", value_parser = parse_publish)]
+    /// Where clients reach the server's SERVERPORT (default: PORT), by TCP or, with /udp, by datagrams; may be given again.
+    /// Without it every port that the server listens on is published at 127.0.0.1 with the same number; with it only those
+    /// that are named
+    #[arg(long, value_name = "HOST:PORT[:SERVERPORT][/udp]", value_parser = parse_publish)]
     pub publish: Vec<Publish>,
+    /// What the server may connect and send to beyond itself: any, none, loopback, or ADDRESS[/BITS][:PORT] with an IPv6
+    /// address in brackets; may be given again. The leader makes the connections [default: any]
+    #[arg(long, value_name = "WHERE", value_parser = parse_outgoing)]
+    pub outgoing: Vec<Outgoing>,
     /// Where the cluster's log and configuration are kept [default: /var/lib/skein/NAME as root,
     /// ~/.local/state/skein/NAME otherwise]
     #[arg(long, value_name = "DIR")]
@@ -124,6 +138,49 @@ pub struct NodeArgs {
     pub end: Option<PathBuf>,
 }
 
+/// Arguments of `skein check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// A client command that makes the program work, run by `sh -c` when it listens; it reaches the program at $SKEIN_HOST and
+    /// $SKEIN_PORT (its first TCP port; all of them as SERVERPORT:PORT in $SKEIN_PORTS)
+    #[arg(long, value_name = "COMMAND")]
+    pub drive: Option<String>,
+    /// Machine-readable; docs/check.md explains every field
+    #[arg(long)]
+    pub json: bool,
+    /// The longest that the program may take to listen, and the client command to end, each [s]
+    #[arg(long, value_name = "S", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+    /// How long the program is watched without a client command [s]
+    #[arg(long, value_name = "S", default_value_t = 3,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub observe: u64,
+    /// What the program may connect and send to beyond itself, as for `skein run`; the second run connects to nothing
+    #[arg(long, value_name = "WHERE", value_parser = parse_outgoing)]
+    pub outgoing: Vec<Outgoing>,
+    /// Show all that the program and the client command print
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Set a variable of the program's environment, as `skein run` does; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env)]
+    pub env: Vec<(String, String)>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}
+
+/// Arguments of `skein files`.
+#[derive(Args, Clone, Debug)]
+pub struct FilesArgs {
+    /// Which cluster; may be left out when exactly one runs
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// Machine-readable
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `skein status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
@@ -133,6 +190,9 @@ pub struct StatusArgs {
     /// Machine-readable
     #[arg(long)]
     pub json: bool,
+    /// Also list the servers' calls that came through the safety net, by name: each costs a signal
+    #[arg(long)]
+    pub calls: bool,
 }
 
 /// Arguments of `skein logs`.
@@ -147,6 +207,17 @@ pub struct LogsArgs {
     /// Go on with what comes, until the cluster stops or Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
+}
+
+/// Arguments of `skein signal`.
+#[derive(Args, Debug)]
+pub struct SignalArgs {
+    /// Which cluster; may be left out when exactly one runs
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// The signal, by name or number: SIGHUP, USR1, RTMIN+3, 10
+    #[arg(value_name = "SIGNAL", value_parser = crate::signal::parse)]
+    pub signal: u8,
 }
 
 /// Arguments of `skein stop`.
@@ -209,11 +280,17 @@ pub struct Publish {
     pub address: SocketAddr,
     /// The port that the server listens on.
     pub server_port: u16,
+    /// Whether that is a port for datagrams.
+    pub udp: bool,
 }
 
-/// Reads `HOST:PORT[:SERVERPORT]`; an IPv6 host stands in brackets.
+/// Reads `HOST:PORT[:SERVERPORT][/udp]`; an IPv6 host stands in brackets.
 pub fn parse_publish(text: &str) -> Result<Publish, String> {
-    const SHAPE: &str = "expected HOST:PORT[:SERVERPORT], an IPv6 host in brackets";
+    const SHAPE: &str = "expected HOST:PORT[:SERVERPORT][/udp], an IPv6 host in brackets";
+    let (text, udp) = match text.strip_suffix("/udp") {
+        Some(rest) => (rest, true),
+        None => (text.strip_suffix("/tcp").unwrap_or(text), false),
+    };
     let (host, ports) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or(SHAPE)?;
         (host, rest.strip_prefix(':').ok_or(SHAPE)?)
@@ -236,7 +313,18 @@ pub fn parse_publish(text: &str) -> Result<Publish, String> {
             .map(|address| address.ip())
             .ok_or_else(|| format!("host '{host}' is unknown; {SHAPE}"))?,
     };
-    Ok(Publish { address: SocketAddr::new(ip, port), server_port })
+    Ok(Publish { address: SocketAddr::new(ip, port), server_port, udp })
+}
+
+/// One `--outgoing`: `None` for `none`.
+pub type Outgoing = Option<Rule>;
+
+/// Reads `any`, `none`, `loopback`, or an address rule.
+pub fn parse_outgoing(text: &str) -> Result<Outgoing, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error: NoRule| error.to_string())
 }
 
 /// Checks a cluster's name: it becomes a directory and stands in metrics.
@@ -279,7 +367,7 @@ pub fn parse(args: &[OsString]) -> Result<Cli, (String, u8)> {
         return Err((error.render().to_string(), 0));
     }
     let command = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-    let known = ["run", "node", "status", "logs", "stop"].contains(&command);
+    let known = ["run", "node", "check", "status", "logs", "signal", "stop"].contains(&command);
     let code = if command == "run" { EXIT_SKEIN } else { EXIT_USAGE };
     let help =
         if known { format!("see 'skein {command} --help'") } else { "see 'skein --help'".into() };
@@ -311,6 +399,9 @@ mod tests {
     fn publish_takes_all_shapes() {
         let p = parse_publish("0.0.0.0:80:6379").unwrap();
         assert_eq!((p.address, p.server_port), ("0.0.0.0:80".parse().unwrap(), 6379));
+        let p = parse_publish("127.0.0.1:53:5353/udp").unwrap();
+        assert_eq!((p.address.port(), p.server_port, p.udp), (53, 5353, true));
+        assert!(!parse_publish("127.0.0.1:53/tcp").unwrap().udp);
         let p = parse_publish("[::1]:80").unwrap();
         assert_eq!((p.address, p.server_port), ("[::1]:80".parse().unwrap(), 80));
         assert!(parse_publish("localhost:80").unwrap().address.ip().is_loopback());

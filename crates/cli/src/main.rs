@@ -1,4 +1,4 @@
-//! The `skein` command: `run`, `node`, `status`, `logs`, `stop`.
+//! The `skein` command: `run`, `node`, `check`, `status`, `logs`, `signal`, `stop`.
 //!
 //! Owns what concerns a whole cluster on one machine: names, directories, published sockets, the node processes. What
 //! one replica does is `skein-node`'s. Start at [`args`] for what can be asked, and at the module of that name for how it
@@ -6,16 +6,19 @@
 
 mod admin;
 mod args;
+mod check;
 mod cluster;
 mod config;
 mod end;
 mod failure;
+mod files;
 mod instance;
 mod logs;
 mod node;
 mod paths;
 mod publish;
 mod run;
+mod signal;
 mod status;
 mod stop;
 
@@ -45,8 +48,11 @@ fn dispatch(words: &[OsString]) -> u8 {
     let result = match &cli.command {
         Command::Run(args) => Ok(run::run(args, words)),
         Command::Node(args) => node::node(args),
+        Command::Check(args) => check::check(args),
         Command::Status(args) => status::status(args),
+        Command::Files(args) => files::files(args),
         Command::Logs(args) => logs::logs(args),
+        Command::Signal(args) => signal::signal(args),
         Command::Stop(args) => stop::stop(args),
     };
     result.unwrap_or_else(|failure: Failure| {

@@ -10,6 +10,8 @@
 //! <- {"error":"..."}
 //! ```
 //!
+//! With `"udp":true` it is a socket for datagrams: only the leader reads from it and sends by it.
+//!
 //! Threads: one accepts, one a connected node. The table of sockets is behind a mutex that nobody holds while waiting.
 
 use std::collections::BTreeMap;
@@ -43,6 +45,8 @@ pub enum Published {
         address: SocketAddr,
         /// The server's port.
         server_port: u16,
+        /// Whether it is for datagrams.
+        udp: bool,
     },
     /// A port cannot be published.
     Failed(Failure),
@@ -50,15 +54,15 @@ pub enum Published {
 
 struct Socket {
     address: SocketAddr,
-    listener: OwnedFd,
+    socket: OwnedFd,
     announced: bool,
 }
 
-/// The sockets, by the server's port.
+/// The sockets, by the server's port and whether it is for datagrams.
 pub struct Sockets {
     /// With a list only what it names is published.
     only_named: bool,
-    table: Mutex<BTreeMap<u16, Socket>>,
+    table: Mutex<BTreeMap<(u16, bool), Socket>>,
 }
 
 #[derive(Deserialize)]
@@ -70,34 +74,42 @@ struct Request {
 #[derive(Deserialize)]
 struct Wanted {
     port: u16,
+    #[serde(default)]
+    udp: bool,
 }
 
-/// Binds and listens, with a line that says what to do when that fails.
-fn listen(address: SocketAddr, server_port: u16) -> Result<OwnedFd, Failure> {
+/// Binds, and listens, with a line that says what to do when that fails.
+fn listen(address: SocketAddr, server_port: u16, udp: bool) -> Result<OwnedFd, Failure> {
     let inner = || -> nix::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket::socket(family, SockType::Stream, flags, None)?;
-        socket::setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        let kind = if udp { SockType::Datagram } else { SockType::Stream };
+        let fd = socket::socket(family, kind, flags, None)?;
+        if !udp {
+            // Of datagrams two sockets would each get some.
+            socket::setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        }
         if address.is_ipv6() {
             socket::setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
         }
         socket::bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
-        socket::listen(&fd, Backlog::new(BACKLOG)?)?;
+        if !udp {
+            socket::listen(&fd, Backlog::new(BACKLOG)?)?;
+        }
         Ok(fd)
     };
     inner().map_err(|errno| {
-        let free = "HOST:PORT";
+        let (free, suffix) = ("HOST:PORT", if udp { "/udp" } else { "" });
         let fix = match errno {
             nix::Error::EADDRINUSE => format!(
-                "stop what listens there (see 'ss -ltnp') or publish it elsewhere: \
-                 --publish {free}:{server_port}"
+                "stop what listens there (see 'ss -ltunp') or publish it elsewhere: \
+                 --publish {free}:{server_port}{suffix}"
             ),
             nix::Error::EACCES => {
-                format!("publish it at a port above 1023: --publish {free}:{server_port}")
+                format!("publish it at a port above 1023: --publish {free}:{server_port}{suffix}")
             }
             _ => {
-                format!("publish it at an address of this machine: --publish {free}:{server_port}")
+                format!("publish it at an address of this machine: --publish {free}:{server_port}{suffix}")
             }
         };
         Failure::new(format!("publish {address}"), errno.desc(), fix)
@@ -109,10 +121,10 @@ impl Sockets {
     pub fn new(named: &[Publish]) -> Result<Self, Failure> {
         let mut table = BTreeMap::new();
         for publish in named {
-            let Publish { address, server_port } = *publish;
-            let listener = listen(address, server_port)?;
-            let socket = Socket { address, listener, announced: false };
-            if table.insert(server_port, socket).is_some() {
+            let Publish { address, server_port, udp } = *publish;
+            let socket = listen(address, server_port, udp)?;
+            let socket = Socket { address, socket, announced: false };
+            if table.insert((server_port, udp), socket).is_some() {
                 return Err(Failure::new(
                     format!("publish {address}"),
                     format!("the server's port {server_port} is published twice"),
@@ -124,19 +136,20 @@ impl Sockets {
     }
 
     /// The socket for a port of the server; `None` in the answer when that port is not to be published.
-    fn get(&self, port: u16) -> Result<Option<(SocketAddr, OwnedFd, bool)>, Failure> {
+    fn get(&self, wanted: &Wanted) -> Result<Option<(SocketAddr, OwnedFd, bool)>, Failure> {
+        let Wanted { port, udp } = *wanted;
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        if let std::collections::btree_map::Entry::Vacant(slot) = table.entry(port) {
+        if let std::collections::btree_map::Entry::Vacant(slot) = table.entry((port, udp)) {
             if self.only_named {
                 return Ok(None);
             }
             let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-            let listener = listen(address, port)?;
-            slot.insert(Socket { address, listener, announced: false });
+            let socket = listen(address, port, udp)?;
+            slot.insert(Socket { address, socket, announced: false });
         }
-        let socket = table.get_mut(&port).expect("it is there or was just put there");
+        let socket = table.get_mut(&(port, udp)).expect("it is there or was just put there");
         let fresh = !std::mem::replace(&mut socket.announced, true);
-        let copy = socket.listener.try_clone().map_err(|error| {
+        let copy = socket.socket.try_clone().map_err(|error| {
             Failure::new(format!("publish {}", socket.address), error, "raise 'ulimit -n'")
         })?;
         Ok(Some((socket.address, copy, fresh)))
@@ -182,10 +195,11 @@ fn converse(stream: &UnixStream, sockets: &Sockets, tell: &impl Fn(Published)) -
                 None,
             );
         };
-        match sockets.get(publish.port) {
+        match sockets.get(&publish) {
             Ok(Some((address, fd, fresh))) => {
                 if fresh {
-                    tell(Published::New { address, server_port: publish.port });
+                    let Wanted { port: server_port, udp } = publish;
+                    tell(Published::New { address, server_port, udp });
                 }
                 let line = serde_json::json!({"ok": true, "address": address.to_string()});
                 answer(stream, &line, Some(&fd))?;
@@ -235,21 +249,26 @@ mod tests {
 
     fn ask(stream: &mut UnixStream, port: u16) -> (serde_json::Value, Option<TcpListener>) {
         writeln!(stream, r#"{{"publish":{{"addr":"0.0.0.0","port":{port}}}}}"#).unwrap();
+        let (line, fd) = answer_of(stream);
+        (line, fd.map(TcpListener::from))
+    }
+
+    fn answer_of(stream: &UnixStream) -> (serde_json::Value, Option<OwnedFd>) {
         let mut buffer = [0; 1024];
         let mut control = nix::cmsg_space!([i32; 1]);
         let mut slices = [IoSliceMut::new(&mut buffer)];
         let message: RecvMsg<'_, '_, ()> =
             socket::recvmsg(stream.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::empty())
                 .unwrap();
-        let mut listener = None;
+        let mut socket = None;
         for part in message.cmsgs().unwrap() {
             if let ControlMessageOwned::ScmRights(fds) = part {
                 // SAFETY: the kernel has just put this descriptor into our table for us; nobody else knows it.
-                listener = Some(unsafe { TcpListener::from_raw_fd(fds[0]) });
+                socket = Some(unsafe { OwnedFd::from_raw_fd(fds[0]) });
             }
         }
         let bytes = message.bytes;
-        (serde_json::from_slice(&buffer[..bytes]).unwrap(), listener)
+        (serde_json::from_slice(&buffer[..bytes]).unwrap(), socket)
     }
 
     fn free_port() -> u16 {
@@ -298,10 +317,34 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_have_ports_of_their_own() {
+        let port = free_port();
+        let (_dir, mut stream, events) = served(&[]);
+        assert!(ask(&mut stream, port).1.is_some());
+        writeln!(stream, r#"{{"publish":{{"addr":"0.0.0.0","port":{port},"udp":true}}}}"#).unwrap();
+        let (line, fd) = answer_of(&stream);
+        assert_eq!(line["address"], format!("127.0.0.1:{port}"));
+        let socket = std::net::UdpSocket::from(fd.unwrap());
+        socket.set_nonblocking(false).unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(b"hello", ("127.0.0.1", port)).unwrap();
+        let mut bytes = [0; 9];
+        assert_eq!(socket.recv_from(&mut bytes).unwrap(), (5, client.local_addr().unwrap()));
+        let kinds: Vec<bool> = (0..2)
+            .map(|_| match events.recv().unwrap() {
+                Published::New { udp, .. } => udp,
+                Published::Failed(failure) => panic!("{failure}"),
+            })
+            .collect();
+        assert_eq!(kinds, [false, true]);
+    }
+
+    #[test]
     fn with_a_list_only_named_ports_are_published() {
         let (outside, inside) = (free_port(), 6379);
         let address = format!("127.0.0.1:{outside}").parse().unwrap();
-        let (_dir, mut stream, _events) = served(&[Publish { address, server_port: inside }]);
+        let (_dir, mut stream, _events) =
+            served(&[Publish { address, server_port: inside, udp: false }]);
         let (line, fd) = ask(&mut stream, inside);
         assert_eq!(line["address"], format!("127.0.0.1:{outside}"));
         assert!(fd.is_some());
@@ -314,8 +357,11 @@ mod tests {
         let publish = |port| Publish {
             address: format!("127.0.0.1:{port}").parse().unwrap(),
             server_port: 6379,
+            udp: false,
         };
         assert!(Sockets::new(&[publish(free_port()), publish(free_port())]).is_err());
+        let udp = Publish { udp: true, ..publish(free_port()) };
+        assert!(Sockets::new(&[publish(free_port()), udp]).is_ok(), "one of each");
     }
 
     #[test]

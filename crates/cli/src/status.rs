@@ -44,7 +44,8 @@ pub fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let text = if args.json {
         serde_json::to_string_pretty(&cluster).expect("plain structs are valid JSON") + "\n"
     } else {
-        table(&cluster, state.replicas, code)
+        let calls = if args.calls { calls(&cluster) } else { String::new() };
+        table(&cluster, state.replicas, code) + &calls
     };
     // A reader that closed the pipe wants no more.
     let _ = io::stdout().write_all(text.as_bytes());
@@ -164,6 +165,32 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
     text
 }
 
+/// What came through the safety net: one line a call, most frequent first, one column a replica.
+fn calls(cluster: &ClusterStatus) -> String {
+    let mut names: Vec<(&String, u64)> = Vec::new();
+    for (name, count) in cluster.replicas.iter().flat_map(|replica| &replica.trapped_calls) {
+        match names.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, most)) => *most = (*most).max(*count),
+            None => names.push((name, *count)),
+        }
+    }
+    if names.is_empty() {
+        return "\nNo call came through the safety net.\n".into();
+    }
+    names.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    let mut text = format!("\n{:<20}", "TRAPPED CALL");
+    for replica in &cluster.replicas {
+        text.push_str(&format!("  {:>10}", format!("REPLICA {}", replica.id)));
+    }
+    for (name, _) in names {
+        text.push_str(&format!("\n{name:<20}"));
+        for replica in &cluster.replicas {
+            text.push_str(&format!("  {:>10}", replica.trapped_calls.get(name).unwrap_or(&0)));
+        }
+    }
+    text + "\n"
+}
+
 fn row(replica: &ReplicaStatus) -> [String; 11] {
     if replica.state == ReplicaState::Down {
         let mut row = ["-"; 11].map(String::from);
@@ -255,9 +282,22 @@ mod tests {
         assert_eq!(
             keys(&json["replicas"][0]),
             "address applied_index commit_index digest digest_index id lag_entries node_pid role \
-             server_pid state term"
+             server_pid state term trapped_calls"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
+    }
+
+    #[test]
+    fn trapped_calls_are_listed_by_how_often() {
+        let mut two = answer(2, "leader", ReplicaState::Running).unwrap();
+        assert!(calls(&join(&state(1, 1), vec![Some(two.clone())]).0).contains("No call"));
+        two.replica.trapped_calls = [("brk".into(), 1), ("uname".into(), 7)].into();
+        let mut one = answer(1, "follower", ReplicaState::Running).unwrap();
+        one.replica.trapped_calls = [("uname".into(), 6)].into();
+        let text = calls(&join(&state(2, 2), vec![Some(one), Some(two)]).0);
+        let words: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+        assert_eq!(words[2], ["uname", "6", "7"]);
+        assert_eq!(words[3], ["brk", "0", "1"]);
     }
 
     #[test]

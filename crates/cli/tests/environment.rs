@@ -120,8 +120,8 @@ fn a_full_disk_stops_one_replica_and_the_others_go_on() {
         return;
     }
     let (place, port, server) = stopped_cluster();
-    // A small disk under the third replica, in a mount namespace of its own.
-    let script = "cp -a data/node-3 kept && mount -t tmpfs -o size=256k none data/node-3 && \
+    // A small disk under the third replica, in a mount namespace of its own. A log's file is filled with zeros 1 MiB ahead.
+    let script = "cp -a data/node-3 kept && mount -t tmpfs -o size=1280k none data/node-3 && \
                   cp -a kept/. data/node-3/ && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]);

@@ -8,7 +8,13 @@ use skein_log::{
     wal::{Wal, WalOptions},
 };
 use skein_model::ReplicaId;
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
 fn single(durability: Durability) -> Config {
     Config { durability, ..Config::new(ReplicaId(1), vec![ReplicaId(1)]) }
@@ -61,12 +67,22 @@ fn one_replica_with_a_log_on_disk() {
     }
 }
 
+/// Whether the file is filled with zeros ahead of what is written.
+static PREPARE: AtomicBool = AtomicBool::new(false);
+
 fn main() {
     one_replica_with_a_memory_log();
-    one_replica_with_a_log_on_disk();
+    for prepare in [false, true, false, true] {
+        PREPARE.store(prepare, Ordering::Relaxed);
+        println!("{}:", if prepare { "zeros written ahead" } else { "a file that grows" });
+        one_replica_with_a_log_on_disk();
+    }
 }
 
 fn write(wal: &mut Wal, persist: &Persist) {
     wal.append(persist).unwrap();
     wal.sync().unwrap();
+    if PREPARE.load(Ordering::Relaxed) {
+        wal.prepare().unwrap();
+    }
 }

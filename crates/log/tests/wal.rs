@@ -143,6 +143,10 @@ fn run_script(disk: &SimDisk) -> (Model, usize, Result<(), WalError>) {
             if n % 2 == 1 {
                 wal.sync()?;
                 synced = model.states.len() - 1;
+                // As the log's thread does; every other time the file grows with its records.
+                if n % 4 == 1 {
+                    wal.prepare()?;
+                }
             }
         }
         Ok(())

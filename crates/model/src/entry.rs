@@ -14,6 +14,7 @@
 //!
 //! [`EntryRef::parse`] checks the whole entry once; afterwards iterating its records cannot fail.
 
+use crate::limits::MAX_DATAGRAM_BYTES;
 use crate::{ConnId, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 
 /// Bytes of an entry's header.
@@ -22,7 +23,7 @@ pub const ENTRY_HEADER_BYTES: usize = 24;
 pub const RECORD_HEADER_BYTES: usize = 16;
 /// The largest entry: 1 MiB, a quarter of the input ring.
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Rounds `n` up to a multiple of 8.
 #[must_use]
@@ -70,6 +71,36 @@ pub enum Record<'a> {
         /// How many bytes.
         bytes: u64,
     },
+    /// A connection that the server began is there.
+    Connected {
+        /// The connection, one of [`ConnId::outgoing`].
+        conn: ConnId,
+    },
+    /// A connection that the server began has failed.
+    ConnectFailed {
+        /// The connection.
+        conn: ConnId,
+        /// Why, as `connect` tells it: `ECONNREFUSED`, `ETIMEDOUT`, ...
+        errno: u16,
+    },
+    /// A datagram came.
+    Datagram {
+        /// Where it was sent to: an address of the server, with the port of one of its sockets.
+        local: SockAddr,
+        /// Where it came from.
+        peer: SockAddr,
+        /// The bytes; there may be none.
+        bytes: &'a [u8],
+    },
+    /// A datagram that the server sent did not arrive, as a host told (ICMP).
+    DatagramFailed {
+        /// Where it came from.
+        local: SockAddr,
+        /// Where it was sent to.
+        peer: SockAddr,
+        /// Why.
+        errno: u16,
+    },
     /// A time bubble (CRANE section 4): nothing came in; the server may take `turns` turns before the next admission slot.
     Bubble {
         /// How many turns.
@@ -83,6 +114,11 @@ pub enum Record<'a> {
         index: LogIndex,
         /// The digest.
         digest: u64,
+    },
+    /// An operator sends the server a signal (`skein signal`).
+    Signal {
+        /// Its number, from 1 to 64.
+        number: u8,
     },
 }
 
@@ -106,6 +142,11 @@ const KIND_RESET: u8 = 6;
 const KIND_DRAINED: u8 = 7;
 const KIND_BUBBLE: u8 = 8;
 const KIND_DIGEST: u8 = 9;
+const KIND_CONNECTED: u8 = 10;
+const KIND_CONNECT_FAILED: u8 = 11;
+const KIND_DATAGRAM: u8 = 12;
+const KIND_DATAGRAM_FAILED: u8 = 13;
+const KIND_SIGNAL: u8 = 14;
 
 /// Why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +236,7 @@ impl<B: Buffer> EntryBuilder<B> {
     /// When the entry would exceed [`MAX_ENTRY_BYTES`]: ask [`room`](Self::room) first.
     pub fn push(&mut self, record: Record<'_>) {
         let mut small = [0u8; 44];
+        let mut tail: &[u8] = &[];
         let (kind, conn, payload): (u8, u64, &[u8]) = match record {
             Record::Start(s) => {
                 small[..32].copy_from_slice(&s.seed);
@@ -215,6 +257,20 @@ impl<B: Buffer> EntryBuilder<B> {
                 small[..8].copy_from_slice(&bytes.to_le_bytes());
                 (KIND_DRAINED, conn.0, &small[..8])
             }
+            Record::Connected { conn } => (KIND_CONNECTED, conn.0, &[]),
+            Record::ConnectFailed { conn, errno } => {
+                small[..2].copy_from_slice(&errno.to_le_bytes());
+                (KIND_CONNECT_FAILED, conn.0, &small[..2])
+            }
+            Record::Datagram { local, peer, bytes } => {
+                small[..40].copy_from_slice(&SockAddr::encode_pair(local, peer));
+                tail = bytes;
+                (KIND_DATAGRAM, 0, &small[..40])
+            }
+            Record::DatagramFailed { local, peer, errno } => {
+                small[..40].copy_from_slice(&SockAddr::encode_pair(local, peer));
+                (KIND_DATAGRAM_FAILED, u64::from(errno), &small[..40])
+            }
             Record::Bubble { turns } => {
                 small[..4].copy_from_slice(&turns.to_le_bytes());
                 (KIND_BUBBLE, 0, &small[..4])
@@ -224,15 +280,21 @@ impl<B: Buffer> EntryBuilder<B> {
                 small[8..16].copy_from_slice(&digest.to_le_bytes());
                 (KIND_DIGEST, replica.0, &small[..16])
             }
+            Record::Signal { number } => {
+                small[0] = number;
+                (KIND_SIGNAL, 0, &small[..1])
+            }
         };
-        assert!(payload.len() <= self.room(), "record does not fit into the entry");
+        let len = payload.len() + tail.len();
+        assert!(len <= self.room(), "record does not fit into the entry");
         let mut header = [0u8; RECORD_HEADER_BYTES];
         header[0] = kind;
-        header[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        header[4..8].copy_from_slice(&(len as u32).to_le_bytes());
         header[8..16].copy_from_slice(&conn.to_le_bytes());
         self.out.put(&header);
         self.out.put(payload);
-        self.out.put(&[0; 8][..pad8(payload.len()) - payload.len()]);
+        self.out.put(tail);
+        self.out.put(&[0; 8][..pad8(len) - len]);
         self.records += 1;
     }
 
@@ -405,6 +467,27 @@ fn decode_record(bytes: &[u8], at: usize) -> Result<(Record<'_>, usize), EntryEr
             want(8)?;
             Record::Drained { conn, bytes: u64_at(payload, 0) }
         }
+        KIND_CONNECTED => {
+            want(0)?;
+            Record::Connected { conn }
+        }
+        KIND_CONNECT_FAILED => {
+            want(2)?;
+            Record::ConnectFailed { conn, errno: u16::from_le_bytes([payload[0], payload[1]]) }
+        }
+        KIND_DATAGRAM => {
+            let (local, peer, bytes) = SockAddr::split_pair(payload).ok_or(bad)?;
+            if bytes.len() > MAX_DATAGRAM_BYTES {
+                return Err(bad);
+            }
+            Record::Datagram { local, peer, bytes }
+        }
+        KIND_DATAGRAM_FAILED => {
+            want(40)?;
+            let (local, peer, _) = SockAddr::split_pair(payload).ok_or(bad)?;
+            let errno = u16::try_from(conn.0).map_err(|_| bad)?;
+            Record::DatagramFailed { local, peer, errno }
+        }
         KIND_BUBBLE => {
             want(4)?;
             Record::Bubble { turns: u32_at(payload, 0) }
@@ -416,6 +499,13 @@ fn decode_record(bytes: &[u8], at: usize) -> Result<(Record<'_>, usize), EntryEr
                 index: LogIndex(u64_at(payload, 0)),
                 digest: u64_at(payload, 8),
             }
+        }
+        KIND_SIGNAL => {
+            want(1)?;
+            if !(1..=64).contains(&payload[0]) {
+                return Err(bad);
+            }
+            Record::Signal { number: payload[0] }
         }
         _ => return Err(bad),
     };

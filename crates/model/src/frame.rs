@@ -10,12 +10,21 @@
 //! The node treats the output ring as hostile: [`OutFrame::parse`] checks everything.
 
 use crate::entry::pad8;
+use crate::limits::MAX_DATAGRAM_BYTES;
 use crate::{Clock, ConnId, LogIndex, SockAddr};
 
 /// Bytes of a frame's header, in both rings.
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// The largest piece of one write of the server: 64 KiB.
 pub const MAX_SEND_BYTES: usize = 64 << 10;
+/// What stands before a datagram's bytes: where it comes from and where it goes.
+const DATAGRAM_PREFIX_BYTES: usize = 2 * SockAddr::WIRE_BYTES;
+/// What [`OutFrame::encode`] needs.
+pub const FRAME_SCRATCH_BYTES: usize = FRAME_HEADER_BYTES + DATAGRAM_PREFIX_BYTES;
+/// The largest payload of a frame.
+const MAX_PAYLOAD_BYTES: usize = MAX_SEND_BYTES + DATAGRAM_PREFIX_BYTES;
+
+const _: () = assert!(MAX_DATAGRAM_BYTES <= MAX_SEND_BYTES);
 
 /// Something that the server did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +77,32 @@ pub enum OutFrame<'a> {
         /// The address.
         addr: SockAddr,
     },
+    /// The server begins a connection to the outside.
+    Connect {
+        /// The connection, one of [`ConnId::outgoing`]; each is begun once.
+        conn: ConnId,
+        /// Where to.
+        addr: SockAddr,
+    },
+    /// The server waits for datagrams at a port of its choice.
+    ListenDatagram {
+        /// The address, its port not 0.
+        addr: SockAddr,
+    },
+    /// A socket for datagrams that the node knows, by [`Self::ListenDatagram`] or [`Self::Datagram`], is closed.
+    UnlistenDatagram {
+        /// The address.
+        addr: SockAddr,
+    },
+    /// A datagram to the outside.
+    Datagram {
+        /// The server's socket.
+        local: SockAddr,
+        /// Where it goes.
+        peer: SockAddr,
+        /// The bytes, at most [`MAX_DATAGRAM_BYTES`]; there may be none.
+        bytes: &'a [u8],
+    },
     /// The server ended with this status, as `waitpid` reports it.
     Exit {
         /// The status.
@@ -75,7 +110,7 @@ pub enum OutFrame<'a> {
     },
     /// A call that Skein does not support was answered with an error; the server goes on.
     Refused {
-        /// The call's name, and what it was asked.
+        /// The call's name, and what it was asked; then, behind a zero byte, from where ([`split_refused`]).
         call: &'a [u8],
     },
     /// Something worth a line in the node's log.
@@ -102,6 +137,15 @@ const EXIT: u8 = 9;
 const REFUSED: u8 = 10;
 const NOTICE: u8 = 11;
 const FATAL: u8 = 12;
+const CONNECT: u8 = 13;
+const LISTEN_DATAGRAM: u8 = 14;
+const UNLISTEN_DATAGRAM: u8 = 15;
+const DATAGRAM: u8 = 16;
+
+fn put_addr(scratch: &mut [u8], addr: SockAddr) -> usize {
+    scratch[..SockAddr::WIRE_BYTES].copy_from_slice(&addr.encode());
+    SockAddr::WIRE_BYTES
+}
 
 /// Why bytes in the output ring are not a frame: the server has damaged the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,44 +164,64 @@ impl core::fmt::Display for OutFrameError {
 
 impl core::error::Error for OutFrameError {}
 
+/// The text of an [`OutFrame::Refused`]: the call, and from where it was made (`libfoo.so+0x12ab`; empty when that is not known).
+#[must_use]
+pub fn split_refused(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.iter().position(|byte| *byte == 0) {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, &[]),
+    }
+}
+
 impl<'a> OutFrame<'a> {
-    /// The frame's header and payload; `scratch` holds payloads that are not borrowed. The caller pads to 8.
-    pub fn encode<'s>(&self, scratch: &'s mut [u8; 24]) -> ([u8; FRAME_HEADER_BYTES], &'s [u8])
-    where
-        'a: 's,
-    {
-        let (kind, conn, payload): (u8, u64, &'s [u8]) = match *self {
+    /// The frame's bytes in two parts, one after the other; the caller pads to 8. The first, in `scratch`, has what is not
+    /// borrowed, the second is as the frame's `bytes`.
+    pub fn encode<'s>(&self, scratch: &'s mut [u8; FRAME_SCRATCH_BYTES]) -> (&'s [u8], &'a [u8]) {
+        let (header, scratch_rest) = scratch.split_at_mut(FRAME_HEADER_BYTES);
+        let (kind, conn, own, payload) = self.parts(scratch_rest);
+        header.fill(0);
+        header[0] = kind;
+        header[4..8].copy_from_slice(&((own + payload.len()) as u32).to_le_bytes());
+        header[8..16].copy_from_slice(&conn.to_le_bytes());
+        (&scratch[..FRAME_HEADER_BYTES + own], payload)
+    }
+
+    /// Kind, connection, how much was put into `scratch`, and what is borrowed.
+    fn parts(&self, scratch: &mut [u8]) -> (u8, u64, usize, &'a [u8]) {
+        match *self {
             OutFrame::Admitted { index, clock, ops } => {
                 scratch[..8].copy_from_slice(&clock.0.to_le_bytes());
                 scratch[8..16].copy_from_slice(&ops.to_le_bytes());
-                (ADMITTED, index.0, &scratch[..16])
+                (ADMITTED, index.0, 16, &[])
             }
-            OutFrame::Send { conn, bytes } => (SEND, conn.0, bytes),
-            OutFrame::Fin { conn } => (FIN, conn.0, &[]),
-            OutFrame::Close { conn } => (CLOSE, conn.0, &[]),
-            OutFrame::Abort { conn } => (ABORT, conn.0, &[]),
+            OutFrame::Send { conn, bytes } => (SEND, conn.0, 0, bytes),
+            OutFrame::Fin { conn } => (FIN, conn.0, 0, &[]),
+            OutFrame::Close { conn } => (CLOSE, conn.0, 0, &[]),
+            OutFrame::Abort { conn } => (ABORT, conn.0, 0, &[]),
             OutFrame::Consumed { conn, bytes } => {
                 scratch[..8].copy_from_slice(&bytes.to_le_bytes());
-                (CONSUMED, conn.0, &scratch[..8])
+                (CONSUMED, conn.0, 8, &[])
             }
-            OutFrame::Listen { addr } | OutFrame::Unlisten { addr } => {
-                scratch[..20].copy_from_slice(&addr.encode());
-                let kind = if matches!(self, OutFrame::Listen { .. }) { LISTEN } else { UNLISTEN };
-                (kind, 0, &scratch[..20])
+            OutFrame::Listen { addr } => (LISTEN, 0, put_addr(scratch, addr), &[]),
+            OutFrame::Unlisten { addr } => (UNLISTEN, 0, put_addr(scratch, addr), &[]),
+            OutFrame::Connect { conn, addr } => (CONNECT, conn.0, put_addr(scratch, addr), &[]),
+            OutFrame::ListenDatagram { addr } => (LISTEN_DATAGRAM, 0, put_addr(scratch, addr), &[]),
+            OutFrame::UnlistenDatagram { addr } => {
+                (UNLISTEN_DATAGRAM, 0, put_addr(scratch, addr), &[])
+            }
+            OutFrame::Datagram { local, peer, bytes } => {
+                let pair = SockAddr::encode_pair(local, peer);
+                scratch[..DATAGRAM_PREFIX_BYTES].copy_from_slice(&pair);
+                (DATAGRAM, 0, DATAGRAM_PREFIX_BYTES, bytes)
             }
             OutFrame::Exit { status } => {
                 scratch[..4].copy_from_slice(&status.to_le_bytes());
-                (EXIT, 0, &scratch[..4])
+                (EXIT, 0, 4, &[])
             }
-            OutFrame::Refused { call } => (REFUSED, 0, call),
-            OutFrame::Notice { text } => (NOTICE, 0, text),
-            OutFrame::Fatal { text } => (FATAL, 0, text),
-        };
-        let mut header = [0; FRAME_HEADER_BYTES];
-        header[0] = kind;
-        header[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        header[8..16].copy_from_slice(&conn.to_le_bytes());
-        (header, payload)
+            OutFrame::Refused { call } => (REFUSED, 0, 0, call),
+            OutFrame::Notice { text } => (NOTICE, 0, 0, text),
+            OutFrame::Fatal { text } => (FATAL, 0, 0, text),
+        }
     }
 
     /// Reads the first frame of `bytes` and answers how long it is with its padding; `None` when there is no whole one.
@@ -171,7 +235,8 @@ impl<'a> OutFrame<'a> {
         let conn_bytes: [u8; 8] = header[8..16].try_into().expect("8 bytes of a 16 byte header");
         let conn = ConnId(u64::from_le_bytes(conn_bytes));
         let bad = OutFrameError { kind, len };
-        if len as usize > MAX_SEND_BYTES {
+        let most = if kind == DATAGRAM { MAX_PAYLOAD_BYTES } else { MAX_SEND_BYTES };
+        if len as usize > most {
             return Err(bad);
         }
         let end = FRAME_HEADER_BYTES + len as usize;
@@ -198,6 +263,21 @@ impl<'a> OutFrame<'a> {
             (CONSUMED, 8) => OutFrame::Consumed { conn, bytes: u64_at(0)? },
             (LISTEN, 20) => OutFrame::Listen { addr: SockAddr::decode(payload).ok_or(bad)? },
             (UNLISTEN, 20) => OutFrame::Unlisten { addr: SockAddr::decode(payload).ok_or(bad)? },
+            (CONNECT, 20) if conn.is_outgoing() => {
+                OutFrame::Connect { conn, addr: SockAddr::decode(payload).ok_or(bad)? }
+            }
+            (LISTEN_DATAGRAM, 20) => {
+                OutFrame::ListenDatagram { addr: SockAddr::decode(payload).ok_or(bad)? }
+            }
+            (UNLISTEN_DATAGRAM, 20) => {
+                OutFrame::UnlistenDatagram { addr: SockAddr::decode(payload).ok_or(bad)? }
+            }
+            (DATAGRAM, _) => match SockAddr::split_pair(payload) {
+                Some((local, peer, bytes)) if bytes.len() <= MAX_DATAGRAM_BYTES => {
+                    OutFrame::Datagram { local, peer, bytes }
+                }
+                _ => return Err(bad),
+            },
             (EXIT, 4) => OutFrame::Exit {
                 status: i32::from_le_bytes(payload.try_into().expect("4 bytes by the match")),
             },

@@ -44,8 +44,9 @@ id! {
     WallNs
 }
 id! {
-    /// A client connection. The upper 32 bits are the low 32 bits of the term whose leader accepted it, so that ids are
-    /// never used twice and a connection's term can be read off its id.
+    /// A connection between the server and the outside. The upper 32 bits are the low 32 bits of the term whose leader has
+    /// it, so that ids are never used twice and a connection's term can be read off its id. Of the lower 32 bits the
+    /// highest says who began it: the gateway numbers what clients open, the runtime what the server opens.
     ConnId
 }
 
@@ -56,7 +57,22 @@ impl ConnId {
         Self((term.0 << 32) | n as u64)
     }
 
-    /// The low 32 bits of the term whose leader accepted this connection.
+    /// The `n`th connection that the server began in `term`.
+    #[must_use]
+    pub const fn outgoing(term: Term, n: u32) -> Self {
+        Self::new(term, n | Self::OUTGOING)
+    }
+
+    /// Numbers from here on are of connections that the server began; there are as many of either kind.
+    pub const OUTGOING: u32 = 1 << 31;
+
+    /// Whether the server began this connection.
+    #[must_use]
+    pub const fn is_outgoing(self) -> bool {
+        self.0 as u32 & Self::OUTGOING != 0
+    }
+
+    /// The low 32 bits of the term whose leader has this connection.
     #[must_use]
     pub const fn term(self) -> Term {
         Term(self.0 >> 32)

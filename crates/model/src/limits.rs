@@ -17,9 +17,16 @@ pub const SEND_WINDOW_BYTES: usize = 512 << 10;
 /// one step less one byte is never reported, so 384 KiB of the window always work.
 pub const DRAINED_STEP_BYTES: usize = SEND_WINDOW_BYTES / 4;
 
+/// The largest datagram: what UDP over IPv4 carries, 65,535 bytes without the headers of IP (20) and UDP (8).
+pub const MAX_DATAGRAM_BYTES: usize = 65_535 - 20 - 8;
+
 /// The signal by which the node asks a server that does not come back to the runtime where it is: `SIGRTMAX - 1` of
 /// glibc, 63. The runtime's handler writes `spin_address` and sets `spin_seen` in the arena's header.
 pub const SPIN_SIGNAL: i32 = 63;
+
+/// A variable of the server's environment for one experiment: when it is set, entries are admitted as they arrive instead of at
+/// agreed points, and digests are not compared. Replicas then differ; that is what the experiment shows.
+pub const UNSAFE_ADMIT_ON_ARRIVAL: &core::ffi::CStr = c"UNSAFE_ADMIT_ON_ARRIVAL";
 
 const _: () =
     assert!(DRAINED_STEP_BYTES < SEND_WINDOW_BYTES && CONSUMED_STEP_BYTES < RECV_WINDOW_BYTES);

@@ -54,6 +54,23 @@ impl SockAddr {
         out
     }
 
+    /// Encodes two addresses, as they stand before a datagram's bytes.
+    #[must_use]
+    pub fn encode_pair(first: Self, second: Self) -> [u8; 2 * Self::WIRE_BYTES] {
+        let mut out = [0; 2 * Self::WIRE_BYTES];
+        out[..Self::WIRE_BYTES].copy_from_slice(&first.encode());
+        out[Self::WIRE_BYTES..].copy_from_slice(&second.encode());
+        out
+    }
+
+    /// Splits two addresses off the front of `bytes`; `None` when they are not there.
+    #[must_use]
+    pub fn split_pair(bytes: &[u8]) -> Option<(Self, Self, &[u8])> {
+        let (first, rest) = bytes.split_at_checked(Self::WIRE_BYTES)?;
+        let (second, rest) = rest.split_at_checked(Self::WIRE_BYTES)?;
+        Some((Self::decode(first)?, Self::decode(second)?, rest))
+    }
+
     /// Decodes an address; `None` when the length or the family byte is wrong.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {

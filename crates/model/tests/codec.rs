@@ -2,10 +2,12 @@
 
 use proptest::prelude::*;
 use skein_model::entry::{EntryBuilder, EntryRef, Record, Start};
+use skein_model::frame::FRAME_SCRATCH_BYTES;
+use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{Clock, ConnId, LogIndex, OutFrame, ReplicaId, SockAddr, Term, WallNs};
 
 fn record() -> impl Strategy<Value = (u8, u64, Vec<u8>)> {
-    (0u8..9, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
+    (0u8..14, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
 }
 
 fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
@@ -23,6 +25,19 @@ fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
         5 => Record::Reset { conn },
         6 => Record::Drained { conn, bytes: n },
         7 => Record::Bubble { turns: n as u32 },
+        8 => Record::Connected { conn },
+        9 => Record::ConnectFailed { conn, errno: n as u16 },
+        10 => Record::Datagram {
+            local: SockAddr::v4([1, 2, 3, 4], 5),
+            peer: SockAddr::v6([9; 16], 53),
+            bytes: if n.is_multiple_of(4) { &[] } else { bytes },
+        },
+        11 => Record::DatagramFailed {
+            local: SockAddr::v4([1, 2, 3, 4], 5),
+            peer: SockAddr::v6([9; 16], 53),
+            errno: n as u16,
+        },
+        12 => Record::Signal { number: (n % 64) as u8 + 1 },
         _ => Record::Digest { replica: ReplicaId(n), index: LogIndex(n), digest: n },
     }
 }
@@ -48,7 +63,7 @@ proptest! {
 
     #[test]
     fn garbage_entries_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        if let Some(first) = bytes.first_mut() { *first = 1; }
+        if let Some(first) = bytes.first_mut() { *first = 2; }
         if let Ok(entry) = EntryRef::parse(&bytes) {
             let _ = entry.records().count();
         }
@@ -71,12 +86,23 @@ proptest! {
             OutFrame::Consumed { conn, bytes: n },
             OutFrame::Listen { addr: SockAddr::v4([127, 0, 0, 1], 80) },
             OutFrame::Unlisten { addr: SockAddr::v4([127, 0, 0, 1], 80) },
+            OutFrame::Connect {
+                conn: ConnId::outgoing(Term(n), n as u32),
+                addr: SockAddr::v6([1; 16], 443),
+            },
+            OutFrame::ListenDatagram { addr: SockAddr::v4([0; 4], 53) },
+            OutFrame::UnlistenDatagram { addr: SockAddr::v4([0; 4], 53) },
+            OutFrame::Datagram {
+                local: SockAddr::v4([0; 4], 53),
+                peer: SockAddr::v6([1; 16], 443),
+                bytes: if n.is_multiple_of(4) { &[] } else { &bytes },
+            },
             OutFrame::Exit { status: n as i32 },
             OutFrame::Refused { call: &bytes },
             OutFrame::Notice { text: &bytes },
             OutFrame::Fatal { text: &bytes },
         ] {
-            let mut scratch = [0; 24];
+            let mut scratch = [0; FRAME_SCRATCH_BYTES];
             let (header, payload) = frame.encode(&mut scratch);
             let mut wire = header.to_vec();
             wire.extend_from_slice(payload);
@@ -85,6 +111,39 @@ proptest! {
             prop_assert_eq!(OutFrame::parse(&wire).unwrap(), Some((frame, wire.len())));
         }
     }
+}
+
+#[test]
+fn the_largest_datagram_fits_and_a_larger_one_does_not() {
+    let (local, peer) = (SockAddr::v4([0; 4], 53), SockAddr::v4([1; 4], 9));
+    for (len, fits) in [(MAX_DATAGRAM_BYTES, true), (MAX_DATAGRAM_BYTES + 1, false)] {
+        let bytes = vec![7; len];
+        let mut scratch = [0; FRAME_SCRATCH_BYTES];
+        let frame = OutFrame::Datagram { local, peer, bytes: &bytes };
+        let (header, payload) = frame.encode(&mut scratch);
+        let mut wire = header.to_vec();
+        wire.extend_from_slice(payload);
+        wire.resize(wire.len().next_multiple_of(8), 0);
+        assert_eq!(OutFrame::parse(&wire).is_ok(), fits);
+        let mut builder = EntryBuilder::new(Vec::new());
+        builder.push(Record::Datagram { local, peer, bytes: &bytes });
+        let entry = builder.finish(WallNs(0), Term(0));
+        assert_eq!(EntryRef::parse(&entry).is_ok(), fits);
+    }
+}
+
+#[test]
+fn connections_of_clients_and_of_the_server_have_different_ids() {
+    let (client, own) = (ConnId::new(Term(7), 5), ConnId::outgoing(Term(7), 5));
+    assert_ne!(client, own);
+    assert_eq!((client.is_outgoing(), own.is_outgoing()), (false, true));
+    assert_eq!((client.term(), own.term()), (Term(7), Term(7)));
+    // The number of a client's connection cannot stand in a frame that begins one.
+    let mut scratch = [0; FRAME_SCRATCH_BYTES];
+    let frame = OutFrame::Connect { conn: client, addr: SockAddr::v4([1; 4], 9) };
+    let mut wire = frame.encode(&mut scratch).0.to_vec();
+    wire.resize(wire.len().next_multiple_of(8), 0);
+    assert!(OutFrame::parse(&wire).is_err());
 }
 
 #[test]

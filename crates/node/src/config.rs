@@ -2,7 +2,9 @@
 //!
 //! The command line reads them from TOML; the names of the fields are the names of the keys. Unknown keys are refused.
 
+pub use crate::outgoing::{OutgoingConfig, Rule};
 use serde::{Deserialize, Serialize};
+use skein_model::limits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -28,9 +30,12 @@ pub struct NodeConfig {
     /// What an acknowledged write survives; default `fsync`.
     #[serde(default)]
     pub durability: DurabilityMode,
-    /// How the server's ports reach the clients; default: every TCP port at 127.0.0.1 with the same number.
+    /// How the server's ports reach the clients; default: every port at 127.0.0.1 with the same number.
     #[serde(default)]
     pub publisher: Publisher,
+    /// What the server may reach beyond itself; default: everything.
+    #[serde(default)]
+    pub outgoing: OutgoingConfig,
     /// The program.
     pub server: ServerConfig,
     /// What happens when the server ends on a majority; default `stop`.
@@ -80,10 +85,12 @@ pub enum DurabilityMode {
 pub enum Publisher {
     /// The node binds addresses itself.
     Bind {
-        /// Which; empty: every TCP port that the server listens on, at 127.0.0.1, with the same number.
+        /// Which; empty: every port that the server listens on, at 127.0.0.1, with the same number.
         #[serde(default)]
         publish: Vec<Publish>,
     },
+    /// Every port that the server listens on, at 127.0.0.1, wherever a port is free: for a server that is only tried.
+    Anywhere,
     /// The parent owns the listening sockets and hands them over this unix socket.
     Inherited {
         /// The parent's socket.
@@ -106,6 +113,9 @@ pub struct Publish {
     /// The port that the server listens on; default: the number in `address`.
     #[serde(default)]
     pub server_port: Option<u16>,
+    /// Whether that is a port for datagrams; default: for connections.
+    #[serde(default)]
+    pub udp: bool,
 }
 
 /// The replicated program and its surroundings; the same on all replicas.
@@ -133,6 +143,13 @@ pub struct ServerConfig {
 
 fn root() -> PathBuf {
     PathBuf::from("/")
+}
+
+/// Whether a server's environment switches agreed admission off ([`limits::UNSAFE_ADMIT_ON_ARRIVAL`]).
+#[must_use]
+pub fn unsafe_admission(env: &[(String, String)]) -> bool {
+    let switch = limits::UNSAFE_ADMIT_ON_ARRIVAL.to_bytes();
+    env.iter().any(|(name, _)| name.as_bytes() == switch)
 }
 
 /// The server's sandbox.

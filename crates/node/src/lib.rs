@@ -4,12 +4,14 @@
 //! free of I/O; [`server`] is the replicated program from the node's side, [`supervisor`] its sandbox.
 
 pub mod admin;
+pub mod check;
 pub mod config;
 pub mod error;
 pub mod gateway;
 pub mod metrics;
 pub mod node;
 pub mod order;
+pub mod outgoing;
 pub mod reactor;
 pub mod server;
 pub mod status;
@@ -19,4 +21,4 @@ mod timer;
 pub use config::NodeConfig;
 pub use error::{ExitReason, NodeError};
 pub use node::Node;
-pub use status::{NodeStatus, ReplicaState, ReplicaStatus};
+pub use status::{FilesStatus, NodeStatus, ReplicaState, ReplicaStatus};

@@ -30,6 +30,7 @@ pub struct Metrics {
     pub client_in_bytes: Gauge,
     pub client_out_bytes: Gauge,
     pub connections_total: Counter,
+    pub outgoing_total: Counter,
     pub refused_clients: Counter,
     pub entries_proposed: Counter,
     pub bubbles: Counter,
@@ -63,6 +64,7 @@ impl Default for Metrics {
             client_in_bytes: Gauge::default(),
             client_out_bytes: Gauge::default(),
             connections_total: Counter::default(),
+            outgoing_total: Counter::default(),
             refused_clients: Counter::default(),
             entries_proposed: Counter::default(),
             bubbles: Counter::default(),
@@ -105,6 +107,11 @@ impl Default for Metrics {
             "Bytes written to clients",
             Unit::Bytes,
             m.client_out_bytes.clone(),
+        );
+        r.register(
+            "outgoing_connections",
+            "Connections begun for the server",
+            m.outgoing_total.clone(),
         );
         r.register(
             "accepted_connections",

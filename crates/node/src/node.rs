@@ -157,7 +157,7 @@ fn life_of_empty_log(began: &std::path::Path, replicas: usize) -> u64 {
 }
 
 /// Thousands of clients need as many descriptors. What the hard limit does not give, `accept` will say.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

@@ -1,6 +1,8 @@
 //! What a node says about itself: the reply to `GET /status` at its admin socket.
 
 use serde::{Deserialize, Serialize};
+use skein_arena::trapped::{CPUID, INT80, OTHER, RDTSC};
+use std::collections::BTreeMap;
 
 /// One replica and what it knows of its cluster. `skein status` joins the rows of all replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +57,28 @@ pub struct ReplicaStatus {
     pub digest_index: u64,
     /// The rolling digest of all that its server sent, 16 hexadecimal digits.
     pub digest: String,
+    /// Calls and instructions of its server that came through the safety net, by name, since the server was started. Each costs a signal.
+    #[serde(default)]
+    pub trapped_calls: BTreeMap<String, u64>,
+}
+
+/// What came through the net, by name; from places and counts as [`skein_arena::trapped::Trapped::counts`] gives them.
+#[must_use]
+pub fn trapped_by_name(counts: impl IntoIterator<Item = (usize, u64)>) -> BTreeMap<String, u64> {
+    let name = |place| match place {
+        RDTSC => "rdtsc",
+        CPUID => "cpuid",
+        INT80 => "int80",
+        OTHER => "unknown",
+        nr => skein_interpose::name(nr as i64).unwrap_or("unknown"),
+    };
+    let mut found = BTreeMap::new();
+    for (place, count) in counts {
+        let total: &mut u64 = found.entry(name(place).to_owned()).or_default();
+        // A server may write any number into its arena.
+        *total = total.saturating_add(count);
+    }
+    found
 }
 
 /// What a replica is doing.
@@ -86,4 +110,15 @@ impl ReplicaState {
             Self::Down => "down",
         }
     }
+}
+
+/// What a replica's server has written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesStatus {
+    /// The last entry that the server had executed when reading began.
+    pub index: u64,
+    /// And when it ended.
+    pub index_after: u64,
+    /// What was found.
+    pub written: crate::supervisor::Written,
 }

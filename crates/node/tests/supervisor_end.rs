@@ -5,8 +5,10 @@ mod supervisor_support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use skein_arena::layout::{HEADER_BYTES, Header};
 use skein_node::supervisor::{Exit, Isolation};
 use supervisor_support::*;
 
@@ -82,6 +84,56 @@ fn a_server_killed_from_outside_is_a_signal() {
     nix::sys::signal::kill(init, nix::sys::signal::Signal::SIGKILL).unwrap();
     assert_eq!(server.wait().unwrap(), Exit::Signal(libc::SIGKILL));
     assert!(!alive(server.pid()));
+}
+
+/// A server with an orphan, which is init's child as all processes under the runtime are; `deaths` of its processes were announced.
+fn with_orphan(deaths: u32) -> (Setup, skein_node::supervisor::ServerProcess, u32) {
+    let script = "sh -c 'sleep 1000 & echo ready'; exec sleep 1000";
+    let mut setup = Setup::new(Path::new("/bin/sh"), &["-c", script]);
+    let arena = tempfile::tempfile().unwrap();
+    arena.set_len(HEADER_BYTES as u64).unwrap();
+    let at = std::mem::offset_of!(Header, deaths) as u64;
+    arena.write_all_at(&deaths.to_le_bytes(), at).unwrap();
+    setup.arena = Some(arena);
+    let server = setup.start();
+    wait_until("ready", || fs::read_to_string(setup.out()).unwrap() == "ready\n");
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let init = status.lines().find_map(|line| line.strip_prefix("PPid:\t")).unwrap();
+    let mut orphan = 0;
+    wait_until("the orphan is init's", || {
+        let children = family(init.parse().unwrap());
+        orphan = children
+            .iter()
+            .copied()
+            .find(|pid| ![init.parse().unwrap(), server.pid()].contains(pid))
+            .unwrap_or(0);
+        let parent = fs::read_to_string(format!("/proc/{orphan}/status")).unwrap_or_default();
+        parent.contains(&format!("PPid:\t{init}\n"))
+    });
+    (setup, server, orphan)
+}
+
+fn kill(pid: u32) {
+    let pid = nix::unistd::Pid::from_raw(pid as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn a_process_that_is_killed_from_outside_ends_the_server() {
+    let (_setup, mut server, orphan) = with_orphan(0);
+    kill(orphan);
+    assert_eq!(server.wait().unwrap(), Exit::Signal(libc::SIGKILL));
+    assert!(!alive(server.pid()));
+}
+
+#[test]
+fn a_process_whose_end_was_announced_does_not_end_the_server() {
+    let (_setup, mut server, orphan) = with_orphan(1);
+    kill(orphan);
+    wait_until("the orphan is gone", || !Path::new(&format!("/proc/{orphan}")).exists());
+    assert_eq!(server.try_wait().unwrap(), None);
+    kill(server.pid());
+    assert_eq!(server.wait().unwrap(), Exit::Signal(libc::SIGKILL));
 }
 
 #[test]

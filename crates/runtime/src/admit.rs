@@ -5,7 +5,7 @@
 
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, header};
-use crate::{io, output, process, turn};
+use crate::{io, output, signal, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
@@ -36,16 +36,15 @@ pub fn install(consumer: Consumer) {
     *INPUT.0.borrow_mut() = Some(consumer);
 }
 
+/// Goes on where another process of the server has left off.
+pub fn catch_up() {
+    if let Some(input) = INPUT.0.borrow_mut().as_mut() {
+        input.catch_up();
+    }
+}
+
 /// Awaits the next entry and admits it.
 pub fn wait(k: &Kernel, why: Wait) {
-    if process::in_child() {
-        // Nothing of the log is a child's business.
-        match why {
-            Wait::Quiescent => process::child_waits(k),
-            Wait::Slot => k.sched.admitted(None),
-        }
-        return;
-    }
     let mut input = INPUT.0.borrow_mut();
     let input = input.as_mut().expect("the input ring is installed");
     let empty = |input: &Consumer| match input.is_empty() {
@@ -71,6 +70,20 @@ pub fn wait(k: &Kernel, why: Wait) {
     };
     input.release(used);
     // The node may wait for room; it looks every time it has something to write, so a wake-up is needed only when it sleeps with a backlog.
+}
+
+/// Agreed points switched off: admits what has arrived by now, wherever the server is. Only for the experiment that shows what they are for
+/// (CRANE, section 7.2).
+#[cold]
+pub fn arrived(k: &Kernel) {
+    let there = || match INPUT.0.borrow().as_ref().map(Consumer::is_empty) {
+        Some(Ok(empty)) => !empty,
+        Some(Err(damaged)) => refuse!("{damaged}"),
+        None => false,
+    };
+    while there() {
+        wait(k, Wait::Slot);
+    }
 }
 
 /// Admits the entry in the first frame of `ready`; answers how many bytes it took.
@@ -118,6 +131,15 @@ fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
             Record::Fin { conn } => io::inbound::fin(k, conn),
             Record::Reset { conn } => io::inbound::reset(k, conn),
             Record::Drained { conn, bytes } => io::inbound::drained(k, conn, bytes),
+            Record::Connected { conn } => io::outbound::connected(k, conn),
+            Record::ConnectFailed { conn, errno } => io::outbound::failed(k, conn, errno),
+            Record::Signal { number } => signal::fault::from_log(k, number),
+            Record::Datagram { local, peer, bytes } => {
+                io::socket::outside::arrived(k, local, peer, bytes);
+            }
+            Record::DatagramFailed { local, peer, errno } => {
+                io::socket::outside::failed(k, local, peer, errno);
+            }
             Record::Bubble { turns } => {
                 bubble = Some(turns);
                 header().bubbles.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! The end of a server that cannot be kept deterministic: named to the node, never silent.
 
-use crate::{kernel, output, sys};
+use crate::{kernel, origin, output, sys};
 use core::fmt::Write;
 use skein_model::OutFrame;
 
@@ -16,6 +16,13 @@ impl Line {
         Self { bytes: [0; 512], len: 0 }
     }
 
+    /// Adds bytes.
+    pub fn append(&mut self, bytes: &[u8]) {
+        let n = bytes.len().min(self.bytes.len() - self.len);
+        self.bytes[self.len..self.len + n].copy_from_slice(&bytes[..n]);
+        self.len += n;
+    }
+
     /// The text so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -24,9 +31,7 @@ impl Line {
 
 impl Write for Line {
     fn write_str(&mut self, s: &str) -> core::fmt::Result {
-        let n = s.len().min(self.bytes.len() - self.len);
-        self.bytes[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
-        self.len += n;
+        self.append(s.as_bytes());
         Ok(())
     }
 }
@@ -68,10 +73,15 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// Tells the node that a call was answered with an error because Skein does not support it.
+/// Tells the node that a call was answered with an error because Skein does not support it, and where the server made it.
+#[inline(never)]
 pub fn refused(call: &[u8]) {
     if kernel::ready() {
-        output::emit(OutFrame::Refused { call });
+        let mut text = Line::new();
+        text.append(call);
+        text.append(&[0]);
+        origin::append_caller(&mut text);
+        output::emit(OutFrame::Refused { call: text.bytes() });
     }
 }
 

@@ -6,18 +6,24 @@
 //! Ends: an `Exit` frame with the status, so that every replica ends at a known point of the log.
 
 use crate::fatal::refuse;
-use crate::kernel::{self, OFF, READY, SETTING_UP, UNSET, kernel};
-use crate::{admit, hooks, io, output, sys, thread, trap};
-use core::sync::atomic::Ordering;
+use crate::kernel::{self, Kernel, OFF, READY, SETTING_UP, UNSET, kernel};
+use crate::{admit, hooks, io, output, process, sys, thread, trap};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
 use skein_arena::{Arena, MapError};
-use skein_model::OutFrame;
+use skein_model::limits;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = constructor;
+static CONSTRUCTOR: extern "C" fn(c_int, *const *mut c_char, *mut *mut c_char) = constructor;
 
-extern "C" fn constructor() {
+/// The environment as the kernel gave it: libc does not know it yet when the runtime begins.
+static ENVIRONMENT: AtomicPtr<*mut c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The loader calls it before every other constructor, libc's included (`build.rs`).
+extern "C" fn constructor(_: c_int, _: *const *mut c_char, environment: *mut *mut c_char) {
+    ENVIRONMENT.store(environment, Ordering::Relaxed);
     ensure();
 }
 
@@ -70,46 +76,82 @@ fn begin() -> bool {
         place.insert(arena)
     };
     let (heap, len) = arena.heap().expect("a server maps the heap");
-    // SAFETY: the first and only server of a fresh arena; the node's side of the heap is unused.
+    let first = arena.header().server_state.load(Ordering::Acquire) == state::STARTING;
+    // SAFETY: the first process of a fresh arena, of which the node's side of the heap is unused; or one that has the turn in an arena that another
+    // one made. The rings' ends are used by whoever has the turn.
     unsafe {
-        kernel::install(arena.header(), heap, len);
+        if first {
+            kernel::install(arena.header(), heap, len);
+        } else {
+            kernel::attach(arena.header(), heap);
+        }
         let (input, out) = arena.server_ends();
         admit::install(input);
         output::install(out);
     }
     output::check_wake_fd();
-    thread::adopt_main(kernel());
+    if first {
+        begin_server()
+    } else {
+        go_on_in_new_program()
+    }
+    true
+}
+
+/// The first process of a server.
+fn begin_server() {
+    let k = kernel();
+    thread::adopt_main(k);
     kernel::set_state(READY);
     kernel::header().server_state.store(state::RUNNING, Ordering::Release);
-    drop_preload();
+    take_preload(k);
+    k.unsafe_admission.set(has_variable(limits::UNSAFE_ADMIT_ON_ARRIVAL.to_bytes()));
     // The log's first entry starts the schedule, the clock and the randomness.
-    admit::wait(kernel(), admit::Wait::Quiescent);
+    admit::wait(k, admit::Wait::Quiescent);
     io::adopt_descriptors();
     trap::install();
-    true
+}
+
+/// A process of the server that has executed another program.
+fn go_on_in_new_program() {
+    let k = kernel();
+    let process = process::exec::find_executing(k);
+    kernel::set_state(READY);
+    trap::join();
+    process::exec::join(k, process);
+    take_preload(k);
+    process::image::make_equal(k);
+}
+
+/// Whether the environment that the kernel put on the stack has a variable: libc knows its own only later.
+fn has_variable(name: &[u8]) -> bool {
+    let mut at = ENVIRONMENT.load(Ordering::Relaxed).cast::<*const libc::c_char>();
+    if at.is_null() {
+        return false;
+    }
+    // SAFETY: the kernel's array of strings, which ends with a null pointer.
+    unsafe {
+        while !(*at).is_null() {
+            let text = core::ffi::CStr::from_ptr(*at).to_bytes();
+            if text.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")) {
+                return true;
+            }
+            at = at.add(1);
+        }
+    }
+    false
+}
+
+fn take_preload(k: &Kernel) {
+    // SAFETY: the environment that the kernel put on the stack, which nobody else uses yet.
+    unsafe { process::exec::take_preload(k, ENVIRONMENT.load(Ordering::Relaxed)) };
 }
 
 struct StaticArena(core::cell::UnsafeCell<Option<Arena>>);
 // SAFETY: written once during initialisation, by the only thread.
 unsafe impl Sync for StaticArena {}
 
-/// Programs that the server starts are not replicated: they must not find the runtime.
-fn drop_preload() {
-    // SAFETY: the environment is not read by another thread during initialisation.
-    unsafe { libc::unsetenv(c"LD_PRELOAD".as_ptr()) };
-}
-
-/// The process ends with an exit status: the node is told where in the log.
+/// The process ends with an exit status.
 pub fn end_process(status: i32) -> ! {
-    say_exit((status & 0xff) << 8);
-    sys::exit_group(status)
-}
-
-/// Tells the node that the server ends with this wait status.
-pub fn say_exit(wait_status: i32) {
-    if kernel::ready() {
-        output::emit(OutFrame::Exit { status: wait_status });
-        kernel::header().server_state.store(state::ENDED, Ordering::Release);
-        output::wake_node();
-    }
+    process::end::end((status & 0xff) << 8)
 }

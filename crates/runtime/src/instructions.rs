@@ -1,20 +1,13 @@
 //! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped and answers from virtual time, and `cpuid` hides
 //! `rdrand`, `rdseed` and `rdpid`.
 //!
-//! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). The handler answers them and hands every other SIGSEGV to the server's own handler, which
-//! [`replace`] keeps, or lets it kill. Where the processor cannot fault on `cpuid`, the node is told.
+//! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). The handler answers them and hands every other SIGSEGV on ([`crate::signal::fault`]). Where the processor cannot fault on `cpuid`, the node is told.
 
 use crate::fatal::notice;
-use crate::sys::{self, args};
-use crate::{hooks, turn};
-use core::cell::UnsafeCell;
+use crate::sys::{self, Result, args};
+use crate::{kernel, signal, turn};
 use libc::{c_int, c_void};
-
-/// The server's own disposition of SIGSEGV.
-struct Kept(UnsafeCell<Option<libc::sigaction>>);
-// SAFETY: used by the turn's holder only.
-unsafe impl Sync for Kept {}
-static KEPT: Kept = Kept(UnsafeCell::new(None));
+use skein_arena::trapped;
 
 // arch_prctl: whether the cpuid instruction may be used.
 const ARCH_CPUID: usize = 0x1012;
@@ -24,18 +17,20 @@ const RDRAND_ECX_1: u32 = 1 << 30;
 const RDSEED_EBX_7: u32 = 1 << 18;
 const RDPID_ECX_7: u32 = 1 << 22;
 
-/// Begins to trap.
+/// Does not trap any more: the loader of a new program looks at the time stamp counter before there is a handler. The kernel allows `cpuid` itself.
+pub fn allow() {
+    // SAFETY: only allows an instruction.
+    unsafe {
+        sys::raw(
+            libc::SYS_prctl,
+            args([libc::PR_SET_TSC as usize, libc::PR_TSC_ENABLE as usize, 0, 0, 0]),
+        );
+    }
+}
+
+/// Begins to trap; tells the node what cannot be.
 pub fn install() {
-    // SAFETY: both calls only make instructions of this process fault.
-    let (tsc, cpuid) = unsafe {
-        (
-            sys::call(
-                libc::SYS_prctl,
-                args([libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize, 0, 0, 0]),
-            ),
-            sys::call(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])),
-        )
-    };
+    let (tsc, cpuid) = forbid();
     if tsc.is_err() {
         notice(
             b"the kernel cannot trap rdtsc: a server that reads the time stamp counter may diverge",
@@ -46,19 +41,22 @@ pub fn install() {
     }
 }
 
-/// `sigaction` for SIGSEGV: the runtime's own handler stays, the server's is kept for faults that are not the runtime's.
-pub fn replace(action: Option<&libc::sigaction>) -> Option<libc::sigaction> {
-    // SAFETY: the turn's holder only.
-    let kept = unsafe { &mut *KEPT.0.get() };
-    let old = *kept;
-    if let Some(action) = action {
-        *kept = Some(*action);
+/// Makes the instructions fault: `rdtsc`, and `cpuid`.
+pub fn forbid() -> (Result<usize>, Result<usize>) {
+    // SAFETY: both calls only make instructions of this process fault.
+    unsafe {
+        (
+            sys::call(
+                libc::SYS_prctl,
+                args([libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize, 0, 0, 0]),
+            ),
+            sys::call(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])),
+        )
     }
-    old
 }
 
 /// The handler of SIGSEGV.
-pub extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+pub extern "C" fn on_segv(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid context.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     // SAFETY: as above.
@@ -73,6 +71,7 @@ pub extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *m
         // SAFETY: as above.
         let rdtscp = op == [0x0f, 0x01] && unsafe { at.add(2).read() } == 0xf9;
         if op == [0x0f, 0x31] || rdtscp {
+            kernel::header().trapped.note(trapped::RDTSC);
             let now = crate::time::look();
             registers[libc::REG_RAX as usize] = (now & 0xffff_ffff) as i64;
             registers[libc::REG_RDX as usize] = (now >> 32) as i64;
@@ -83,12 +82,13 @@ pub extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *m
             return;
         }
         if op == [0x0f, 0xa2] {
+            kernel::header().trapped.note(trapped::CPUID);
             cpuid(registers);
             registers[libc::REG_RIP as usize] += 2;
             return;
         }
     }
-    hand_on(signal, info, context);
+    signal::fault::fault(number, info, context);
 }
 
 fn cpuid(registers: &mut [libc::greg_t; 23]) {
@@ -122,50 +122,4 @@ fn cpuid(registers: &mut [libc::greg_t; 23]) {
     registers[libc::REG_RBX as usize] = i64::from(found.ebx);
     registers[libc::REG_RCX as usize] = i64::from(found.ecx);
     registers[libc::REG_RDX as usize] = i64::from(found.edx);
-}
-
-/// A fault of the server's own.
-fn hand_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the turn's holder only.
-    let kept = unsafe { *KEPT.0.get() };
-    match kept {
-        Some(action)
-            if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN =>
-        {
-            if action.sa_flags & libc::SA_RESETHAND != 0 {
-                replace(Some(&default_action()));
-            }
-            if action.sa_flags & libc::SA_SIGINFO != 0 {
-                // SAFETY: the server installed this handler with this signature.
-                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    unsafe { core::mem::transmute(action.sa_sigaction) };
-                handler(signal, info, context);
-            } else {
-                // SAFETY: the server installed this handler with this signature.
-                let handler: extern "C" fn(c_int) =
-                    unsafe { core::mem::transmute(action.sa_sigaction) };
-                handler(signal);
-            }
-        }
-        _ => {
-            let action = default_action();
-            // SAFETY: a valid action; a faulting instruction faults again and kills. A signal that was sent is sent again.
-            unsafe {
-                (hooks::originals().sigaction)(signal, &raw const action, core::ptr::null_mut());
-                if (*info).si_code <= 0 {
-                    let this = sys::raw(libc::SYS_getpid, args([])) as usize;
-                    sys::raw(
-                        libc::SYS_tgkill,
-                        args([this, sys::gettid() as usize, signal as usize]),
-                    );
-                }
-            }
-        }
-    }
-}
-
-/// The default disposition.
-pub fn default_action() -> libc::sigaction {
-    // SAFETY: all-zero is a valid `sigaction`: the default.
-    unsafe { core::mem::zeroed() }
 }

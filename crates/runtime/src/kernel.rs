@@ -2,6 +2,7 @@
 
 use crate::io::IoState;
 use crate::keys::KeyQueues;
+use crate::process::{self, Process};
 use crate::thread::Thread;
 use crate::timers::Timers;
 use core::cell::Cell;
@@ -9,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use skein_arena::bytes::Chunks;
 use skein_arena::layout::Header;
 use skein_arena::list::List;
-use skein_arena::pool::{ArenaObject, Handle, Pool};
+use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
 use skein_sched::Serial;
 
 /// The library operating system. All-zero bytes, then [`Kernel::lay_out`].
@@ -19,8 +20,8 @@ pub struct Kernel {
     pub sched: Serial,
     /// The thread that has the turn.
     pub current: Cell<u32>,
-    /// Threads that have ended or never been: how many are alive.
-    pub alive: Cell<u32>,
+    /// Processes that have not ended.
+    pub live_processes: Cell<u32>,
     /// Threads that can run, without the turn's holder, in the order of their turns.
     pub run_queue: List<Thread, crate::thread::Queue>,
     /// All threads.
@@ -33,14 +34,34 @@ pub struct Kernel {
     pub now_ns: Cell<u64>,
     /// Time of day at the start of the server: the origin of its monotonic clock.
     pub boot_ns: Cell<u64>,
+    /// Agreed points of admission are switched off, to show what they are for ([`crate::admit::arrived`]).
+    pub unsafe_admission: Cell<bool>,
     /// Randomness.
     pub random: crate::random::Random,
-    /// Forked children that have ended.
-    pub children: crate::process::Children,
+    /// What processes share of their memory.
+    pub shared: process::shared::Shared,
+    /// All processes.
+    pub processes: Pool<Process>,
+    /// The first process, while it has not ended, and its wait status afterwards.
+    pub root: Link<Process>,
+    /// The first process's wait status.
+    pub root_status: Cell<i32>,
+    /// A process that really ends just now: the next that has the turn waits until it is gone.
+    pub gone: Cell<i32>,
+    /// The thread that ends another process just now.
+    pub killer: Link<Thread>,
+    /// How programs that the server executes are made to load the runtime.
+    pub library: process::exec::Library,
+    /// Processes born so far.
+    pub births: Cell<u64>,
+    /// Signals, and timers that send them.
+    pub signals: crate::signal::SignalState,
     /// Bytes in flight.
     pub chunks: Chunks,
     /// Descriptors, sockets, pipes, epoll sets.
     pub io: IoState,
+    /// Regular files and directories.
+    pub files: crate::files::Files,
 }
 
 static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(core::ptr::null_mut());
@@ -106,6 +127,12 @@ pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
     unsafe { &*kernel }.lay_out(&mut room);
 }
 
+/// Finds the kernel that another process of the server has made.
+pub fn attach(header: &'static Header, heap: *mut u8) {
+    HEADER.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
+    KERNEL.store(heap.cast::<Kernel>(), Ordering::Relaxed);
+}
+
 /// The rest of the heap while it is handed out to pools.
 pub struct Room {
     at: *mut u8,
@@ -145,8 +172,13 @@ pub const MAX_THREADS: u32 = 4096;
 impl Kernel {
     fn lay_out(&self, room: &mut Room) {
         room.pool(&self.threads, MAX_THREADS);
+        room.pool(&self.processes, process::MAX_PROCESSES);
+        room.pool(&self.shared.mappings, process::shared::MAX_MAPPINGS);
+        room.pool(&self.shared.regions, process::shared::MAX_REGIONS);
         self.timers.lay_out(room);
+        self.signals.lay_out(room);
         self.io.lay_out(room);
+        self.files.lay_out(room);
         // All that is left holds bytes in flight.
         let chunks = (room.left() / 4096).min(u32::MAX as usize) as u32;
         room.pool(&self.chunks, chunks);
@@ -156,6 +188,12 @@ impl Kernel {
     #[inline]
     pub fn current(&self) -> Handle<Thread> {
         Handle::from_raw(self.current.get()).expect("a thread has the turn")
+    }
+
+    /// The descriptors of the process that this code runs in.
+    #[inline]
+    pub fn table(&self) -> &crate::io::table::Table {
+        &process::this().table
     }
 
     /// The turn's holder.

@@ -1,8 +1,12 @@
 //! Waiting at an address: what mutexes, condition variables, futexes, semaphores and joins are made of.
 
-use crate::kernel::kernel;
-use crate::thread::{Thread, Waiting};
+use crate::kernel::{Kernel, kernel};
+use crate::process::shared;
+use crate::thread::{Life, Thread, Waiting};
 use crate::turn::{self, Wake};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use skein_arena::bytes::Chunk;
 use skein_arena::list::List;
 use skein_arena::pool::Handle;
 
@@ -12,16 +16,65 @@ const BUCKETS: usize = 1024;
 #[repr(C)]
 pub struct KeyQueues {
     buckets: [List<Thread, Waiting>; BUCKETS],
+    /// Threads that wait at several addresses.
+    several: Cell<u32>,
+    _pad: Cell<u32>,
 }
 
-/// An address that threads wait at; objects of the runtime's own use small odd numbers that are no address.
+/// Addresses that a thread may wait at: Linux's `FUTEX_WAITV_MAX`.
+pub const MAX_SEVERAL: usize = 128;
+/// Where those queue that wait at several addresses.
+const SEVERAL: Key = Key::of_runtime(4, 0);
+
+/// The addresses that a thread waits at, in a chunk of its own.
+#[repr(C)]
+struct Several {
+    count: Cell<u32>,
+    /// Which one it was woken at.
+    hit: Cell<u32>,
+    keys: [Cell<u64>; MAX_SEVERAL],
+}
+
+fn several(k: &Kernel, chunk: Handle<Chunk>) -> &Several {
+    const { assert!(size_of::<Several>() <= size_of::<Chunk>()) };
+    // SAFETY: a zeroed page that belongs to the thread; cells; the arena is never unmapped.
+    unsafe { &*core::ptr::from_ref(k.chunks.get(chunk)).cast::<Several>() }
+}
+
+/// An address that threads wait at, and whose; objects of the runtime's own use odd numbers of no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub u64);
 
+/// Bits of an address; above them is the process.
+const ADDRESS_BITS: u32 = 48;
+
+/// Instead of a process there is a region of shared memory, and instead of the address an offset.
+const IN_SHARED: u64 = 1 << 63;
+
+/// This process's number, in the upper bits: the same address is another object in another process.
+static SPACE: AtomicU64 = AtomicU64::new(0);
+
+/// Keys are those of process number `raw` from now on.
+pub fn set_space(raw: u32) {
+    SPACE.store(u64::from(raw) << ADDRESS_BITS, Ordering::Relaxed);
+}
+
 impl Key {
     /// The key of an object of the server.
+    #[inline]
     pub fn of<T>(object: *const T) -> Self {
-        Self(object as u64)
+        if shared::any()
+            && let Some((region, offset)) = shared::find(object as usize)
+        {
+            return Self(IN_SHARED | u64::from(region) << ADDRESS_BITS | offset as u64);
+        }
+        Self(object as u64 | SPACE.load(Ordering::Relaxed))
+    }
+
+    /// The key of one of the runtime's own objects: its kind, below 16, and number.
+    pub const fn of_runtime(kind: u32, raw: u32) -> Self {
+        // An odd number of no process.
+        Self((kind as u64) << 32 | (raw as u64) << 1 | 1)
     }
 }
 
@@ -50,6 +103,18 @@ impl KeyQueues {
         why
     }
 
+    /// Takes a thread that never runs again out of its queue.
+    pub fn abandon(&self, k: &Kernel, thread: Handle<Thread>) {
+        let t = k.threads.get(thread);
+        // One that was woken has been taken out.
+        let woken = t.life.get() == Life::Runnable && t.wake.get() == Wake::Event;
+        if t.key.get() != 0 && t.life.get() != Life::Running && !woken {
+            self.bucket(Key(t.key.get())).remove(&k.threads, thread);
+        }
+        t.key.set(0);
+        self.forget_several(k, t);
+    }
+
     /// Wakes up to `most` threads at `key` that wait for one of `bits`, oldest first; answers how many.
     pub fn wake(&self, key: Key, most: u32, bits: u32) -> u32 {
         let mut woken = 0;
@@ -60,6 +125,57 @@ impl KeyQueues {
             // One whose deadline has passed is runnable already and takes itself out.
             if t.key_bits.get() & bits != 0 && t.blocked() {
                 list.remove(&kernel().threads, thread);
+                turn::resume(thread, Wake::Event);
+                woken += 1;
+            }
+            true
+        });
+        if woken < most && self.several.get() > 0 {
+            woken += self.wake_several(key, most - woken);
+        }
+        woken
+    }
+
+    /// Blocks the turn's holder at all of `keys`; answers which one it was woken at. `None` when there is no memory.
+    pub fn wait_at_several(&self, keys: &[Key], deadline_ns: Option<u64>) -> Option<(Wake, usize)> {
+        let k = kernel();
+        let chunk = k.chunks.alloc()?;
+        let at = several(k, chunk);
+        for (to, key) in at.keys.iter().zip(keys) {
+            to.set(key.0);
+        }
+        at.count.set(keys.len() as u32);
+        k.this().several.set(Some(chunk));
+        self.several.set(self.several.get() + 1);
+        let why = self.wait(SEVERAL, u32::MAX, deadline_ns);
+        let hit = at.hit.get() as usize;
+        self.forget_several(k, k.this());
+        Some((why, hit))
+    }
+
+    fn forget_several(&self, k: &Kernel, t: &Thread) {
+        if let Some(chunk) = t.several.take() {
+            k.chunks.free(chunk);
+            self.several.set(self.several.get() - 1);
+        }
+    }
+
+    #[cold]
+    fn wake_several(&self, key: Key, most: u32) -> u32 {
+        let k = kernel();
+        let mut woken = 0;
+        self.each(SEVERAL, |list, thread, t| {
+            if woken == most {
+                return false;
+            }
+            let Some(chunk) = t.several.get() else { return true };
+            let at = several(k, chunk);
+            let keys = &at.keys[..at.count.get() as usize];
+            if t.blocked()
+                && let Some(hit) = keys.iter().position(|at| at.get() == key.0)
+            {
+                at.hit.set(hit as u32);
+                list.remove(&k.threads, thread);
                 turn::resume(thread, Wake::Event);
                 woken += 1;
             }

@@ -20,6 +20,10 @@
 //! Only at an admission ([`admit`]): when no thread can run, or at a slot of the schedule. Everything that a server may observe between two
 //! admissions is computed, so replicas that admit the same entries execute the same instructions (CRANE, sections 3 and 4).
 //!
+//! # Signals
+//!
+//! Virtual as well ([`signal`]): they come from the server itself, its timers and the log, and a handler runs at the end of an operation of its thread.
+//!
 //! # Rules in here
 //!
 //! No allocation, no locks, no stdio, no thread-locals, no panics on purpose but for broken invariants; own system calls are made directly
@@ -29,16 +33,21 @@
 mod admit;
 mod context;
 mod fatal;
+mod files;
 mod hooks;
+mod host;
 mod identity;
 mod init;
 mod instructions;
 mod io;
 mod kernel;
 mod keys;
+mod libc_calls;
+mod origin;
 mod output;
 mod process;
 mod random;
+mod signal;
 mod sync;
 mod sys;
 mod thread;
@@ -46,3 +55,4 @@ mod time;
 mod timers;
 mod trap;
 mod turn;
+mod uses;

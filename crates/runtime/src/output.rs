@@ -2,14 +2,14 @@
 
 use crate::fatal::refuse;
 use crate::kernel::header;
-use crate::{process, sys, turn};
+use crate::{sys, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::{WAKE_FD, state};
 use skein_arena::ring::Producer;
-use skein_model::ConnId;
 use skein_model::entry::pad8;
-use skein_model::frame::{FRAME_HEADER_BYTES, OutFrame};
+use skein_model::frame::{FRAME_HEADER_BYTES, FRAME_SCRATCH_BYTES, OutFrame};
+use skein_model::{ConnId, SockAddr};
 
 /// The ring's end, owned by the turn's holder.
 struct Out(RefCell<Option<Producer>>);
@@ -24,12 +24,16 @@ pub fn install(producer: Producer) {
     *OUT.0.borrow_mut() = Some(producer);
 }
 
+/// Goes on where another process of the server has left off.
+pub fn catch_up() {
+    if let Some(out) = OUT.0.borrow_mut().as_mut() {
+        out.catch_up();
+    }
+}
+
 /// Writes a frame, waiting for room. The node sees it at once but is only woken by [`wake_node`].
 pub fn emit(frame: OutFrame<'_>) {
-    if process::in_child() {
-        return emit_in_child(frame);
-    }
-    let mut scratch = [0; 24];
+    let mut scratch = [0; FRAME_SCRATCH_BYTES];
     let (head, payload) = frame.encode(&mut scratch);
     write(head, payload.len(), |space| space.copy_from_slice(payload));
 }
@@ -37,24 +41,34 @@ pub fn emit(frame: OutFrame<'_>) {
 /// Writes a [`OutFrame::Send`] of `len` bytes, at most `MAX_SEND_BYTES`, which `fill` puts into the ring.
 pub fn emit_send(conn: ConnId, len: usize, fill: impl FnOnce(&mut [u8])) {
     let frame = OutFrame::Send { conn, bytes: &[] };
-    if process::in_child() {
-        return emit_in_child(frame);
-    }
-    let (mut head, _) = frame.encode(&mut [0; 24]);
-    head[4..8].copy_from_slice(&(len as u32).to_le_bytes());
-    write(head, len, fill);
+    write_filled(frame, len, fill);
 }
 
-fn write(head: [u8; FRAME_HEADER_BYTES], len: usize, fill: impl FnOnce(&mut [u8])) {
-    let whole = pad8(FRAME_HEADER_BYTES + len);
+/// Writes a [`OutFrame::Datagram`] of `len` bytes, which `fill` puts into the ring.
+pub fn emit_datagram(local: SockAddr, peer: SockAddr, len: usize, fill: impl FnOnce(&mut [u8])) {
+    write_filled(OutFrame::Datagram { local, peer, bytes: &[] }, len, fill);
+}
+
+/// Writes a frame, whose own bytes are none, with `len` bytes that `fill` puts into the ring.
+fn write_filled(frame: OutFrame<'_>, len: usize, fill: impl FnOnce(&mut [u8])) {
+    let mut scratch = [0; FRAME_SCRATCH_BYTES];
+    let used = frame.encode(&mut scratch).0.len();
+    let whole = used - FRAME_HEADER_BYTES + len;
+    scratch[4..8].copy_from_slice(&(whole as u32).to_le_bytes());
+    write(&scratch[..used], len, fill);
+}
+
+fn write(head: &[u8], len: usize, fill: impl FnOnce(&mut [u8])) {
+    let start = head.len();
+    let whole = pad8(start + len);
     loop {
         let mut out = OUT.0.borrow_mut();
         let Some(out) = out.as_mut() else { return };
         match out.reserve(whole) {
             Ok(Some(space)) => {
-                space[..FRAME_HEADER_BYTES].copy_from_slice(&head);
-                fill(&mut space[FRAME_HEADER_BYTES..][..len]);
-                space[FRAME_HEADER_BYTES + len..].fill(0);
+                space[..start].copy_from_slice(head);
+                fill(&mut space[start..][..len]);
+                space[start + len..].fill(0);
                 out.publish(whole);
                 return;
             }
@@ -70,28 +84,9 @@ fn write(head: [u8; FRAME_HEADER_BYTES], len: usize, fill: impl FnOnce(&mut [u8]
     }
 }
 
-/// A forked child has no way to the node: what only informs goes to its standard error, descriptors that it closes are still its parent's, and what
-/// would reach a client is refused.
-fn emit_in_child(frame: OutFrame<'_>) {
-    match frame {
-        OutFrame::Fatal { .. }
-        | OutFrame::Exit { .. }
-        | OutFrame::Admitted { .. }
-        | OutFrame::Consumed { .. }
-        | OutFrame::Listen { .. }
-        | OutFrame::Unlisten { .. }
-        | OutFrame::Close { .. }
-        | OutFrame::Abort { .. } => {}
-        OutFrame::Refused { call: text } | OutFrame::Notice { text } => crate::fatal::stderr(text),
-        OutFrame::Send { .. } | OutFrame::Fin { .. } => {
-            refuse!("a forked child writes to a client's connection: not supported")
-        }
-    }
-}
-
 /// Wakes the node if it sleeps.
 pub fn wake_node() {
-    if !process::in_child() && header().node_gate.open() {
+    if header().node_gate.open() {
         let one = 1u64;
         // SAFETY: writes 8 bytes from a local to the eventfd.
         let wrote = unsafe {

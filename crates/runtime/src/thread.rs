@@ -9,12 +9,14 @@
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, header, kernel};
 use crate::keys::Key;
+use crate::process::{self, Process};
 use crate::sys::{self, Errno, Result};
 use crate::turn::{self, Wake};
-use crate::{context, hooks};
+use crate::{context, hooks, libc_calls, signal};
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::c_void;
+use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
@@ -68,16 +70,28 @@ pub struct Thread {
     pub exiting: Cell<bool>,
     /// Its wait is a cancellation point.
     pub at_cancel_point: Cell<bool>,
+    /// The process that it belongs to.
+    pub process: Link<Process>,
+    /// What its call in progress waits for ([`crate::io::wait`]).
+    pub waits: Link<crate::io::wait::Wait>,
+    /// The files of its calls in progress.
+    pub held: crate::io::file::Held,
     /// The kernel's id of it.
     pub tid: Cell<u32>,
     /// The address that it waits at ([`crate::keys`]).
     pub key: Cell<u64>,
     /// Which wake-ups it waits for.
     pub key_bits: Cell<u32>,
+    /// The addresses that it waits at, when they are several.
+    pub several: Link<Chunk>,
     /// Its deadline's place ([`crate::timers`]).
     pub timer: Link<crate::timers::Timer>,
+    /// Where a system call of it was trapped that is being answered; 0 when none is ([`crate::origin`]).
+    pub trapped_at: Cell<usize>,
     /// The address of the robust mutex that it locked last ([`crate::sync::mutex`]).
     pub robust: Cell<usize>,
+    /// Its signals.
+    pub signals: crate::signal::ThreadSignals,
     start: Cell<usize>,
     arg: Cell<usize>,
     /// Where its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
@@ -154,27 +168,96 @@ pub fn adopt_main(k: &Kernel) {
     t.life.set(Life::Running);
     t.fs.set(context::fs_base());
     t.tid.set(sys::gettid());
+    t.name.set(process_name());
+    let root = process::adopt_root(k, t.tid.get() as libc::pid_t);
+    t.process.set(Some(root));
+    process::this().threads.set(1);
+    be_main();
+    k.current.set(main.raw());
+    header().carrier_tid.store(t.tid.get(), Ordering::Relaxed);
+    header().turn_holder.store(main.raw(), Ordering::Relaxed);
+}
+
+/// The process's name, which the main thread's threads inherit.
+fn process_name() -> [u8; 16] {
     let mut name = [0u8; 16];
-    // SAFETY: the kernel writes at most 16 bytes: the process's name, which the main thread's threads inherit.
+    // SAFETY: the kernel writes at most 16 bytes.
     unsafe {
         sys::raw(
             libc::SYS_prctl,
             sys::args([libc::PR_GET_NAME as usize, name.as_mut_ptr() as usize, 0, 0, 0]),
         );
     }
-    t.name.set(name);
-    MAIN_FS.store(t.fs.get(), Ordering::Relaxed);
-    k.current.set(main.raw());
-    k.alive.set(1);
-    header().carrier_tid.store(t.tid.get(), Ordering::Relaxed);
-    header().turn_holder.store(main.raw(), Ordering::Relaxed);
+    name
 }
 
-/// The thread whose `pthread_t` this is.
+/// In a new program: the running thread is `thread`, which executed it.
+pub fn be_new_main(k: &Kernel, thread: Handle<Thread>) {
+    let t = k.threads.get(thread);
+    t.fs.set(context::fs_base());
+    t.tid.set(sys::gettid());
+    t.pinned.set(false);
+    t.detached.set(false);
+    t.cancel_asked.set(false);
+    t.cancel_off.set(false);
+    t.cancel_async.set(false);
+    t.robust.set(0);
+    t.name.set(process_name());
+    be_main();
+}
+
+/// The running thread is the main thread of this process from now on: the kernel thread that runs it is the carrier.
+pub fn be_main() {
+    MAIN_FS.store(context::fs_base(), Ordering::Relaxed);
+}
+
+/// A copy of the running thread that will be the only one of a forked process.
+pub fn copy_current(k: &Kernel, process: Handle<Process>) -> Option<Handle<Thread>> {
+    let this = k.this();
+    let handle = k.threads.alloc()?;
+    let t = k.threads.get(handle);
+    t.process.set(Some(process));
+    t.fs.set(this.fs.get());
+    t.detached.set(this.detached.get());
+    t.cancel_asked.set(this.cancel_asked.get());
+    t.cancel_off.set(this.cancel_off.get());
+    t.cancel_async.set(this.cancel_async.get());
+    t.exiting.set(this.exiting.get());
+    t.name.set(this.name.get());
+    signal::inherit(this, t);
+    t.signals.alternate.set(this.signals.alternate.get());
+    Some(handle)
+}
+
+/// A thread that can run for the first time.
+pub fn let_run(k: &Kernel, thread: Handle<Thread>) {
+    k.threads.get(thread).life.set(Life::Runnable);
+    k.run_queue.push_back(&k.threads, thread);
+    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+}
+
+/// Frees the place of a thread that never runs again.
+pub fn discard(k: &Kernel, thread: Handle<Thread>) {
+    let t = k.threads.get(thread);
+    t.life.set(Life::Ended);
+    t.process.set(None);
+    t.fs.set(0);
+    t.tid.set(0);
+    k.threads.free(thread);
+}
+
+/// The thread of this process whose `pthread_t` this is.
 pub fn find(k: &Kernel, pthread: libc::pthread_t) -> Option<Handle<Thread>> {
-    (1..=k.threads.high())
-        .filter_map(Handle::from_raw)
-        .find(|h| k.threads.get(*h).fs.get() == pthread && k.threads.get(*h).tid.get() != 0)
+    process::threads_of(k, process::handle())
+        .find(|(_, t)| t.fs.get() == pthread && t.tid.get() != 0)
+        .map(|(handle, _)| handle)
+}
+
+/// The running thread's process has one thread less; whether that was the last.
+fn one_less() -> bool {
+    let threads = &process::this().threads;
+    threads.set(threads.get() - 1);
+    threads.get() == 0
 }
 
 /// `pthread_create`.
@@ -193,7 +276,9 @@ pub unsafe fn create(
     t.life.set(Life::Unborn);
     t.start.set(start);
     t.arg.set(arg);
+    t.process.set(Some(process::handle()));
     t.name.set(k.this().name.get());
+    signal::inherit(k.this(), t);
     let mut detached = libc::PTHREAD_CREATE_JOINABLE;
     let real = hooks::originals();
     if !attr.is_null() {
@@ -205,26 +290,27 @@ pub unsafe fn create(
     }
     t.detached.set(detached == libc::PTHREAD_CREATE_DETACHED);
     let mut pthread: libc::pthread_t = 0;
-    // SAFETY: libc's function, with our start routine.
-    let error =
-        unsafe { (real.pthread_create)(&raw mut pthread, attr, born, handle.raw() as *mut c_void) };
+    let error = libc_calls::while_creating(|| {
+        // SAFETY: libc's function, with our start routine.
+        unsafe { (real.pthread_create)(&raw mut pthread, attr, born, handle.raw() as *mut c_void) }
+    });
     if !attr.is_null() {
         // SAFETY: restores what was there.
         unsafe { libc::pthread_attr_setdetachstate(attr, detached) };
     }
     if error != 0 {
-        k.threads.free(handle);
+        discard(k, handle);
         return Err(Errno(error));
     }
     while t.back.load(Ordering::Acquire) == UNPARKED {
         sys::futex_wait(&t.back, UNPARKED);
     }
-    k.alive.set(k.alive.get() + 1);
+    crate::uses::note(crate::uses::Use::Threads);
+    let threads = &process::this().threads;
+    threads.set(threads.get() + 1);
     // SAFETY: the caller's variable.
     unsafe { out.write(pthread) };
-    t.life.set(Life::Runnable);
-    k.run_queue.push_back(&k.threads, handle);
-    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+    let_run(k, handle);
     Ok(())
 }
 
@@ -244,6 +330,7 @@ extern "C-unwind" fn born(arg: *mut c_void) -> *mut c_void {
     // no landing pad ([`hooks::Real`]): so it is not called as one that unwinds.
     let start: extern "C" fn(*mut c_void) -> *mut c_void =
         unsafe { core::mem::transmute(t.start.get()) };
+    signal::boundary();
     let value = start(t.arg.get() as *mut c_void);
     t.exiting.set(true);
     turn::operation();
@@ -356,9 +443,9 @@ fn wait_either(a: &AtomicU32, a_value: u32, b: &AtomicU32, b_value: u32) {
 pub fn gone(k: &Kernel, handle: Handle<Thread>) {
     let t = k.threads.get(handle);
     t.life.set(Life::Ended);
-    k.alive.set(k.alive.get() - 1);
+    signal::thread_ended(k, t);
     crate::sync::owner_gone(k, handle);
-    if k.alive.get() == 0 {
+    if one_less() {
         // SAFETY: the last thread is gone: as if main had returned 0.
         unsafe { libc::exit(0) };
     }
@@ -380,14 +467,12 @@ fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
         // SAFETY: the thread is joinable for libc and ended, so this neither blocks nor fails.
         unsafe { (hooks::originals().pthread_join)(t.fs.get(), &raw mut value) };
     }
-    t.fs.set(0);
-    t.tid.set(0);
-    k.threads.free(handle);
+    discard(k, handle);
     value
 }
 
 const fn end_key(handle: Handle<Thread>) -> Key {
-    Key(handle.raw() as u64 * 2 + 1)
+    Key::of_runtime(0, handle.raw())
 }
 
 /// `pthread_join` and its variants: waits until `deadline_ns`; `try_only` does not wait.
@@ -424,6 +509,7 @@ pub fn join(
             if why == Wake::Interrupted {
                 t.joining.set(false);
                 test_cancel();
+                signal::deliver(k);
                 t.joining.set(true);
             }
         }
@@ -454,11 +540,11 @@ pub fn exit(value: *mut c_void) -> ! {
     let this = k.this();
     this.exiting.set(true);
     if this.fs.get() == main_fs() {
-        k.alive.set(k.alive.get() - 1);
-        if k.alive.get() == 0 {
+        if one_less() {
             // SAFETY: the last thread: as if main had returned 0.
             unsafe { libc::exit(0) };
         }
+        signal::thread_ended(k, this);
         crate::sync::owner_gone(k, k.current());
         this.arg.set(value as usize);
         k.keys.wake(end_key(k.current()), u32::MAX, u32::MAX);

@@ -2,6 +2,7 @@
 
 use crate::io::timerfd;
 use crate::kernel::{Kernel, Room};
+use crate::signal;
 use crate::thread::Thread;
 use crate::turn::{self, Wake};
 use core::cell::Cell;
@@ -10,6 +11,11 @@ use skein_arena::pool::{ArenaObject, Handle, Pool};
 /// Deadlines at one time: 16,384.
 const MAX_TIMERS: u32 = 16 << 10;
 
+// What a deadline is of.
+const THREAD: u32 = 0;
+const TIMERFD: u32 = 1;
+const SIGNAL: u32 = 2;
+
 /// A deadline.
 #[repr(C)]
 pub struct Timer {
@@ -17,7 +23,7 @@ pub struct Timer {
     age: Cell<u64>,
     /// Its place in the heap.
     place: Cell<u32>,
-    /// A thread (even) or a timerfd (odd): `raw << 1 | kind`.
+    /// What is told, and its kind: `raw << 2 | kind`.
     target: Cell<u32>,
 }
 
@@ -115,21 +121,9 @@ impl Timers {
         self.pool.free(timer);
     }
 
-    /// Removes all deadlines.
-    pub fn forget_all(&self, k: &Kernel) {
-        while self.len.get() > 0 {
-            let timer = self.at(0);
-            let target = self.pool.get(timer).target.get();
-            match Handle::from_raw(target >> 1) {
-                Some(thread) if target & 1 == 0 => self.clear_thread(k, thread),
-                _ => self.remove(timer),
-            }
-        }
-    }
-
     /// Sets a thread's deadline.
     pub fn set_thread(&self, k: &Kernel, thread: Handle<Thread>, at_ns: u64) {
-        let timer = self.add(at_ns, thread.raw() << 1);
+        let timer = self.add(at_ns, thread.raw() << 2 | THREAD);
         k.threads.get(thread).timer.set(Some(timer));
     }
 
@@ -142,7 +136,12 @@ impl Timers {
 
     /// Sets a deadline of a timerfd.
     pub fn set_timerfd(&self, raw: u32, at_ns: u64) -> Handle<Timer> {
-        self.add(at_ns, raw << 1 | 1)
+        self.add(at_ns, raw << 2 | TIMERFD)
+    }
+
+    /// Sets a deadline of a timer that sends signals.
+    pub fn set_signal(&self, raw: u32, at_ns: u64) -> Handle<Timer> {
+        self.add(at_ns, raw << 2 | SIGNAL)
     }
 
     /// The earliest deadline; `u64::MAX` when there is none.
@@ -155,15 +154,18 @@ impl Timers {
         while self.next_deadline() <= k.now_ns.get() {
             let timer = self.at(0);
             let target = self.pool.get(timer).target.get();
-            if target & 1 == 0 {
-                let thread = Handle::from_raw(target >> 1).expect("a thread");
+            if target & 3 == THREAD {
+                let thread = Handle::from_raw(target >> 2).expect("a thread");
                 // Removes the deadline.
                 if !turn::resume(thread, Wake::Timeout) {
                     self.clear_thread(k, thread);
                 }
             } else {
                 self.remove(timer);
-                timerfd::fired(k, target >> 1);
+                match target & 3 {
+                    TIMERFD => timerfd::fired(k, target >> 2),
+                    _ => signal::timer::fired(k, target >> 2),
+                }
             }
         }
     }

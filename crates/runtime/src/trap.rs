@@ -1,125 +1,73 @@
 //! The safety net: system calls that do not come through an interposed symbol.
 //!
-//! A seccomp filter lets everything from this library's text through and raises SIGSYS for the calls of [`TRAPPED`] from anywhere else: from
-//! libc's own insides, from `syscall` instructions in the server. The handler answers them as the hooks would ([`dispatch`]), or refuses to go on and names
-//! the call: a socket, futex, time, random or thread call never reaches the kernel unseen.
+//! What happens to each call is said by the table in `crates/interpose`. A seccomp filter lets everything from this library's text through and raises
+//! SIGSYS for whatever the table does not pass, from anywhere else: from libc's own insides, from `syscall` instructions in the server. The handler answers
+//! as the hooks would ([`dispatch`]), refuses the call, or refuses to go on and names it: what is not known to be harmless never reaches the kernel unseen.
 //!
 //! The handler runs on the stack of the thread that has the turn and may block like any hook: SIGSYS is not masked meanwhile.
 //!
-//! `clone` and `clone3` are let through from libc's text, because libc's thread creation, which the hook of `pthread_create` calls, makes them there.
+//! The filter stays for all that the server executes, so it knows only what lies at one place in every program: this library (linked to its
+//! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else.
+//!
+//! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
 
 use crate::fatal::{refuse, refused};
 use crate::kernel::{header, kernel};
+use crate::signal::{self, fault::handle};
 use crate::sys::{self, Errno, Result};
-use crate::{hooks, init, instructions, io, process, sync, time, turn};
+use crate::{
+    fatal, files, hooks, host, init, instructions, io, libc_calls, process, sync, time, turn,
+};
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
+use skein_arena::trapped;
+use skein_interpose::Treatment;
+use skein_interpose::filter::{self, Next, Tree};
 use skein_model::limits::SPIN_SIGNAL;
 
-/// System calls by number and name that reach the kernel only from this library.
-const TRAPPED: &[(i64, &str)] = &[
-    (libc::SYS_socket, "socket"),
-    (libc::SYS_connect, "connect"),
-    (libc::SYS_accept, "accept"),
-    (libc::SYS_accept4, "accept4"),
-    (libc::SYS_sendto, "sendto"),
-    (libc::SYS_recvfrom, "recvfrom"),
-    (libc::SYS_sendmsg, "sendmsg"),
-    (libc::SYS_recvmsg, "recvmsg"),
-    (libc::SYS_sendmmsg, "sendmmsg"),
-    (libc::SYS_recvmmsg, "recvmmsg"),
-    (libc::SYS_shutdown, "shutdown"),
-    (libc::SYS_bind, "bind"),
-    (libc::SYS_listen, "listen"),
-    (libc::SYS_getsockname, "getsockname"),
-    (libc::SYS_getpeername, "getpeername"),
-    (libc::SYS_socketpair, "socketpair"),
-    (libc::SYS_setsockopt, "setsockopt"),
-    (libc::SYS_getsockopt, "getsockopt"),
-    (libc::SYS_poll, "poll"),
-    (libc::SYS_ppoll, "ppoll"),
-    (libc::SYS_select, "select"),
-    (libc::SYS_pselect6, "pselect6"),
-    (libc::SYS_epoll_create, "epoll_create"),
-    (libc::SYS_epoll_create1, "epoll_create1"),
-    (libc::SYS_epoll_ctl, "epoll_ctl"),
-    (libc::SYS_epoll_wait, "epoll_wait"),
-    (libc::SYS_epoll_pwait, "epoll_pwait"),
-    (libc::SYS_epoll_pwait2, "epoll_pwait2"),
-    (libc::SYS_pipe, "pipe"),
-    (libc::SYS_pipe2, "pipe2"),
-    (libc::SYS_eventfd, "eventfd"),
-    (libc::SYS_eventfd2, "eventfd2"),
-    (libc::SYS_signalfd, "signalfd"),
-    (libc::SYS_signalfd4, "signalfd4"),
-    (libc::SYS_timerfd_create, "timerfd_create"),
-    (libc::SYS_timerfd_settime, "timerfd_settime"),
-    (libc::SYS_timerfd_gettime, "timerfd_gettime"),
-    (libc::SYS_timer_create, "timer_create"),
-    (libc::SYS_setitimer, "setitimer"),
-    (libc::SYS_alarm, "alarm"),
-    (libc::SYS_pause, "pause"),
-    (libc::SYS_futex, "futex"),
-    (libc::SYS_futex_waitv, "futex_waitv"),
-    (libc::SYS_nanosleep, "nanosleep"),
-    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
-    (libc::SYS_clock_gettime, "clock_gettime"),
-    (libc::SYS_gettimeofday, "gettimeofday"),
-    (libc::SYS_time, "time"),
-    (libc::SYS_times, "times"),
-    (libc::SYS_getrusage, "getrusage"),
-    (libc::SYS_sysinfo, "sysinfo"),
-    (libc::SYS_getcpu, "getcpu"),
-    (libc::SYS_sched_yield, "sched_yield"),
-    (libc::SYS_sched_getaffinity, "sched_getaffinity"),
-    (libc::SYS_sched_setaffinity, "sched_setaffinity"),
-    (libc::SYS_getrandom, "getrandom"),
-    (libc::SYS_fork, "fork"),
-    (libc::SYS_vfork, "vfork"),
-    (libc::SYS_execve, "execve"),
-    (libc::SYS_execveat, "execveat"),
-    (libc::SYS_exit_group, "exit_group"),
-    (libc::SYS_io_setup, "io_setup"),
-    (libc::SYS_io_uring_setup, "io_uring_setup"),
-    (libc::SYS_io_uring_enter, "io_uring_enter"),
-    (libc::SYS_io_uring_register, "io_uring_register"),
-    (libc::SYS_userfaultfd, "userfaultfd"),
-    (libc::SYS_inotify_init1, "inotify_init1"),
-    (libc::SYS_perf_event_open, "perf_event_open"),
-    (libc::SYS_ptrace, "ptrace"),
-];
-
-/// Calls that make threads or processes; trapped too, but let through from libc's text.
-const CLONES: &[(i64, &str)] = &[(libc::SYS_clone, "clone"), (libc::SYS_clone3, "clone3")];
-
-/// Calls on descriptors, which may be virtual: stdio makes them inside libc. On the kernel's own descriptors they are made for it.
-const ON_FILES: &[(i64, &str)] = &[
-    (libc::SYS_read, "read"),
-    (libc::SYS_write, "write"),
-    (libc::SYS_readv, "readv"),
-    (libc::SYS_writev, "writev"),
-    (libc::SYS_close, "close"),
-    (libc::SYS_lseek, "lseek"),
-    (libc::SYS_dup, "dup"),
-    (libc::SYS_dup2, "dup2"),
-    (libc::SYS_dup3, "dup3"),
-    (libc::SYS_fcntl, "fcntl"),
-    (libc::SYS_ioctl, "ioctl"),
-];
-
 fn name_of(nr: i64) -> &'static str {
-    TRAPPED
-        .iter()
-        .chain(ON_FILES)
-        .chain(CLONES)
-        .find(|(n, _)| *n == nr)
-        .map_or("a system call", |(_, name)| name)
+    skein_interpose::name(nr).unwrap_or("unknown")
+}
+
+/// Answers a call with an error and tells the node its name.
+fn refuse_call(nr: i64, errno: i32) -> Result<usize> {
+    turn::operation();
+    match skein_interpose::name(nr) {
+        Some(name) => refused(name.as_bytes()),
+        None => refused(fatal::line!("system call {nr}").bytes()),
+    }
+    Err(Errno(errno))
 }
 
 /// A system call by number, as the hooks would do it: `None` when it is none of the runtime's business.
 pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
+    match answer(nr, a) {
+        Some(result) => Some(result),
+        None => match skein_interpose::treatment(nr) {
+            Treatment::Refused(errno) => Some(refuse_call(nr, errno)),
+            // SAFETY: the server's own call, which the table says may be made.
+            Treatment::Checked(_) => Some(unsafe { sys::call(nr, a) }),
+            _ => None,
+        },
+    }
+}
+
+/// A system call that the server makes by `syscall()`: as in the net, or passed on where the table says so.
+pub fn by_number(nr: i64, a: [usize; 6]) -> Result<usize> {
+    dispatch(nr, a).unwrap_or_else(|| {
+        if skein_interpose::caught(nr) {
+            refuse!("system call {} ({nr}) cannot be made deterministic", name_of(nr));
+        }
+        // SAFETY: the server's own call, which the table says may be made.
+        unsafe { sys::call(nr, a) }
+    })
+}
+
+/// What the runtime itself answers; the rest is as the table says.
+fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
     Some(match nr {
         libc::SYS_futex => sync::futex::futex(a),
+        libc::SYS_futex_waitv => sync::waitv::waitv(a),
         libc::SYS_clock_gettime => {
             hooks::time::clock_gettime_into(a[0] as i32, a[1] as *mut libc::timespec)
         }
@@ -132,12 +80,14 @@ pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
             }
             seconds as usize
         }),
-        libc::SYS_nanosleep => {
-            hooks::time::sleep_request(libc::CLOCK_MONOTONIC, 0, a[0] as *const libc::timespec)
-        }
-        libc::SYS_clock_nanosleep => {
-            hooks::time::sleep_request(a[0] as i32, a[1] as i32, a[2] as *const libc::timespec)
-        }
+        // SAFETY: the server's own pointers.
+        libc::SYS_nanosleep => unsafe {
+            hooks::time::sleep_request(libc::CLOCK_MONOTONIC, 0, a[0] as *const _, a[1] as *mut _)
+        },
+        // SAFETY: the server's own pointers.
+        libc::SYS_clock_nanosleep => unsafe {
+            hooks::time::sleep_request(a[0] as i32, a[1] as i32, a[2] as *const _, a[3] as *mut _)
+        },
         libc::SYS_times => Ok(hooks::time::times_into(a[0] as *mut libc::tms) as usize),
         libc::SYS_getrusage => hooks::time::getrusage_into(a[0] as i32, a[1] as *mut libc::rusage),
         libc::SYS_getrandom => {
@@ -167,52 +117,49 @@ pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_sched_getaffinity => hooks::process::affinity_into(a[1], a[2] as *mut u8),
         libc::SYS_sched_setaffinity => Ok(0),
         libc::SYS_gettid => Ok(kernel().this().tid.get() as usize),
-        // A thread that signals itself runs on the carrier.
-        libc::SYS_tgkill if a[1] as u32 == kernel().this().tid.get() => {
-            // SAFETY: no memory is involved.
-            unsafe { sys::call(nr, sys::args([a[0], sys::gettid() as usize, a[2]])) }
-        }
-        // Disarming what was never armed.
-        // SAFETY: the server's own pointer; an `itimerval` is four words.
-        libc::SYS_setitimer if a[1] != 0 && unsafe { *(a[1] as *const [u64; 4]) } == [0; 4] => {
-            Ok(0)
-        }
-        libc::SYS_pause => hooks::time::wait_for_signal(),
         libc::SYS_exit_group => init::end_process(a[0] as i32),
-        libc::SYS_fork => process::fork().map(|pid| pid as usize),
-        libc::SYS_execve | libc::SYS_execveat | libc::SYS_vfork => {
-            refused(name_of(nr).as_bytes());
-            Err(Errno(libc::ENOSYS))
+        libc::SYS_fork => process::fork::fork().map(|pid| pid as usize),
+        libc::SYS_wait4 => {
+            process::wait::wait4(a[0] as i32, a[1] as *mut _, a[2] as i32, a[3] as *mut _)
+                .map(|pid| pid as usize)
         }
-        libc::SYS_clone | libc::SYS_clone3 => {
-            refuse!(
-                "{} was called outside pthread_create: a thread or process that Skein does not know cannot be made deterministic",
-                name_of(nr)
+        libc::SYS_waitid => {
+            process::wait::waitid(a[0] as i32, a[1] as u32, a[2] as *mut _, a[3] as i32).map(|()| 0)
+        }
+        libc::SYS_getppid => Ok(process::group::parent() as usize),
+        libc::SYS_getpgid => process::group::group_of(a[0] as i32).map(|pid| pid as usize),
+        libc::SYS_getpgrp => process::group::group_of(0).map(|pid| pid as usize),
+        libc::SYS_getsid => process::group::session_of(a[0] as i32).map(|pid| pid as usize),
+        libc::SYS_setsid => process::group::new_session().map(|pid| pid as usize),
+        libc::SYS_setpgid => process::group::set_group(a[0] as i32, a[1] as i32).map(|()| 0),
+        // SAFETY: the server's own arguments.
+        libc::SYS_execve => unsafe {
+            process::exec::execute(
+                libc::AT_FDCWD,
+                a[0] as *const _,
+                a[1] as *const _,
+                a[2] as *const _,
+                0,
             )
-        }
-        libc::SYS_io_uring_setup
-        | libc::SYS_io_uring_enter
-        | libc::SYS_io_uring_register
-        | libc::SYS_io_setup
-        | libc::SYS_userfaultfd
-        | libc::SYS_inotify_init1
-        | libc::SYS_perf_event_open
-        | libc::SYS_ptrace
-        | libc::SYS_timer_create
-        | libc::SYS_setitimer
-        | libc::SYS_alarm
-        | libc::SYS_signalfd
-        | libc::SYS_signalfd4 => {
-            refused(name_of(nr).as_bytes());
-            Err(Errno(libc::ENOSYS))
-        }
-        _ => match io::syscall(nr, a) {
-            None if ON_FILES.iter().any(|(n, _)| *n == nr) => {
-                // SAFETY: the server's own call, on a descriptor of the kernel's.
-                unsafe { sys::call(nr, a) }
-            }
-            answer => return answer,
         },
+        // SAFETY: the server's own arguments.
+        libc::SYS_execveat => unsafe {
+            process::exec::execute(
+                a[0] as i32,
+                a[1] as *const _,
+                a[2] as *const _,
+                a[3] as *const _,
+                a[4] as i32,
+            )
+        },
+        // By `syscall()`, around the net's handler: it cannot return twice on one stack.
+        libc::SYS_clone | libc::SYS_vfork => refuse_call(nr, libc::ENOSYS),
+        libc::SYS_clone3 => Err(Errno(libc::ENOSYS)),
+        _ => {
+            let others = || host::syscall(nr, a).or_else(|| io::syscall(nr, a));
+            // SAFETY: the server's arguments for this call.
+            return unsafe { hooks::signal::syscall(nr, a) }.or_else(others);
+        }
     })
 }
 
@@ -230,27 +177,55 @@ extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
         at(libc::REG_R9),
     ];
     // SAFETY: as above.
-    let code = unsafe { (*info).si_code };
+    let (code, arch) = unsafe { ((*info).si_code, info.cast::<u32>().add(SI_ARCH_WORD).read()) };
     const SYS_SECCOMP: c_int = 1;
     if code != SYS_SECCOMP {
         refuse!("a SIGSYS that is not from the safety net (code {code})");
     }
     header().net_calls.fetch_add(1, Ordering::Relaxed);
+    let place = match usize::try_from(nr) {
+        _ if arch != AUDIT_ARCH_X86_64 => trapped::INT80,
+        Ok(nr) if skein_interpose::syscall(nr as i64).is_some() => nr,
+        _ => trapped::OTHER,
+    };
+    header().trapped.note(place);
+    if arch != AUDIT_ARCH_X86_64 {
+        // The numbers of `int 0x80` mean other calls.
+        refused(fatal::line!("32-bit system call {nr}").bytes());
+        registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
+        return;
+    }
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
-    let Some(result) = dispatch(nr, a) else {
+    // SAFETY: the arguments and the context of this call.
+    if let Some(result) = unsafe { libc_calls::handle(nr, a, context.cast(), *LIBC_TEXT.0.get()) } {
+        // SAFETY: this thread's errno.
+        unsafe { *libc::__errno_location() = errno };
+        registers[libc::REG_RAX as usize] = value_of(result);
+        return;
+    }
+    let outer = kernel().this().trapped_at.replace(at(libc::REG_RIP));
+    let loaders = files::from_loader(nr, a, at(libc::REG_RIP));
+    let Some(result) = loaders.or_else(|| dispatch(nr, a)) else {
         refuse!(
             "system call {} ({nr}) at {:#x} reached the kernel around the interposed functions and cannot be made deterministic",
             name_of(nr),
             at(libc::REG_RIP)
         )
     };
+    kernel().this().trapped_at.set(outer);
     // SAFETY: this thread's errno.
     unsafe { *libc::__errno_location() = errno };
-    registers[libc::REG_RAX as usize] = match result {
+    registers[libc::REG_RAX as usize] = value_of(result);
+    signal::boundary();
+}
+
+/// A result as the kernel returns it.
+fn value_of(result: Result<usize>) -> i64 {
+    match result {
         Ok(n) => n as i64,
         Err(e) => -i64::from(e.0),
-    };
+    }
 }
 
 extern "C" fn on_spin(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
@@ -261,25 +236,22 @@ extern "C" fn on_spin(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     h.spin_seen.store(1, Ordering::Release);
 }
 
-fn handle(signal: c_int, handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)) {
-    // SAFETY: all-zero is a valid `sigaction`; the mask is empty.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = handler as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
-    // SAFETY: libc's own function with a valid action.
-    let failed =
-        unsafe { (hooks::originals().sigaction)(signal, &raw const action, core::ptr::null_mut()) };
-    if failed != 0 {
-        refuse!("cannot handle signal {signal}");
-    }
-}
+/// Where this library is linked to be: as in `build.rs`.
+const PLACE: u64 = 0x2f00_0000_0000;
 
-/// Executable segments that matter: this library's and libc's.
+/// Executable segments that matter: this library's, the loader's and libc's.
 #[derive(Default)]
 struct Texts {
     own: (usize, usize),
+    loader: (usize, usize),
     libc: (usize, usize),
 }
+
+/// Where libc's text is in this program.
+struct LibcText(core::cell::UnsafeCell<(usize, usize)>);
+// SAFETY: written once, by the only thread, before the net is spread.
+unsafe impl Sync for LibcText {}
+static LIBC_TEXT: LibcText = LibcText(core::cell::UnsafeCell::new((0, 0)));
 
 unsafe extern "C" fn note_text(
     object: *mut libc::dl_phdr_info,
@@ -293,6 +265,8 @@ unsafe extern "C" fn note_text(
         unsafe { core::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum as usize) };
     let own = dispatch as *const () as usize;
     let libc = hooks::originals().pthread_create as usize;
+    // SAFETY: reads a word of the auxiliary vector.
+    let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
     for header in headers {
         if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0 {
             let start = object.dlpi_addr as usize + header.p_vaddr as usize;
@@ -303,6 +277,9 @@ unsafe extern "C" fn note_text(
             if (range.0..range.1).contains(&libc) {
                 texts.libc = range;
             }
+            if loader != 0 && object.dlpi_addr as usize == loader {
+                texts.loader = range;
+            }
         }
     }
     0
@@ -310,7 +287,7 @@ unsafe extern "C" fn note_text(
 
 /// A classic BPF program under construction.
 struct Filter {
-    code: [libc::sock_filter; 320],
+    code: [libc::sock_filter; MAX_CODE],
     len: usize,
 }
 
@@ -324,14 +301,37 @@ const AT_NR: u32 = 0;
 const AT_ARCH: u32 = 4;
 const AT_IP_LOW: u32 = 8;
 const AT_IP_HIGH: u32 = 12;
+const AT_ARG_1_LOW: u32 = 24;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
-const X32_BIT: u32 = 0x4000_0000;
+// The tree, its two returns and what looks at the instruction's address.
+const MAX_CODE: usize = filter::MAX_NODES + 64;
+/// `si_arch` of a SIGSYS: behind number, errno, code, padding, the instruction's address and the call's number.
+const SI_ARCH_WORD: usize = 7;
 
 impl Filter {
     fn push(&mut self, code: u16, k: u32, jt: u8, jf: u8) {
         assert!(self.len < self.code.len(), "the net's filter is too long");
         self.code[self.len] = libc::sock_filter { code, jt, jf, k };
         self.len += 1;
+    }
+
+    /// Lets the calls through that the table does not want caught; goes on behind with the others. The number is loaded.
+    fn decide(&mut self, tree: &Tree) {
+        let nodes = tree.nodes();
+        // Behind the tree: the return for what goes through, then the way on.
+        let distance = |next: Next, from: usize| {
+            let to = match next {
+                Next::Node(n) => n as usize,
+                Next::Through => nodes.len(),
+                Next::Caught => nodes.len() + 1,
+            };
+            u8::try_from(to - from - 1).expect("the tree is short enough")
+        };
+        for (at, node) in nodes.iter().enumerate() {
+            let (right, left) = (distance(node.right, at), distance(node.left, at));
+            self.push(JUMP_GE, node.pivot, right, left);
+        }
+        self.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     }
 
     /// Lets the call through when its instruction lies in `text`; goes on behind otherwise.
@@ -347,40 +347,62 @@ impl Filter {
 
 /// Spreads the net. From here on nothing but this library makes the trapped calls.
 pub fn install() {
+    let texts = prepare();
+    instructions::install();
+    spread(&texts);
+}
+
+/// In a program that the server executed: the filter is there already.
+pub fn join() {
+    prepare();
+    let _ = instructions::forbid();
+}
+
+/// Installs the handlers; finds what the filter lets through.
+fn prepare() -> Texts {
+    host::hide_cpu_number();
     handle(libc::SIGSYS, on_sigsys);
     handle(SPIN_SIGNAL, on_spin);
     handle(libc::SIGSEGV, instructions::on_segv);
-    instructions::install();
+    signal::fault::install();
     let mut texts = Texts::default();
     // SAFETY: `note_text` is what the loader wants; `texts` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(note_text), (&raw mut texts).cast()) };
-    for (what, text) in [("libskein.so", texts.own), ("the C library", texts.libc)] {
+    for (what, text) in
+        [("libskein.so", texts.own), ("the loader", texts.loader), ("the C library", texts.libc)]
+    {
         if text.0 == 0 || text.0 >> 32 != (text.1 - 1) >> 32 {
             refuse!("the text of {what} was not found where the safety net needs it");
         }
     }
+    if texts.own.0 >> 32 != (PLACE >> 32) as usize {
+        refuse!("libskein.so was not loaded at {PLACE:#x}: something else is there");
+    }
+    // SAFETY: the only thread.
+    unsafe { *LIBC_TEXT.0.get() = texts.libc };
+    texts
+}
+
+fn spread(texts: &Texts) {
     let mut filter =
-        Filter { code: [libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; 320], len: 0 };
+        Filter { code: [libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; MAX_CODE], len: 0 };
     let trap = libc::SECCOMP_RET_TRAP;
     filter.push(LOAD, AT_ARCH, 0, 0);
     filter.push(JUMP_EQ, AUDIT_ARCH_X86_64, 1, 0);
     filter.push(RETURN, trap, 0, 0);
-    filter.allow_from(texts.own);
     filter.push(LOAD, AT_NR, 0, 0);
-    filter.push(JUMP_GE, X32_BIT, 0, 1);
-    filter.push(RETURN, trap, 0, 0);
-    for (nr, _) in TRAPPED.iter().chain(ON_FILES) {
-        filter.push(JUMP_EQ, *nr as u32, 0, 1);
-        filter.push(RETURN, trap, 0, 0);
-    }
-    // Only the calls that make threads are left; from libc's text they are pthread_create's.
-    for (i, (nr, _)) in CLONES.iter().enumerate() {
-        let last = i + 1 == CLONES.len();
-        // To the check behind the list, or on to the next number; the last one jumps over the return.
-        filter.push(JUMP_EQ, *nr as u32, if last { 1 } else { 2 }, 0);
-    }
+    filter.decide(&Tree::new());
+    filter.allow_from(texts.own);
+    filter.allow_from(texts.loader);
+    filter.push(LOAD, AT_NR, 0, 0);
+    // libc asks for the limit of the stack, which is the supervisor's, before there is a handler.
+    filter.push(JUMP_EQ, libc::SYS_prlimit64 as u32, 0, 3);
+    filter.push(LOAD, AT_ARG_1_LOW, 0, 0);
+    filter.push(JUMP_EQ, libc::RLIMIT_STACK, 0, 1);
     filter.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
-    filter.allow_from(texts.libc);
+    filter.push(LOAD, AT_NR, 0, 0);
+    filter.push(JUMP_EQ, libc::SYS_clone3 as u32, 0, 1);
+    filter.push(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32, 0, 0);
     filter.push(RETURN, trap, 0, 0);
     let program = libc::sock_fprog { len: filter.len as u16, filter: filter.code.as_mut_ptr() };
     // SAFETY: a valid program; both calls only restrict this process.

@@ -4,12 +4,13 @@
 //! in no run queue, and whoever ends its wait calls [`resume`].
 //!
 //! The end of a turn is computed on the stack of the thread that gives it up: there is no idle thread. If that thread is the next
-//! to run, nothing is switched.
+//! to run, nothing is switched. If that is a thread of another process, its carrier is woken and this one sleeps ([`crate::process::handover`]).
 
 use crate::admit::{self, Wait};
 use crate::kernel::{Kernel, header, kernel};
+use crate::process::{self, Process};
 use crate::thread::{self, Life, Thread};
-use crate::{context, output, sys};
+use crate::{context, output, signal, sys};
 use core::sync::atomic::Ordering;
 use skein_arena::pool::Handle;
 use skein_sched::{Next, Policy};
@@ -56,13 +57,20 @@ fn end_turn(k: &Kernel) {
 fn tick(k: &Kernel) -> Next {
     let next = k.sched.end_turn();
     header().clock.store(k.sched.clock(), Ordering::Relaxed);
+    if k.unsafe_admission.get() {
+        admit::arrived(k);
+        return Next::Continue;
+    }
     next
 }
 
-/// Blocks the turn's holder until [`resume`] or the deadline (in the server's time of day). The caller has registered the thread wherever
+/// Blocks the turn's holder until [`resume`] or the deadline (in the server's time of day); not at all when it has a signal to handle. The caller has registered the thread wherever
 /// it is to be resumed from, and removes it again afterwards.
 pub fn suspend(deadline_ns: Option<u64>) -> Wake {
     let k = kernel();
+    if signal::is_due(k) {
+        return Wake::Interrupted;
+    }
     let (me, this) = (k.current(), k.this());
     this.life.set(Life::Blocked);
     this.wake.set(Wake::Event);
@@ -110,6 +118,34 @@ fn give(k: &Kernel, next: Handle<Thread>) -> &Thread {
     t
 }
 
+/// Gives the turn to the first thread of the run queue, unless it is one of another process: then that process has the turn until it comes back.
+/// Answers the thread of this process that has it.
+fn next_here(k: &Kernel) -> Handle<Thread> {
+    loop {
+        let next = next_runnable(k);
+        let t = give(k, next);
+        if process::is_here(t) {
+            return next;
+        }
+        process::handover::hand_over(k, t.process.get().expect("a thread's process"));
+        if let Some(mine) = Handle::from_raw(k.current.get()) {
+            return mine;
+        }
+        // The process that ended had nobody to give the turn to.
+    }
+}
+
+/// The turn's holder ends with its process: gives the turn to the next thread, if one can run, and answers its process.
+pub fn leave(k: &Kernel) -> Option<Handle<Process>> {
+    k.current.set(0);
+    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+        admit::wait(k, Wait::Slot);
+    }
+    let next = k.run_queue.pop_front(&k.threads)?;
+    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+    give(k, next).process.get()
+}
+
 /// Lets the first thread of the run queue run; returns when the caller's thread, which is blocked or in the run queue, has the turn again.
 fn pass_on(k: &Kernel) {
     let me = k.current();
@@ -120,12 +156,11 @@ fn pass_on(k: &Kernel) {
         return;
     }
     loop {
-        let next = next_runnable(k);
+        let next = next_here(k);
         if next == me {
-            give(k, next);
             return;
         }
-        let t = give(k, next);
+        let t = k.threads.get(next);
         if t.pinned.get() {
             run_pinned(k, next);
             continue;
@@ -167,8 +202,8 @@ extern "C" fn carry_on(pinned: u32) -> ! {
 
 fn carry(k: &Kernel) -> ! {
     loop {
-        let next = next_runnable(k);
-        let t = give(k, next);
+        let next = next_here(k);
+        let t = k.threads.get(next);
         if t.pinned.get() {
             run_pinned(k, next);
             continue;
@@ -202,14 +237,14 @@ pub fn end_main() -> ! {
             &raw mut nowhere,
             thread::idle_stack_top(),
             thread::main_fs(),
-            leave,
+            end_carry_on,
             0,
         );
     }
     unreachable!("the main thread's context is never taken up again")
 }
 
-extern "C" fn leave(_: u32) -> ! {
+extern "C" fn end_carry_on(_: u32) -> ! {
     let k = kernel();
     if tick(k) == Next::Admit && !k.run_queue.is_empty() {
         admit::wait(k, Wait::Slot);
@@ -224,6 +259,7 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     gate.close();
     while blocked() && gate.is_closed() {
         sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
+        signal::fault::report_outside();
     }
     gate.reopen();
 }

@@ -3,6 +3,7 @@
 //! `S key value` answers `OK`, `G key` answers `V value`. It stands where a real server and its runtime would: entries
 //! go in, frames of the output ring come out, the same ones for the same entries.
 
+use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::{Clock, ConnId, EntryRef, LogIndex, OutFrame, Record, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,9 +100,9 @@ impl RegisterServer {
 
 /// Appends a frame to a ring.
 pub fn put(ring: &mut Vec<u8>, frame: &OutFrame<'_>) {
-    let mut scratch = [0; 24];
+    let mut scratch = [0; FRAME_SCRATCH_BYTES];
     let (header, payload) = frame.encode(&mut scratch);
-    ring.extend_from_slice(&header);
+    ring.extend_from_slice(header);
     ring.extend_from_slice(payload);
     ring.resize(ring.len().next_multiple_of(8), 0);
 }

@@ -2,7 +2,7 @@
 //! vector.
 //!
 //! ```text
-//! harness --clone--> init, process 1 of a new pid namespace --fork--> guest, process 2
+//! harness --clone--> init, process 1 of new pid and mount namespaces --fork--> guest, process 2
 //! ```
 //!
 //! init traces the guest up to its exec, sets the random bytes that the kernel put on its stack and hides the vDSO, then
@@ -11,14 +11,15 @@
 //! Crash: init dies with the thread that called [`Guest::start`], and its namespace with it.
 
 use crate::sys;
-use std::ffi::{CString, OsStr, c_char, c_long, c_ulong};
+use std::ffi::{CStr, CString, OsStr, c_char, c_long, c_ulong};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
-use skein_arena::layout::{ARENA_FD, WAKE_FD};
+use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header, WAKE_FD};
 
 /// The bytes that `AT_RANDOM` points to in every guest.
 const RANDOM: [c_ulong; 2] = [0x7365_6564_206f_6620, 0x6120_6775_6573_7421];
@@ -99,7 +100,7 @@ impl Guest {
         };
         // SAFETY: takes no pointers.
         let user = if unsafe { libc::geteuid() } == 0 { 0 } else { libc::CLONE_NEWUSER };
-        let init = fork(libc::CLONE_NEWPID | user)?;
+        let init = fork(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user)?;
         if init == 0 {
             become_init(&job);
         }
@@ -191,33 +192,85 @@ fn give_up(job: &Job, what: &[u8]) -> ! {
 fn become_init(job: &Job) -> ! {
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if surround().is_none() {
+        give_up(job, b"harness: cannot mount a file system for the guest");
+    }
     let guest = match fork(0) {
         Ok(0) => become_guest(job),
         Ok(guest) => guest,
         Err(_) => give_up(job, b"harness: cannot fork"),
     };
-    let mut traced = true;
+    let header = map_header(job);
+    let (mut traced, mut gone, mut ended) = (true, 0, None);
     loop {
         let mut status = 0;
         // SAFETY: the status is a live int.
         let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
-        if pid != guest {
-            if pid < 0 {
-                give_up(job, b"harness: the guest is lost");
+        if pid < 0 {
+            match ended {
+                // All its processes are gone.
+                Some(status) => report(job, status),
+                None => give_up(job, b"harness: the guest is lost"),
+            }
+        }
+        if libc::WIFSTOPPED(status) {
+            if pid == guest && traced {
+                traced = false;
+                if prepare_stack(guest).is_none() {
+                    give_up(job, b"harness: cannot prepare the guest's stack");
+                }
             }
             continue;
         }
-        if libc::WIFSTOPPED(status) && traced {
-            traced = false;
-            if prepare_stack(guest).is_none() {
-                give_up(job, b"harness: cannot prepare the guest's stack");
-            }
-            continue;
+        gone += 1;
+        if pid == guest {
+            ended = Some(status);
         }
-        let bytes = status.to_le_bytes();
-        // SAFETY: the buffer is live.
-        unsafe { libc::write(job.status, bytes.as_ptr().cast(), bytes.len()) };
-        leave(0);
+        // A process that is gone without the runtime's knowledge takes the others with it.
+        if header.is_some_and(|header| gone > header.deaths.load(Ordering::Acquire)) {
+            report(job, status);
+        }
+    }
+}
+
+/// The end of init, and of all that is left of the guest.
+fn report(job: &Job, status: i32) -> ! {
+    let bytes = status.to_le_bytes();
+    // SAFETY: the buffer is live.
+    unsafe { libc::write(job.status, bytes.as_ptr().cast(), bytes.len()) };
+    leave(0)
+}
+
+/// The arena's header, in a run under Skein.
+fn map_header(job: &Job) -> Option<&'static Header> {
+    let (arena, _) = job.skein?;
+    // SAFETY: a new mapping of the header, which is all atomics, for as long as init lives.
+    unsafe {
+        let at =
+            libc::mmap(ptr::null_mut(), HEADER_BYTES, libc::PROT_READ, libc::MAP_SHARED, arena, 0);
+        if at == libc::MAP_FAILED {
+            give_up(job, b"harness: cannot map the arena's header");
+        }
+        Some(&*at.cast::<Header>())
+    }
+}
+
+/// An empty directory of the guest's own, which is its working directory, and the namespace's own /proc.
+fn surround() -> Option<()> {
+    let mount = |what: &CStr, at: &CStr, flags| {
+        let (source, target) = (what.as_ptr(), at.as_ptr());
+        // SAFETY: the strings are terminated; no data.
+        let done = unsafe { libc::mount(source, target, source, flags, ptr::null()) };
+        (done == 0).then_some(())
+    };
+    mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(c"proc", c"/proc", libc::MS_NOSUID | libc::MS_NODEV)?;
+    mount(c"tmpfs", c"/mnt", libc::MS_NOSUID | libc::MS_NODEV)?;
+    let old = [libc::timespec { tv_sec: 0, tv_nsec: 0 }; 2];
+    // SAFETY: the path is terminated, the times are live.
+    unsafe {
+        libc::utimensat(libc::AT_FDCWD, c"/mnt".as_ptr(), old.as_ptr(), 0);
+        (libc::chdir(c"/mnt".as_ptr()) == 0).then_some(())
     }
 }
 

@@ -17,6 +17,7 @@ pub mod compare;
 pub mod images;
 pub mod launch;
 pub mod node;
+mod outside;
 pub mod runner;
 pub mod script;
 mod sys;

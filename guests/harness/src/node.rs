@@ -5,14 +5,14 @@
 //! decides nothing.
 
 use crate::launch::{Guest, Launch};
-use crate::script::{Script, TERM};
+use crate::script::{Input, Script, TERM};
 use crate::sys;
 use skein_arena::layout::{Sizes, state};
 use skein_arena::{Arena, Consumer, Producer};
 use skein_model::entry::{EntryBuilder, Record, Start, pad8};
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::limits::SPIN_SIGNAL;
-use skein_model::{OutFrame, WallNs};
+use skein_model::{OutFrame, Term, WallNs};
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -113,6 +113,7 @@ pub struct Node {
     guest: Guest,
     role: Role,
     written: u64,
+    term: Term,
     wall_ns: u64,
     growth: u32,
     last_operations: u64,
@@ -162,6 +163,7 @@ impl Node {
             guest,
             role,
             written: 0,
+            term: TERM,
             wall_ns: BIRTH_NS,
             growth: 1,
             last_operations: 0,
@@ -180,7 +182,7 @@ impl Node {
     pub fn run(mut self, stop_at_spin: bool) -> io::Result<Account> {
         if let Role::Leader(_, Schedule { quantum, nclock }) = self.role {
             let start = Start { seed: [0x5e; 32], quantum, nclock };
-            self.propose(&[Record::Start(start)], 0)?;
+            self.propose(&[Record::Start(start), Record::TermStart], 0)?;
         }
         loop {
             self.feed_log()?;
@@ -233,6 +235,9 @@ impl Node {
         if !inputs.is_empty() {
             self.growth = 1;
             self.record.counts.inputs += 1;
+            if inputs.contains(&Input::TermStart) {
+                self.term = self.term.next();
+            }
             let records: Vec<Record<'_>> = inputs.iter().map(|input| input.record()).collect();
             self.propose(&records, BUBBLE_NS)?;
             return Ok(true);
@@ -262,7 +267,7 @@ impl Node {
         for record in records {
             builder.push(*record);
         }
-        let entry = builder.finish(WallNs(self.wall_ns), TERM);
+        let entry = builder.finish(WallNs(self.wall_ns), self.term);
         if !self.give(&entry)? {
             return Err(Error::other("an entry does not fit into an empty input ring"));
         }
@@ -321,6 +326,7 @@ impl Node {
                 let text = String::from_utf8_lossy;
                 match frame {
                     OutFrame::Refused { call } => {
+                        let (call, _) = skein_model::frame::split_refused(call);
                         self.record.advice.push(format!("refused: {}", text(call)));
                     }
                     OutFrame::Notice { text: line } => {

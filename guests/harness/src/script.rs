@@ -1,11 +1,12 @@
-//! Scripted clients of a server guest: pure, driven by what the server sent, answering with records for the log.
+//! Scripted clients of a server guest, and what it finds outside: pure, driven by what the server sent, answering with records for the log.
 
+use crate::outside::Outside;
 use skein_model::entry::Record;
 use skein_model::limits::{DRAINED_STEP_BYTES, RECV_WINDOW_BYTES};
 use skein_model::{ConnId, OutFrame, SockAddr, Term};
 use std::collections::VecDeque;
 
-/// The term of every connection.
+/// The term of every client's connection.
 pub const TERM: Term = Term(1);
 
 /// What a client does next.
@@ -21,6 +22,8 @@ pub enum Step {
     Fin,
     /// Resets the connection.
     Reset,
+    /// Sends the server a signal; not really a client's.
+    Signal(u8),
     /// Waits until the server has closed the connection in order.
     Closed,
     /// Waits until the client with this number has done all its steps.
@@ -44,6 +47,7 @@ struct Client {
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     clients: Vec<Client>,
+    outside: Outside,
     listening: Option<SockAddr>,
 }
 
@@ -60,6 +64,18 @@ pub enum Input {
     Reset(ConnId),
     /// See [`Record::Drained`].
     Drained(ConnId, u64),
+    /// See [`Record::Connected`].
+    Connected(ConnId),
+    /// See [`Record::ConnectFailed`].
+    ConnectFailed(ConnId, u16),
+    /// See [`Record::Signal`].
+    Signal(u8),
+    /// See [`Record::Datagram`]: local and peer.
+    Datagram(SockAddr, SockAddr, Vec<u8>),
+    /// See [`Record::DatagramFailed`].
+    DatagramFailed(SockAddr, SockAddr, u16),
+    /// See [`Record::TermStart`]; the entry is the first of the next term.
+    TermStart,
 }
 
 impl Input {
@@ -74,6 +90,18 @@ impl Input {
             Self::Fin(conn) => Record::Fin { conn: *conn },
             Self::Reset(conn) => Record::Reset { conn: *conn },
             Self::Drained(conn, bytes) => Record::Drained { conn: *conn, bytes: *bytes },
+            Self::Connected(conn) => Record::Connected { conn: *conn },
+            Self::ConnectFailed(conn, errno) => {
+                Record::ConnectFailed { conn: *conn, errno: *errno }
+            }
+            Self::Signal(number) => Record::Signal { number: *number },
+            Self::Datagram(local, peer, bytes) => {
+                Record::Datagram { local: *local, peer: *peer, bytes }
+            }
+            Self::DatagramFailed(local, peer, errno) => {
+                Record::DatagramFailed { local: *local, peer: *peer, errno: *errno }
+            }
+            Self::TermStart => Record::TermStart,
         }
     }
 }
@@ -93,7 +121,8 @@ impl Script {
             in_window: 0,
             closed: false,
         };
-        Self { clients: clients.into_iter().map(client).collect(), listening: None }
+        let clients = clients.into_iter().map(client).collect();
+        Self { clients, ..Self::default() }
     }
 
     /// Whether all clients have done all their steps.
@@ -116,12 +145,16 @@ impl Script {
     }
 
     fn client_of(&mut self, conn: ConnId) -> Option<&mut Client> {
+        if conn.is_outgoing() {
+            return None;
+        }
         let n = (conn.0 & u64::from(u32::MAX)).checked_sub(1)?;
         self.clients.get_mut(usize::try_from(n).ok()?)
     }
 
     /// Something came out of the server.
     pub fn output(&mut self, frame: &OutFrame<'_>) {
+        self.outside.output(frame);
         match frame {
             OutFrame::Listen { addr } if self.listening.is_none() => self.listening = Some(*addr),
             OutFrame::Send { conn, bytes } => {
@@ -147,6 +180,7 @@ impl Script {
     /// One turn of the gateway's loop: what all clients have to say now.
     pub fn inputs(&mut self) -> Vec<Input> {
         let mut inputs = Vec::new();
+        self.outside.inputs(&mut inputs);
         let Some(local) = self.listening else { return inputs };
         for n in 0..self.clients.len() {
             let conn = ConnId::new(TERM, n as u32 + 1);
@@ -187,6 +221,7 @@ impl Script {
             }
             Step::Fin => Input::Fin(conn),
             Step::Reset => Input::Reset(conn),
+            Step::Signal(number) => Input::Signal(*number),
             Step::Send(bytes) => {
                 let room = (RECV_WINDOW_BYTES - client.in_window).min(PIECE_BYTES);
                 let piece = bytes[client.sent..].iter().copied().take(room).collect::<Vec<u8>>();

@@ -1,11 +1,11 @@
-//! The clients: redis-benchmark, an own closed loop for memcached, and one client alone.
+//! The clients: a closed loop over many connections, and one client alone.
 //!
-//! Every reply of the own clients is compared with the right one. The own loop is one thread with
-//! one epoll, as redis-benchmark is. All are bounded in time.
+//! Every reply is compared with the right one. The loop is one thread with one epoll, as redis-benchmark is;
+//! where a request is more than one exchange ([`crowd_by`]), a thread a client. All are bounded in time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
@@ -13,15 +13,14 @@ use mio::{Events, Interest, Poll, Token};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 
-use super::process;
-use super::wire::{Client, Exchange, Server};
+use super::wire::{Client, Exchange};
 use crate::report::{Failure, Outcome};
 
-/// Different keys that memcached and the one client use.
+/// Different keys.
 const KEYS: u32 = 1_000;
 
 /// The longest that a load may take before it counts as stuck.
-const LOAD_MAX: Duration = Duration::from_secs(60);
+pub const LOAD_MAX: Duration = Duration::from_secs(60);
 
 /// The longest that one reply may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -54,28 +53,75 @@ pub struct Alone {
     pub requests: usize,
 }
 
-/// Sets and gets `requests` times each over `clients` connections.
+/// `requests` of one operation over `clients` connections that stay open, through the `asked` in turn.
 pub fn crowd(
-    server: Server,
+    server: &str,
+    operation: &str,
     service: SocketAddr,
+    asked: &[Exchange],
     requests: u32,
     clients: u32,
-) -> Outcome<Vec<Throughput>> {
-    match server {
-        Server::Redis => redis_benchmark(service, requests, clients),
-        Server::Memcached => {
-            let set: Vec<Exchange> = (0..KEYS).map(|key| server.set(key)).collect();
-            let get: Vec<Exchange> = (0..KEYS).map(|key| server.get(key)).collect();
-            let all = [("set", set), ("get", get)];
-            all.iter()
-                .map(|(operation, exchanges)| {
-                    closed_loop(operation, service, exchanges, requests, clients).map_err(|error| {
-                        Failure::of(format!("{} clients that {operation}", server.name()), error)
-                    })
-                })
-                .collect()
+) -> Outcome<Throughput> {
+    closed_loop(operation, service, asked, requests, clients)
+        .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))
+}
+
+/// As [`crowd`], where one request is whatever `ask` does with its number: a thread a client.
+pub fn crowd_by(
+    server: &str,
+    operation: &str,
+    requests: u32,
+    clients: u32,
+    ask: impl Fn(usize) -> std::io::Result<()> + Sync,
+) -> Outcome<Throughput> {
+    let next = AtomicUsize::new(0);
+    let start = Instant::now();
+    let one_client = || -> std::io::Result<Vec<f64>> {
+        let mut latencies_us = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= requests as usize {
+                return Ok(latencies_us);
+            }
+            if start.elapsed() > LOAD_MAX {
+                return Err(std::io::Error::other("no end after 60 s"));
+            }
+            let asked = Instant::now();
+            ask(number)?;
+            latencies_us.push(asked.elapsed().as_secs_f64() * 1e6);
         }
+    };
+    let outcomes: Vec<std::io::Result<Vec<f64>>> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..clients).map(|_| scope.spawn(one_client)).collect();
+        all.into_iter()
+            .map(|one| {
+                one.join().unwrap_or_else(|_| Err(std::io::Error::other("a client panicked")))
+            })
+            .collect()
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    let mut latencies_us = Vec::new();
+    for outcome in outcomes {
+        let own = outcome
+            .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))?;
+        latencies_us.extend(own);
     }
+    Ok(Throughput {
+        operation: operation.to_owned(),
+        per_second: f64::from(requests) / seconds,
+        p50_us: percentile(&mut latencies_us, 50.0),
+        p99_us: percentile(&mut latencies_us, 99.0),
+    })
+}
+
+/// The same exchange for each of the keys.
+pub fn exchanges(of: impl Fn(u32) -> Exchange) -> Vec<Exchange> {
+    (0..KEYS).map(of).collect()
+}
+
+/// One exchange over a new connection.
+pub fn ask_once(service: SocketAddr, asked: &Exchange) -> std::io::Result<()> {
+    Client::connect(service, Duration::from_secs(1))?.exchange(asked)
 }
 
 /// CPU time that this process and its ended children have used: the load generator's.
@@ -91,51 +137,11 @@ pub fn cpu_used() -> Outcome<Duration> {
     Ok(sum)
 }
 
-fn redis_benchmark(service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
-    let mut command = Command::new("redis-benchmark");
-    command.args(["-h", &service.ip().to_string(), "-p", &service.port().to_string()]).args([
-        "-t",
-        "set,get",
-        "-c",
-        &clients.to_string(),
-        "-n",
-        &requests.to_string(),
-        "--csv",
-    ]);
-    parse_csv(&process::output(&mut command, LOAD_MAX)?)
-}
-
-/// Reads redis-benchmark's table: columns by name, latencies in milliseconds.
-fn parse_csv(csv: &str) -> Outcome<Vec<Throughput>> {
-    let row = |line: &str| -> Vec<String> {
-        line.split(',').map(|cell| cell.trim_matches('"').to_owned()).collect()
-    };
-    let mut lines = csv.lines().filter(|line| line.starts_with('"')).map(row);
-    let head = lines.next().unwrap_or_default();
-    let found: Option<Vec<Throughput>> = lines
-        .map(|cells| {
-            let cell = |name: &str| {
-                let at = head.iter().position(|known| known == name)?;
-                cells.get(at)?.parse::<f64>().ok()
-            };
-            Some(Throughput {
-                operation: cells.first()?.to_lowercase(),
-                per_second: cell("rps")?,
-                p50_us: cell("p50_latency_ms")? * 1_000.0,
-                p99_us: cell("p99_latency_ms")? * 1_000.0,
-            })
-        })
-        .collect();
-    found
-        .filter(|rows| rows.len() == 2)
-        .ok_or_else(|| Failure(format!("redis-benchmark said something else: {}", csv.trim())))
-}
-
-/// One connection of the closed loop: it has asked for `key` and got `got` bytes of the reply.
+/// One connection of the closed loop: it has asked for `key` and has `got` of the reply.
 struct Caller {
     stream: TcpStream,
     key: usize,
-    got: usize,
+    got: Vec<u8>,
     asked: Instant,
 }
 
@@ -155,7 +161,7 @@ fn closed_loop(
         let mut stream = TcpStream::from_std(stream);
         poll.registry().register(&mut stream, Token(number), Interest::READABLE)?;
         let key = number * exchanges.len() / clients as usize;
-        callers.push(Caller { stream, key, got: 0, asked: Instant::now() });
+        callers.push(Caller { stream, key, got: Vec::new(), asked: Instant::now() });
     }
     let mut latencies_us = Vec::with_capacity(requests as usize);
     let mut asked = 0;
@@ -201,7 +207,7 @@ fn closed_loop(
 impl Caller {
     /// Sends a request: small, and the reply to the one before is there, so that it fits.
     fn ask(&mut self, exchange: &Exchange) -> std::io::Result<()> {
-        self.got = 0;
+        self.got.clear();
         self.asked = Instant::now();
         let request = exchange.request.as_bytes();
         let written = self.stream.write(request)?;
@@ -210,40 +216,52 @@ impl Caller {
 
     /// Reads what is there; true when the reply is complete and right.
     fn hear(&mut self, exchange: &Exchange) -> std::io::Result<bool> {
-        let mut buffer = [0; 1024];
+        let mut buffer = [0; 8192];
         let read = match self.stream.read(&mut buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         };
-        let rest = &exchange.reply.as_bytes()[self.got..];
-        if !rest.starts_with(&buffer[..read]) {
-            let got = String::from_utf8_lossy(&buffer[..read]).escape_debug().to_string();
-            return Err(std::io::Error::other(format!("wrong reply: {got}")));
-        }
-        self.got += read;
-        Ok(self.got == exchange.reply.len())
+        self.got.extend_from_slice(&buffer[..read]);
+        exchange.complete(&self.got)
     }
 }
 
-/// How long one client, alone, waits for the reply to a SET.
-pub fn alone(server: Server, service: SocketAddr, requests: u32) -> Outcome<Alone> {
-    time_alone(server, service, requests)
-        .map_err(|error| Failure::of(format!("one {} client", server.name()), error))
+/// How long one client, alone, waits for replies to the `asked` in turn.
+pub fn alone(
+    server: &str,
+    service: SocketAddr,
+    asked: &[Exchange],
+    requests: u32,
+) -> Outcome<Alone> {
+    let failed = |error| Failure::of(format!("one {server} client"), error);
+    let mut client = Client::connect(service, ANSWER_MAX).map_err(failed)?;
+    time_alone(requests, |number| client.exchange(&asked[number % asked.len()])).map_err(failed)
 }
 
-fn time_alone(server: Server, service: SocketAddr, requests: u32) -> std::io::Result<Alone> {
-    let mut client = Client::connect(service, ANSWER_MAX)?;
-    for key in 0..ALONE_WARM {
-        client.exchange(&server.set(key))?;
+/// As [`alone`], where one request is whatever `ask` does with its number.
+pub fn alone_by(
+    server: &str,
+    requests: u32,
+    ask: impl FnMut(usize) -> std::io::Result<()>,
+) -> Outcome<Alone> {
+    time_alone(requests, ask).map_err(|error| Failure::of(format!("one {server} client"), error))
+}
+
+fn time_alone(
+    requests: u32,
+    mut ask: impl FnMut(usize) -> std::io::Result<()>,
+) -> std::io::Result<Alone> {
+    // What GETs read later is written here, too.
+    for number in 0..KEYS.max(ALONE_WARM).min(requests) as usize {
+        ask(number)?;
     }
-    let exchanges: Vec<Exchange> = (0..KEYS).map(|key| server.set(key)).collect();
     let start = Instant::now();
     let mut latencies_us = Vec::new();
-    for exchange in exchanges.iter().cycle().take(requests as usize) {
+    for number in 0..requests as usize {
         let asked = Instant::now();
-        client.exchange(exchange)?;
+        ask(number)?;
         latencies_us.push(asked.elapsed().as_secs_f64() * 1e6);
         if start.elapsed() > ALONE_MAX {
             break;
@@ -274,16 +292,5 @@ mod tests {
         assert_eq!(percentile(&mut values, 99.0), 99.0);
         assert_eq!(percentile(&mut [7.0], 99.0), 7.0);
         assert_eq!(percentile(&mut [], 50.0), 0.0);
-    }
-
-    #[test]
-    fn redis_benchmarks_table_is_read_by_column_name() {
-        let csv = "\"test\",\"rps\",\"p50_latency_ms\",\"p99_latency_ms\"\n\
-                   \"SET\",\"51599.59\",\"0.607\",\"2.5\"\n\"GET\",\"52798.31\",\"0.575\",\"1\"\n";
-        let rows = parse_csv(csv).expect("its form");
-        assert_eq!(rows[0].operation, "set");
-        assert_eq!(rows[1].per_second, 52_798.31);
-        assert_eq!(rows[0].p99_us, 2_500.0);
-        assert!(parse_csv("Could not connect").is_err());
     }
 }

@@ -13,6 +13,7 @@ mod process;
 pub mod proxy;
 mod report;
 mod results;
+mod servers;
 mod target;
 mod wire;
 
@@ -24,8 +25,8 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::results::{Results, Sample};
+use self::servers::Server;
 use self::target::Target;
-use self::wire::Server;
 use crate::demo::find_command;
 use crate::report::{Failure, Outcome};
 
@@ -107,7 +108,7 @@ fn measure(options: &Options) -> Outcome<Results> {
             options.budget_s
         ),
         machine: results::machine()?,
-        versions: results::versions(&skein)?,
+        versions: results::versions(&skein, &options.servers)?,
         requests: options.requests,
         clients: options.clients,
         samples: Vec::new(),
@@ -142,7 +143,7 @@ fn measure(options: &Options) -> Outcome<Results> {
         }
     }
     if options.kills > 0 {
-        match outage::measure(Server::Redis, options.kills, start + budget) {
+        match outage::measure(options.kills, start + budget) {
             Ok(outages_ms) => results.outages_ms = outages_ms,
             Err(failure) => results.failures.push(format!("outage: {failure}")),
         }
@@ -156,19 +157,24 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
     let running = target.start(server)?;
     let service = running.service();
     // One client first: it also writes the keys that GETs read.
-    let alone = load::alone(server, service, options.requests)?;
+    let workload = server.workload();
+    let requests = workload.requests(options.requests);
+    let alone = workload.alone(service, requests)?;
     let on_way = running.pids_on_the_way()?;
     let all = running.pids()?;
     let used = || -> Outcome<[Duration; 3]> {
         Ok([process::cpu_used(&on_way)?, process::cpu_used(&all)?, load::cpu_used()?])
     };
-    let first = running.applied_index()?;
+    let first = running.counts()?;
     let before = used()?;
-    let throughput = load::crowd(server, service, options.requests, options.clients)?;
+    let throughput = workload.crowd(service, requests, workload.clients(options.clients))?;
     let after = used()?;
-    let last = running.applied_index()?;
-    let requests = f64::from(options.requests) * throughput.len() as f64;
-    let entries = last.zip(first).map(|(last, first)| last.saturating_sub(first));
+    let last = running.counts()?;
+    let requests = f64::from(requests) * throughput.len() as f64;
+    let (entries, traps) = last
+        .zip(first)
+        .map(|(last, first)| (last.0.saturating_sub(first.0), last.1.saturating_sub(first.1)))
+        .unzip();
     let [cpu_us, cpu_all_us, cpu_load_us] = std::array::from_fn(|at| {
         after[at].saturating_sub(before[at]).as_secs_f64() * 1e6 / requests
     });
@@ -182,6 +188,7 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
         cpu_all_us,
         cpu_load_us,
         requests_per_entry: entries.map(|entries| requests / entries.max(1) as f64),
+        traps_per_request: traps.map(|traps| traps as f64 / requests),
         alone,
     })
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
+use super::servers::{Server, redis};
 use super::target::{Cluster, free_address};
-use super::wire::{Client, Server};
+use super::wire::Client;
 use crate::report::{Failure, Outcome};
 
 /// Acknowledged writes before a kill.
@@ -21,11 +22,11 @@ const ANSWER_MAX: Duration = Duration::from_millis(50);
 /// After this long the service counts as lost.
 const OUTAGE_MAX: Duration = Duration::from_secs(20);
 
-/// Kills the leader of three durable replicas `kills` times; each outage in milliseconds.
+/// Kills the leader of three durable replicas of redis `kills` times; each outage in milliseconds.
 ///
 /// Each is the time from the last acknowledgement on the old connection to the first on a new one.
-pub fn measure(server: Server, kills: u32, until: Instant) -> Outcome<Vec<f64>> {
-    let cluster = Cluster::start(server, free_address()?, 3, "fsync")?;
+pub fn measure(kills: u32, until: Instant) -> Outcome<Vec<f64>> {
+    let cluster = Cluster::start(Server::Redis, free_address()?, 3, "fsync")?;
     let mut outages_ms = Vec::new();
     for _ in 0..kills {
         if Instant::now() > until {
@@ -33,7 +34,7 @@ pub fn measure(server: Server, kills: u32, until: Instant) -> Outcome<Vec<f64>> 
         }
         // Every replica is back, so that each kill meets the same cluster.
         let leader = cluster.whole()?.leader()?.pid()?;
-        let outage = one(server, cluster.service, || {
+        let outage = one(cluster.service, || {
             kill(leader, Signal::SIGKILL)
                 .map_err(|error| Failure::of("cannot kill the leader", error))
         })?;
@@ -42,30 +43,25 @@ pub fn measure(server: Server, kills: u32, until: Instant) -> Outcome<Vec<f64>> 
     Ok(outages_ms)
 }
 
-fn one(
-    server: Server,
-    service: SocketAddr,
-    mut kill: impl FnMut() -> Outcome,
-) -> Outcome<Duration> {
+fn one(service: SocketAddr, mut kill: impl FnMut() -> Outcome) -> Outcome<Duration> {
     let mut client = None;
-    let mut last = write_until_answered(server, service, &mut client, Instant::now())?;
+    let mut last = write_until_answered(service, &mut client, Instant::now())?;
     for _ in 0..WRITES_BEFORE {
-        last = write_until_answered(server, service, &mut client, last)?;
+        last = write_until_answered(service, &mut client, last)?;
     }
     kill()?;
     // Answers may still be on their way: the outage begins when the connection breaks.
     while let Some(connected) = &mut client {
-        match connected.exchange(&server.set(1)) {
+        match connected.exchange(&redis::set(1)) {
             Ok(()) => last = Instant::now(),
             Err(_) => client = None,
         }
     }
-    Ok(write_until_answered(server, service, &mut client, last)?.duration_since(last))
+    Ok(write_until_answered(service, &mut client, last)?.duration_since(last))
 }
 
 /// Writes until it is acknowledged, on new connections if need be; when that was.
 fn write_until_answered(
-    server: Server,
     service: SocketAddr,
     client: &mut Option<Client>,
     since: Instant,
@@ -75,7 +71,7 @@ fn write_until_answered(
             Some(connected) => Ok(connected),
             None => Client::connect(service, ANSWER_MAX).map(|new| client.insert(new)),
         };
-        match connected.and_then(|connected| connected.exchange(&server.set(1))) {
+        match connected.and_then(|connected| connected.exchange(&redis::set(1))) {
             Ok(()) => return Ok(Instant::now()),
             Err(error) if since.elapsed() > OUTAGE_MAX => {
                 return Err(Failure::of("no answer for 20 s after the kill", error));

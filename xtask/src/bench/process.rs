@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
-use nix::unistd::{SysconfVar, sysconf};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::report::{Failure, Outcome};
 
@@ -34,7 +34,10 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // Its workers would outlive it.
+        for pid in trees([self.pid()]) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
         let _ = self.0.wait();
     }
 }
@@ -73,11 +76,34 @@ pub fn output(command: &mut Command, max: Duration) -> Outcome<String> {
     if status.success() {
         return read(&out);
     }
-    let said = read(&err)?;
+    // Some say on their standard output why they fail.
+    let said = [read(&out)?, read(&err)?].concat();
     Err(Failure::of(format!("{name}: {status}"), said.trim().lines().last().unwrap_or("no reason")))
 }
 
-/// CPU time that the processes have used so far, user and system.
+/// The processes and all that they started and that live.
+pub fn trees(roots: impl IntoIterator<Item = i32>) -> Vec<i32> {
+    let mut all: Vec<i32> = roots.into_iter().collect();
+    let mut at = 0;
+    while let Some(pid) = all.get(at) {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children =
+                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+                if !all.contains(&child) {
+                    all.push(child);
+                }
+            }
+        }
+        at += 1;
+    }
+    all
+}
+
+/// CPU time that the processes, and children of theirs that have ended, have used so far: user and system.
+///
+/// One that has ended since it was listed counts where its parent is listed, too.
 pub fn cpu_used(pids: &[i32]) -> Outcome<Duration> {
     let ticks_per_second = sysconf(SysconfVar::CLK_TCK)
         .ok()
@@ -85,20 +111,23 @@ pub fn cpu_used(pids: &[i32]) -> Outcome<Duration> {
         .filter(|ticks| *ticks > 0)
         .ok_or_else(|| Failure("sysconf knows no CLK_TCK".to_owned()))?;
     let mut ticks = 0;
-    for pid in pids {
+    for (at, pid) in pids.iter().enumerate() {
         let path = format!("/proc/{pid}/stat");
-        let stat = std::fs::read_to_string(&path).map_err(|error| Failure::of(&path, error))?;
+        let stat = match std::fs::read_to_string(&path) {
+            Err(error) if at == 0 => return Err(Failure::of(&path, error)),
+            Err(_) => continue,
+            Ok(stat) => stat,
+        };
         ticks += stat_ticks(&stat).ok_or_else(|| Failure(format!("{path} has another form")))?;
     }
     Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
 }
 
-/// Fields 14 and 15 of a stat line, whose second may hold spaces and parentheses.
+/// Fields 14 to 17 of a stat line, whose second may hold spaces and parentheses.
 fn stat_ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+    let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+    let ticks: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    (ticks.len() == 4).then(|| ticks.iter().sum())
 }
 
 #[cfg(test)]
@@ -107,9 +136,18 @@ mod tests {
 
     #[test]
     fn ticks_are_found_behind_any_name() {
-        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 40 2 0 0 20 0 1";
-        assert_eq!(stat_ticks(stat), Some(42));
+        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 40 2 3 1 20 0 1";
+        assert_eq!(stat_ticks(stat), Some(46));
         assert_eq!(stat_ticks("7 (a"), None);
+    }
+
+    #[test]
+    fn what_a_process_started_is_found() {
+        let child = Kept::start(Command::new("sleep").arg("60")).expect("sleep");
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        let all = trees([own]);
+        assert_eq!(all[0], own);
+        assert!(all.contains(&child.pid()));
     }
 
     #[test]

@@ -75,9 +75,10 @@ fn serve(options: &Options) -> std::io::Result<()> {
             let there = Token(here.0 ^ 1);
             let wrote = !event.is_writable() || flush(&mut sides, here);
             // Room again: what was left unread at the other side has no new event.
+            let end = event.is_read_closed();
             let alive = wrote
-                && (!event.is_readable() || pass_on(&mut sides, here, there, &mut buffer))
-                && (!event.is_writable() || pass_on(&mut sides, there, here, &mut buffer));
+                && (!event.is_readable() || pass_on(&mut sides, here, there, end, &mut buffer))
+                && (!event.is_writable() || pass_on(&mut sides, there, here, true, &mut buffer));
             if !alive {
                 sides.remove(&here);
                 sides.remove(&there);
@@ -86,8 +87,14 @@ fn serve(options: &Options) -> std::io::Result<()> {
     }
 }
 
-/// Moves what `from` has to `to`; false when the pair is done.
-fn pass_on(sides: &mut HashMap<Token, Side>, from: Token, to: Token, buffer: &mut [u8]) -> bool {
+/// Moves what `from` has to `to`, up to its end if that may be there; false when the pair is done.
+fn pass_on(
+    sides: &mut HashMap<Token, Side>,
+    from: Token,
+    to: Token,
+    end: bool,
+    buffer: &mut [u8],
+) -> bool {
     loop {
         match sides.get(&to) {
             Some(target) if target.unsent.is_empty() => {}
@@ -106,7 +113,7 @@ fn pass_on(sides: &mut HashMap<Token, Side>, from: Token, to: Token, buffer: &mu
             return false;
         }
         // A short read has emptied the socket; what comes later is a new event.
-        if read < buffer.len() {
+        if read < buffer.len() && !end {
             return true;
         }
     }

@@ -6,20 +6,14 @@
 use std::fmt::Write as _;
 
 use super::results::{Results, Sample, Spread};
+use super::servers::Server;
 use super::target::Target;
-use super::wire::Server;
 use crate::report::{Failure, Outcome};
 use crate::workspace;
 
 /// Between these lines the README's figures are replaced.
 const README_BEGIN: &str = "<!-- figures: cargo xtask bench --report -->";
 const README_END: &str = "<!-- end of figures -->";
-
-/// Both servers, in the order of the document.
-const SERVERS: [Server; 2] = [Server::Redis, Server::Memcached];
-
-/// The operations of a crowd.
-const OPERATIONS: [&str; 2] = ["set", "get"];
 
 /// Targets that have a leader.
 const CLUSTERS: [Target; 3] = [Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync];
@@ -43,7 +37,7 @@ pub fn write(results: &Results) -> Outcome {
 /// All tables.
 pub fn tables(results: &Results) -> String {
     let mut text = String::new();
-    for server in SERVERS.into_iter().filter(|server| has(results, *server)) {
+    for server in Server::ALL.into_iter().filter(|server| has(results, *server)) {
         let _ = writeln!(text, "## {}\n", heading(server, results.clients));
         let _ = writeln!(text, "{}", throughput(results, server));
         let _ = writeln!(text, "{}", cpu(results, server));
@@ -80,12 +74,12 @@ fn document(results: &Results) -> String {
          - Rounds: {rounds}. In each, every target is started fresh, measured and stopped, one after the\n  \
          other and in another order each time. Ratios are to native in the same round; a figure is the median\n  \
          of the rounds, in brackets the least and the most.\n\
-         - Crowd: {clients} connections, each waits for its reply before it asks again, {requests} SETs, then as many\n  \
-         GETs. redis: redis-benchmark, 3 byte values. memcached: an own client of one thread, 1,000 keys,\n  \
-         32 byte values, every reply compared with the right one.\n\
-         - CPU time: user and system time from `/proc/PID/stat` of what a request passes through: the server (with\n  \
-         the proxy), or the leader's node and server.\n\
-         - One client: SETs one by one over one connection, nobody else there.\n\
+         - Crowd: {clients} connections where a table says nothing else, each waits for its reply before it asks again, {requests}\n  \
+         requests of each kind (MariaDB: 1,500 transactions; clamd: 4,000 files). redis: redis-benchmark, 3 byte values.\n  \
+         memcached and the web servers: an own client of one thread, every reply compared with the right one.\n\
+         - CPU time: user and system time from `/proc/PID/stat` of what a request passes through: the server with all\n  \
+         its processes (and the proxy), or the leader's node and server.\n\
+         - One client: requests one by one, nobody else there.\n\
          - Outage: three replicas with fsync, one client that writes without a pause and tries again every\n  \
          millisecond (a try is given up after 50 ms); the leader's node gets `kill -9`. From the last reply on the old\n  \
          connection to the first on a new one. {kills} kills.\n\n\
@@ -125,10 +119,14 @@ fn has(results: &Results, server: Server) -> bool {
 }
 
 fn heading(server: Server, clients: u32) -> String {
-    match server {
-        Server::Redis => format!("redis-server, {clients} connections and one"),
-        Server::Memcached => format!("memcached -t 4, {clients} connections and one"),
-    }
+    let workload = server.workload();
+    format!("{}: {} connections and one", workload.heading(), workload.clients(clients))
+}
+
+/// Servers with goals that were measured.
+fn with_goals(results: &Results) -> Vec<Server> {
+    let all = Server::ALL.into_iter();
+    all.filter(|server| server.workload().has_goals() && has(results, *server)).collect()
 }
 
 fn per_second(sample: &Sample, operation: &str) -> Option<f64> {
@@ -140,11 +138,15 @@ fn ratio(sample: f64, native: f64) -> f64 {
 }
 
 fn throughput(results: &Results, server: Server) -> String {
-    let mut rows =
-        vec![["", "SET/s", "of native", "GET/s", "of native"].map(str::to_owned).to_vec()];
+    let operations = server.workload().operations();
+    let mut head = vec![String::new()];
+    for operation in operations {
+        head.extend([format!("{}/s", label(operation)), "of native".to_owned()]);
+    }
+    let mut rows = vec![head];
     for target in Target::ALL {
         let mut row = vec![target.name().to_owned()];
-        for operation in OPERATIONS {
+        for operation in operations {
             let measure = |sample: &Sample| per_second(sample, operation);
             row.push(cell(results.spread(server, target, measure), 0));
             row.push(wide(results.against_native(server, target, measure, ratio), 2));
@@ -152,6 +154,14 @@ fn throughput(results: &Results, server: Server) -> String {
         rows.push(row);
     }
     table(&rows)
+}
+
+/// `SET` and `GET` are commands; everything else is a word.
+fn label(operation: &str) -> String {
+    match operation {
+        "set" | "get" => operation.to_uppercase(),
+        word => word.to_owned(),
+    }
 }
 
 fn cpu(results: &Results, server: Server) -> String {
@@ -162,6 +172,7 @@ fn cpu(results: &Results, server: Server) -> String {
         "all replicas us",
         "clients us",
         "requests an entry",
+        "trapped calls a request",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for target in Target::ALL {
@@ -173,21 +184,16 @@ fn cpu(results: &Results, server: Server) -> String {
             cell(results.spread(server, target, |sample| Some(sample.cpu_all_us)), 1),
             cell(results.spread(server, target, |sample| Some(sample.cpu_load_us)), 1),
             cell(results.spread(server, target, |sample| sample.requests_per_entry), 1),
+            cell(results.spread(server, target, |sample| sample.traps_per_request), 3),
         ]);
     }
     table(&rows)
 }
 
 fn latency(results: &Results, server: Server) -> String {
-    let head = [
-        "Latency of SET",
-        "one: p50 us",
-        "added",
-        "one: p99 us",
-        "added",
-        "crowd: p50 us",
-        "p99 us",
-    ];
+    let what = format!("Latency of {}", label(server.workload().alone_operation()));
+    let head =
+        [what.as_str(), "one: p50 us", "added", "one: p99 us", "added", "crowd: p50 us", "p99 us"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let added = |sample: f64, native: f64| sample - native;
     for target in Target::ALL {
@@ -220,25 +226,25 @@ pub fn goals(results: &Results) -> String {
             rows.push(vec![what, format!("{sign} {goal}"), wide(found, digits), said]);
         };
     for (target, goal) in [(Target::OneMemory, 0.80), (Target::ThreeFsync, 0.40)] {
-        for server in SERVERS {
-            for operation in OPERATIONS {
+        for server in &with_goals(results) {
+            for operation in server.workload().operations() {
                 let measure = |sample: &Sample| per_second(sample, operation);
-                let found = results.against_native(server, target, measure, ratio);
+                let found = results.against_native(*server, target, measure, ratio);
                 let (name, server) = (target.name(), server.name());
-                let what = format!("{name}: {server} {}, of native", operation.to_uppercase());
+                let what = format!("{name}: {server} {}, of native", label(operation));
                 row(what, true, goal, 2, found);
             }
         }
     }
     for target in CLUSTERS {
-        for server in SERVERS {
+        for server in with_goals(results) {
             let cpu = |sample: &Sample| Some(sample.cpu_us);
             let found = results.against_native(server, target, cpu, ratio);
             let what = format!("{}: {} leader's CPU, of native", target.name(), server.name());
             row(what, false, 1.6, 2, found);
         }
     }
-    for server in SERVERS {
+    for server in with_goals(results) {
         let p50 = |sample: &Sample| Some(sample.alone.p50_us);
         let added = |sample: f64, native: f64| sample - native;
         let found = results.against_native(server, Target::ThreeMemory, p50, added);

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::load::{Alone, Throughput, percentile};
 use super::process;
+use super::servers::Server;
 use super::target::{Target, data_root};
-use super::wire::Server;
 use crate::report::{Failure, Outcome};
 use crate::workspace;
 
@@ -76,6 +76,9 @@ pub struct Sample {
     pub cpu_load_us: f64,
     /// Requests of the crowd in one log entry, where there is a log.
     pub requests_per_entry: Option<f64>,
+    /// Calls of the leader's server that the safety net caught, a request.
+    #[serde(default)]
+    pub traps_per_request: Option<f64>,
     /// One client alone.
     pub alone: Alone,
 }
@@ -180,12 +183,20 @@ pub fn load_average() -> Outcome<f64> {
 }
 
 /// The first line of what each program says about itself.
-pub fn versions(skein: &Path) -> Outcome<Vec<String>> {
+pub fn versions(skein: &Path, servers: &[Server]) -> Outcome<Vec<String>> {
+    let skein = skein.display().to_string();
     let mut all = Vec::new();
-    for program in [skein, Path::new("redis-server"), Path::new("memcached")] {
-        let text =
-            process::output(Command::new(program).arg("--version"), Duration::from_secs(10))?;
-        all.push(text.lines().next().unwrap_or_default().to_owned());
+    let programs = servers.iter().map(|server| server.workload().version().to_vec());
+    for words in [vec![skein.as_str(), "--version"]].into_iter().chain(programs) {
+        // Some say it on standard error.
+        let output = Command::new(words[0])
+            .args(&words[1..])
+            .stdin(std::process::Stdio::null())
+            .output()
+            .map_err(|error| Failure::of(format!("cannot run {}", words[0]), error))?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        all.push(text.lines().next().unwrap_or_default().trim().to_owned());
     }
     Ok(all)
 }
@@ -253,6 +264,7 @@ mod tests {
             cpu_all_us: cpu_us,
             cpu_load_us: 0.0,
             requests_per_entry: None,
+            traps_per_request: None,
             alone: Alone { p50_us: 1.0, p99_us: 1.0, requests: 1 },
         };
         let results = Results {

@@ -4,6 +4,7 @@
 //! and no log or memory of an earlier round is carried over.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::process::{self, Kept};
-use super::wire::{Client, Server};
+use super::servers::Server;
 use crate::demo::find_command;
 use crate::demo::status::Status;
 use crate::report::{Failure, Outcome};
@@ -62,24 +63,26 @@ impl Target {
         let service = free_address()?;
         let running = match self {
             Self::Native => {
-                let command = server.command(service.port());
-                Running::Processes { service, kept: vec![keep(&command)?] }
+                let (files, command) = prepared(server, service.port())?;
+                Running::Processes { service, kept: vec![keep(&command)?], _files: files }
             }
             Self::Proxy => {
                 let behind = free_address()?;
-                let served = keep(&server.command(behind.port()))?;
+                let (files, command) = prepared(server, behind.port())?;
+                let served = keep(&command)?;
                 await_service(server, behind)?;
                 let own = std::env::current_exe()
                     .map_err(|error| Failure::of("cannot find this program", error))?;
                 let ends = [service.to_string(), behind.to_string()];
                 let proxy = Kept::start(Command::new(own).arg("bench-proxy").args(ends))?;
-                Running::Processes { service, kept: vec![proxy, served] }
+                Running::Processes { service, kept: vec![proxy, served], _files: files }
             }
             Self::OneMemory => Running::skein(server, service, 1, "memory")?,
             Self::ThreeMemory => Running::skein(server, service, 3, "memory")?,
             Self::ThreeFsync => Running::skein(server, service, 3, "fsync")?,
         };
         await_service(server, service)?;
+        server.workload().fill(service)?;
         Ok(running)
     }
 }
@@ -92,6 +95,8 @@ pub enum Running {
         service: SocketAddr,
         /// All processes, the one that clients connect to first.
         kept: Vec<Kept>,
+        /// The server's configuration and data.
+        _files: tempfile::TempDir,
     },
     /// `skein run`, detached.
     Skein(Cluster),
@@ -105,6 +110,7 @@ pub struct Cluster {
     name: String,
     replicas: u64,
     data: tempfile::TempDir,
+    _files: tempfile::TempDir,
 }
 
 impl Running {
@@ -125,23 +131,25 @@ impl Running {
         }
     }
 
-    /// The processes on a request's way: the server with proxy, or the leader's node and server.
+    /// The processes on a request's way: the server with proxy, or the leader's node and server, each with all that it started.
     pub fn pids_on_the_way(&self) -> Outcome<Vec<i32>> {
         match self {
-            Self::Processes { kept, .. } => Ok(kept.iter().map(Kept::pid).collect()),
-            Self::Skein(cluster) => {
-                let status = cluster.whole()?;
-                let leader = status.leader()?;
-                Ok(vec![leader.node_pid, leader.server_pid])
-            }
+            Self::Processes { kept, .. } => Ok(process::trees(kept.iter().map(Kept::pid))),
+            // A node's init, and below it the server's processes, are its children.
+            Self::Skein(cluster) => Ok(process::trees([cluster.whole()?.leader()?.node_pid])),
         }
     }
 
-    /// The newest entry that the leader has executed; nothing where there is no log.
-    pub fn applied_index(&self) -> Outcome<Option<u64>> {
+    /// The newest entry that the leader has executed, and how many of its server's calls the net has caught; nothing where
+    /// there is no log.
+    pub fn counts(&self) -> Outcome<Option<(u64, u64)>> {
         match self {
             Self::Processes { .. } => Ok(None),
-            Self::Skein(cluster) => Ok(Some(cluster.whole()?.leader()?.applied_index)),
+            Self::Skein(cluster) => {
+                let status = cluster.whole()?;
+                let leader = status.leader()?;
+                Ok(Some((leader.applied_index, leader.trapped_calls.values().sum())))
+            }
         }
     }
 
@@ -149,7 +157,7 @@ impl Running {
     pub fn pids(&self) -> Outcome<Vec<i32>> {
         match self {
             Self::Processes { .. } => self.pids_on_the_way(),
-            Self::Skein(cluster) => Ok(cluster.whole()?.pids().collect()),
+            Self::Skein(cluster) => Ok(process::trees(cluster.whole()?.pids())),
         }
     }
 }
@@ -168,13 +176,14 @@ impl Cluster {
             .tempdir_in(data_root())
             .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
         let name = format!("bench-{}-{}", std::process::id(), service.port());
-        let cluster = Self { service, command, name, replicas, data };
+        let (files, server) = prepared(server, service.port())?;
+        let cluster = Self { service, command, name, replicas, data, _files: files };
         let mut run = Command::new(&cluster.command);
         run.args(["run", "--detach", "--name", &cluster.name, "--durability", durability])
             .args(["--replicas", &replicas.to_string(), "--data"])
             .arg(cluster.data.path().join("cluster"))
             .arg("--")
-            .args(server.command(service.port()));
+            .args(server);
         process::output(&mut run, START_MAX)?;
         cluster.whole()?;
         Ok(cluster)
@@ -222,15 +231,26 @@ pub fn free_address() -> Outcome<SocketAddr> {
         .map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }
 
+/// The server's files in a directory of their own, readable by the user that it becomes, and the command that serves.
+fn prepared(server: Server, port: u16) -> Outcome<(tempfile::TempDir, Vec<String>)> {
+    let failed = |error| Failure::of("cannot make a temporary directory", error);
+    let files = tempfile::Builder::new()
+        .prefix("skein-bench-files-")
+        .permissions(std::fs::Permissions::from_mode(0o755))
+        .tempdir_in(data_root())
+        .map_err(failed)?;
+    server.workload().prepare(files.path(), port)?;
+    let command = server.workload().command(files.path(), port);
+    Ok((files, command))
+}
+
 fn keep(words: &[String]) -> Outcome<Kept> {
     Kept::start(Command::new(&words[0]).args(&words[1..]))
 }
 
 fn await_service(server: Server, service: SocketAddr) -> Outcome {
     await_some(&format!("{} to serve at {service}", server.name()), || {
-        let answered = Client::connect(service, Duration::from_secs(1))
-            .and_then(|mut client| client.exchange(&server.set(0)));
-        Ok(answered.ok())
+        Ok(server.workload().probe(service).ok())
     })
 }
 

@@ -1,96 +1,69 @@
-//! Requests whose replies are known to the byte, for redis and memcached.
+//! Requests whose replies are known, and one blocking connection that compares them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-
-/// Which of the two servers.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Server {
-    /// redis-server, driven by redis-benchmark
-    Redis,
-    /// memcached with 4 threads, driven by an own closed loop
-    Memcached,
-}
-
-impl Server {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Memcached => "memcached",
-        }
-    }
-
-    /// The command that serves at `port`.
-    pub fn command(self, port: u16) -> Vec<String> {
-        let port = port.to_string();
-        let words: &[&str] = match self {
-            Self::Redis => {
-                &["redis-server", "--bind", "127.0.0.1", "--save", "", "--port", port.as_str()]
-            }
-            Self::Memcached => {
-                &["memcached", "-u", "root", "-U", "0", "-l", "127.0.0.1", "-t", "4", "-p", &port]
-            }
-        };
-        words.iter().map(|word| (*word).to_owned()).collect()
-    }
-
-    /// Sets the value that `key` always has.
-    pub fn set(self, key: u32) -> Exchange {
-        let value = value(key);
-        match self {
-            Self::Redis => Exchange {
-                request: format!(
-                    "*3\r\n$3\r\nSET\r\n$14\r\nbench:{key:08}\r\n${}\r\n{value}\r\n",
-                    value.len()
-                ),
-                reply: "+OK\r\n".to_owned(),
-            },
-            Self::Memcached => Exchange {
-                request: format!("set bench:{key:08} 0 0 {}\r\n{value}\r\n", value.len()),
-                reply: "STORED\r\n".to_owned(),
-            },
-        }
-    }
-
-    /// Reads `key`, which `set` has written before.
-    pub fn get(self, key: u32) -> Exchange {
-        let value = value(key);
-        match self {
-            Self::Redis => Exchange {
-                request: format!("*2\r\n$3\r\nGET\r\n$14\r\nbench:{key:08}\r\n"),
-                reply: format!("${}\r\n{value}\r\n", value.len()),
-            },
-            Self::Memcached => Exchange {
-                request: format!("get bench:{key:08}\r\n"),
-                reply: format!("VALUE bench:{key:08} 0 {}\r\n{value}\r\nEND\r\n", value.len()),
-            },
-        }
-    }
-}
-
-/// 32 bytes that name the key.
-fn value(key: u32) -> String {
-    format!("{key:032x}")
-}
 
 /// One request and the only right reply.
 #[derive(Debug, Clone)]
 pub struct Exchange {
     /// What is sent.
     pub request: String,
-    /// What must come back.
-    pub reply: String,
+    reply: Reply,
+}
+
+#[derive(Debug, Clone)]
+enum Reply {
+    /// These bytes.
+    Exact(String),
+    /// HTTP/1.1 200 with a `Content-Length` and this body; the rest of the head is the server's own (date, name).
+    Http(String),
+}
+
+impl Exchange {
+    /// The reply is known to the byte.
+    pub fn exact(request: String, reply: String) -> Self {
+        Self { request, reply: Reply::Exact(reply) }
+    }
+
+    /// The reply is a page.
+    pub fn http(request: String, body: String) -> Self {
+        Self { request, reply: Reply::Http(body) }
+    }
+
+    /// Whether `got` is the whole reply; an error when it cannot become the right one.
+    pub fn complete(&self, got: &[u8]) -> io::Result<bool> {
+        let wrong = || {
+            let text = String::from_utf8_lossy(&got[..got.len().min(200)]).into_owned();
+            let text = text.escape_debug();
+            io::Error::new(io::ErrorKind::InvalidData, format!("wrong reply: {text}"))
+        };
+        match &self.reply {
+            Reply::Exact(reply) if reply.as_bytes().starts_with(got) => {
+                Ok(got.len() == reply.len())
+            }
+            Reply::Exact(_) => Err(wrong()),
+            Reply::Http(body) => {
+                let Some(head) = memchr::memmem::find(got, b"\r\n\r\n") else { return Ok(false) };
+                let (head, rest) = (&got[..head], &got[head + 4..]);
+                let length = format!("\ncontent-length: {}", body.len());
+                let known = String::from_utf8_lossy(head).to_ascii_lowercase();
+                if !head.starts_with(b"HTTP/1.1 200 ")
+                    || !known.contains(&length)
+                    || !body.as_bytes().starts_with(rest)
+                {
+                    return Err(wrong());
+                }
+                Ok(rest.len() == body.len())
+            }
+        }
+    }
 }
 
 /// One blocking connection.
 pub struct Client {
     stream: TcpStream,
-    buffer: Vec<u8>,
+    got: Vec<u8>,
 }
 
 impl Client {
@@ -100,37 +73,27 @@ impl Client {
         stream.set_read_timeout(Some(answer_max))?;
         stream.set_write_timeout(Some(answer_max))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: Vec::new() })
+        Ok(Self { stream, got: Vec::new() })
     }
 
     /// Does one exchange; another reply than the right one is `InvalidData`.
     pub fn exchange(&mut self, exchange: &Exchange) -> io::Result<()> {
         self.stream.write_all(exchange.request.as_bytes())?;
-        self.buffer.resize(exchange.reply.len(), 0);
-        self.stream.read_exact(&mut self.buffer)?;
-        if self.buffer == exchange.reply.as_bytes() {
-            return Ok(());
+        self.got.clear();
+        let mut buffer = [0; 8192];
+        while !exchange.complete(&self.got)? {
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => self.got.extend_from_slice(&buffer[..read]),
+            }
         }
-        let got = String::from_utf8_lossy(&self.buffer).escape_debug().to_string();
-        Err(io::Error::new(io::ErrorKind::InvalidData, format!("wrong reply: {got}")))
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lengths_in_requests_are_true() {
-        let set = Server::Redis.set(7).request;
-        let parts: Vec<&str> = set.split("\r\n").collect();
-        assert_eq!(parts[3], format!("${}", parts[4].len()));
-        assert_eq!(parts[5], format!("${}", parts[6].len()));
-        let set = Server::Memcached.set(7).request;
-        let (line, value) = set.split_once("\r\n").expect("two lines");
-        let told: usize = line.rsplit(' ').next().expect("a length").parse().expect("a number");
-        assert_eq!(told, value.trim_end().len());
-    }
 
     #[test]
     fn another_reply_than_the_right_one_is_an_error() {
@@ -142,9 +105,23 @@ mod tests {
             let _ = stream.read(&mut [0; 256]);
         });
         let mut client = Client::connect(service, Duration::from_secs(5)).expect("connected");
-        let error = client.exchange(&Server::Redis.set(1)).expect_err("refused");
+        let asked = Exchange::exact("SET\r\n".to_owned(), "+OK\r\n".to_owned());
+        let error = client.exchange(&asked).expect_err("refused");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         drop(client);
         server.join().expect("ended");
+    }
+
+    #[test]
+    fn a_page_is_whole_when_its_body_is() {
+        let page = Exchange::http(String::new(), "abc".to_owned());
+        let head = "HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 3\r\n\r\n";
+        assert!(!page.complete(b"HTTP/1.1 200").expect("so far"));
+        assert!(!page.complete(format!("{head}ab").as_bytes()).expect("so far"));
+        assert!(page.complete(format!("{head}abc").as_bytes()).expect("whole"));
+        assert!(page.complete(format!("{head}abd").as_bytes()).is_err());
+        assert!(
+            page.complete(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nabc").is_err()
+        );
     }
 }

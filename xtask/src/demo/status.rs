@@ -1,5 +1,7 @@
 //! What `skein status --json` says, as far as the demonstration needs it.
 
+use std::collections::BTreeMap;
+
 use nix::unistd::Pid;
 use serde::Deserialize;
 
@@ -31,6 +33,9 @@ pub struct Replica {
     /// The newest entry that its server has executed.
     #[serde(default, deserialize_with = "or_zero")]
     pub applied_index: u64,
+    /// Calls of its server that the safety net caught, by name.
+    #[serde(default, deserialize_with = "or_zero")]
+    pub trapped_calls: BTreeMap<String, u64>,
     #[serde(default, deserialize_with = "or_zero")]
     digest_index: u64,
     #[serde(default, deserialize_with = "or_zero")]

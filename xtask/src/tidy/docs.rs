@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
 use super::{Complaint, Tree};
+use crate::interposition;
 
 /// Where decision records live.
 const DECISIONS: &str = "docs/decisions";
@@ -23,6 +24,7 @@ pub fn check(tree: &Tree) -> Vec<Complaint> {
         found.extend(check_links(tree, path, text));
     }
     found.extend(check_decisions(tree));
+    found.extend(check_interposition(tree));
     found
 }
 
@@ -114,6 +116,14 @@ fn headings(text: &str) -> Vec<String> {
 fn slug(heading: &str) -> String {
     let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || "-_ ".contains(*letter));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// The page that is printed from the table says what the table says.
+fn check_interposition(tree: &Tree) -> Option<Complaint> {
+    let printed = tree.text(interposition::PAGE)?;
+    let say = "is not what the table says: run `cargo xtask interposition`";
+    (printed != interposition::page())
+        .then(|| Complaint::of_file(Path::new(interposition::PAGE), 0, say))
 }
 
 /// Decisions are numbered from 1 without a gap, have the same parts and are in the index.

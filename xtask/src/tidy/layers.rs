@@ -14,15 +14,16 @@ use crate::report::{Failure, Outcome};
 /// A crate of the workspace and the crates of the workspace that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("skein-model", &[]),
+    ("skein-interpose", &[]),
     ("skein-arena", &["skein-model"]),
     ("skein-sched", &["skein-model"]),
-    ("skein-runtime", &["skein-model", "skein-arena", "skein-sched"]),
+    ("skein-runtime", &["skein-model", "skein-interpose", "skein-arena", "skein-sched"]),
     ("skein-log", &["skein-model"]),
-    ("skein-node", &["skein-model", "skein-arena", "skein-sched", "skein-log"]),
+    ("skein-node", &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"]),
     ("skein-cli", &["skein-node", "skein-model"]),
     ("skein-sim", &["skein-model", "skein-log", "skein-node"]),
-    ("skein-harness", &["skein-model", "skein-arena"]),
-    ("xtask", &["skein-model"]),
+    ("skein-harness", &["skein-model", "skein-interpose", "skein-arena"]),
+    ("xtask", &["skein-model", "skein-interpose"]),
 ];
 
 /// A library and the only crate that may name it, even in tests.
@@ -37,7 +38,7 @@ const UNREACHABLE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that must build without the standard library.
-const WITHOUT_STD: &[&str] = &["skein-model", "skein-arena"];
+const WITHOUT_STD: &[&str] = &["skein-model", "skein-interpose", "skein-arena"];
 
 /// Complaints about the workspace at `root`.
 pub fn check(root: &Path) -> Outcome<Vec<Complaint>> {

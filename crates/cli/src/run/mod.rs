@@ -13,7 +13,7 @@ mod children;
 pub use children::STOP_LIMIT;
 mod detach;
 pub mod poll;
-mod setup;
+pub mod setup;
 mod voice;
 mod watch;
 
@@ -179,6 +179,12 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
             count - 1
         ));
     }
+    if skein_node::config::unsafe_admission(&args.env) {
+        voice.say(&format!(
+            "skein: {}: entries are admitted as they arrive: replicas will differ and nothing is compared; this is only to show what agreed points are for",
+            setup.name
+        ));
+    }
 }
 
 impl Run {
@@ -272,10 +278,11 @@ impl Run {
 
     fn published(&mut self, voice: &mut Voice, event: Published) -> Option<Finish> {
         match event {
-            Published::New { address, server_port } => {
+            Published::New { address, server_port, udp } => {
+                let kind = if udp { "UDP port" } else { "port" };
                 self.say(
                     voice,
-                    &format!("the server's port {server_port} is published at {address}"),
+                    &format!("the server's {kind} {server_port} is published at {address}"),
                 );
                 None
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use skein_node::NodeConfig;
 use skein_node::config::{
-    DurabilityMode, OnExit as NodeOnExit, Peer, Publisher, ServerConfig, Tuning,
+    DurabilityMode, OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig, Tuning,
 };
 use skein_node::supervisor::{self, Search};
 
@@ -23,7 +23,7 @@ use crate::run::children::Plan;
 const PEER_PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// The search path of the server, also for finding it.
-const SERVER_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const SERVER_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A cluster that can be started.
 pub struct Setup {
@@ -47,7 +47,7 @@ pub struct Setup {
 
 /// The server's environment: fixed, so that neither the user's shell nor a host's settings can make replicas differ or a
 /// restart from the log go another way. Only HOME and USER are the user's, because programs find their files by them.
-fn server_env(extra: &[(String, String)]) -> Vec<(String, String)> {
+pub(crate) fn server_env(extra: &[(String, String)]) -> Vec<(String, String)> {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
     let (name, home) = match user {
         Some(user) => (user.name, user.dir.to_string_lossy().into_owned()),
@@ -107,7 +107,7 @@ fn default_name(program: &OsStr) -> Result<String, Failure> {
     })
 }
 
-fn text(word: &OsStr) -> Result<String, Failure> {
+pub(crate) fn text(word: &OsStr) -> Result<String, Failure> {
     word.to_str().map(Into::into).ok_or_else(|| {
         Failure::new(
             format!("argument '{}'", word.to_string_lossy()),
@@ -115,6 +115,14 @@ fn text(word: &OsStr) -> Result<String, Failure> {
             "put such values into a file that the server reads",
         )
     })
+}
+
+/// What `--outgoing` allows.
+pub(crate) fn outgoing(rules: &[args::Outgoing]) -> OutgoingConfig {
+    match rules {
+        [] => OutgoingConfig::default(),
+        rules => OutgoingConfig { allow: rules.iter().copied().flatten().collect() },
+    }
 }
 
 /// Ports for the peers to listen on, all free now.
@@ -213,6 +221,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
                 Durability::Memory => DurabilityMode::Memory,
             },
             publisher: Publisher::Inherited { socket: publish.clone() },
+            outgoing: outgoing(&args.outgoing),
             server: ServerConfig {
                 program: identity.program.clone(),
                 args: identity.args.clone(),

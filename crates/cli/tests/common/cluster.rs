@@ -74,7 +74,8 @@ impl Cluster {
         wait_for_or(&what, || self.evidence(), || self.said().contains(words).then_some(()));
     }
 
-    fn evidence(&self) -> String {
+    /// What it and its nodes and servers said last.
+    pub fn evidence(&self) -> String {
         let mut text = self.said();
         for id in 1..=3 {
             for file in ["node.log", "server.log"] {

@@ -3,11 +3,17 @@
 
 #![allow(dead_code)] // Each test binary uses a part of this.
 
+pub mod binary;
 pub mod cluster;
 pub mod hosts;
+pub mod http;
+pub mod mysql;
+pub mod own;
 pub mod real;
 pub mod resp;
+pub mod story;
 pub mod text;
+pub mod web;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -22,16 +22,18 @@ impl Real {
     /// `skein run OPTIONS -- PROGRAM FLAG PORT ARGS`, ready.
     #[track_caller]
     pub fn start(options: &[&str], program: &str, flag: &str, args: &[&str]) -> Self {
-        let path = format!("/usr/bin/{program}");
-        assert!(
-            Path::new(&path).exists(),
-            "{path} is missing: this test drives it; run scripts/setup.sh test"
-        );
         let port = free_port();
-        let mut server = vec![path, flag.to_string(), port.to_string()];
+        let mut server = vec![format!("/usr/bin/{program}"), flag.to_string(), port.to_string()];
         server.extend(args.iter().map(ToString::to_string));
+        Self::serve(Place::new(), port, options, server)
+    }
+
+    /// `skein run OPTIONS -- SERVER`, ready, in a place that holds its configuration and data.
+    #[track_caller]
+    pub fn serve(place: Place, port: u16, options: &[&str], server: Vec<String>) -> Self {
+        installed(&server[0]);
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
-        let cluster = start(Place::new(), port, &options, &server);
+        let cluster = start(place, port, &options, &server);
         cluster.wait_ready();
         Self { cluster, options, server }
     }
@@ -93,14 +95,33 @@ impl Real {
         }
     }
 
-    /// Waits for one digest on all replicas, ends the cluster and asserts that nothing is left.
+    /// Asserts that all replicas' servers have written the same files; answers what `skein files --json` says.
+    #[track_caller]
+    pub fn wait_files_agreed(&self) -> serde_json::Value {
+        let output = self.cluster.place.run(&["files", "--name", "t", "--json"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{text}\n{}", self.cluster.said());
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Waits for one digest and the same files on all replicas, ends the cluster and asserts that nothing is left.
     #[track_caller]
     pub fn end(mut self) {
         self.wait_agreed();
+        self.wait_files_agreed();
         self.cluster.signal(Signal::SIGTERM);
         assert_eq!(self.cluster.wait_end(), Some(0), "{}", self.cluster.said());
         self.cluster.assert_nothing_left();
     }
+}
+
+/// Asserts that a program that a test needs is there.
+#[track_caller]
+pub fn installed(program: &str) {
+    assert!(
+        Path::new(program).exists(),
+        "{program} is missing: this test drives it; run scripts/setup.sh test"
+    );
 }
 
 fn start(place: Place, port: u16, options: &[String], server: &[String]) -> Cluster {

@@ -41,6 +41,9 @@ pub trait File: Send + Sync {
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Reserves space so that writes below `len` cannot fail for want of it. The length does not change.
     fn reserve(&self, len: u64) -> io::Result<()>;
+    /// Fills `from..to`, at or behind the end of the file, with zeros that later writes go over: a sync that finds the length and
+    /// the blocks of a file unchanged has less to write.
+    fn zero(&self, from: u64, to: u64) -> io::Result<()>;
     /// Makes all writes and the length durable.
     fn sync(&self) -> io::Result<()>;
     /// True if the file has no bytes.

@@ -102,6 +102,17 @@ impl File for RealFile {
         }
     }
 
+    fn zero(&self, from: u64, to: u64) -> io::Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut at = from;
+        while at < to {
+            let len = (to - at).min(ZEROS.len() as u64);
+            self.0.write_all_at(&ZEROS[..len as usize], at)?;
+            at += len;
+        }
+        Ok(())
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }

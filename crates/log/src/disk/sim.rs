@@ -336,6 +336,11 @@ impl File for SimFile {
         Ok(())
     }
 
+    fn zero(&self, from: u64, to: u64) -> io::Result<()> {
+        let len = usize::try_from(to.saturating_sub(from)).map_err(io::Error::other)?;
+        self.write_at(&vec![0; len], from)
+    }
+
     fn sync(&self) -> io::Result<()> {
         let state = self.operate()?;
         if state.faults.fail_sync {

@@ -60,6 +60,9 @@ impl WalOptions {
     }
 }
 
+/// How far ahead of the last record [`Wal::prepare`] fills a file: 1 MiB.
+const AHEAD_BYTES: u64 = 1 << 20;
+
 /// What [`Wal::open`] found.
 pub struct Opened {
     /// The log, ready to append.
@@ -82,6 +85,8 @@ pub struct Wal {
     segment: u64,
     /// Where the next record goes.
     offset: u64,
+    /// Up to here the file is filled with zeros, or records.
+    zeroed: u64,
     next_seq: u64,
     synced_seq: u64,
     last_index: LogIndex,
@@ -112,6 +117,28 @@ impl Wal {
         let result = self.file.sync().map_err(WalError::io(&self.path(self.segment), "sync"));
         self.note(result)?;
         self.synced_seq = self.next_seq - 1;
+        Ok(())
+    }
+
+    /// Fills some of the file ahead with zeros if there is little left, so that syncs of small appends need not write the file's
+    /// metadata as well. To be called when nobody waits; nothing depends on it: a full disk is found by the append that does not fit.
+    pub fn prepare(&mut self) -> Result<(), WalError> {
+        self.check()?;
+        if self.zeroed >= self.offset + AHEAD_BYTES / 2 {
+            return Ok(());
+        }
+        let from = self.zeroed.max(self.offset);
+        let to = (self.offset + AHEAD_BYTES).min(self.options.segment_bytes);
+        if from < to {
+            self.zeroed = to;
+            match self.file.zero(from, to) {
+                Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
+                    let failed = WalError::io(&self.path(self.segment), "write")(error);
+                    return self.note(Err(failed));
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -230,6 +257,7 @@ impl Wal {
         self.file = file;
         self.segment = segment;
         self.offset = HEADER_BYTES as u64;
+        self.zeroed = self.offset;
         Ok(())
     }
 }

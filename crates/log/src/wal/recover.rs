@@ -302,6 +302,7 @@ impl Recovery {
             file,
             segment,
             offset,
+            zeroed: offset,
             next_seq: self.next_seq,
             synced_seq: self.next_seq - 1,
             last_index,

@@ -65,6 +65,11 @@ fn run(
         if failed {
             return;
         }
+        // Nobody waits for this.
+        if let Err(error) = wal.prepare() {
+            durable(Err(error));
+            return;
+        }
     }
 }
 

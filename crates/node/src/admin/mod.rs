@@ -3,6 +3,7 @@
 //! ```text
 //! GET  /status                  NodeStatus as JSON
 //! GET  /metrics                 Prometheus text
+//! GET  /files                   FilesStatus as JSON: what the server has written
 //! POST /stop                    ends the node in order
 //! POST /transfer[/REPLICA]       hands leadership over
 //! ```
@@ -19,7 +20,7 @@ pub use forward::Forward;
 use crate::error::NodeError;
 use crate::metrics::Metrics;
 use crate::reactor::{Command, Door, Inbox};
-use crate::status::NodeStatus;
+use crate::status::{FilesStatus, NodeStatus};
 use axum::extract::{Path as Segment, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -127,7 +128,9 @@ async fn serve(
     let all = Router::new()
         .route("/status", get(status))
         .route("/metrics", get(metrics))
+        .route("/files", get(files))
         .route("/stop", post(stop))
+        .route("/signal/{number}", post(signal))
         .route("/transfer", post(transfer))
         .route("/transfer/{to}", post(transfer_to))
         .with_state(shared);
@@ -185,9 +188,39 @@ async fn metrics(State(shared): State<Shared>) -> Result<Response, Response> {
     Ok(([(CONTENT_TYPE, kind)], shared.metrics.text()).into_response())
 }
 
+/// Reading the files takes as long as it takes: the reactor does not wait for it.
+async fn files(State(shared): State<Shared>) -> Result<Json<FilesStatus>, Response> {
+    let (index, layer) = ask(&shared.door, Command::Files).await?;
+    let Some(layer) = layer else {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "the server does not run\n").into_response());
+    };
+    let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response();
+    let written = tokio::task::spawn_blocking(move || layer.written())
+        .await
+        .map_err(|error| failed(error.to_string()))?
+        .map_err(|error| failed(format!("the server's files cannot be read: {error}")))?;
+    let (index_after, _) = ask(&shared.door, Command::Files).await?;
+    Ok(Json(FilesStatus { index, index_after, written }))
+}
+
 async fn stop(State(shared): State<Shared>) -> StatusCode {
     shared.door.stop();
     StatusCode::ACCEPTED
+}
+
+async fn signal(
+    State(shared): State<Shared>,
+    Segment(number): Segment<u8>,
+) -> Result<String, Response> {
+    if !(1..=64).contains(&number) {
+        return Err(
+            (StatusCode::BAD_REQUEST, "signals are numbered from 1 to 64\n").into_response()
+        );
+    }
+    match ask(&shared.door, |reply| Command::Signal(number, reply)).await? {
+        Ok(index) => Ok(format!("{index}\n")),
+        Err(why) => Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
+    }
 }
 
 async fn transfer(State(shared): State<Shared>) -> Result<String, Response> {

@@ -18,12 +18,18 @@ pub trait Socket {
     fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     /// Ends the direction towards the client.
     fn shutdown_write(&mut self);
+    /// Whether a connection that this node began is there; `None` while it is being made. A client's always is.
+    fn connected(&mut self) -> Option<io::Result<()>> {
+        Some(Ok(()))
+    }
     /// Makes closing it a reset. It is dropped soon after.
     fn reset(&mut self);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// The server began it and does not know yet that it is there.
+    Connecting,
     /// The server has it.
     Live,
     /// The server closed it; what is queued is still delivered.
@@ -74,17 +80,17 @@ pub(super) const MIN_READ_BYTES: usize = 4 << 10;
 pub(super) const MAX_READ_BYTES: usize = 256 << 10;
 
 impl<S: Socket> Conn<S> {
-    pub fn new(socket: S) -> Self {
+    pub fn new(socket: S, phase: Phase) -> Self {
         Self {
             socket,
-            phase: Phase::Live,
+            phase,
             credit: RECV_WINDOW_BYTES,
             readable: false,
             peer_closed: false,
             input_ended: false,
             enlisted: false,
             read_hint: MIN_READ_BYTES,
-            writable: true,
+            writable: phase == Phase::Live,
             dirty: false,
             pieces: Vec::new(),
             queue: Vec::new(),

@@ -1,4 +1,5 @@
-//! The gateway: the clients' connections of a leader, between their sockets and the log.
+//! The gateway: a leader's connections with the outside, between their sockets and the log. Clients open most of them; the
+//! server can open some, too ([`outgoing`]).
 //!
 //! Owns every client socket, what is queued towards it and the credit that its connection has. Knows no kernel: a
 //! [`Socket`] is a trait and time is an argument, so that a simulation drives the same code.
@@ -17,12 +18,15 @@
 //! server.
 
 mod conn;
+mod outgoing;
 mod read;
 mod write;
 
 pub use conn::Socket;
+pub use outgoing::CONNECT_FOR;
 
 use conn::{Conn, Phase};
+use outgoing::Outgoing;
 use skein_model::{ConnId, EntryBuilder, OutFrame, Record, SockAddr, Term};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -99,6 +103,8 @@ pub struct Gateway<S> {
     term: Term,
     next: u32,
     limits: Limits,
+    /// What the server begins.
+    outgoing: Outgoing,
     conns: ConnMap<Conn<S>>,
     /// Connections that may have something to read, oldest first: the next turn starts where this one stopped.
     ready: VecDeque<ConnId>,
@@ -128,6 +134,7 @@ impl<S: Socket> Gateway<S> {
             term: Term(0),
             next: 0,
             limits,
+            outgoing: Outgoing::default(),
             conns: ConnMap::default(),
             ready: VecDeque::new(),
             resets: VecDeque::new(),
@@ -146,6 +153,7 @@ impl<S: Socket> Gateway<S> {
         self.reset_all();
         self.term = term;
         self.next = 0;
+        self.outgoing.begin_term();
     }
 
     /// Resets every client; nothing of them is proposed. For a leader that steps down.
@@ -160,6 +168,7 @@ impl<S: Socket> Gateway<S> {
         self.dirty.clear();
         self.lingering.clear();
         self.held_bytes = 0;
+        self.outgoing.end();
     }
 
     /// Resets every client and proposes it. For a leader whose server is rebuilt while it goes on leading.
@@ -191,7 +200,10 @@ impl<S: Socket> Gateway<S> {
     /// Whether [`collect`](Self::collect) would have something to try.
     #[must_use]
     pub fn has_input(&self) -> bool {
-        !self.ready.is_empty() || !self.resets.is_empty() || !self.drained.is_empty()
+        !self.ready.is_empty()
+            || !self.resets.is_empty()
+            || !self.drained.is_empty()
+            || self.outgoing.has_answers()
     }
 
     /// Takes a client in: its `Open` goes into `entry`. The id is then known to [`socket`](Self::socket).
@@ -205,15 +217,8 @@ impl<S: Socket> Gateway<S> {
         local: SockAddr,
         entry: &mut EntryBuilder<Vec<u8>>,
     ) -> Result<ConnId, Refusal> {
-        let refusal = if self.conns.len() >= self.limits.connections {
-            Some(Refusal::Connections(self.conns.len()))
-        } else if self.held_bytes >= self.limits.memory_bytes {
-            Some(Refusal::Memory(self.held_bytes))
-        } else if self.next == u32::MAX {
-            Some(Refusal::Ids)
-        } else {
-            None
-        };
+        let ids_left = self.next + 1 < ConnId::OUTGOING;
+        let refusal = self.full().or((!ids_left).then_some(Refusal::Ids));
         if let Some(refusal) = refusal {
             socket.reset();
             return Err(refusal);
@@ -221,8 +226,19 @@ impl<S: Socket> Gateway<S> {
         self.next += 1;
         let id = ConnId::new(self.term, self.next);
         entry.push(Record::Open { conn: id, peer, local });
-        self.conns.insert(id, Conn::new(socket));
+        self.conns.insert(id, Conn::new(socket, Phase::Live));
         Ok(id)
+    }
+
+    /// Why there is no room for one more connection, if so.
+    fn full(&self) -> Option<Refusal> {
+        if self.conns.len() >= self.limits.connections {
+            Some(Refusal::Connections(self.conns.len()))
+        } else if self.held_bytes >= self.limits.memory_bytes {
+            Some(Refusal::Memory(self.held_bytes))
+        } else {
+            None
+        }
     }
 
     /// Gives a client up that the kernel will not watch; the server learns it by a `Reset`.
@@ -252,16 +268,19 @@ impl<S: Socket> Gateway<S> {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.readable = true;
         conn.peer_closed |= closed;
-        if conn.phase == Phase::Live {
-            Self::enlist(&mut self.ready, id, conn);
-        } else {
-            self.discard(id, now);
+        match conn.phase {
+            Phase::Connecting => {}
+            Phase::Live => Self::enlist(&mut self.ready, id, conn),
+            Phase::Delivering | Phase::Discarding => self.discard(id, now),
         }
     }
 
     /// The kernel says that a write would not block.
     pub fn writable(&mut self, id: ConnId, now: Duration) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.phase == Phase::Connecting {
+            return self.progressed(id);
+        }
         // Announced with every read event: seldom news.
         if !conn.writable {
             conn.writable = true;
@@ -276,6 +295,7 @@ impl<S: Socket> Gateway<S> {
     /// The server breaks the rules.
     pub fn frame(&mut self, frame: &OutFrame<'_>, at: usize) -> Result<(), WindowExceeded> {
         match *frame {
+            OutFrame::Connect { conn, addr } => self.outgoing.wanted(conn, addr, self.term),
             OutFrame::Send { conn: id, bytes } => {
                 let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
                 if conn.phase != Phase::Live || conn.fin_queued {
@@ -286,11 +306,21 @@ impl<S: Socket> Gateway<S> {
             }
             OutFrame::Fin { conn: id } => {
                 let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+                if conn.phase == Phase::Connecting {
+                    return Err(WindowExceeded(id));
+                }
                 conn.fin_queued = true;
                 Self::soil(&mut self.dirty, id, conn);
             }
             OutFrame::Close { conn: id } => {
-                let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+                let Some(conn) = self.conns.get_mut(&id) else {
+                    self.outgoing.forget(id);
+                    return Ok(());
+                };
+                if conn.phase == Phase::Connecting {
+                    self.abandon(id);
+                    return Ok(());
+                }
                 if conn.phase == Phase::Live {
                     conn.phase = Phase::Delivering;
                     conn.fin_queued = true;
@@ -301,6 +331,7 @@ impl<S: Socket> Gateway<S> {
                 Self::soil(&mut self.dirty, id, conn);
             }
             OutFrame::Abort { conn: id } => {
+                self.outgoing.forget(id);
                 if let Some(mut conn) = self.remove(id) {
                     conn.socket.reset();
                 }
@@ -325,7 +356,7 @@ impl<S: Socket> Gateway<S> {
 
     /// Cuts connections that the server closed and that make no progress. Answers when to call again, if ever.
     pub fn expire(&mut self, now: Duration) -> Option<Duration> {
-        let mut next: Option<Duration> = None;
+        let mut next = self.expire_connecting(now);
         let mut index = 0;
         while let Some(&id) = self.lingering.get(index) {
             match self.conns.get(&id).and_then(|c| c.deadline) {
@@ -373,7 +404,7 @@ impl<S: Socket> Gateway<S> {
     fn cut_off(&mut self, id: ConnId) {
         if let Some(mut conn) = self.remove(id) {
             conn.socket.reset();
-            if conn.phase == Phase::Live {
+            if matches!(conn.phase, Phase::Live | Phase::Connecting) {
                 self.resets.push_back(id);
             }
         }
@@ -382,5 +413,7 @@ impl<S: Socket> Gateway<S> {
 
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod outgoing_tests;
 #[cfg(test)]
 mod tests;

@@ -14,8 +14,10 @@ pub(super) struct Wire {
     pub broken: bool,
     pub to_client: Vec<u8>,
     pub room: usize,
-    shut: bool,
-    reset: bool,
+    /// Not connected yet, or why it cannot be.
+    pub connecting: Option<i32>,
+    pub shut: bool,
+    pub reset: bool,
     writes: usize,
 }
 
@@ -54,6 +56,14 @@ impl Socket for Fake {
         if done == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(done) }
     }
 
+    fn connected(&mut self) -> Option<io::Result<()>> {
+        match self.0.borrow().connecting {
+            None => Some(Ok(())),
+            Some(0) => None,
+            Some(errno) => Some(Err(io::Error::from_raw_os_error(errno))),
+        }
+    }
+
     fn shutdown_write(&mut self) {
         self.0.borrow_mut().shut = true;
     }
@@ -65,18 +75,18 @@ impl Socket for Fake {
 
 pub(super) const NOW: Duration = Duration::from_secs(1);
 
-struct Bench {
-    gateway: Gateway<Fake>,
+pub(super) struct Bench {
+    pub gateway: Gateway<Fake>,
 }
 
 impl Bench {
-    fn new(connections: usize, memory_bytes: usize) -> Self {
+    pub fn new(connections: usize, memory_bytes: usize) -> Self {
         let mut gateway = Gateway::new(Limits { connections, memory_bytes });
         gateway.begin_term(Term(3));
         Self { gateway }
     }
 
-    fn open(&mut self) -> (ConnId, Fake) {
+    pub fn open(&mut self) -> (ConnId, Fake) {
         let fake = Fake::default();
         fake.0.borrow_mut().room = usize::MAX;
         let addr = SockAddr::v4([127, 0, 0, 1], 9);
@@ -85,12 +95,12 @@ impl Bench {
         (id, fake)
     }
 
-    fn say(&mut self, id: ConnId, fake: &Fake, bytes: &[u8]) {
+    pub fn say(&mut self, id: ConnId, fake: &Fake, bytes: &[u8]) {
         fake.0.borrow_mut().to_server.extend(bytes);
         self.gateway.readable(id, false, NOW);
     }
 
-    fn turn(&mut self) -> Vec<String> {
+    pub fn turn(&mut self) -> Vec<String> {
         let mut entry = EntryBuilder::new(Vec::new());
         self.gateway.collect(&mut entry);
         let bytes = entry.finish(WallNs(1), Term(3));
@@ -98,16 +108,24 @@ impl Bench {
         parsed
             .records()
             .map(|r| match r {
-                Record::Data { conn, bytes } => format!("data {} {}", conn.0 as u32, bytes.len()),
-                Record::Fin { conn } => format!("fin {}", conn.0 as u32),
-                Record::Reset { conn } => format!("reset {}", conn.0 as u32),
+                Record::Data { conn, bytes } => {
+                    format!("data {} {}", conn.0 as u32 & !ConnId::OUTGOING, bytes.len())
+                }
+                Record::Connected { conn } => {
+                    format!("connected {}", conn.0 as u32 & !ConnId::OUTGOING)
+                }
+                Record::ConnectFailed { conn, errno } => {
+                    format!("failed {} {errno}", conn.0 as u32 & !ConnId::OUTGOING)
+                }
+                Record::Fin { conn } => format!("fin {}", conn.0 as u32 & !ConnId::OUTGOING),
+                Record::Reset { conn } => format!("reset {}", conn.0 as u32 & !ConnId::OUTGOING),
                 Record::Drained { conn, bytes } => format!("drained {} {bytes}", conn.0 as u32),
                 other => format!("{other:?}"),
             })
             .collect()
     }
 
-    fn send(&mut self, id: ConnId, pieces: &[&[u8]]) -> Result<(), WindowExceeded> {
+    pub fn send(&mut self, id: ConnId, pieces: &[&[u8]]) -> Result<(), WindowExceeded> {
         let mut ring = Vec::new();
         for bytes in pieces {
             ring.extend_from_slice(&[0; 16]);
@@ -118,7 +136,7 @@ impl Bench {
         self.gateway.flush(&ring, NOW)
     }
 
-    fn server(&mut self, frame: OutFrame<'_>) {
+    pub fn server(&mut self, frame: OutFrame<'_>) {
         self.gateway.frame(&frame, 0).unwrap();
         self.gateway.flush(&[], NOW).unwrap();
     }

@@ -103,9 +103,10 @@ mod tests {
     use super::*;
     use skein_model::Clock;
     use skein_model::entry::pad8;
+    use skein_model::frame::FRAME_SCRATCH_BYTES;
 
     fn add(digest: &mut OutputDigest, frame: OutFrame<'_>) {
-        let mut scratch = [0; 24];
+        let mut scratch = [0; FRAME_SCRATCH_BYTES];
         let (header, payload) = frame.encode(&mut scratch);
         let mut raw = header.to_vec();
         raw.extend_from_slice(payload);

@@ -52,6 +52,14 @@ impl Events {
             OutFrame::Abort { conn } => ("abort", conn, 0),
             OutFrame::Listen { addr } => ("listen", ConnId(0), usize::from(addr.port)),
             OutFrame::Unlisten { addr } => ("unlisten", ConnId(0), usize::from(addr.port)),
+            OutFrame::Connect { conn, addr } => ("connect", conn, usize::from(addr.port)),
+            OutFrame::ListenDatagram { addr } => {
+                ("listen datagram", ConnId(0), usize::from(addr.port))
+            }
+            OutFrame::UnlistenDatagram { addr } => {
+                ("unlisten datagram", ConnId(0), usize::from(addr.port))
+            }
+            OutFrame::Datagram { bytes, .. } => ("datagram", ConnId(0), bytes.len()),
             OutFrame::Exit { .. } => ("exit", ConnId(0), 0),
             OutFrame::Consumed { .. }
             | OutFrame::Refused { .. }

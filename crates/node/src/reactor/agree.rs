@@ -81,7 +81,7 @@ impl Reactor {
     }
 
     pub(super) fn has_inputs(&self) -> bool {
-        self.gateway.has_input() || self.ports.may_accept()
+        self.gateway.has_input() || self.ports.may_accept() || self.datagrams.has_input()
     }
 
     /// One entry of everything that clients did.
@@ -91,6 +91,7 @@ impl Reactor {
         }
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
         self.accept(&mut entry);
+        self.datagrams.collect(&mut entry);
         self.gateway.collect(&mut entry);
         if entry.is_empty() {
             self.spare = entry.finish(self.stamper.last(), self.consensus.term());
@@ -121,6 +122,27 @@ impl Reactor {
                     self.metrics.refused_clients.inc();
                     self.note_rarely("client_refused", &format!("{refusal}; the client was reset"));
                 }
+            }
+        }
+    }
+
+    /// An entry with a signal for the server; answers its index.
+    pub(super) fn propose_signal(&mut self, number: u8) -> Result<u64, String> {
+        if !self.serves() {
+            return Err("this replica does not lead".into());
+        }
+        if self.unsent.is_some() {
+            return Err("this replica is busy".into());
+        }
+        let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+        entry.push(Record::Signal { number });
+        self.admission.input();
+        match self.propose(entry) {
+            Some(index) => Ok(index.0),
+            None => {
+                // It was not taken, and is not to be tried again behind the asker's back.
+                self.unsent = None;
+                Err("this replica is busy".into())
             }
         }
     }

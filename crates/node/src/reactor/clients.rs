@@ -1,4 +1,4 @@
-//! Client sockets of the kernel.
+//! The kernel's sockets of connections with the outside: of clients, and of hosts that the server connects to.
 
 use crate::gateway::Socket;
 use mio::net::TcpStream;
@@ -12,12 +12,12 @@ const KEEPALIVE_IDLE_S: u32 = 60;
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// One client's socket.
+/// One connection's socket.
 #[derive(Debug)]
 pub struct ClientSocket(pub TcpStream);
 
 impl ClientSocket {
-    /// Sets what every client's socket has; what fails (the client may be gone already) shows at the next read.
+    /// Sets what every such socket has; what fails (the client may be gone already) shows at the next read.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         let _ = stream.set_nodelay(true);
@@ -41,6 +41,18 @@ impl Socket for ClientSocket {
         }
     }
 
+    fn connected(&mut self) -> Option<io::Result<()>> {
+        match self.0.take_error() {
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => return Some(Err(error)),
+        }
+        match self.0.peer_addr() {
+            Ok(_) => Some(Ok(())),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
     fn shutdown_write(&mut self) {
         // Fails only when the client is gone, which the next read tells.
         let _ = self.0.shutdown(Shutdown::Write);
@@ -49,6 +61,16 @@ impl Socket for ClientSocket {
     fn reset(&mut self) {
         let _ = setsockopt(&self.0, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 });
     }
+}
+
+/// An address of entries as the kernel takes it.
+#[must_use]
+pub fn socket_addr(address: SockAddr) -> SocketAddr {
+    let ip = match address.ipv4() {
+        Some(ip) => IpAddr::from(ip),
+        None => IpAddr::from(address.ip),
+    };
+    SocketAddr::new(ip, address.port)
 }
 
 /// An address as it stands in entries.

@@ -1,6 +1,7 @@
 //! Digests between nodes, and what else nodes tell each other outside of consensus; see [`crate::order::verdict`].
 
 use super::Reactor;
+use crate::config::unsafe_admission;
 use crate::error::NodeError;
 use crate::order::verdict::{Answer, right};
 use skein_log::Status;
@@ -55,6 +56,22 @@ pub struct Comparison {
     pub saw_leader: bool,
     /// The last entry compared, and whether all were equal.
     pub last: Option<(LogIndex, bool)>,
+    /// Nothing is: see [`unsafe_admission`].
+    off: bool,
+}
+
+impl Comparison {
+    /// Nothing compared yet, for a server with this environment.
+    pub fn new(env: &[(String, String)]) -> Self {
+        let off = unsafe_admission(env);
+        if off {
+            tracing::warn!(
+                event = "unsafe_admission",
+                why = "replicas differ and nothing is compared"
+            );
+        }
+        Self { off, ..Self::default() }
+    }
 }
 
 impl Reactor {
@@ -159,7 +176,7 @@ impl Reactor {
 
     /// Answers who asked, leads the rounds, judges what the log brought.
     pub(super) fn compare_digests(&mut self) -> Result<(), NodeError> {
-        if self.replicas == 1 {
+        if self.replicas == 1 || self.compare.off {
             return Ok(());
         }
         for _ in 0..self.compare.asked.len() {
@@ -198,7 +215,7 @@ impl Reactor {
 
     /// When the comparison has something to do, if ever.
     pub(super) fn compare_wake(&self) -> Option<Duration> {
-        if self.replicas == 1 || !self.serves() {
+        if self.replicas == 1 || self.compare.off || !self.serves() {
             return None;
         }
         self.rounds.wake(self.server.digest.latest().map(|(i, _)| i))

@@ -168,9 +168,9 @@ impl Reactor {
             return Ok(());
         }
         match event {
-            ServerEvent::Launched { pid } => {
+            ServerEvent::Launched { pid, layer } => {
                 tracing::info!(event = "server_started", pid, generation);
-                self.server.pid = pid;
+                self.server.launched(pid, layer);
                 self.life.phase = Phase::Running;
                 self.life.begun = self.now;
                 self.life.diverged = false;

@@ -19,7 +19,9 @@
 mod agree;
 mod clients;
 mod compare;
+mod datagrams;
 mod lifecycle;
+mod outgoing;
 mod peers;
 mod publish;
 mod serve;
@@ -36,10 +38,12 @@ use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
 use crate::server::{Launcher, Link, ServerEvent};
 use crate::status::NodeStatus;
+use crate::supervisor::Layer;
 use crate::timer::Timer;
 use bytes::Bytes;
 use clients::ClientSocket;
 use compare::Comparison;
+use datagrams::Datagrams;
 use lifecycle::Lifecycle;
 use mio::{Events, Poll, Token, Waker};
 use peers::{PeerEvent, Peers};
@@ -61,6 +65,7 @@ const TIMER: Token = Token(1);
 /// The eventfd of the server's `n`th generation is `SERVER + n`.
 const SERVER: usize = 1 << 33;
 const PORTS: usize = 1 << 34;
+const DATAGRAMS: usize = 1 << 35;
 const PEERS: usize = 1 << 40;
 /// Client tokens are the connection's number in its term: 32 bits, from 2 on by this offset.
 const CLIENTS: usize = 2;
@@ -86,8 +91,14 @@ pub enum Inbox {
 pub enum Command {
     /// How is it?
     Status(tokio::sync::oneshot::Sender<NodeStatus>),
+    /// What has the server written, and up to which entry?
+    Files(tokio::sync::oneshot::Sender<(u64, Option<Arc<Layer>>)>),
     /// End, in order.
     Stop,
+    /// Which port of the server is published where?
+    Places(tokio::sync::oneshot::Sender<Vec<(u16, std::net::SocketAddr)>>),
+    /// Send the server a signal through the log; answers the entry.
+    Signal(u8, tokio::sync::oneshot::Sender<Result<u64, String>>),
     /// Hand leadership to this replica, or to any.
     Transfer(Option<u64>, tokio::sync::oneshot::Sender<Result<u64, String>>),
 }
@@ -148,6 +159,7 @@ pub struct Reactor {
 
     gateway: Gateway<ClientSocket>,
     ports: Ports,
+    datagrams: Datagrams,
     forwarder: Option<UnboundedSender<Forward>>,
     lead: Option<Lead>,
     stamper: Stamper,
@@ -208,6 +220,7 @@ impl Reactor {
             peer_events: Vec::new(),
             gateway: Gateway::new(limits),
             ports: Ports::new(config.publisher.clone(), PORTS),
+            datagrams: Datagrams::new(config.publisher.clone(), DATAGRAMS),
             forwarder: None,
             lead: None,
             stamper: Stamper::default(),
@@ -217,7 +230,7 @@ impl Reactor {
             server,
             life,
             rounds: Rounds::default(),
-            compare: Comparison::default(),
+            compare: Comparison::new(&config.server.env),
             metrics,
             notes: std::collections::VecDeque::new(),
             ending: None,
@@ -234,6 +247,11 @@ impl Reactor {
     /// Who passes clients on to the leader.
     pub fn attach_forwarder(&mut self, forwarder: UnboundedSender<Forward>) {
         self.forwarder = Some(forwarder);
+    }
+
+    /// Who looks on at what passes between the node and its first server.
+    pub fn attach_tap(&mut self, tap: Box<dyn crate::server::tap::Tap>) {
+        self.server.tap = Some(tap);
     }
 
     /// The log on disk.
@@ -289,6 +307,7 @@ impl Reactor {
                             &mut self.peer_events,
                         );
                     }
+                    n if n >= DATAGRAMS => self.datagrams.ready(token),
                     n if n >= PORTS => self.ports.ready(token),
                     n if n >= SERVER => {}
                     0 => told = true,
@@ -387,6 +406,13 @@ impl Reactor {
                 // Who asked may be gone.
                 let _ = reply.send(self.snapshot());
             }
+            Command::Files(reply) => {
+                let _ = reply.send((self.applied().0, self.server.layer.clone()));
+            }
+            Command::Places(reply) => {
+                // Who asked may be gone.
+                let _ = reply.send(self.ports.places());
+            }
             Command::Stop => {
                 let heir = self.peers.connected().next();
                 if let Some(to) = heir.filter(|_| self.lead.is_some()) {
@@ -395,6 +421,9 @@ impl Reactor {
                     self.drive()?;
                 }
                 self.ending = Some(ExitReason::Stopped);
+            }
+            Command::Signal(number, reply) => {
+                let _ = reply.send(self.propose_signal(number));
             }
             Command::Transfer(to, reply) => {
                 let to = to.map(ReplicaId).or_else(|| self.peers.connected().next());

@@ -173,7 +173,7 @@ impl Ports {
     ) -> Result<Vec<(SocketAddr, std::net::TcpListener)>, NodeError> {
         match &self.how {
             Publisher::Bind { publish } => {
-                let wanted = wanted(publish, server.port);
+                let wanted = wanted(publish, server.port, false);
                 if wanted.is_empty() {
                     self.refused.insert(server.port);
                     tracing::info!(
@@ -184,15 +184,27 @@ impl Ports {
                 }
                 wanted.into_iter().map(|at| bind(at).map(|l| (at, l))).collect()
             }
+            Publisher::Anywhere => {
+                let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+                let at = listener.local_addr().map_err(NodeError::system("find a port"))?;
+                Ok(vec![(at, listener)])
+            }
             Publisher::Inherited { socket } => {
                 let shown = printable_address(&server);
-                let answer =
-                    ask_parent(socket, &shown, server.port).map_err(|e| NodeError::Publish {
+                let answer = ask_parent(socket, &shown, server.port, false).map_err(|e| {
+                    NodeError::Publish {
                         address: format!("{shown}:{}", server.port),
                         why: format!("the parent does not hand over a socket: {e}"),
-                    })?;
+                    }
+                })?;
                 match answer {
-                    Answer::Socket(address, listener) => Ok(vec![(address, listener)]),
+                    Answer::Socket(address, fd) => {
+                        let listener = std::net::TcpListener::from(fd);
+                        listener
+                            .set_nonblocking(true)
+                            .map_err(NodeError::system("take a listening socket"))?;
+                        Ok(vec![(address, listener)])
+                    }
                     Answer::NotPublished => {
                         self.refused.insert(server.port);
                         Ok(Vec::new())
@@ -206,13 +218,14 @@ impl Ports {
     }
 }
 
-fn wanted(publish: &[Publish], port: u16) -> Vec<SocketAddr> {
+/// Where a port of the server is published.
+pub(super) fn wanted(publish: &[Publish], port: u16, udp: bool) -> Vec<SocketAddr> {
     if publish.is_empty() {
         return vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
     }
     publish
         .iter()
-        .filter(|p| p.server_port.unwrap_or(p.address.port()) == port)
+        .filter(|p| p.udp == udp && p.server_port.unwrap_or(p.address.port()) == port)
         .map(|p| p.address)
         .collect()
 }
@@ -225,33 +238,41 @@ fn bind(at: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
     Ok(listener)
 }
 
-fn printable_address(addr: &SockAddr) -> String {
+/// An address without its port.
+pub(super) fn printable_address(addr: &SockAddr) -> String {
     match addr.ipv4() {
         Some(ip) => Ipv4Addr::from(ip).to_string(),
         None => std::net::Ipv6Addr::from(addr.ip).to_string(),
     }
 }
 
-enum Answer {
-    Socket(SocketAddr, std::net::TcpListener),
+/// What the parent says.
+pub(super) enum Answer {
+    /// This socket, published there.
+    Socket(SocketAddr, OwnedFd),
+    /// The port is not to be published.
     NotPublished,
+    /// It cannot be.
     Error(String),
 }
 
-/// `{"publish":{"addr":"0.0.0.0","port":6379}}` to the parent; it answers `{"ok":true,"address":"127.0.0.1:6379"}` with the
-/// listening socket, `{"ok":false}` when the port is not to be published, or `{"error":"..."}`.
-fn ask_parent(path: &Path, addr: &str, port: u16) -> io::Result<Answer> {
+/// `{"publish":{"addr":"0.0.0.0","port":6379,"udp":false}}` to the parent; it answers `{"ok":true,"address":"127.0.0.1:6379"}` with the
+/// socket, `{"ok":false}` when the port is not to be published, or `{"error":"..."}`.
+pub(super) fn ask_parent(path: &Path, addr: &str, port: u16, udp: bool) -> io::Result<Answer> {
     #[derive(serde::Deserialize)]
     struct Reply {
         #[serde(default)]
         ok: bool,
         address: Option<SocketAddr>,
         error: Option<String>,
+        /// The port is not to be published: no failure.
+        #[serde(default)]
+        hidden: bool,
     }
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PARENT_TIMEOUT))?;
     stream.set_write_timeout(Some(PARENT_TIMEOUT))?;
-    let question = serde_json::json!({ "publish": { "addr": addr, "port": port } });
+    let question = serde_json::json!({ "publish": { "addr": addr, "port": port, "udp": udp } });
     stream.write_all(format!("{question}\n").as_bytes())?;
     let mut line = Vec::new();
     let mut socket: Option<OwnedFd> = None;
@@ -281,13 +302,12 @@ fn ask_parent(path: &Path, addr: &str, port: u16) -> io::Result<Answer> {
     }
     let end = line.iter().position(|b| *b == b'\n').unwrap_or(line.len());
     let reply: Reply = serde_json::from_slice(&line[..end])?;
+    if reply.hidden {
+        return Ok(Answer::NotPublished);
+    }
     match (reply.error, reply.ok, reply.address, socket) {
         (Some(error), ..) => Ok(Answer::Error(error)),
-        (None, true, Some(address), Some(fd)) => {
-            let listener = std::net::TcpListener::from(fd);
-            listener.set_nonblocking(true)?;
-            Ok(Answer::Socket(address, listener))
-        }
+        (None, true, Some(address), Some(fd)) => Ok(Answer::Socket(address, fd)),
         (None, false, ..) => Ok(Answer::NotPublished),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "an answer without a socket")),
     }

@@ -1,21 +1,52 @@
 //! What the server sent, to where it goes.
 
 use super::Reactor;
-use super::clients::ClientSocket;
+use super::clients::{ClientSocket, socket_addr};
+use super::datagrams::Datagrams;
 use crate::admin::Forward;
+use crate::config::OutgoingConfig;
 use crate::error::NodeError;
 use crate::gateway::Gateway;
+use crate::order::lead::Lead;
 use crate::server::Broken;
 use crate::server::link::printable;
-use skein_model::OutFrame;
+use mio::Registry;
+use skein_model::{OutFrame, SockAddr};
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What frames do besides the digest, while the server's link is borrowed.
 struct Pass<'a> {
     gateway: &'a mut Gateway<ClientSocket>,
+    datagrams: &'a mut Datagrams,
+    outgoing: &'a OutgoingConfig,
+    registry: &'a Registry,
+    /// Datagrams may leave.
+    serves: bool,
     now: Duration,
     sockets_changed: bool,
     said: Vec<(&'static str, String)>,
+}
+
+impl Pass<'_> {
+    fn datagram(&mut self, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
+        let to = socket_addr(peer);
+        let sent = if self.datagrams.heard_from(local) || self.outgoing.allows(to) {
+            self.datagrams.send(local, peer, bytes, self.registry)
+        } else {
+            self.said.push(("datagram_not_allowed", not_allowed(to)));
+            Err(io::Error::from_raw_os_error(libc::ENETUNREACH))
+        };
+        if let Err(error) = sent {
+            self.datagrams.fail(local, peer, &error);
+        }
+    }
+}
+
+/// What the node's log says about an address that the configuration does not allow.
+pub(super) fn not_allowed(to: SocketAddr) -> String {
+    format!("{to} is not allowed by outgoing.allow: the server was told that it is unreachable")
 }
 
 impl Reactor {
@@ -23,6 +54,10 @@ impl Reactor {
     pub(super) fn fetch_output(&mut self) -> Result<(), NodeError> {
         let mut pass = Pass {
             gateway: &mut self.gateway,
+            datagrams: &mut self.datagrams,
+            outgoing: &self.config.outgoing,
+            registry: self.poll.registry(),
+            serves: self.lead.as_ref().is_some_and(Lead::serves),
             now: self.now,
             sockets_changed: false,
             said: Vec::new(),
@@ -35,6 +70,7 @@ impl Reactor {
                     | OutFrame::Fin { .. }
                     | OutFrame::Close { .. }
                     | OutFrame::Abort { .. }
+                    | OutFrame::Connect { .. }
                     | OutFrame::Consumed { .. } => {
                         return pass.gateway.frame(frame, at).map_err(|e| {
                             Broken(format!("the server broke the rules of connection {:#x}", e.0.0))
@@ -48,7 +84,17 @@ impl Reactor {
                     OutFrame::Fatal { text } => {
                         pass.said.push(("runtime_refuses", printable(text)))
                     }
-                    OutFrame::Admitted { .. } | OutFrame::Exit { .. } => {}
+                    OutFrame::ListenDatagram { .. } => pass.sockets_changed = true,
+                    OutFrame::UnlistenDatagram { addr } => {
+                        pass.datagrams.close(*addr);
+                        pass.sockets_changed = true;
+                    }
+                    OutFrame::Datagram { local, peer, bytes } if pass.serves => {
+                        pass.datagram(*local, *peer, bytes);
+                    }
+                    OutFrame::Datagram { .. }
+                    | OutFrame::Admitted { .. }
+                    | OutFrame::Exit { .. } => {}
                 }
                 Ok(())
             },
@@ -62,6 +108,7 @@ impl Reactor {
             },
         );
         let Pass { sockets_changed, said, .. } = pass;
+        self.begin_connections();
         for (event, text) in said {
             self.server_said(event, &text);
         }
@@ -106,6 +153,7 @@ impl Reactor {
                 self.metrics.unsupported_call(name);
                 self.note_rarely(event, text);
             }
+            "datagram_not_allowed" => self.note_rarely(event, text),
             "runtime_refuses" => {
                 tracing::error!(event, text, index = self.server.admitted.0);
                 self.note(format!("the runtime refuses to go on: {text}"));
@@ -116,8 +164,9 @@ impl Reactor {
 
     /// Publishes the ports at which the server listens; clients are accepted only by a leader that serves.
     pub(super) fn follow_ports(&mut self) -> Result<(), NodeError> {
-        let serves = self.lead.as_ref().is_some_and(crate::order::lead::Lead::serves);
+        let serves = self.lead.as_ref().is_some_and(Lead::serves);
         self.ports.follow(&self.server.listening, serves, self.poll.registry())?;
+        self.datagrams.follow(&self.server.receiving, serves, self.poll.registry())?;
         self.tell_places();
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What the node says about itself, when asked.
 
 use super::Reactor;
-use crate::status::{NodeStatus, ReplicaState, ReplicaStatus};
+use crate::status::{NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name};
 use skein_log::Role;
 use skein_model::LogIndex;
 
@@ -10,7 +10,11 @@ impl Reactor {
     pub(super) fn snapshot(&self) -> NodeStatus {
         let consensus = self.consensus.status();
         let applied = self.applied();
-        let (digest_index, digest) = self.server.digest.latest().unwrap_or_default();
+        let (mut digest_index, digest) = self.server.digest.latest().unwrap_or_default();
+        // Entries that are not for the server change nothing: when it waits, its digest is that of all that was applied.
+        if digest_index == self.server.admitted && self.server.waits().is_some() {
+            digest_index = applied;
+        }
         let state = self.replica_state();
         let m = &self.metrics;
         m.term.set(consensus.term.0 as i64);
@@ -26,7 +30,7 @@ impl Reactor {
             name: self.config.name.clone(),
             mode: "order".into(),
             schedule: "serial".into(),
-            service: self.ports.addresses(),
+            service: [self.ports.addresses(), self.datagrams.addresses()].concat(),
             leader: consensus.leader.map(|l| l.0),
             term: consensus.term.0,
             voters_complete: self.voters_complete(&consensus),
@@ -47,13 +51,14 @@ impl Reactor {
                 lag_entries: consensus.commit.0.saturating_sub(applied.0),
                 digest_index: digest_index.0,
                 digest: format!("{digest:016x}"),
+                trapped_calls: trapped_by_name(self.server.header().trapped.counts()),
             },
             notes: self.notes.iter().cloned().collect(),
         }
     }
 
     /// Up to here the server has executed the log, counting what is not for it.
-    fn applied(&self) -> LogIndex {
+    pub(super) fn applied(&self) -> LogIndex {
         let feed = &self.server.feed;
         if self.server.admitted == feed.given() {
             LogIndex(feed.next().0 - 1)

@@ -3,7 +3,7 @@
 //! The thread ends the server when its [`Keeper`] is dropped. When the node dies, the supervisor's own watch does.
 
 use crate::error::NodeError;
-use crate::supervisor::Exit;
+use crate::supervisor::{Exit, Layer};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +30,10 @@ pub trait Launcher: Send + Sync {
 pub trait Running: Send {
     /// Its process; 0 if it has none of its own.
     fn pid(&self) -> u32;
+    /// What it writes, if that is kept apart.
+    fn layer(&self) -> Option<Arc<Layer>> {
+        None
+    }
     /// Readable when it has ended.
     fn exit_fd(&self) -> BorrowedFd<'_>;
     /// Waits for its end.
@@ -47,6 +51,9 @@ pub trait Running: Send {
 impl Running for crate::supervisor::ServerProcess {
     fn pid(&self) -> u32 {
         self.pid()
+    }
+    fn layer(&self) -> Option<Arc<Layer>> {
+        self.layer()
     }
     fn exit_fd(&self) -> BorrowedFd<'_> {
         self.exit_fd()
@@ -66,6 +73,8 @@ pub enum ServerEvent {
     Launched {
         /// Its process.
         pid: u32,
+        /// What it writes.
+        layer: Option<Arc<Layer>>,
     },
     /// It could not be started.
     Failed(NodeError),
@@ -100,7 +109,7 @@ impl Keeper {
                 Ok(running) => running,
                 Err(error) => return tell(ServerEvent::Failed(error)),
             };
-            tell(ServerEvent::Launched { pid: running.pid() });
+            tell(ServerEvent::Launched { pid: running.pid(), layer: running.layer() });
             tell(ServerEvent::Ended { status: keep(&mut *running, &stopped) });
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })

@@ -7,6 +7,8 @@ use crate::error::NodeError;
 use crate::order::digest::OutputDigest;
 use crate::order::events::Events;
 use crate::order::feed::Feed;
+use crate::server::tap::Tap;
+use crate::supervisor::Layer;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::layout::{Header, Sizes, state};
@@ -17,6 +19,7 @@ use skein_model::{LogIndex, OutFrame, SockAddr};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a server wrote that no server writes.
@@ -42,6 +45,8 @@ pub struct Link {
     pub generation: u64,
     /// Its process; 0 until it is started.
     pub pid: u32,
+    /// What it writes.
+    pub layer: Option<Arc<Layer>>,
     /// Its position in the log.
     pub feed: Feed,
     /// What it sent.
@@ -52,10 +57,14 @@ pub struct Link {
     pub admitted: LogIndex,
     /// Where it listens.
     pub listening: BTreeSet<SockAddr>,
+    /// Where it waits for datagrams.
+    pub receiving: BTreeSet<SockAddr>,
     /// The status with which it says that it ends.
     pub exit: Option<i32>,
     /// Why it refuses to go on.
     pub fatal: Option<String>,
+    /// Who looks on, if anybody does.
+    pub tap: Option<Box<dyn Tap>>,
     /// The runtime may sleep though there is something for it.
     unseen: bool,
 }
@@ -85,13 +94,16 @@ impl Link {
             wake_fd,
             generation,
             pid: 0,
+            layer: None,
             feed: Feed::default(),
             digest: OutputDigest::new(corrupt_at),
             events: Events::default(),
             admitted: LogIndex(0),
             listening: BTreeSet::new(),
+            receiving: BTreeSet::new(),
             exit: None,
             fatal: None,
+            tap: None,
             unseen: false,
         })
     }
@@ -105,6 +117,14 @@ impl Link {
             self.arena_fd.try_clone()?,
             std::os::fd::AsFd::as_fd(&self.wake_fd).try_clone_to_owned()?,
         ))
+    }
+
+    /// The server's process runs.
+    pub fn launched(&mut self, pid: u32, layer: Option<Arc<Layer>>) {
+        if let Some(tap) = &mut self.tap {
+            tap.launched(layer.as_ref());
+        }
+        (self.pid, self.layer) = (pid, layer);
     }
 
     /// The eventfd by which the runtime wakes the reactor.
@@ -139,6 +159,9 @@ impl Link {
         space[FRAME_HEADER_BYTES + entry.len()..].fill(0);
         self.input.publish(whole);
         self.feed.gave(index);
+        if let Some(tap) = &mut self.tap {
+            tap.entry(index, entry);
+        }
         self.unseen = true;
         Ok(true)
     }
@@ -189,7 +212,9 @@ impl Link {
         mut each: impl FnMut(&mut C, &OutFrame<'_>, usize) -> Result<(), Broken>,
         done: impl FnOnce(&mut C, &[u8]) -> Result<(), Broken>,
     ) -> Result<usize, Broken> {
-        let Self { output, digest, events, admitted, listening, exit, fatal, .. } = self;
+        let Self {
+            output, digest, events, admitted, listening, receiving, exit, fatal, tap, ..
+        } = self;
         let ring = output.readable().map_err(Broken::new)?;
         let mut at = 0;
         while at < ring.len() {
@@ -199,6 +224,9 @@ impl Link {
             let raw = &ring[at..at + len];
             digest.frame(raw, &frame);
             events.frame(raw, &frame);
+            if let Some(tap) = tap {
+                tap.frame(raw, &frame);
+            }
             match frame {
                 OutFrame::Admitted { index, .. } => {
                     if index <= *admitted {
@@ -214,6 +242,12 @@ impl Link {
                 OutFrame::Unlisten { addr } => {
                     listening.remove(&addr);
                 }
+                OutFrame::ListenDatagram { addr } => {
+                    receiving.insert(addr);
+                }
+                OutFrame::UnlistenDatagram { addr } => {
+                    receiving.remove(&addr);
+                }
                 OutFrame::Exit { status } => *exit = Some(status),
                 OutFrame::Fatal { text } => *fatal = Some(printable(text)),
                 _ => {}
@@ -228,6 +262,10 @@ impl Link {
         }
         if self.admitted > self.feed.given() {
             return Err(Broken(format!("entry {} was admitted and never given", self.admitted)));
+        }
+        if let Some(mut tap) = self.tap.take() {
+            tap.drained(self.header(), self.waits().is_some());
+            self.tap = Some(tap);
         }
         Ok(at)
     }

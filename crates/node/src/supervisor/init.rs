@@ -9,6 +9,9 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::atomic::Ordering;
+
+use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header};
 
 use super::plan::Step;
 use super::report::{Record, Stage};
@@ -82,7 +85,7 @@ pub(super) fn await_node(socket: RawFd) -> bool {
 /// Sets up, and forks the server; gives its pid.
 fn start(job: &InitJob) -> Result<libc::pid_t, Failure> {
     match &job.surroundings {
-        Some(surroundings) => surround(surroundings)?,
+        Some(surroundings) => surround(job.socket, surroundings)?,
         // SAFETY: takes no pointers. Without a pid namespace, orphans of the server become init's children this way.
         None => drop(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }),
     }
@@ -96,7 +99,7 @@ fn start(job: &InitJob) -> Result<libc::pid_t, Failure> {
     }
 }
 
-fn surround(surroundings: &Surroundings) -> Result<(), Failure> {
+fn surround(socket: RawFd, surroundings: &Surroundings) -> Result<(), Failure> {
     sys::loopback_up().map_err(|errno| Failure(Stage::Loopback, 0, errno))?;
     let name = surroundings.hostname.as_bytes();
     let domain = b"(none)";
@@ -106,7 +109,7 @@ fn surround(surroundings: &Surroundings) -> Result<(), Failure> {
     // SAFETY: as above.
     check_int(unsafe { libc::setdomainname(domain.as_ptr().cast(), domain.len()) }).map_err(at)?;
     for (index, step) in surroundings.steps.iter().enumerate() {
-        perform(step).map_err(|errno| Failure(Stage::Plan, index as u32, errno))?;
+        perform(socket, step).map_err(|errno| Failure(Stage::Plan, index as u32, errno))?;
     }
     Ok(())
 }
@@ -117,6 +120,7 @@ fn watch(job: &InitJob, server: libc::pid_t) -> Result<Option<i32>, Failure> {
         // Ended before it ran: it has said why, unless it was killed.
         return Ok(Some(status));
     }
+    let mut deaths = Deaths { announced: map_header(job), seen: 0, server: None };
     for (first, last) in &job.not_mine {
         let _ = sys::close_range(*first, *last, 0);
     }
@@ -134,8 +138,8 @@ fn watch(job: &InitJob, server: libc::pid_t) -> Result<Option<i32>, Failure> {
     .map_err(|errno| Failure(Stage::Watch, 0, errno))? as RawFd;
     sys::send(job.socket, &Record::Started.encode());
     loop {
-        if let Some(status) = reap(server) {
-            kill_group(job, server);
+        if let Some(status) = deaths.reap(server) {
+            kill_rest(job, server);
             return Ok(Some(status));
         }
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -147,7 +151,7 @@ fn watch(job: &InitJob, server: libc::pid_t) -> Result<Option<i32>, Failure> {
         }
         let [_, node, socket] = waiting;
         if node.revents != 0 || socket.revents != 0 {
-            kill_group(job, server);
+            kill_rest(job, server);
             return Ok(None);
         }
         let mut drained = [0u8; 128];
@@ -156,31 +160,67 @@ fn watch(job: &InitJob, server: libc::pid_t) -> Result<Option<i32>, Failure> {
     }
 }
 
-/// Without a pid namespace, what the server started has to be killed by hand: its process group, at least.
-fn kill_group(job: &InitJob, server: libc::pid_t) {
-    if job.surroundings.is_none() {
-        // SAFETY: takes no pointers. The server made its own group, named after it, with setsid.
-        unsafe { libc::kill(-server, libc::SIGKILL) };
+/// Without a pid namespace, what is left of the server has to be killed by hand: its process group, and all that are children of init.
+fn kill_rest(job: &InitJob, server: libc::pid_t) {
+    if job.surroundings.is_some() {
+        return;
+    }
+    // SAFETY: takes no pointers. The server made its own group, named after it, with setsid; its processes stay in it.
+    unsafe { libc::kill(-server, libc::SIGKILL) };
+}
+
+/// The arena's header, if the server has an arena.
+fn map_header(job: &InitJob) -> Option<&'static Header> {
+    let (arena, _) = job.server.inherit.iter().find(|(_, target)| *target == ARENA_FD)?;
+    // SAFETY: a new mapping, kept for as long as init lives, of a file that the node sized; the header is all atomics.
+    unsafe {
+        let at =
+            libc::mmap(ptr::null_mut(), HEADER_BYTES, libc::PROT_READ, libc::MAP_SHARED, *arena, 0);
+        (at != libc::MAP_FAILED).then(|| &*at.cast::<Header>())
     }
 }
 
-/// Reaps all children that ended; gives the server's wait status if it is among them.
-fn reap(server: libc::pid_t) -> Option<i32> {
-    let mut ended = None;
-    loop {
-        let mut status = 0;
-        // SAFETY: the status is a live int.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) };
-        if pid <= 0 {
-            return ended;
-        }
-        if pid == server {
-            ended = Some(status);
+/// The ends of the server's processes, all of which are init's children.
+struct Deaths {
+    /// Where the runtime counts those that it knows of.
+    announced: Option<&'static Header>,
+    seen: u32,
+    /// The first process's wait status.
+    server: Option<i32>,
+}
+
+impl Deaths {
+    /// Reaps all that ended. Gives the server's wait status when all its processes are gone, or when one is gone that the runtime did
+    /// not see go: the others would wait for it for ever.
+    fn reap(&mut self, server: libc::pid_t) -> Option<i32> {
+        loop {
+            let mut status = 0;
+            // SAFETY: the status is a live int.
+            let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) };
+            if pid == 0 {
+                return None;
+            }
+            if pid < 0 {
+                // No child is left.
+                return self.server;
+            }
+            self.seen += 1;
+            if pid == server {
+                self.server = Some(status);
+            }
+            match self.announced {
+                // A program without the runtime: its end is all that counts.
+                None if pid == server => return self.server,
+                Some(header) if self.seen > header.deaths.load(Ordering::Acquire) => {
+                    return Some(status);
+                }
+                _ => {}
+            }
         }
     }
 }
 
-fn perform(step: &Step) -> Result<(), Errno> {
+fn perform(socket: RawFd, step: &Step) -> Result<(), Errno> {
     match step {
         Step::Mount { source, target, kind, flags, data } => {
             sys::mount(source, target, kind, *flags, data)
@@ -234,6 +274,15 @@ fn perform(step: &Step) -> Result<(), Errno> {
             Ok(())
         }
         Step::Enter(path) => enter(path),
+        Step::ShowLayer => {
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+            // SAFETY: the path is terminated.
+            let top = check_int(unsafe { libc::open(c"/".as_ptr(), flags) })?;
+            let sent = sys::send_descriptor(socket, &Record::Layer.encode(), top);
+            // SAFETY: opened above, used no more.
+            unsafe { libc::close(top) };
+            sent
+        }
         Step::Pivot { new, old } => {
             // SAFETY: both strings are terminated.
             check(unsafe { libc::syscall(libc::SYS_pivot_root, new.as_ptr(), old.as_ptr()) })

@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,6 +17,7 @@ use nix::sys::socket::{
 use super::error::LaunchError;
 use super::ids::{id_owner, namespaces, write_id_maps};
 use super::init::{self, InitJob, Ranges, Surroundings};
+use super::layer::Layer;
 use super::plan::{self, Owner, Step};
 use super::process::{Exit, ServerProcess, own_pidfd, pidfd_open, reap, receive, signal_pidfd};
 use super::report::{Record, Stage};
@@ -65,11 +68,14 @@ fn launch_once(spec: &LaunchSpec<'_>) -> Result<ServerProcess, LaunchError> {
         write_id_maps(init.pid, owner)?;
     }
     send(ours.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL).map_err(step("wake init"))?;
-    let (pid, server) = await_start(spec, &job, &ours, &mut guard)?;
+    let (pid, server, top) = await_start(spec, &job, &ours, &mut guard)?;
     let Some(init) = guard.0.take() else {
         return Err(LaunchError::Step { step: "keep init", error: Errno::ECHILD.into() });
     };
-    Ok(ServerProcess { init, server, pid, socket: ours, isolation: spec.isolation, exit: None })
+    let steps = job.surroundings.as_ref().map(|around| &around.steps[..]);
+    let layer = top.zip(steps).map(|((top, begun), steps)| Arc::new(Layer::new(top, begun, steps)));
+    let isolation = spec.isolation;
+    Ok(ServerProcess { init, server, pid, socket: ours, isolation, exit: None, layer })
 }
 
 /// Kills and reaps init unless the launch succeeded.
@@ -214,16 +220,19 @@ fn fork_init(job: &InitJob, isolation: Isolation) -> Result<Init, LaunchError> {
     }
 }
 
+/// The server's pid, a pidfd of it, and its layer with the time when that was laid out.
+type Start = (u32, OwnedFd, Option<(OwnedFd, SystemTime)>);
+
 /// Waits for the records of a start: the server's pid, then that it runs.
 fn await_start(
     spec: &LaunchSpec<'_>,
     job: &InitJob,
     socket: &OwnedFd,
     guard: &mut InitGuard,
-) -> Result<(u32, OwnedFd), LaunchError> {
+) -> Result<Start, LaunchError> {
     let io_error = |error| LaunchError::Step { step: "hear from init", error };
     let timeout = PollTimeout::try_from(READY_S * 1000).unwrap_or(PollTimeout::MAX);
-    let mut server = None;
+    let (mut server, mut layer) = (None, None);
     loop {
         let mut waiting = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waiting, timeout) {
@@ -232,7 +241,8 @@ fn await_start(
             Err(errno) => return Err(io_error(errno.into())),
         }
         match receive(socket).map_err(io_error)? {
-            Some((Record::Hello, sender)) => {
+            Some((Record::Layer, _, top)) => layer = top.map(|top| (top, SystemTime::now())),
+            Some((Record::Hello, sender, _)) => {
                 let pid = sender.pid();
                 let pidfd = pidfd_open(pid).map_err(io_error)?;
                 server = Some((pid.cast_unsigned(), pidfd));
@@ -240,13 +250,14 @@ fn await_start(
                 send(socket.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL)
                     .map_err(|errno| io_error(errno.into()))?;
             }
-            Some((Record::Started, _)) => {
-                return server.ok_or_else(|| io_error(Errno::ESRCH.into()));
+            Some((Record::Started, ..)) => {
+                let (pid, process) = server.ok_or_else(|| io_error(Errno::ESRCH.into()))?;
+                return Ok((pid, process, layer));
             }
-            Some((Record::Failed { stage, index, errno }, _)) => {
+            Some((Record::Failed { stage, index, errno }, ..)) => {
                 return Err(failure(spec, job, stage, index, Errno::from_raw(errno)));
             }
-            Some((Record::Exited { status }, _)) => {
+            Some((Record::Exited { status }, ..)) => {
                 return Err(LaunchError::Ended { exit: Exit::from_wait(status) });
             }
             None => {

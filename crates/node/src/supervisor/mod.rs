@@ -23,6 +23,7 @@ mod error;
 mod ids;
 mod init;
 mod launch;
+mod layer;
 mod libraries;
 mod mountinfo;
 mod plan;
@@ -35,6 +36,7 @@ mod sys;
 
 pub use error::{LaunchError, ProgramError};
 pub use launch::launch;
+pub use layer::{Layer, Written, WrittenFile};
 pub use process::{Exit, ServerProcess};
 pub use program::{Program, Search, inspect};
 pub use spec::{Isolation, LaunchSpec, Limits};

@@ -87,6 +87,8 @@ pub(super) enum Step {
         modified: (i64, i64),
     },
     Enter(CString),
+    /// The node gets a descriptor of "/", which is the layer.
+    ShowLayer,
     Pivot {
         new: CString,
         old: CString,
@@ -106,6 +108,7 @@ impl Step {
             Self::Symlink { path, .. } => ("symbolic link", path),
             Self::Times { path, .. } => ("times", path),
             Self::Enter(path) => ("enter", path),
+            Self::ShowLayer => return ("hand over the layer", PathBuf::from("/")),
             Self::Pivot { new, .. } => ("pivot_root", new),
             Self::Detach(path) => ("unmount", path),
         };
@@ -187,6 +190,7 @@ impl Planner {
 
     /// Makes `/r` the root and lets go of the host and of the bare layer.
     fn leave_host(&mut self) -> io::Result<()> {
+        self.steps.push(Step::ShowLayer);
         self.steps.push(Step::Enter(c"/r".to_owned()));
         self.steps.push(Step::Pivot { new: c".".to_owned(), old: c".".to_owned() });
         self.steps.push(Step::Detach(c".".to_owned()));
@@ -271,8 +275,9 @@ impl Planner {
         let upper = CString::new(format!("/u/{layer}"))?;
         self.steps.push(Step::Directory { path: upper, mode, owner });
         self.plain_directory(&format!("/w/{layer}"), 0o755)?;
-        // The lower directory is named relative to the working directory, so no path needs escaping.
-        let data = format!("userxattr,lowerdir=.,upperdir=/u/{layer},workdir=/w/{layer}");
+        // The lower directory is named relative to the working directory, so no path needs escaping. With xino a directory keeps its inode number
+        // when the kernel forgets and finds it again.
+        let data = format!("userxattr,xino=on,lowerdir=.,upperdir=/u/{layer},workdir=/w/{layer}");
         self.steps.push(Step::Overlay {
             lower: under("/old", path)?,
             target: under("/r", path)?,

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
+use super::layer::Layer;
 use super::report::{RECORD_BYTES, Record};
 use super::spec::Isolation;
 
@@ -51,12 +53,19 @@ pub struct ServerProcess {
     pub(super) socket: OwnedFd,
     pub(super) isolation: Isolation,
     pub(super) exit: Option<Exit>,
+    /// What it writes; `None` without isolation.
+    pub(super) layer: Option<Arc<Layer>>,
 }
 
 impl ServerProcess {
     /// The server's pid as the node sees it (in its own namespace it is 2).
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Its private layer over the host's files; none without isolation.
+    pub fn layer(&self) -> Option<Arc<Layer>> {
+        self.layer.clone()
     }
 
     /// Readable when the server has ended: then [`Self::try_wait`] gives the exit.
@@ -91,7 +100,7 @@ impl ServerProcess {
         }
         let reported = loop {
             match receive(&self.socket)? {
-                Some((Record::Exited { status }, _)) => break Some(Exit::from_wait(status)),
+                Some((Record::Exited { status }, ..)) => break Some(Exit::from_wait(status)),
                 Some(_) => {}
                 None => break None,
             }
@@ -140,20 +149,34 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Receives a record with its sender's credentials; `None` when init is gone.
-pub(super) fn receive(socket: &OwnedFd) -> io::Result<Option<(Record, UnixCredentials)>> {
+/// A record, its sender's credentials, and the descriptor that came with it.
+pub(super) type Message = (Record, UnixCredentials, Option<OwnedFd>);
+
+/// Receives a record; `None` when init is gone.
+pub(super) fn receive(socket: &OwnedFd) -> io::Result<Option<Message>> {
     let mut bytes = [0; RECORD_BYTES];
-    let mut control = nix::cmsg_space!(UnixCredentials);
-    let (len, sender) = loop {
+    let mut control = nix::cmsg_space!(UnixCredentials, RawFd);
+    let (len, sender, descriptor) = loop {
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         match recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags) {
             Ok(message) => {
-                let sender = message.cmsgs()?.find_map(|control| match control {
-                    ControlMessageOwned::ScmCredentials(sender) => Some(sender),
-                    _ => None,
-                });
-                break (message.bytes, sender);
+                let (mut sender, mut descriptor) = (None, None);
+                for control in message.cmsgs()? {
+                    match control {
+                        ControlMessageOwned::ScmCredentials(credentials) => {
+                            sender = Some(credentials);
+                        }
+                        ControlMessageOwned::ScmRights(fds) => {
+                            for fd in fds {
+                                // SAFETY: the kernel has just made it for this process; nothing else owns it.
+                                descriptor = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                break (message.bytes, sender, descriptor);
             }
             // init was killed with our byte unread.
             Err(Errno::ECONNRESET) => return Ok(None),
@@ -165,7 +188,7 @@ pub(super) fn receive(socket: &OwnedFd) -> io::Result<Option<(Record, UnixCreden
         return Ok(None);
     }
     match (Record::decode(&bytes[..len]), sender) {
-        (Some(record), Some(sender)) => Ok(Some((record, sender))),
+        (Some(record), Some(sender)) => Ok(Some((record, sender, descriptor))),
         _ => Err(io::Error::other("an unknown record from init")),
     }
 }

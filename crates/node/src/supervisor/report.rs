@@ -88,6 +88,8 @@ pub(super) enum Record {
     Hello,
     /// Setting up failed, with an errno; nothing was started.
     Failed { stage: Stage, index: u32, errno: i32 },
+    /// A descriptor of the layer comes with it.
+    Layer,
     /// The program is executing.
     Started,
     /// The server ended, with its `wait` status.
@@ -101,6 +103,7 @@ impl Record {
             Self::Failed { stage, index, errno } => [2, stage as u32, index, errno.cast_unsigned()],
             Self::Started => [3, 0, 0, 0],
             Self::Exited { status } => [4, 0, 0, status.cast_unsigned()],
+            Self::Layer => [5, 0, 0, 0],
         };
         let mut bytes = [0; RECORD_BYTES];
         for (slot, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -125,6 +128,7 @@ impl Record {
             }
             3 => Some(Self::Started),
             4 => Some(Self::Exited { status: value }),
+            5 => Some(Self::Layer),
             _ => None,
         }
     }
@@ -141,7 +145,8 @@ mod tests {
             let record = Record::Failed { stage, index: 7, errno: libc::ENOENT };
             assert_eq!(Record::decode(&record.encode()), Some(record));
         }
-        for record in [Record::Hello, Record::Started, Record::Exited { status: -1 }] {
+        for record in [Record::Hello, Record::Layer, Record::Started, Record::Exited { status: -1 }]
+        {
             assert_eq!(Record::decode(&record.encode()), Some(record));
         }
         assert_eq!(Record::decode(&[0; RECORD_BYTES]), None);

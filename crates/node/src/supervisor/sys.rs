@@ -100,6 +100,35 @@ pub(super) fn send(socket: RawFd, record: &[u8]) {
     unsafe { libc::send(socket, record.as_ptr().cast(), record.len(), libc::MSG_NOSIGNAL) };
 }
 
+/// Sends one record with a descriptor.
+pub(super) fn send_descriptor(
+    socket: RawFd,
+    record: &[u8],
+    descriptor: RawFd,
+) -> Result<(), Errno> {
+    // Room for one control message with one descriptor, aligned as its header wants.
+    let mut control = [0u64; 4];
+    let mut part =
+        libc::iovec { iov_base: record.as_ptr().cast_mut().cast(), iov_len: record.len() };
+    // SAFETY: all zeroes is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: the message and its parts are live; the control buffer has room for the one message that is written into it.
+    let sent = unsafe {
+        let bytes = size_of::<RawFd>() as u32;
+        message.msg_controllen = libc::CMSG_SPACE(bytes) as usize;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(bytes) as usize;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor);
+        libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL)
+    };
+    check(sent as libc::c_long).map(drop)
+}
+
 /// A view of `path` without state: whether it has `security.capability`.
 pub(super) fn has_file_capabilities(path: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };

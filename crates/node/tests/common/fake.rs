@@ -7,7 +7,7 @@
 use skein_arena::layout::{Sizes, state};
 use skein_arena::{Arena, Consumer, Producer};
 use skein_model::entry::pad8;
-use skein_model::frame::{FRAME_HEADER_BYTES, MAX_SEND_BYTES};
+use skein_model::frame::{FRAME_HEADER_BYTES, FRAME_SCRATCH_BYTES, MAX_SEND_BYTES};
 use skein_model::limits::{CONSUMED_STEP_BYTES, SEND_WINDOW_BYTES};
 use skein_model::{Clock, ConnId, EntryRef, LogIndex, OutFrame, Record, SockAddr};
 use skein_node::NodeError;
@@ -194,16 +194,17 @@ impl Server {
     }
 
     fn emit(&mut self, frame: OutFrame<'_>) -> Result<(), End> {
-        let mut scratch = [0; 24];
+        let mut scratch = [0; FRAME_SCRATCH_BYTES];
         let (head, payload) = frame.encode(&mut scratch);
-        let whole = pad8(FRAME_HEADER_BYTES + payload.len());
+        let used = head.len() + payload.len();
+        let whole = pad8(used);
         if self.output.free().unwrap() < whole {
             self.sleep(|s| s.output.free().unwrap() < whole)?;
         }
         let space = self.output.reserve(whole).unwrap().expect("there is room");
-        space[..FRAME_HEADER_BYTES].copy_from_slice(&head);
-        space[FRAME_HEADER_BYTES..][..payload.len()].copy_from_slice(payload);
-        space[FRAME_HEADER_BYTES + payload.len()..].fill(0);
+        space[..head.len()].copy_from_slice(head);
+        space[head.len()..used].copy_from_slice(payload);
+        space[used..].fill(0);
         self.output.publish(whole);
         Ok(())
     }
@@ -277,6 +278,11 @@ impl Server {
                 self.seen.bubbles.fetch_add(1, Ordering::SeqCst);
                 Ok(())
             }
+            Record::Connected { .. }
+            | Record::ConnectFailed { .. }
+            | Record::Datagram { .. }
+            | Record::DatagramFailed { .. } => panic!("the fake server has asked for none"),
+            Record::Signal { .. } => panic!("no test signals the fake server"),
             Record::Digest { .. } => panic!("digests are not for servers"),
         }
     }

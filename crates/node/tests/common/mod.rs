@@ -79,10 +79,12 @@ impl Cluster {
                 cluster_id: None,
                 data_dir: dir.path().join(id.to_string()),
                 durability,
+                outgoing: skein_node::config::OutgoingConfig::default(),
                 publisher: Publisher::Bind {
                     publish: vec![Publish {
                         address: service[id as usize - 1],
                         server_port: Some(PORT),
+                        udp: false,
                     }],
                 },
                 server: ServerConfig {

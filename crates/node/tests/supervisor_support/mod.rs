@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use skein_arena::layout::ARENA_FD;
 use skein_node::supervisor::{
     Exit, Isolation, LaunchSpec, Limits, Search, ServerProcess, inspect, launch,
 };
@@ -61,6 +62,8 @@ pub struct Setup {
     pub layer_bytes: u64,
     pub limits: Limits,
     pub isolation: Isolation,
+    /// What the server finds at the arena's descriptor.
+    pub arena: Option<fs::File>,
     dir: TempDir,
 }
 
@@ -74,6 +77,7 @@ impl Setup {
             layer_bytes: 64 << 20,
             limits: Limits::default(),
             isolation: Isolation::Full,
+            arena: None,
             dir: workspace(),
         }
     }
@@ -90,7 +94,7 @@ impl Setup {
             argv: self.argv.clone(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("ONE".into(), "1=2".into())],
             cwd: &self.cwd,
-            inherit: Vec::new(),
+            inherit: self.arena.iter().map(|file| (file.as_fd(), ARENA_FD)).collect(),
             stdout: out.as_fd(),
             stderr: err.as_fd(),
             hostname: "flock",

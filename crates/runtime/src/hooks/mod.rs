@@ -3,9 +3,13 @@
 //! Before the runtime is ready, and in processes that are not replicated, hooks pass through to libc's own functions, which
 //! [`resolve`] looked up once ([`originals`]).
 
+pub mod files;
+pub mod fork;
 pub mod io;
 pub mod lookup;
+pub mod memory;
 pub mod process;
+pub mod signal;
 pub mod sync;
 pub mod thread;
 pub mod time;
@@ -66,9 +70,14 @@ macro_rules! hook {
         $(#[$meta])*
         #[unsafe(no_mangle)]
         #[allow(unused_variables, reason = "some calls are answered without looking at what they were asked")]
+        #[allow(unreachable_code, clippy::diverging_sub_expression, reason = "some calls do not return")]
+        #[allow(clippy::let_unit_value, reason = "some calls answer nothing")]
         pub unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
             if $crate::init::ensure() {
-                $body
+                let result = $body;
+                // What came for the thread meanwhile is delivered between two of its operations.
+                $crate::signal::boundary();
+                result
             } else {
                 $crate::hooks::pass!($name($($arg: $ty),*) $(-> $ret)? $(, $pass)?)
             }
@@ -158,7 +167,6 @@ type PthreadJoin = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_
 /// It unwinds, but is called as one that does not: with `panic = "abort"` rustc guards a call of a `C-unwind` function with a landing pad
 /// that aborts. Without landing pads this library's frames have unwind tables only, and the forced unwinding passes through them.
 type PthreadExit = unsafe extern "C" fn(*mut c_void) -> !;
-type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// libc's own functions that the runtime itself needs, resolved before anything else.
 pub struct Originals {
@@ -168,8 +176,6 @@ pub struct Originals {
     pub pthread_join: PthreadJoin,
     /// `pthread_exit`.
     pub pthread_exit: PthreadExit,
-    /// `sigaction`.
-    pub sigaction: Sigaction,
 }
 
 struct Place(UnsafeCell<Option<Originals>>);
@@ -189,7 +195,6 @@ pub fn resolve() {
         pthread_create: symbol!("pthread_create" as PthreadCreate),
         pthread_join: symbol!("pthread_join" as PthreadJoin),
         pthread_exit: symbol!("pthread_exit" as PthreadExit),
-        sigaction: symbol!("sigaction" as Sigaction),
     };
     // SAFETY: as for `Place`.
     unsafe { *ORIGINALS.0.get() = Some(found) };

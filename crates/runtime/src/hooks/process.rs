@@ -1,12 +1,11 @@
-//! Hooks: processes, signals, and what a server may learn about the machine.
+//! Hooks: processes, and what a server may learn about the machine.
 
 use super::{IntoC, hook, real};
 use crate::identity::CPUS;
 use crate::kernel::kernel;
 use crate::sys::{self, Errno, Result};
-use crate::{fatal, init, instructions, process, time, trap, turn};
-use libc::{c_char, c_int, c_long, c_void, pid_t, size_t};
-use skein_model::limits::SPIN_SIGNAL;
+use crate::{fatal, init, time, trap, turn};
+use libc::{c_int, c_long, c_void, pid_t, size_t};
 
 /// `sysinfo`: one processor, a fixed amount of memory, no load.
 pub fn sysinfo_into(out: *mut libc::sysinfo) -> Result<usize> {
@@ -48,86 +47,8 @@ fn no_process(call: &[u8]) -> Errno {
     Errno(libc::ENOSYS)
 }
 
-/// Children have always ended: whether to wait for them makes no difference.
-fn wait_into(which: pid_t, status: *mut c_int, _options: c_int) -> Result<pid_t> {
-    let (pid, ended) = process::wait(which, false)?;
-    if !status.is_null() {
-        // SAFETY: the server's own pointer, not null.
-        unsafe { status.write(ended) };
-    }
-    Ok(pid)
-}
-
-fn wait_usage(
-    which: pid_t,
-    status: *mut c_int,
-    options: c_int,
-    usage: *mut libc::rusage,
-) -> Result<pid_t> {
-    let pid = wait_into(which, status, options)?;
-    if !usage.is_null() {
-        // SAFETY: the server's own pointer, not null; all-zero is a valid `rusage`.
-        unsafe { usage.write(core::mem::zeroed()) };
-    }
-    Ok(pid)
-}
-
-fn waitid_into(
-    kind: libc::idtype_t,
-    id: libc::id_t,
-    info: *mut libc::siginfo_t,
-    options: c_int,
-) -> Result<()> {
-    let which = match kind {
-        libc::P_PID => id as pid_t,
-        libc::P_ALL | libc::P_PGID => -1,
-        _ => return Err(Errno(libc::EINVAL)),
-    };
-    let (pid, status) = process::wait(which, options & libc::WNOWAIT != 0)?;
-    let exited = libc::WIFEXITED(status);
-    let value = if exited { libc::WEXITSTATUS(status) } else { libc::WTERMSIG(status) };
-    let code = if exited { libc::CLD_EXITED } else { libc::CLD_KILLED };
-    if !info.is_null() {
-        // SAFETY: the server's own pointer, not null. The kernel's layout: signo, errno, code, padding, pid, uid, status.
-        unsafe {
-            info.cast::<u8>().write_bytes(0, size_of::<libc::siginfo_t>());
-            let words = info.cast::<c_int>();
-            words.write(libc::SIGCHLD);
-            words.add(2).write(code);
-            words.add(4).write(pid);
-            words.add(5).write(libc::getuid() as c_int);
-            words.add(6).write(value);
-        }
-    }
-    Ok(())
-}
-
-/// Signals that belong to the runtime: a server can neither block nor handle them.
-fn own(signal: c_int) -> bool {
-    signal == libc::SIGSYS || signal == SPIN_SIGNAL
-}
-
-unsafe fn set_mask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> Result<()> {
-    // SAFETY: a kernel's signal set is the first word of libc's.
-    let allowed = unsafe { set.cast::<u64>().as_ref() }
-        .map(|set| set & !(1 << (libc::SIGSYS - 1)) & !(1 << (SPIN_SIGNAL - 1)));
-    let set = allowed.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: valid pointers or null; libc's set is larger than the kernel's.
-    unsafe {
-        sys::call(
-            libc::SYS_rt_sigprocmask,
-            sys::args([how as usize, set as usize, old as usize, 8]),
-        )
-    }
-    .map(|_| ())
-}
-
 // libc does these by threads of its own, which it makes without the hook of `pthread_create`: they would run beside the turn's holder.
 hook! {
-    fn timer_create(clock: c_int, event: *mut c_void, out: *mut c_void) -> c_int {
-        Err::<i32, _>(no_process(b"timer_create")).into_c()
-    }
-
     fn mq_notify(queue: c_int, event: *const c_void) -> c_int {
         Err::<i32, _>(no_process(b"mq_notify")).into_c()
     }
@@ -219,105 +140,8 @@ hook! {
 }
 
 hook! {
-    fn pthread_sigmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
-        // SAFETY: the server's own pointers.
-        super::pthread_result(unsafe { set_mask(how, set, old) })
-    }
-
-    fn sigprocmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
-        // SAFETY: the server's own pointers.
-        unsafe { set_mask(how, set, old) }.into_c()
-    }
-
-    fn sigaction(signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-        if own(signal) {
-            0
-        } else if signal == libc::SIGSEGV {
-            // SAFETY: the server's own pointers.
-            let was = instructions::replace(unsafe { action.as_ref() });
-            if !old.is_null() {
-                // SAFETY: the server's own pointer, not null.
-                unsafe { old.write(was.unwrap_or_else(instructions::default_action)) };
-            }
-            0
-        } else {
-            // SAFETY: passed on.
-            unsafe { (super::originals().sigaction)(signal, action, old) }
-        }
-    }
-
-    fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
-        if own(signal) {
-            libc::SIG_DFL
-        } else if signal == libc::SIGSEGV {
-            let mut action = instructions::default_action();
-            action.sa_sigaction = handler;
-            instructions::replace(Some(&action)).map_or(libc::SIG_DFL, |was| was.sa_sigaction)
-        } else {
-            // SAFETY: passed on.
-            unsafe { real!(signal: fn(c_int, libc::sighandler_t) -> libc::sighandler_t)(signal, handler) }
-        }
-    }
-
     fn gettid() -> pid_t {
         kernel().this().tid.get() as pid_t
-    }
-
-    fn fork() -> pid_t {
-        process::fork().into_c()
-    }
-
-    fn vfork() -> pid_t {
-        process::fork().into_c()
-    } else {
-        // SAFETY: `fork` does all that `vfork` promises; a hook cannot return twice on one stack.
-        unsafe { real!(fork: fn() -> pid_t)() }
-    }
-
-    fn wait(status: *mut c_int) -> pid_t {
-        wait_into(-1, status, 0).into_c()
-    }
-
-    fn waitpid(which: pid_t, status: *mut c_int, options: c_int) -> pid_t {
-        wait_into(which, status, options).into_c()
-    }
-
-    fn wait3(status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t {
-        wait_usage(-1, status, options, usage).into_c()
-    }
-
-    fn wait4(which: pid_t, status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t {
-        wait_usage(which, status, options, usage).into_c()
-    }
-
-    fn waitid(kind: libc::idtype_t, id: libc::id_t, info: *mut libc::siginfo_t, options: c_int) -> c_int {
-        waitid_into(kind, id, info, options).into_c()
-    }
-
-    fn kill(pid: pid_t, signal: c_int) -> c_int {
-        if process::is_zombie(pid) {
-            0
-        } else {
-            // SAFETY: passed on to the kernel.
-            unsafe { sys::call(libc::SYS_kill, sys::args([pid as usize, signal as usize])) }.map(|_| ()).into_c()
-        }
-    }
-
-    fn system(command: *const c_char) -> c_int {
-        Err::<i32, _>(no_process(b"system")).into_c()
-    }
-
-    fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-        super::set_errno(no_process(b"popen"));
-        core::ptr::null_mut()
-    }
-
-    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attr: *const c_void, argv: *const c_void, env: *const c_void) -> c_int {
-        no_process(b"posix_spawn").0
-    }
-
-    fn posix_spawnp(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attr: *const c_void, argv: *const c_void, env: *const c_void) -> c_int {
-        no_process(b"posix_spawnp").0
     }
 
     fn sched_getaffinity(pid: pid_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
@@ -384,12 +208,7 @@ hook! {
     } else { sys::exit_group(status) }
 
     fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-        let args = [a, b, c, d, e, f];
-        let result = trap::dispatch(nr, args).unwrap_or_else(|| {
-            // SAFETY: a call that is none of the runtime's business: passed on to the kernel.
-            unsafe { sys::call(nr, args) }
-        });
-        let n: isize = result.into_c();
+        let n: isize = trap::by_number(nr, [a, b, c, d, e, f]).into_c();
         n as c_long
     }
 }

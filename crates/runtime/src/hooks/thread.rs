@@ -3,7 +3,7 @@
 use super::{hook, pthread_result};
 use crate::kernel::kernel;
 use crate::sys::{Errno, Result};
-use crate::{fatal, thread, time, turn};
+use crate::{thread, time, turn};
 use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
 
 const PTHREAD_CANCEL_ENABLE: c_int = 0;
@@ -49,22 +49,6 @@ fn switch(flag: &core::cell::Cell<bool>, to: c_int, old: *mut c_int, on: c_int) 
     }
     flag.set(to == on);
     Ok(())
-}
-
-fn kill(t: pthread_t, signal: c_int) -> Result<()> {
-    turn::operation();
-    let k = kernel();
-    let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
-    if signal == 0 {
-        return Ok(());
-    }
-    if handle == k.current() {
-        // SAFETY: raises a signal on the running kernel thread, as the caller asked.
-        unsafe { libc::raise(signal) };
-        return Ok(());
-    }
-    fatal::refused(b"pthread_kill of another thread");
-    Err(Errno(libc::ENOSYS))
 }
 
 /// What a C11 thread's start routine returns, as a pthread's value.
@@ -113,10 +97,6 @@ hook! {
         pthread_result(result)
     }
 
-    fn pthread_kill(t: pthread_t, signal: c_int) -> c_int {
-        pthread_result(kill(t, signal))
-    }
-
     fn pthread_setname_np(t: pthread_t, name: *const c_char) -> c_int {
         pthread_result(thread::set_name(t, name))
     }
@@ -159,7 +139,8 @@ hook! {
     }
 
     fn thrd_sleep(request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
-        match super::time::sleep_request(libc::CLOCK_MONOTONIC, 0, request) {
+        // SAFETY: the server's own pointers.
+        match unsafe { super::time::sleep_request(libc::CLOCK_MONOTONIC, 0, request, left) } {
             Ok(_) => 0,
             Err(Errno(libc::EINTR)) => -1,
             Err(_) => -2,

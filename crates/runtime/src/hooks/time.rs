@@ -2,9 +2,10 @@
 
 use super::{IntoC, hook};
 use crate::kernel::kernel;
+use crate::signal;
 use crate::sys::{Errno, Result};
+use crate::time;
 use crate::turn::{self, Wake};
-use crate::{fatal, thread, time};
 use libc::{c_int, c_long, c_uint, c_void, size_t, ssize_t};
 
 /// `clock_gettime`.
@@ -32,8 +33,16 @@ pub fn gettimeofday_into(out: *mut libc::timeval) -> Result<usize> {
     Ok(0)
 }
 
-/// `nanosleep` and `clock_nanosleep`.
-pub fn sleep_request(clock: c_int, flags: c_int, request: *const libc::timespec) -> Result<usize> {
+/// `nanosleep` and `clock_nanosleep`: one that is interrupted says what was left of a time from now.
+///
+/// # Safety
+/// `request` and `left` are null or valid.
+pub unsafe fn sleep_request(
+    clock: c_int,
+    flags: c_int,
+    request: *const libc::timespec,
+    left: *mut libc::timespec,
+) -> Result<usize> {
     turn::operation();
     // SAFETY: the server's own pointer.
     let request = unsafe { request.as_ref() }.ok_or(Errno(libc::EFAULT))?;
@@ -47,17 +56,27 @@ pub fn sleep_request(clock: c_int, flags: c_int, request: *const libc::timespec)
         time::deadline_of(clock, 0)?;
         time::after(ns)
     };
-    match time::sleep_until(deadline) {
-        Wake::Interrupted => Err(Errno(libc::EINTR)),
-        _ => Ok(0),
+    match sleep_left(deadline) {
+        None => Ok(0),
+        Some(ns) => {
+            if !left.is_null() && flags & libc::TIMER_ABSTIME == 0 {
+                // SAFETY: the caller's contract.
+                unsafe { left.write(time::to_timespec(ns)) };
+            }
+            Err(Errno(libc::EINTR))
+        }
     }
 }
 
-/// `pause`: until a signal handler has run; signals are not delivered yet, so until cancelled.
-pub fn wait_for_signal() -> Result<usize> {
-    turn::operation();
-    thread::cancellable(|| turn::suspend(None));
-    Err(Errno(libc::EINTR))
+/// Sleeps; answers the nanoseconds that were left when a signal handler ran.
+fn sleep_left(deadline_ns: u64) -> Option<u64> {
+    while time::sleep_until(deadline_ns) == Wake::Interrupted {
+        let left = deadline_ns.saturating_sub(kernel().now_ns.get());
+        if !signal::interrupted(false) {
+            return Some(left);
+        }
+    }
+    None
 }
 
 /// CPU time so far, in nanoseconds: a microsecond an operation.
@@ -100,6 +119,7 @@ pub fn getrusage_into(who: c_int, out: *mut libc::rusage) -> Result<usize> {
 /// Bytes from the server's stream of randomness.
 pub fn random_into(out: &mut [u8]) {
     turn::operation();
+    crate::uses::note(crate::uses::Use::Randomness);
     kernel().random.fill(out);
 }
 
@@ -154,34 +174,28 @@ hook! {
     }
 
     fn nanosleep(request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
-        sleep_request(libc::CLOCK_MONOTONIC, 0, request).map(|_| ()).into_c()
+        // SAFETY: the server's own pointers.
+        unsafe { sleep_request(libc::CLOCK_MONOTONIC, 0, request, left) }.map(|_| ()).into_c()
     }
 
     fn clock_nanosleep(clock: c_int, flags: c_int, request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
-        super::pthread_result(sleep_request(clock, flags, request).map(|_| ()))
+        // SAFETY: the server's own pointers.
+        super::pthread_result(unsafe { sleep_request(clock, flags, request, left) }.map(|_| ()))
     }
 
     fn usleep(us: c_uint) -> c_int {
         turn::operation();
-        time::sleep_until(time::after(u64::from(us) * 1000));
-        0
+        match sleep_left(time::after(u64::from(us) * 1000)) {
+            None => 0,
+            Some(_) => Err::<(), _>(Errno(libc::EINTR)).into_c(),
+        }
     }
 
     fn sleep(seconds: c_uint) -> c_uint {
         turn::operation();
-        time::sleep_until(time::after(u64::from(seconds) * time::NS_PER_S));
-        0
-    }
-
-    fn pause() -> c_int {
-        wait_for_signal().map(|_| ()).into_c()
-    }
-
-    fn alarm(seconds: c_uint) -> c_uint {
-        if seconds != 0 {
-            fatal::refused(b"alarm");
-        }
-        0
+        // As in glibc whole seconds that were left.
+        let left = sleep_left(time::after(u64::from(seconds) * time::NS_PER_S));
+        left.map_or(0, |ns| (ns / time::NS_PER_S) as c_uint)
     }
 
     fn getrandom(buf: *mut c_void, n: size_t, flags: c_uint) -> ssize_t {

@@ -1,6 +1,7 @@
 //! Calls on descriptors themselves: close, dup, fcntl, ioctl, stat.
 
 use crate::fatal;
+use crate::files;
 use crate::io::file::{self, File, Hold, Kind};
 use crate::io::{Answer, fail, pipe, socket, table};
 use crate::kernel::{Kernel, kernel};
@@ -11,7 +12,7 @@ use skein_arena::pool::Handle;
 
 /// Closes a virtual descriptor.
 pub fn close_virtual(k: &Kernel, fd: i32) -> Result<usize> {
-    let Some(file) = k.io.table.forget(fd) else { return fail(libc::EBADF) };
+    let Some(file) = k.table().forget(fd) else { return fail(libc::EBADF) };
     let _ = sys::close(fd);
     file::drop_ref(k, file);
     Ok(0)
@@ -23,7 +24,10 @@ pub fn close(fd: i32) -> Answer {
         return Some(fail(libc::EBADF));
     }
     let k = kernel();
-    k.io.table.get(fd)?;
+    if k.table().get(fd).is_none() {
+        files::closed(fd);
+        return None;
+    }
     thread::test_cancel();
     turn::operation();
     Some(close_virtual(k, fd))
@@ -35,7 +39,7 @@ pub fn dup(fd: i32) -> Answer {
 }
 
 fn duplicate(k: &Kernel, hold: &Hold, least: i32, cloexec: bool) -> Result<usize> {
-    k.io.table.install(k, hold.0, least, cloexec).map(|fd| fd as usize)
+    k.table().install(k, hold.0, least, cloexec).map(|fd| fd as usize)
 }
 
 /// `dup3`, or `dup2` when `flags` is `None`.
@@ -44,9 +48,12 @@ pub fn dup3(old: i32, new: i32, flags: Option<i32>) -> Answer {
         return Some(fail(libc::EBADF));
     }
     let k = kernel();
-    if k.io.table.get(old).is_none() {
+    if old != new {
+        files::closed(new);
+    }
+    if k.table().get(old).is_none() {
         // A file takes a virtual descriptor's place: the kernel closes the placeholder.
-        k.io.table.get(new)?;
+        k.table().get(new)?;
         turn::operation();
         return Some(replace_by_file(k, old, new, flags));
     }
@@ -56,7 +63,7 @@ pub fn dup3(old: i32, new: i32, flags: Option<i32>) -> Answer {
             return fail(libc::EINVAL);
         }
         if old != new {
-            k.io.table.replace(k, hold.0, new, bits & libc::O_CLOEXEC != 0)?;
+            k.table().replace(k, hold.0, new, bits & libc::O_CLOEXEC != 0)?;
         }
         Ok(new as usize)
     })
@@ -66,7 +73,7 @@ fn replace_by_file(k: &Kernel, old: i32, new: i32, flags: Option<i32>) -> Result
     let nr = if flags.is_some() { libc::SYS_dup3 } else { libc::SYS_dup2 };
     // SAFETY: no memory is involved.
     unsafe { sys::call(nr, sys::args([old as usize, new as usize, flags.unwrap_or(0) as usize]))? };
-    if let Some(file) = k.io.table.forget(new) {
+    if let Some(file) = k.table().forget(new) {
         file::drop_ref(k, file);
     }
     Ok(new as usize)
@@ -80,14 +87,17 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<usize> {
         return fail(libc::EINVAL);
     }
     let cloexec = flags & libc::CLOSE_RANGE_CLOEXEC != 0;
-    let end = (k.io.table.end() as u32).min(last.saturating_add(1));
+    if !cloexec {
+        files::closed_range(first, last);
+    }
+    let end = (k.table().end() as u32).min(last.saturating_add(1));
     for fd in first..end {
         let fd = fd as i32;
-        if k.io.table.get(fd).is_none() {
+        if k.table().get(fd).is_none() {
             continue;
         }
         if cloexec {
-            k.io.table.set_cloexec(fd, true);
+            k.table().set_cloexec(fd, true);
         } else {
             close_virtual(k, fd)?;
         }
@@ -121,18 +131,14 @@ fn control(k: &Kernel, hold: &Hold, fd: i32, command: i32, arg: usize) -> Result
     match command {
         libc::F_DUPFD => duplicate(k, hold, arg as i32, false),
         libc::F_DUPFD_CLOEXEC => duplicate(k, hold, arg as i32, true),
-        libc::F_GETFD => Ok(usize::from(k.io.table.cloexec(fd))),
+        libc::F_GETFD => Ok(usize::from(k.table().cloexec(fd))),
         libc::F_SETFD => {
-            k.io.table.set_cloexec(fd, arg as i32 & libc::FD_CLOEXEC != 0);
+            k.table().set_cloexec(fd, arg as i32 & libc::FD_CLOEXEC != 0);
             Ok(0)
         }
         libc::F_GETFL => Ok(f.flags.get() as usize),
         libc::F_SETFL => {
-            let settable = libc::O_NONBLOCK | libc::O_APPEND | libc::O_NOATIME;
-            if arg as i32 & libc::O_ASYNC != 0 {
-                fatal::refused(b"fcntl F_SETFL with O_ASYNC");
-                return fail(libc::EINVAL);
-            }
+            let settable = libc::O_NONBLOCK | libc::O_APPEND | libc::O_NOATIME | libc::O_ASYNC;
             f.flags.set(f.flags.get() & !settable | arg as i32 & settable);
             Ok(0)
         }
@@ -141,9 +147,17 @@ fn control(k: &Kernel, hold: &Hold, fd: i32, command: i32, arg: usize) -> Result
             Some(p) if command == libc::F_GETPIPE_SZ => Ok(p.capacity()),
             Some(p) => pipe::resize(k, p, arg as u32 as usize),
         },
-        // Signals on readiness are not sent, which is what an owner of 0 says.
-        libc::F_GETOWN | F_GETSIG => Ok(0),
-        libc::F_SETOWN => Ok(0),
+        libc::F_GETOWN => Ok(f.owner.get() as usize),
+        libc::F_SETOWN if (arg as i32) < 0 => {
+            fatal::refused(b"fcntl F_SETOWN with a process group");
+            fail(libc::EINVAL)
+        }
+        libc::F_SETOWN => {
+            f.owner.set(arg as i32);
+            Ok(0)
+        }
+        // The signal is always SIGIO.
+        F_GETSIG => Ok(0),
         _ => fail(libc::EINVAL),
     }
 }
@@ -152,6 +166,7 @@ fn control(k: &Kernel, hold: &Hold, fd: i32, command: i32, arg: usize) -> Result
 const F_GETSIG: i32 = 11;
 const FIONREAD: usize = libc::FIONREAD as usize;
 const FIONBIO: usize = libc::FIONBIO as usize;
+const FIOASYNC: usize = libc::FIOASYNC as usize;
 const FIOCLEX: usize = libc::FIOCLEX as usize;
 const FIONCLEX: usize = libc::FIONCLEX as usize;
 const TIOCOUTQ: usize = libc::TIOCOUTQ as usize;
@@ -167,14 +182,14 @@ pub unsafe fn ioctl(fd: i32, request: usize, arg: usize) -> Answer {
         let f = hold.file(k);
         match request {
             FIOCLEX | FIONCLEX => {
-                k.io.table.set_cloexec(fd, request == FIOCLEX);
+                k.table().set_cloexec(fd, request == FIOCLEX);
                 Ok(0)
             }
-            FIONBIO => {
+            FIONBIO | FIOASYNC => {
+                let flag = if request == FIONBIO { libc::O_NONBLOCK } else { libc::O_ASYNC };
                 // SAFETY: the request takes a number.
                 let on = unsafe { *(arg as *const c_int) } != 0;
-                let others = f.flags.get() & !libc::O_NONBLOCK;
-                f.flags.set(others | if on { libc::O_NONBLOCK } else { 0 });
+                f.flags.set(f.flags.get() & !flag | if on { flag } else { 0 });
                 Ok(0)
             }
             FIONREAD | TIOCOUTQ => {
@@ -185,12 +200,11 @@ pub unsafe fn ioctl(fd: i32, request: usize, arg: usize) -> Answer {
             }
             // Epoll sets have requests of their own, none of them known here.
             _ if f.kind.get() == Kind::Epoll => fail(libc::EINVAL),
-            _ => {
-                if f.kind.get() == Kind::Socket && request >> 8 == 0x89 {
-                    fatal::refused(fatal::line!("ioctl {request:#x} on a socket").bytes());
-                }
-                fail(libc::ENOTTY)
+            _ if f.kind.get() == Kind::Socket && request >> 8 == 0x89 => {
+                // SAFETY: the caller's contract.
+                unsafe { socket::interface::ioctl(request, arg) }
             }
+            _ => fail(libc::ENOTTY),
         }
     })
 }
@@ -258,23 +272,12 @@ fn mode_and_inode(f: &File, file: Handle<File>) -> (u32, u64) {
     }
 }
 
-/// `statx` of a descriptor.
-///
-/// # Safety
-/// `out` is writable.
-pub unsafe fn statx(fd: i32, out: *mut libc::statx) -> Answer {
+/// `fchmod` and `fchown` of a virtual descriptor: the mode of a UNIX socket is that of the path which it is bound to later.
+pub fn change_mode(fd: i32, mode: Option<u32>) -> Answer {
     file::with(fd, |k, hold| {
-        // SAFETY: all-zero is a valid `statx`.
-        let mut st: libc::statx = unsafe { core::mem::zeroed() };
-        let (mode, ino) = mode_and_inode(k.io.files.get(hold.0), hold.0);
-        st.stx_mask = libc::STATX_BASIC_STATS;
-        st.stx_blksize = 4096;
-        st.stx_nlink = 1;
-        st.stx_mode = mode as u16;
-        st.stx_ino = ino;
-        st.stx_dev_minor = DEVICE as u32;
-        // SAFETY: the caller's contract.
-        unsafe { out.write(st) };
+        if let (Some(mode), Some(socket)) = (mode, hold.file(k).as_kind(Kind::Socket)) {
+            socket::unix::bind::set_mode(k, socket, mode);
+        }
         Ok(0)
     })
 }

@@ -236,7 +236,7 @@ pub fn ctl(epfd: i32, op: i32, fd: i32, event: Option<(u32, u64)>) -> Answer {
 }
 
 fn control(k: &Kernel, hold: &Hold, op: i32, fd: i32, event: Option<(u32, u64)>) -> Result<()> {
-    let Some(target) = k.io.table.get(fd) else {
+    let Some(target) = k.table().get(fd) else {
         if !table::is_open(fd) {
             return fail(libc::EBADF);
         }

@@ -1,13 +1,12 @@
 //! eventfd.
 
-use crate::io::child::{self, Channel};
 use crate::io::fail;
 use crate::io::file::{self, File, Hold, Kind, ready};
-use crate::io::iov::{self, Buffers};
+use crate::io::iov::Buffers;
 use crate::io::wait::wait;
 use crate::kernel::{Kernel, kernel};
 use crate::sys::Result;
-use crate::{process, turn};
+use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
@@ -18,20 +17,10 @@ pub struct EventFd {
     /// Its file.
     pub file: Link<File>,
     semaphore: Cell<bool>,
-    /// Made in a forked child.
-    private: Cell<bool>,
 }
 
 // SAFETY: cells and a link.
 unsafe impl ArenaObject for EventFd {}
-
-impl EventFd {
-    /// Adds what a forked child wrote.
-    pub fn add_from_child(&self, bytes: &[u8]) {
-        let more = bytes.try_into().map_or(0, u64::from_ne_bytes);
-        self.count.set(self.count.get().saturating_add(more).min(u64::MAX - 1));
-    }
-}
 
 /// `eventfd`.
 pub fn create(count: u32, flags: i32) -> Result<usize> {
@@ -44,7 +33,6 @@ pub fn create(count: u32, flags: i32) -> Result<usize> {
     let e = k.io.eventfds.get(event);
     e.count.set(u64::from(count));
     e.semaphore.set(flags & libc::EFD_SEMAPHORE != 0);
-    e.private.set(process::in_child());
     let status = libc::O_RDWR | flags & libc::O_NONBLOCK;
     let made = file::create(k, Kind::EventFd, event.raw(), status)
         .and_then(|file| Ok((file, file::install(k, file, flags & libc::EFD_CLOEXEC != 0)?)));
@@ -111,11 +99,6 @@ pub fn write(
     let more = u64::from_ne_bytes(more);
     if more == u64::MAX {
         return fail(libc::EINVAL);
-    }
-    if process::in_child() && !e.private.get() {
-        let bytes = more.to_ne_bytes();
-        let part = [iov::single(bytes.as_ptr().cast_mut().cast(), 8)];
-        return Ok(child::note(Channel::Event(event.raw()), &mut Buffers::new(&part)?));
     }
     while u64::MAX - e.count.get() <= more {
         if hold.file(k).nonblocking() {

@@ -5,13 +5,13 @@
 
 use crate::io::epoll::{self, Item};
 use crate::io::wait::Wait;
-use crate::io::{Answer, eventfd, fail, pipe, socket, table, timerfd};
+use crate::io::{Answer, eventfd, fail, pipe, signalfd, socket, table, timerfd};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{Errno, Result};
-use crate::{thread, turn};
+use crate::{process, signal, thread, turn};
 use core::cell::Cell;
 use skein_arena::list::List;
-use skein_arena::pool::{ArenaObject, Handle};
+use skein_arena::pool::{ArenaObject, Handle, Link};
 
 /// Readiness: the bits of poll and epoll.
 pub mod ready {
@@ -49,6 +49,8 @@ pub enum Kind {
     TimerFd,
     /// /dev/urandom or /dev/random.
     Random,
+    /// A signalfd.
+    SignalFd,
 }
 
 /// The place of an epoll item or a wait in its file's list.
@@ -61,8 +63,10 @@ pub struct File {
     pub kind: Cell<Kind>,
     /// Descriptors and calls in progress.
     refs: Cell<u32>,
-    /// `O_` flags: access mode, `O_NONBLOCK`, `O_APPEND`.
+    /// `O_` flags: access mode, `O_NONBLOCK`, `O_APPEND`, `O_ASYNC`.
     pub flags: Cell<i32>,
+    /// The process that gets SIGIO when it is ready (`O_ASYNC`); 0: none.
+    pub owner: Cell<i32>,
     /// The object's handle.
     pub object: Cell<u32>,
     /// Epoll sets that watch it.
@@ -92,13 +96,14 @@ pub fn create(k: &Kernel, kind: Kind, object: u32, flags: i32) -> Result<Handle<
     let f = k.io.files.get(file);
     f.kind.set(kind);
     f.flags.set(flags);
+    f.owner.set(0);
     f.object.set(object);
     Ok(file)
 }
 
 /// Gives a fresh file its first descriptor; without one the file is gone, but not its object.
 pub fn install(k: &Kernel, file: Handle<File>, cloexec: bool) -> Result<i32> {
-    let fd = k.io.table.install(k, file, 0, cloexec);
+    let fd = k.table().install(k, file, 0, cloexec);
     if fd.is_err() {
         k.io.files.free(file);
     }
@@ -134,6 +139,7 @@ fn release(k: &Kernel, file: Handle<File>) {
         Kind::Epoll => epoll::release(k, handle(object)),
         Kind::EventFd => k.io.eventfds.free(handle(object)),
         Kind::TimerFd => timerfd::release(k, handle(object)),
+        Kind::SignalFd => signalfd::release(k, handle(object)),
         Kind::Random | Kind::Free => {}
     }
     f.kind.set(Kind::Free);
@@ -155,6 +161,7 @@ pub fn mask(k: &Kernel, file: Handle<File>) -> u32 {
         Kind::Epoll => epoll::mask(k, handle(object)),
         Kind::EventFd => eventfd::mask(k, handle(object)),
         Kind::TimerFd => timerfd::mask(k, handle(object)),
+        Kind::SignalFd => signalfd::mask(k, handle(object)),
         Kind::Random => ready::IN | ready::OUT,
         Kind::Free => 0,
     }
@@ -164,8 +171,20 @@ pub fn mask(k: &Kernel, file: Handle<File>) -> u32 {
 pub fn notify(k: &Kernel, file: Option<Handle<File>>, events: u32) -> bool {
     let Some(file) = file else { return false };
     let f = k.io.files.get(file);
+    if f.flags.get() & libc::O_ASYNC != 0 {
+        send_sigio(k, f);
+    }
     let in_sets = epoll::notify(k, f, events);
     notify_waits(k, f, events) || in_sets
+}
+
+#[cold]
+fn send_sigio(k: &Kernel, f: &File) {
+    if let Some(owner) = process::find(k, f.owner.get()) {
+        // A process that has as many signals pending as can be has this one, too.
+        let _ =
+            signal::post(k, signal::Target::Process(owner), signal::Info::of_kernel(libc::SIGIO));
+    }
 }
 
 /// Resumes threads that wait for one of `events`; of the exclusive ones only the first. Answers whether there was one.
@@ -189,16 +208,66 @@ pub fn notify_waits(k: &Kernel, f: &File, events: u32) -> bool {
     resumed
 }
 
-/// A call in progress on a file.
+/// A call in progress on a file. Its thread knows of it, too: a process may end in the middle of its threads' calls.
 pub struct Hold(pub Handle<File>);
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        drop_ref(kernel(), self.0);
+        let k = kernel();
+        k.this().held.remove(self.0);
+        drop_ref(k, self.0);
+    }
+}
+
+/// The files of a thread's calls in progress: at most so many at a time.
+const MOST_HELD: usize = 4;
+
+/// The files of a thread's calls in progress, the last begun last.
+#[repr(C)]
+pub struct Held {
+    files: [Link<File>; MOST_HELD],
+    count: Cell<u32>,
+}
+
+impl Held {
+    fn add(&self, file: Handle<File>) {
+        let n = self.count.get() as usize;
+        // A nested call deeper than this would leak a reference if its process were killed inside it.
+        assert!(n < MOST_HELD, "calls on files nest too deeply");
+        self.files[n].set(Some(file));
+        self.count.set(n as u32 + 1);
+    }
+
+    fn remove(&self, file: Handle<File>) {
+        let n = self.count.get() as usize;
+        // Calls end in the reverse order of their begin; a thread that a handler was left by `longjmp` for has lost some.
+        if let Some(at) = (0..n).rev().find(|at| self.files[*at].get() == Some(file)) {
+            for i in at + 1..n {
+                self.files[i - 1].set(self.files[i].get());
+            }
+            self.count.set(n as u32 - 1);
+        }
+    }
+
+    /// Drops all references: the thread never runs again.
+    pub fn drop_all(&self, k: &Kernel) {
+        while let Some(n) = self.count.get().checked_sub(1) {
+            self.count.set(n);
+            if let Some(file) = self.files[n as usize].take() {
+                drop_ref(k, file);
+            }
+        }
     }
 }
 
 impl Hold {
+    /// A call on a file begins.
+    pub fn new(k: &Kernel, file: Handle<File>) -> Self {
+        add_ref(k, file);
+        k.this().held.add(file);
+        Self(file)
+    }
+
     /// The file.
     pub fn file<'a>(&self, k: &'a Kernel) -> &'a File {
         k.io.files.get(self.0)
@@ -208,12 +277,11 @@ impl Hold {
 /// Begins a call on a descriptor: an operation. `None` when the descriptor is not virtual.
 #[inline]
 pub fn enter(k: &Kernel, fd: i32) -> Option<Result<Hold>> {
-    k.io.table.get(fd)?;
+    k.table().get(fd)?;
     turn::operation();
     // Another thread may have closed it meanwhile.
-    let Some(file) = k.io.table.get(fd) else { return Some(fail(libc::EBADF)) };
-    add_ref(k, file);
-    Some(Ok(Hold(file)))
+    let Some(file) = k.table().get(fd) else { return Some(fail(libc::EBADF)) };
+    Some(Ok(Hold::new(k, file)))
 }
 
 /// A call on a descriptor that does not block.
@@ -222,14 +290,18 @@ pub fn with(fd: i32, call: impl FnOnce(&Kernel, &Hold) -> Result<usize>) -> Answ
     Some(enter(k, fd)?.and_then(|hold| call(k, &hold)))
 }
 
-/// A call on a descriptor that may block: a cancellation point.
+/// A call on a descriptor that may block: a cancellation point, done again when a signal handler says so.
 #[inline]
-pub fn with_cancel(fd: i32, call: impl FnOnce(&Kernel, &Hold) -> Result<usize>) -> Answer {
+pub fn with_cancel(fd: i32, mut call: impl FnMut(&Kernel, &Hold) -> Result<usize>) -> Answer {
     let k = kernel();
-    k.io.table.get(fd)?;
-    thread::test_cancel();
-    let result = enter(k, fd)?.and_then(|hold| call(k, &hold));
-    Some(interruptible(result))
+    loop {
+        k.table().get(fd)?;
+        thread::test_cancel();
+        let result = enter(k, fd)?.and_then(|hold| call(k, &hold));
+        if let Some(result) = signal::deliver::settle(interruptible(result)) {
+            return Some(result);
+        }
+    }
 }
 
 /// A call that only virtual files have, on a descriptor that may be the kernel's: those answer `errno`, closed ones `EBADF`.
@@ -239,7 +311,7 @@ pub fn only_virtual(answer: Answer, fd: i32, errno: i32) -> Answer {
 
 /// The end of a call that is a cancellation point: one that was interrupted to be cancelled ends the thread, with nothing held.
 pub fn interruptible(result: Result<usize>) -> Result<usize> {
-    if result == Err(Errno(libc::EINTR)) {
+    if matches!(result, Err(Errno(libc::EINTR) | signal::RESTART)) {
         thread::test_cancel();
     }
     result

@@ -3,16 +3,18 @@
 
 use crate::fatal;
 use crate::io::file::{self, ready};
+use crate::io::outbound;
 use crate::io::socket::{Socket, State, Transport, bind, close, connect, external, make};
 use crate::kernel::Kernel;
 use crate::output;
 use skein_arena::pool::Handle;
 use skein_model::{ConnId, OutFrame, SockAddr, Term};
 
-/// Connections of older terms are reset: their clients were the old leader's.
+/// Connections of older terms are reset: the old leader had their other ends.
 pub fn term_start(k: &Kernel, term: Term) {
     // Ids hold the low half of the term.
     let current = ConnId::new(term, 0).term();
+    k.io.outbound.term_start(current);
     let mut at = k.io.external.first();
     while let Some(socket) = at {
         at = k.io.external.next(k, socket);
@@ -77,6 +79,10 @@ pub fn reset(k: &Kernel, conn: ConnId) {
 }
 
 fn lose(k: &Kernel, socket: Handle<Socket>) {
+    if k.io.sockets.get(socket).state.get() == State::Connecting {
+        // Nothing was sent on it: as safe to try again as one that was refused.
+        return outbound::give_up(k, socket, libc::ECONNREFUSED);
+    }
     k.io.external.remove(k, socket);
     close::reset(k, socket);
 }

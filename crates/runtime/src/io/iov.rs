@@ -95,6 +95,11 @@ impl<'a> Buffers<'a> {
         self.left -= n;
     }
 
+    /// Forgets all but the next `n` bytes.
+    pub fn limit(&mut self, n: usize) {
+        self.left = self.left.min(n);
+    }
+
     /// Passes over `n` bytes.
     pub fn skip(&mut self, mut n: usize) {
         while n > 0 {

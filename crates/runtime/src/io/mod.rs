@@ -7,8 +7,6 @@
 //! Descriptors that are not in the table are the kernel's own (regular files): the functions in here answer `None` for them, and
 //! the call passes through.
 
-pub mod child;
-pub mod counters;
 pub mod descriptor;
 pub mod epoll;
 pub mod eventfd;
@@ -16,26 +14,28 @@ pub mod file;
 pub mod inbound;
 pub mod iov;
 pub mod msg;
+pub mod outbound;
 pub mod pipe;
 pub mod poll;
 pub mod random;
 pub mod select;
 pub mod sendfile;
+pub mod signalfd;
 pub mod socket;
+pub mod splice;
 mod syscall;
 pub mod table;
 pub mod timerfd;
 pub mod transfer;
 pub mod wait;
 
-use crate::kernel::{Room, kernel};
+use crate::kernel::Room;
 use crate::sys::{Errno, Result};
 use core::cell::Cell;
 use skein_arena::list::List;
 use skein_arena::pool::Pool;
 use socket::Socket;
 
-pub use child::effect as child_effect;
 pub use syscall::syscall;
 
 /// What a call answers: `None` when it is not on a virtual descriptor and passes through.
@@ -56,8 +56,6 @@ const MAX_SMALL: u32 = 8 << 10;
 /// All descriptors, files, sockets, epoll sets. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct IoState {
-    /// Descriptors.
-    pub table: table::Table,
     /// Open file descriptions.
     pub files: Pool<file::File>,
     /// Waiting threads.
@@ -74,10 +72,32 @@ pub struct IoState {
     pub eventfds: Pool<eventfd::EventFd>,
     /// Timerfds.
     pub timerfds: Pool<timerfd::TimerFd>,
+    /// Messages on their way.
+    pub messages: Pool<socket::message::Message>,
+    /// Descriptors on their way.
+    pub rights: Pool<socket::unix::rights::Right>,
+    /// Names of UNIX sockets.
+    pub names: Pool<socket::unix::name::Name>,
+    /// Files of the kernel on their way.
+    pub park: socket::unix::park::Park,
+    /// Descriptors that were on their way and are being closed.
+    pub dropped: socket::unix::rights::Rights,
+    /// Whether somebody is closing them.
+    pub dropping: Cell<bool>,
+    /// UNIX sockets that have a name.
+    pub named: List<Socket, socket::Bound>,
+    /// Names handed out so far to UNIX sockets that asked for none.
+    pub automatic_name: Cell<u32>,
+    /// Datagram sockets that own a port.
+    pub datagram_ports: List<Socket, socket::Bound>,
+    /// Signalfds.
+    pub signalfds: Pool<signalfd::SignalFd>,
     /// Sockets that own a port.
     pub bound: List<Socket, socket::Bound>,
     /// Connections of clients that the node knows.
     pub external: socket::external::Connections,
+    /// Connections that the server began.
+    pub outbound: outbound::Numbers,
     /// Ports handed out so far to sockets that asked for none.
     pub ephemeral: Cell<u32>,
     _pad: Cell<u32>,
@@ -86,19 +106,23 @@ pub struct IoState {
 impl IoState {
     /// Takes its memory.
     pub fn lay_out(&self, room: &mut Room) {
-        self.table.lay_out(room);
         room.pool(&self.files, MAX_FILES);
         room.pool(&self.waits, MAX_WATCHES);
         room.pool(&self.sockets, MAX_FILES);
+        room.pool(&self.messages, MAX_WATCHES);
+        room.pool(&self.rights, MAX_SMALL);
+        room.pool(&self.names, MAX_FILES);
         room.pool(&self.pipes, MAX_SMALL);
         room.pool(&self.epolls, MAX_SMALL);
         room.pool(&self.items, MAX_WATCHES);
         room.pool(&self.eventfds, MAX_SMALL);
         room.pool(&self.timerfds, MAX_SMALL);
+        room.pool(&self.signalfds, MAX_SMALL);
     }
 }
 
 /// Takes over the descriptors that the process was started with: they are all regular files and stay the kernel's.
 pub fn adopt_descriptors() {
-    kernel().io.table.begin();
+    table::begin();
+    crate::files::begin();
 }

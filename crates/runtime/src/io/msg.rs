@@ -1,32 +1,41 @@
 //! send and recv in all their forms.
 
-use crate::fatal;
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, Hold};
 use crate::io::iov::{Buffers, single};
-use crate::io::socket::{self, State, Transport, stream};
+use crate::io::socket;
+use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::io::{Answer, fail};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::Result;
 use libc::{c_uint, c_void, mmsghdr, msghdr, sockaddr, socklen_t};
 
-/// `recvfrom`: streams do not say from whom.
+/// `recvfrom`.
 ///
 /// # Safety
-/// `addr_len` is null or valid.
+/// `addr` and `addr_len` are null or valid, with room for `*addr_len` bytes.
 pub unsafe fn recvfrom(
     fd: i32,
     to: *mut c_void,
     len: usize,
     flags: i32,
+    addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> Answer {
     file::with_cancel(fd, |k, hold| {
         let socket = socket::of(k, hold)?;
-        let n = stream::receive(k, hold, socket, &mut Buffers::new(&[single(to, len)])?, flags)?;
-        if !addr_len.is_null() {
+        let wanted = !addr.is_null() && !addr_len.is_null();
+        // SAFETY: the caller's contract.
+        let mut incoming = unsafe {
+            let room = if wanted { *addr_len } else { 0 };
+            Incoming::with_name(flags, if wanted { addr } else { core::ptr::null_mut() }, room)
+        };
+        let part = [single(to, len)];
+        let mut buffers = Buffers::new(&part)?;
+        let n = exchange::receive(k, hold, socket, &mut buffers, &mut incoming)?;
+        if wanted {
             // SAFETY: the caller's contract.
-            unsafe { *addr_len = 0 };
+            unsafe { *addr_len = incoming.name_len as socklen_t };
         }
         Ok(n)
     })
@@ -43,22 +52,11 @@ pub fn sendto(
 ) -> Answer {
     file::with_cancel(fd, |k, hold| {
         let socket = socket::of(k, hold)?;
-        check_destination(k, hold, !addr.is_null() && addr_len > 0, flags)?;
-        stream::send(k, hold, socket, &mut Buffers::new(&[single(from.cast_mut(), len)])?, flags)
+        let outgoing = Outgoing { flags, to: addr, to_len: addr_len, control: &[] };
+        let part = [single(from.cast_mut(), len)];
+        let mut buffers = Buffers::new(&part)?;
+        exchange::send(k, hold, socket, &mut buffers, &outgoing)
     })
-}
-
-/// Streams are connected: TCP does not look at a destination, a socket pair refuses it.
-fn check_destination(k: &Kernel, hold: &Hold, given: bool, flags: i32) -> Result<()> {
-    let s = k.io.sockets.get(socket::of(k, hold)?);
-    if given && s.transport.get() == Transport::Pair {
-        return fail(libc::EISCONN);
-    }
-    if flags & libc::MSG_FASTOPEN != 0 && s.state.get() != State::Connected {
-        fatal::refused(b"sendto with MSG_FASTOPEN");
-        return fail(libc::EOPNOTSUPP);
-    }
-    Ok(())
 }
 
 /// `recvmsg`.
@@ -83,10 +81,12 @@ unsafe fn receive_one(k: &Kernel, hold: &Hold, msg: &mut msghdr, flags: i32) -> 
     let socket = socket::of(k, hold)?;
     // SAFETY: the caller's contract.
     let mut buffers = unsafe { Buffers::from_raw(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
-    let n = stream::receive(k, hold, socket, &mut buffers, flags)?;
-    msg.msg_namelen = 0;
-    msg.msg_controllen = 0;
-    msg.msg_flags = 0;
+    // SAFETY: the caller's contract.
+    let mut incoming = unsafe { Incoming::from_header(flags, msg) };
+    let n = exchange::receive(k, hold, socket, &mut buffers, &mut incoming)?;
+    msg.msg_namelen = incoming.name_len as socklen_t;
+    msg.msg_controllen = incoming.control_used as _;
+    msg.msg_flags = incoming.out_flags | flags & libc::MSG_CMSG_CLOEXEC;
     Ok(n)
 }
 
@@ -94,12 +94,15 @@ unsafe fn send_one(k: &Kernel, hold: &Hold, msg: &msghdr, flags: i32) -> Result<
     let socket = socket::of(k, hold)?;
     // SAFETY: the caller's contract.
     let mut buffers = unsafe { Buffers::from_raw(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
-    if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
-        fatal::refused(b"sendmsg with control data");
-        return fail(libc::EINVAL);
-    }
-    check_destination(k, hold, !msg.msg_name.is_null() && msg.msg_namelen > 0, flags)?;
-    stream::send(k, hold, socket, &mut buffers, flags)
+    let control = match msg.msg_controllen {
+        0 => &[][..],
+        _ if msg.msg_control.is_null() => return fail(libc::EFAULT),
+        // SAFETY: the caller's contract.
+        len => unsafe { core::slice::from_raw_parts(msg.msg_control.cast::<u8>(), len) },
+    };
+    let to = msg.msg_name.cast_const().cast();
+    let outgoing = Outgoing { flags, to, to_len: msg.msg_namelen, control };
+    exchange::send(k, hold, socket, &mut buffers, &outgoing)
 }
 
 /// The first error counts only when nothing was done before it.
@@ -153,7 +156,10 @@ pub unsafe fn recvmmsg(
         // SAFETY: the caller's contract.
         let messages =
             unsafe { core::slice::from_raw_parts_mut(messages, count.min(1024) as usize) };
-        let deadline = timeout.deadline_ns();
+        let deadline = match timeout {
+            Timeout::Poll => Some(0),
+            timeout => timeout.deadline_ns(),
+        };
         each(messages, |msg, at| {
             if at > 0 && deadline.is_some_and(|at| kernel().now_ns.get() >= at) {
                 return fail(libc::EAGAIN);

@@ -4,14 +4,13 @@
 //! takes at least one, so small writes fill a pipe later than natively.
 
 use crate::fatal;
-use crate::io::child::{self, Channel};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait;
 use crate::io::{fail, socket};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::Result;
-use crate::{process, turn};
+use crate::turn;
 use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::pool::{ArenaObject, Handle, Link};
@@ -28,15 +27,14 @@ pub struct Pipe {
     capacity: Cell<u32>,
     reader: Link<File>,
     writer: Link<File>,
-    /// Made in a forked child.
-    private: Cell<bool>,
 }
 
 // SAFETY: cells and links; all-zero is an empty pipe without ends.
 unsafe impl ArenaObject for Pipe {}
 
 impl Pipe {
-    fn room(&self) -> usize {
+    /// Bytes that can be written.
+    pub fn room(&self) -> usize {
         (self.capacity.get() as usize).saturating_sub(self.queue.len())
     }
 
@@ -47,6 +45,39 @@ impl Pipe {
     /// Bytes that can be read.
     pub fn unread(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Whether nobody writes any more.
+    pub fn ended(&self) -> bool {
+        self.writer.get().is_none()
+    }
+
+    /// Whether nobody reads any more.
+    pub fn deserted(&self) -> bool {
+        self.reader.get().is_none()
+    }
+
+    /// Copies bytes from position `skip` on without taking them; answers how many.
+    pub fn look(&self, k: &Kernel, skip: usize, out: &mut [u8]) -> usize {
+        self.queue.peek(&k.chunks, skip, out)
+    }
+
+    /// Takes the first `n` bytes.
+    pub fn consume(&self, k: &Kernel, n: usize) {
+        let was_writable = self.writable();
+        self.queue.discard(&k.chunks, n);
+        if !was_writable && self.writable() {
+            file::notify(k, self.writer.get(), ready::OUT);
+        }
+    }
+
+    /// Adds bytes, which there is room for; answers how many.
+    pub fn append(&self, k: &Kernel, bytes: &[u8]) -> usize {
+        let n = self.queue.push(&k.chunks, bytes);
+        if n > 0 {
+            file::notify(k, self.reader.get(), ready::IN);
+        }
+        n
     }
 
     /// Bytes that it holds at most.
@@ -76,9 +107,9 @@ pub fn create(flags: i32) -> Result<[i32; 2]> {
     }
     let k = kernel();
     let Some(pipe) = k.io.pipes.alloc() else { return fail(libc::ENFILE) };
+    crate::uses::note(crate::uses::Use::Pipes);
     let p = k.io.pipes.get(pipe);
     p.capacity.set(CAPACITY_BYTES);
-    p.private.set(process::in_child());
     let made = ends(k, p, pipe.raw(), flags);
     if made.is_err() && p.reader.get().is_none() && p.writer.get().is_none() {
         k.io.pipes.free(pipe);
@@ -195,9 +226,6 @@ pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
     if buffers.left() == 0 {
         return Ok(0);
     }
-    if process::in_child() && !p.private.get() && p.reader.get().is_some() {
-        return Ok(child::note(Channel::Pipe(f.object.get()), buffers));
-    }
     let whole = buffers.left();
     let mut done = 0;
     loop {
@@ -246,15 +274,6 @@ fn push(k: &Kernel, p: &Pipe, buffers: &mut Buffers<'_>, room: usize) -> usize {
         }
     }
     done
-}
-
-/// Puts what a forked child wrote into its parent's pipe; answers how much, and who reads.
-pub fn push_from_child(k: &Kernel, raw: u32, bytes: &[u8]) -> (usize, Option<Handle<File>>) {
-    let p = get(k, raw);
-    match p.reader.get() {
-        Some(reader) => (p.queue.push(&k.chunks, bytes), Some(reader)),
-        None => (bytes.len(), None),
-    }
 }
 
 /// `F_SETPIPE_SZ`: answers the new capacity.

@@ -40,7 +40,7 @@ fn wait(k: &Kernel, fds: &mut [pollfd], timeout: Timeout) -> Result<usize> {
         }
         let waits = WaitSet::default();
         for fd in fds.iter() {
-            if let Some(file) = k.io.table.get(fd.fd)
+            if let Some(file) = k.table().get(fd.fd)
                 && let Err(e) = waits.add(k, file, fd.events as u16 as u32, false)
             {
                 waits.clear(k);
@@ -67,7 +67,7 @@ fn look(k: &Kernel, fds: &mut [pollfd]) -> usize {
 
 /// What a descriptor is ready for; nothing when the number is negative.
 fn state(k: &Kernel, fd: i32) -> u32 {
-    match k.io.table.get(fd) {
+    match k.table().get(fd) {
         Some(file) => file::mask(k, file),
         None if fd < 0 => 0,
         None if table::is_open(fd) => ready::IN | ready::OUT,

@@ -6,7 +6,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys::Result;
 use crate::turn;
 use core::ffi::CStr;
-use libc::{c_char, c_int, c_void, size_t, ssize_t};
+use libc::{c_char, c_int};
 
 /// Whether a path is one of the two devices.
 ///
@@ -23,6 +23,7 @@ pub unsafe fn is_device(path: *const c_char) -> bool {
 /// Opens a device.
 pub fn open(flags: c_int) -> Result<usize> {
     turn::operation();
+    crate::uses::note(crate::uses::Use::Randomness);
     let k = kernel();
     let status = flags & (libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_APPEND);
     let file = file::create(k, Kind::Random, 0, status)?;
@@ -47,51 +48,4 @@ pub fn read(k: &Kernel, buffers: &mut Buffers<'_>) -> usize {
 /// What is written to the pool changes nothing.
 pub fn write(buffers: &Buffers<'_>) -> usize {
     buffers.left()
-}
-
-#[repr(C)]
-struct CookieFunctions {
-    read: Option<unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t>,
-    write: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t>,
-    seek: Option<unsafe extern "C" fn(*mut c_void, *mut libc::off64_t, c_int) -> c_int>,
-    close: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
-}
-
-unsafe extern "C" {
-    fn fopencookie(
-        cookie: *mut c_void,
-        mode: *const c_char,
-        functions: CookieFunctions,
-    ) -> *mut libc::FILE;
-}
-
-unsafe extern "C" fn cookie_read(_cookie: *mut c_void, out: *mut c_char, len: size_t) -> ssize_t {
-    turn::operation();
-    // SAFETY: libc's buffer.
-    kernel().random.fill(unsafe { core::slice::from_raw_parts_mut(out.cast(), len) });
-    len as ssize_t
-}
-
-unsafe extern "C" fn cookie_write(
-    _cookie: *mut c_void,
-    _from: *const c_char,
-    len: size_t,
-) -> ssize_t {
-    len as ssize_t
-}
-
-/// `fopen` of a device: a stream without a descriptor.
-///
-/// # Safety
-/// `mode` is a string.
-pub unsafe fn stream(mode: *const c_char) -> *mut libc::FILE {
-    turn::operation();
-    let functions = CookieFunctions {
-        read: Some(cookie_read),
-        write: Some(cookie_write),
-        seek: None,
-        close: None,
-    };
-    // SAFETY: libc's function; the cookie is not used.
-    unsafe { fopencookie(core::ptr::null_mut(), mode, functions) }
 }

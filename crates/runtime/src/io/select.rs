@@ -81,7 +81,7 @@ fn wait(
             return Ok(n);
         }
         let waits = WaitSet::default();
-        let added = each(count, asked, |fd, events, _| match k.io.table.get(fd) {
+        let added = each(count, asked, |fd, events, _| match k.table().get(fd) {
             Some(file) => waits.add(k, file, events, false),
             None => Ok(()),
         });
@@ -101,7 +101,7 @@ fn look(k: &Kernel, count: usize, asked: &Bits, found: &mut Bits) -> Result<usiz
     *found = [[0; WORDS]; 3];
     let mut n = 0;
     each(count, asked, |fd, _, kinds| {
-        let mask = match k.io.table.get(fd) {
+        let mask = match k.table().get(fd) {
             Some(file) => file::mask(k, file),
             None if table::is_open(fd) => ready::IN | ready::OUT,
             None => return fail(libc::EBADF),

@@ -14,7 +14,7 @@ const PIECE_BYTES: usize = 8 << 10;
 /// # Safety
 /// `offset` is null or valid.
 pub unsafe fn sendfile(out_fd: i32, in_fd: i32, offset: *mut i64, count: usize) -> Answer {
-    if kernel().io.table.get(in_fd).is_some() {
+    if kernel().table().get(in_fd).is_some() {
         return file::with(in_fd, |_, _| fail(libc::EINVAL));
     }
     // SAFETY: the caller's contract.

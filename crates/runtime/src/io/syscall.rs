@@ -1,23 +1,28 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
-use crate::hooks::io::files::{device, put_pair};
+use crate::files;
+use crate::hooks::io::files::put_pair;
 use crate::hooks::io::readiness::{control, get_timer, masked, on_kind, select_timeval, set_timer};
 use crate::io::epoll::{self, Timeout};
 use crate::io::{
-    Answer, descriptor, eventfd, fail, file, msg, pipe, poll, select, sendfile, socket, timerfd,
-    transfer,
+    Answer, descriptor, eventfd, fail, file, msg, pipe, poll, select, sendfile, socket, splice,
+    timerfd, transfer,
 };
 use crate::sys::Result;
-use core::ffi::c_char;
 use libc::timespec;
 
 /// An I/O system call by number: `None` when it is not one, or not on a virtual descriptor.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
     // SAFETY: the arguments are the server's for this call.
-    unsafe { files(nr, args).or_else(|| on_socket(nr, args)).or_else(|| readiness(nr, args)) }
+    unsafe {
+        descriptors(nr, args)
+            .or_else(|| on_socket(nr, args))
+            .or_else(|| readiness(nr, args))
+            .or_else(|| files::syscall(nr, args))
+    }
 }
 
-unsafe fn files(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Answer {
+unsafe fn descriptors(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
     let fd = a as i32;
     // SAFETY: the arguments are the server's for this call.
     unsafe {
@@ -26,12 +31,18 @@ unsafe fn files(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Answer {
             libc::SYS_write => transfer::write(fd, b as *const _, c),
             libc::SYS_readv => transfer::readv(fd, b as *const _, c as i32),
             libc::SYS_writev => transfer::writev(fd, b as *const _, c as i32),
-            libc::SYS_pread64
-            | libc::SYS_pwrite64
-            | libc::SYS_preadv
-            | libc::SYS_pwritev
-            | libc::SYS_preadv2
-            | libc::SYS_pwritev2 => transfer::positioned(fd),
+            libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_preadv | libc::SYS_pwritev => {
+                transfer::positioned(fd)
+            }
+            libc::SYS_preadv2 => transfer::preadv2(fd, b as *const _, c as i32, d as i64, f as i32),
+            libc::SYS_pwritev2 => {
+                transfer::pwritev2(fd, b as *const _, c as i32, d as i64, f as i32)
+            }
+            libc::SYS_splice => {
+                splice::splice(fd, b as *mut i64, c as i32, d as *mut i64, e, f as u32)
+            }
+            libc::SYS_tee => splice::tee(fd, b as i32, c, d as u32),
+            libc::SYS_vmsplice => splice::vmsplice(fd, b as *const _, c, d as u32),
             libc::SYS_sendfile => sendfile::sendfile(fd, b as i32, c as *mut i64, d),
             libc::SYS_close => descriptor::close(fd),
             libc::SYS_close_range => Some(descriptor::close_range(a as u32, b as u32, c as u32)),
@@ -40,25 +51,17 @@ unsafe fn files(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Answer {
             libc::SYS_dup3 => descriptor::dup3(fd, b as i32, Some(c as i32)),
             libc::SYS_fcntl => descriptor::fcntl(fd, b as i32, c),
             libc::SYS_ioctl => descriptor::ioctl(fd, b, c),
-            libc::SYS_fstat => descriptor::fstat(fd, b as *mut _),
-            libc::SYS_newfstatat if is_empty(b, d) => descriptor::fstat(fd, c as *mut _),
-            libc::SYS_statx if is_empty(b, c) => descriptor::statx(fd, e as *mut _),
+            libc::SYS_fchmod => descriptor::change_mode(fd, Some(b as u32)),
+            libc::SYS_fchown => descriptor::change_mode(fd, None),
             libc::SYS_lseek => descriptor::lseek(fd),
             libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_ftruncate => descriptor::sync(fd),
             libc::SYS_pipe => Some(pipe::create(0).map(|ends| put_pair(a as *mut i32, ends))),
             libc::SYS_pipe2 => {
                 Some(pipe::create(b as i32).map(|ends| put_pair(a as *mut i32, ends)))
             }
-            libc::SYS_open => device(a as *const c_char, b as i32),
-            libc::SYS_openat => device(b as *const c_char, c as i32),
             _ => None,
         }
     }
-}
-
-unsafe fn is_empty(path: usize, flags: usize) -> bool {
-    // SAFETY: the server's string.
-    flags as i32 & libc::AT_EMPTY_PATH != 0 && (path == 0 || unsafe { *(path as *const u8) } == 0)
 }
 
 /// What is no socket says so.
@@ -111,8 +114,7 @@ unsafe fn sockets(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
                 socket::options::get(fd, b as i32, c as i32, d as *mut u8, e as *mut _)
             }
             libc::SYS_recvfrom => {
-                let addr_len = if e == 0 { 0 } else { f };
-                msg::recvfrom(fd, b as *mut _, c, d as i32, addr_len as *mut _)
+                msg::recvfrom(fd, b as *mut _, c, d as i32, e as *mut _, f as *mut _)
             }
             libc::SYS_sendto => {
                 msg::sendto(fd, b as *const _, c, d as i32, e as *const _, f as u32)

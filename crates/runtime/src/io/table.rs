@@ -1,4 +1,6 @@
-//! The descriptor table.
+//! The descriptor table of a process.
+//!
+//! Pages of entries, taken when they are first needed: most processes have few descriptors.
 //!
 //! A virtual descriptor's number is reserved in the kernel by a placeholder: a duplicate of one `O_PATH` descriptor of /dev/null, the lowest
 //! free number as on Linux. Used directly it answers `EBADF`. It is always close-on-exec; the server's own flag is kept here.
@@ -8,9 +10,11 @@
 use crate::fatal::refuse;
 use crate::io::fail;
 use crate::io::file::{self, File};
-use crate::kernel::{Kernel, Room};
+use crate::io::socket;
+use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Result};
 use core::cell::Cell;
+use skein_arena::bytes::Chunk;
 use skein_arena::layout::{ARENA_FD, WAKE_FD};
 use skein_arena::pool::{Handle, Link};
 
@@ -18,6 +22,10 @@ use skein_arena::pool::{Handle, Link};
 pub const MAX_FDS: i32 = 64 << 10;
 /// The placeholder that all placeholders are duplicates of, behind the runtime's other descriptors.
 const SPARE_FD: i32 = WAKE_FD + 1;
+/// Ends of the socket pair through which files of the kernel pass from one process to another.
+pub const PARK_IN_FD: i32 = SPARE_FD + 1;
+/// See [`PARK_IN_FD`].
+pub const PARK_OUT_FD: i32 = SPARE_FD + 2;
 
 /// A descriptor.
 #[repr(C)]
@@ -26,10 +34,12 @@ struct Entry {
     cloexec: Cell<u32>,
 }
 
-/// All descriptors. All-zero bytes, then `lay_out`, then [`begin`](Self::begin).
+const PAGE_ENTRIES: usize = size_of::<Chunk>() / size_of::<Entry>();
+
+/// All descriptors of a process. All-zero bytes are an empty table.
 #[repr(C)]
 pub struct Table {
-    entries: Cell<usize>,
+    pages: [Link<Chunk>; MAX_FDS as usize / PAGE_ENTRIES],
     /// One more than the highest number that was ever virtual.
     end: Cell<i32>,
     _pad: Cell<u32>,
@@ -37,42 +47,36 @@ pub struct Table {
 
 /// Whether a descriptor belongs to the runtime: the server may not touch it.
 pub const fn is_own(fd: i32) -> bool {
-    matches!(fd, ARENA_FD..=SPARE_FD)
+    matches!(fd, ARENA_FD..=PARK_OUT_FD)
 }
 
 /// The runtime's own descriptors, first and last.
 pub const fn own_range() -> (u32, u32) {
-    (ARENA_FD as u32, SPARE_FD as u32)
+    (ARENA_FD as u32, PARK_OUT_FD as u32)
 }
 
 impl Table {
-    /// Takes its memory.
-    pub fn lay_out(&self, room: &mut Room) {
-        self.entries.set(room.take(MAX_FDS as usize * size_of::<Entry>()) as usize);
-    }
-
-    /// Makes the placeholder.
-    pub fn begin(&self) {
-        let flags = libc::O_PATH | libc::O_CLOEXEC;
-        // SAFETY: a constant path.
-        let opened = unsafe {
-            sys::call(libc::SYS_open, sys::args([c"/dev/null".as_ptr() as usize, flags as usize]))
-        };
-        let Ok(first) = opened else { refuse!("/dev/null cannot be opened") };
-        let spare = duplicate(first as i32, SPARE_FD);
-        if spare != Ok(SPARE_FD) {
-            refuse!(
-                "descriptor {SPARE_FD} is not free: raise the limit of open files above {SPARE_FD}"
-            );
-        }
-        let _ = sys::close(first as i32);
-    }
-
     fn entry(&self, fd: i32) -> Option<&Entry> {
-        // SAFETY: the array has `MAX_FDS` zeroed entries for as long as the arena lives, and `fd` is one of them.
-        (0..MAX_FDS)
-            .contains(&fd)
-            .then(|| unsafe { &*(self.entries.get() as *const Entry).add(fd as usize) })
+        if !(0..MAX_FDS).contains(&fd) {
+            return None;
+        }
+        let page = self.pages[fd as usize / PAGE_ENTRIES].get()?;
+        Some(Self::of_page(page, fd))
+    }
+
+    fn of_page<'a>(page: Handle<Chunk>, fd: i32) -> &'a Entry {
+        let first = core::ptr::from_ref(kernel().chunks.get(page)).cast::<Entry>();
+        // SAFETY: the page was zeroed when it was taken, belongs to this table, and holds `PAGE_ENTRIES` entries; the arena is never unmapped.
+        unsafe { &*first.add(fd as usize % PAGE_ENTRIES) }
+    }
+
+    /// The entry of a number, with a page for it.
+    fn make(&self, k: &Kernel, fd: i32) -> Option<&Entry> {
+        let link = &self.pages[fd as usize / PAGE_ENTRIES];
+        if link.get().is_none() {
+            link.set(Some(k.chunks.alloc()?));
+        }
+        self.entry(fd)
     }
 
     /// The file behind a virtual descriptor.
@@ -86,8 +90,7 @@ impl Table {
         self.end.get()
     }
 
-    fn fill(&self, k: &Kernel, fd: i32, file: Handle<File>, cloexec: bool) {
-        let entry = self.entry(fd).expect("a checked number");
+    fn fill(&self, k: &Kernel, entry: &Entry, fd: i32, file: Handle<File>, cloexec: bool) {
         entry.file.set(Some(file));
         entry.cloexec.set(u32::from(cloexec));
         self.end.set(self.end.get().max(fd + 1));
@@ -107,7 +110,11 @@ impl Table {
             let _ = sys::close(fd);
             return fail(libc::EMFILE);
         }
-        self.fill(k, fd, file, cloexec);
+        let Some(entry) = self.make(k, fd) else {
+            let _ = sys::close(fd);
+            return fail(libc::ENOMEM);
+        };
+        self.fill(k, entry, fd, file, cloexec);
         Ok(fd)
     }
 
@@ -116,6 +123,7 @@ impl Table {
         if !(0..MAX_FDS).contains(&fd) || is_own(fd) {
             return fail(libc::EBADF);
         }
+        let Some(entry) = self.make(k, fd) else { return fail(libc::ENOMEM) };
         // SAFETY: no memory is involved.
         unsafe {
             sys::call(
@@ -124,7 +132,7 @@ impl Table {
             )?;
         }
         let before = self.forget(fd);
-        self.fill(k, fd, file, cloexec);
+        self.fill(k, entry, fd, file, cloexec);
         if let Some(before) = before {
             file::drop_ref(k, before);
         }
@@ -136,13 +144,57 @@ impl Table {
         self.entry(fd)?.file.take()
     }
 
-    /// A forked child has its own copy of the table; its parent's descriptors keep every file open whatever the child closes.
-    pub fn keep_for_parent(&self, k: &Kernel) {
+    /// Gives a forked child's empty table the same descriptors; false when there is no memory.
+    pub fn copy_to(&self, k: &Kernel, child: &Self) -> bool {
         for fd in 0..self.end() {
-            if let Some(file) = self.get(fd) {
-                file::add_ref(k, file);
+            let Some((entry, file)) = self.entry(fd).and_then(|e| Some((e, e.file.get()?))) else {
+                continue;
+            };
+            let Some(copy) = child.make(k, fd) else { return false };
+            child.fill(k, copy, fd, file, entry.cloexec.get() != 0);
+        }
+        true
+    }
+
+    /// Before an exec, with `keep`: the placeholders of descriptors that the new program has stay. Without: as ever.
+    pub fn keep_over_exec(&self, keep: bool) {
+        for fd in 0..self.end() {
+            if let Some(entry) = self.entry(fd)
+                && entry.file.get().is_some()
+            {
+                let closes = !keep || entry.cloexec.get() != 0;
+                let flags = if closes { libc::FD_CLOEXEC } else { 0 };
+                set_kernel_flags(fd, flags);
             }
         }
+        set_kernel_flags(SPARE_FD, if keep { 0 } else { libc::FD_CLOEXEC });
+    }
+
+    /// In a new program: closes what does not stay open.
+    pub fn close_on_exec(&self, k: &Kernel) {
+        for fd in 0..self.end() {
+            if self.cloexec(fd)
+                && let Some(file) = self.forget(fd)
+            {
+                file::drop_ref(k, file);
+            }
+        }
+        self.keep_over_exec(false);
+    }
+
+    /// Drops all descriptors of a process that ends: the kernel closes their placeholders.
+    pub fn close_all(&self, k: &Kernel) {
+        for fd in 0..self.end() {
+            if let Some(file) = self.forget(fd) {
+                file::drop_ref(k, file);
+            }
+        }
+        for page in &self.pages {
+            if let Some(page) = page.take() {
+                k.chunks.free(page);
+            }
+        }
+        self.end.set(0);
     }
 
     /// The close-on-exec flag of a virtual descriptor.
@@ -158,10 +210,42 @@ impl Table {
     }
 }
 
+/// Makes the placeholder that all others are duplicates of.
+pub fn begin() {
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    // SAFETY: a constant path.
+    let opened = unsafe {
+        sys::call(libc::SYS_open, sys::args([c"/dev/null".as_ptr() as usize, flags as usize]))
+    };
+    let Ok(first) = opened else { refuse!("/dev/null cannot be opened") };
+    let spare = duplicate(first as i32, SPARE_FD);
+    if spare != Ok(SPARE_FD) {
+        refuse!(
+            "descriptor {SPARE_FD} is not free: raise the limit of open files above {SPARE_FD}"
+        );
+    }
+    let _ = sys::close(first as i32);
+    socket::unix::park::open();
+}
+
 fn duplicate(fd: i32, least: i32) -> Result<i32> {
     let args = sys::args([fd as usize, libc::F_DUPFD_CLOEXEC as usize, least as usize]);
     // SAFETY: no memory is involved.
     unsafe { sys::call(libc::SYS_fcntl, args) }.map(|fd| fd as i32)
+}
+
+/// Whether there is a number for one more descriptor.
+pub fn check_free() -> Result<()> {
+    let fd = duplicate(SPARE_FD, 0)?;
+    let _ = sys::close(fd);
+    Ok(())
+}
+
+fn set_kernel_flags(fd: i32, flags: i32) {
+    // SAFETY: no memory is involved.
+    unsafe {
+        sys::raw(libc::SYS_fcntl, sys::args([fd as usize, libc::F_SETFD as usize, flags as usize]));
+    }
 }
 
 /// Whether a descriptor that is not virtual is open.

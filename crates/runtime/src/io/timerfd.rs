@@ -48,6 +48,7 @@ pub fn create(clock: i32, flags: i32) -> Result<usize> {
     }
     let k = kernel();
     let Some(timer) = k.io.timerfds.alloc() else { return fail(libc::ENFILE) };
+    crate::uses::note(crate::uses::Use::Timers);
     let t = k.io.timerfds.get(timer);
     t.clock.set(clock);
     let status = libc::O_RDWR | flags & libc::O_NONBLOCK;

@@ -1,9 +1,10 @@
 //! read and write in all their forms.
 
+use crate::fatal;
 use crate::io::file::{self, Hold, Kind};
 use crate::io::iov::{Buffers, single};
-use crate::io::socket::stream;
-use crate::io::{Answer, eventfd, fail, pipe, random, timerfd};
+use crate::io::socket::exchange::{self, Incoming, Outgoing};
+use crate::io::{Answer, eventfd, fail, pipe, random, signalfd, timerfd};
 use crate::kernel::Kernel;
 use crate::sys::Result;
 use libc::{c_void, iovec};
@@ -21,7 +22,7 @@ fn read_into(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
         return if buffers.left() == 0 {
             Ok(0)
         } else {
-            stream::receive(k, hold, socket, buffers, 0)
+            exchange::receive(k, hold, socket, buffers, &mut Incoming::plain(0))
         };
     }
     if !allows(hold, k, libc::O_RDONLY) {
@@ -35,6 +36,9 @@ fn read_into(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
         Kind::TimerFd => {
             timerfd::read(k, hold, f.as_kind(Kind::TimerFd).expect("its kind"), buffers)
         }
+        Kind::SignalFd => {
+            signalfd::read(k, hold, f.as_kind(Kind::SignalFd).expect("its kind"), buffers)
+        }
         Kind::Random => Ok(random::read(k, buffers)),
         _ => fail(libc::EINVAL),
     }
@@ -44,7 +48,7 @@ fn read_into(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
 pub fn write_from(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize> {
     let f = hold.file(k);
     if let Some(socket) = f.as_kind(Kind::Socket) {
-        return stream::send(k, hold, socket, buffers, 0);
+        return exchange::send(k, hold, socket, buffers, &Outgoing::plain(0));
     }
     if !allows(hold, k, libc::O_WRONLY) {
         return fail(libc::EBADF);
@@ -95,6 +99,37 @@ unsafe fn parts<'a>(list: *const iovec, count: i32) -> Result<Buffers<'a>> {
     }
     // SAFETY: the caller's contract.
     unsafe { Buffers::from_raw(list, count as usize, libc::EINVAL) }
+}
+
+/// `preadv2`: with a position of -1 a `readv`.
+///
+/// # Safety
+/// `list` is `count` valid parts.
+pub unsafe fn preadv2(fd: i32, list: *const iovec, count: i32, at: i64, flags: i32) -> Answer {
+    // SAFETY: the caller's contract.
+    if at == -1 && flags == 0 { unsafe { readv(fd, list, count) } } else { flagged(fd, at, flags) }
+}
+
+/// `pwritev2`: with a position of -1 a `writev`.
+///
+/// # Safety
+/// `list` is `count` valid parts.
+pub unsafe fn pwritev2(fd: i32, list: *const iovec, count: i32, at: i64, flags: i32) -> Answer {
+    // SAFETY: the caller's contract.
+    if at == -1 && flags == 0 { unsafe { writev(fd, list, count) } } else { flagged(fd, at, flags) }
+}
+
+/// A call with a position, or with flags, which virtual files do not know.
+fn flagged(fd: i32, at: i64, flags: i32) -> Answer {
+    if at != -1 {
+        return positioned(fd);
+    }
+    file::with(fd, |_, _| {
+        fatal::refused(
+            fatal::line!("preadv2 or pwritev2 with flags {flags:#x} on a socket or pipe").bytes(),
+        );
+        fail(libc::EOPNOTSUPP)
+    })
 }
 
 /// `pread` and its like: nothing virtual has positions.

@@ -3,6 +3,8 @@
 use crate::io::fail;
 use crate::io::file::{File, OnFile, ready};
 use crate::kernel::Kernel;
+use crate::keys::Key;
+use crate::signal;
 use crate::sys::Result;
 use crate::thread::Thread;
 use crate::turn::{self, Wake};
@@ -31,6 +33,13 @@ impl In<OnFile> for Wait {
     fn node(&self) -> &Node<Wait> {
         &self.node
     }
+}
+
+/// Takes back the waits of a thread that never runs again.
+pub fn abandon(k: &Kernel, thread: &Thread) {
+    let set = WaitSet::default();
+    set.head.set(thread.waits.take());
+    set.clear(k);
 }
 
 /// The files that one call waits for.
@@ -69,7 +78,10 @@ impl WaitSet {
 
     /// Blocks until a file may be ready or the deadline.
     pub fn block(&self, k: &Kernel, deadline_ns: Option<u64>) -> Wake {
+        // The thread knows its waits while it is blocked: its process may end meanwhile.
+        k.this().waits.set(self.head.get());
         let why = block(k, deadline_ns);
+        k.this().waits.set(None);
         self.clear(k);
         why
     }
@@ -91,7 +103,24 @@ pub fn block(k: &Kernel, deadline_ns: Option<u64>) -> Wake {
     why
 }
 
-/// Blocks until `file` may be ready for `events`. `EAGAIN` after the deadline, `EINTR` when interrupted.
+/// Blocks at an address until woken. `EAGAIN` after the deadline, `EINTR` or [`signal::RESTART`] when interrupted.
+pub fn wait_at(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Result<()> {
+    let this = k.this();
+    if this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get() {
+        return fail(libc::EINTR);
+    }
+    this.at_cancel_point.set(true);
+    let why = k.keys.wait(key, u32::MAX, deadline_ns);
+    this.at_cancel_point.set(false);
+    match why {
+        Wake::Event => Ok(()),
+        Wake::Timeout => fail(libc::EAGAIN),
+        Wake::Interrupted if deadline_ns.is_none() => Err(signal::RESTART),
+        Wake::Interrupted => fail(libc::EINTR),
+    }
+}
+
+/// Blocks until `file` may be ready for `events`. `EAGAIN` after the deadline, `EINTR` or [`signal::RESTART`] when interrupted.
 pub fn wait(
     k: &Kernel,
     file: Handle<File>,
@@ -104,6 +133,8 @@ pub fn wait(
     match set.block(k, deadline_ns) {
         Wake::Event => Ok(()),
         Wake::Timeout => fail(libc::EAGAIN),
+        // As in Linux a call with a time limit is never done again.
+        Wake::Interrupted if deadline_ns.is_none() => Err(signal::RESTART),
         Wake::Interrupted => fail(libc::EINTR),
     }
 }

@@ -11,8 +11,8 @@ use super::{Until, block_cancellably, deadline, passed};
 use crate::kernel::kernel;
 use crate::keys::Key;
 use crate::sys::{Errno, Result};
-use crate::thread;
 use crate::turn::{self, Wake};
+use crate::{signal, thread};
 use core::cell::Cell;
 use libc::{c_int, pthread_condattr_t, timespec};
 
@@ -88,14 +88,13 @@ impl Cond {
         }
         // From the unlock to the wait nobody else runs, so no signal is missed.
         self.refs.set(self.refs.get() + WAITER);
-        let why = loop {
-            let why = block_cancellably(self.key(), deadline_ns);
-            if why != Wake::Interrupted || thread::cancel_pending() {
-                break why;
-            }
-        };
+        let why = block_cancellably(self.key(), deadline_ns);
         if why != Wake::Event {
             self.count_off(1);
+        }
+        if why == Wake::Interrupted && !thread::cancel_pending() {
+            // Handlers run without the mutex; whoever signalled meanwhile did not find this thread, so it looks again.
+            signal::deliver(kernel());
         }
         let back = m.come_back();
         match why {

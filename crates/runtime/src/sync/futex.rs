@@ -1,20 +1,20 @@
 //! `futex(2)` for code that calls it itself: through `syscall`, from libc's insides, from other languages' runtimes.
 //!
-//! A word is its address: all of the server is one process, so private and shared futexes are the same. Priority inheritance is refused by
-//! name; addresses that are not mapped fault instead of giving `EFAULT`.
+//! A word is its address in its process. Priorities mean nothing under a schedule: locks that pass them on are [`super::futex_pi`]. Addresses that are
+//! not mapped fault instead of giving `EFAULT`.
 
-use super::block;
-use crate::fatal::refused;
+use super::futex_pi;
+use crate::fatal::{line, refused};
 use crate::kernel::kernel;
 use crate::keys::Key;
 use crate::sys::{Errno, Result};
 use crate::turn::Wake;
-use crate::{time, turn};
+use crate::{signal, time, turn};
 use core::cell::Cell;
 use libc::timespec;
 
 /// A futex word.
-type Word = Cell<u32>;
+pub type Word = Cell<u32>;
 
 /// `futex(2)`.
 pub fn futex(a: [usize; 6]) -> Result<usize> {
@@ -23,6 +23,9 @@ pub fn futex(a: [usize; 6]) -> Result<usize> {
     let command = op & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
     let realtime = op & libc::FUTEX_CLOCK_REALTIME != 0;
     let (value, bits) = (a[2] as u32, a[5] as u32);
+    if let Some(result) = futex_pi::futex(command, realtime, a) {
+        return result;
+    }
     let deadline_ns = match command {
         libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => deadline(command, realtime, a[3])?,
         _ => None,
@@ -48,25 +51,14 @@ pub fn futex(a: [usize; 6]) -> Result<usize> {
             Ok(woken + also)
         }
         _ => {
-            let name = match command {
-                libc::FUTEX_LOCK_PI => "futex FUTEX_LOCK_PI",
-                libc::FUTEX_UNLOCK_PI => "futex FUTEX_UNLOCK_PI",
-                libc::FUTEX_TRYLOCK_PI => "futex FUTEX_TRYLOCK_PI",
-                libc::FUTEX_WAIT_REQUEUE_PI => "futex FUTEX_WAIT_REQUEUE_PI",
-                libc::FUTEX_CMP_REQUEUE_PI => "futex FUTEX_CMP_REQUEUE_PI",
-                LOCK_PI2 => "futex FUTEX_LOCK_PI2",
-                _ => return Err(Errno(libc::ENOSYS)),
-            };
-            refused(name.as_bytes());
+            refused(line!("futex operation {command}").bytes());
             Err(Errno(libc::ENOSYS))
         }
     }
 }
 
-const LOCK_PI2: i32 = 13;
-
 /// The word at an address.
-fn word<'a>(address: usize) -> Result<&'a Word> {
+pub fn word<'a>(address: usize) -> Result<&'a Word> {
     if !address.is_multiple_of(4) {
         return Err(Errno(libc::EINVAL));
     }
@@ -96,14 +88,15 @@ fn wait(word: &Word, value: u32, bits: u32, deadline_ns: Option<u64>) -> Result<
     if word.get() != value {
         return Err(Errno(libc::EAGAIN));
     }
-    let why = if bits == u32::MAX || super::passed(deadline_ns) {
-        block(Key::of(word), deadline_ns)
-    } else {
-        kernel().keys.wait(Key::of(word), bits, deadline_ns)
-    };
-    match why {
+    if super::passed(deadline_ns) {
+        return Err(Errno(libc::ETIMEDOUT));
+    }
+    match kernel().keys.wait(Key::of(word), bits, deadline_ns) {
         Wake::Event => Ok(0),
         Wake::Timeout => Err(Errno(libc::ETIMEDOUT)),
+        Wake::Interrupted if signal::interrupted(deadline_ns.is_none()) => {
+            wait(word, value, bits, deadline_ns)
+        }
         Wake::Interrupted => Err(Errno(libc::EINTR)),
     }
 }

@@ -19,19 +19,21 @@ pub mod barrier;
 pub mod c11;
 pub mod cond;
 pub mod futex;
+mod futex_pi;
 pub mod mutex;
 pub mod once;
 pub mod rwlock;
 pub mod semaphore;
 pub mod spin;
+pub mod waitv;
 
 pub use mutex::owner_gone;
 
 use crate::kernel::kernel;
 use crate::keys::Key;
 use crate::sys::{Errno, Result};
-use crate::time;
 use crate::turn::Wake;
+use crate::{signal, time};
 use libc::timespec;
 
 /// How long to wait: for ever, or until a clock's reading.
@@ -61,19 +63,29 @@ fn passed(deadline_ns: Option<u64>) -> bool {
     deadline_ns.is_some_and(|at| at <= kernel().now_ns.get())
 }
 
-/// Blocks at `key`. A deadline in the past is answered at once: no entry need tell the time.
+/// Blocks at `key`, in a call that signals do not end: their handlers run here. A deadline in the past is answered at once: no entry need tell the
+/// time.
 fn block(key: Key, deadline_ns: Option<u64>) -> Wake {
+    let why = block_raw(key, deadline_ns);
+    if why == Wake::Interrupted {
+        signal::deliver(kernel());
+    }
+    why
+}
+
+fn block_raw(key: Key, deadline_ns: Option<u64>) -> Wake {
     if passed(deadline_ns) {
         return Wake::Timeout;
     }
     kernel().keys.wait(key, u32::MAX, deadline_ns)
 }
 
-/// As [`block`], as a cancellation point: a cancelled thread is interrupted. The caller tidies up and then tests.
+/// As [`block`], as a cancellation point: a cancelled thread is interrupted, as is one that has a signal to handle. The caller tidies up and then
+/// tests and delivers.
 fn block_cancellably(key: Key, deadline_ns: Option<u64>) -> Wake {
     let this = kernel().this();
     this.at_cancel_point.set(true);
-    let why = block(key, deadline_ns);
+    let why = block_raw(key, deadline_ns);
     this.at_cancel_point.set(false);
     why
 }

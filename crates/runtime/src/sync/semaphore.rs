@@ -4,8 +4,8 @@ use super::{Until, block_cancellably, deadline};
 use crate::kernel::kernel;
 use crate::keys::Key;
 use crate::sys::{Errno, Result};
-use crate::thread;
 use crate::turn::Wake;
+use crate::{signal, thread};
 use core::cell::Cell;
 
 /// `sem_t`: glibc's value and number of waiters, which no static initialiser sets.
@@ -50,9 +50,19 @@ impl Semaphore {
     pub fn wait(&self, until: Until<'_>) -> Result<()> {
         let deadline_ns = deadline(until)?;
         thread::test_cancel();
-        if self.try_wait().is_ok() {
-            return Ok(());
+        loop {
+            if self.try_wait().is_ok() {
+                return Ok(());
+            }
+            match self.block(deadline_ns) {
+                Err(signal::RESTART) => {}
+                done => return done,
+            }
         }
+    }
+
+    /// Waits for a token; [`signal::RESTART`] when the wait is to be done again.
+    fn block(&self, deadline_ns: Option<u64>) -> Result<()> {
         self.waiters.set(self.waiters.get() + 1);
         let why = block_cancellably(Key::of(self), deadline_ns);
         if why == Wake::Event {
@@ -64,7 +74,8 @@ impl Semaphore {
             return Err(Errno(libc::ETIMEDOUT));
         }
         thread::test_cancel();
-        Err(Errno(libc::EINTR))
+        let again = signal::interrupted(deadline_ns.is_none());
+        Err(if again { signal::RESTART } else { Errno(libc::EINTR) })
     }
 
     /// `sem_post`.

@@ -5,7 +5,8 @@ use crate::hooks::{hook, real, set_errno};
 use crate::io::epoll::{self, Timeout};
 use crate::io::{Answer, eventfd, fail, file, poll, select, timerfd};
 use crate::kernel::kernel;
-use crate::sys::{self, Errno, Result};
+use crate::signal;
+use crate::sys::{Errno, Result};
 use libc::{
     c_int, c_uint, epoll_event, fd_set, itimerspec, nfds_t, pollfd, sigset_t, size_t, ssize_t,
     timespec, timeval,
@@ -146,7 +147,7 @@ pub fn on_kind(fd: c_int, answer: Answer) -> Answer {
 /// # Safety
 /// `event` is null or valid.
 pub unsafe fn control(epfd: c_int, op: c_int, fd: c_int, event: *const epoll_event) -> Answer {
-    if event.is_null() && op != libc::EPOLL_CTL_DEL && kernel().io.table.get(epfd).is_some() {
+    if event.is_null() && op != libc::EPOLL_CTL_DEL && kernel().table().get(epfd).is_some() {
         return Some(fail(libc::EFAULT));
     }
     // SAFETY: the caller's contract.
@@ -162,22 +163,16 @@ pub unsafe fn masked(mask: *const sigset_t, call: impl FnOnce() -> Answer) -> An
     if mask.is_null() {
         return call();
     }
-    let mut before = 0u64;
-    set_mask(mask.cast(), &raw mut before);
-    let result = call();
-    set_mask(&raw const before, core::ptr::null_mut());
-    result
-}
-
-/// Sets the carrier's signal mask; the kernel's is the first eight bytes of libc's.
-fn set_mask(new: *const u64, old: *mut u64) {
-    // SAFETY: two valid masks, or none.
-    unsafe {
-        sys::raw(
-            libc::SYS_rt_sigprocmask,
-            sys::args([libc::SIG_SETMASK as usize, new as usize, old as usize, 8]),
-        );
-    }
+    // SAFETY: the caller's contract; the kernel's set is the first word of libc's.
+    let mask = unsafe { mask.cast::<u64>().read() };
+    let mut passes = false;
+    let result = signal::wait::with_mask(Some(mask), || {
+        call().unwrap_or_else(|| {
+            passes = true;
+            Ok(0)
+        })
+    });
+    (!passes).then_some(result)
 }
 
 unsafe fn poll_masked(

@@ -2,6 +2,7 @@
 
 use super::answer;
 use super::files::put_pair;
+use crate::hooks::hook;
 use crate::io::epoll::Timeout;
 use crate::io::{Answer, file, msg, socket};
 use core::ffi::c_void;
@@ -39,7 +40,7 @@ answer! {
     }
 
     fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-        on_socket(fd, msg::recvfrom(fd, to, len, flags, core::ptr::null_mut()))
+        on_socket(fd, msg::recvfrom(fd, to, len, flags, core::ptr::null_mut(), core::ptr::null_mut()))
     }
     fn recvfrom(
         fd: c_int,
@@ -49,10 +50,10 @@ answer! {
         addr: *mut sockaddr,
         addr_len: *mut socklen_t,
     ) -> ssize_t {
-        on_socket(fd, msg::recvfrom(fd, to, len, flags, if addr.is_null() { core::ptr::null_mut() } else { addr_len }))
+        on_socket(fd, msg::recvfrom(fd, to, len, flags, addr, addr_len))
     }
     fn __recv_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t {
-        if len > room { None } else { on_socket(fd, msg::recvfrom(fd, to, len, flags, core::ptr::null_mut())) }
+        if len > room { None } else { on_socket(fd, msg::recvfrom(fd, to, len, flags, core::ptr::null_mut(), core::ptr::null_mut())) }
     }
     fn __recvfrom_chk(
         fd: c_int,
@@ -66,7 +67,7 @@ answer! {
         if len > room {
             None
         } else {
-            on_socket(fd, msg::recvfrom(fd, to, len, flags, if addr.is_null() { core::ptr::null_mut() } else { addr_len }))
+            on_socket(fd, msg::recvfrom(fd, to, len, flags, addr, addr_len))
         }
     }
     fn recvmsg(fd: c_int, to: *mut msghdr, flags: c_int) -> ssize_t { on_socket(fd, msg::recvmsg(fd, to, flags)) }
@@ -93,4 +94,23 @@ answer! {
     fn sendmmsg(fd: c_int, from: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         on_socket(fd, msg::sendmmsg(fd, from, count, flags))
     }
+}
+
+// libc asks the kernel for interfaces by a netlink socket.
+hook! {
+    fn getifaddrs(out: *mut *mut libc::ifaddrs) -> c_int {
+        crate::turn::operation();
+        // SAFETY: the caller's pointer.
+        unsafe { out.write(socket::interface::addresses()) };
+        0
+    }
+
+    fn freeifaddrs(list: *mut libc::ifaddrs) {}
+
+    fn if_nameindex() -> *mut libc::if_nameindex {
+        crate::turn::operation();
+        socket::interface::indices()
+    }
+
+    fn if_freenameindex(list: *mut libc::if_nameindex) {}
 }

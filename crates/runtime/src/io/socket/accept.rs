@@ -1,6 +1,6 @@
 //! accept.
 
-use super::{Socket, State, address, connect, give_descriptor, of};
+use super::{SHUT_RECEIVE, Socket, State, connect, give_descriptor, name, of};
 use crate::io::file::{self, Hold, ready};
 use crate::io::wait::wait;
 use crate::io::{Answer, fail};
@@ -29,7 +29,7 @@ pub unsafe fn accept(fd: i32, addr: *mut sockaddr, len: *mut socklen_t, flags: i
         connect::promote(k, listener);
         if !addr.is_null() {
             // SAFETY: the caller's contract.
-            let written = unsafe { address::write(addr, len, s.family.get(), s.remote.get()) };
+            let written = unsafe { name::write_remote(k, s, addr, len) };
             if let Err(e) = written {
                 let _ = crate::io::descriptor::close_virtual(k, fd);
                 return Err(e);
@@ -44,14 +44,17 @@ fn next(k: &Kernel, hold: &Hold, listener: Handle<Socket>) -> Result<Handle<Sock
     let l = k.io.sockets.get(listener);
     let deadline = l.options.receive_deadline();
     loop {
-        if l.family.get() == libc::AF_UNIX {
-            return fail(libc::EINVAL);
+        if l.is_datagram() {
+            return fail(libc::EOPNOTSUPP);
         }
         if l.state.get() != State::Listening {
             return fail(libc::EINVAL);
         }
         if let Some(first) = l.queue.front() {
             return Ok(first);
+        }
+        if l.shut.get() & SHUT_RECEIVE != 0 {
+            return fail(libc::EINVAL);
         }
         if hold.file(k).nonblocking() {
             return fail(libc::EAGAIN);

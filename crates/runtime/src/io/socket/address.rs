@@ -1,5 +1,6 @@
 //! `sockaddr` and back.
 
+use crate::fatal;
 use crate::io::fail;
 use crate::sys::Result;
 use core::mem::offset_of;
@@ -8,6 +9,8 @@ use skein_model::SockAddr;
 
 /// The oldest and shortest `sockaddr_in6`, without a scope.
 const SHORTEST_IN6: usize = offset_of!(sockaddr_in6, sin6_scope_id);
+/// The longest address.
+pub const MAX_BYTES: usize = size_of::<sockaddr_in6>();
 
 /// The family that an address says it is of.
 ///
@@ -72,27 +75,34 @@ pub unsafe fn write(
     family: i32,
     addr: SockAddr,
 ) -> Result<()> {
+    let mut bytes = [0u8; MAX_BYTES];
+    let whole = encode(family, addr, &mut bytes);
+    // SAFETY: the caller's contract.
+    unsafe { write_bytes(out, len, &bytes[..whole]) }
+}
+
+/// Writes an encoded address, cut to the room there is.
+///
+/// # Safety
+/// As for [`write`].
+pub unsafe fn write_bytes(out: *mut sockaddr, len: *mut socklen_t, bytes: &[u8]) -> Result<()> {
     // SAFETY: the caller's contract.
     let room = unsafe { *len };
     if room as i32 <= -1 {
         return fail(libc::EINVAL);
     }
-    let mut bytes = [0u8; size_of::<sockaddr_in6>()];
-    let whole = encode(family, addr, &mut bytes);
-    let n = whole.min(room as usize);
+    let n = bytes.len().min(room as usize);
     // SAFETY: the caller's contract.
     unsafe {
         core::ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast(), n);
-        *len = whole as socklen_t;
+        *len = bytes.len() as socklen_t;
     }
     Ok(())
 }
 
-fn encode(family: i32, addr: SockAddr, out: &mut [u8; size_of::<sockaddr_in6>()]) -> usize {
+/// Writes an address into `out`; answers its length.
+pub fn encode(family: i32, addr: SockAddr, out: &mut [u8; MAX_BYTES]) -> usize {
     out[..2].copy_from_slice(&(family as u16).to_ne_bytes());
-    if family == libc::AF_UNIX {
-        return 2;
-    }
     out[2..4].copy_from_slice(&addr.port.to_be_bytes());
     if family == libc::AF_INET {
         out[4..8].copy_from_slice(&addr.ip[12..]);
@@ -119,4 +129,41 @@ pub fn is_loopback(addr: SockAddr) -> bool {
 /// Whether the machine has an address, as far as the server may know: the wildcard and the loopback interface, as on every replica.
 pub fn is_local(addr: SockAddr) -> bool {
     addr.is_unspecified() || is_loopback(addr)
+}
+
+/// Linux takes the wildcard for the loopback address when something is sent there.
+pub fn or_loopback(to: SockAddr) -> SockAddr {
+    if !to.is_unspecified() {
+        return to;
+    }
+    if to.ipv4().is_some() {
+        return SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], to.port) };
+    }
+    let mut ip = [0; 16];
+    ip[15] = 1;
+    SockAddr::v6(ip, to.port)
+}
+
+/// The address that something to `to` comes from: the machine's own that it goes to (`inside`), else the loopback interface's, which is
+/// all that a server sees of its machine. The leader's own differs from replica to replica.
+pub fn source(to: SockAddr, inside: bool) -> SockAddr {
+    match to.ipv4() {
+        Some([first, ..]) if first == 127 || !inside => {
+            SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], 0) }
+        }
+        None if !inside => {
+            let mut ip = [0; 16];
+            ip[15] = 1;
+            SockAddr::v6(ip, 0)
+        }
+        _ => SockAddr { port: 0, ..to },
+    }
+}
+
+/// A call to an address, for the node's log.
+pub fn describe(call: &str, to: SockAddr) -> fatal::Line {
+    match to.ipv4() {
+        Some([a, b, c, d]) => fatal::line!("{call} to {a}.{b}.{c}.{d} port {}", to.port),
+        None => fatal::line!("{call} to {} port {}", core::net::Ipv6Addr::from(to.ip), to.port),
+    }
 }

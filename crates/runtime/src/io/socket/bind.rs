@@ -1,6 +1,6 @@
 //! bind and listen: ports.
 
-use super::{Socket, State, Transport, address, external, of};
+use super::{Socket, State, Transport, address, datagram, external, of, unix};
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
 use crate::output;
@@ -24,10 +24,14 @@ pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if s.family.get() == libc::AF_UNIX {
-            return fail(libc::EINVAL);
+            // SAFETY: the caller's contract.
+            return unsafe { unix::bind::bind(k, socket, addr, len) };
         }
         // SAFETY: the caller's contract.
         let mut wanted = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) }?;
+        if s.is_datagram() {
+            return datagram::bind(k, socket, wanted);
+        }
         if !address::is_local(wanted) && !s.options.free_bind() {
             return fail(libc::EADDRNOTAVAIL);
         }
@@ -68,13 +72,20 @@ fn each_bound(k: &Kernel, mut f: impl FnMut(Handle<Socket>, &Socket)) {
 
 /// A port that nobody owns.
 pub fn free_port(k: &Kernel) -> Result<u16> {
+    pick_port(k, |port| {
+        let mut taken = false;
+        each_bound(k, |_, other| taken |= other.local.get().port == port);
+        taken
+    })
+}
+
+/// The next port for one who did not ask for any that is not `taken`.
+pub fn pick_port(k: &Kernel, taken: impl Fn(u16) -> bool) -> Result<u16> {
     for _ in 0..EPHEMERAL {
         let n = k.io.ephemeral.get();
         k.io.ephemeral.set((n + 1) % EPHEMERAL);
         let port = (FIRST_EPHEMERAL + n) as u16;
-        let mut taken = false;
-        each_bound(k, |_, other| taken |= other.local.get().port == port);
-        if !taken {
+        if !taken(port) {
             return Ok(port);
         }
     }
@@ -82,7 +93,7 @@ pub fn free_port(k: &Kernel) -> Result<u16> {
 }
 
 /// Whether some destination belongs to both addresses.
-fn overlap(a: SockAddr, a_only6: bool, b: SockAddr, b_only6: bool) -> bool {
+pub fn overlap(a: SockAddr, a_only6: bool, b: SockAddr, b_only6: bool) -> bool {
     let takes_all = |x: SockAddr, only6: bool, y: SockAddr| {
         if !x.is_unspecified() {
             return false;
@@ -168,9 +179,13 @@ pub fn listen(fd: i32, backlog: i32) -> Answer {
     file::with(fd, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
-        if s.family.get() == libc::AF_UNIX
-            || !matches!(s.state.get(), State::Fresh | State::Listening)
-        {
+        if s.family.get() == libc::AF_UNIX {
+            return unix::bind::listen(k, socket, backlog);
+        }
+        if s.is_datagram() {
+            return fail(libc::EOPNOTSUPP);
+        }
+        if !matches!(s.state.get(), State::Fresh | State::Listening) {
             return fail(libc::EINVAL);
         }
         let backlog = (backlog as u32).min(MAX_BACKLOG);
@@ -209,6 +224,9 @@ fn listens_elsewhere(k: &Kernel, socket: Handle<Socket>, s: &Socket) -> bool {
 /// A listener listens no longer: connections that were not accepted are reset, those that wait are refused.
 pub fn stop_listening(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
+    if s.family.get() == libc::AF_UNIX {
+        return unix::connect::stop_listening(k, socket);
+    }
     s.state.set(State::Fresh);
     if !listens_too(k, socket, s.local.get()) {
         output::emit(OutFrame::Unlisten { addr: s.local.get() });
@@ -227,6 +245,6 @@ pub fn stop_listening(k: &Kernel, socket: Handle<Socket>) {
     while let Some(waiting) = s.connecting.pop_front(&k.io.sockets) {
         let w = k.io.sockets.get(waiting);
         w.listener.set(None);
-        super::connect::refuse(k, waiting);
+        super::connect::refuse(k, waiting, libc::ECONNREFUSED);
     }
 }

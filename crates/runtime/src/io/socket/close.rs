@@ -1,6 +1,9 @@
 //! How connections end: shutdown, close, reset.
 
-use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, external, of};
+use super::{
+    SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, datagram, external, of,
+    unix,
+};
 use crate::io::file::{self, ready};
 use crate::io::{Answer, fail};
 use crate::kernel::Kernel;
@@ -18,24 +21,16 @@ pub fn shutdown(fd: i32, how: i32) -> Answer {
             libc::SHUT_RDWR => SHUT_BOTH,
             _ => return fail(libc::EINVAL),
         };
-        if k.io.sockets.get(socket).transport.get() == Transport::Pair {
-            shutdown_pair(k, socket, shut);
+        let s = k.io.sockets.get(socket);
+        if s.family.get() == libc::AF_UNIX {
+            unix::shutdown(k, socket, shut);
             return Ok(0);
+        }
+        if s.is_datagram() {
+            return datagram::shutdown(k, socket, shut);
         }
         shutdown_tcp(k, socket, shut)
     })
-}
-
-fn shutdown_pair(k: &Kernel, socket: Handle<Socket>, shut: u32) {
-    let s = k.io.sockets.get(socket);
-    s.shut.set(s.shut.get() | shut);
-    if let Some(peer) = s.peer.get() {
-        let p = k.io.sockets.get(peer);
-        let mirrored = (shut & SHUT_RECEIVE) << 1 | (shut & SHUT_SEND) >> 1;
-        p.shut.set(p.shut.get() | mirrored);
-        file::notify(k, p.file.get(), ready::ALL);
-    }
-    file::notify(k, s.file.get(), ready::ALL);
 }
 
 fn shutdown_tcp(k: &Kernel, socket: Handle<Socket>, shut: u32) -> Result<usize> {
@@ -109,9 +104,18 @@ pub fn reset(k: &Kernel, socket: Handle<Socket>) {
 
 /// The last reference to a socket is gone.
 pub fn release(k: &Kernel, socket: Handle<Socket>) {
-    k.io.sockets.get(socket).file.set(None);
-    end(k, socket);
-    bind::disown(k, socket);
+    let s = k.io.sockets.get(socket);
+    s.file.set(None);
+    match (s.family.get() == libc::AF_UNIX, s.is_datagram()) {
+        (true, true) => unix::packet::close(k, socket),
+        (false, true) => datagram::release(k, socket),
+        _ => end(k, socket),
+    }
+    if s.family.get() == libc::AF_UNIX {
+        unix::release(k, socket);
+    } else {
+        bind::disown(k, socket);
+    }
     free(k, socket);
 }
 
@@ -139,14 +143,10 @@ fn end(k: &Kernel, socket: Handle<Socket>) {
         if hard { external::abort(k, socket) } else { external::close(k, socket) }
     }
     let Some(peer) = s.peer.take() else { return };
-    let p = k.io.sockets.get(peer);
-    p.peer.set(None);
-    if s.transport.get() == Transport::Pair {
-        p.shut.set(SHUT_BOTH);
-        if !s.received.is_empty() {
-            p.error.set(libc::ECONNRESET);
-        }
-        file::notify(k, p.file.get(), ready::ALL);
+    k.io.sockets.get(peer).peer.set(None);
+    if s.family.get() == libc::AF_UNIX {
+        let unread = !s.received.is_empty() || !s.messages.is_empty();
+        unix::end_connection(k, socket, peer, unread);
     } else if hard {
         reset(k, peer);
     } else {

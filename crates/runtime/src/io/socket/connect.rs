@@ -1,11 +1,12 @@
-//! connect, between sockets of this server. Connections to anywhere else are refused by name.
+//! connect: between sockets of this server, or out of it ([`outbound`]).
 
-use super::{Socket, State, Transport, address, bind, close, make, of};
-use crate::fatal;
+use super::{Socket, State, Transport, address, bind, close, datagram, make, of, unix};
 use crate::io::file::{self, Hold, ready};
+use crate::io::outbound;
 use crate::io::wait::wait;
 use crate::io::{Answer, fail};
 use crate::kernel::Kernel;
+use crate::signal;
 use crate::sys::{Errno, Result};
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
@@ -19,17 +20,27 @@ pub unsafe fn connect(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer 
     file::with_cancel(fd, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
+        if s.family.get() == libc::AF_UNIX {
+            // SAFETY: the caller's contract.
+            return unsafe { unix::connect::connect(k, hold, socket, addr, len) };
+        }
+        if s.is_datagram() {
+            // SAFETY: the caller's contract.
+            return unsafe { datagram::connect(k, socket, addr, len) };
+        }
         // SAFETY: the caller's contract.
         let family = unsafe { address::family(addr, len) }?;
-        if s.family.get() == libc::AF_UNIX {
-            return fail(libc::EISCONN);
-        }
         if family == libc::AF_UNSPEC {
             return disconnect(k, socket);
         }
         // SAFETY: the caller's contract.
         let to = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) };
-        begin_or_go_on(k, hold, socket, to)
+        let done = begin_or_go_on(k, hold, socket, to);
+        if matches!(done, Err(Errno(libc::EINTR) | signal::RESTART)) {
+            // It goes on in the background; whoever asks again waits for its end.
+            s.connect_pending.set(true);
+        }
+        done
     })
 }
 
@@ -95,40 +106,27 @@ fn outcome(k: &Kernel, socket: Handle<Socket>) -> Result<usize> {
 
 fn start(k: &Kernel, socket: Handle<Socket>, mut to: SockAddr) -> Result<()> {
     let s = k.io.sockets.get(socket);
-    if to.is_unspecified() {
-        // Linux takes it for the loopback address.
-        let port = to.port;
-        to = if to.ipv4().is_some() {
-            SockAddr::v4([127, 0, 0, 1], port)
-        } else {
-            let mut ip = [0; 16];
-            ip[15] = 1;
-            SockAddr::v6(ip, port)
-        };
-    }
+    to = address::or_loopback(to);
     to.v6 = s.family.get() == libc::AF_INET6;
     if to.v6 && to.ipv4().is_some() && s.options.only_v6() {
         return fail(libc::ENETUNREACH);
     }
     let listener = bind::find_listener(k, to, 0);
-    if listener.is_none() && !address::is_loopback(to) {
-        fatal::refused(describe(to).bytes());
+    if listener.is_none() && is_group(to) {
         return fail(libc::ENETUNREACH);
     }
+    let from = address::source(to, listener.is_some());
     if s.local.get().port == 0 {
         let port = bind::free_port(k)?;
-        s.local.set(SockAddr { port, ..source(to) });
+        s.local.set(SockAddr { port, ..from });
     } else if s.local.get().is_unspecified() {
-        s.local.set(SockAddr { port: s.local.get().port, ..source(to) });
+        s.local.set(SockAddr { port: s.local.get().port, ..from });
     }
     s.shut.set(0);
     s.error.set(0);
     s.ended.set(false);
     match listener {
-        None => {
-            refuse(k, socket);
-            Ok(())
-        }
+        None => outbound::begin(k, socket, to),
         Some(listener) => {
             s.remote.set(to);
             let l = k.io.sockets.get(listener);
@@ -142,18 +140,12 @@ fn start(k: &Kernel, socket: Handle<Socket>, mut to: SockAddr) -> Result<()> {
     }
 }
 
-fn describe(to: SockAddr) -> fatal::Line {
+/// Whether an address is of many hosts: no connection can be made to it.
+fn is_group(to: SockAddr) -> bool {
     match to.ipv4() {
-        Some([a, b, c, d]) => fatal::line!("connect to {a}.{b}.{c}.{d} port {}", to.port),
-        None => fatal::line!("connect to {} port {}", core::net::Ipv6Addr::from(to.ip), to.port),
-    }
-}
-
-/// The address that a connection to `to` comes from: the loopback interface's first, or the machine's own.
-fn source(to: SockAddr) -> SockAddr {
-    match to.ipv4() {
-        Some([127, ..]) => SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], 0) },
-        _ => SockAddr { port: 0, ..to },
+        Some([255, 255, 255, 255]) => true,
+        Some([first, ..]) => first & 0xf0 == 0xe0,
+        None => to.ip[0] == 0xff,
     }
 }
 
@@ -186,24 +178,27 @@ pub fn enqueue(k: &Kernel, listener: Handle<Socket>, server: Handle<Socket>) {
 /// There may be room in a listener's queue: the oldest sockets that wait for it are connected.
 pub fn promote(k: &Kernel, listener: Handle<Socket>) {
     let l = k.io.sockets.get(listener);
+    if l.family.get() == libc::AF_UNIX {
+        return unix::connect::promote(k, listener);
+    }
     while l.queue.len() <= l.backlog.get() {
         let Some(client) = l.connecting.pop_front(&k.io.sockets) else { return };
         let c = k.io.sockets.get(client);
         c.listener.set(None);
         if join(k, client, listener).is_err() {
-            refuse(k, client);
+            refuse(k, client, libc::ECONNREFUSED);
             continue;
         }
         file::notify(k, c.file.get(), ready::ALL);
     }
 }
 
-/// Nobody listens (any more).
-pub fn refuse(k: &Kernel, socket: Handle<Socket>) {
+/// The connection cannot be made: nobody listens (any more), or what `errno` says.
+pub fn refuse(k: &Kernel, socket: Handle<Socket>, errno: i32) {
     let s = k.io.sockets.get(socket);
     s.state.set(State::Dead);
     s.remote.set(SockAddr { port: 0, ..s.remote.get() });
-    s.error.set(libc::ECONNREFUSED);
+    s.error.set(errno);
     s.shut.set(super::SHUT_BOTH);
     file::notify(k, s.file.get(), ready::ALL);
 }

@@ -9,24 +9,33 @@ pub mod address;
 pub mod bind;
 pub mod close;
 pub mod connect;
+pub mod datagram;
+pub mod exchange;
 pub mod external;
+pub mod interface;
+pub mod message;
 pub mod name;
 pub mod options;
+pub mod outside;
 pub mod stream;
+pub mod unix;
 
 use crate::fatal;
 use crate::io::fail;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Result};
-use crate::{process, turn};
+use crate::sys::Result;
+use crate::turn;
 use core::cell::Cell;
+use message::{InQueue, Message};
 use options::Options;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_model::limits::SEND_WINDOW_BYTES;
 use skein_model::{ConnId, SockAddr};
+use unix::name::Name;
+use unix::rights::Cred;
 
 /// What a TCP connection between two sockets of the server holds in each direction: 1 MiB, about what Linux's buffers grow to.
 const LOCAL_CAPACITY_BYTES: usize = 1 << 20;
@@ -87,6 +96,8 @@ pub struct Socket {
     pub file: Link<File>,
     /// `AF_INET`, `AF_INET6` or `AF_UNIX`.
     pub family: Cell<i32>,
+    /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
+    pub kind: Cell<i32>,
     /// What it is doing.
     pub state: Cell<State>,
     /// Who is at the other end.
@@ -97,8 +108,6 @@ pub struct Socket {
     pub error: Cell<i32>,
     /// The peer has sent its last byte, which is in the queue.
     pub ended: Cell<bool>,
-    /// Made in a forked child.
-    pub private: Cell<bool>,
     /// Whether it is in the list of those that own a port.
     pub is_bound: Cell<bool>,
     /// A `connect` was answered with `EINPROGRESS` and not asked about again.
@@ -125,8 +134,24 @@ pub struct Socket {
     pub live: Cell<bool>,
     /// Sent bytes that no client has taken yet.
     pub undrained: Cell<u64>,
-    /// Bytes that the server took since the last credit.
+    /// Bytes that the server took since the last credit; of a UNIX stream, ever.
     pub taken: Cell<u64>,
+    /// Received messages, or what is beside a UNIX stream's bytes.
+    pub messages: List<Message, InQueue>,
+    /// What the received messages cost.
+    pub charged: Cell<u64>,
+    /// UDP: the node knows its port.
+    pub known: Cell<bool>,
+    /// UDP: the address and port that `bind` asked for.
+    pub asked: Cell<SockAddr>,
+    /// UNIX: its name.
+    pub name: Link<Name>,
+    /// UNIX: the bits that the mode of its path lacks.
+    pub refused_mode: Cell<u32>,
+    /// UNIX: the name of a peer that has closed.
+    pub peer_name: Link<Name>,
+    /// UNIX: who the peer was when it connected; of a listener, who listens.
+    pub cred: Cell<Cred>,
     /// Options.
     pub options: Options,
 }
@@ -150,6 +175,16 @@ impl In<external::OnNode> for Socket {
 }
 
 impl Socket {
+    /// Whether it carries bytes without bounds between them.
+    pub fn is_stream(&self) -> bool {
+        self.kind.get() == libc::SOCK_STREAM
+    }
+
+    /// Whether it carries messages without a connection.
+    pub fn is_datagram(&self) -> bool {
+        self.kind.get() == libc::SOCK_DGRAM
+    }
+
     /// Linux's `TCP_CLOSE`.
     pub fn is_closed(&self) -> bool {
         matches!(self.state.get(), State::Fresh | State::Dead)
@@ -195,7 +230,7 @@ pub fn make(k: &Kernel, family: i32) -> Result<Handle<Socket>> {
     let Some(socket) = k.io.sockets.alloc() else { return fail(libc::ENFILE) };
     let s = k.io.sockets.get(socket);
     s.family.set(family);
-    s.private.set(process::in_child());
+    s.kind.set(libc::SOCK_STREAM);
     Ok(socket)
 }
 
@@ -218,29 +253,53 @@ pub fn create(family: i32, kind: i32, protocol: i32) -> Result<usize> {
     if !(1..11).contains(&kind) {
         return fail(libc::EINVAL);
     }
-    if !matches!(family, libc::AF_INET | libc::AF_INET6) {
-        fatal::refused(fatal::line!("socket of family {family}").bytes());
-        return fail(libc::EAFNOSUPPORT);
-    }
-    if kind != libc::SOCK_STREAM {
-        fatal::refused(fatal::line!("socket of type {kind}").bytes());
-        return fail(if kind == libc::SOCK_DGRAM {
-            libc::EPROTONOSUPPORT
-        } else {
-            libc::ESOCKTNOSUPPORT
-        });
-    }
-    if !matches!(protocol, 0 | libc::IPPROTO_TCP) {
-        fatal::refused(fatal::line!("socket of protocol {protocol}").bytes());
-        return fail(libc::EPROTONOSUPPORT);
-    }
+    let kind = match family {
+        libc::AF_UNIX => unix_kind(kind, protocol)?,
+        libc::AF_INET | libc::AF_INET6 => internet_kind(kind, protocol)?,
+        _ => {
+            fatal::refused(fatal::line!("socket of family {family}").bytes());
+            return fail(libc::EAFNOSUPPORT);
+        }
+    };
     let k = kernel();
     let socket = make(k, family)?;
+    k.io.sockets.get(socket).kind.set(kind);
     let fd = give_descriptor(k, socket, flags);
     if fd.is_err() {
         k.io.sockets.free(socket);
     }
+    crate::uses::note(match (family, kind) {
+        (libc::AF_UNIX, _) => crate::uses::Use::UnixSockets,
+        (_, libc::SOCK_DGRAM) => crate::uses::Use::UdpSockets,
+        _ => crate::uses::Use::TcpSockets,
+    });
     fd.map(|fd| fd as usize)
+}
+
+fn unix_kind(kind: i32, protocol: i32) -> Result<i32> {
+    match kind {
+        _ if !matches!(protocol, 0 | libc::AF_UNIX) => fail(libc::EPROTONOSUPPORT),
+        libc::SOCK_STREAM | libc::SOCK_SEQPACKET | libc::SOCK_DGRAM => Ok(kind),
+        // As Linux has it.
+        libc::SOCK_RAW => Ok(libc::SOCK_DGRAM),
+        _ => fail(libc::ESOCKTNOSUPPORT),
+    }
+}
+
+fn internet_kind(kind: i32, protocol: i32) -> Result<i32> {
+    match (kind, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) | (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
+            Ok(kind)
+        }
+        (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => {
+            fatal::refused(fatal::line!("socket of type {kind} protocol {protocol}").bytes());
+            fail(libc::EPROTONOSUPPORT)
+        }
+        _ => {
+            fatal::refused(fatal::line!("socket of type {kind}").bytes());
+            fail(libc::ESOCKTNOSUPPORT)
+        }
+    }
 }
 
 /// `socketpair`.
@@ -254,18 +313,23 @@ pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
             libc::EAFNOSUPPORT
         });
     }
-    if !matches!(protocol, 0 | libc::AF_UNIX) {
-        return fail(libc::EPROTONOSUPPORT);
+    // Linux's SOCK_MAX.
+    if !(1..11).contains(&kind) {
+        return fail(libc::EINVAL);
     }
-    if kind != libc::SOCK_STREAM {
-        fatal::refused(fatal::line!("socketpair of type {kind}").bytes());
-        return fail(libc::ESOCKTNOSUPPORT);
-    }
+    let kind = unix_kind(kind, protocol)?;
     let k = kernel();
     let a = make(k, family)?;
     let b = make(k, family).inspect_err(|_| k.io.sockets.free(a))?;
+    crate::uses::note(crate::uses::Use::UnixSockets);
     for (one, other) in [(a, b), (b, a)] {
         let s = k.io.sockets.get(one);
+        s.kind.set(kind);
+        s.cred.set(Cred::effective());
+        if s.is_datagram() {
+            unix::packet::join(k, one, other);
+            continue;
+        }
         s.state.set(State::Connected);
         s.transport.set(Transport::Pair);
         s.peer.set(Some(other));
@@ -273,6 +337,7 @@ pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
     let first = match give_descriptor(k, a, flags) {
         Ok(fd) => fd,
         Err(e) => {
+            // Nobody has seen either.
             k.io.sockets.free(b);
             k.io.sockets.free(a);
             return Err(e);
@@ -281,8 +346,7 @@ pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
     match give_descriptor(k, b, flags) {
         Ok(second) => Ok([first, second]),
         Err(e) => {
-            k.io.sockets.get(a).peer.set(None);
-            k.io.sockets.free(b);
+            close::release(k, b);
             let _ = crate::io::descriptor::close_virtual(k, first);
             Err(e)
         }
@@ -294,6 +358,13 @@ pub fn mask(k: &Kernel, socket: Handle<Socket>) -> u32 {
     let s = k.io.sockets.get(socket);
     if s.state.get() == State::Listening {
         return if s.queue.is_empty() { 0 } else { ready::IN };
+    }
+    if !s.is_stream() {
+        return if s.family.get() == libc::AF_UNIX {
+            unix::packet::mask(k, socket)
+        } else {
+            message::mask(s, true)
+        };
     }
     let shut = s.shut.get();
     let mut mask = 0;
@@ -322,6 +393,13 @@ pub fn queued(k: &Kernel, socket: Handle<Socket>, sent: bool) -> Result<usize> {
     let s = k.io.sockets.get(socket);
     match s.state.get() {
         State::Listening => fail(libc::EINVAL),
+        _ if !s.is_stream() => Ok(match (sent, s.peer.get()) {
+            (true, Some(peer)) => message::unread(k, k.io.sockets.get(peer)).1,
+            (true, None) => 0,
+            // Of datagrams the next one counts.
+            (false, _) if s.is_datagram() => message::unread(k, s).0,
+            (false, _) => message::unread(k, s).1,
+        }),
         _ if !sent => Ok(s.received.len()),
         _ if s.transport.get() == Transport::External => Ok(s.undrained.get() as usize),
         // What was sent to a socket of this server has arrived; a pair counts what is not read yet.
@@ -331,14 +409,6 @@ pub fn queued(k: &Kernel, socket: Handle<Socket>, sent: bool) -> Result<usize> {
 }
 
 /// The thread wrote to where nobody reads: sends it SIGPIPE, as the signal's disposition says.
-pub fn raise_sigpipe(_k: &Kernel) {
-    // SAFETY: no arguments.
-    let pid = unsafe { sys::raw(libc::SYS_getpid, sys::args([])) } as usize;
-    // SAFETY: a signal to the running kernel thread.
-    unsafe {
-        sys::raw(
-            libc::SYS_tgkill,
-            sys::args([pid, sys::gettid() as usize, libc::SIGPIPE as usize]),
-        );
-    }
+pub fn raise_sigpipe(k: &Kernel) {
+    crate::signal::raise_here(k, libc::SIGPIPE);
 }

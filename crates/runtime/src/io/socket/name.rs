@@ -1,19 +1,30 @@
 //! getsockname and getpeername.
 
+use super::unix::name::{self, MAX_ADDRESS, Name};
 use super::{Socket, State, address, of};
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
 use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
-use skein_model::SockAddr;
+use skein_arena::pool::Handle;
 
 /// `getsockname`.
 ///
 /// # Safety
 /// `len` is valid and `out` has room for `*len` bytes.
 pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer {
-    // SAFETY: the caller's contract.
-    unsafe { answer(fd, out, len, |_, s| Ok(s.local.get())) }
+    file::with(fd, |k, hold| {
+        let s = k.io.sockets.get(of(k, hold)?);
+        // SAFETY: the caller's contract.
+        unsafe {
+            if s.family.get() == libc::AF_UNIX {
+                write_name(k, s.name.get(), out, len)
+            } else {
+                address::write(out, len, s.family.get(), s.local.get())
+            }
+        }?;
+        Ok(0)
+    })
 }
 
 /// `getpeername`.
@@ -21,27 +32,46 @@ pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer 
 /// # Safety
 /// As for [`local`].
 pub unsafe fn remote(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer {
+    file::with(fd, |k, hold| {
+        let s = k.io.sockets.get(of(k, hold)?);
+        if s.state.get() != State::Connected {
+            return fail(libc::ENOTCONN);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { write_remote(k, s, out, len) }?;
+        Ok(0)
+    })
+}
+
+/// Writes the peer's address.
+///
+/// # Safety
+/// As for [`local`].
+pub unsafe fn write_remote(
+    k: &Kernel,
+    s: &Socket,
+    out: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Result<()> {
     // SAFETY: the caller's contract.
     unsafe {
-        answer(fd, out, len, |_, s| match s.state.get() {
-            State::Connected => Ok(s.remote.get()),
-            _ => fail(libc::ENOTCONN),
-        })
+        if s.family.get() != libc::AF_UNIX {
+            return address::write(out, len, s.family.get(), s.remote.get());
+        }
+        // One that has closed left its name behind.
+        let name = s.peer.get().map_or(s.peer_name.get(), |peer| k.io.sockets.get(peer).name.get());
+        write_name(k, name, out, len)
     }
 }
 
-unsafe fn answer(
-    fd: i32,
+unsafe fn write_name(
+    k: &Kernel,
+    name: Option<Handle<Name>>,
     out: *mut sockaddr,
     len: *mut socklen_t,
-    pick: impl FnOnce(&Kernel, &Socket) -> Result<SockAddr>,
-) -> Answer {
-    file::with(fd, |k, hold| {
-        let socket = of(k, hold)?;
-        let s = k.io.sockets.get(socket);
-        let addr = pick(k, s)?;
-        // SAFETY: the caller's contract.
-        unsafe { address::write(out, len, s.family.get(), addr) }?;
-        Ok(0)
-    })
+) -> Result<()> {
+    let mut bytes = [0; MAX_ADDRESS];
+    let whole = name::encode(k, name, &mut bytes);
+    // SAFETY: the caller's contract.
+    unsafe { address::write_bytes(out, len, &bytes[..whole]) }
 }

@@ -1,6 +1,7 @@
 //! Socket options: kept, answered as Linux would, and heeded where they mean something here.
 
-use super::{Socket, State, Transport, of};
+use super::unix::rights::Cred;
+use super::{Socket, State, of};
 use crate::fatal;
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
@@ -48,6 +49,13 @@ const ONLY_V6: usize = 3;
 const SEND_BUFFER: usize = 4;
 const RECEIVE_BUFFER: usize = 5;
 const FREE_BIND: usize = 6;
+const BROADCAST: usize = 8;
+const OUT_OF_BAND: usize = 9;
+const TIMESTAMP: usize = 12;
+const TIMESTAMP_NS: usize = 13;
+const PASS_CRED: usize = 14;
+const PACKET_INFO: usize = 41;
+const PACKET_INFO_V6: usize = 46;
 
 const COUNT: usize = 47;
 /// Linux's `wmem_max` and `rmem_max`, and the default of socket pairs.
@@ -56,7 +64,8 @@ const MAX_BUFFER: i32 = 212_992;
 const SO_INCOMING_NAPI_ID: i32 = 56;
 
 /// All options that are numbers.
-static SPECS: [Spec; COUNT] = [
+static SPECS: [Spec; COUNT] = TABLE;
+const TABLE: [Spec; COUNT] = [
     flag(SOL_SOCKET, libc::SO_REUSEADDR),
     flag(SOL_SOCKET, libc::SO_REUSEPORT),
     Spec { level: SOL_SOCKET, name: libc::SO_RCVLOWAT, default: 1, kind: Kind::LowMark },
@@ -120,6 +129,15 @@ const _: () = {
             && SPECS_NAMES[RECEIVE_BUFFER] == libc::SO_RCVBUF
     );
 };
+const _: () = assert!(
+    TABLE[BROADCAST].name == libc::SO_BROADCAST
+        && TABLE[OUT_OF_BAND].name == libc::SO_OOBINLINE
+        && TABLE[TIMESTAMP].name == libc::SO_TIMESTAMP
+        && TABLE[TIMESTAMP_NS].name == libc::SO_TIMESTAMPNS
+        && TABLE[PASS_CRED].name == libc::SO_PASSCRED
+        && TABLE[PACKET_INFO].name == libc::IP_PKTINFO
+        && TABLE[PACKET_INFO_V6].name == libc::IPV6_RECVPKTINFO
+);
 const SPECS_NAMES: [i32; 6] = [
     libc::SO_REUSEADDR,
     libc::SO_REUSEPORT,
@@ -169,6 +187,39 @@ impl Options {
         self.changed[FREE_BIND].get() != 0
     }
 
+    /// `SO_BROADCAST`.
+    pub fn broadcast(&self) -> bool {
+        self.changed[BROADCAST].get() != 0
+    }
+
+    /// `SO_PASSCRED`.
+    pub fn pass_cred(&self) -> bool {
+        self.changed[PASS_CRED].get() != 0
+    }
+
+    /// Turns `SO_PASSCRED` on.
+    pub fn set_pass_cred(&self) {
+        self.changed[PASS_CRED].set(1);
+    }
+
+    /// `IP_PKTINFO`.
+    pub fn packet_info_v4(&self) -> bool {
+        self.changed[PACKET_INFO].get() != 0
+    }
+
+    /// `IPV6_RECVPKTINFO`.
+    pub fn packet_info_v6(&self) -> bool {
+        self.changed[PACKET_INFO_V6].get() != 0
+    }
+
+    /// How many ns the smaller unit of a time stamp has, if one is asked for (`SO_TIMESTAMP`, `SO_TIMESTAMPNS`).
+    pub fn time_stamp_ns(&self) -> Option<u64> {
+        if self.changed[TIMESTAMP_NS].get() != 0 {
+            return Some(1);
+        }
+        (self.changed[TIMESTAMP].get() != 0).then_some(1000)
+    }
+
     /// `SO_RCVLOWAT`.
     #[inline]
     pub fn receive_least(&self) -> usize {
@@ -215,6 +266,7 @@ fn check_level(s: &Socket, level: i32) -> Result<()> {
     match (level, s.family.get()) {
         (SOL_SOCKET, _) => Ok(()),
         (_, AF_UNIX) => fail(libc::EOPNOTSUPP),
+        (IPPROTO_TCP, _) if s.is_datagram() => fail(libc::ENOPROTOOPT),
         (IPPROTO_TCP | IPPROTO_IP, _) | (IPPROTO_IPV6, AF_INET6) => Ok(()),
         _ => fail(libc::ENOPROTOOPT),
     }
@@ -243,6 +295,8 @@ pub unsafe fn set(fd: i32, level: i32, name: i32, value: *const u8, len: socklen
                 (SOL_SOCKET, libc::SO_RCVBUFFORCE) => set_number(s, RECEIVE_BUFFER, value, len),
                 (IPPROTO_TCP, libc::TCP_CONGESTION) => set_congestion(value, len),
                 _ => match find(level, name) {
+                    // No urgent data ever come.
+                    Some(OUT_OF_BAND) if len > 0 && *value != 0 => refuse(level, name),
                     Some(ONLY_V6) if s.local.get().port != 0 => fail(libc::EINVAL),
                     Some(place) => set_number(s, place, value, len),
                     None => refuse(level, name),
@@ -385,21 +439,27 @@ fn answer(
         out[..4].copy_from_slice(&value.to_ne_bytes());
         Ok(4)
     };
-    let pair = s.transport.get() == Transport::Pair;
+    let local = s.family.get() == AF_UNIX;
+    let large = local || s.is_datagram();
+    let protocol = match s.is_datagram() {
+        _ if local => 0,
+        true => libc::IPPROTO_UDP,
+        false => IPPROTO_TCP,
+    };
     match (level, name) {
-        (SOL_SOCKET, libc::SO_TYPE) => number(out, libc::SOCK_STREAM),
+        (SOL_SOCKET, libc::SO_TYPE) => number(out, s.kind.get()),
         (SOL_SOCKET, libc::SO_DOMAIN) => number(out, s.family.get()),
-        (SOL_SOCKET, libc::SO_PROTOCOL) => number(out, if pair { 0 } else { IPPROTO_TCP }),
+        (SOL_SOCKET, libc::SO_PROTOCOL) => number(out, protocol),
         (SOL_SOCKET, libc::SO_ERROR) => number(out, s.take_error()),
         (SOL_SOCKET, libc::SO_ACCEPTCONN) => {
             number(out, i32::from(s.state.get() == State::Listening))
         }
         (SOL_SOCKET, libc::SO_SNDLOWAT) => number(out, 1),
         (SOL_SOCKET, SO_INCOMING_NAPI_ID) => number(out, 0),
-        (SOL_SOCKET, libc::SO_SNDBUF) if pair && s.options.changed[SEND_BUFFER].get() == 0 => {
+        (SOL_SOCKET, libc::SO_SNDBUF) if large && s.options.changed[SEND_BUFFER].get() == 0 => {
             number(out, MAX_BUFFER)
         }
-        (SOL_SOCKET, libc::SO_RCVBUF) if pair && s.options.changed[RECEIVE_BUFFER].get() == 0 => {
+        (SOL_SOCKET, libc::SO_RCVBUF) if large && s.options.changed[RECEIVE_BUFFER].get() == 0 => {
             number(out, MAX_BUFFER)
         }
         (SOL_SOCKET, SO_LINGER) => {
@@ -410,13 +470,10 @@ fn answer(
         (SOL_SOCKET, SO_RCVTIMEO) => Ok(time_value(s.options.receive_timeout_us.get(), out)),
         (SOL_SOCKET, SO_SNDTIMEO) => Ok(time_value(s.options.send_timeout_us.get(), out)),
         (SOL_SOCKET, libc::SO_PEERCRED) => {
-            // SAFETY: these calls take nothing and cannot fail.
-            let (pid, uid, gid) = unsafe { (libc::getpid(), libc::geteuid(), libc::getegid()) };
-            let (pid, uid, gid) =
-                if pair { (pid as u32, uid, gid) } else { (0, u32::MAX, u32::MAX) };
-            for (at, part) in [pid, uid, gid].into_iter().enumerate() {
-                out[at * 4..][..4].copy_from_slice(&part.to_ne_bytes());
-            }
+            let cred = s.cred.get();
+            let nobody = Cred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+            let cred = if cred == Cred::default() { nobody } else { cred };
+            out[..12].copy_from_slice(&cred.bytes());
             Ok(12)
         }
         (SOL_SOCKET, libc::SO_COOKIE) => {

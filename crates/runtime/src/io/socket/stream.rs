@@ -1,16 +1,18 @@
 //! Sending and receiving bytes.
 
-use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe};
+use super::exchange::{Incoming, Outgoing};
+use super::unix::stream::{Beside, Progress, Stretch};
+use super::{
+    SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe, unix,
+};
 use crate::fatal;
-use crate::io::child::{self, Channel};
 use crate::io::fail;
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait;
 use crate::kernel::Kernel;
-use crate::process;
 use crate::sys::Result;
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use skein_arena::pool::Handle;
 
 /// Receives; the flags are those of `recv`.
@@ -19,20 +21,37 @@ pub fn receive(
     hold: &Hold,
     socket: Handle<Socket>,
     buffers: &mut Buffers<'_>,
-    flags: i32,
+    incoming: &mut Incoming,
 ) -> Result<usize> {
     let s = k.io.sockets.get(socket);
-    if flags & MSG_OOB != 0 {
-        // As in Linux when no urgent data came, which is never sent here.
-        fatal::refused(b"recv with MSG_OOB");
+    let local = s.family.get() == libc::AF_UNIX;
+    if local && s.state.get() != State::Connected {
         return fail(libc::EINVAL);
-    }
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        return fail(libc::EAGAIN);
     }
     if s.state.get() == State::Listening {
         return fail(libc::ENOTCONN);
     }
+    let mut progress = Progress::default();
+    let result = take_in(k, hold, s, buffers, incoming, &mut progress);
+    if local {
+        progress.finish(k, s, incoming);
+        if result.is_ok() && s.peer.get().is_some_and(|p| k.io.sockets.get(p).name.get().is_some())
+        {
+            unix::stream::put_sender(k, s, incoming);
+        }
+    }
+    result
+}
+
+fn take_in(
+    k: &Kernel,
+    hold: &Hold,
+    s: &Socket,
+    buffers: &mut Buffers<'_>,
+    incoming: &mut Incoming,
+    progress: &mut Progress,
+) -> Result<usize> {
+    let flags = incoming.flags;
     let len = buffers.left();
     let least =
         if flags & MSG_WAITALL != 0 { len } else { s.options.receive_least().min(len) }.max(1);
@@ -40,7 +59,10 @@ pub fn receive(
     let deadline = if nonblocking { None } else { s.options.receive_deadline() };
     let mut done = 0;
     loop {
-        done += take(k, s, buffers, flags, done);
+        done += take(k, s, buffers, done, incoming, progress);
+        if done > 0 && progress.stopped() {
+            break;
+        }
         if done >= least || (done == len && len > 0) {
             break;
         }
@@ -79,16 +101,33 @@ pub fn receive(
 }
 
 /// Moves received bytes out, or copies them from position `done` on when peeking.
-fn take(k: &Kernel, s: &Socket, buffers: &mut Buffers<'_>, flags: i32, done: usize) -> usize {
+fn take(
+    k: &Kernel,
+    s: &Socket,
+    buffers: &mut Buffers<'_>,
+    done: usize,
+    incoming: &mut Incoming,
+    progress: &mut Progress,
+) -> usize {
+    let flags = incoming.flags;
+    let local = s.family.get() == libc::AF_UNIX;
     let peek = flags & MSG_PEEK != 0;
     let drop = flags & MSG_TRUNC != 0 && s.transport.get() != Transport::Pair;
     let was_writable = s.peer.get().is_some_and(|peer| k.io.sockets.get(peer).writable(k));
     let mut n = 0;
     loop {
         let at = if peek { done + n } else { 0 };
+        let mut most = usize::MAX;
+        if local && s.received.len() > at && buffers.left() > 0 {
+            match progress.at(k, s, s.taken.get() + at as u64, incoming) {
+                Stretch::Open => {}
+                Stretch::Until(bytes) => most = bytes,
+                Stretch::Stop => break,
+            }
+        }
         let here = if drop {
             // Dropped bytes need no buffer: it may be null.
-            let (_, room) = buffers.piece(usize::MAX);
+            let (_, room) = buffers.piece(most);
             let here = room.min(s.received.len().saturating_sub(at));
             if !peek {
                 s.received.discard(&k.chunks, here);
@@ -96,7 +135,7 @@ fn take(k: &Kernel, s: &Socket, buffers: &mut Buffers<'_>, flags: i32, done: usi
             here
         } else {
             // SAFETY: the server's buffers; one thread runs at a time.
-            let piece = unsafe { buffers.piece_mut(usize::MAX) };
+            let piece = unsafe { buffers.piece_mut(most) };
             if peek {
                 s.received.peek(&k.chunks, at, piece)
             } else {
@@ -105,6 +144,9 @@ fn take(k: &Kernel, s: &Socket, buffers: &mut Buffers<'_>, flags: i32, done: usi
         };
         buffers.advance(here);
         n += here;
+        if local && !peek {
+            unix::stream::took(k, s, here);
+        }
         if here == 0 {
             break;
         }
@@ -130,11 +172,19 @@ pub fn send(
     buffers: &mut Buffers<'_>,
     flags: i32,
 ) -> Result<usize> {
+    send_with(k, hold, socket, buffers, flags, &mut Beside::nothing())
+}
+
+/// As [`send`], with what a UNIX stream's bytes have beside them.
+pub fn send_with(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    flags: i32,
+    beside: &mut Beside,
+) -> Result<usize> {
     let s = k.io.sockets.get(socket);
-    if flags & MSG_OOB != 0 {
-        fatal::refused(b"send with MSG_OOB");
-        return fail(libc::EOPNOTSUPP);
-    }
     let nonblocking = flags & MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
     let deadline = if nonblocking { None } else { s.options.send_deadline() };
     let mut done = 0;
@@ -155,7 +205,7 @@ pub fn send(
         }
         let room = s.room(k);
         if room > 0 {
-            let sent = transmit(k, socket, buffers, room);
+            let sent = transmit(k, socket, buffers, room, beside);
             done += sent;
             if buffers.left() == 0 {
                 return Ok(done);
@@ -177,20 +227,45 @@ pub fn send(
     }
 }
 
+/// Whether a send can be at all. Streams are connected: TCP does not look at a destination.
+pub fn check(k: &Kernel, socket: Handle<Socket>, outgoing: &Outgoing<'_>) -> Result<()> {
+    if !outgoing.control.is_empty() {
+        fatal::refused(b"sendmsg with control data on a TCP socket");
+        return fail(libc::EINVAL);
+    }
+    let connected = k.io.sockets.get(socket).state.get() == State::Connected;
+    if outgoing.flags & libc::MSG_FASTOPEN != 0 && !connected {
+        fatal::refused(b"sendto with MSG_FASTOPEN");
+        return fail(libc::EOPNOTSUPP);
+    }
+    Ok(())
+}
+
+/// A send to where nobody reads.
+pub fn broken_pipe(k: &Kernel, flags: i32) -> Result<usize> {
+    if flags & MSG_NOSIGNAL == 0 {
+        raise_sigpipe(k);
+    }
+    fail(libc::EPIPE)
+}
+
 /// A send that cannot be: the pending error, or a broken pipe with its signal.
 fn broken(k: &Kernel, s: &Socket, flags: i32) -> Result<usize> {
     let error = match s.take_error() {
         0 => libc::EPIPE,
         error => error,
     };
-    if error == libc::EPIPE && flags & MSG_NOSIGNAL == 0 {
-        raise_sigpipe(k);
-    }
-    fail(error)
+    if error == libc::EPIPE { broken_pipe(k, flags) } else { fail(error) }
 }
 
 /// Sends up to `room` bytes; answers how many.
-fn transmit(k: &Kernel, socket: Handle<Socket>, buffers: &mut Buffers<'_>, room: usize) -> usize {
+fn transmit(
+    k: &Kernel,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    room: usize,
+    beside: &mut Beside,
+) -> usize {
     let s = k.io.sockets.get(socket);
     let n = room.min(buffers.left());
     if s.live.get() {
@@ -204,9 +279,6 @@ fn transmit(k: &Kernel, socket: Handle<Socket>, buffers: &mut Buffers<'_>, room:
         return n;
     };
     let p = k.io.sockets.get(peer);
-    if process::in_child() && !s.private.get() {
-        return child::note(Channel::Socket(peer.raw()), buffers);
-    }
     let mut done = 0;
     while done < n {
         // SAFETY: the server's buffers; one thread runs at a time.
@@ -219,6 +291,7 @@ fn transmit(k: &Kernel, socket: Handle<Socket>, buffers: &mut Buffers<'_>, room:
         }
     }
     if done > 0 {
+        beside.attach(k, p, done);
         file::notify(k, p.file.get(), ready::IN);
     }
     done

@@ -1,0 +1,108 @@
+//! What a server has used, counted by kind: an answer to "what does this program do?", never an input of anything.
+//!
+//! The runtime counts where something is made, never on a hot path; a node reads plain numbers that it need not trust.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// A kind of thing that a server uses. The number is its place in the header and never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Use {
+    /// Threads created, the main one not counted.
+    Threads = 0,
+    /// Processes forked or spawned.
+    Processes = 1,
+    /// Programs executed in place of another.
+    Programs = 2,
+    /// Sockets of the internet's stream protocol.
+    TcpSockets = 3,
+    /// Sockets of the internet's datagram protocol.
+    UdpSockets = 4,
+    /// UNIX sockets, pairs included.
+    UnixSockets = 5,
+    /// Connections to something outside the server.
+    Outgoing = 6,
+    /// Pipes.
+    Pipes = 7,
+    /// Times that a file was opened for writing, or made.
+    FilesWritten = 8,
+    /// Timer objects made: timerfd, interval timers, POSIX timers.
+    Timers = 9,
+    /// Signal handlers installed.
+    SignalHandlers = 10,
+    /// Times that random bytes were asked for.
+    Randomness = 11,
+}
+
+/// Room in the header, some of it for later kinds.
+pub const PLACES: usize = 32;
+
+impl Use {
+    /// All kinds, in order of their places.
+    pub const ALL: [Self; 12] = [
+        Self::Threads,
+        Self::Processes,
+        Self::Programs,
+        Self::TcpSockets,
+        Self::UdpSockets,
+        Self::UnixSockets,
+        Self::Outgoing,
+        Self::Pipes,
+        Self::FilesWritten,
+        Self::Timers,
+        Self::SignalHandlers,
+        Self::Randomness,
+    ];
+
+    /// Its name in reports and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Processes => "processes",
+            Self::Programs => "programs",
+            Self::TcpSockets => "tcp_sockets",
+            Self::UdpSockets => "udp_sockets",
+            Self::UnixSockets => "unix_sockets",
+            Self::Outgoing => "outgoing_connections",
+            Self::Pipes => "pipes",
+            Self::FilesWritten => "files_written",
+            Self::Timers => "timers",
+            Self::SignalHandlers => "signal_handlers",
+            Self::Randomness => "randomness",
+        }
+    }
+}
+
+/// The counters.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Uses([AtomicU64; PLACES]);
+
+impl Uses {
+    /// One more.
+    #[inline]
+    pub fn note(&self, kind: Use) {
+        self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self, kind: Use) -> u64 {
+        self.0[kind as usize].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_place_and_name() {
+        for (place, kind) in Use::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place);
+            assert!(Use::ALL[..place].iter().all(|other| other.name() != kind.name()));
+        }
+        assert!(Use::ALL.len() <= PLACES);
+    }
+}

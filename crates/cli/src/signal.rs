@@ -1,0 +1,158 @@
+//! `skein signal`: sends a signal to the server through the log, so that every replica gets it at the same point.
+//!
+//! Asks the leader, and returns when its server has executed the entry. A leader that is lost meanwhile leaves it open whether the signal came:
+//! that is said, and not tried again, for a signal that is sent twice may do its work twice.
+
+use std::time::{Duration, Instant};
+
+use crate::admin::{self, AdminError};
+use crate::args::SignalArgs;
+use crate::failure::Failure;
+use crate::instance::{self, NodeFiles};
+use crate::run::poll;
+use crate::status::state_of;
+
+/// How long a node may take to answer.
+const LIMIT: Duration = Duration::from_secs(2);
+/// How long a leader may take to be found, and then its server to get the signal.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The kernel's names, from 1.
+const NAMES: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+/// The first and the last real-time signal that programs may use.
+const REALTIME: (u8, u8) = (34, 64);
+
+/// The number of a signal that is given by name or number.
+pub fn parse(text: &str) -> Result<u8, String> {
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let offset = |rest: &str| if rest.is_empty() { Some(0) } else { rest[1..].parse::<u8>().ok() };
+    let number = if let Ok(number) = name.parse::<u8>() {
+        Some(number)
+    } else if let Some(at) = NAMES.iter().position(|known| *known == name) {
+        Some(at as u8 + 1)
+    } else if let Some(rest) =
+        name.strip_prefix("RTMIN").filter(|r| r.is_empty() || r.starts_with('+'))
+    {
+        offset(rest).and_then(|n| REALTIME.0.checked_add(n))
+    } else if let Some(rest) =
+        name.strip_prefix("RTMAX").filter(|r| r.is_empty() || r.starts_with('-'))
+    {
+        offset(rest).and_then(|n| REALTIME.1.checked_sub(n)).filter(|n| *n >= REALTIME.0)
+    } else {
+        None
+    };
+    match number {
+        Some(9) => Err("nothing can take it; 'skein stop' ends the cluster".into()),
+        Some(19..=22) => {
+            Err("a server cannot be stopped and continued; 'skein stop' ends the cluster".into())
+        }
+        Some(31..=33 | 63) => Err("it is not for programs; give another".into()),
+        Some(number @ 1..=64) => Ok(number),
+        _ => Err(
+            "there is no such signal; give a name like SIGHUP or USR1, or a number from 1 to 64"
+                .into(),
+        ),
+    }
+}
+
+/// Sends the signal; answers the exit code.
+pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
+    let instance = instance::find(args.name.as_deref())?;
+    let state = state_of(&instance)?;
+    let fail = |why: String, fix: &str| Failure::new(format!("cluster {}", state.name), why, fix);
+    let limit = Instant::now() + PATIENCE;
+    let (node, term, index) = loop {
+        if let Some((node, term)) = leader(&state.nodes) {
+            match admin::post(&node.admin, &format!("/signal/{}", args.signal), LIMIT) {
+                Ok(index) => {
+                    let index: u64 = String::from_utf8_lossy(&index).trim().parse().unwrap_or(0);
+                    break (node, term, index);
+                }
+                // It leads no more, or does not serve yet: nothing was sent.
+                Err(AdminError::Wrong(_) | AdminError::Absent(_)) => {}
+                Err(error @ AdminError::Silent) => {
+                    let why = format!(
+                        "replica {}: {error}: the signal may have been sent or not",
+                        node.id
+                    );
+                    return Err(fail(why, "look at the server before you send it again"));
+                }
+            }
+        }
+        if Instant::now() > limit {
+            let here = state.nodes.len();
+            return Err(if here < state.replicas {
+                fail(
+                    "the leader is on another machine, or there is none".into(),
+                    "run 'skein signal' there; 'skein status' says who leads",
+                )
+            } else {
+                fail("no leader serves".into(), "see 'skein status'")
+            });
+        }
+        std::thread::sleep(PAUSE);
+    };
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        let status = poll::status(&node.admin, LIMIT);
+        if let Some(status) = &status
+            && status.term == term
+            && status.replica.applied_index >= index
+        {
+            return Ok(0);
+        }
+        let lost = status.is_some_and(|status| status.term != term);
+        if lost || Instant::now() > limit {
+            return Err(fail(
+                format!(
+                    "replica {} led and was lost: the signal may have been sent or not",
+                    node.id
+                ),
+                "look at the server before you send it again",
+            ));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The node here that leads and serves, and its term.
+fn leader(nodes: &[NodeFiles]) -> Option<(&NodeFiles, u64)> {
+    nodes.iter().find_map(|node| {
+        let status = poll::status(&node.admin, LIMIT)?;
+        (status.replica.role == "leader").then_some((node, status.term))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers() {
+        for (text, number) in [
+            ("SIGHUP", 1),
+            ("hup", 1),
+            ("USR1", 10),
+            ("sigterm", 15),
+            ("28", 28),
+            ("RTMIN", 34),
+            ("SIGRTMIN+3", 37),
+            ("RTMAX-2", 62),
+        ] {
+            assert_eq!(parse(text), Ok(number), "{text}");
+        }
+        for bad in [
+            "", "SIG", "FOO", "0", "65", "KILL", "9", "STOP", "TSTP", "SYS", "63", "RTMAX-40",
+            "RTMIN+", "RTMINx", "-1",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert!(parse("KILL").unwrap_err().contains("skein stop"));
+    }
+}

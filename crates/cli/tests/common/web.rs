@@ -1,0 +1,89 @@
+//! What web servers' tests share: a tree of pages, uploads that are remembered while the leader dies, the usual load tools.
+
+use std::fs;
+use std::path::Path;
+
+use super::Place;
+use super::http::Http;
+use super::real::{ANSWER, Random, Real};
+use super::story::{Books, PATIENCE_OF_A_CLIENT, leader_dies_under_load, tool};
+use super::wait_for;
+
+/// Clients that upload and read at once.
+const CLIENTS: usize = 12;
+/// Requests before and after the leader's death.
+const REQUESTS: u64 = 600;
+const PAGES: u64 = 20;
+
+/// A page's text, the same whenever it is asked for.
+pub fn page(number: u64) -> String {
+    let mut random = Random::new(number);
+    let lines = 1 + random.below(400);
+    (0..lines)
+        .map(|line| format!("page {number}, line {line}: {}\n", random.below(1 << 30)))
+        .collect()
+}
+
+/// A directory `www` with pages, and `www/up` where whoever the server runs as may write.
+pub fn tree(place: &Place) {
+    for dir in ["www", "www/up", "log"] {
+        fs::create_dir(place.path(dir)).unwrap();
+        open_to_all(&place.path(dir));
+    }
+    for number in 0..PAGES {
+        place.file(&format!("www/{number}.txt"), &page(number), 0o644);
+    }
+}
+
+/// Lets everybody write.
+pub fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+/// Clients read pages and upload small ones while the leader dies: an upload that was answered is there afterwards.
+#[track_caller]
+pub fn uploads_survive(real: &Real) -> Books {
+    let port = real.port();
+    let ask = |http: &mut Http, word: &str| {
+        let number = word.bytes().map(u64::from).sum::<u64>() % PAGES;
+        let answer = http.get(&format!("/{number}.txt"))?;
+        assert_eq!((answer.status, answer.text()), (200, page(number)), "{:?}", answer.head);
+        let path = format!("/up/{word}");
+        let answer = http.ask("PUT", &path, word.repeat(20).as_bytes())?;
+        assert!([201, 204].contains(&answer.status), "{answer:?}");
+        let answer = http.get(&path)?;
+        assert_eq!((answer.status, answer.text()), (200, word.repeat(20)));
+        Ok(())
+    };
+    // Servers end a kept connection when they like: that is a request in doubt, no more.
+    let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
+    let books = leader_dies_under_load(real, CLIENTS, REQUESTS, connect, ask);
+    let connect = || wait_for("a connection", || Http::connect(port, ANSWER).ok());
+    let mut http = connect();
+    for word in &books.kept {
+        let path = format!("/up/{word}");
+        let answer = http.get(&path).unwrap_or_else(|_| {
+            http = connect();
+            http.get(&path).unwrap()
+        });
+        assert_eq!((answer.status, answer.text()), (200, word.repeat(20)), "{word} is lost");
+    }
+    books
+}
+
+/// `ab` and `wrk` on a page.
+#[track_caller]
+pub fn usual_tools(port: u16, path: &str) {
+    let url = format!("http://127.0.0.1:{port}{path}");
+    for keep in [&["-k"][..], &[]] {
+        let report = tool("ab", &[&["-q", "-n", "1000", "-c", "20"], keep, &[&url]].concat());
+        for line in ["Complete requests:      1000", "Failed requests:        0"] {
+            assert!(report.contains(line), "{report}");
+        }
+        assert!(!report.contains("Non-2xx"), "{report}");
+    }
+    let report = tool("wrk", &["-t", "2", "-c", "20", "-d", "1s", &url]);
+    assert!(report.contains("Requests/sec") && !report.contains("Socket errors"), "{report}");
+    assert!(!report.contains("Non-2xx"), "{report}");
+}

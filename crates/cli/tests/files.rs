@@ -1,0 +1,87 @@
+//! `skein files`: what the replicas' servers have written, and whether it is the same.
+
+mod common;
+
+use std::fs;
+
+use common::Place;
+use common::cluster::{Cluster, free_port};
+use common::real::{ANSWER, Real};
+use common::resp::{Redis, Reply};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const WRITES: usize = 150;
+
+/// redis with an append-only file in a directory of its own.
+fn start() -> (Real, std::path::PathBuf) {
+    let place = Place::new();
+    let port = free_port();
+    let dir = place.path("redis");
+    fs::create_dir(&dir).unwrap();
+    let words = [
+        "/usr/bin/redis-server",
+        "--port",
+        &port.to_string(),
+        "--dir",
+        dir.to_str().unwrap(),
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--save",
+        "",
+    ];
+    let server = words.iter().map(ToString::to_string).collect();
+    (Real::serve(place, port, &[], server), dir)
+}
+
+fn write(real: &Real, key: &str) {
+    let mut redis = common::wait_for("a connection", || {
+        let mut redis = Redis::connect(real.port(), ANSWER).ok()?;
+        redis.ask(&["PING"]).ok().map(|_| redis)
+    });
+    for n in 0..WRITES {
+        assert_eq!(redis.say(&format!("SET {key}{n} {n}")), Reply::ok());
+    }
+}
+
+#[test]
+fn replicas_write_the_same_files_and_one_that_does_not_is_found() {
+    let (real, dir) = start();
+    write(&real, "before");
+    let status = real.cluster.wait_status(0);
+    let leader = Cluster::leader(&status).0;
+    let node = Cluster::replica(&status, leader)["node_pid"].as_i64().unwrap();
+    kill(Pid::from_raw(node as i32), Signal::SIGKILL).unwrap();
+    write(&real, "after");
+    let status = real.cluster.wait_status(0);
+
+    let report = real.wait_files_agreed();
+    let replicas = report["replicas"].as_array().unwrap();
+    assert_eq!(replicas.len(), 3);
+    for replica in replicas {
+        let files = replica["files"].as_array().unwrap();
+        let log = files.iter().find(|file| file["path"].as_str().unwrap().ends_with(".incr.aof"));
+        let size = log.expect("the append-only file is listed")["size"].as_u64().unwrap();
+        assert!(size > 2 * WRITES as u64 * 20, "{size}");
+    }
+
+    // Somebody changes a byte behind the server's back.
+    let pid = Cluster::replica(&status, 1)["server_pid"].as_i64().unwrap();
+    let extra = format!("{}/extra", dir.display());
+    fs::write(format!("/proc/{pid}/root{extra}"), "x").unwrap();
+    let output = real.cluster.place.run(&["files", "--name", "t"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("the replicas' files differ") && text.contains(&extra), "{text}");
+    fs::remove_file(format!("/proc/{pid}/root{extra}")).unwrap();
+    real.end();
+}
+
+#[test]
+fn without_a_cluster_it_says_so() {
+    let output = Place::new().run(&["files", "--name", "t"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("skein: cluster t: "));
+}

@@ -1,0 +1,66 @@
+//! Servers of this repository on three replicas while the leader dies: Rust's standard library with a thread a connection, C++'s
+//! threads, libevent.
+
+mod common;
+
+use common::http::Http;
+use common::own::{Lines, start};
+use common::real::ANSWER;
+use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load};
+use common::wait_for;
+
+const CLIENTS: usize = 16;
+/// Requests before and after the leader's death.
+const REQUESTS: u64 = 1_000;
+
+/// Clients that add words to a server that keeps them.
+fn words(source: &str, more: &[&str]) {
+    let real = start(source, &[]);
+    let port = real.port();
+    let add = |lines: &mut Lines, word: &str| {
+        let answer = lines.ask(&format!("add {word}"))?;
+        assert!(answer.starts_with("ok "), "{answer}");
+        for line in more {
+            // What chance and time decide is in the answer: the digests have it.
+            lines.ask(&line.replace("WORD", word))?;
+        }
+        Ok(())
+    };
+    let connect = || Lines::connect(port, PATIENCE_OF_A_CLIENT);
+    let books = leader_dies_under_load(&real, CLIENTS, REQUESTS, connect, add);
+    let all = wait_for("an answer", || Lines::connect(port, ANSWER).ok()?.ask("all").ok());
+    let found: Vec<String> = all.split(' ').map(str::to_string).collect();
+    books.assert_found(&found);
+    real.end();
+}
+
+#[test]
+fn the_standard_library_of_rust() {
+    words("words_threads.rs", &["has WORD", "any"]);
+}
+
+#[test]
+fn libevent() {
+    words("words_libevent.c", &[]);
+}
+
+#[test]
+fn threads_of_cpp() {
+    let real = start("page_threads.cc", &[]);
+    let port = real.port();
+    // Each page is one letter again and again: an answer may be made of pages, not of anything else.
+    let ask = |http: &mut Http, word: &str| {
+        if word.ends_with(['0', '4', '8']) {
+            let letter = b'a' + word.as_bytes()[word.len() - 2] % 26;
+            assert_eq!(http.ask("PUT", "/page", &[letter; 256])?.status, 200);
+        } else {
+            let answer = http.get("/page")?;
+            let known = |byte: &u8| byte.is_ascii_lowercase() || *byte == b'-';
+            assert!(answer.status == 200 && answer.body.iter().all(known), "{answer:?}");
+        }
+        Ok(())
+    };
+    let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
+    leader_dies_under_load(&real, CLIENTS, REQUESTS / 2, connect, ask);
+    real.end();
+}

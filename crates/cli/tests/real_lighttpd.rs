@@ -1,0 +1,85 @@
+//! lighttpd from Debian on three replicas: static files, CGI, while the leader dies.
+
+mod common;
+
+use common::Place;
+use common::cluster::free_port;
+use common::http::Http;
+use common::real::Real;
+use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load};
+use common::web::{open_to_all, page, tree, usual_tools};
+
+/// A script that keeps what it is asked to: a line of a file that all its runs share.
+const SCRIPT: &str = "#!/bin/sh
+echo 'Content-Type: text/plain'
+echo
+case $QUERY_STRING in
+all) cat ../kept/words ;;
+*)
+    echo \"$QUERY_STRING\" >> ../kept/words
+    echo \"ok $$ $(date +%s%N) $(wc -l < ../kept/words)\" ;;
+esac
+";
+
+fn start() -> Real {
+    let (place, port) = (Place::new(), free_port());
+    tree(&place);
+    let path = |name: &str| place.path(name).to_str().unwrap().to_string();
+    for dir in ["cgi", "kept"] {
+        std::fs::create_dir(place.path(dir)).unwrap();
+    }
+    open_to_all(&place.path("kept"));
+    place.file("cgi/words", SCRIPT, 0o755);
+    let lines = [
+        "server.modules = (\"mod_access\", \"mod_alias\", \"mod_accesslog\", \"mod_cgi\")".into(),
+        format!("server.document-root = \"{}\"", path("www")),
+        format!("server.errorlog = \"{}/error.log\"", path("log")),
+        format!("accesslog.filename = \"{}/access.log\"", path("log")),
+        format!("server.pid-file = \"{}/lighttpd.pid\"", path("log")),
+        "server.username = \"www-data\"".into(),
+        "server.groupname = \"www-data\"".into(),
+        format!("server.port = {port}"),
+        "server.bind = \"127.0.0.1\"".into(),
+        "server.max-keep-alive-requests = 1000000".into(),
+        "include_shell \"/usr/share/lighttpd/create-mime.conf.pl\"".into(),
+        format!("alias.url = (\"/cgi/\" => \"{}/\")", path("cgi")),
+        "$HTTP[\"url\"] =~ \"^/cgi/\" { cgi.assign = (\"\" => \"\") }".into(),
+    ];
+    let config = place.file("lighttpd.conf", &(lines.join("\n") + "\n"), 0o644);
+    let config = config.to_str().unwrap().to_string();
+    let words = ["/usr/sbin/lighttpd", "-D", "-f", &config];
+    Real::serve(place, port, &[], words.map(String::from).to_vec())
+}
+
+#[test]
+fn pages_are_read_while_the_leader_dies() {
+    let real = start();
+    let port = real.port();
+    usual_tools(port, "/3.txt");
+    let ask = |http: &mut Http, word: &str| {
+        let number = word.bytes().map(u64::from).sum::<u64>() % 20;
+        let answer = http.get(&format!("/{number}.txt"))?;
+        assert_eq!((answer.status, answer.text()), (200, page(number)));
+        assert!(answer.header("Content-Type").is_some_and(|kind| kind.starts_with("text/plain")));
+        Ok(())
+    };
+    let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
+    leader_dies_under_load(&real, 16, 1000, connect, ask);
+    real.end();
+}
+
+#[test]
+fn what_scripts_wrote_survives_the_leader() {
+    let real = start();
+    let port = real.port();
+    let ask = |http: &mut Http, word: &str| {
+        let answer = http.get(&format!("/cgi/words?{word}"))?;
+        assert!(answer.status == 200 && answer.text().starts_with("ok "), "{answer:?}");
+        Ok(())
+    };
+    let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
+    let books = leader_dies_under_load(&real, 6, 60, connect, ask);
+    let all = Http::connect(port, PATIENCE_OF_A_CLIENT).unwrap().get("/cgi/words?all").unwrap();
+    books.assert_found(&all.text().lines().map(str::to_string).collect::<Vec<_>>());
+    real.end();
+}

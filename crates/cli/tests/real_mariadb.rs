@@ -1,0 +1,130 @@
+//! MariaDB from Debian on three replicas, with its usual configuration: a benchmark's transactions, inserts that are remembered
+//! while the leader dies, replicas that stay identical.
+
+mod common;
+
+use common::cluster::free_port;
+use common::mysql::Mysql;
+use common::real::{ANSWER, Real, at_once, installed};
+use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load, tool};
+use common::{Place, wait_for};
+
+const CLIENTS: usize = 8;
+/// Inserts before and after the leader's death.
+const INSERTS: u64 = 400;
+const PROGRAM: &str = "/usr/sbin/mariadbd";
+
+/// Three replicas on a fresh data directory, the same for all of them.
+fn start() -> Real {
+    installed(PROGRAM);
+    let place = Place::new();
+    let path = |name: &str| place.path(name).to_str().unwrap().to_string();
+    let data = format!("--datadir={}", path("mysql"));
+    let root = "--auth-root-authentication-method=normal";
+    tool("mariadb-install-db", &["--no-defaults", "--user=root", "--skip-test-db", root, &data]);
+    let port = free_port();
+    let server = vec![
+        PROGRAM.into(),
+        "--defaults-file=/etc/mysql/my.cnf".into(),
+        data,
+        "--user=root".into(),
+        format!("--port={port}"),
+        format!("--socket={}", path("mysql.sock")),
+        format!("--pid-file={}", path("mysql.pid")),
+    ];
+    Real::serve(place, port, &[], server)
+}
+
+/// `sysbench oltp_read_write`; answers how many transactions it made.
+fn sysbench(port: u16, args: &[&str]) -> String {
+    let port = format!("--mysql-port={port}");
+    let common = [
+        "oltp_read_write",
+        "--mysql-host=127.0.0.1",
+        &port,
+        "--mysql-user=root",
+        "--tables=2",
+        "--table-size=500",
+        "--threads=8",
+    ];
+    tool("sysbench", &[&common[..], args].concat())
+}
+
+fn transactions(report: &str) -> u64 {
+    let line = report.lines().find(|line| line.contains("transactions:")).expect(report);
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect(line)
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_leader_dies() {
+    let real = start();
+    let port = real.port();
+    let mut sql = Mysql::connect(port, ANSWER).unwrap();
+    sql.query("CREATE DATABASE sbtest").unwrap();
+    sql.query(
+        "CREATE TABLE sbtest.kept (word VARCHAR(40) PRIMARY KEY, made DATETIME(6), id CHAR(36))",
+    )
+    .unwrap();
+    sysbench(port, &["prepare"]);
+    let report = sysbench(port, &["--events=400", "--time=40", "run"]);
+    assert!(transactions(&report) >= 400, "{report}");
+
+    // Time, chance and the connection's number are in what is written and in what is answered.
+    let insert = |sql: &mut Mysql, word: &str| {
+        sql.query(&format!("INSERT INTO sbtest.kept VALUES ('{word}', NOW(6), UUID())"))?;
+        let row = "SELECT word, made, id, RAND(), CONNECTION_ID() FROM sbtest.kept";
+        let rows = sql.query(&format!("{row} WHERE word = '{word}'"))?;
+        assert_eq!(rows[0][0], word);
+        Ok(())
+    };
+    let connect = || Mysql::connect(port, PATIENCE_OF_A_CLIENT);
+    let books = leader_dies_under_load(&real, CLIENTS, INSERTS, connect, insert);
+
+    let mut sql = wait_for("a connection", || Mysql::connect(port, ANSWER).ok());
+    books.assert_found(&sql.column("SELECT word FROM sbtest.kept").unwrap());
+    for table in ["kept", "sbtest1", "sbtest2"] {
+        let rows = sql.query(&format!("CHECK TABLE sbtest.{table} EXTENDED")).unwrap();
+        assert_eq!(rows[0][3], "OK", "{rows:?}");
+    }
+    // The new leader takes a benchmark, too.
+    let report = sysbench(port, &["--events=100", "--time=40", "run"]);
+    assert!(transactions(&report) >= 100, "{report}");
+    real.end();
+}
+
+#[test]
+fn transactions_that_wait_for_each_other_end_the_same_way_everywhere() {
+    let real = start();
+    let port = real.port();
+    let mut sql = Mysql::connect(port, ANSWER).unwrap();
+    sql.query("CREATE DATABASE bank").unwrap();
+    sql.query("CREATE TABLE bank.account (id INT PRIMARY KEY, money INT)").unwrap();
+    sql.query("INSERT INTO bank.account VALUES (0, 1000), (1, 1000), (2, 1000), (3, 1000)")
+        .unwrap();
+    // Each takes two accounts, in opposite orders: some wait, some are chosen as the victim of a deadlock.
+    let deadlocks: usize = at_once(CLIENTS, |me| {
+        let mut sql = Mysql::connect(port, ANSWER).unwrap();
+        let mut deadlocks = 0;
+        for round in 0..30 {
+            let (from, to) = ((me + round) % 4, (me + round * 3 + 1) % 4);
+            let mut transfer = || {
+                sql.query("BEGIN")?;
+                for (account, sign) in [(from, '-'), (to, '+')] {
+                    let set = format!("money = money {sign} 1");
+                    sql.query(&format!("UPDATE bank.account SET {set} WHERE id = {account}"))?;
+                }
+                sql.query("COMMIT")
+            };
+            if let Err(error) = transfer() {
+                assert!(error.to_string().contains("Deadlock found"), "{error}");
+                deadlocks += 1;
+            }
+        }
+        deadlocks
+    })
+    .iter()
+    .sum();
+    println!("{deadlocks} deadlocks");
+    assert_eq!(sql.column("SELECT SUM(money) FROM bank.account").unwrap(), ["4000"]);
+    real.end();
+}

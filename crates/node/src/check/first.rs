@@ -1,0 +1,136 @@
+//! The first run: an ordinary node, the only replica, its log in memory; clients reach it at free ports.
+
+use super::recording::{Recorder, Recording};
+use super::seen::{Seen, Shared};
+use crate::config::{NodeConfig, Peer, Publisher};
+use crate::error::{ExitReason, NodeError};
+use crate::metrics::Metrics;
+use crate::reactor::{Command, Door, Inbox, Parts, Reactor};
+use crate::server::Launcher;
+use crate::status::NodeStatus;
+use skein_log::frame::Hello;
+use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
+use skein_model::ReplicaId;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{Builder, JoinHandle};
+
+/// A run that goes on. Dropped, it ends, and its server with it.
+#[derive(Debug)]
+pub struct FirstRun {
+    door: Door,
+    seen: Shared,
+    recording: Receiver<std::io::Result<Recording>>,
+    thread: Option<JoinHandle<Result<ExitReason, NodeError>>>,
+}
+
+/// How it ended, what was seen, and from what it can be done again.
+#[derive(Debug)]
+pub struct FirstEnd {
+    /// Why it ended.
+    pub reason: ExitReason,
+    /// What was seen.
+    pub seen: Seen,
+    /// Log and output.
+    pub recording: Recording,
+}
+
+/// What makes a configuration that of a check: one replica, no directory, ports wherever they are free.
+#[must_use]
+pub fn alone(mut config: NodeConfig) -> NodeConfig {
+    config.id = 1;
+    config.peers = vec![Peer { id: 1, address: (Ipv4Addr::LOCALHOST, 0).into() }];
+    config.listen = None;
+    config.publisher = Publisher::Anywhere;
+    config.tuning.max_rebuilds = 0;
+    config
+}
+
+impl FirstRun {
+    /// Starts the server that `launcher` starts; `config` as [`alone`] makes it.
+    ///
+    /// # Errors
+    /// The system does not give what it needs.
+    pub fn start(config: NodeConfig, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
+        config.check()?;
+        crate::node::raise_file_limit();
+        let id = ReplicaId(config.id);
+        let program = ProgramHash(launcher.program_hash());
+        let durability = Durability::Memory;
+        let log = Config { durability, ..Config::new(id, vec![id]) };
+        let consensus = Consensus::new(log, Recovered::default(), None)?;
+        let hello = Hello { replica: id, incarnation: 0, durability, program };
+        let cluster = ClusterId(config.cluster());
+        let metrics = Arc::new(Metrics::default());
+        let parts = Parts { config, consensus, hello, cluster, launcher, metrics };
+        let (results, recording) = channel();
+        let seen = Shared::default();
+        let recorder = Recorder::new(seen.clone(), results)
+            .map_err(NodeError::system("make a file for temporary data"))?;
+        let mut reactor = Reactor::new(parts)?;
+        reactor.attach_tap(Box::new(recorder));
+        let door = reactor.door();
+        let thread = Builder::new()
+            .name("skein-first".into())
+            .spawn(move || reactor.run())
+            .map_err(NodeError::system("start a thread"))?;
+        Ok(Self { door, seen, recording, thread: Some(thread) })
+    }
+
+    /// What is seen so far.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        self.seen.look()
+    }
+
+    /// What the node says about itself, unless it has ended.
+    #[must_use]
+    pub fn status(&self) -> Option<NodeStatus> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.door.tell(Inbox::Command(Command::Status(reply)));
+        answer.blocking_recv().ok()
+    }
+
+    /// Which port of the server is reached where.
+    #[must_use]
+    pub fn places(&self) -> Vec<(u16, SocketAddr)> {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.door.tell(Inbox::Command(Command::Places(reply)));
+        answer.blocking_recv().unwrap_or_default()
+    }
+
+    /// Whether it has ended by itself.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends it, and its server.
+    ///
+    /// # Errors
+    /// Why it could not go on, if it had to end before; or it could not be recorded.
+    pub fn finish(mut self) -> Result<FirstEnd, NodeError> {
+        self.door.stop();
+        let thread = self.thread.take().expect("taken here and in drop only");
+        let reason = thread.join().map_err(|_| NodeError::System {
+            what: "run a node",
+            error: std::io::Error::other("it panicked"),
+        })??;
+        let recording = self
+            .recording
+            .recv()
+            .unwrap_or_else(|_| Err(std::io::Error::other("the recorder is gone without a word")));
+        let recording = recording.map_err(NodeError::system("record a run"))?;
+        Ok(FirstEnd { reason, seen: self.seen.look(), recording })
+    }
+}
+
+impl Drop for FirstRun {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.door.stop();
+            let _ = thread.join();
+        }
+    }
+}

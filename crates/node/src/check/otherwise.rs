@@ -1,0 +1,109 @@
+//! A third run, on another schedule: whether the bytes that each client gets depend on the order in which threads run.
+//!
+//! Whether they do says nothing about determinism, for the schedule is a part of the log; it says what the program would do
+//! natively, and what a change of the schedule would change.
+
+use super::compare::{Progress, State};
+use super::recording::{Frames, Recording, parse};
+use super::second::{Backlog, Former, Run, start};
+use super::seen::Shared;
+use crate::config::NodeConfig;
+use crate::error::NodeError;
+use crate::server::tap::Tap;
+use crate::server::{Launcher, Link};
+use crate::supervisor::Layer;
+use skein_arena::layout::Header;
+use skein_model::{ConnId, LogIndex, OutFrame};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use xxhash_rust::xxh3::Xxh3;
+
+/// What clients got: a hash for each connection, however it was cut into frames.
+#[derive(Default)]
+struct Answers(BTreeMap<ConnId, Xxh3>);
+
+impl Answers {
+    fn frame(&mut self, frame: &OutFrame<'_>) {
+        if let OutFrame::Send { conn, bytes } = *frame {
+            self.0.entry(conn).or_default().update(bytes);
+        }
+    }
+
+    fn of(mut frames: Frames) -> io::Result<Self> {
+        let mut answers = Self::default();
+        let mut raw = Vec::new();
+        while frames.next(&mut raw)? {
+            answers.frame(&parse(&raw).map_err(|broken| io::Error::other(broken.0))?);
+        }
+        Ok(answers)
+    }
+
+    /// How many connections got something else. One that got nothing in one of the runs says nothing: with shorter turns it may have
+    /// come before the server listened. `None` when that is so of all.
+    fn others(&self, other: &Self) -> Option<u64> {
+        let both = self.0.iter().filter_map(|(conn, one)| Some((one, other.0.get(conn)?)));
+        let digests: Vec<_> = both.map(|(one, other)| (one.digest(), other.digest())).collect();
+        let differ = digests.iter().filter(|(one, other)| one != other).count();
+        (!digests.is_empty()).then_some(differ as u64)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<Answers>>, Shared);
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
+}
+
+impl Tap for Listener {
+    fn launched(&mut self, _: Option<&Arc<Layer>>) {}
+
+    fn entry(&mut self, _: LogIndex, _: &[u8]) {}
+
+    fn frame(&mut self, _: &[u8], frame: &OutFrame<'_>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).frame(frame);
+    }
+
+    fn drained(&mut self, header: &Header, rests: bool) {
+        self.1.lock().drained(header, rests);
+    }
+}
+
+/// Runs the server from a recording with another number of operations a turn; answers how many connections got other
+/// answers, and `None` when the run did not come to rest at the log's end: then nothing can be said. `go_on` as in
+/// [`super::replay`].
+///
+/// # Errors
+/// The system does not give what it needs, or the recording cannot be read.
+pub fn other_answers(
+    config: &NodeConfig,
+    launcher: Arc<dyn Launcher>,
+    recording: &Recording,
+    quantum: u32,
+    go_on: impl FnMut() -> bool,
+) -> Result<Option<u64>, NodeError> {
+    let reading = |error| NodeError::System { what: "read the first run's recording", error };
+    let first = Answers::of(recording.read().map_err(reading)?.1).map_err(reading)?;
+    let (entries, _) = recording.read().map_err(reading)?;
+    let listener = Listener::default();
+    let mut link = Link::new(config.tuning.sizes(), 1, None)?;
+    link.tap = Some(Box::new(listener.clone()));
+    let (keeper, events) = start(&link, launcher)?;
+    let mut run = Run { link, backlog: Backlog::new(entries, Some(quantum)), events, status: None };
+    let progress = Progress::default();
+    *progress.lock() = State::nothing();
+    let former = Former { complete: true, status: None };
+    let outcome = run.go(&progress, former, go_on);
+    keeper.finish();
+    // What it does with a log that was made for another schedule may be anything, an end included.
+    let rests = listener.1.look().quiescent;
+    if !matches!(outcome, Ok(true)) || run.status.is_some() || !rests {
+        return Ok(None);
+    }
+    let others = listener.0.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(first.others(&others))
+}

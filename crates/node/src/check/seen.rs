@@ -1,0 +1,169 @@
+//! What a run is seen to do.
+
+use crate::server::link::printable;
+use crate::supervisor::Layer;
+use skein_arena::layout::{Header, state};
+pub use skein_arena::uses::Use;
+use skein_model::frame::split_refused;
+use skein_model::{EntryRef, LogIndex, OutFrame, Record, SockAddr};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Refused calls that are told apart: 256. A server that refuses more kinds is described well enough by them.
+const MAX_REFUSED: usize = 256;
+/// Lines of the runtime that are kept: 64.
+const MAX_NOTICES: usize = 64;
+
+/// A refused call, and from where it was made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// The call's name, and what it was asked.
+    pub call: String,
+    /// `libfoo.so+0x12ab`; empty when it is not known.
+    pub from: String,
+}
+
+/// What a run is seen to do, so far.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Entries given to the server, and those of them that were time bubbles or told the time only.
+    pub entries: u64,
+    /// See [`entries`](Self::entries).
+    pub bubbles: u64,
+    /// See [`entries`](Self::entries).
+    pub clock_entries: u64,
+    /// Clients' connections.
+    pub connections: u64,
+    /// Frames of output.
+    pub frames: u64,
+    /// Bytes sent to clients.
+    pub sent_bytes: u64,
+    /// The last entry that was admitted.
+    pub admitted: LogIndex,
+    /// Where the server listens, in the order in which it began to.
+    pub listening: Vec<SockAddr>,
+    /// How often which call was refused.
+    pub refused: BTreeMap<Refused, u64>,
+    /// What the runtime said.
+    pub notices: Vec<String>,
+    /// Why the runtime refused to go on.
+    pub fatal: Option<String>,
+    /// The status with which the server said that it ends.
+    pub exit: Option<i32>,
+    /// The server has executed all entries and waits for the next one.
+    pub rests: bool,
+    /// It rests, and no thread of it could go on before something happens.
+    pub quiescent: bool,
+    /// It is quiescent, and no timer of it will ever be due.
+    pub asleep: bool,
+    /// A thread runs.
+    pub runs: bool,
+    /// Operations done.
+    pub operations: u64,
+    /// Turns taken.
+    pub clock: u64,
+    /// System calls that came through the net.
+    pub net_calls: u64,
+    /// What came through the net: place and count, as the arena has them; see [`crate::status::trapped_by_name`].
+    pub trapped: Vec<(usize, u64)>,
+    /// The server's private layer over the host's files; it outlives the server.
+    pub layer: Option<Arc<Layer>>,
+    /// What was used: in the order of [`Use::ALL`].
+    pub uses: [u64; Use::ALL.len()],
+}
+
+impl Seen {
+    /// How many of a kind were used.
+    #[must_use]
+    pub const fn used(&self, kind: Use) -> u64 {
+        self.uses[kind as usize]
+    }
+
+    pub(super) fn launched(&mut self, layer: Option<&Arc<Layer>>) {
+        self.layer = layer.cloned();
+    }
+
+    pub(super) fn entry(&mut self, entry: &[u8]) {
+        self.entries += 1;
+        let Ok(entry) = EntryRef::parse(entry) else { return };
+        let mut records = 0;
+        for record in entry.records() {
+            records += 1;
+            match record {
+                Record::Open { .. } => self.connections += 1,
+                Record::Bubble { .. } => self.bubbles += 1,
+                _ => {}
+            }
+        }
+        self.clock_entries += u64::from(records == 0);
+    }
+
+    pub(super) fn frame(&mut self, frame: &OutFrame<'_>) {
+        self.frames += u64::from(frame.is_output());
+        match *frame {
+            OutFrame::Admitted { index, .. } => self.admitted = index,
+            OutFrame::Send { bytes, .. } => self.sent_bytes += bytes.len() as u64,
+            OutFrame::Listen { addr } if !self.listening.contains(&addr) => {
+                self.listening.push(addr);
+            }
+            OutFrame::Unlisten { addr } => self.listening.retain(|other| *other != addr),
+            OutFrame::Exit { status } => self.exit = Some(status),
+            OutFrame::Refused { call } => {
+                let (call, from) = split_refused(call);
+                let refused = Refused { call: printable(call), from: printable(from) };
+                if self.refused.len() < MAX_REFUSED || self.refused.contains_key(&refused) {
+                    *self.refused.entry(refused).or_default() += 1;
+                }
+            }
+            OutFrame::Notice { text } if self.notices.len() < MAX_NOTICES => {
+                self.notices.push(printable(text));
+            }
+            OutFrame::Fatal { text } => self.fatal = Some(printable(text)),
+            _ => {}
+        }
+    }
+
+    pub(super) fn drained(&mut self, header: &Header, rests: bool) {
+        let now = header.server_state.load(Ordering::Acquire);
+        self.runs = now == state::RUNNING;
+        self.rests = rests;
+        self.quiescent = rests && now == state::QUIESCENT;
+        self.asleep = self.quiescent && header.deadline_ns.load(Ordering::Acquire) == u64::MAX;
+        self.operations = header.operations.load(Ordering::Relaxed);
+        self.clock = header.clock.load(Ordering::Relaxed);
+        self.net_calls = header.net_calls.load(Ordering::Relaxed);
+        self.trapped.clear();
+        self.trapped.extend(header.trapped.counts());
+        for (place, kind) in Use::ALL.into_iter().enumerate() {
+            self.uses[place] = header.uses.count(kind);
+        }
+    }
+}
+
+/// `0.0.0.0:6379`, or `[::]:6379`.
+#[must_use]
+pub fn address(at: &SockAddr) -> String {
+    let ip: std::net::IpAddr = match at.ipv4() {
+        Some(ip) => std::net::Ipv4Addr::from(ip).into(),
+        None => std::net::Ipv6Addr::from(at.ip).into(),
+    };
+    std::net::SocketAddr::new(ip, at.port).to_string()
+}
+
+/// What is seen, shared between the thread that drives a run and the one that waits for it.
+#[derive(Clone, Debug, Default)]
+pub struct Shared(Arc<Mutex<Seen>>);
+
+impl Shared {
+    /// What is seen so far.
+    #[must_use]
+    pub fn look(&self) -> Seen {
+        self.lock().clone()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
+        // Plain counts: whoever panicked left them as good as any.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,291 @@
+//! What a server has written: the private layer over the host's files, and how it compares.
+//!
+//! The layer is one tmpfs that only the server's mount namespace shows, in pieces: init hands the node a descriptor of its top before it lets
+//! go of it. Below it, `u/N` is the upper directory of an overlay: all that is in it was written by the server. `r` is the root: what
+//! the plan has put there is left out unless it was changed since.
+//!
+//! Told of an entry: path, kind, mode, owner (the node's own user counts as 0), size, contents; of a symbolic link where to. Not told: times,
+//! which are the runtime's and not in the layer; sockets; what is in files and directories that are closed to the node's user (root sees all).
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::plan::Step;
+
+/// Entries that are listed at most; the digest is of all.
+const LISTED: usize = 20_000;
+
+/// A changed file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFile {
+    /// Where it is, for the server.
+    pub path: String,
+    /// `file`, `directory`, `link`, `fifo`, or `deleted`.
+    pub kind: String,
+    /// Permissions.
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// XXH3, 128 bits, of kind, mode, owner and contents, in hexadecimal.
+    pub digest: String,
+}
+
+/// All that a server has changed in its files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Of all paths and digests, in order.
+    pub digest: String,
+    /// How many entries there are.
+    pub count: u64,
+    /// Bytes in files.
+    pub bytes: u64,
+    /// The first entries by path.
+    pub files: Vec<WrittenFile>,
+}
+
+/// A server's layer.
+#[derive(Debug)]
+pub struct Layer {
+    top: OwnedFd,
+    /// Number of the upper directory, and what it is laid over.
+    overlays: Vec<(String, PathBuf)>,
+    /// What the plan has put into the root itself.
+    made: BTreeSet<PathBuf>,
+    begun: SystemTime,
+}
+
+impl Layer {
+    /// The layer that `steps` have made until `begun`, by the descriptor of its top.
+    pub(super) fn new(top: OwnedFd, begun: SystemTime, steps: &[Step]) -> Self {
+        let host = |path: &std::ffi::CStr| {
+            let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+            path.strip_prefix("/r").ok().map(|rest| Path::new("/").join(rest))
+        };
+        let mut overlays = Vec::new();
+        let mut made = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Overlay { target, data, .. } => {
+                    let data = String::from_utf8_lossy(data.as_bytes()).into_owned();
+                    let upper = data.split(',').find_map(|word| word.strip_prefix("upperdir=/u/"));
+                    if let (Some(upper), Some(path)) = (upper, host(target)) {
+                        overlays.push((upper.to_owned(), path));
+                    }
+                }
+                Step::Directory { path, .. }
+                | Step::File { path, .. }
+                | Step::Symlink { path, .. } => made.extend(host(path)),
+                _ => {}
+            }
+        }
+        Self { top, overlays, made, begun }
+    }
+
+    /// Lists what the server has changed so far.
+    ///
+    /// # Errors
+    /// The layer cannot be read. What vanishes meanwhile is left out.
+    pub fn written(&self) -> io::Result<Written> {
+        let top = PathBuf::from(format!("/proc/self/fd/{}", self.top.as_raw_fd()));
+        let mut found = Vec::new();
+        for (upper, path) in &self.overlays {
+            let place = top.join("u").join(upper);
+            walk(&place, path, &mut |place, path, meta| found.extend(entry(place, path, meta)))?;
+        }
+        let mut left: BTreeSet<&PathBuf> = self.made.iter().collect();
+        walk(&top.join("r"), Path::new("/"), &mut |place, path, meta| {
+            let old = left.remove(&path.to_owned());
+            let changed = meta.ctime() > seconds(self.begun)
+                || (meta.ctime() == seconds(self.begun) && meta.ctime_nsec() > nanos(self.begun));
+            // Directories of the plan change with every entry.
+            if !old || (changed && !meta.is_dir()) {
+                found.extend(entry(place, path, meta));
+            }
+        })?;
+        for path in left.into_iter().filter(|path| path.as_path() != Path::new("/")) {
+            found.push(deleted(path));
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut all = Xxh3::new();
+        for file in &found {
+            all.update(file.path.as_bytes());
+            all.update(&[0]);
+            all.update(file.digest.as_bytes());
+        }
+        let (count, bytes) = (found.len() as u64, found.iter().map(|file| file.size).sum());
+        found.truncate(LISTED);
+        Ok(Written { digest: format!("{:032x}", all.digest128()), count, bytes, files: found })
+    }
+}
+
+fn seconds(time: SystemTime) -> i64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
+}
+
+fn nanos(time: SystemTime) -> i64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| i64::from(since.subsec_nanos()))
+}
+
+/// Calls `each` for all entries below `place`, which the server knows as `path`.
+fn walk(
+    place: &Path,
+    path: &Path,
+    each: &mut dyn FnMut(&Path, &Path, &Metadata),
+) -> io::Result<()> {
+    for found in fs::read_dir(place)? {
+        let name = found?.file_name();
+        let (place, path) = (place.join(&name), path.join(&name));
+        let Ok(meta) = fs::symlink_metadata(&place) else { continue };
+        each(&place, &path, &meta);
+        if meta.is_dir() {
+            match walk(&place, &path, each) {
+                Err(error) if !unseen(&error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gone meanwhile, or closed to the node's user: an ordinary user's server may close its files even to its owner.
+fn unseen(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+fn entry(place: &Path, path: &Path, meta: &Metadata) -> Option<WrittenFile> {
+    let kind = meta.file_type();
+    let mut hash = Xxh3::new();
+    let (name, size) = if kind.is_dir() {
+        ("directory", 0)
+    } else if kind.is_symlink() {
+        hash.update(fs::read_link(place).ok()?.as_os_str().as_bytes());
+        ("link", 0)
+    } else if kind.is_file() {
+        match contents(place, &mut hash) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => ("file", meta.len()),
+            read => ("file", read.ok()?),
+        }
+    } else if kind.is_fifo() {
+        ("fifo", 0)
+    } else if kind.is_char_device() && meta.rdev() == 0 {
+        return Some(deleted(path));
+    } else {
+        return None;
+    };
+    let own = nix::unistd::geteuid().as_raw();
+    let owner = |id: u32| if id == own { 0 } else { id };
+    let mode = meta.mode() & 0o7777;
+    hash.update(format!("{name} {mode:o} {} {size}", owner(meta.uid())).as_bytes());
+    Some(WrittenFile {
+        path: path.to_string_lossy().into_owned(),
+        kind: name.into(),
+        mode,
+        size,
+        digest: format!("{:032x}", hash.digest128()),
+    })
+}
+
+fn deleted(path: &Path) -> WrittenFile {
+    WrittenFile {
+        path: path.to_string_lossy().into_owned(),
+        kind: "deleted".into(),
+        mode: 0,
+        size: 0,
+        digest: format!("{:032x}", 0),
+    }
+}
+
+fn contents(place: &Path, hash: &mut Xxh3) -> io::Result<u64> {
+    let mut file = File::open(place)?;
+    let mut piece = vec![0; 256 << 10];
+    let mut size = 0;
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(size),
+            n => {
+                hash.update(&piece[..n]);
+                size += n as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::time::Duration;
+
+    fn layer(root: &Path) -> Layer {
+        for path in ["u/0", "w/0", "r/etc", "r/tmp"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        fs::write(root.join("r/tmp/old"), "as it was").unwrap();
+        let path = |text: &str| CString::new(text).unwrap();
+        let directory = |text| Step::Directory { path: path(text), mode: 0o755, owner: None };
+        let steps = [
+            directory("/r/etc"),
+            directory("/r/tmp"),
+            Step::File { path: path("/r/tmp/old"), from: None, mode: 0o644, owner: None },
+            Step::Overlay {
+                lower: path("/old/etc"),
+                target: path("/r/etc"),
+                data: path("userxattr,lowerdir=.,upperdir=/u/0,workdir=/w/0"),
+                or_read_only: false,
+            },
+        ];
+        let top = File::open(root).unwrap().into();
+        // The clock of file systems is coarser than the node's.
+        Layer::new(top, SystemTime::now() + Duration::from_secs(1), &steps)
+    }
+
+    fn paths(written: &Written) -> Vec<(&str, &str)> {
+        written.files.iter().map(|file| (file.path.as_str(), file.kind.as_str())).collect()
+    }
+
+    #[test]
+    fn tells_what_was_written_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let layer = layer(root.path());
+        assert_eq!(paths(&layer.written().unwrap()), []);
+        fs::write(root.path().join("u/0/passwd"), "new").unwrap();
+        symlink("passwd", root.path().join("u/0/link")).unwrap();
+        fs::create_dir(root.path().join("r/tmp/made")).unwrap();
+        let written = layer.written().unwrap();
+        assert_eq!(
+            paths(&written),
+            [("/etc/link", "link"), ("/etc/passwd", "file"), ("/tmp/made", "directory")]
+        );
+        assert_eq!((written.count, written.bytes), (3, 3));
+        fs::remove_file(root.path().join("r/tmp/old")).unwrap();
+        assert_eq!(paths(&layer.written().unwrap())[3], ("/tmp/old", "deleted"));
+    }
+
+    #[test]
+    fn a_byte_a_mode_or_a_name_makes_another_digest() {
+        let root = tempfile::tempdir().unwrap();
+        let layer = layer(root.path());
+        let file = root.path().join("u/0/file");
+        let mut digests = BTreeSet::new();
+        let mut note = || assert!(digests.insert(layer.written().unwrap().digest));
+        fs::write(&file, "one").unwrap();
+        note();
+        fs::write(&file, "two").unwrap();
+        note();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        note();
+        fs::rename(&file, root.path().join("u/0/other")).unwrap();
+        note();
+    }
+}

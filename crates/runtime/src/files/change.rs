@@ -1,0 +1,249 @@
+//! Calls that change files and directories: done by the kernel, then noted with the server's time.
+
+use crate::files::inode::{Id, Time};
+use crate::files::local::{self, Noted};
+use crate::files::stat::{self, Class};
+use crate::files::{bytes, now};
+use crate::kernel::{Kernel, kernel};
+use crate::sys::{self, Errno, Result};
+use libc::{c_char, c_int};
+
+/// A file's descriptor has been written to.
+#[inline]
+pub fn written(fd: i32) {
+    let k = kernel();
+    let slot = local::slot(fd);
+    match slot.map_or(Noted::Unknown, local::Slot::noted) {
+        Noted::No => {}
+        Noted::Of(seen) if k.files.inodes.holds(seen) => {
+            k.files.inodes.modified(seen, now(k));
+        }
+        _ => look_up(k, fd, slot),
+    }
+}
+
+#[cold]
+fn look_up(k: &Kernel, fd: i32, slot: Option<&local::Slot>) {
+    let Ok(st) = stat::real_of(fd) else { return };
+    let noted = if stat::class(k, &st) == Class::Own {
+        let seen = k.files.inodes.see(Id::of(&st));
+        k.files.inodes.modified(seen, now(k));
+        Noted::Of(seen)
+    } else {
+        Noted::No
+    };
+    if let Some(slot) = slot {
+        slot.note(noted);
+    }
+}
+
+/// The result of a call that writes to `fd`, noted.
+#[inline]
+pub fn after_write(fd: i32, result: Result<usize>) -> Result<usize> {
+    if matches!(result, Ok(n) if n > 0) {
+        written(fd);
+    }
+    result
+}
+
+/// The result of a call that changes `fd` when it succeeds.
+pub fn after_change(fd: i32, result: Result<usize>) -> Result<usize> {
+    if result.is_ok() {
+        written(fd);
+    }
+    result
+}
+
+/// A file at a path is new.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn created(at: c_int, path: *const c_char) {
+    let k = kernel();
+    // SAFETY: the caller's contract.
+    unsafe {
+        if let Ok(st) = stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) {
+            k.files.inodes.fresh(Id::of(&st), now(k));
+        }
+        parent_changed(at, path);
+    }
+}
+
+/// The directory that `path` is an entry of has changed.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn parent_changed(at: c_int, path: *const c_char) {
+    let k = kernel();
+    // SAFETY: the caller's contract.
+    let path = unsafe { bytes(path) };
+    let name_end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let slash = path[..name_end].iter().rposition(|byte| *byte == b'/');
+    let mut parent = [0u8; libc::PATH_MAX as usize];
+    match slash {
+        None => parent[0] = b'.',
+        // "/name" is in "/".
+        Some(at) if at + 1 < parent.len() => {
+            parent[..at.max(1)].copy_from_slice(&path[..at.max(1)]);
+        }
+        Some(_) => return,
+    }
+    // SAFETY: a string that ends in zero.
+    if let Ok(st) = unsafe { stat::real_at(at, parent.as_ptr().cast(), 0) }
+        && stat::class(k, &st) == Class::Own
+    {
+        k.files.inodes.modified(k.files.inodes.see(Id::of(&st)), now(k));
+    }
+}
+
+/// Makes a call that removes an entry, or changes what one names: `places` are the entries as (directory, path).
+///
+/// # Safety
+/// As for the call.
+pub unsafe fn entries(
+    nr: i64,
+    args: [usize; 6],
+    places: &[(c_int, *const c_char)],
+) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    let result = unsafe { sys::call(nr, args) };
+    if result.is_ok() {
+        for (at, path) in places {
+            // SAFETY: the kernel has read the path.
+            unsafe { parent_changed(*at, *path) };
+        }
+    }
+    result
+}
+
+/// Makes a call that creates an entry.
+///
+/// # Safety
+/// As for the call.
+pub unsafe fn creation(nr: i64, args: [usize; 6], at: c_int, path: *const c_char) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    let result = unsafe { sys::call(nr, args) };
+    if result.is_ok() {
+        // SAFETY: the kernel has read the path.
+        unsafe { created(at, path) };
+    }
+    result
+}
+
+/// `mknod` and `mkfifo`: devices cannot be made, FIFOs are remembered.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn mknodat(at: c_int, path: *const c_char, mode: u32, dev: u64) -> Result<usize> {
+    let args = sys::args([at as usize, path as usize, mode as usize, dev as usize]);
+    // SAFETY: the caller's contract.
+    let result = unsafe { creation(libc::SYS_mknodat, args, at, path) };
+    if result.is_ok() && mode & libc::S_IFMT == libc::S_IFIFO {
+        kernel().files.fifos.set(1);
+    }
+    result
+}
+
+/// `truncate`.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<usize> {
+    let k = kernel();
+    // SAFETY: the caller's contract.
+    unsafe {
+        sys::call(libc::SYS_truncate, sys::args([path as usize, len as usize]))?;
+        if let Ok(st) = stat::real_at(libc::AT_FDCWD, path, 0) {
+            k.files.inodes.modified(k.files.inodes.see(Id::of(&st)), now(k));
+        }
+    }
+    Ok(0)
+}
+
+/// `utimensat` and, with a null path, `futimens`. `times` is null for "now".
+///
+/// # Safety
+/// `path` is null or a string; `times` is null or two times.
+pub unsafe fn utimensat(
+    at: c_int,
+    path: *const c_char,
+    times: *const [libc::timespec; 2],
+    flags: c_int,
+) -> Result<usize> {
+    let k = kernel();
+    let current = now(k);
+    // SAFETY: the caller's contract.
+    let wanted = unsafe { times.as_ref() };
+    let pick = |which: usize| match wanted.map(|times| times[which]) {
+        Some(time) if time.tv_nsec == libc::UTIME_OMIT => None,
+        Some(time) if time.tv_nsec != libc::UTIME_NOW => {
+            Some(Time { s: time.tv_sec, ns: time.tv_nsec })
+        }
+        _ => Some(current),
+    };
+    let (accessed, modified) = (pick(0), pick(1));
+    let args = sys::args([at as usize, path as usize, times as usize, flags as usize]);
+    // SAFETY: the server's own call.
+    unsafe { sys::call(libc::SYS_utimensat, args)? };
+    let st = if path.is_null() {
+        stat::real_of(at)
+    } else {
+        // SAFETY: the kernel has read the path.
+        unsafe { stat::real_at(at, path, flags) }
+    };
+    let Ok(st) = st else { return Ok(0) };
+    if stat::class(k, &st) == Class::Own {
+        let seen = k.files.inodes.see(Id::of(&st));
+        if let Some(time) = modified {
+            k.files.inodes.modified(seen, time);
+        }
+        if let Some(time) = accessed {
+            k.files.inodes.accessed(seen, time);
+        }
+    }
+    Ok(0)
+}
+
+/// Microseconds as the older calls take them.
+fn from_timeval(time: libc::timeval) -> Result<libc::timespec> {
+    if !(0..1_000_000).contains(&time.tv_usec) {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 })
+}
+
+/// `utimes` and `futimesat`.
+///
+/// # Safety
+/// `path` is a string; `times` is null or two times.
+pub unsafe fn utimes(
+    at: c_int,
+    path: *const c_char,
+    times: *const [libc::timeval; 2],
+) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match times.as_ref() {
+            None => utimensat(at, path, core::ptr::null(), 0),
+            Some([a, m]) => utimensat(at, path, &[from_timeval(*a)?, from_timeval(*m)?], 0),
+        }
+    }
+}
+
+/// `utime`.
+///
+/// # Safety
+/// `path` is a string; `times` is null or two times.
+pub unsafe fn utime(path: *const c_char, times: *const libc::utimbuf) -> Result<usize> {
+    let at = libc::AT_FDCWD;
+    // SAFETY: the caller's contract.
+    unsafe {
+        match times.as_ref() {
+            None => utimensat(at, path, core::ptr::null(), 0),
+            Some(both) => {
+                let whole = |s| libc::timespec { tv_sec: s, tv_nsec: 0 };
+                utimensat(at, path, &[whole(both.actime), whole(both.modtime)], 0)
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Numbers and times of files.
+//!
+//! A file that the server looks at or changes gets the next number, by the kernel's device and inode number as the key. When the server makes
+//! a file, the number is a fresh one whatever the key was before: that the kernel uses inode numbers again is not seen. What the server changes
+//! has the time of the change here.
+//!
+//! The table has room for [`INODES`] files. When it is full the oldest is forgotten, rather one that the server has not changed: it gets a
+//! new number when it is looked at again. That is as deterministic as the rest, since looks and changes are the same on all replicas.
+
+use crate::kernel::Room;
+use core::cell::Cell;
+
+/// Files that are remembered: 65,536.
+pub const INODES: usize = 64 << 10;
+/// The first number.
+const FIRST_NUMBER: u64 = 1000;
+/// How many changed files the search for a place spares.
+const SPARED: usize = 64;
+
+/// The kernel's name for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Id {
+    /// Device.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+}
+
+impl Id {
+    /// The file that `st` is about.
+    pub fn of(st: &libc::stat) -> Self {
+        Self { dev: st.st_dev, ino: st.st_ino }
+    }
+
+    fn bucket(self) -> usize {
+        let mixed = (self.ino ^ self.dev.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (64 - INODES.ilog2())) as usize
+    }
+}
+
+/// A time of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Time {
+    /// Seconds since the epoch.
+    pub s: i64,
+    /// Nanoseconds.
+    pub ns: i64,
+}
+
+impl Time {
+    /// From nanoseconds since the epoch.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self { s: (ns / 1_000_000_000) as i64, ns: (ns % 1_000_000_000) as i64 }
+    }
+}
+
+const CHANGED: u32 = 1;
+const ACCESS_SET: u32 = 2;
+
+/// A file.
+#[repr(C)]
+struct Inode {
+    id: Cell<Id>,
+    /// 0: the place is free.
+    number: Cell<u64>,
+    modified: Cell<Time>,
+    accessed: Cell<Time>,
+    flags: Cell<u32>,
+    /// The next one of the bucket, from 1.
+    next: Cell<u32>,
+}
+
+/// The table. All-zero bytes, then `lay_out`.
+#[repr(C)]
+pub struct Inodes {
+    places: Cell<usize>,
+    buckets: Cell<usize>,
+    given: Cell<u64>,
+    hand: Cell<u32>,
+    _pad: Cell<u32>,
+}
+
+/// A file of the table: its place, valid as long as its number is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    place: u32,
+    /// The number that the server sees.
+    pub number: u64,
+}
+
+impl Seen {
+    /// As two words, for a cache.
+    pub const fn words(self) -> (u32, u64) {
+        (self.place, self.number)
+    }
+
+    /// Back from two words.
+    pub const fn from_words(place: u32, number: u64) -> Self {
+        Self { place, number }
+    }
+}
+
+impl Inodes {
+    /// Takes its memory.
+    pub fn lay_out(&self, room: &mut Room) {
+        self.places.set(room.take(INODES * size_of::<Inode>()) as usize);
+        self.buckets.set(room.take(INODES * size_of::<Cell<u32>>()) as usize);
+    }
+
+    fn place(&self, at: u32) -> &Inode {
+        assert!((at as usize) < INODES, "a place of the table");
+        // SAFETY: within the table, which is zeroed memory for as long as the arena lives.
+        unsafe { &*(self.places.get() as *const Inode).add(at as usize) }
+    }
+
+    fn bucket(&self, id: Id) -> &Cell<u32> {
+        // SAFETY: as above; a bucket's number is smaller than the number of places.
+        unsafe { &*(self.buckets.get() as *const Cell<u32>).add(id.bucket()) }
+    }
+
+    fn find(&self, id: Id) -> Option<u32> {
+        let mut at = self.bucket(id).get();
+        while at != 0 {
+            let place = self.place(at - 1);
+            if place.id.get() == id {
+                return Some(at - 1);
+            }
+            at = place.next.get();
+        }
+        None
+    }
+
+    fn forget(&self, at: u32) {
+        let gone = self.place(at);
+        let mut link = self.bucket(gone.id.get());
+        while link.get() != at + 1 {
+            link = &self.place(link.get() - 1).next;
+        }
+        link.set(gone.next.get());
+        gone.number.set(0);
+    }
+
+    /// A place for a new file.
+    fn free(&self) -> u32 {
+        for spared in 0..=SPARED {
+            let at = self.hand.get();
+            self.hand.set((at + 1) % INODES as u32);
+            let place = self.place(at);
+            if place.number.get() == 0 {
+                return at;
+            }
+            if place.flags.get() == 0 || spared == SPARED {
+                self.forget(at);
+                return at;
+            }
+        }
+        unreachable!("the last one is taken");
+    }
+
+    fn next_number(&self) -> u64 {
+        self.given.set(self.given.get() + 1);
+        FIRST_NUMBER + self.given.get() - 1
+    }
+
+    /// The file with this name, which gets a number if it has none.
+    pub fn see(&self, id: Id) -> Seen {
+        if let Some(at) = self.find(id) {
+            return Seen { place: at, number: self.place(at).number.get() };
+        }
+        let at = self.free();
+        let (place, bucket, number) = (self.place(at), self.bucket(id), self.next_number());
+        place.id.set(id);
+        place.number.set(number);
+        place.flags.set(0);
+        place.next.set(bucket.get());
+        bucket.set(at + 1);
+        Seen { place: at, number }
+    }
+
+    /// The file with this name is a new one.
+    pub fn fresh(&self, id: Id, now: Time) -> Seen {
+        if let Some(at) = self.find(id) {
+            self.forget(at);
+        }
+        let seen = self.see(id);
+        self.modified(seen, now);
+        seen
+    }
+
+    /// Whether the table still has this file at this place.
+    pub fn holds(&self, seen: Seen) -> bool {
+        self.place(seen.place).number.get() == seen.number
+    }
+
+    /// The file has changed.
+    pub fn modified(&self, seen: Seen, at: Time) {
+        let place = self.place(seen.place);
+        place.modified.set(at);
+        place.flags.set(place.flags.get() | CHANGED);
+    }
+
+    /// The server has set the time of the last access.
+    pub fn accessed(&self, seen: Seen, at: Time) {
+        let place = self.place(seen.place);
+        place.accessed.set(at);
+        place.flags.set(place.flags.get() | ACCESS_SET);
+    }
+
+    /// When the server changed it, and the time of the last access that the server has set.
+    pub fn times(&self, seen: Seen) -> (Option<Time>, Option<Time>) {
+        let place = self.place(seen.place);
+        let flags = place.flags.get();
+        (
+            (flags & CHANGED != 0).then(|| place.modified.get()),
+            (flags & ACCESS_SET != 0).then(|| place.accessed.get()),
+        )
+    }
+}

@@ -1,0 +1,78 @@
+//! File locks: held by the kernel, waited for here.
+//!
+//! A thread that slept in the kernel would keep the turn for ever, so a call that would block is tried, and tried again whenever a lock may have
+//! been given up: by an unlock, by a close, by the end of a process. All waiters try in the order in which they began to wait.
+
+use crate::io::fail;
+use crate::kernel::kernel;
+use crate::keys::Key;
+use crate::sys::{self, Errno, Result};
+use crate::turn::{self, Wake};
+use libc::c_int;
+
+/// Where they wait.
+const KEY: Key = Key::of_runtime(9, 0);
+
+/// Some lock may have been given up.
+#[inline]
+pub fn released() {
+    kernel().keys.wake(KEY, u32::MAX, u32::MAX);
+}
+
+fn wait() -> Result<()> {
+    match crate::thread::cancellable(|| kernel().keys.wait(KEY, u32::MAX, None)) {
+        Wake::Interrupted => fail(libc::EINTR),
+        _ => Ok(()),
+    }
+}
+
+fn until_granted(attempt: impl Fn() -> Result<usize>) -> Result<usize> {
+    loop {
+        match attempt() {
+            Err(Errno(libc::EAGAIN | libc::EACCES)) => wait()?,
+            result => return result,
+        }
+    }
+}
+
+/// `flock`.
+pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
+    turn::operation();
+    let call = |operation: c_int| {
+        // SAFETY: no memory is involved.
+        unsafe { sys::call(libc::SYS_flock, sys::args([fd as usize, operation as usize])) }
+    };
+    let result = if operation & (libc::LOCK_NB | libc::LOCK_UN) != 0 {
+        call(operation)
+    } else {
+        until_granted(|| call(operation | libc::LOCK_NB))
+    };
+    // A shared lock may have been an exclusive one before.
+    if result.is_ok() && operation & libc::LOCK_EX == 0 {
+        released();
+    }
+    result
+}
+
+/// `fcntl` with a lock: `None` when the command is another one.
+///
+/// # Safety
+/// `arg` is what the command wants.
+pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> Option<Result<usize>> {
+    let attempt = match command {
+        libc::F_SETLKW => libc::F_SETLK,
+        libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
+        libc::F_SETLK | libc::F_OFD_SETLK => command,
+        _ => return None,
+    };
+    turn::operation();
+    let call = || {
+        // SAFETY: the server's own lock; the kernel checks the address.
+        unsafe { sys::call(libc::SYS_fcntl, sys::args([fd as usize, attempt as usize, arg])) }
+    };
+    let result = if attempt == command { call() } else { until_granted(call) };
+    if result.is_ok() {
+        released();
+    }
+    Some(result)
+}

@@ -1,0 +1,91 @@
+//! Regular files and directories: what the server sees about them is the same on all replicas.
+//!
+//! Contents pass through to the replica's own file system, which starts equal and is changed by the server alone. What the kernel says *about*
+//! files differs: inode and device numbers, times of changes, the order of directories, allocation, free space. So everything that shows such
+//! a value comes through here, by symbol or by the net, and is answered by
+//!
+//! - [`inode`]: numbers in order of first sight, and times of changes in the server's own time;
+//! - [`stat`]: the stat family and statfs;
+//! - [`open`]: opening and creating, where devices, FIFOs and the kernel's own files are told apart;
+//! - [`change`]: calls that change a file or a directory, which note when;
+//! - [`list`]: directories, sorted;
+//! - [`lock`]: file locks, which block in the runtime and never in the kernel;
+//! - [`kernel_files`]: what /proc and /sys say.
+//!
+//! Invariant: all decisions in here are functions of what the server did and of the contents of files. The kernel's inode numbers are used as
+//! keys only; they are stable while a file exists (overlays are mounted with `xino=on`, upper layers are in memory).
+
+pub mod change;
+mod fake;
+pub mod inode;
+pub mod kernel_files;
+pub mod list;
+mod local;
+pub mod lock;
+pub mod open;
+pub mod stat;
+mod syscall;
+
+pub use local::{closed, closed_range};
+pub use syscall::{from_loader, syscall};
+
+use crate::kernel::{Kernel, Room, kernel};
+use core::cell::Cell;
+use core::ffi::CStr;
+
+/// What is known about files. All-zero bytes, then `lay_out`, then [`begin`].
+#[repr(C)]
+pub struct Files {
+    /// Numbers and times.
+    pub inodes: inode::Inodes,
+    /// The device of /proc.
+    pub(crate) proc_dev: Cell<u64>,
+    /// What descriptors 1 and 2 were at the start: the server's own output, which no replica shares with another.
+    pub(crate) console: [Cell<inode::Id>; 2],
+    /// FIFOs that the server has made: while there are none, opening needs no look.
+    pub(crate) fifos: Cell<u32>,
+    begun: Cell<u32>,
+}
+
+impl Files {
+    /// Takes its memory.
+    pub fn lay_out(&self, room: &mut Room) {
+        self.inodes.lay_out(room);
+    }
+}
+
+/// Notes what the server starts with.
+pub fn begin() {
+    let files = &kernel().files;
+    if files.begun.replace(1) != 0 {
+        return;
+    }
+    // SAFETY: a constant path.
+    if let Ok(st) = unsafe { stat::real_at(libc::AT_FDCWD, c"/proc".as_ptr(), 0) } {
+        files.proc_dev.set(st.st_dev);
+    }
+    for (place, fd) in files.console.iter().zip([1, 2]) {
+        if let Ok(st) = stat::real_of(fd)
+            && st.st_mode & libc::S_IFMT != libc::S_IFCHR
+        {
+            place.set(inode::Id::of(&st));
+        }
+    }
+}
+
+/// The server's time of day, for files.
+pub(crate) fn now(k: &Kernel) -> inode::Time {
+    inode::Time::from_ns(k.now_ns.get())
+}
+
+/// A path as bytes; null is empty.
+///
+/// # Safety
+/// `path` is null or a string.
+pub(crate) unsafe fn bytes<'a>(path: *const libc::c_char) -> &'a [u8] {
+    if path.is_null() {
+        return b"";
+    }
+    // SAFETY: the caller's contract.
+    unsafe { CStr::from_ptr(path) }.to_bytes()
+}

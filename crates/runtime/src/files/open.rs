@@ -1,0 +1,186 @@
+//! Opening: what the server opens is told apart, and what it creates is noted.
+//!
+//! A created file must be known as new, so `O_CREAT` without `O_EXCL` is done in two steps: without creating, then exclusively. One turn
+//! holder at a time makes this as good as one step.
+
+use crate::fatal::{self, line};
+use crate::files::inode::Id;
+use crate::files::local::{self, Noted};
+use crate::files::stat::{self, Class};
+use crate::files::{bytes, change, kernel_files, now};
+use crate::io::random;
+use crate::kernel::kernel;
+use crate::sys::{self, Errno, Result};
+use libc::{c_char, c_int};
+
+/// The part of `O_TMPFILE` that no other flag has.
+const TMPFILE: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+/// `openat`, and with `AT_FDCWD` open and creat.
+///
+/// # Safety
+/// `path` is a string or something that the kernel refuses.
+pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if random::is_device(path) {
+            return random::open(flags);
+        }
+        if let Some(result) = kernel_files::open(bytes(path), flags) {
+            return result;
+        }
+        let k = kernel();
+        if k.files.fifos.get() != 0
+            && flags & libc::O_PATH == 0
+            && let Ok(st) = stat::real_at(at, path, 0)
+            && st.st_mode & libc::S_IFMT == libc::S_IFIFO
+        {
+            return refuse_fifo();
+        }
+        let call = |flags: c_int| {
+            let args = sys::args([at as usize, path as usize, flags as usize, mode as usize]);
+            sys::call(libc::SYS_openat, args)
+        };
+        let creates = flags & libc::O_CREAT != 0 && flags & (libc::O_PATH | TMPFILE) == 0;
+        let (fd, created) = if !creates {
+            (call(flags)?, false)
+        } else if flags & libc::O_EXCL != 0 {
+            (call(flags)?, true)
+        } else {
+            match call(flags & !libc::O_CREAT) {
+                Ok(fd) => (fd, false),
+                Err(Errno(libc::ENOENT)) => match call(flags | libc::O_EXCL) {
+                    // A link to nothing: what it names is created.
+                    Err(Errno(libc::EEXIST)) => (call(flags)?, true),
+                    result => (result?, true),
+                },
+                Err(e) => return Err(e),
+            }
+        };
+        finish(fd as i32, at, path, flags, created)
+    }
+}
+
+/// Looks at what was opened.
+unsafe fn finish(
+    fd: i32,
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    created: bool,
+) -> Result<usize> {
+    let k = kernel();
+    let Ok(st) = stat::real_of(fd) else { return Ok(fd as usize) };
+    let slot = local::slot(fd);
+    match st.st_mode & libc::S_IFMT {
+        libc::S_IFDIR => {
+            if flags & libc::O_CREAT != 0 && flags & TMPFILE == 0 {
+                let _ = sys::close(fd);
+                return Err(Errno(libc::EISDIR));
+            }
+            if let Some(slot) = slot {
+                slot.directory.set(true);
+            }
+        }
+        libc::S_IFCHR | libc::S_IFBLK if flags & libc::O_PATH == 0 => {
+            return device(fd, st.st_rdev, flags);
+        }
+        libc::S_IFIFO if flags & libc::O_PATH == 0 => {
+            let _ = sys::close(fd);
+            return refuse_fifo();
+        }
+        libc::S_IFREG => {
+            if stat::class(k, &st) == Class::Proc {
+                return kernels_own(fd, path, flags);
+            }
+            if created || flags & libc::O_ACCMODE != libc::O_RDONLY {
+                crate::uses::note(crate::uses::Use::FilesWritten);
+            }
+            let id = Id::of(&st);
+            let changed = if created || flags & TMPFILE != 0 {
+                Some(k.files.inodes.fresh(id, now(k)))
+            } else if flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 {
+                let seen = k.files.inodes.see(id);
+                k.files.inodes.modified(seen, now(k));
+                Some(seen)
+            } else {
+                None
+            };
+            if let (Some(slot), Some(seen)) = (slot, changed) {
+                slot.note(Noted::Of(seen));
+            }
+            if created {
+                // SAFETY: the kernel has read the path.
+                unsafe { change::parent_changed(at, path) };
+            }
+        }
+        _ => {}
+    }
+    Ok(fd as usize)
+}
+
+/// A file in /proc that was opened by a relative path, through a link, or as one that passes.
+fn kernels_own(fd: i32, path: *const c_char, flags: c_int) -> Result<usize> {
+    // SAFETY: the kernel has read the path.
+    let named = unsafe { bytes(path) }.starts_with(b"/proc/");
+    if !named && let Some(instead) = kernel_files::reopen(fd, flags) {
+        let _ = sys::close(fd);
+        return instead;
+    }
+    Ok(fd as usize)
+}
+
+/// Devices that are the same everywhere pass; the random ones are the log's.
+fn device(fd: i32, rdev: u64, flags: c_int) -> Result<usize> {
+    match (libc::major(rdev), libc::minor(rdev)) {
+        // null, zero, full; the terminal, which a server has not got; its pseudo-terminals.
+        (1, 3 | 5 | 7) | (5, 0 | 2) | (136..=143, _) => Ok(fd as usize),
+        (1, 8 | 9) => {
+            let _ = sys::close(fd);
+            random::open(flags)
+        }
+        (major, minor) => {
+            let _ = sys::close(fd);
+            fatal::refused(line!("open of device {major}:{minor}").bytes());
+            Err(Errno(libc::ENXIO))
+        }
+    }
+}
+
+fn refuse_fifo() -> Result<usize> {
+    fatal::refused(b"open of a FIFO");
+    Err(Errno(libc::ENXIO))
+}
+
+/// `creat`.
+///
+/// # Safety
+/// As for [`open`].
+pub unsafe fn creat(path: *const c_char, mode: u32) -> Result<usize> {
+    let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+    // SAFETY: the caller's contract.
+    unsafe { open(libc::AT_FDCWD, path, flags, mode) }
+}
+
+/// `openat2`: what `openat` can say is done; how paths are resolved cannot be restricted.
+///
+/// # Safety
+/// As for the call.
+pub unsafe fn openat2(
+    at: c_int,
+    path: *const c_char,
+    how: *const [u64; 3],
+    size: usize,
+) -> Result<usize> {
+    if size < size_of::<[u64; 3]>() || how.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the caller's contract.
+    let [flags, mode, resolve] = unsafe { *how };
+    if size > size_of::<[u64; 3]>() || resolve != 0 || flags > i32::MAX as u64 {
+        fatal::refused(b"openat2 with a way to resolve paths");
+        return Err(Errno(libc::ENOSYS));
+    }
+    // SAFETY: the caller's contract.
+    unsafe { open(at, path, flags as c_int, mode as u32) }
+}

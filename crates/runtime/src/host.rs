@@ -1,0 +1,259 @@
+//! What a server may ask about the machine and its place on it: scheduling, priorities, limits, the kernel's release. Answers do not come
+//! from the machine, which differs between replicas; settings that would only change how fast a server runs are taken and have no effect.
+
+use crate::fatal::{line, refused};
+use crate::kernel::kernel;
+use crate::sys::{self, Errno, Result};
+use crate::{process, time, turn};
+use libc::{c_int, timespec};
+
+/// The release of Linux that servers see: the oldest one that Skein runs on.
+const RELEASE: &[u8] = b"5.16.0";
+const VERSION: &[u8] = b"#1 SMP";
+/// `RLIM_NLIMITS`.
+const RESOURCES: usize = 16;
+/// What `sched_rr_get_interval` answers for ordinary threads, as a kernel at 250 Hz does.
+const SLICE_NS: i64 = time::NS_PER_S as i64 / 250;
+
+/// A system call of this kind; `None` when it is another one, or may be made.
+pub fn syscall(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
+    let result = match nr {
+        libc::SYS_sched_getscheduler => Ok(libc::SCHED_OTHER as usize),
+        libc::SYS_sched_setscheduler => schedule(a[1] as c_int, a[2] as *const c_int),
+        libc::SYS_sched_getparam => put(a[1] as *mut c_int, 0),
+        libc::SYS_sched_setparam => schedule(libc::SCHED_OTHER, a[1] as *const c_int),
+        libc::SYS_sched_rr_get_interval => {
+            put(a[1] as *mut timespec, timespec { tv_sec: 0, tv_nsec: SLICE_NS })
+        }
+        libc::SYS_sched_getattr => attributes(a[1] as *mut u32, a[2]),
+        // SAFETY: the server's own structure, whose second word is the policy and whose sixth is the priority.
+        libc::SYS_sched_setattr => match unsafe { (a[1] as *const [c_int; 6]).as_ref() } {
+            Some(words) => schedule(words[1], &raw const words[5]),
+            None => Err(Errno(libc::EINVAL)),
+        },
+        // The kernel answers 20 - nice.
+        libc::SYS_getpriority => Ok((20 - process::this().nice.get()) as usize),
+        libc::SYS_setpriority => prioritise(a[0] as c_int, a[1] as i32, a[2] as c_int),
+        libc::SYS_ioprio_get | libc::SYS_ioprio_set => Ok(0),
+        libc::SYS_clock_getres => resolution(a[0] as c_int, a[1] as *mut timespec),
+        libc::SYS_uname => uname(a[0] as *mut libc::utsname),
+        libc::SYS_mincore => resident(a),
+        // What may be locked is limited differently on each host; that it is in memory cannot be seen.
+        libc::SYS_mlock
+        | libc::SYS_mlock2
+        | libc::SYS_munlock
+        | libc::SYS_mlockall
+        | libc::SYS_munlockall => Ok(0),
+        libc::SYS_prlimit64 => return limit(a),
+        libc::SYS_getrlimit => return limit([0, a[0], 0, a[1], 0, 0]),
+        libc::SYS_setrlimit => return limit([0, a[0], a[1], 0, 0, 0]),
+        libc::SYS_personality if a[0] as u32 != u32::MAX => refuse(b"personality", libc::EPERM),
+        libc::SYS_arch_prctl => return segment(a),
+        libc::SYS_prctl => return control(a[0] as c_int, a[1]),
+        libc::SYS_set_tid_address => Ok(kernel().this().tid.get() as usize),
+        _ => return None,
+    };
+    turn::operation();
+    Some(result)
+}
+
+fn refuse(what: &[u8], errno: i32) -> Result<usize> {
+    refused(what);
+    Err(Errno(errno))
+}
+
+/// Writes an answer to the server's own pointer.
+fn put<T>(to: *mut T, value: T) -> Result<usize> {
+    if to.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the server's own pointer for this answer, not null.
+    unsafe { to.write(value) };
+    Ok(0)
+}
+
+/// The policies that any user may have are taken and have no effect: the schedule is Skein's.
+fn schedule(policy: c_int, priority: *const c_int) -> Result<usize> {
+    if priority.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the server's own pointer, not null.
+    let priority = unsafe { priority.read() };
+    match policy & !libc::SCHED_RESET_ON_FORK {
+        libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE if priority == 0 => Ok(0),
+        libc::SCHED_FIFO | libc::SCHED_RR if (1..=99).contains(&priority) => {
+            Err(Errno(libc::EPERM))
+        }
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+fn attributes(out: *mut u32, size: usize) -> Result<usize> {
+    /// `struct sched_attr` as it was first.
+    const WORDS: usize = 12;
+    if out.is_null() || size < WORDS * 4 {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the server's own buffer of at least so many bytes.
+    unsafe {
+        out.write_bytes(0, WORDS);
+        out.write(WORDS as u32 * 4);
+    }
+    Ok(0)
+}
+
+/// As without privileges: a process may become less important. It is remembered, and has no effect.
+fn prioritise(which: c_int, who: i32, nice: c_int) -> Result<usize> {
+    let own = process::this();
+    if which != libc::PRIO_PROCESS as c_int || (who != 0 && who != own.pid.get()) {
+        return Ok(0);
+    }
+    let nice = nice.clamp(-20, 19);
+    if nice < own.nice.get() {
+        return Err(Errno(libc::EACCES));
+    }
+    own.nice.set(nice);
+    Ok(0)
+}
+
+/// The coarse clocks' resolution is the host kernel's tick.
+fn resolution(clock: c_int, out: *mut timespec) -> Result<usize> {
+    time::clock_ns(clock)?;
+    let ns = match clock {
+        libc::CLOCK_REALTIME_COARSE | libc::CLOCK_MONOTONIC_COARSE => SLICE_NS,
+        _ => 1,
+    };
+    if out.is_null() { Ok(0) } else { put(out, timespec { tv_sec: 0, tv_nsec: ns }) }
+}
+
+fn uname(out: *mut libc::utsname) -> Result<usize> {
+    // SAFETY: the server's own pointer; the kernel checks it.
+    unsafe { sys::call(libc::SYS_uname, sys::args([out as usize])) }?;
+    // SAFETY: the kernel has just written there.
+    let out = unsafe { &mut *out };
+    for (field, text) in [(&mut out.release, RELEASE), (&mut out.version, VERSION)] {
+        field.fill(0);
+        for (to, from) in field.iter_mut().zip(text) {
+            *to = *from as libc::c_char;
+        }
+    }
+    Ok(0)
+}
+
+/// `mincore`: whether there is memory is the kernel's answer, that all of it is resident is ours.
+fn resident(a: [usize; 6]) -> Result<usize> {
+    // SAFETY: the server's own arguments; the kernel checks them.
+    unsafe { sys::call(libc::SYS_mincore, a) }?;
+    // SAFETY: the kernel has just written a byte a page there.
+    unsafe { (a[2] as *mut u8).write_bytes(1, a[1].div_ceil(4096)) };
+    Ok(0)
+}
+
+/// Limits are the supervisor's for the stack, core files and descriptors; all others are the host's, so there are none until the server sets them.
+fn limit([pid, resource, new, old, ..]: [usize; 6]) -> Option<Result<usize>> {
+    let own = process::this();
+    let given = [libc::RLIMIT_STACK, libc::RLIMIT_CORE, libc::RLIMIT_NOFILE];
+    let bit = 1 << (resource & 31);
+    if given.iter().any(|r| *r as usize == resource)
+        || own.limits_set.get() & bit != 0
+        || resource >= RESOURCES
+        || (pid != 0 && pid as i32 != own.pid.get())
+    {
+        return None;
+    }
+    let before = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    if new != 0 {
+        // SAFETY: the server's own arguments; the kernel checks them.
+        let set = unsafe { sys::call(libc::SYS_prlimit64, [0, resource, new, 0, 0, 0]) };
+        // A limit above the host's own changes nothing, and is remembered by nobody.
+        match set {
+            Err(e) if e.0 == libc::EPERM => {}
+            Err(e) => return Some(Err(e)),
+            Ok(_) => own.limits_set.set(own.limits_set.get() | bit),
+        }
+    }
+    if old != 0 {
+        return Some(put(old as *mut libc::rlimit, before));
+    }
+    Some(Ok(0))
+}
+
+/// `arch_prctl`: what is read is the server's own; segments are how the runtime tells threads apart.
+fn segment(a: [usize; 6]) -> Option<Result<usize>> {
+    const SET_GS: usize = 0x1001;
+    const SET_FS: usize = 0x1002;
+    const GET_FS: usize = 0x1003;
+    const GET_GS: usize = 0x1004;
+    match a[0] {
+        GET_FS | GET_GS => None,
+        SET_GS | SET_FS => Some(refuse(b"arch_prctl", libc::EPERM)),
+        // Shadow stacks and the like, which libc asks for and does without.
+        _ => Some(Err(Errno(libc::EINVAL))),
+    }
+}
+
+// prctl: a name for memory, for /proc only.
+const PR_SET_VMA: c_int = 0x5356_4d41;
+
+/// `prctl`: what neither shows the machine nor changes what the net and the traps rest on may be done.
+fn control(option: c_int, arg: usize) -> Option<Result<usize>> {
+    let own = process::this();
+    match option {
+        libc::PR_SET_NAME
+        | libc::PR_GET_NAME
+        | libc::PR_SET_DUMPABLE
+        | libc::PR_GET_DUMPABLE
+        | libc::PR_SET_KEEPCAPS
+        | libc::PR_GET_KEEPCAPS
+        | libc::PR_CAPBSET_READ
+        | libc::PR_CAPBSET_DROP
+        | libc::PR_CAP_AMBIENT
+        | libc::PR_SET_SECUREBITS
+        | libc::PR_GET_SECUREBITS
+        | libc::PR_SET_NO_NEW_PRIVS
+        | libc::PR_GET_NO_NEW_PRIVS
+        | libc::PR_SET_THP_DISABLE
+        | libc::PR_GET_THP_DISABLE
+        | libc::PR_SET_TIMERSLACK
+        | libc::PR_GET_TIMERSLACK
+        | libc::PR_SET_PTRACER
+        | PR_SET_VMA => None,
+        libc::PR_SET_PDEATHSIG if !(0..=64).contains(&(arg as i64)) => {
+            Some(Err(Errno(libc::EINVAL)))
+        }
+        libc::PR_SET_PDEATHSIG => {
+            own.parent_end_signal.set(arg as c_int);
+            Some(Ok(0))
+        }
+        libc::PR_GET_PDEATHSIG => Some(put(arg as *mut c_int, own.parent_end_signal.get())),
+        libc::PR_SET_CHILD_SUBREAPER => {
+            own.subreaper.set(arg != 0);
+            Some(Ok(0))
+        }
+        libc::PR_GET_CHILD_SUBREAPER => Some(put(arg as *mut c_int, own.subreaper.get().into())),
+        // The net is not to be seen.
+        libc::PR_GET_SECCOMP => Some(Ok(0)),
+        _ => Some(refuse(line!("prctl {option}").bytes(), libc::EINVAL)),
+    }
+}
+
+/// Takes the CPU number away that the kernel keeps up to date in each thread's memory: libc registers the area before the runtime begins, and does
+/// so for later threads only while the first one is registered.
+pub fn hide_cpu_number() {
+    /// glibc's, for x86-64.
+    const SIGNATURE: usize = 0x5305_3053;
+    const UNREGISTER: usize = 1;
+    const AREA_BYTES: usize = 32;
+    /// `RSEQ_CPU_ID_REGISTRATION_FAILED`.
+    const FAILED: i32 = -2;
+    // SAFETY: libc's variable of this name is an offset from the thread pointer.
+    let offset = unsafe { *(crate::hooks::next_symbol("__rseq_offset\0") as *const isize) };
+    let area = (crate::context::fs_base() as usize).wrapping_add_signed(offset);
+    // SAFETY: the area is the running thread's own; it stays memory when it is not registered.
+    unsafe {
+        let gone = sys::call(libc::SYS_rseq, sys::args([area, AREA_BYTES, UNREGISTER, SIGNATURE]));
+        if gone.is_ok() {
+            (area as *mut i32).add(1).write(FAILED);
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! UDP: ports of their own, connections that are mere filters, messages that are dropped when there is no room.
+//!
+//! Between sockets of the server a datagram arrives at once, by the virtual loopback interface. What finds none of them goes to
+//! [`outside`], and what comes from there is given to [`deliver`]. Broadcast and multicast are refused by name.
+
+use super::exchange::{Incoming, Outgoing};
+use super::message::{self, QUEUE_BYTES};
+use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, bind, outside};
+use crate::fatal;
+use crate::io::fail;
+use crate::io::file::{self, Hold, ready};
+use crate::io::iov::Buffers;
+use crate::io::wait::wait;
+use crate::kernel::Kernel;
+use crate::sys::Result;
+use crate::time::NS_PER_S;
+use libc::{AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_IPV6, SOL_SOCKET, sockaddr, socklen_t};
+use skein_arena::pool::Handle;
+use skein_model::SockAddr;
+
+/// The longest datagram: 65,535 less the headers of IPv4 and UDP, or of UDP.
+const MAX_V4_BYTES: usize = 65_507;
+const MAX_V6_BYTES: usize = 65_527;
+/// The loopback interface.
+pub const LOOPBACK_INDEX: u32 = 1;
+
+/// No address and no port.
+pub const NOWHERE: SockAddr = SockAddr { ip: [0; 16], port: 0, v6: false };
+
+/// All sockets that have a port.
+pub fn each_bound(k: &Kernel, mut f: impl FnMut(Handle<Socket>, &Socket)) {
+    let mut at = k.io.datagram_ports.front();
+    while let Some(socket) = at {
+        f(socket, k.io.sockets.get(socket));
+        at = k.io.datagram_ports.next(&k.io.sockets, socket);
+    }
+}
+
+/// `bind`.
+pub fn bind(k: &Kernel, socket: Handle<Socket>, wanted: SockAddr) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if !address::is_local(wanted) && !s.options.free_bind() {
+        return fail(libc::EADDRNOTAVAIL);
+    }
+    if s.state.get() != State::Fresh || s.local.get().port != 0 {
+        return fail(libc::EINVAL);
+    }
+    if wanted.port != 0 && conflict(k, s, wanted) {
+        return fail(libc::EADDRINUSE);
+    }
+    let port = if wanted.port == 0 { free_port(k)? } else { wanted.port };
+    s.asked.set(wanted);
+    own(k, socket, SockAddr { port, ..wanted });
+    Ok(0)
+}
+
+fn own(k: &Kernel, socket: Handle<Socket>, addr: SockAddr) {
+    let s = k.io.sockets.get(socket);
+    s.local.set(addr);
+    s.is_bound.set(true);
+    k.io.datagram_ports.push_back(&k.io.sockets, socket);
+    outside::port_taken(k, socket);
+}
+
+/// The socket owns its port no longer.
+pub fn disown(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    if s.is_bound.replace(false) {
+        k.io.datagram_ports.remove(&k.io.sockets, socket);
+        outside::port_left(k, socket);
+    }
+}
+
+fn free_port(k: &Kernel) -> Result<u16> {
+    bind::pick_port(k, |port| {
+        let mut taken = false;
+        each_bound(k, |_, other| taken |= other.local.get().port == port);
+        taken
+    })
+}
+
+fn conflict(k: &Kernel, s: &Socket, wanted: SockAddr) -> bool {
+    let mut found = false;
+    each_bound(k, |_, other| {
+        let shared = s.options.reuse_port() && other.options.reuse_port()
+            || s.options.reuse_address() && other.options.reuse_address();
+        found |= other.local.get().port == wanted.port
+            && !shared
+            && bind::overlap(
+                wanted,
+                s.options.only_v6(),
+                other.local.get(),
+                other.options.only_v6(),
+            );
+    });
+    found
+}
+
+/// Gives a socket without a port one.
+fn bind_automatically(k: &Kernel, socket: Handle<Socket>) -> Result<()> {
+    let s = k.io.sockets.get(socket);
+    if s.local.get().port == 0 {
+        let port = free_port(k)?;
+        s.asked.set(address::unspecified(s.family.get(), 0));
+        own(k, socket, SockAddr { port, ..s.asked.get() });
+    }
+    Ok(())
+}
+
+/// How well a socket fits a datagram; 0 when not at all.
+fn rank(s: &Socket, to: SockAddr, from: SockAddr) -> u32 {
+    let at = s.local.get();
+    if at.port != to.port {
+        return 0;
+    }
+    let mut rank = 1;
+    if at.ip == to.ip {
+        rank += 2;
+    } else if !at.is_unspecified() {
+        return 0;
+    } else if to.ipv4().is_some() {
+        // A wildcard of IPv6 takes IPv4, too, unless told not to; one of IPv4 goes before it.
+        if at.ipv4().is_some() {
+            rank += 1;
+        } else if s.options.only_v6() {
+            return 0;
+        }
+    } else if at.ipv4().is_some() {
+        return 0;
+    }
+    if s.state.get() == State::Connected {
+        let remote = s.remote.get();
+        if remote.ip != from.ip || remote.port != from.port {
+            return 0;
+        }
+        rank += 4;
+    }
+    rank
+}
+
+/// The socket that a datagram is for: the one that fits best. Of several that fit as well those that share a port take turns by the
+/// sender; otherwise the one that came last has it.
+pub fn find(k: &Kernel, to: SockAddr, from: SockAddr) -> Option<Handle<Socket>> {
+    let (mut best, mut found, mut count) = (0, None, 0u64);
+    each_bound(k, |socket, s| {
+        let rank = rank(s, to, from);
+        if rank > 0 && rank >= best {
+            count = if rank > best { 1 } else { count + 1 };
+            (best, found) = (rank, Some(socket));
+        }
+    });
+    let last = found?;
+    if count < 2 || !k.io.sockets.get(last).options.reuse_port() {
+        return Some(last);
+    }
+    let hash = from
+        .ip
+        .iter()
+        .fold(u64::from(from.port), |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    let mut skip = (hash >> 16) % count;
+    found = None;
+    each_bound(k, |socket, s| {
+        if rank(s, to, from) == best && found.is_none() {
+            if skip == 0 {
+                found = Some(socket);
+            }
+            skip = skip.wrapping_sub(1);
+        }
+    });
+    found
+}
+
+/// A datagram has come for `socket`; dropped when it has no room.
+pub fn deliver(
+    k: &Kernel,
+    socket: Handle<Socket>,
+    from: SockAddr,
+    to: SockAddr,
+    bytes: &mut Buffers<'_>,
+) {
+    let s = k.io.sockets.get(socket);
+    if s.charged.get() > QUEUE_BYTES || s.shut.get() & SHUT_RECEIVE != 0 {
+        return;
+    }
+    // Without memory it is lost as well.
+    let Ok(message) = message::make(k, bytes) else { return };
+    let m = k.io.messages.get(message);
+    m.from.set(from);
+    m.to.set(to);
+    message::push(k, s, message);
+    file::notify(k, s.file.get(), ready::IN);
+}
+
+/// An error came back for something that a connected socket has sent.
+pub fn came_back(k: &Kernel, socket: Handle<Socket>, errno: i32) {
+    let s = k.io.sockets.get(socket);
+    if s.state.get() == State::Connected {
+        s.error.set(errno);
+        file::notify(k, s.file.get(), ready::ALL);
+    }
+}
+
+/// An address to send to, as a socket of this kind may use it.
+///
+/// # Safety
+/// `addr` is `len` readable bytes.
+unsafe fn destination(s: &Socket, addr: *const sockaddr, len: socklen_t) -> Result<SockAddr> {
+    let mut family = s.family.get();
+    // SAFETY: the caller's contract.
+    if family == AF_INET6 && unsafe { address::family(addr, len) }? == AF_INET {
+        family = AF_INET;
+    }
+    // SAFETY: the caller's contract.
+    let to = unsafe { address::read(addr, len, family, libc::EAFNOSUPPORT) }?;
+    if s.family.get() == AF_INET6 && to.ipv4().is_some() && s.options.only_v6() {
+        return fail(libc::ENETUNREACH);
+    }
+    Ok(SockAddr { v6: s.family.get() == AF_INET6, ..address::or_loopback(to) })
+}
+
+/// Broadcast and multicast addresses reach several: refused.
+fn check_unicast(s: &Socket, to: SockAddr, call: &str) -> Result<()> {
+    let many = match to.ipv4() {
+        Some([255, 255, 255, 255]) if !s.options.broadcast() => return fail(libc::EACCES),
+        Some(ip) => ip[0] >= 224,
+        None => to.ip[0] == 0xff,
+    };
+    if many {
+        fatal::refused(super::address::describe(call, to).bytes());
+        return fail(libc::ENETUNREACH);
+    }
+    Ok(())
+}
+
+/// `connect`: from now on the socket sends to `addr` and hears from nobody else.
+///
+/// # Safety
+/// `addr` is `len` readable bytes.
+pub unsafe fn connect(
+    k: &Kernel,
+    socket: Handle<Socket>,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    // SAFETY: the caller's contract.
+    if unsafe { address::family(addr, len) }? == libc::AF_UNSPEC {
+        disconnect(k, socket);
+        return Ok(0);
+    }
+    // SAFETY: the caller's contract.
+    let to = unsafe { destination(s, addr, len) }?;
+    check_unicast(s, to, "connect")?;
+    bind_automatically(k, socket)?;
+    if s.asked.get().is_unspecified() {
+        s.local.set(SockAddr { port: s.local.get().port, ..address::source(to, false) });
+    }
+    s.remote.set(to);
+    s.state.set(State::Connected);
+    Ok(0)
+}
+
+fn disconnect(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    s.state.set(State::Fresh);
+    s.remote.set(NOWHERE);
+    s.shut.set(0);
+    let asked = s.asked.get();
+    if asked.port == 0 {
+        disown(k, socket);
+        s.local.set(asked);
+    } else {
+        s.local.set(asked);
+    }
+}
+
+/// `shutdown`.
+pub fn shutdown(k: &Kernel, socket: Handle<Socket>, shut: u32) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    let connected = s.state.get() == State::Connected;
+    s.shut.set(s.shut.get() | shut);
+    file::notify(k, s.file.get(), ready::ALL);
+    if connected { Ok(0) } else { fail(libc::ENOTCONN) }
+}
+
+/// Sends a datagram.
+pub fn send(
+    k: &Kernel,
+    _hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    outgoing: &Outgoing<'_>,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if outgoing.flags & libc::MSG_MORE != 0 {
+        fatal::refused(b"send with MSG_MORE on a datagram socket");
+        return fail(libc::EOPNOTSUPP);
+    }
+    let n = buffers.left();
+    let to = if outgoing.has_destination() {
+        // SAFETY: the caller's address.
+        unsafe { destination(s, outgoing.to, outgoing.to_len) }?
+    } else if s.state.get() == State::Connected {
+        s.remote.get()
+    } else {
+        return fail(libc::EDESTADDRREQ);
+    };
+    if to.port == 0 {
+        return fail(libc::EINVAL);
+    }
+    if n > if to.ipv4().is_some() { MAX_V4_BYTES } else { MAX_V6_BYTES } {
+        return fail(libc::EMSGSIZE);
+    }
+    check_unicast(s, to, "sendto")?;
+    let source = wanted_source(outgoing)?;
+    if s.error.get() != 0 {
+        return fail(s.take_error());
+    }
+    if s.shut.get() & SHUT_SEND != 0 {
+        return fail(libc::EPIPE);
+    }
+    bind_automatically(k, socket)?;
+    let from = outside::source(s.local.get(), source, to);
+    match find(k, to, from) {
+        Some(receiver) if address::is_loopback(to) => {
+            deliver(k, receiver, from, to, buffers);
+            Ok(n)
+        }
+        _ => outside::external_datagram(k, socket, from, to, buffers),
+    }
+}
+
+/// The source address that control messages ask for (`IP_PKTINFO`, `IPV6_PKTINFO`): one of this machine.
+fn wanted_source(outgoing: &Outgoing<'_>) -> Result<Option<[u8; 16]>> {
+    let mut wanted = None;
+    super::exchange::each_control(outgoing.control, |control| {
+        let ip = match (control.level, control.kind) {
+            (IPPROTO_IP, libc::IP_PKTINFO) if control.data.len() == 12 => {
+                let ip: [u8; 4] = control.data[4..8].try_into().expect("four bytes");
+                SockAddr::v4(ip, 0).ip
+            }
+            (IPPROTO_IPV6, libc::IPV6_PKTINFO) if control.data.len() == 20 => {
+                control.data[..16].try_into().expect("sixteen bytes")
+            }
+            // How long it lives and how it is marked means nothing here.
+            (IPPROTO_IP, libc::IP_TTL | libc::IP_TOS)
+            | (IPPROTO_IPV6, libc::IPV6_HOPLIMIT | libc::IPV6_TCLASS) => return Ok(()),
+            (SOL_SOCKET, _) => return fail(libc::EINVAL),
+            (level, kind) => {
+                fatal::refused(
+                    fatal::line!("sendmsg with a control message of level {level} type {kind}")
+                        .bytes(),
+                );
+                return fail(libc::EINVAL);
+            }
+        };
+        let addr = SockAddr { ip, ..NOWHERE };
+        if addr.is_unspecified() {
+            return Ok(());
+        }
+        if !address::is_loopback(addr) {
+            return fail(libc::EINVAL);
+        }
+        wanted = Some(ip);
+        Ok(())
+    })?;
+    Ok(wanted)
+}
+
+/// Receives a datagram.
+pub fn receive(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    incoming: &mut Incoming,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    let nonblocking = incoming.flags & libc::MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
+    let deadline = if nonblocking { None } else { s.options.receive_deadline() };
+    let first = loop {
+        if s.error.get() != 0 {
+            return fail(s.take_error());
+        }
+        if let Some(first) = s.messages.front() {
+            break first;
+        }
+        if s.shut.get() & SHUT_RECEIVE != 0 {
+            return Ok(0);
+        }
+        if nonblocking {
+            return fail(libc::EAGAIN);
+        }
+        wait(k, hold.0, ready::IN, false, deadline)?;
+    };
+    let m = k.io.messages.get(first);
+    let whole = m.bytes.len();
+    let done = message::copy_out(k, m, buffers);
+    if done < whole {
+        incoming.out_flags |= libc::MSG_TRUNC;
+    }
+    let mut name = [0; address::MAX_BYTES];
+    let from = m.from.get();
+    let len = address::encode(s.family.get(), from, &mut name);
+    incoming.put_name(&name[..len]);
+    put_controls(s, m, incoming);
+    if incoming.flags & libc::MSG_PEEK == 0 {
+        message::pop(k, s);
+        message::free(k, first);
+    }
+    Ok(if incoming.flags & libc::MSG_TRUNC != 0 { whole } else { done })
+}
+
+/// When it came, and where.
+fn put_controls(s: &Socket, m: &message::Message, incoming: &mut Incoming) {
+    let at = m.at_ns.get();
+    if let Some(unit_ns) = s.options.time_stamp_ns() {
+        let mut stamp = [0; 16];
+        stamp[..8].copy_from_slice(&(at / NS_PER_S).to_ne_bytes());
+        stamp[8..].copy_from_slice(&(at % NS_PER_S / unit_ns).to_ne_bytes());
+        let kind = if unit_ns == 1 { libc::SCM_TIMESTAMPNS } else { libc::SCM_TIMESTAMP };
+        incoming.put_control(SOL_SOCKET, kind, &stamp);
+    }
+    let to = m.to.get();
+    let index = if address::is_loopback(to) { LOOPBACK_INDEX } else { LOOPBACK_INDEX + 1 };
+    if let Some(ip) = to.ipv4()
+        && s.options.packet_info_v4()
+    {
+        // in_pktinfo: the interface, the address to answer from, the address that was sent to.
+        let mut info = [0; 12];
+        info[..4].copy_from_slice(&index.to_ne_bytes());
+        info[4..8].copy_from_slice(&ip);
+        info[8..].copy_from_slice(&ip);
+        incoming.put_control(IPPROTO_IP, libc::IP_PKTINFO, &info);
+    }
+    if s.family.get() == AF_INET6 && s.options.packet_info_v6() {
+        let mut info = [0; 20];
+        info[..16].copy_from_slice(&to.ip);
+        info[16..].copy_from_slice(&index.to_ne_bytes());
+        incoming.put_control(IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+    }
+}
+
+/// The last reference to a socket is gone.
+pub fn release(k: &Kernel, socket: Handle<Socket>) {
+    disown(k, socket);
+    message::clear(k, k.io.sockets.get(socket));
+}

@@ -1,0 +1,165 @@
+//! Messages: what datagram and packet sockets receive, and what travels beside the bytes of a UNIX stream.
+//!
+//! Invariant: a socket's `charged` is the sum of what its waiting messages cost. A message that was taken out frees its bytes and its
+//! sender's name; the descriptors in it are the receiver's, or closed.
+
+use super::unix::name::{self, Name};
+use super::unix::rights::{self, Cred, Rights};
+use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket};
+use crate::io::fail;
+use crate::io::file::ready;
+use crate::io::iov::Buffers;
+use crate::kernel::Kernel;
+use crate::sys::Result;
+use core::cell::Cell;
+use skein_arena::bytes::ByteQueue;
+use skein_arena::list::{In, Node};
+use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_model::SockAddr;
+
+/// What a waiting message takes besides its bytes, about as in Linux.
+const OVERHEAD_BYTES: u64 = 768;
+/// What a socket's waiting messages may cost before the next one is dropped (UDP) or waits (UNIX): Linux's default.
+pub const QUEUE_BYTES: u64 = 212_992;
+
+/// A message's place in the queue of the socket that receives it.
+pub struct InQueue;
+
+/// A message.
+#[repr(C)]
+pub struct Message {
+    node: Node<Message>,
+    /// The name of the UNIX socket that sent it.
+    pub name: Link<Name>,
+    /// Its bytes; those of a stream are in the socket's own queue.
+    pub bytes: ByteQueue,
+    /// UDP: who sent it.
+    pub from: Cell<SockAddr>,
+    /// UDP: whom it was sent to.
+    pub to: Cell<SockAddr>,
+    /// When it came, ns since the epoch.
+    pub at_ns: Cell<u64>,
+    /// UNIX: who the sender was, if it said so.
+    pub cred: Cell<Cred>,
+    /// Descriptors.
+    pub rights: Rights,
+    /// Streams: the positions of its first byte and behind its last.
+    pub span: Cell<(u64, u64)>,
+}
+
+// SAFETY: cells, links and queues; all-zero is an empty message.
+unsafe impl ArenaObject for Message {}
+impl In<InQueue> for Message {
+    fn node(&self) -> &Node<Message> {
+        &self.node
+    }
+}
+
+impl Message {
+    fn cost(&self) -> u64 {
+        self.bytes.len() as u64 + OVERHEAD_BYTES
+    }
+}
+
+/// A message of all of `buffers`, in no queue yet.
+pub fn make(k: &Kernel, buffers: &mut Buffers<'_>) -> Result<Handle<Message>> {
+    let Some(message) = k.io.messages.alloc() else { return fail(libc::ENOBUFS) };
+    let m = k.io.messages.get(message);
+    m.at_ns.set(k.now_ns.get());
+    loop {
+        // SAFETY: the server's buffers; one thread runs at a time.
+        let piece = unsafe { buffers.piece_ref(usize::MAX) };
+        if piece.is_empty() {
+            return Ok(message);
+        }
+        let pushed = m.bytes.push(&k.chunks, piece);
+        buffers.advance(pushed);
+        if pushed < piece.len() {
+            // No chunk is left in the arena.
+            free(k, message);
+            return fail(libc::ENOBUFS);
+        }
+    }
+}
+
+/// Frees a message that is in no queue, with all that is in it.
+pub fn free(k: &Kernel, message: Handle<Message>) {
+    let m = k.io.messages.get(message);
+    m.bytes.clear(&k.chunks);
+    if let Some(name) = m.name.take() {
+        name::drop_ref(k, name);
+    }
+    rights::drop_all(k, &m.rights);
+    k.io.messages.free(message);
+}
+
+/// Puts a message behind all that wait already.
+pub fn push(k: &Kernel, s: &Socket, message: Handle<Message>) {
+    s.charged.set(s.charged.get() + k.io.messages.get(message).cost());
+    s.messages.push_back(&k.io.messages, message);
+}
+
+/// The first message is not waiting any more; the caller has it.
+pub fn pop(k: &Kernel, s: &Socket) -> Option<Handle<Message>> {
+    let message = s.messages.pop_front(&k.io.messages)?;
+    s.charged.set(s.charged.get().saturating_sub(k.io.messages.get(message).cost()));
+    Some(message)
+}
+
+/// Drops all waiting messages.
+pub fn clear(k: &Kernel, s: &Socket) {
+    while let Some(message) = pop(k, s) {
+        free(k, message);
+    }
+}
+
+/// Copies a message's bytes out; answers how many fitted.
+pub fn copy_out(k: &Kernel, m: &Message, buffers: &mut Buffers<'_>) -> usize {
+    let mut done = 0;
+    while done < m.bytes.len() {
+        // SAFETY: the server's buffers; one thread runs at a time.
+        let piece = unsafe { buffers.piece_mut(m.bytes.len() - done) };
+        if piece.is_empty() {
+            break;
+        }
+        let n = m.bytes.peek(&k.chunks, done, piece);
+        buffers.advance(n);
+        done += n;
+    }
+    done
+}
+
+/// Bytes of the first message, and of all.
+pub fn unread(k: &Kernel, s: &Socket) -> (usize, usize) {
+    let (mut first, mut all) = (None, 0);
+    let mut at = s.messages.front();
+    while let Some(message) = at {
+        let len = k.io.messages.get(message).bytes.len();
+        first = first.or(Some(len));
+        all += len;
+        at = s.messages.next(&k.io.messages, message);
+    }
+    (first.unwrap_or(0), all)
+}
+
+/// Readiness of a socket of messages that can be written to when `writable`.
+pub fn mask(s: &Socket, writable: bool) -> u32 {
+    let shut = s.shut.get();
+    let mut mask = 0;
+    if shut == SHUT_BOTH {
+        mask |= ready::HUP;
+    }
+    if shut & SHUT_RECEIVE != 0 {
+        mask |= ready::IN | ready::RDHUP;
+    }
+    if !s.messages.is_empty() {
+        mask |= ready::IN;
+    }
+    if writable || shut & SHUT_SEND != 0 {
+        mask |= ready::OUT;
+    }
+    if s.error.get() != 0 {
+        mask |= ready::ERR;
+    }
+    mask
+}

@@ -1,0 +1,105 @@
+//! Datagrams to and from the outside.
+//!
+//! [`super::datagram`] calls in here when a socket takes or leaves a port, and for what is sent to an address where none of the server's own
+//! sockets is. A `Datagram` frame tells every replica's node, and the leader's alone sends it. What comes is in the log.
+//!
+//! A port that the server asked for is published, one that it was given is not: the leader opens a socket for it when it is used.
+
+use super::{Socket, address, datagram};
+use crate::fatal;
+use crate::io::fail;
+use crate::io::iov::{Buffers, single};
+use crate::kernel::Kernel;
+use crate::output;
+use crate::sys::Result;
+use skein_arena::pool::Handle;
+use skein_model::limits::MAX_DATAGRAM_BYTES;
+use skein_model::{OutFrame, SockAddr};
+
+/// A datagram for somebody who is not of this server.
+pub fn external_datagram(
+    k: &Kernel,
+    socket: Handle<Socket>,
+    from: SockAddr,
+    to: SockAddr,
+    buffers: &mut Buffers<'_>,
+) -> Result<usize> {
+    let n = buffers.left();
+    if n > MAX_DATAGRAM_BYTES {
+        return fail(libc::EMSGSIZE);
+    }
+    let s = k.io.sockets.get(socket);
+    s.known.set(true);
+    // With a particular address, so that the answer finds its way back whatever the socket is bound to by then.
+    let from = SockAddr { port: s.local.get().port, ..from };
+    output::emit_datagram(from, to, n, |space| {
+        // SAFETY: the server's buffers; one thread runs at a time.
+        unsafe { buffers.gather(space) };
+    });
+    Ok(n)
+}
+
+/// Where a socket is known to the node: its port, with the address that was asked for.
+fn place(s: &Socket) -> SockAddr {
+    let (asked, local) = (s.asked.get(), s.local.get());
+    if asked.port == 0 { local } else { asked }
+}
+
+/// Whether the node knows the same place by another socket (`SO_REUSEPORT`).
+fn known_by_another(k: &Kernel, socket: Handle<Socket>, at: SockAddr) -> bool {
+    let mut found = false;
+    datagram::each_bound(k, |other, o| {
+        found |= other != socket && o.known.get() && place(o) == at;
+    });
+    found
+}
+
+/// A socket has taken a port.
+pub fn port_taken(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    s.known.set(false);
+    if s.asked.get().port == 0 {
+        return;
+    }
+    let addr = place(s);
+    if !known_by_another(k, socket, addr) {
+        output::emit(OutFrame::ListenDatagram { addr });
+    }
+    s.known.set(true);
+}
+
+/// A socket has given its port back.
+pub fn port_left(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    let addr = place(s);
+    if s.known.replace(false) && !known_by_another(k, socket, addr) {
+        output::emit(OutFrame::UnlistenDatagram { addr });
+    }
+}
+
+/// A datagram came from the outside; lost when nobody is there.
+pub fn arrived(k: &Kernel, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
+    let Some(socket) = datagram::find(k, local, peer) else { return };
+    let part = [single(bytes.as_ptr().cast_mut().cast(), bytes.len())];
+    match Buffers::new(&part) {
+        Ok(mut buffers) => datagram::deliver(k, socket, peer, local, &mut buffers),
+        Err(_) => fatal::notice(b"a datagram of an entry cannot be read"),
+    }
+}
+
+/// One that was sent did not arrive: a connected socket is told, as in Linux.
+pub fn failed(k: &Kernel, local: SockAddr, peer: SockAddr, errno: u16) {
+    let Some(socket) = datagram::find(k, local, peer) else { return };
+    datagram::came_back(k, socket, i32::from(errno));
+}
+
+/// The address that a datagram to `to` comes from, out of a socket that is bound to `local` and was asked for `wanted`.
+pub fn source(local: SockAddr, wanted: Option<[u8; 16]>, to: SockAddr) -> SockAddr {
+    match wanted {
+        Some(ip) => SockAddr { ip, ..local },
+        None if local.is_unspecified() => {
+            SockAddr { port: local.port, ..address::source(to, false) }
+        }
+        None => local,
+    }
+}

@@ -1,0 +1,59 @@
+//! UNIX sockets: between threads and processes of the server, never to the outside.
+//!
+//! A path that a socket is bound to is a real socket inode in the server's files, so that what looks at it (stat, unlink, chmod,
+//! permissions at `connect`) finds what it would natively; nothing of the kernel listens behind it. Who is bound to what is known here alone,
+//! by the inode ([`name`]). Everything that travels is in the arena.
+
+pub mod bind;
+pub mod connect;
+pub mod name;
+pub mod packet;
+pub mod park;
+pub mod rights;
+pub mod stream;
+
+use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, message};
+use crate::io::file::{self, ready};
+use crate::kernel::Kernel;
+use skein_arena::pool::Handle;
+
+/// `shutdown`.
+pub fn shutdown(k: &Kernel, socket: Handle<Socket>, shut: u32) {
+    let s = k.io.sockets.get(socket);
+    s.shut.set(s.shut.get() | shut);
+    // Datagrams know no end of a connection.
+    if let Some(peer) = s.peer.get()
+        && !s.is_datagram()
+    {
+        let p = k.io.sockets.get(peer);
+        let mirrored = (shut & SHUT_RECEIVE) << 1 | (shut & SHUT_SEND) >> 1;
+        p.shut.set(p.shut.get() | mirrored);
+        file::notify(k, p.file.get(), ready::ALL);
+    }
+    file::notify(k, s.file.get(), ready::ALL);
+}
+
+/// The socket at the other end of a connection closes.
+pub fn end_connection(k: &Kernel, socket: Handle<Socket>, peer: Handle<Socket>, unread: bool) {
+    let (s, p) = (k.io.sockets.get(socket), k.io.sockets.get(peer));
+    name::share(k, &s.name, &p.peer_name);
+    p.peer.set(None);
+    p.shut.set(SHUT_BOTH);
+    if unread {
+        p.error.set(libc::ECONNRESET);
+    }
+    file::notify(k, p.file.get(), ready::ALL);
+}
+
+/// The last reference to a socket is gone: nobody has its name any more, and what it had not read is dropped.
+pub fn release(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    packet::leave(k, socket);
+    bind::disown(k, socket);
+    message::clear(k, s);
+    for link in [&s.name, &s.peer_name] {
+        if let Some(name) = link.take() {
+            name::drop_ref(k, name);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Messages: datagrams between sockets with names, and packets of a connection (`SOCK_SEQPACKET`).
+//!
+//! A datagram socket that is `connect`ed to another is in the other's list `connecting`, so that its writers and pollers hear when there
+//! is room again. A writer that is not connected and finds no room waits at [`ROOM`]: that is rare, and whoever makes room wakes all.
+
+use super::super::exchange::{Incoming, Outgoing};
+use super::super::message::{self, QUEUE_BYTES};
+use super::super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, stream};
+use super::bind;
+use super::name::{self, Address, MAX_ADDRESS};
+use super::rights::{self, Cred};
+use crate::io::fail;
+use crate::io::file::{self, Hold, ready};
+use crate::io::iov::Buffers;
+use crate::io::wait::{self, wait};
+use crate::kernel::Kernel;
+use crate::keys::Key;
+use crate::sys::Result;
+use libc::{SCM_CREDENTIALS, SOL_SOCKET, sockaddr, socklen_t};
+use skein_arena::pool::Handle;
+
+/// Linux's `max_dgram_qlen`: a queue that is longer than this takes no more from others than its own peer.
+const MAX_QUEUE: u32 = 10;
+/// What Linux keeps of a send buffer for itself.
+const RESERVED_BYTES: u64 = 32;
+/// Where writers without a connection wait for room.
+const ROOM: Key = Key::of_runtime(3, 0);
+
+/// `connect` of a datagram socket.
+///
+/// # Safety
+/// `addr` is `len` readable bytes.
+pub unsafe fn connect(
+    k: &Kernel,
+    socket: Handle<Socket>,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    // SAFETY: the caller's contract.
+    if unsafe { address::family(addr, len) }? == libc::AF_UNSPEC {
+        leave(k, socket);
+        s.state.set(State::Fresh);
+        return Ok(0);
+    }
+    // SAFETY: the caller's contract.
+    let Address::Name(given) = unsafe { name::read(addr, len) }? else {
+        return fail(libc::EINVAL);
+    };
+    let to = target(k, s, &given)?;
+    if !may_send(k, socket, to) {
+        return fail(libc::EPERM);
+    }
+    if s.options.pass_cred() {
+        bind::auto(k, socket)?;
+    }
+    leave(k, socket);
+    join(k, socket, to);
+    Ok(0)
+}
+
+/// Makes `to` the peer.
+pub fn join(k: &Kernel, socket: Handle<Socket>, to: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    s.peer.set(Some(to));
+    s.state.set(State::Connected);
+    k.io.sockets.get(to).connecting.push_back(&k.io.sockets, socket);
+}
+
+/// A datagram socket has no peer any more.
+fn part(k: &Kernel, socket: Handle<Socket>) {
+    if let Some(peer) = k.io.sockets.get(socket).peer.take() {
+        k.io.sockets.get(peer).connecting.remove(&k.io.sockets, socket);
+    }
+}
+
+/// A datagram socket leaves its peer, if it has one.
+pub fn leave(k: &Kernel, socket: Handle<Socket>) {
+    if k.io.sockets.get(socket).is_datagram() {
+        part(k, socket);
+    }
+}
+
+/// A datagram socket closes: those that are connected to it find out when they send.
+pub fn close(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    part(k, socket);
+    while let Some(sender) = s.connecting.front() {
+        part(k, sender);
+        file::notify(k, k.io.sockets.get(sender).file.get(), ready::ALL);
+    }
+    k.keys.wake(ROOM, u32::MAX, u32::MAX);
+}
+
+/// Whom a datagram is for.
+fn target(k: &Kernel, s: &Socket, given: &name::Given) -> Result<Handle<Socket>> {
+    let to = bind::look_up(k, given)?;
+    if k.io.sockets.get(to).kind.get() != s.kind.get() {
+        return fail(libc::EPROTOTYPE);
+    }
+    Ok(to)
+}
+
+/// Who is connected hears from its peer alone.
+fn may_send(k: &Kernel, from: Handle<Socket>, to: Handle<Socket>) -> bool {
+    k.io.sockets.get(to).peer.get().is_none_or(|peer| peer == from)
+}
+
+fn has_room(k: &Kernel, from: Handle<Socket>, to: Handle<Socket>) -> bool {
+    let t = k.io.sockets.get(to);
+    let mutual = t.peer.get() == Some(from);
+    t.charged.get() < QUEUE_BYTES && (mutual || t.messages.len() <= MAX_QUEUE)
+}
+
+/// Whether something can be sent to the peer, if there is one.
+pub fn writable(k: &Kernel, socket: Handle<Socket>) -> bool {
+    k.io.sockets.get(socket).peer.get().is_none_or(|peer| has_room(k, socket, peer))
+}
+
+/// Readiness.
+pub fn mask(k: &Kernel, socket: Handle<Socket>) -> u32 {
+    let s = k.io.sockets.get(socket);
+    let closed = !s.is_datagram() && s.is_closed();
+    message::mask(s, writable(k, socket)) | if closed { ready::HUP } else { 0 }
+}
+
+/// Sends a message.
+pub fn send(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    outgoing: &Outgoing<'_>,
+) -> Result<usize> {
+    let sent = rights::collect(k, outgoing)?;
+    let result = transmit(k, hold, socket, buffers, outgoing, &sent);
+    rights::drop_all(k, &sent.rights);
+    result
+}
+
+fn transmit(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    outgoing: &Outgoing<'_>,
+    sent: &rights::Sent,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if !s.is_datagram() && s.state.get() != State::Connected {
+        return fail(libc::ENOTCONN);
+    }
+    let given = if s.is_datagram() && outgoing.has_destination() {
+        // SAFETY: the caller's address.
+        match unsafe { name::read(outgoing.to, outgoing.to_len) }? {
+            Address::Name(given) => Some(given),
+            Address::Empty => return fail(libc::EINVAL),
+        }
+    } else if s.is_datagram() && s.state.get() != State::Connected {
+        return fail(libc::ENOTCONN);
+    } else {
+        None
+    };
+    if s.options.pass_cred() {
+        bind::auto(k, socket)?;
+    }
+    let n = buffers.left();
+    if n as u64 > QUEUE_BYTES - RESERVED_BYTES {
+        return fail(libc::EMSGSIZE);
+    }
+    let nonblocking = outgoing.flags & libc::MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
+    let deadline = if nonblocking { None } else { s.options.send_deadline() };
+    let to = loop {
+        if s.shut.get() & SHUT_SEND != 0 {
+            return stream::broken_pipe(k, outgoing.flags);
+        }
+        if s.error.get() != 0 {
+            return fail(s.take_error());
+        }
+        let to = match (&given, s.peer.get()) {
+            (Some(given), _) => target(k, s, given)?,
+            (None, Some(peer)) => peer,
+            (None, None) => {
+                // It was closed.
+                s.state.set(State::Fresh);
+                return fail(libc::ECONNREFUSED);
+            }
+        };
+        if !may_send(k, socket, to) {
+            return fail(libc::EPERM);
+        }
+        if k.io.sockets.get(to).shut.get() & SHUT_RECEIVE != 0 {
+            return stream::broken_pipe(k, outgoing.flags);
+        }
+        if has_room(k, socket, to) {
+            break to;
+        }
+        if nonblocking {
+            return fail(libc::EAGAIN);
+        }
+        if given.is_some() {
+            wait::wait_at(k, ROOM, deadline)?;
+        } else {
+            wait(k, hold.0, ready::OUT, false, deadline)?;
+        }
+    };
+    let message = message::make(k, buffers)?;
+    let (m, t) = (k.io.messages.get(message), k.io.sockets.get(to));
+    name::share(k, &s.name, &m.name);
+    let asked = s.options.pass_cred() || t.options.pass_cred();
+    m.cred.set(sent.cred.or_else(|| asked.then(Cred::real)).unwrap_or_default());
+    rights::hand_over(k, &sent.rights, &m.rights);
+    message::push(k, t, message);
+    file::notify(k, t.file.get(), ready::IN);
+    Ok(n)
+}
+
+/// Receives a message.
+pub fn receive(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    buffers: &mut Buffers<'_>,
+    incoming: &mut Incoming,
+) -> Result<usize> {
+    let s = k.io.sockets.get(socket);
+    if !s.is_datagram() && s.state.get() != State::Connected {
+        return fail(libc::ENOTCONN);
+    }
+    let nonblocking = incoming.flags & libc::MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
+    let deadline = if nonblocking { None } else { s.options.receive_deadline() };
+    let first = loop {
+        if s.error.get() != 0 {
+            return fail(s.take_error());
+        }
+        if let Some(first) = s.messages.front() {
+            break first;
+        }
+        if s.shut.get() & SHUT_RECEIVE != 0 {
+            return Ok(0);
+        }
+        if nonblocking {
+            return fail(libc::EAGAIN);
+        }
+        wait(k, hold.0, ready::IN, false, deadline)?;
+    };
+    let m = k.io.messages.get(first);
+    let whole = m.bytes.len();
+    let done = message::copy_out(k, m, buffers);
+    if m.name.get().is_some() {
+        let mut bytes = [0; MAX_ADDRESS];
+        let len = name::encode(k, m.name.get(), &mut bytes);
+        incoming.put_name(&bytes[..len]);
+    }
+    if done < whole {
+        incoming.out_flags |= libc::MSG_TRUNC;
+    }
+    if s.options.pass_cred() {
+        let cred = m.cred.get();
+        let cred = if cred == Cred::default() { Cred::NOBODY } else { cred };
+        incoming.put_control(SOL_SOCKET, SCM_CREDENTIALS, &cred.bytes());
+    }
+    if incoming.flags & libc::MSG_PEEK != 0 {
+        if rights::duplicate(k, &m.rights, &incoming.rights).is_err() {
+            incoming.out_flags |= libc::MSG_CTRUNC;
+        }
+    } else {
+        rights::hand_over(k, &m.rights, &incoming.rights);
+        message::pop(k, s);
+        message::free(k, first);
+        made_room(k, socket);
+    }
+    rights::deliver(k, incoming);
+    Ok(if incoming.flags & libc::MSG_TRUNC != 0 { whole } else { done })
+}
+
+/// A message was taken: those that wait to send may look again.
+fn made_room(k: &Kernel, socket: Handle<Socket>) {
+    let s = k.io.sockets.get(socket);
+    if s.is_datagram() {
+        let mut at = s.connecting.front();
+        while let Some(sender) = at {
+            at = s.connecting.next(&k.io.sockets, sender);
+            file::notify(k, k.io.sockets.get(sender).file.get(), ready::OUT);
+        }
+        k.keys.wake(ROOM, u32::MAX, u32::MAX);
+    } else if let Some(peer) = s.peer.get() {
+        file::notify(k, k.io.sockets.get(peer).file.get(), ready::OUT);
+    }
+}

@@ -1,0 +1,163 @@
+//! How a process begins: as a copy of another.
+//!
+//! libc's own `fork` runs, with its handlers and locks; its system call comes through the net to [`clone`]. The child sleeps at once until it is
+//! given the turn: what libc and the server do after the fork, they do with the turn.
+
+use super::{Life, Process, become_process, handle, handover, shared, this, vfork_key};
+use crate::fatal::{line, refused};
+use crate::kernel::{Kernel, kernel};
+use crate::sys::{self, Errno, Result};
+use crate::thread::{self, Thread};
+use crate::turn::{self, Wake};
+use crate::{hooks, signal};
+use libc::pid_t;
+use skein_arena::pool::Handle;
+
+/// What the flags of a fork may be, besides the signal at its end.
+const KNOWN: u32 =
+    (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_PARENT_SETTID) as u32;
+
+/// `fork`.
+pub fn fork() -> Result<i32> {
+    // SAFETY: libc's own fork, with its handlers; it makes `clone`.
+    let pid = unsafe { hooks::real!(fork: fn() -> pid_t)() };
+    if pid < 0 {
+        // SAFETY: this thread's errno.
+        return Err(Errno(unsafe { *libc::__errno_location() }));
+    }
+    Ok(pid)
+}
+
+/// `vfork`: a fork whose parent goes on when the child has executed a program or ended.
+pub fn vfork() -> Result<i32> {
+    let pid = fork()?;
+    if pid == 0 {
+        return Ok(0);
+    }
+    let k = kernel();
+    if let Some(child) = super::find(k, pid) {
+        await_program(k, child, pid);
+    }
+    Ok(pid)
+}
+
+/// The system call `clone` that makes a process, trapped at `context`.
+///
+/// A child that would share its parent's memory while that waits (`posix_spawn`, and with it `system` and `popen`) has a copy, too: what it leaves
+/// in that memory for its parent, an errno, is brought over.
+///
+/// # Safety
+/// The arguments are those of the call that was trapped at `context`.
+pub unsafe fn clone(a: [usize; 6], context: *mut libc::ucontext_t) -> Result<usize> {
+    crate::uses::note(crate::uses::Use::Processes);
+    turn::operation();
+    let flags = a[0] as u32;
+    let shares = flags & SHARING;
+    if flags & 0xff != libc::SIGCHLD as u32
+        || flags & !0xff & !KNOWN & !SHARING != 0
+        || (shares != 0 && shares != SHARING)
+    {
+        refused(line!("clone with flags {flags:#x}").bytes());
+        return Err(Errno(libc::EINVAL));
+    }
+    let k = kernel();
+    let (process, thread) = prepare(k)?;
+    let p = k.processes.get(process);
+    if shares != 0 {
+        // SAFETY: libc put the child's argument there.
+        p.spawn_errno_at.set(unsafe { *((a[1] + SPAWN_ARGUMENT) as *const usize) } + SPAWN_ERRNO);
+    }
+    let real = flags & !SHARING | libc::CLONE_PARENT as u32;
+    // SAFETY: a fork, on the same stack; all processes are children of the first one's parent, which sees all their ends.
+    let result = unsafe { sys::call(libc::SYS_clone, [real as usize, 0, a[2], a[3], a[4], 0]) };
+    match result {
+        Ok(0) => {
+            become_process(k, process);
+            thread::be_main();
+            handover::sleep(k);
+            debug_assert_eq!(k.current(), thread);
+            if a[1] != 0 {
+                // SAFETY: the caller's contract: the child goes on there on the stack that was asked for.
+                unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] = a[1] as i64 };
+            }
+            Ok(0)
+        }
+        Ok(pid) => {
+            p.pid.set(pid as pid_t);
+            k.threads.get(thread).tid.set(pid as u32);
+            k.live_processes.set(k.live_processes.get() + 1);
+            thread::let_run(k, thread);
+            if shares != 0 {
+                await_program(k, process, pid as pid_t);
+                if p.pid.get() == pid as pid_t && p.spawn_errno.get() != 0 {
+                    // SAFETY: libc's own variable, which the child would have written.
+                    unsafe { (p.spawn_errno_at.get() as *mut i32).write(p.spawn_errno.get()) };
+                }
+            }
+            Ok(pid)
+        }
+        Err(e) => {
+            p.table.close_all(k);
+            shared::forget_all(k, p);
+            super::forget(k, process);
+            thread::discard(k, thread);
+            Err(e)
+        }
+    }
+}
+
+/// Shares memory with its parent, which waits until it does not need it any more.
+const SHARING: u32 = (libc::CLONE_VM | libc::CLONE_VFORK) as u32;
+/// Where glibc 2.36's `clone` puts the child's argument on its stack.
+const SPAWN_ARGUMENT: usize = 8;
+/// Where the errno is in glibc 2.36's `struct posix_spawn_args`: behind a signal set of a word, seven other words and an int.
+const SPAWN_ERRNO: usize = 8 + 7 * 8 + 4;
+
+/// A process ends: notes what `posix_spawn` would have told its parent.
+pub(super) fn note_spawn_errno(p: &Process) {
+    if p.spawn_errno_at.get() != 0 && !p.executed.get() {
+        // SAFETY: libc's own variable, in this process's copy.
+        p.spawn_errno.set(unsafe { (p.spawn_errno_at.get() as *const i32).read() });
+    }
+}
+
+/// Waits until a child has executed a program or ended.
+fn await_program(k: &Kernel, child: Handle<Process>, pid: pid_t) {
+    let c = k.processes.get(child);
+    while c.pid.get() == pid && c.life.get() == Life::Alive && !c.executed.get() {
+        if k.keys.wait(vfork_key(child), u32::MAX, None) == Wake::Interrupted {
+            signal::deliver(k);
+        }
+    }
+}
+
+/// The child's process and its only thread, a copy of the one that forks.
+fn prepare(k: &Kernel) -> Result<(Handle<Process>, Handle<Thread>)> {
+    let Some(process) = k.processes.alloc() else { return Err(Errno(libc::EAGAIN)) };
+    let Some(thread) = thread::copy_current(k, process) else {
+        super::forget(k, process);
+        return Err(Errno(libc::EAGAIN));
+    };
+    let (p, parent) = (k.processes.get(process), this());
+    if !parent.table.copy_to(k, &p.table) || !shared::copy(k, parent, p) {
+        p.table.close_all(k);
+        shared::forget_all(k, p);
+        super::forget(k, process);
+        thread::discard(k, thread);
+        return Err(Errno(libc::ENOMEM));
+    }
+    p.life.set(Life::Alive);
+    p.parent.set(Some(handle()));
+    p.group.set(parent.group.get());
+    p.session.set(parent.session.get());
+    p.forgets_children.set(parent.forgets_children.get());
+    p.nice.set(parent.nice.get());
+    p.limits_set.set(parent.limits_set.get());
+    p.subreaper.set(false);
+    p.parent_end_signal.set(0);
+    p.threads.set(1);
+    signal::forked(parent, p);
+    p.born.set(k.births.get());
+    k.births.set(k.births.get() + 1);
+    Ok((process, thread))
+}

@@ -1,0 +1,71 @@
+//! The turn goes from one process to another.
+//!
+//! A process that does not have the turn sleeps: its carrier in here, its other kernel threads where they park. So all that ever happens to
+//! it (getting the turn, being ended) happens here, at a place where its state is whole.
+
+use super::{Process, end, this};
+use crate::kernel::{Kernel, header};
+use crate::{admit, output, sys};
+use core::sync::atomic::Ordering;
+use skein_arena::pool::Handle;
+
+const SLEEP: u32 = 0;
+const GO: u32 = 1;
+
+/// Gives the turn to process `to`, with `k.current` its thread (or none: it is to look for one), and sleeps until it is back with a thread of
+/// this process.
+pub fn hand_over(k: &Kernel, to: Handle<Process>) {
+    wake(k, to);
+    sleep(k);
+}
+
+/// Wakes a process's carrier.
+pub(super) fn wake(k: &Kernel, to: Handle<Process>) {
+    let p = k.processes.get(to);
+    p.go.store(GO, Ordering::Release);
+    sys::futex_wake(&p.go);
+}
+
+/// Sleeps until this process has the turn.
+pub(super) fn sleep(k: &Kernel) {
+    let p = this();
+    while p.go.load(Ordering::Acquire) == SLEEP {
+        sys::futex_wait(&p.go, SLEEP);
+    }
+    p.go.store(SLEEP, Ordering::Relaxed);
+    admit::catch_up();
+    output::catch_up();
+    header().carrier_tid.store(p.pid.get() as u32, Ordering::Relaxed);
+    await_gone(k);
+    end::obey(k);
+}
+
+/// The process that had the turn before may have ended: only when the kernel has taken back all that it held (locks of files above all) do others
+/// go on.
+fn await_gone(k: &Kernel) {
+    let pid = k.gone.replace(0);
+    if pid == 0 {
+        return;
+    }
+    // SAFETY: a number, no memory.
+    let pidfd = unsafe { sys::call(libc::SYS_pidfd_open, sys::args([pid as usize, 0])) };
+    // No such process: init has seen to it already. No descriptor left: ask without one.
+    let Ok(pidfd) = pidfd else { return await_reaped(pid) };
+    let mut ask = libc::pollfd { fd: pidfd as i32, events: libc::POLLIN, revents: 0 };
+    while ask.revents == 0 {
+        // SAFETY: one live `pollfd`; no time limit.
+        unsafe {
+            sys::raw(libc::SYS_poll, sys::args([&raw mut ask as usize, 1, usize::MAX]));
+        }
+    }
+    let _ = sys::close(pidfd as i32);
+}
+
+fn await_reaped(pid: i32) {
+    // SAFETY: asks whether there is such a process.
+    while unsafe { sys::raw(libc::SYS_kill, sys::args([pid as usize, 0])) } == 0 {
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        // SAFETY: a live `timespec`.
+        unsafe { sys::raw(libc::SYS_nanosleep, sys::args([&raw const pause as usize, 0])) };
+    }
+}

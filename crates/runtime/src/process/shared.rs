@@ -1,0 +1,323 @@
+//! Memory that processes share: what lies in it is the same object for all of them, wherever each has mapped it.
+//!
+//! Each process has a list of its shared mappings, which a forked child copies. A region is what is mapped: anonymous memory by the call that made
+//! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
+
+use super::{Process, handle, this};
+use crate::kernel::{Kernel, kernel};
+use crate::sys::{self, Errno, Result, args};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+use libc::c_int;
+use skein_arena::list::{In, List, Node};
+use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
+
+/// Shared mappings of all processes at one time: 16,384.
+pub const MAX_MAPPINGS: u32 = 16 << 10;
+/// Regions at one time: as many as a key has room for.
+pub const MAX_REGIONS: u32 = (1 << 15) - 1;
+
+/// The place of a mapping in its process's list.
+pub struct InProcess;
+
+/// A shared mapping of a process.
+#[repr(C)]
+pub struct Mapping {
+    node: Node<Mapping>,
+    start: Cell<usize>,
+    len: Cell<usize>,
+    /// Where in the region it begins.
+    offset: Cell<usize>,
+    region: Link<Region>,
+}
+
+/// What is mapped.
+#[repr(C)]
+pub struct Region {
+    /// Mappings of it; 0: not in use.
+    _free: Cell<u32>,
+    mappings: Cell<u32>,
+    /// What it is: device and inode of a file, or of a segment 0 and its id. Anonymous memory is equal to nothing.
+    device: Cell<u64>,
+    inode: Cell<u64>,
+    anonymous: Cell<bool>,
+}
+
+// SAFETY: cells and links.
+unsafe impl ArenaObject for Mapping {}
+// SAFETY: cells.
+unsafe impl ArenaObject for Region {}
+impl In<InProcess> for Mapping {
+    fn node(&self) -> &Node<Mapping> {
+        &self.node
+    }
+}
+
+/// The shared mappings of a process.
+pub type Mappings = List<Mapping, InProcess>;
+
+/// All that is shared.
+#[repr(C)]
+pub struct Shared {
+    /// Mappings of all processes.
+    pub mappings: Pool<Mapping>,
+    /// What they map.
+    pub regions: Pool<Region>,
+}
+
+/// Whether this process has ever had a shared mapping.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process may have shared mappings.
+#[inline]
+pub fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// The region and the offset in it of an address in shared memory.
+pub fn find(address: usize) -> Option<(u32, usize)> {
+    let k = kernel();
+    let mut at = this().mappings.front();
+    while let Some(mapping) = at {
+        let m = k.shared.mappings.get(mapping);
+        if let Some(inside) = address.checked_sub(m.start.get())
+            && inside < m.len.get()
+        {
+            return Some((m.region.get()?.raw(), m.offset.get() + inside));
+        }
+        at = this().mappings.next(&k.shared.mappings, mapping);
+    }
+    None
+}
+
+/// What a mapping maps.
+#[derive(Clone, Copy)]
+pub enum What {
+    /// Memory of no file.
+    Anonymous,
+    /// A file (device and inode), or a segment (0 and its id).
+    Named(u64, u64),
+}
+
+/// The file of a descriptor.
+fn file(fd: c_int) -> Option<What> {
+    // SAFETY: all-zero is a valid `stat`, which the call writes.
+    unsafe {
+        let mut st: libc::stat = core::mem::zeroed();
+        sys::call(libc::SYS_fstat, args([fd as usize, &raw mut st as usize])).ok()?;
+        Some(What::Named(st.st_dev, st.st_ino))
+    }
+}
+
+/// Notes a shared mapping of this process.
+pub fn note(start: usize, len: usize, what: What, offset: usize) {
+    let k = kernel();
+    let Some((region, mapping)) = region(k, what).zip(k.shared.mappings.alloc()) else {
+        crate::fatal::refuse!("more than {MAX_MAPPINGS} shared mappings")
+    };
+    let m = k.shared.mappings.get(mapping);
+    m.start.set(start);
+    m.len.set(len.next_multiple_of(4096));
+    m.offset.set(offset);
+    attach(k, this(), mapping, region);
+    ANY.store(true, Ordering::Relaxed);
+}
+
+fn attach(k: &Kernel, p: &Process, mapping: Handle<Mapping>, region: Handle<Region>) {
+    k.shared.mappings.get(mapping).region.set(Some(region));
+    let r = k.shared.regions.get(region);
+    r.mappings.set(r.mappings.get() + 1);
+    p.mappings.push_back(&k.shared.mappings, mapping);
+}
+
+fn region(k: &Kernel, what: What) -> Option<Handle<Region>> {
+    if let What::Named(device, inode) = what {
+        let known = (1..=k.shared.regions.high()).filter_map(Handle::from_raw).find(|h| {
+            let r = k.shared.regions.get(*h);
+            r.mappings.get() > 0
+                && !r.anonymous.get()
+                && (r.device.get(), r.inode.get()) == (device, inode)
+        });
+        if known.is_some() {
+            return known;
+        }
+    }
+    let region = k.shared.regions.alloc()?;
+    let r = k.shared.regions.get(region);
+    match what {
+        What::Anonymous => r.anonymous.set(true),
+        What::Named(device, inode) => {
+            r.device.set(device);
+            r.inode.set(inode);
+        }
+    }
+    Some(region)
+}
+
+fn remove(k: &Kernel, p: &Process, mapping: Handle<Mapping>) {
+    p.mappings.remove(&k.shared.mappings, mapping);
+    let region = k.shared.mappings.get(mapping).region.take().expect("a mapping's region");
+    k.shared.mappings.free(mapping);
+    let r = k.shared.regions.get(region);
+    r.mappings.set(r.mappings.get() - 1);
+    if r.mappings.get() == 0 {
+        k.shared.regions.free(region);
+    }
+}
+
+/// Nothing is mapped any more from `start` on.
+pub fn unmapped(start: usize, len: usize) {
+    let (k, p) = (kernel(), this());
+    let end = start + len.next_multiple_of(4096);
+    let mut at = p.mappings.front();
+    while let Some(mapping) = at {
+        at = p.mappings.next(&k.shared.mappings, mapping);
+        let m = k.shared.mappings.get(mapping);
+        let (from, to) = (m.start.get(), m.start.get() + m.len.get());
+        if end <= from || to <= start {
+            continue;
+        }
+        if end < to {
+            // What is behind the gap stays.
+            match k.shared.mappings.alloc() {
+                Some(rest) => {
+                    let r = k.shared.mappings.get(rest);
+                    r.start.set(end);
+                    r.len.set(to - end);
+                    r.offset.set(m.offset.get() + (end - from));
+                    attach(k, p, rest, m.region.get().expect("a mapping's region"));
+                }
+                None => crate::fatal::refuse!("more than {MAX_MAPPINGS} shared mappings"),
+            }
+        }
+        if from < start {
+            m.len.set(start - from);
+        } else {
+            remove(k, p, mapping);
+        }
+    }
+}
+
+/// A forked child maps what its parent does; false when there is no room.
+pub fn copy(k: &Kernel, from: &Process, to: &Process) -> bool {
+    let mut at = from.mappings.front();
+    while let Some(mapping) = at {
+        let m = k.shared.mappings.get(mapping);
+        let Some(copy) = k.shared.mappings.alloc() else { return false };
+        let c = k.shared.mappings.get(copy);
+        c.start.set(m.start.get());
+        c.len.set(m.len.get());
+        c.offset.set(m.offset.get());
+        attach(k, to, copy, m.region.get().expect("a mapping's region"));
+        at = from.mappings.next(&k.shared.mappings, mapping);
+    }
+    true
+}
+
+/// A process maps nothing any more.
+pub fn forget_all(k: &Kernel, p: &Process) {
+    while let Some(mapping) = p.mappings.front() {
+        remove(k, p, mapping);
+    }
+}
+
+/// `mmap`.
+pub fn mmap(a: [usize; 6]) -> Result<usize> {
+    // SAFETY: the server's own call.
+    let at = unsafe { sys::call(libc::SYS_mmap, a)? };
+    let [_, len, _, flags, fd, offset] = a;
+    let flags = flags as c_int;
+    if any() {
+        unmapped(at, len);
+    }
+    if matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE) {
+        if flags & libc::MAP_ANONYMOUS != 0 {
+            note(at, len, What::Anonymous, 0);
+        } else if let Some(what) = file(fd as c_int) {
+            note(at, len, what, offset);
+        }
+    }
+    Ok(at)
+}
+
+/// `munmap`.
+pub fn munmap(start: usize, len: usize) -> Result<()> {
+    // SAFETY: the server's own call.
+    unsafe { sys::call(libc::SYS_munmap, args([start, len]))? };
+    if any() {
+        unmapped(start, len);
+    }
+    Ok(())
+}
+
+/// `mremap`.
+pub fn mremap(a: [usize; 6]) -> Result<usize> {
+    let [start, len, new_len, ..] = a;
+    // SAFETY: the server's own call.
+    let at = unsafe { sys::call(libc::SYS_mremap, a)? };
+    if any() {
+        let k = kernel();
+        let mut mapping = this().mappings.front();
+        while let Some(m) = mapping {
+            let found = k.shared.mappings.get(m);
+            if (found.start.get()..found.start.get() + found.len.get()).contains(&start) {
+                let offset = found.offset.get() + (start - found.start.get());
+                let region = found.region.get().expect("a mapping's region");
+                // Kept over the moment in which nobody maps it.
+                let r = k.shared.regions.get(region);
+                r.mappings.set(r.mappings.get() + 1);
+                unmapped(start, len);
+                unmapped(at, new_len);
+                let Some(fresh) = k.shared.mappings.alloc() else { break };
+                let f = k.shared.mappings.get(fresh);
+                f.start.set(at);
+                f.len.set(new_len.next_multiple_of(4096));
+                f.offset.set(offset);
+                attach(k, this(), fresh, region);
+                r.mappings.set(r.mappings.get() - 1);
+                break;
+            }
+            mapping = this().mappings.next(&k.shared.mappings, m);
+        }
+    }
+    Ok(at)
+}
+
+/// `shmat`.
+pub fn shmat(id: c_int, at: usize, flags: c_int) -> Result<usize> {
+    // SAFETY: the server's own call.
+    let at = unsafe { sys::call(libc::SYS_shmat, args([id as usize, at, flags as usize]))? };
+    // SAFETY: all-zero is a valid `shmid_ds`, which the call writes.
+    let len = unsafe {
+        let mut about: libc::shmid_ds = core::mem::zeroed();
+        let told = sys::call(
+            libc::SYS_shmctl,
+            args([id as usize, libc::IPC_STAT as usize, &raw mut about as usize]),
+        );
+        if told.is_ok() { about.shm_segsz } else { return Err(Errno(libc::EINVAL)) }
+    };
+    note(at, len, What::Named(0, id as u64), 0);
+    Ok(at)
+}
+
+/// `shmdt`.
+pub fn shmdt(at: usize) -> Result<()> {
+    // SAFETY: the server's own call.
+    unsafe { sys::call(libc::SYS_shmdt, args([at]))? };
+    let k = kernel();
+    let mut mapping = this().mappings.front();
+    while let Some(m) = mapping {
+        let found = k.shared.mappings.get(m);
+        if found.start.get() == at {
+            remove(k, this(), m);
+            break;
+        }
+        mapping = this().mappings.next(&k.shared.mappings, m);
+    }
+    Ok(())
+}
+
+/// In a process that has just begun: whether it has shared mappings.
+pub(super) fn begin(k: &Kernel) {
+    ANY.store(!k.processes.get(handle()).mappings.is_empty(), Ordering::Relaxed);
+}

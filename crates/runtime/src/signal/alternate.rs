@@ -1,0 +1,49 @@
+//! Alternate stacks: where handlers with `SA_ONSTACK` run.
+
+use super::ThreadSignals;
+use crate::kernel::kernel;
+use crate::sys::{Errno, Result};
+use libc::c_int;
+
+/// `sigaltstack` on a stack `(start, bytes, flags)`; answers what was set.
+pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize, c_int)> {
+    const MIN_BYTES: usize = 2048;
+    const AUTODISARM: c_int = 1 << 31;
+    let t = kernel().this();
+    let (start, bytes, flags) = t.signals.alternate.get();
+    let on = t.signals.on_alternate();
+    let state = match (bytes, on) {
+        (0, _) => libc::SS_DISABLE,
+        (_, true) => libc::SS_ONSTACK,
+        _ => 0,
+    };
+    if let Some((new_start, new_bytes, new_flags)) = new {
+        if on {
+            return Err(Errno(libc::EPERM));
+        }
+        match new_flags & !AUTODISARM {
+            libc::SS_DISABLE => t.signals.alternate.set((0, 0, 0)),
+            0 | libc::SS_ONSTACK if new_bytes < MIN_BYTES => return Err(Errno(libc::ENOMEM)),
+            0 | libc::SS_ONSTACK => {
+                t.signals.alternate.set((new_start, new_bytes, new_flags & AUTODISARM));
+            }
+            _ => return Err(Errno(libc::EINVAL)),
+        }
+    }
+    Ok((start, bytes, state | flags))
+}
+
+impl ThreadSignals {
+    /// Whether the running thread is on its alternate stack.
+    fn on_alternate(&self) -> bool {
+        let (start, bytes, _) = self.alternate.get();
+        let here = 0u8;
+        (start..start + bytes).contains(&(&raw const here as usize))
+    }
+
+    /// Where a handler runs that wants the alternate stack: its end, unless it is in use or there is none.
+    pub(super) fn alternate_top(&self) -> Option<usize> {
+        let (start, bytes, _) = self.alternate.get();
+        (bytes != 0 && !self.on_alternate()).then(|| (start + bytes) & !15)
+    }
+}

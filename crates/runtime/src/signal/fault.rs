@@ -1,0 +1,164 @@
+//! The kernel's own signal handlers.
+//!
+//! Faults of the server (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) come from the kernel, at the instruction that made them: a function of the log.
+//! They go to the server's disposition with the kernel's own `siginfo` and context. Everything else that the kernel delivers comes from
+//! outside at some time or other: it is not let in, and the node is told of it once per signal.
+
+use super::{Info, LAST, Target, bit, deliver, post, process_of};
+use crate::fatal::{line, notice, refuse};
+use crate::kernel::{Kernel, kernel};
+use crate::process;
+use crate::sys::{self, args};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicU64, Ordering};
+use libc::{c_int, c_void};
+use skein_model::limits::SPIN_SIGNAL;
+
+/// A kernel's handler.
+pub type KernelHandler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Signals from outside that came, and those that the node was told of.
+static OUTSIDE: AtomicU64 = AtomicU64::new(0);
+static TOLD: AtomicU64 = AtomicU64::new(0);
+
+/// The kernel's `sigaction`.
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+const SA_RESTORER: u64 = 0x0400_0000;
+
+/// Where a kernel's handler returns to. Unwinders know the instructions behind the first one, and look a byte before them for a table.
+#[unsafe(naked)]
+unsafe extern "C" fn restorer() {
+    naked_asm!("nop", "mov rax, 15", "syscall")
+}
+
+fn kernel_action(signo: c_int, action: &KernelAction) {
+    // SAFETY: a valid action, whose handler is in this library for good.
+    let set = unsafe {
+        sys::call(
+            libc::SYS_rt_sigaction,
+            args([signo as usize, core::ptr::from_ref(action) as usize, 0, 8]),
+        )
+    };
+    if let Err(e) = set {
+        refuse!("cannot handle signal {signo}: errno {}", e.0);
+    }
+}
+
+/// Makes the kernel call `handler` for a signal, with nothing blocked meanwhile.
+pub fn handle(signo: c_int, handler: KernelHandler) {
+    let flags = (libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART) as u64 | SA_RESTORER;
+    let restorer = restorer as *const () as usize + 1;
+    kernel_action(
+        signo,
+        &KernelAction { handler: handler as *const () as usize, flags, restorer, mask: 0 },
+    );
+}
+
+/// libc's own: cancellation and changes of identity.
+const LIBC: [c_int; 2] = [32, 33];
+
+/// Takes over the kernel's signals, but SIGSYS, SIGSEGV and the node's, which others handle.
+pub fn install() {
+    for signo in 1..=LAST {
+        match signo {
+            libc::SIGKILL
+            | libc::SIGSTOP
+            | libc::SIGSYS
+            | libc::SIGSEGV
+            | libc::SIGCHLD
+            | SPIN_SIGNAL => {}
+            _ if LIBC.contains(&signo) => {}
+            libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP => handle(signo, on_fault),
+            _ => handle(signo, on_outside),
+        }
+    }
+}
+
+extern "C" fn on_fault(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    fault(signo, info, context);
+}
+
+extern "C" fn on_outside(signo: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
+    OUTSIDE.fetch_or(bit(signo), Ordering::Relaxed);
+    if crate::kernel::ready() {
+        // The wait for the node, which the kernel takes up again by itself, ends, and the node is told.
+        let _was_closed = crate::kernel::header().server_gate.open();
+    }
+}
+
+/// Tells the node of signals from outside. Called where the server waits for the node.
+pub fn report_outside() {
+    let mut new = OUTSIDE.load(Ordering::Relaxed) & !TOLD.load(Ordering::Relaxed);
+    TOLD.fetch_or(new, Ordering::Relaxed);
+    if new == 0 {
+        return;
+    }
+    while new != 0 {
+        let signo = new.trailing_zeros() + 1;
+        new &= new - 1;
+        notice(
+            line!(
+                "signal {signo} was sent to the server from outside and ignored: it would reach the replicas at different points. \
+                 Use `skein signal` instead"
+            )
+            .bytes(),
+        );
+    }
+    // It was woken before the server went to sleep.
+    crate::output::wake_node();
+}
+
+/// A fault of the server's own, or a signal of that number from outside.
+pub fn fault(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid `siginfo`.
+    if unsafe { (*info).si_code } <= 0 {
+        on_outside(signo, info, context);
+        return;
+    }
+    let k = kernel();
+    let t = k.this();
+    let action = process_of(k, t).action(signo);
+    let blocked = t.signals.mask.get() & bit(signo) != 0;
+    if blocked || matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
+        terminate_by_signal(signo);
+    }
+    // SAFETY: this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: the kernel passes a valid context; its mask is the first word of libc's set. It is the server's for the time of the handler, and the
+    // kernel's own again before the kernel reads it.
+    unsafe {
+        let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
+        let kernels = mask.read();
+        mask.write(deliver::enter(k, signo, &action));
+        deliver::call(k, signo, &action, info, context);
+        super::set_mask(k, mask.read());
+        mask.write(kernels);
+        *libc::__errno_location() = errno;
+    }
+    super::boundary();
+}
+
+/// Ends the process by a signal.
+pub fn terminate_by_signal(signo: c_int) -> ! {
+    process::end::end(signo)
+}
+
+/// A signal that came through the log.
+pub fn from_log(k: &Kernel, number: u8) {
+    let signo = c_int::from(number);
+    if (1..=LAST).contains(&signo) {
+        let info = Info { signo, ..Info::default() };
+        // The first process; when it has ended nobody takes it.
+        if let Some(root) = k.root.get() {
+            let _ = post(k, Target::Process(root), info);
+        }
+    }
+}

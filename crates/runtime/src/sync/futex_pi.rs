@@ -1,0 +1,170 @@
+//! Futexes that are locks (`FUTEX_LOCK_PI` and its like), for code that makes them itself: the kernel keeps the holder's thread id in
+//! the word and hands the lock over. Priorities mean nothing under a schedule, so there is none to inherit.
+//!
+//! The word: the holder's id, 0 when free; a bit that says that somebody may wait, so that the holder must ask the kernel to unlock it.
+
+use super::futex::{Word, word};
+use super::{me, passed};
+use crate::kernel::{Kernel, kernel};
+use crate::keys::Key;
+use crate::sys::{Errno, Result};
+use crate::turn::Wake;
+use crate::{signal, time};
+use libc::timespec;
+
+const WAITERS: u32 = libc::FUTEX_WAITERS;
+const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
+const TID: u32 = !(WAITERS | OWNER_DIED);
+/// Takes its time by the clock that the flag says; the older one's is always that of the day.
+const LOCK_PI2: i32 = 13;
+
+/// An operation on a lock; `None` when it is none.
+pub fn futex(command: i32, realtime: bool, a: [usize; 6]) -> Option<Result<usize>> {
+    let deadline = |clock| deadline(clock, a[3]);
+    let clock = if realtime { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
+    let lock = |clock| lock(word(a[0])?, deadline(clock)?);
+    Some(match command {
+        libc::FUTEX_LOCK_PI => lock(libc::CLOCK_REALTIME),
+        LOCK_PI2 => lock(clock),
+        libc::FUTEX_TRYLOCK_PI => word(a[0]).and_then(try_lock),
+        libc::FUTEX_UNLOCK_PI => word(a[0]).and_then(unlock),
+        libc::FUTEX_WAIT_REQUEUE_PI => wait_requeue(a, deadline(clock)),
+        libc::FUTEX_CMP_REQUEUE_PI => requeue(a),
+        _ => return None,
+    })
+}
+
+fn deadline(clock: i32, at: usize) -> Result<Option<u64>> {
+    // SAFETY: null, or the server's own pointer.
+    let Some(at) = (unsafe { (at as *const timespec).as_ref() }) else { return Ok(None) };
+    time::deadline_of(clock, time::to_ns(at)?).map(Some)
+}
+
+/// Takes a lock that nobody holds. Whoever waits goes on waiting.
+fn take(w: &Word) -> bool {
+    if w.get() & TID != 0 {
+        return false;
+    }
+    w.set(me() | w.get() & (WAITERS | OWNER_DIED));
+    true
+}
+
+fn try_lock(w: &Word) -> Result<usize> {
+    match w.get() & TID {
+        holder if holder == me() => Err(Errno(libc::EDEADLK)),
+        _ if take(w) => Ok(0),
+        _ => Err(Errno(libc::EAGAIN)),
+    }
+}
+
+fn lock(w: &Word, deadline_ns: Option<u64>) -> Result<usize> {
+    match w.get() & TID {
+        holder if holder == me() => return Err(Errno(libc::EDEADLK)),
+        0 => {}
+        holder if !exists(kernel(), holder) => return Err(Errno(libc::ESRCH)),
+        _ => {}
+    }
+    wait_for(w, Key::of(w), deadline_ns)
+}
+
+/// Waits at `key` until the lock is the caller's.
+fn wait_for(w: &Word, key: Key, deadline_ns: Option<u64>) -> Result<usize> {
+    loop {
+        if take(w) {
+            return Ok(0);
+        }
+        w.set(w.get() | WAITERS);
+        if passed(deadline_ns) {
+            return Err(Errno(libc::ETIMEDOUT));
+        }
+        let why = kernel().keys.wait(key, u32::MAX, deadline_ns);
+        if w.get() & TID == me() {
+            return Ok(0);
+        }
+        match why {
+            Wake::Event => {}
+            Wake::Timeout => return Err(Errno(libc::ETIMEDOUT)),
+            Wake::Interrupted if signal::interrupted(true) => {}
+            Wake::Interrupted => return Err(Errno(libc::EINTR)),
+        }
+    }
+}
+
+fn exists(k: &Kernel, tid: u32) -> bool {
+    (1..=k.threads.high())
+        .filter_map(skein_arena::pool::Handle::from_raw)
+        .any(|thread| k.threads.get(thread).tid.get() == tid)
+}
+
+fn unlock(w: &Word) -> Result<usize> {
+    if w.get() & TID != me() {
+        return Err(Errno(libc::EPERM));
+    }
+    hand_over(w);
+    Ok(0)
+}
+
+/// Makes the thread that has waited longest the holder.
+fn hand_over(w: &Word) {
+    let k = kernel();
+    w.set(match k.keys.wake_oldest(Key::of(w)) {
+        Some(next) => {
+            let more = if k.keys.waited(Key::of(w)) { WAITERS } else { 0 };
+            k.threads.get(next).tid.get() | more
+        }
+        None => 0,
+    });
+}
+
+/// Waits at one word to be moved to a lock, and returns with it.
+fn wait_requeue(a: [usize; 6], deadline_ns: Result<Option<u64>>) -> Result<usize> {
+    let (from, lock, deadline_ns) = (word(a[0])?, word(a[4])?, deadline_ns?);
+    if core::ptr::eq(from, lock) {
+        return Err(Errno(libc::EINVAL));
+    }
+    if from.get() != a[2] as u32 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    if passed(deadline_ns) {
+        return Err(Errno(libc::ETIMEDOUT));
+    }
+    let why = kernel().keys.wait(Key::of(from), u32::MAX, deadline_ns);
+    if why == Wake::Interrupted {
+        signal::interrupted(false);
+    }
+    if lock.get() & TID == me() {
+        return Ok(0);
+    }
+    Err(Errno(match why {
+        // Woken without the lock: whoever did that did not ask for it.
+        Wake::Event => libc::EAGAIN,
+        Wake::Timeout => libc::ETIMEDOUT,
+        Wake::Interrupted => libc::EINTR,
+    }))
+}
+
+/// Moves those that wait at a word to a lock; the first gets it if it is free.
+fn requeue(a: [usize; 6]) -> Result<usize> {
+    let (from, lock) = (word(a[0])?, word(a[4])?);
+    if core::ptr::eq(from, lock) || a[2] as u32 != 1 || (a[3] as i32) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    if from.get() != a[5] as u32 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let k = kernel();
+    let mut first = 0;
+    if lock.get() & TID == 0
+        && let Some(next) = k.keys.wake_oldest(Key::of(from))
+    {
+        lock.set(k.threads.get(next).tid.get() | lock.get() & (WAITERS | OWNER_DIED));
+        first = 1;
+    }
+    // One is woken and the others moved; when none could be woken that one is moved as well.
+    let most = (a[3] as u32).saturating_add(1 - first);
+    let moved = k.keys.requeue(Key::of(from), Key::of(lock), most);
+    if k.keys.waited(Key::of(lock)) {
+        lock.set(lock.get() | WAITERS);
+    }
+    Ok((first + moved) as usize)
+}

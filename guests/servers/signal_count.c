@@ -1,0 +1,53 @@
+/* A server that tells its clients how many SIGUSR1 it has had: "U H" (SIGUSR1, SIGHUP) for every line. Its handler
+ * interrupts epoll_wait. "quit\n" ends it with status 0. */
+#include "guest.h"
+#include <sys/epoll.h>
+
+static volatile int users, hangups;
+
+static void count(int number)
+{
+    if (number == SIGUSR1)
+        users++;
+    else
+        hangups++;
+}
+
+int main(int argc, char **argv)
+{
+    struct sockaddr_storage address;
+    struct epoll_event ready[16], event = {.events = EPOLLIN};
+    struct sigaction action = {.sa_handler = count};
+    char line[256], answer[64];
+    int one = 1, ep = epoll_create1(0), listener = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t length = loopback(AF_INET, argc > 1 ? atoi(argv[1]) : 7000, &address);
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(sigaction(SIGHUP, &action, NULL) == 0);
+    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
+    CHECK(listen(listener, 128) == 0);
+    event.data.fd = listener;
+    CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, listener, &event) == 0);
+    for (;;) {
+        int n = epoll_wait(ep, ready, 16, -1);
+        CHECK(n > 0 || errno == EINTR);
+        for (int i = 0; i < n; i++) {
+            int fd = ready[i].data.fd;
+            if (fd == listener) {
+                CHECK((event.data.fd = accept(listener, NULL, NULL)) >= 0);
+                CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, event.data.fd, &event) == 0);
+                continue;
+            }
+            ssize_t got = read(fd, line, sizeof line);
+            if (got == 5 && memcmp(line, "quit\n", 5) == 0)
+                return 0;
+            if (got <= 0) {
+                CHECK(close(fd) == 0);
+                continue;
+            }
+            int bytes = snprintf(answer, sizeof answer, "%d %d\n", users, hangups);
+            if (send(fd, answer, (size_t)bytes, MSG_NOSIGNAL) < 0)
+                CHECK(close(fd) == 0);
+        }
+    }
+}
