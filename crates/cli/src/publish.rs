@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn free_port() -> u16 {
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+        skein_testkit::free_port().unwrap()
     }
 
     fn served(named: &[Publish]) -> (tempfile::TempDir, UnixStream, mpsc::Receiver<Published>) {

@@ -3,7 +3,7 @@
 //! A target is started fresh for every measurement and is gone after it: none runs beside another,
 //! and no log or memory of an earlier round is carried over.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -226,9 +226,7 @@ pub fn data_root() -> PathBuf {
 
 /// A port that nobody listens on.
 pub fn free_address() -> Outcome<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map_err(|error| Failure::of("no free port on 127.0.0.1", error))
+    skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }
 
 /// The server's files in a directory of their own, readable by the user that it becomes, and the command that serves.

@@ -14,7 +14,7 @@ mod redis;
 pub mod status;
 mod writer;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -166,9 +166,7 @@ fn read_back(service: SocketAddr, acknowledged: &Acknowledged) -> Outcome {
 
 /// A port that nobody listens on. Somebody may take it before the cluster does: then that says so.
 fn free_address() -> Outcome<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map_err(|error| Failure::of("no free port on 127.0.0.1", error))
+    skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }
 
 fn quoted(words: &[&str]) -> String {

@@ -23,7 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("skein-cli", &["skein-node", "skein-model"]),
     ("skein-sim", &["skein-model", "skein-log", "skein-node"]),
     ("skein-harness", &["skein-model", "skein-interpose", "skein-arena"]),
-    ("xtask", &["skein-model", "skein-interpose"]),
+    ("skein-testkit", &[]),
+    ("xtask", &["skein-model", "skein-interpose", "skein-testkit"]),
 ];
 
 /// A library and the only crate that may name it, even in tests.

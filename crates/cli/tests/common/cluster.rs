@@ -10,19 +10,8 @@ use serde_json::Value;
 
 use super::{PATIENCE, Place, guest_server, processes_naming, wait_for};
 
-/// A port that nobody listens on, outside the range of outgoing connections.
 pub fn free_port() -> u16 {
-    let first = 10_000 + (std::process::id() % 8_000) as u16;
-    let mut port = first;
-    loop {
-        static TAKEN: std::sync::Mutex<Vec<u16>> = std::sync::Mutex::new(Vec::new());
-        let mut taken = TAKEN.lock().unwrap();
-        if !taken.contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            taken.push(port);
-            return port;
-        }
-        port += 1;
-    }
+    skein_testkit::free_port().unwrap()
 }
 
 /// A cluster named `t` of the server that counts its requests (`guests/servers/echo_threads.c`).

@@ -10,7 +10,7 @@ use skein_node::config::{
 use skein_node::reactor::{Command, Door, Inbox};
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub struct Cluster {
 }
 
 pub fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    skein_testkit::free_address().unwrap()
 }
 
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
