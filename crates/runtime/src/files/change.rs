@@ -4,6 +4,7 @@ use crate::files::inode::{Id, Time};
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, now};
+use crate::io::fifo;
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Errno, Result};
 use libc::{c_char, c_int};
@@ -130,7 +131,7 @@ pub unsafe fn creation(nr: i64, args: [usize; 6], at: c_int, path: *const c_char
     result
 }
 
-/// `mknod` and `mkfifo`: devices cannot be made, FIFOs are remembered.
+/// `mknod` and `mkfifo`: devices cannot be made.
 ///
 /// # Safety
 /// `path` is a string.
@@ -139,7 +140,10 @@ pub unsafe fn mknodat(at: c_int, path: *const c_char, mode: u32, dev: u64) -> Re
     // SAFETY: the caller's contract.
     let result = unsafe { creation(libc::SYS_mknodat, args, at, path) };
     if result.is_ok() && mode & libc::S_IFMT == libc::S_IFIFO {
-        kernel().files.fifos.set(1);
+        // SAFETY: the kernel has read the path.
+        if let Ok(st) = unsafe { stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) } {
+            fifo::made(kernel(), Id::of(&st));
+        }
     }
     result
 }

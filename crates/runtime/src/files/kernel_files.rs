@@ -254,17 +254,30 @@ pub fn reopen(fd: i32, flags: c_int) -> Option<Result<usize>> {
     open(&name[..len], flags)
 }
 
+/// The descriptor of this process that a path names.
+pub fn descriptor(path: &[u8]) -> Option<i32> {
+    let name = match path {
+        b"/dev/stdin" => b"0",
+        b"/dev/stdout" => b"1",
+        b"/dev/stderr" => b"2",
+        _ if path.starts_with(b"/dev/fd/") => below(path, b"/dev/fd")?,
+        _ => {
+            let (who, rest) = split(below(path, b"/proc")?);
+            // SAFETY: no memory is involved.
+            let pid = unsafe { sys::raw(libc::SYS_getpid, sys::args([])) } as u32;
+            if who != b"self" && who != b"thread-self" && number(who) != Some(pid) {
+                return None;
+            }
+            let (b"fd", name) = split(rest) else { return None };
+            name
+        }
+    };
+    Some(number(name)? as i32)
+}
+
 /// What a link in /proc/self/fd says, when its descriptor is virtual or the runtime's; `None` when the kernel is to be asked.
 pub fn link(path: &[u8]) -> Option<Result<Line>> {
-    let rest = below(path, b"/proc")?;
-    let (who, rest) = split(rest);
-    // SAFETY: no memory is involved.
-    let pid = unsafe { sys::raw(libc::SYS_getpid, sys::args([])) } as u32;
-    if who != b"self" && who != b"thread-self" && number(who) != Some(pid) {
-        return None;
-    }
-    let (b"fd", name) = split(rest) else { return None };
-    let fd = number(name)? as i32;
+    let fd = descriptor(path).filter(|_| !path.starts_with(b"/dev/std"))?;
     if table::is_own(fd) {
         return Some(Err(Errno(libc::ENOENT)));
     }
@@ -274,7 +287,9 @@ pub fn link(path: &[u8]) -> Option<Result<Line>> {
     let object = f.object.get();
     Some(Ok(match f.kind.get() {
         Kind::Socket => line!("socket:[{}]", u64::from(file.raw()) + (2 << 20)),
-        Kind::PipeReader | Kind::PipeWriter => line!("pipe:[{}]", u64::from(object) + (1 << 20)),
+        Kind::PipeReader | Kind::PipeWriter | Kind::PipeBoth => {
+            line!("pipe:[{}]", u64::from(object) + (1 << 20))
+        }
         Kind::Epoll => line!("anon_inode:[eventpoll]"),
         Kind::EventFd => line!("anon_inode:[eventfd]"),
         Kind::TimerFd => line!("anon_inode:[timerfd]"),

@@ -42,9 +42,8 @@ pub struct Files {
     pub(crate) proc_dev: Cell<u64>,
     /// What descriptors 1 and 2 were at the start: the server's own output, which no replica shares with another.
     pub(crate) console: [Cell<inode::Id>; 2],
-    /// FIFOs that the server has made: while there are none, opening needs no look.
-    pub(crate) fifos: Cell<u32>,
     begun: Cell<u32>,
+    _pad: Cell<u32>,
 }
 
 impl Files {

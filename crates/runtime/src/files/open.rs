@@ -8,7 +8,7 @@ use crate::files::inode::Id;
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, change, kernel_files, now};
-use crate::io::random;
+use crate::io::{fifo, random};
 use crate::kernel::kernel;
 use crate::sys::{self, Errno, Result};
 use libc::{c_char, c_int};
@@ -29,21 +29,29 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
         if let Some(result) = kernel_files::open(bytes(path), flags) {
             return result;
         }
-        let k = kernel();
-        if k.files.fifos.get() != 0
+        if let Some(fd) = kernel_files::descriptor(bytes(path))
             && flags & libc::O_PATH == 0
-            && let Ok(st) = stat::real_at(at, path, 0)
-            && st.st_mode & libc::S_IFMT == libc::S_IFIFO
+            && kernel().table().get(fd).is_some()
         {
-            return refuse_fifo();
+            return fifo::reopen(fd, flags);
         }
+        // A FIFO of the kernel's must not be waited for.
+        let hasty = if flags & libc::O_PATH == 0 { libc::O_NONBLOCK & !flags } else { 0 };
         let call = |flags: c_int| {
+            let flags = flags | hasty;
             let args = sys::args([at as usize, path as usize, flags as usize, mode as usize]);
             sys::call(libc::SYS_openat, args)
         };
+        let no_reader = |e: Errno| match stat::real_at(at, path, 0) {
+            Ok(st) if e.0 == libc::ENXIO && is_fifo(&st) => open_fifo(bytes(path), st, flags),
+            _ => Err(e),
+        };
         let creates = flags & libc::O_CREAT != 0 && flags & (libc::O_PATH | TMPFILE) == 0;
         let (fd, created) = if !creates {
-            (call(flags)?, false)
+            match call(flags) {
+                Ok(fd) => (fd, false),
+                Err(e) => return no_reader(e),
+            }
         } else if flags & libc::O_EXCL != 0 {
             (call(flags)?, true)
         } else {
@@ -54,10 +62,10 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
                     Err(Errno(libc::EEXIST)) => (call(flags)?, true),
                     result => (result?, true),
                 },
-                Err(e) => return Err(e),
+                Err(e) => return no_reader(e),
             }
         };
-        finish(fd as i32, at, path, flags, created)
+        finish(fd as i32, at, path, flags, (created, hasty))
     }
 }
 
@@ -67,10 +75,24 @@ unsafe fn finish(
     at: c_int,
     path: *const c_char,
     flags: c_int,
-    created: bool,
+    (created, hasty): (bool, c_int),
 ) -> Result<usize> {
     let k = kernel();
     let Ok(st) = stat::real_of(fd) else { return Ok(fd as usize) };
+    if flags & libc::O_PATH == 0 && is_fifo(&st) && stat::class(k, &st) == Class::Own {
+        let _ = sys::close(fd);
+        // SAFETY: the kernel has read the path.
+        return open_fifo(unsafe { bytes(path) }, st, flags);
+    }
+    if hasty != 0 {
+        // SAFETY: no memory is involved.
+        unsafe {
+            sys::raw(
+                libc::SYS_fcntl,
+                sys::args([fd as usize, libc::F_SETFL as usize, flags as usize]),
+            )
+        };
+    }
     let slot = local::slot(fd);
     match st.st_mode & libc::S_IFMT {
         libc::S_IFDIR => {
@@ -84,10 +106,6 @@ unsafe fn finish(
         }
         libc::S_IFCHR | libc::S_IFBLK if flags & libc::O_PATH == 0 => {
             return device(fd, st.st_rdev, flags);
-        }
-        libc::S_IFIFO if flags & libc::O_PATH == 0 => {
-            let _ = sys::close(fd);
-            return refuse_fifo();
         }
         libc::S_IFREG => {
             if stat::class(k, &st) == Class::Proc {
@@ -147,9 +165,22 @@ fn device(fd: i32, rdev: u64, flags: c_int) -> Result<usize> {
     }
 }
 
-fn refuse_fifo() -> Result<usize> {
-    fatal::refused(b"open of a FIFO");
-    Err(Errno(libc::ENXIO))
+fn is_fifo(st: &libc::stat) -> bool {
+    st.st_mode & libc::S_IFMT == libc::S_IFIFO
+}
+
+/// A FIFO that the kernel has let the server open: its pipe is virtual.
+fn open_fifo(path: &[u8], mut st: libc::stat, flags: c_int) -> Result<usize> {
+    let (k, id) = (kernel(), Id::of(&st));
+    stat::replace(k, &mut st, None);
+    if k.files.inodes.times(k.files.inodes.see(id)).0.is_none() && !fifo::is_open(k, id) {
+        let path = core::str::from_utf8(path).unwrap_or("?");
+        fatal::notice(
+            line!("{path} is a FIFO of the host: what the server opens is its own, nobody outside is at its other end")
+                .bytes(),
+        );
+    }
+    fifo::open(id, &st, flags)
 }
 
 /// `creat`.

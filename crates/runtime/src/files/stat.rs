@@ -79,7 +79,7 @@ pub fn class(k: &Kernel, st: &libc::stat) -> Class {
 }
 
 /// Replaces what differs between replicas; `seen` is the file, when it is known already.
-fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
+pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
     let start = Time::from_ns(k.boot_ns.get());
     let mut times = (start, start);
     match class(k, st) {

@@ -3,7 +3,7 @@
 use crate::fatal;
 use crate::files;
 use crate::io::file::{self, File, Hold, Kind};
-use crate::io::{Answer, fail, pipe, socket, table};
+use crate::io::{Answer, fail, fifo, pipe, socket, table};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Result};
 use crate::{thread, turn};
@@ -249,6 +249,11 @@ pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Answer {
     file::with(fd, |k, hold| {
         // SAFETY: all-zero is a valid `stat`.
         let mut st: libc::stat = unsafe { core::mem::zeroed() };
+        if let Some(st) = fifo::stat(k, hold.file(k)) {
+            // SAFETY: the caller's contract.
+            unsafe { out.write(st) };
+            return Ok(0);
+        }
         let (mode, ino) = mode_and_inode(k.io.files.get(hold.0), hold.0);
         st.st_dev = DEVICE;
         st.st_ino = ino;
@@ -265,7 +270,7 @@ fn mode_and_inode(f: &File, file: Handle<File>) -> (u32, u64) {
     // Both ends of a pipe are one inode.
     let pipe = u64::from(f.object.get()) + (1 << 20);
     match f.kind.get() {
-        Kind::PipeReader | Kind::PipeWriter => (libc::S_IFIFO | 0o600, pipe),
+        Kind::PipeReader | Kind::PipeWriter | Kind::PipeBoth => (libc::S_IFIFO | 0o600, pipe),
         Kind::Socket => (libc::S_IFSOCK | 0o777, u64::from(file.raw()) + (2 << 20)),
         Kind::Random => (libc::S_IFCHR | 0o666, 9),
         _ => (0o600, u64::from(file.raw()) + (2 << 20)),

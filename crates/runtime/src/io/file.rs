@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys::{Errno, Result};
 use crate::{process, signal, thread, turn};
 use core::cell::Cell;
-use skein_arena::list::List;
+use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
 /// Readiness: the bits of poll and epoll.
@@ -51,6 +51,8 @@ pub enum Kind {
     Random,
     /// A signalfd.
     SignalFd,
+    /// Both ends of a pipe.
+    PipeBoth,
 }
 
 /// The place of an epoll item or a wait in its file's list.
@@ -69,6 +71,10 @@ pub struct File {
     pub owner: Cell<i32>,
     /// The object's handle.
     pub object: Cell<u32>,
+    /// Of an end of a FIFO that did not wait for a writer: how many there had been.
+    pub writers_before: Cell<u32>,
+    reading: Node<File>,
+    writing: Node<File>,
     /// Epoll sets that watch it.
     pub items: List<Item, OnFile>,
     /// Threads that wait for it.
@@ -77,6 +83,16 @@ pub struct File {
 
 // SAFETY: cells and lists of handles; all-zero is a file of kind `Free`.
 unsafe impl ArenaObject for File {}
+impl In<pipe::Reading> for File {
+    fn node(&self) -> &Node<File> {
+        &self.reading
+    }
+}
+impl In<pipe::Writing> for File {
+    fn node(&self) -> &Node<File> {
+        &self.writing
+    }
+}
 
 impl File {
     /// The object, when the file is of this kind.
@@ -98,6 +114,7 @@ pub fn create(k: &Kernel, kind: Kind, object: u32, flags: i32) -> Result<Handle<
     f.flags.set(flags);
     f.owner.set(0);
     f.object.set(object);
+    f.writers_before.set(0);
     Ok(file)
 }
 
@@ -133,8 +150,7 @@ fn release(k: &Kernel, file: Handle<File>) {
     }
     let object = f.object.get();
     match f.kind.get() {
-        Kind::PipeReader => pipe::release_reader(k, object),
-        Kind::PipeWriter => pipe::release_writer(k, object),
+        Kind::PipeReader | Kind::PipeWriter | Kind::PipeBoth => pipe::release(k, file, object),
         Kind::Socket => socket::close::release(k, handle(object)),
         Kind::Epoll => epoll::release(k, handle(object)),
         Kind::EventFd => k.io.eventfds.free(handle(object)),
@@ -156,8 +172,9 @@ pub fn mask(k: &Kernel, file: Handle<File>) -> u32 {
     let object = f.object.get();
     match f.kind.get() {
         Kind::Socket => socket::mask(k, handle(object)),
-        Kind::PipeReader => pipe::reader_mask(k, object),
-        Kind::PipeWriter => pipe::writer_mask(k, object),
+        Kind::PipeReader => pipe::reader_mask(k, f),
+        Kind::PipeWriter => pipe::writer_mask(k, f),
+        Kind::PipeBoth => pipe::reader_mask(k, f) | pipe::writer_mask(k, f),
         Kind::Epoll => epoll::mask(k, handle(object)),
         Kind::EventFd => eventfd::mask(k, handle(object)),
         Kind::TimerFd => timerfd::mask(k, handle(object)),

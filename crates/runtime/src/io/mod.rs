@@ -10,6 +10,7 @@
 pub mod descriptor;
 pub mod epoll;
 pub mod eventfd;
+pub mod fifo;
 pub mod file;
 pub mod inbound;
 pub mod iov;
@@ -50,7 +51,7 @@ pub(crate) const fn fail<T>(errno: i32) -> Result<T> {
 const MAX_FILES: u32 = 32 << 10;
 /// Watched descriptors of all epoll sets, and waits: 65,536 each.
 const MAX_WATCHES: u32 = 64 << 10;
-/// Pipes, epoll sets, eventfds, timerfds at one time: 8,192 each.
+/// Pipes, open FIFOs, epoll sets, eventfds, timerfds at one time: 8,192 each.
 const MAX_SMALL: u32 = 8 << 10;
 
 /// All descriptors, files, sockets, epoll sets. All-zero bytes, then `lay_out`.
@@ -64,6 +65,10 @@ pub struct IoState {
     pub sockets: Pool<Socket>,
     /// Pipes.
     pub pipes: Pool<pipe::Pipe>,
+    /// FIFOs that somebody has open.
+    pub fifos: Pool<fifo::Fifo>,
+    /// All of them.
+    pub open_fifos: fifo::Fifos,
     /// Epoll sets.
     pub epolls: Pool<epoll::Epoll>,
     /// What epoll sets watch.
@@ -100,7 +105,6 @@ pub struct IoState {
     pub outbound: outbound::Numbers,
     /// Ports handed out so far to sockets that asked for none.
     pub ephemeral: Cell<u32>,
-    _pad: Cell<u32>,
 }
 
 impl IoState {
@@ -113,6 +117,7 @@ impl IoState {
         room.pool(&self.rights, MAX_SMALL);
         room.pool(&self.names, MAX_FILES);
         room.pool(&self.pipes, MAX_SMALL);
+        room.pool(&self.fifos, MAX_SMALL);
         room.pool(&self.epolls, MAX_SMALL);
         room.pool(&self.items, MAX_WATCHES);
         room.pool(&self.eventfds, MAX_SMALL);

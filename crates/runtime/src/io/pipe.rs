@@ -2,8 +2,11 @@
 //!
 //! As on Linux up to `PIPE_BUF` bytes are written in one piece; more may be cut. Capacity is in bytes, not in pages of which each write
 //! takes at least one, so small writes fill a pipe later than natively.
+//!
+//! Each end may have several open file descriptions: those that [`super::fifo`] adds.
 
 use crate::fatal;
+use crate::io::fifo::{self, Fifo};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait;
@@ -13,6 +16,7 @@ use crate::sys::Result;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;
+use skein_arena::list::List;
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
 /// What a pipe holds: 16 pages.
@@ -20,13 +24,24 @@ const CAPACITY_BYTES: u32 = 64 << 10;
 /// What an unprivileged process may ask for, as Linux has it: 1 MiB.
 const MAX_CAPACITY_BYTES: usize = 1 << 20;
 
-/// A pipe. Ends that are closed have no file.
+/// The reading ends of a pipe.
+pub struct Reading;
+/// The writing ends of a pipe.
+pub struct Writing;
+
+/// A pipe. One that has no end is gone.
 #[repr(C)]
 pub struct Pipe {
     queue: ByteQueue,
     capacity: Cell<u32>,
-    reader: Link<File>,
-    writer: Link<File>,
+    readers: List<File, Reading>,
+    writers: List<File, Writing>,
+    /// Reading ends that there have ever been.
+    pub(super) reader_opens: Cell<u32>,
+    /// Writing ends that there have ever been.
+    pub(super) writer_opens: Cell<u32>,
+    /// Its name, when it has one.
+    pub(super) fifo: Link<Fifo>,
 }
 
 // SAFETY: cells and links; all-zero is an empty pipe without ends.
@@ -49,12 +64,12 @@ impl Pipe {
 
     /// Whether nobody writes any more.
     pub fn ended(&self) -> bool {
-        self.writer.get().is_none()
+        self.writers.is_empty()
     }
 
     /// Whether nobody reads any more.
     pub fn deserted(&self) -> bool {
-        self.reader.get().is_none()
+        self.readers.is_empty()
     }
 
     /// Copies bytes from position `skip` on without taking them; answers how many.
@@ -67,7 +82,7 @@ impl Pipe {
         let was_writable = self.writable();
         self.queue.discard(&k.chunks, n);
         if !was_writable && self.writable() {
-            file::notify(k, self.writer.get(), ready::OUT);
+            self.tell_writers(k, ready::OUT);
         }
     }
 
@@ -75,7 +90,7 @@ impl Pipe {
     pub fn append(&self, k: &Kernel, bytes: &[u8]) -> usize {
         let n = self.queue.push(&k.chunks, bytes);
         if n > 0 {
-            file::notify(k, self.reader.get(), ready::IN);
+            self.tell_readers(k, ready::IN);
         }
         n
     }
@@ -84,15 +99,62 @@ impl Pipe {
     pub fn capacity(&self) -> usize {
         self.capacity.get() as usize
     }
+
+    fn tell_readers(&self, k: &Kernel, events: u32) {
+        let mut at = self.readers.front();
+        while let Some(reader) = at {
+            file::notify(k, Some(reader), events);
+            at = self.readers.next(&k.io.files, reader);
+        }
+    }
+
+    fn tell_writers(&self, k: &Kernel, events: u32) {
+        let mut at = self.writers.front();
+        while let Some(writer) = at {
+            file::notify(k, Some(writer), events);
+            at = self.writers.next(&k.io.files, writer);
+        }
+    }
 }
 
-fn get(k: &Kernel, raw: u32) -> &Pipe {
+pub(super) fn get(k: &Kernel, raw: u32) -> &Pipe {
     k.io.pipes.get(Handle::from_raw(raw).expect("a pipe"))
+}
+
+/// Whether such a file is an end that is read.
+pub const fn reads(kind: Kind) -> bool {
+    matches!(kind, Kind::PipeReader | Kind::PipeBoth)
+}
+
+/// Whether such a file is an end that is written.
+pub const fn writes(kind: Kind) -> bool {
+    matches!(kind, Kind::PipeWriter | Kind::PipeBoth)
 }
 
 /// The pipe of one of its ends.
 pub fn of<'a>(k: &'a Kernel, f: &File) -> Option<&'a Pipe> {
-    matches!(f.kind.get(), Kind::PipeReader | Kind::PipeWriter).then(|| get(k, f.object.get()))
+    (reads(f.kind.get()) || writes(f.kind.get())).then(|| get(k, f.object.get()))
+}
+
+/// A pipe without ends.
+pub(super) fn make(k: &Kernel) -> Result<Handle<Pipe>> {
+    let Some(pipe) = k.io.pipes.alloc() else { return fail(libc::ENFILE) };
+    crate::uses::note(crate::uses::Use::Pipes);
+    k.io.pipes.get(pipe).capacity.set(CAPACITY_BYTES);
+    Ok(pipe)
+}
+
+/// `file`, whose object is pipe `raw`, becomes one of its ends.
+pub(super) fn join(k: &Kernel, file: Handle<File>, raw: u32) {
+    let (p, kind) = (get(k, raw), k.io.files.get(file).kind.get());
+    if reads(kind) {
+        p.readers.push_back(&k.io.files, file);
+        p.reader_opens.set(p.reader_opens.get().wrapping_add(1));
+    }
+    if writes(kind) {
+        p.writers.push_back(&k.io.files, file);
+        p.writer_opens.set(p.writer_opens.get().wrapping_add(1));
+    }
 }
 
 /// `pipe2`.
@@ -106,82 +168,73 @@ pub fn create(flags: i32) -> Result<[i32; 2]> {
         return fail(libc::EINVAL);
     }
     let k = kernel();
-    let Some(pipe) = k.io.pipes.alloc() else { return fail(libc::ENFILE) };
-    crate::uses::note(crate::uses::Use::Pipes);
-    let p = k.io.pipes.get(pipe);
-    p.capacity.set(CAPACITY_BYTES);
-    let made = ends(k, p, pipe.raw(), flags);
-    if made.is_err() && p.reader.get().is_none() && p.writer.get().is_none() {
-        k.io.pipes.free(pipe);
-    }
-    made
+    let pipe = make(k)?;
+    ends(k, pipe.raw(), flags)
 }
 
-fn ends(k: &Kernel, p: &Pipe, raw: u32, flags: i32) -> Result<[i32; 2]> {
+fn ends(k: &Kernel, raw: u32, flags: i32) -> Result<[i32; 2]> {
     let cloexec = flags & libc::O_CLOEXEC != 0;
     let nonblock = flags & libc::O_NONBLOCK;
-    let reader = file::create(k, Kind::PipeReader, raw, nonblock)?;
-    let read_fd = file::install(k, reader, cloexec)?;
-    let write_end = file::create(k, Kind::PipeWriter, raw, nonblock | libc::O_WRONLY)
-        .and_then(|writer| Ok((writer, file::install(k, writer, cloexec)?)));
-    match write_end {
-        Ok((writer, write_fd)) => {
-            p.reader.set(Some(reader));
-            p.writer.set(Some(writer));
-            Ok([read_fd, write_fd])
-        }
+    let end = |kind, flags| {
+        let file = file::create(k, kind, raw, flags)?;
+        let fd = file::install(k, file, cloexec)?;
+        join(k, file, raw);
+        Ok(fd)
+    };
+    let read_fd = end(Kind::PipeReader, nonblock).inspect_err(|_| free(k, raw))?;
+    match end(Kind::PipeWriter, nonblock | libc::O_WRONLY) {
+        Ok(write_fd) => Ok([read_fd, write_fd]),
         Err(e) => {
             // Closing the only end frees the pipe.
-            p.reader.set(Some(reader));
             let _ = crate::io::descriptor::close_virtual(k, read_fd);
-            p.reader.set(None);
             Err(e)
         }
     }
 }
 
-/// The last reference to the reading end is gone.
-pub fn release_reader(k: &Kernel, raw: u32) {
-    let p = get(k, raw);
-    p.reader.set(None);
-    match p.writer.get() {
-        Some(writer) => {
-            file::notify(k, Some(writer), ready::ALL);
-        }
-        None => free(k, raw),
+/// The last reference to an end is gone.
+pub fn release(k: &Kernel, file: Handle<File>, raw: u32) {
+    let (p, kind) = (get(k, raw), k.io.files.get(file).kind.get());
+    if reads(kind) {
+        p.readers.remove(&k.io.files, file);
+    }
+    if writes(kind) {
+        p.writers.remove(&k.io.files, file);
+    }
+    if p.readers.is_empty() && p.writers.is_empty() {
+        free(k, raw);
+    } else if p.readers.is_empty() {
+        p.tell_writers(k, ready::ALL);
+    } else if p.writers.is_empty() {
+        p.tell_readers(k, ready::ALL);
     }
 }
 
-/// The last reference to the writing end is gone.
-pub fn release_writer(k: &Kernel, raw: u32) {
+/// Frees a pipe without ends.
+pub(super) fn free(k: &Kernel, raw: u32) {
     let p = get(k, raw);
-    p.writer.set(None);
-    match p.reader.get() {
-        Some(reader) => {
-            file::notify(k, Some(reader), ready::ALL);
-        }
-        None => free(k, raw),
+    p.queue.clear(&k.chunks);
+    if let Some(fifo) = p.fifo.take() {
+        fifo::forget(k, fifo);
     }
-}
-
-fn free(k: &Kernel, raw: u32) {
-    get(k, raw).queue.clear(&k.chunks);
     k.io.pipes.free(Handle::from_raw(raw).expect("a pipe"));
 }
 
 /// Readiness of the reading end.
-pub fn reader_mask(k: &Kernel, raw: u32) -> u32 {
-    let p = get(k, raw);
+pub fn reader_mask(k: &Kernel, f: &File) -> u32 {
+    let p = get(k, f.object.get());
     let data = if p.queue.is_empty() { 0 } else { ready::IN };
-    let ended = if p.writer.get().is_none() { ready::HUP } else { 0 };
+    // No end is told to whoever has opened a FIFO that nobody has written to since.
+    let none_yet = f.writers_before.get() == p.writer_opens.get();
+    let ended = if p.ended() && !none_yet { ready::HUP } else { 0 };
     data | ended
 }
 
 /// Readiness of the writing end.
-pub fn writer_mask(k: &Kernel, raw: u32) -> u32 {
-    let p = get(k, raw);
+pub fn writer_mask(k: &Kernel, f: &File) -> u32 {
+    let p = get(k, f.object.get());
     let space = if p.writable() { ready::OUT } else { 0 };
-    let ended = if p.reader.get().is_none() { ready::ERR } else { 0 };
+    let ended = if p.deserted() { ready::ERR } else { 0 };
     space | ended
 }
 
@@ -193,7 +246,7 @@ pub fn read(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize>
         return Ok(0);
     }
     while p.queue.is_empty() {
-        if p.writer.get().is_none() {
+        if p.ended() {
             return Ok(0);
         }
         if f.nonblocking() {
@@ -214,7 +267,7 @@ pub fn read(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize>
         done += n;
     }
     if !was_writable && p.writable() {
-        file::notify(k, p.writer.get(), ready::OUT);
+        p.tell_writers(k, ready::OUT);
     }
     Ok(done)
 }
@@ -229,7 +282,7 @@ pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
     let whole = buffers.left();
     let mut done = 0;
     loop {
-        if p.reader.get().is_none() {
+        if p.deserted() {
             if done > 0 {
                 return Ok(done);
             }
@@ -242,7 +295,7 @@ pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
             let pushed = push(k, p, buffers, room);
             done += pushed;
             if pushed > 0 {
-                file::notify(k, p.reader.get(), ready::IN);
+                p.tell_readers(k, ready::IN);
             }
             if done == whole {
                 return Ok(done);
@@ -288,7 +341,7 @@ pub fn resize(k: &Kernel, p: &Pipe, asked: usize) -> Result<usize> {
     let was_writable = p.writable();
     p.capacity.set(size as u32);
     if !was_writable && p.writable() {
-        file::notify(k, p.writer.get(), ready::OUT);
+        p.tell_writers(k, ready::OUT);
     }
     Ok(size)
 }

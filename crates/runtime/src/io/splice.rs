@@ -46,8 +46,8 @@ impl Side {
         }
     }
 
-    fn pipe<'a>(&self, k: &'a Kernel, kind: Kind) -> Option<&'a Pipe> {
-        self.file(k).filter(|f| f.kind.get() == kind).and_then(|f| pipe::of(k, f))
+    fn pipe<'a>(&self, k: &'a Kernel, end: fn(Kind) -> bool) -> Option<&'a Pipe> {
+        self.file(k).filter(|f| end(f.kind.get())).and_then(|f| pipe::of(k, f))
     }
 
     fn nonblocking(&self, k: &Kernel) -> bool {
@@ -122,7 +122,7 @@ fn begin(
     {
         return fail(libc::EBADF);
     }
-    let (source, sink) = (from.pipe(k, Kind::PipeReader), to.pipe(k, Kind::PipeWriter));
+    let (source, sink) = (from.pipe(k, pipe::reads), to.pipe(k, pipe::writes));
     match (source, sink) {
         (None, None) => return fail(libc::EINVAL),
         (Some(a), Some(b)) if core::ptr::eq(a, b) => return fail(libc::EINVAL),
@@ -310,8 +310,7 @@ fn copy(k: &Kernel, from: &Side, to: &Side, len: usize, flags: u32) -> Result<us
     if flags & !KNOWN != 0 {
         return fail(libc::EINVAL);
     }
-    let (Some(source), Some(sink)) = (from.pipe(k, Kind::PipeReader), to.pipe(k, Kind::PipeWriter))
-    else {
+    let (Some(source), Some(sink)) = (from.pipe(k, pipe::reads), to.pipe(k, pipe::writes)) else {
         return fail(libc::EINVAL);
     };
     if core::ptr::eq(source, sink) {

@@ -29,7 +29,7 @@ fn read_into(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
         return fail(libc::EBADF);
     }
     match f.kind.get() {
-        Kind::PipeReader => pipe::read(k, hold, buffers),
+        Kind::PipeReader | Kind::PipeBoth => pipe::read(k, hold, buffers),
         Kind::EventFd => {
             eventfd::read(k, hold, f.as_kind(Kind::EventFd).expect("its kind"), buffers)
         }
@@ -54,7 +54,7 @@ pub fn write_from(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<
         return fail(libc::EBADF);
     }
     match f.kind.get() {
-        Kind::PipeWriter => pipe::write(k, hold, buffers),
+        Kind::PipeWriter | Kind::PipeBoth => pipe::write(k, hold, buffers),
         Kind::EventFd => {
             eventfd::write(k, hold, f.as_kind(Kind::EventFd).expect("its kind"), buffers)
         }
