@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(keys(&json), "leader mode name replicas schedule service term");
         assert_eq!(
             keys(&json["replicas"][0]),
-            "address applied_index commit_index digest digest_index id lag_entries node_pid role \
+            "address applied_index commit_index counts digest digest_index id lag_entries node_pid role \
              server_pid state term trapped_calls"
         );
         assert_eq!(json["replicas"][0]["state"], "down");

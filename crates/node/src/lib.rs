@@ -21,4 +21,4 @@ mod timer;
 pub use config::NodeConfig;
 pub use error::{ExitReason, NodeError};
 pub use node::Node;
-pub use status::{FilesStatus, NodeStatus, ReplicaState, ReplicaStatus};
+pub use status::{Counts, FilesStatus, NodeStatus, ReplicaState, ReplicaStatus};

@@ -29,6 +29,8 @@ pub struct Metrics {
     pub cut_connections: Gauge,
     pub client_in_bytes: Gauge,
     pub client_out_bytes: Gauge,
+    pub peer_in_bytes: Gauge,
+    pub peer_out_bytes: Gauge,
     pub connections_total: Counter,
     pub outgoing_total: Counter,
     pub refused_clients: Counter,
@@ -63,6 +65,8 @@ impl Default for Metrics {
             cut_connections: Gauge::default(),
             client_in_bytes: Gauge::default(),
             client_out_bytes: Gauge::default(),
+            peer_in_bytes: Gauge::default(),
+            peer_out_bytes: Gauge::default(),
             connections_total: Counter::default(),
             outgoing_total: Counter::default(),
             refused_clients: Counter::default(),
@@ -107,6 +111,18 @@ impl Default for Metrics {
             "Bytes written to clients",
             Unit::Bytes,
             m.client_out_bytes.clone(),
+        );
+        r.register_with_unit(
+            "peer_in",
+            "Bytes that came from other nodes",
+            Unit::Bytes,
+            m.peer_in_bytes.clone(),
+        );
+        r.register_with_unit(
+            "peer_out",
+            "Bytes sent to other nodes",
+            Unit::Bytes,
+            m.peer_out_bytes.clone(),
         );
         r.register(
             "outgoing_connections",

@@ -60,6 +60,26 @@ pub struct ReplicaStatus {
     /// Calls and instructions of its server that came through the safety net, by name, since the server was started. Each costs a signal.
     #[serde(default)]
     pub trapped_calls: BTreeMap<String, u64>,
+    /// What its node has counted since it was started.
+    #[serde(default)]
+    pub counts: Counts,
+}
+
+/// What a node has counted since it was started; the metrics have these and more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Bytes sent to other nodes, frames and all.
+    pub peer_out_bytes: u64,
+    /// Bytes that came from other nodes.
+    pub peer_in_bytes: u64,
+    /// Payload handed to the log on disk.
+    pub log_bytes: u64,
+    /// Entries proposed, as leader.
+    pub proposed_entries: u64,
+    /// Of these, time bubbles.
+    pub bubbles: u64,
+    /// Of these, entries for a timer.
+    pub clock_entries: u64,
 }
 
 /// What came through the net, by name; from places and counts as [`skein_arena::trapped::Trapped::counts`] gives them.

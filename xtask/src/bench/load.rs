@@ -13,6 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 
+use super::stats::percentile;
 use super::wire::{Client, Exchange};
 use crate::report::{Failure, Outcome};
 
@@ -40,15 +41,34 @@ pub struct Throughput {
     pub p50_us: f64,
     /// 99th percentile of the same [us].
     pub p99_us: f64,
+    /// 99.9th percentile of the same, where the client says it [us].
+    #[serde(default)]
+    pub p999_us: Option<f64>,
+}
+
+impl Throughput {
+    /// `latencies_us` of all requests, done in `seconds`.
+    pub fn of(operation: &str, mut latencies_us: Vec<f64>, seconds: f64) -> Self {
+        Self {
+            operation: operation.to_owned(),
+            per_second: latencies_us.len() as f64 / seconds,
+            p50_us: percentile(&mut latencies_us, 50.0),
+            p99_us: percentile(&mut latencies_us, 99.0),
+            p999_us: Some(percentile(&mut latencies_us, 99.9)),
+        }
+    }
 }
 
 /// What one client alone sees [us].
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Alone {
     /// Median.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
+    /// 99.9th percentile.
+    #[serde(default)]
+    pub p999_us: Option<f64>,
     /// How many requests were timed.
     pub requests: usize,
 }
@@ -106,12 +126,7 @@ pub fn crowd_by(
             .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))?;
         latencies_us.extend(own);
     }
-    Ok(Throughput {
-        operation: operation.to_owned(),
-        per_second: f64::from(requests) / seconds,
-        p50_us: percentile(&mut latencies_us, 50.0),
-        p99_us: percentile(&mut latencies_us, 99.0),
-    })
+    Ok(Throughput::of(operation, latencies_us, seconds))
 }
 
 /// The same exchange for each of the keys.
@@ -196,12 +211,7 @@ fn closed_loop(
         }
     }
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Throughput {
-        operation: operation.to_owned(),
-        per_second: f64::from(requests) / seconds,
-        p50_us: percentile(&mut latencies_us, 50.0),
-        p99_us: percentile(&mut latencies_us, 99.0),
-    })
+    Ok(Throughput::of(operation, latencies_us, seconds))
 }
 
 impl Caller {
@@ -270,27 +280,7 @@ fn time_alone(
     Ok(Alone {
         p50_us: percentile(&mut latencies_us, 50.0),
         p99_us: percentile(&mut latencies_us, 99.0),
+        p999_us: Some(percentile(&mut latencies_us, 99.9)),
         requests: latencies_us.len(),
     })
-}
-
-/// The value that `percent` of `values` do not exceed; 0 of none.
-pub fn percentile(values: &mut [f64], percent: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let rank = (percent / 100.0 * values.len() as f64).ceil() as usize;
-    values.get(rank.saturating_sub(1)).copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        assert_eq!(percentile(&mut values, 50.0), 50.0);
-        assert_eq!(percentile(&mut values, 99.0), 99.0);
-        assert_eq!(percentile(&mut [7.0], 99.0), 7.0);
-        assert_eq!(percentile(&mut [], 50.0), 0.0);
-    }
 }

@@ -63,19 +63,19 @@ impl Target {
         let service = free_address()?;
         let running = match self {
             Self::Native => {
-                let (files, command) = prepared(server, service.port())?;
-                Running::Processes { service, kept: vec![keep(&command)?], _files: files }
+                let prepared = Prepared::of(server, service.port())?;
+                Running::Processes { service, kept: vec![prepared.start()?], _prepared: prepared }
             }
             Self::Proxy => {
                 let behind = free_address()?;
-                let (files, command) = prepared(server, behind.port())?;
-                let served = keep(&command)?;
+                let prepared = Prepared::of(server, behind.port())?;
+                let served = prepared.start()?;
                 await_service(server, behind)?;
                 let own = std::env::current_exe()
                     .map_err(|error| Failure::of("cannot find this program", error))?;
                 let ends = [service.to_string(), behind.to_string()];
                 let proxy = Kept::start(Command::new(own).arg("bench-proxy").args(ends))?;
-                Running::Processes { service, kept: vec![proxy, served], _files: files }
+                Running::Processes { service, kept: vec![proxy, served], _prepared: prepared }
             }
             Self::OneMemory => Running::skein(server, service, 1, "memory")?,
             Self::ThreeMemory => Running::skein(server, service, 3, "memory")?,
@@ -95,11 +95,22 @@ pub enum Running {
         service: SocketAddr,
         /// All processes, the one that clients connect to first.
         kept: Vec<Kept>,
-        /// The server's configuration and data.
-        _files: tempfile::TempDir,
+        /// Its configuration and data, and what it needs beside it.
+        _prepared: Prepared,
     },
     /// `skein run`, detached.
     Skein(Cluster),
+}
+
+/// What a cluster has counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Counts {
+    /// The newest entry that the leader has executed.
+    pub entries: u64,
+    /// Calls of the leader's server that the net has caught.
+    pub traps: u64,
+    /// Bytes that the nodes have sent each other.
+    pub wire_bytes: u64,
 }
 
 /// A detached cluster.
@@ -110,7 +121,7 @@ pub struct Cluster {
     name: String,
     replicas: u64,
     data: tempfile::TempDir,
-    _files: tempfile::TempDir,
+    _prepared: Prepared,
 }
 
 impl Running {
@@ -140,15 +151,18 @@ impl Running {
         }
     }
 
-    /// The newest entry that the leader has executed, and how many of its server's calls the net has caught; nothing where
-    /// there is no log.
-    pub fn counts(&self) -> Outcome<Option<(u64, u64)>> {
+    /// What Skein has counted so far; nothing where there is no Skein.
+    pub fn counts(&self) -> Outcome<Option<Counts>> {
         match self {
             Self::Processes { .. } => Ok(None),
             Self::Skein(cluster) => {
                 let status = cluster.whole()?;
                 let leader = status.leader()?;
-                Ok(Some((leader.applied_index, leader.trapped_calls.values().sum())))
+                Ok(Some(Counts {
+                    entries: leader.applied_index,
+                    traps: leader.trapped_calls.values().sum(),
+                    wire_bytes: status.replicas().iter().map(|at| at.counts.peer_out_bytes).sum(),
+                }))
             }
         }
     }
@@ -176,14 +190,15 @@ impl Cluster {
             .tempdir_in(data_root())
             .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
         let name = format!("bench-{}-{}", std::process::id(), service.port());
-        let (files, server) = prepared(server, service.port())?;
-        let cluster = Self { service, command, name, replicas, data, _files: files };
+        let prepared = Prepared::of(server, service.port())?;
+        let words = prepared.command.clone();
+        let cluster = Self { service, command, name, replicas, data, _prepared: prepared };
         let mut run = Command::new(&cluster.command);
         run.args(["run", "--detach", "--name", &cluster.name, "--durability", durability])
             .args(["--replicas", &replicas.to_string(), "--data"])
             .arg(cluster.data.path().join("cluster"))
             .arg("--")
-            .args(server);
+            .args(words);
         process::output(&mut run, START_MAX)?;
         cluster.whole()?;
         Ok(cluster)
@@ -229,21 +244,32 @@ pub fn free_address() -> Outcome<SocketAddr> {
     skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }
 
-/// The server's files in a directory of their own, readable by the user that it becomes, and the command that serves.
-fn prepared(server: Server, port: u16) -> Outcome<(tempfile::TempDir, Vec<String>)> {
-    let failed = |error| Failure::of("cannot make a temporary directory", error);
-    let files = tempfile::Builder::new()
-        .prefix("skein-bench-files-")
-        .permissions(std::fs::Permissions::from_mode(0o755))
-        .tempdir_in(data_root())
-        .map_err(failed)?;
-    server.workload().prepare(files.path(), port)?;
-    let command = server.workload().command(files.path(), port);
-    Ok((files, command))
+/// What a server needs before it is started; ended and removed when dropped.
+pub struct Prepared {
+    command: Vec<String>,
+    _beside: Vec<Kept>,
+    /// Readable by the user that the server becomes.
+    _files: tempfile::TempDir,
 }
 
-fn keep(words: &[String]) -> Outcome<Kept> {
-    Kept::start(Command::new(&words[0]).args(&words[1..]))
+impl Prepared {
+    fn of(server: Server, port: u16) -> Outcome<Self> {
+        let failed = |error| Failure::of("cannot make a temporary directory", error);
+        let files = tempfile::Builder::new()
+            .prefix("skein-bench-files-")
+            .permissions(std::fs::Permissions::from_mode(0o755))
+            .tempdir_in(data_root())
+            .map_err(failed)?;
+        let workload = server.workload();
+        workload.prepare(files.path(), port)?;
+        let beside = workload.beside(files.path())?;
+        let command = workload.command(files.path(), port);
+        Ok(Self { command, _beside: beside, _files: files })
+    }
+
+    fn start(&self) -> Outcome<Kept> {
+        Kept::start(Command::new(&self.command[0]).args(&self.command[1..]))
+    }
 }
 
 fn await_service(server: Server, service: SocketAddr) -> Outcome {

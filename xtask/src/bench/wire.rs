@@ -16,6 +16,8 @@ pub struct Exchange {
 enum Reply {
     /// These bytes.
     Exact(String),
+    /// One line that begins so; the rest is the server's own (counts, times).
+    Line(String),
     /// HTTP/1.1 200 with a `Content-Length` and this body; the rest of the head is the server's own (date, name).
     Http(String),
 }
@@ -24,6 +26,11 @@ impl Exchange {
     /// The reply is known to the byte.
     pub fn exact(request: String, reply: String) -> Self {
         Self { request, reply: Reply::Exact(reply) }
+    }
+
+    /// The reply is a line that begins with `start`.
+    pub fn line(request: String, start: &str) -> Self {
+        Self { request, reply: Reply::Line(start.to_owned()) }
     }
 
     /// The reply is a page.
@@ -43,6 +50,16 @@ impl Exchange {
                 Ok(got.len() == reply.len())
             }
             Reply::Exact(_) => Err(wrong()),
+            Reply::Line(start) => {
+                let known = got.len().min(start.len());
+                if got[..known] != start.as_bytes()[..known] {
+                    return Err(wrong());
+                }
+                match memchr::memchr(b'\n', got) {
+                    Some(end) if end + 1 < got.len() => Err(wrong()),
+                    end => Ok(end.is_some()),
+                }
+            }
             Reply::Http(body) => {
                 let Some(head) = memchr::memmem::find(got, b"\r\n\r\n") else { return Ok(false) };
                 let (head, rest) = (&got[..head], &got[head + 4..]);
@@ -123,5 +140,15 @@ mod tests {
         assert!(
             page.complete(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nabc").is_err()
         );
+    }
+
+    #[test]
+    fn a_line_is_whole_at_its_end() {
+        let line = Exchange::line(String::new(), "ok ");
+        assert!(!line.complete(b"o").expect("so far"));
+        assert!(!line.complete(b"ok 1").expect("so far"));
+        assert!(line.complete(b"ok 12\n").expect("whole"));
+        assert!(line.complete(b"no\n").is_err());
+        assert!(line.complete(b"ok 1\nok").is_err());
     }
 }

@@ -36,10 +36,21 @@ pub struct Replica {
     /// Calls of its server that the safety net caught, by name.
     #[serde(default, deserialize_with = "or_zero")]
     pub trapped_calls: BTreeMap<String, u64>,
+    /// What its node has counted.
+    #[serde(default, deserialize_with = "or_zero")]
+    pub counts: Counts,
     #[serde(default, deserialize_with = "or_zero")]
     digest_index: u64,
     #[serde(default, deserialize_with = "or_zero")]
     digest: String,
+}
+
+/// What a node has counted since it was started.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct Counts {
+    /// Bytes sent to other nodes.
+    #[serde(default)]
+    pub peer_out_bytes: u64,
 }
 
 /// Reads a field that is null where there is no value.
@@ -74,6 +85,11 @@ impl Status {
             .iter()
             .find(|replica| Some(replica.id) == self.leader)
             .ok_or_else(|| Failure("skein status names no leader".to_owned()))
+    }
+
+    /// Every replica's row.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.replicas
     }
 
     /// How many replicas there are.

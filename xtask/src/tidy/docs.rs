@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
 use super::{Complaint, Tree};
-use crate::interposition;
+use crate::{bench, interposition};
 
 /// Where decision records live.
 const DECISIONS: &str = "docs/decisions";
@@ -25,6 +25,7 @@ pub fn check(tree: &Tree) -> Vec<Complaint> {
     }
     found.extend(check_decisions(tree));
     found.extend(check_interposition(tree));
+    found.extend(check_figures(tree));
     found
 }
 
@@ -124,6 +125,22 @@ fn check_interposition(tree: &Tree) -> Option<Complaint> {
     let say = "is not what the table says: run `cargo xtask interposition`";
     (printed != interposition::page())
         .then(|| Complaint::of_file(Path::new(interposition::PAGE), 0, say))
+}
+
+/// What is made from results says what these say.
+fn check_figures(tree: &Tree) -> Vec<Complaint> {
+    if tree.text("docs/performance.md").is_none() {
+        return Vec::new();
+    }
+    let pages = match bench::report::pages() {
+        Ok(pages) => pages,
+        Err(failure) => {
+            return vec![Complaint::of_file(Path::new("bench"), 0, failure.to_string())];
+        }
+    };
+    let differs = pages.iter().filter(|page| tree.text(&page.path) != Some(page.text.as_str()));
+    let say = "is not what bench/results gives: run `cargo xtask bench --report`";
+    differs.map(|page| Complaint::of_file(Path::new(&page.path), 0, say)).collect()
 }
 
 /// Decisions are numbered from 1 without a gap, have the same parts and are in the index.

@@ -75,6 +75,10 @@ pub struct Peers {
     first_token: usize,
     next_token: usize,
     buffer: Vec<u8>,
+    /// What has come from peers so far, frames and all.
+    pub bytes_in: u64,
+    /// And what has gone to them.
+    pub bytes_out: u64,
 }
 
 impl Peers {
@@ -102,6 +106,8 @@ impl Peers {
             first_token,
             next_token: first_token + 1,
             buffer: vec![0; READ_BYTES],
+            bytes_in: 0,
+            bytes_out: 0,
         }
     }
 
@@ -199,7 +205,7 @@ impl Peers {
     pub fn flush(&mut self, now: Duration, events: &mut Vec<PeerEvent>) {
         let mut broken = Vec::new();
         for (serial, link) in &mut self.links {
-            if !link.flush() {
+            if !link.flush(&mut self.bytes_out) {
                 broken.push(*serial);
             }
         }
@@ -271,6 +277,7 @@ impl Peers {
                 Err(e) if e.kind() == ErrorKind::NotConnected => return true,
                 Err(_) => return false,
             };
+            self.bytes_in += n as u64;
             link.decoder.push(&self.buffer[..n]);
             loop {
                 let Some(link) = self.links.get_mut(&serial) else { return true };
@@ -401,12 +408,15 @@ impl Peers {
 }
 
 impl Link {
-    /// False when the connection is broken.
-    fn flush(&mut self) -> bool {
+    /// Adds what it sends to `sent`. False when the connection is broken.
+    fn flush(&mut self, sent: &mut u64) -> bool {
         while self.writable && self.out_start < self.out.len() {
             match self.stream.write(&self.out[self.out_start..]) {
                 Ok(0) => return false,
-                Ok(n) => self.out_start += n,
+                Ok(n) => {
+                    self.out_start += n;
+                    *sent += n as u64;
+                }
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     self.writable = false
                 }

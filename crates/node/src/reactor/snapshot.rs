@@ -1,7 +1,7 @@
 //! What the node says about itself, when asked.
 
 use super::Reactor;
-use crate::status::{NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name};
+use crate::status::{Counts, NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name};
 use skein_log::Role;
 use skein_model::LogIndex;
 
@@ -26,6 +26,8 @@ impl Reactor {
         m.cut_connections.set(self.gateway.cut_connections() as i64);
         m.client_in_bytes.set(self.gateway.bytes_in as i64);
         m.client_out_bytes.set(self.gateway.bytes_out as i64);
+        m.peer_in_bytes.set(self.peers.bytes_in as i64);
+        m.peer_out_bytes.set(self.peers.bytes_out as i64);
         NodeStatus {
             name: self.config.name.clone(),
             mode: "order".into(),
@@ -52,6 +54,14 @@ impl Reactor {
                 digest_index: digest_index.0,
                 digest: format!("{digest:016x}"),
                 trapped_calls: trapped_by_name(self.server.header().trapped.counts()),
+                counts: Counts {
+                    peer_out_bytes: self.peers.bytes_out,
+                    peer_in_bytes: self.peers.bytes_in,
+                    log_bytes: m.log_bytes.get(),
+                    proposed_entries: m.entries_proposed.get(),
+                    bubbles: m.bubbles.get(),
+                    clock_entries: m.clock_entries.get(),
+                },
             },
             notes: self.notes.iter().cloned().collect(),
         }

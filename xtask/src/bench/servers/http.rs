@@ -23,8 +23,14 @@ fn page() -> String {
     "0123456789abcde\n".repeat(PAGE_BYTES / 16)
 }
 
-fn get() -> Exchange {
+pub(super) fn get() -> Exchange {
     Exchange::http("GET /page.html HTTP/1.1\r\nHost: bench\r\n\r\n".to_owned(), page())
+}
+
+/// Writes lighttpd's configuration and the page, to serve at `port`; the command that does.
+pub(super) fn lighttpd(directory: &Path, port: u16) -> Outcome<Vec<String>> {
+    write(directory, port, "lighttpd.conf", LIGHTTPD)?;
+    Ok(Lighttpd.command(directory, port))
 }
 
 /// A configuration file, with `{dir}` and `{port}` filled in, beside the page.
@@ -40,11 +46,16 @@ fn write(directory: &Path, port: u16, name: &str, text: &str) -> Outcome {
     std::fs::write(directory.join("www/page.html"), page()).map_err(failed)
 }
 
-fn alone(name: &str, service: SocketAddr, requests: u32) -> Outcome<Alone> {
+pub(super) fn alone(name: &str, service: SocketAddr, requests: u32) -> Outcome<Alone> {
     load::alone(name, service, &[get()], requests)
 }
 
-fn crowd(name: &str, service: SocketAddr, requests: u32, n: u32) -> Outcome<Vec<Throughput>> {
+pub(super) fn crowd(
+    name: &str,
+    service: SocketAddr,
+    requests: u32,
+    n: u32,
+) -> Outcome<Vec<Throughput>> {
     Ok(vec![load::crowd(name, "page", service, &[get()], requests, n)?])
 }
 
@@ -107,7 +118,7 @@ impl Workload for Lighttpd {
         &["/usr/sbin/lighttpd", "-v"]
     }
     fn prepare(&self, directory: &Path, port: u16) -> Outcome {
-        write(directory, port, "lighttpd.conf", LIGHTTPD)
+        lighttpd(directory, port).map(drop)
     }
     fn command(&self, directory: &Path, _: u16) -> Vec<String> {
         let conf = directory.join("lighttpd.conf").display().to_string();

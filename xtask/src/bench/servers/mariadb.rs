@@ -36,27 +36,34 @@ fn sysbench(service: SocketAddr, more: &[String]) -> Outcome<String> {
     process::output(&mut command, LOAD_MAX)
 }
 
-/// Transactions a second, and the latency in us at `percentile`.
-fn run(service: SocketAddr, threads: u32, events: u32, percentile: u32) -> Outcome<(f64, f64)> {
+/// What sysbench's own histogram says of `events` transactions.
+fn run(service: SocketAddr, threads: u32, events: u32) -> Outcome<Throughput> {
     let text = sysbench(
         service,
         &[
             format!("--threads={threads}"),
             format!("--events={events}"),
             "--time=50".to_owned(),
-            format!("--percentile={percentile}"),
+            "--histogram=on".to_owned(),
             "run".to_owned(),
         ],
     )?;
-    parse(&text, percentile).ok_or_else(|| Failure(format!("sysbench said something else: {text}")))
+    parse(&text).ok_or_else(|| Failure(format!("sysbench said something else: {text}")))
 }
 
-fn parse(text: &str, percentile: u32) -> Option<(f64, f64)> {
-    let value = |key: &str| text.lines().find_map(|line| line.trim().strip_prefix(key));
-    let transactions = value("transactions:")?;
-    let per_second = transactions.split_once('(')?.1.split_whitespace().next()?.parse().ok()?;
-    let latency_ms: f64 = value(&format!("{percentile}th percentile:"))?.trim().parse().ok()?;
-    Some((per_second, latency_ms * 1e3))
+fn parse(text: &str) -> Option<Throughput> {
+    let transactions = text.lines().find_map(|line| line.trim().strip_prefix("transactions:"))?;
+    let per_second: f64 =
+        transactions.split_once('(')?.1.split_whitespace().next()?.parse().ok()?;
+    let mut latencies_us = Vec::new();
+    // `VALUE |***** COUNT`, values in milliseconds.
+    for (value, bar) in text.lines().filter_map(|line| line.split_once('|')) {
+        let value_ms: f64 = value.trim().parse().ok()?;
+        let count = bar.trim_start_matches('*').trim().parse().ok()?;
+        latencies_us.extend(std::iter::repeat_n(value_ms * 1e3, count));
+    }
+    let seconds = latencies_us.len() as f64 / per_second;
+    (!latencies_us.is_empty()).then(|| Throughput::of("transaction", latencies_us, seconds))
 }
 
 impl Workload for MariaDb {
@@ -107,15 +114,16 @@ impl Workload for MariaDb {
         sysbench(service, &["prepare".to_owned()]).map(drop)
     }
     fn alone(&self, service: SocketAddr, _: u32) -> Outcome<Alone> {
-        let p50_us = run(service, 1, ALONE_TRANSACTIONS, 50)?.1;
-        let p99_us = run(service, 1, ALONE_TRANSACTIONS, 99)?.1;
-        Ok(Alone { p50_us, p99_us, requests: ALONE_TRANSACTIONS as usize })
+        let found = run(service, 1, ALONE_TRANSACTIONS)?;
+        Ok(Alone {
+            p50_us: found.p50_us,
+            p99_us: found.p99_us,
+            p999_us: found.p999_us,
+            requests: ALONE_TRANSACTIONS as usize,
+        })
     }
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
-        let (first, p50_us) = run(service, clients, requests / 2, 50)?;
-        let (second, p99_us) = run(service, clients, requests - requests / 2, 99)?;
-        let per_second = (first + second) / 2.0;
-        Ok(vec![Throughput { operation: "transaction".to_owned(), per_second, p50_us, p99_us }])
+        Ok(vec![run(service, clients, requests)?])
     }
     fn requests(&self, wanted: u32) -> u32 {
         wanted.min(TRANSACTIONS_MAX)
@@ -131,9 +139,13 @@ mod tests {
 
     #[test]
     fn what_sysbench_prints_is_read() {
-        let text = "SQL statistics:\n    transactions:                        1500   (412.11 per sec.)\n\
-                    Latency (ms):\n         avg:   9.1\n         50th percentile:                       36.89\n";
-        assert_eq!(parse(text, 50), Some((412.11, 36_890.0)));
-        assert_eq!(parse(text, 99), None);
+        let text = "Latency histogram (values are in milliseconds)\n       value  ------------- distribution ------------- count\n\
+                    \u{20}      2.662 |****************************************  98\n      15.545 |**  2\n\
+                    SQL statistics:\n    transactions:                        100   (412.11 per sec.)\n\
+                    Latency (ms):\n         avg:   9.1\n";
+        let found = parse(text).expect("its form");
+        assert!((found.per_second - 412.11).abs() < 1e-6, "{found:?}");
+        assert_eq!((found.p50_us, found.p99_us), (2_662.0, 15_545.0));
+        assert!(parse("transactions: 7").is_none());
     }
 }

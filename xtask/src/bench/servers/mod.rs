@@ -1,42 +1,119 @@
 //! What is measured: each server with its usual configuration and the client that asks it.
 //!
 //! A server is one file here: how it is configured and started, what its clients ask ([`Workload`]), and one
-//! line in [`Server`] and [`Server::workload`]. What is common to all (rounds, targets, CPU time, tables)
+//! line in the table below. What is common to all (rounds, targets, CPU time, tables)
 //! is elsewhere.
 
 mod clamd;
+mod haproxy;
 mod http;
 mod mariadb;
 mod memcached;
+mod own;
 pub mod redis;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
 use super::load::{Alone, Throughput};
+use super::process::Kept;
 use crate::report::Outcome;
 
-/// Which server.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Server {
+/// Makes [`Server`] and what leads from it to its file.
+macro_rules! servers {
+    ($($(#[$about:meta])* $server:ident, $name:literal, $workload:expr;)*) => {
+        /// Which server.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+        pub enum Server {
+            $($(#[$about])* #[serde(rename = $name)] #[value(name = $name)] $server,)*
+        }
+
+        impl Server {
+            /// All, in the order of the document.
+            pub const ALL: &[Self] = &[$(Self::$server),*];
+
+            /// Its name on the command line, in results and in tables.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$server => $name,)*
+                }
+            }
+
+            /// What its file says.
+            pub fn workload(self) -> &'static dyn Workload {
+                match self {
+                    $(Self::$server => &$workload,)*
+                }
+            }
+        }
+
+        const CHOICES: &[Choice] = &[Choice::All, $(Choice::One(Server::$server)),*];
+    };
+}
+
+// A new server is its file and a line here.
+servers! {
     /// redis-server, driven by redis-benchmark
-    Redis,
+    Redis, "redis", redis::Redis;
     /// memcached with 4 threads, driven by an own closed loop
-    Memcached,
+    Memcached, "memcached", memcached::Memcached;
     /// nginx with 2 worker processes and a static page, driven by an own closed loop
-    Nginx,
+    Nginx, "nginx", http::Nginx;
     /// lighttpd with a static page, driven by an own closed loop
-    Lighttpd,
+    Lighttpd, "lighttpd", http::Lighttpd;
     /// Apache httpd (event MPM) with a static page, driven by an own closed loop
-    Apache,
+    Apache, "apache", http::Apache;
+    /// haproxy with 2 threads in front of a lighttpd, driven by an own closed loop
+    Haproxy, "haproxy", haproxy::Haproxy;
     /// MariaDB (InnoDB), driven by sysbench OLTP read-write
-    Mariadb,
+    Mariadb, "mariadb", mariadb::MariaDb;
     /// clamd with a small signature file, driven by an own client that streams files to it
-    Clamd,
+    Clamd, "clamd", clamd::Clamd;
+    /// a server of this repository: C++, a std::thread a connection, computes for each page
+    CppThreads, "cpp-threads", own::CppThreads;
+    /// a server of this repository: Rust's standard library, a thread a connection
+    RustThreads, "rust-threads", own::RustThreads;
+    /// a server of this repository: libevent, one loop
+    Libevent, "libevent", own::Libevent;
+}
+
+/// What the command line names.
+#[derive(Debug, Clone, Copy)]
+pub enum Choice {
+    /// Every server.
+    All,
+    /// This one.
+    One(Server),
+}
+
+impl Choice {
+    /// The servers that are meant, each once, in the order of the document.
+    pub fn servers(chosen: &[Self]) -> Vec<Server> {
+        let meant = |server: &&Server| {
+            chosen.iter().any(|choice| match choice {
+                Self::All => true,
+                Self::One(one) => one == *server,
+            })
+        };
+        Server::ALL.iter().filter(meant).copied().collect()
+    }
+}
+
+impl ValueEnum for Choice {
+    fn value_variants<'a>() -> &'a [Self] {
+        CHOICES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::All => Some(PossibleValue::new("all").help("every one of them")),
+            Self::One(server) => server.to_possible_value(),
+        }
+    }
 }
 
 /// What a server's file says about it.
@@ -60,6 +137,11 @@ pub trait Workload {
         let _ = (directory, port);
         Ok(())
     }
+    /// Starts what it needs beside it and what is not measured: the backend of a proxy.
+    fn beside(&self, directory: &Path) -> Outcome<Vec<Kept>> {
+        let _ = directory;
+        Ok(Vec::new())
+    }
     /// The command that serves at `port`.
     fn command(&self, directory: &Path, port: u16) -> Vec<String>;
     /// One request, answered rightly.
@@ -80,45 +162,6 @@ pub trait Workload {
     /// Connections of the crowd, where the default does not fit.
     fn clients(&self, wanted: u32) -> u32 {
         wanted
-    }
-}
-
-impl Server {
-    /// All, in the order of the document.
-    pub const ALL: [Self; 7] = [
-        Self::Redis,
-        Self::Memcached,
-        Self::Nginx,
-        Self::Lighttpd,
-        Self::Apache,
-        Self::Mariadb,
-        Self::Clamd,
-    ];
-
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Memcached => "memcached",
-            Self::Nginx => "nginx",
-            Self::Lighttpd => "lighttpd",
-            Self::Apache => "apache",
-            Self::Mariadb => "mariadb",
-            Self::Clamd => "clamd",
-        }
-    }
-
-    /// What its file says.
-    pub fn workload(self) -> &'static dyn Workload {
-        match self {
-            Self::Redis => &redis::Redis,
-            Self::Memcached => &memcached::Memcached,
-            Self::Nginx => &http::Nginx,
-            Self::Lighttpd => &http::Lighttpd,
-            Self::Apache => &http::Apache,
-            Self::Mariadb => &mariadb::MariaDb,
-            Self::Clamd => &clamd::Clamd,
-        }
     }
 }
 

@@ -48,38 +48,61 @@ impl Workload for Redis {
     }
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
         let mut command = Command::new("redis-benchmark");
-        command
-            .args(["-h", &service.ip().to_string(), "-p", &service.port().to_string()])
-            .args(["-t", "set,get", "-c", &clients.to_string(), "-n", &requests.to_string()])
-            .arg("--csv");
-        parse_csv(&process::output(&mut command, LOAD_MAX)?)
+        command.args(["-h", &service.ip().to_string(), "-p", &service.port().to_string()]).args([
+            "-t",
+            "set,get",
+            "-c",
+            &clients.to_string(),
+            "-n",
+            &requests.to_string(),
+        ]);
+        parse(&process::output(&mut command, LOAD_MAX)?)
     }
 }
 
-/// Reads redis-benchmark's table: columns by name, latencies in milliseconds.
-fn parse_csv(csv: &str) -> Outcome<Vec<Throughput>> {
-    let row = |line: &str| -> Vec<String> {
-        line.split(',').map(|cell| cell.trim_matches('"').to_owned()).collect()
-    };
-    let mut lines = csv.lines().filter(|line| line.starts_with('"')).map(row);
-    let head = lines.next().unwrap_or_default();
-    let found: Option<Vec<Throughput>> = lines
-        .map(|cells| {
-            let cell = |name: &str| {
-                let at = head.iter().position(|known| known == name)?;
-                cells.get(at)?.parse::<f64>().ok()
+/// Reads redis-benchmark's report: for each operation a heading, latencies by percentile and a summary, in milliseconds.
+fn parse(report: &str) -> Outcome<Vec<Throughput>> {
+    let mut found = Vec::new();
+    // It writes its progress into the same line, behind carriage returns.
+    let (mut operation, mut p999_us, mut per_second) = (String::new(), None, None);
+    let mut lines = report.split(['\n', '\r']).map(str::trim);
+    while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix("====== ") {
+            (operation, p999_us) = (name.trim_end_matches([' ', '=']).to_lowercase(), None);
+        } else if let Some((percent, rest)) = line.split_once("% <= ")
+            && rest.contains("(cumulative count ")
+        {
+            let reached = percent.parse::<f64>().is_ok_and(|percent| percent >= 99.9);
+            if reached && p999_us.is_none() {
+                p999_us = first_number(rest).map(|ms| ms * 1e3);
+            }
+        } else if let Some(rest) = line.strip_prefix("throughput summary: ") {
+            per_second = first_number(rest);
+        } else if line.starts_with("avg ") {
+            // avg min p50 p95 p99 max, and their values in the next line.
+            let names: Vec<&str> = line.split_whitespace().collect();
+            let values: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+            let value_us = |name| {
+                let at = names.iter().position(|known| *known == name)?;
+                Some(values.get(at)?.parse::<f64>().ok()? * 1e3)
             };
-            Some(Throughput {
-                operation: cells.first()?.to_lowercase(),
-                per_second: cell("rps")?,
-                p50_us: cell("p50_latency_ms")? * 1_000.0,
-                p99_us: cell("p99_latency_ms")? * 1_000.0,
-            })
-        })
-        .collect();
-    found
-        .filter(|rows| rows.len() == 2)
-        .ok_or_else(|| Failure(format!("redis-benchmark said something else: {}", csv.trim())))
+            if let (Some(per_second), Some(p50_us), Some(p99_us)) =
+                (per_second.take(), value_us("p50"), value_us("p99"))
+            {
+                let operation = operation.clone();
+                found.push(Throughput { operation, per_second, p50_us, p99_us, p999_us });
+            }
+        }
+    }
+    let asked = found.iter().map(|at| at.operation.as_str()).eq(["set", "get"]);
+    if asked {
+        return Ok(found);
+    }
+    Err(Failure(format!("redis-benchmark said something else: {}", report.trim())))
+}
+
+fn first_number(text: &str) -> Option<f64> {
+    text.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -87,14 +110,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redis_benchmarks_table_is_read_by_column_name() {
-        let csv = "\"test\",\"rps\",\"p50_latency_ms\",\"p99_latency_ms\"\n\
-                   \"SET\",\"51599.59\",\"0.607\",\"2.5\"\n\"GET\",\"52798.31\",\"0.575\",\"1\"\n";
-        let rows = parse_csv(csv).expect("its form");
-        assert_eq!(rows[0].operation, "set");
-        assert_eq!(rows[1].per_second, 52_798.31);
-        assert_eq!(rows[0].p99_us, 2_500.0);
-        assert!(parse_csv("Could not connect").is_err());
+    fn what_redis_benchmark_prints_is_read() {
+        let one = |name: &str| {
+            format!(
+                "SET: rps=0.0 (overall: nan) avg_msec=nan\r====== {name} ======\n  1000 requests completed in 0.02 seconds\n\n\
+                 Latency by percentile distribution:\n0.000% <= 0.055 milliseconds (cumulative count 1)\n\
+                 99.902% <= 1.175 milliseconds (cumulative count 1000)\n100.000% <= 1.2 milliseconds (cumulative count 1000)\n\n\
+                 Cumulative distribution of latencies:\n100.000% <= 2.007 milliseconds (cumulative count 1000)\n\n\
+                 Summary:\n  throughput summary: 51599.59 requests per second\n  latency summary (msec):\n\
+                 \u{20}         avg       min       p50       p95       p99       max\n\
+                 \u{20}       0.566     0.048     0.607     1.071     2.500     1.183\n"
+            )
+        };
+        let rows = parse(&(one("SET") + &one("GET"))).expect("its form");
+        assert_eq!((rows[0].operation.as_str(), rows[1].operation.as_str()), ("set", "get"));
+        assert_eq!(rows[1].per_second, 51_599.59);
+        assert_eq!((rows[0].p50_us, rows[0].p99_us), (607.0, 2_500.0));
+        assert_eq!(rows[0].p999_us, Some(1_175.0));
+        assert!(parse(&one("SET")).is_err());
+        assert!(parse("Could not connect").is_err());
     }
 
     #[test]

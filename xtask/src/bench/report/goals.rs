@@ -1,0 +1,97 @@
+//! What was to be reached on two cores for everything, what was, and by how much it is missed.
+
+use super::servers::{added, has, label, per_second, ratio};
+use super::text::{table, wide};
+use crate::bench::results::{Results, Sample};
+use crate::bench::servers::Server;
+use crate::bench::stats::Spread;
+use crate::bench::target::Target;
+
+/// Requests a second, of native, at least.
+const THROUGHPUT: [(Target, f64); 2] = [(Target::OneMemory, 0.95), (Target::ThreeFsync, 0.50)];
+/// The leader's CPU time a request, of native, at most.
+const CPU: f64 = 1.3;
+/// What one client waits longer than natively, at most [us].
+const ADDED_US: f64 = 150.0;
+/// From the last answer of a leader that is killed to the first one of the next, at most [ms].
+const OUTAGE_MS: f64 = 200.0;
+
+/// Targets that have a leader.
+const CLUSTERS: [Target; 3] = [Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync];
+
+/// Servers with goals that were measured.
+fn with_goals(results: &Results) -> Vec<Server> {
+    let all = Server::ALL.iter().copied();
+    all.filter(|server| server.workload().has_goals() && has(results, *server)).collect()
+}
+
+/// The table.
+pub fn goals(results: &Results) -> String {
+    let mut rows = vec![["Figure", "goal", "found", ""].map(str::to_owned).to_vec()];
+    let mut row =
+        |what: String, at_least: bool, goal: f64, digits: usize, found: Option<Spread>| {
+            let sign = if at_least { ">=" } else { "<=" };
+            let said = found.map_or("not measured".to_owned(), |found| {
+                verdict(at_least, goal, found.median, digits)
+            });
+            rows.push(vec![what, format!("{sign} {goal}"), wide(found, digits), said]);
+        };
+    for (target, goal) in THROUGHPUT {
+        for server in &with_goals(results) {
+            for operation in server.workload().operations() {
+                let measure = |sample: &Sample| per_second(sample, operation);
+                let found = results.against_native(*server, target, measure, ratio);
+                let (name, server) = (target.name(), server.name());
+                let what = format!("{name}: {server} {}, of native", label(operation));
+                row(what, true, goal, 2, found);
+            }
+        }
+    }
+    for target in CLUSTERS {
+        for server in with_goals(results) {
+            let cpu = |sample: &Sample| Some(sample.cpu_us);
+            let found = results.against_native(server, target, cpu, ratio);
+            let what = format!("{}: {} leader's CPU, of native", target.name(), server.name());
+            row(what, false, CPU, 2, found);
+        }
+    }
+    for server in with_goals(results) {
+        let p50 = |sample: &Sample| Some(sample.alone.p50_us);
+        let found = results.against_native(server, Target::ThreeMemory, p50, added);
+        let name = Target::ThreeMemory.name();
+        row(
+            format!("{name}: {}, one client, added p50 us", server.name()),
+            false,
+            ADDED_US,
+            0,
+            found,
+        );
+    }
+    let outage = Spread::of(results.outages_ms.clone());
+    row("Outage after kill -9 of the leader, ms".to_owned(), false, OUTAGE_MS, 0, outage);
+    table(&rows)
+}
+
+fn verdict(at_least: bool, goal: f64, found: f64, digits: usize) -> String {
+    let short = if at_least { goal - found } else { found - goal };
+    if short <= 0.0 {
+        return "reached".to_owned();
+    }
+    // One digit more where the difference would vanish.
+    let digits = if short < 0.5 * 0.1_f64.powi(digits as i32) { digits + 1 } else { digits };
+    format!("missed by {short:.digits$} ({:.0} %)", short / goal * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_goal_says_by_how_much() {
+        assert_eq!(verdict(true, 0.8, 0.8, 2), "reached");
+        assert_eq!(verdict(true, 0.8, 0.6, 2), "missed by 0.20 (25 %)");
+        assert_eq!(verdict(false, 200.0, 250.0, 0), "missed by 50 (25 %)");
+        assert_eq!(verdict(false, 200.0, 20.0, 0), "reached");
+        assert_eq!(verdict(true, 0.8, 0.797, 2), "missed by 0.003 (0 %)");
+    }
+}

@@ -1,0 +1,60 @@
+//! Results as documents: `docs/performance.md`, the README's figures, and what else is made from results.
+//!
+//! Everything is computed from the files in `bench/results`, so that the documents cannot say anything else than these do;
+//! `cargo xtask tidy` compares. A new document is a line in [`PAGES`].
+
+mod goals;
+mod page;
+mod readme;
+mod servers;
+pub mod text;
+
+use super::about;
+use super::results::{self, Results};
+use crate::report::{Failure, Outcome};
+use crate::workspace;
+
+/// A file that is made from results.
+pub struct Page {
+    /// Where, from the repository's root.
+    pub path: String,
+    /// The whole text.
+    pub text: String,
+}
+
+/// Makers of pages.
+const PAGES: &[fn() -> Outcome<Vec<Page>>] = &[page::pages, readme::pages];
+
+/// Every file as it must be.
+pub fn pages() -> Outcome<Vec<Page>> {
+    let mut all = Vec::new();
+    for make in PAGES {
+        all.extend(make()?);
+    }
+    Ok(all)
+}
+
+/// Writes every file.
+pub fn write() -> Outcome {
+    for Page { path, text } in pages()? {
+        let path = workspace::root().join(path);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Failure::of(folder.display(), error))?;
+        }
+        std::fs::write(&path, text).map_err(|error| Failure::of(path.display(), error))?;
+    }
+    Ok(())
+}
+
+/// The servers' tables and the goals, for the terminal.
+pub fn tables(results: &Results) -> String {
+    format!("{}## Goals\n\n{}", servers::tables(results), goals::goals(results))
+}
+
+/// What `cargo xtask bench` has stored.
+fn latest() -> Outcome<Results> {
+    let path = results::latest();
+    about::read(&path)?
+        .ok_or_else(|| Failure::of(path.display(), "not there: run `cargo xtask bench all` first"))
+}

@@ -1,0 +1,100 @@
+//! `docs/performance.md`: how it was measured, every table, and how to read them.
+
+use super::text::wide;
+use super::{Page, goals, latest, servers};
+use crate::bench::results::Results;
+use crate::bench::stats::Spread;
+use crate::report::Outcome;
+
+/// The document, part by part; one that has no results is left out.
+const PARTS: &[fn(&Results) -> Outcome<String>] = &[head, tables, goals_part, reading];
+
+/// The document.
+pub fn pages() -> Outcome<Vec<Page>> {
+    let results = latest()?;
+    let mut text = String::new();
+    for part in PARTS {
+        text.push_str(&part(&results)?);
+    }
+    Ok(vec![Page { path: "docs/performance.md".to_owned(), text }])
+}
+
+fn tables(results: &Results) -> Outcome<String> {
+    Ok(servers::tables(results))
+}
+
+fn goals_part(results: &Results) -> Outcome<String> {
+    Ok(format!("## Goals\n\n{}\n", goals::goals(results)))
+}
+
+fn reading(_: &Results) -> Outcome<String> {
+    Ok(READING.to_owned())
+}
+
+fn head(results: &Results) -> Outcome<String> {
+    let about = &results.about;
+    let machine = &about.machine;
+    let loads: Vec<f64> = results.samples.iter().map(|sample| sample.load_average).collect();
+    let load = Spread::of(loads).map_or(String::new(), |load| {
+        format!(
+            "The load average beside the measurements was {:.1} ({:.1} to {:.1}); a part is the\n\
+             benchmark's own, which keeps {} cores busy; what is above is other work on the machine, which makes the\n\
+             figures worse and wider.\n",
+            load.median, load.min, load.max, machine.cores
+        )
+    });
+    let rounds = results.samples.iter().map(|sample| sample.round + 1).max().unwrap_or(0);
+    Ok(format!(
+        "# Performance\n\n\
+         Written by `cargo xtask bench --report` from `bench/results/latest.json`, which holds every\n\
+         sample. Don't edit it by hand. To measure again (some minutes; builds nothing, so `make build` first):\n\n    \
+         {command}\n\n\
+         ## How it was measured\n\n\
+         - Commit {commit}, the newest when `skein` was built (`+`: the crates have been changed since, or were then); {versions}.\n\
+         - {cpu}, {cores} cores for clients, servers and everything else; {memory} MiB; Linux {kernel}.\n\
+         - One append of 512 bytes to the disk under the logs, made durable: {sync} us.\n\
+         - Rounds: {rounds}. In each, every target is started fresh, measured and stopped, one after the\n  \
+         other and in another order each time. Ratios are to native in the same round; a figure is the median\n  \
+         of the rounds, in brackets the least and the most.\n\
+         - p999: the latency that 99.9 % of the requests do not exceed; one client alone is timed for one second at most.\n\
+         - Crowd: {clients} connections where a table says nothing else, each waits for its reply before it asks again, {requests}\n  \
+         requests of each kind (MariaDB: 1,500 transactions; clamd: 4,000 files). redis: redis-benchmark, 3 byte values.\n  \
+         memcached and the web servers: an own client of one thread, every reply compared with the right one.\n\
+         - CPU time: user and system time from `/proc/PID/stat` of what a request passes through: the server with all\n  \
+         its processes (and the proxy), or the leader's node and server.\n\
+         - Before the crowd is measured, a tenth of its requests are made unmeasured; one client asks 1,000 times before its requests count.\n\
+         - Cores: CPU time by wall clock time while the crowd was there, of the load generator and of all processes of the target.\n\
+         - Bytes between nodes: the nodes' own count of what they sent (`skein_peer_out_bytes`), without TCP's and IP's heads. Bytes to\n  \
+         disks: `write_bytes` in `/proc/PID/io` of all processes of the target: whole pages, of logs and of the server's own files.\n\
+         - One client: requests one by one, nobody else there.\n\
+         - Outage: three replicas with fsync, one client that writes without a pause and tries again every\n  \
+         millisecond (a try is given up after 50 ms); the leader's node gets `kill -9`. From the last reply on the old\n  \
+         connection to the first on a new one. {kills} kills.\n\n\
+         {load}\n",
+        command = about.command,
+        commit = about.commit,
+        versions = about.versions.join("; "),
+        cpu = machine.cpu,
+        cores = machine.cores,
+        memory = machine.memory_mib,
+        kernel = machine.kernel,
+        sync = wide(Spread::of(machine.sync_us.clone()), 0),
+        clients = results.clients,
+        requests = results.requests,
+        kills = results.outages_ms.len(),
+    ))
+}
+
+/// What does not change with the samples.
+const READING: &str = "## Where the time goes\n\n\
+    Measured: with one replica, more than half of the samples of the node are in `send`, one a reply, and some per cent in\n\
+    `recv`, one a request; its own code is less than a tenth (`perf record -e cpu-clock -g -p NODE_PID` under\n\
+    `redis-benchmark -t set -c 50`). With three replicas and fsync, a fifth of the leader's node and a third of a follower's is\n\
+    `fdatasync`. The tables say the rest: the column of all replicas' CPU time how much of the two cores the other\n\
+    replicas take, which on three machines would be elsewhere; the last column how few requests share what an entry costs:\n\
+    with three replicas messages to and from two others, three wakes of a server and, with fsync, three durable writes.\n\n\
+    Not proven, to be tried next: holding back an entry while one is on its way. A first try with fsync made three to\n\
+    five times fewer entries; what that does for requests a second was less than the machine's noise. And a log\n\
+    that is written ahead: about a quarter of the time in `fdatasync` is writing the inode of a file that grows.\n\n\
+    The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
+    noticed by missed heartbeats, which takes the election timeout; that is not measured here.\n";

@@ -1,0 +1,171 @@
+//! The tables of each server: throughput, CPU time, latency, bytes.
+
+use std::fmt::Write as _;
+
+use super::text::{cell, table, wide};
+use crate::bench::results::{Results, Sample};
+use crate::bench::servers::Server;
+use crate::bench::target::Target;
+
+/// Marks a figure that the load generator limits.
+const LIMITED: &str = " *";
+
+/// All tables of all servers that were measured.
+pub fn tables(results: &Results) -> String {
+    let mut text = String::new();
+    for server in Server::ALL.iter().copied().filter(|server| has(results, *server)) {
+        let _ = writeln!(text, "## {}\n", heading(server, results.clients));
+        for part in [throughput, cpu, bytes, latency] {
+            let _ = writeln!(text, "{}", part(results, server));
+        }
+        if Target::ALL.iter().any(|target| limited(results, server, *target)) {
+            text.push_str(
+                "\\* The load generator had a core to itself in most rounds while there was room beside it: it could not ask faster.\n\n",
+            );
+        }
+    }
+    for failure in &results.failures {
+        let _ = writeln!(text, "Not measured: {failure}\n");
+    }
+    text
+}
+
+/// Whether there is a sample of it.
+pub fn has(results: &Results, server: Server) -> bool {
+    results.samples.iter().any(|sample| sample.server == server)
+}
+
+fn heading(server: Server, clients: u32) -> String {
+    let workload = server.workload();
+    format!("{}: {} connections and one", workload.heading(), workload.clients(clients))
+}
+
+/// Requests of one kind a second.
+pub fn per_second(sample: &Sample, operation: &str) -> Option<f64> {
+    sample.throughput.iter().find(|at| at.operation == operation).map(|at| at.per_second)
+}
+
+/// Of native.
+pub fn ratio(sample: f64, native: f64) -> f64 {
+    sample / native
+}
+
+/// Whether in most rounds the load generator was what could not go faster.
+fn limited(results: &Results, server: Server, target: Target) -> bool {
+    let cores = results.about.machine.cores;
+    let all = results.of(server, target).count();
+    let by_clients =
+        results.of(server, target).filter(|sample| sample.busy.is_limited_by_clients(cores));
+    2 * by_clients.count() > all
+}
+
+fn throughput(results: &Results, server: Server) -> String {
+    let operations = server.workload().operations();
+    let mut head = vec![String::new()];
+    for operation in operations {
+        head.extend([format!("{}/s", label(operation)), "of native".to_owned()]);
+    }
+    let mut rows = vec![head];
+    for target in Target::ALL {
+        let mut row = vec![target.name().to_owned()];
+        for operation in operations {
+            let measure = |sample: &Sample| per_second(sample, operation);
+            let mark = if limited(results, server, target) { LIMITED } else { "" };
+            row.push(cell(results.spread(server, target, measure), 0) + mark);
+            row.push(wide(results.against_native(server, target, measure, ratio), 2));
+        }
+        rows.push(row);
+    }
+    table(&rows)
+}
+
+/// `SET` and `GET` are commands; everything else is a word.
+pub fn label(operation: &str) -> String {
+    match operation {
+        "set" | "get" => operation.to_uppercase(),
+        word => word.to_owned(),
+    }
+}
+
+fn cpu(results: &Results, server: Server) -> String {
+    let head = [
+        "CPU time a request",
+        "on its way us",
+        "of native",
+        "all replicas us",
+        "clients us",
+        "clients' cores",
+        "target's cores",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for target in Target::ALL {
+        let on_way = |sample: &Sample| Some(sample.cpu_us);
+        rows.push(vec![
+            target.name().to_owned(),
+            cell(results.spread(server, target, on_way), 1),
+            wide(results.against_native(server, target, on_way, ratio), 2),
+            cell(results.spread(server, target, |sample| Some(sample.cpu_all_us)), 1),
+            cell(results.spread(server, target, |sample| Some(sample.cpu_load_us)), 1),
+            cell(results.spread(server, target, |sample| Some(sample.busy.clients)), 2),
+            cell(results.spread(server, target, |sample| Some(sample.busy.target)), 2),
+        ]);
+    }
+    table(&rows)
+}
+
+fn bytes(results: &Results, server: Server) -> String {
+    let head = [
+        "A request",
+        "bytes between nodes",
+        "bytes to disks",
+        "requests an entry",
+        "trapped calls a request",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for target in Target::ALL {
+        rows.push(vec![
+            target.name().to_owned(),
+            cell(results.spread(server, target, |sample| sample.wire_bytes), 0),
+            cell(results.spread(server, target, |sample| sample.disk_bytes), 0),
+            cell(results.spread(server, target, |sample| sample.requests_per_entry), 1),
+            cell(results.spread(server, target, |sample| sample.traps_per_request), 3),
+        ]);
+    }
+    table(&rows)
+}
+
+fn latency(results: &Results, server: Server) -> String {
+    let what = format!("Latency of {}", label(server.workload().alone_operation()));
+    let head = [
+        what.as_str(),
+        "one: p50 us",
+        "added",
+        "p99 us",
+        "p999 us",
+        "crowd: p50 us",
+        "p99 us",
+        "p999 us",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for target in Target::ALL {
+        let p50 = |sample: &Sample| Some(sample.alone.p50_us);
+        let median =
+            |measure: fn(&Sample) -> Option<f64>| cell(results.spread(server, target, measure), 0);
+        rows.push(vec![
+            target.name().to_owned(),
+            median(p50),
+            wide(results.against_native(server, target, p50, added), 0),
+            median(|sample| Some(sample.alone.p99_us)),
+            median(|sample| sample.alone.p999_us),
+            median(|sample| sample.throughput.first().map(|at| at.p50_us)),
+            median(|sample| sample.throughput.first().map(|at| at.p99_us)),
+            median(|sample| sample.throughput.first().and_then(|at| at.p999_us)),
+        ]);
+    }
+    table(&rows)
+}
+
+/// More than native.
+pub fn added(sample: f64, native: f64) -> f64 {
+    sample - native
+}
