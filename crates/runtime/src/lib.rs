@@ -40,6 +40,7 @@ mod identity;
 mod init;
 mod instructions;
 mod io;
+mod ipc;
 mod kernel;
 mod keys;
 mod libc_calls;

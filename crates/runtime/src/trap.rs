@@ -16,7 +16,7 @@ use crate::kernel::{header, kernel};
 use crate::signal::{self, fault::handle};
 use crate::sys::{self, Errno, Result};
 use crate::{
-    fatal, files, hooks, host, init, instructions, io, libc_calls, process, sync, time, turn,
+    fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, process, sync, time, turn,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
@@ -156,7 +156,9 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_clone | libc::SYS_vfork => refuse_call(nr, libc::ENOSYS),
         libc::SYS_clone3 => Err(Errno(libc::ENOSYS)),
         _ => {
-            let others = || host::syscall(nr, a).or_else(|| io::syscall(nr, a));
+            // SAFETY: the server's arguments for this call.
+            let of_ipc = || unsafe { ipc::syscall(nr, a) };
+            let others = || host::syscall(nr, a).or_else(of_ipc).or_else(|| io::syscall(nr, a));
             // SAFETY: the server's arguments for this call.
             return unsafe { hooks::signal::syscall(nr, a) }.or_else(others);
         }

@@ -6,6 +6,7 @@
 pub mod files;
 pub mod fork;
 pub mod io;
+pub mod ipc;
 pub mod lookup;
 pub mod memory;
 pub mod process;

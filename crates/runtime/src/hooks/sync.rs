@@ -2,16 +2,15 @@
 //! because its frame is written by hand.
 
 use super::{IntoC, hook, pthread_result, real};
-use crate::fatal::refused;
 use crate::sync::Until;
 use crate::sync::barrier::{self, Barrier};
 use crate::sync::c11;
 use crate::sync::cond::{self, Cond};
 use crate::sync::mutex::{self, Mutex};
+use crate::sync::named;
 use crate::sync::rwlock::{self, RwLock};
 use crate::sync::semaphore::{self, Semaphore};
 use crate::sync::spin::Spin;
-use crate::sys::Errno;
 use crate::turn;
 use libc::{c_char, c_int, c_uint, c_void, clockid_t, timespec};
 use libc::{pthread_condattr_t, pthread_mutexattr_t, pthread_rwlockattr_t};
@@ -28,12 +27,6 @@ fn at<'a, T>(object: *mut T) -> &'a T {
 fn until<'a>(clock: clockid_t, at: *const timespec) -> Until<'a> {
     // SAFETY: the server's own pointer, by the contract of the function that it was given to.
     Some((clock, unsafe { &*at }))
-}
-
-fn no_named_semaphores(call: &[u8]) -> Errno {
-    turn::operation();
-    refused(call);
-    Errno(libc::ENOSYS)
 }
 
 const DAY: clockid_t = libc::CLOCK_REALTIME;
@@ -198,15 +191,12 @@ hook! {
         0
     }
     fn sem_open(name: *const c_char, flags: c_int, mode: c_uint, value: c_uint) -> *mut Semaphore {
-        super::set_errno(no_named_semaphores(b"sem_open"));
-        // SEM_FAILED.
-        core::ptr::null_mut()
+        // SAFETY: the arguments are those of `sem_open`.
+        unsafe { named::open(name, flags, mode, value) }
     }
     fn sem_close(s: *mut Semaphore) -> c_int {
-        Err::<(), _>(no_named_semaphores(b"sem_close")).into_c()
-    }
-    fn sem_unlink(name: *const c_char) -> c_int {
-        Err::<(), _>(no_named_semaphores(b"sem_unlink")).into_c()
+        // SAFETY: the argument is that of `sem_close`.
+        unsafe { named::close(s) }
     }
 
     fn sched_yield() -> c_int {

@@ -6,6 +6,7 @@
 use crate::io::epoll::{self, Item};
 use crate::io::wait::Wait;
 use crate::io::{Answer, eventfd, fail, pipe, signalfd, socket, table, timerfd};
+use crate::ipc::mq;
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{Errno, Result};
 use crate::{process, signal, thread, turn};
@@ -53,6 +54,8 @@ pub enum Kind {
     SignalFd,
     /// Both ends of a pipe.
     PipeBoth,
+    /// A POSIX message queue.
+    MessageQueue,
 }
 
 /// The place of an epoll item or a wait in its file's list.
@@ -84,6 +87,12 @@ pub struct File {
 // SAFETY: cells and lists of handles; all-zero is a file of kind `Free`.
 unsafe impl ArenaObject for File {}
 impl In<pipe::Reading> for File {
+    fn node(&self) -> &Node<File> {
+        &self.reading
+    }
+}
+// No file is both.
+impl In<mq::OnQueue> for File {
     fn node(&self) -> &Node<File> {
         &self.reading
     }
@@ -156,6 +165,7 @@ fn release(k: &Kernel, file: Handle<File>) {
         Kind::EventFd => k.io.eventfds.free(handle(object)),
         Kind::TimerFd => timerfd::release(k, handle(object)),
         Kind::SignalFd => signalfd::release(k, handle(object)),
+        Kind::MessageQueue => mq::release(k, file, handle(object)),
         Kind::Random | Kind::Free => {}
     }
     f.kind.set(Kind::Free);
@@ -179,6 +189,7 @@ pub fn mask(k: &Kernel, file: Handle<File>) -> u32 {
         Kind::EventFd => eventfd::mask(k, handle(object)),
         Kind::TimerFd => timerfd::mask(k, handle(object)),
         Kind::SignalFd => signalfd::mask(k, handle(object)),
+        Kind::MessageQueue => mq::mask(k, handle(object)),
         Kind::Random => ready::IN | ready::OUT,
         Kind::Free => 0,
     }

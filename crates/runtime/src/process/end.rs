@@ -64,6 +64,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
     for (thread, t) in threads_of(k, me) {
         abandon(k, thread, t);
     }
+    crate::ipc::process_ended(k, me);
     p.table.close_all(k);
     super::shared::forget_all(k, p);
     signal::process_ended(k, p);
@@ -98,6 +99,7 @@ pub(super) fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     k.timers.clear_thread(k, thread);
     signal::abandon(k, t);
     k.keys.abandon(k, thread);
+    crate::ipc::abandon(k, thread);
     wait::abandon(k, t);
     t.held.drop_all(k);
     sync::owner_gone(k, thread);

@@ -21,6 +21,7 @@ pub mod cond;
 pub mod futex;
 mod futex_pi;
 pub mod mutex;
+pub mod named;
 pub mod once;
 pub mod rwlock;
 pub mod semaphore;

@@ -1,0 +1,153 @@
+//! System V semaphores and message queues, POSIX message queues: objects of the whole server, which its processes find by key or name.
+//!
+//! - [`semaphore`]: sets of semaphores, with what is undone when a process ends. - [`queue`]: message queues.
+//! - [`mq`]: POSIX message queues, which are descriptors. - [`permission`]: who may use what, and when it changed.
+//! - [`segment`]: what is said about segments of shared memory, which are the kernel's.
+//!
+//! They live as long as the server, or until it removes them; the namespace begins empty on each replica.
+
+pub mod mq;
+pub mod permission;
+pub mod queue;
+pub mod segment;
+pub mod semaphore;
+mod undo;
+
+use crate::kernel::{Kernel, Room};
+use crate::process::Process;
+use crate::sys::Result;
+use crate::thread::Thread;
+use core::cell::Cell;
+use skein_arena::list::{In, List, Node};
+use skein_arena::pool::{ArenaObject, Handle, Pool};
+
+/// Sets of semaphores, queues of either kind, at one time: 1,024 each.
+const MAX_OBJECTS: u32 = 1 << 10;
+/// Messages in all queues: 16,384.
+const MAX_MESSAGES: u32 = 16 << 10;
+
+/// A message in a queue of either kind.
+#[repr(C)]
+pub struct Message {
+    node: Node<Message>,
+    /// Its type, or its priority.
+    kind: Cell<i64>,
+    bytes: skein_arena::bytes::ByteQueue,
+}
+
+/// A message's place in its queue.
+pub struct InQueue;
+// SAFETY: cells, links and a queue; all-zero is an empty message.
+unsafe impl ArenaObject for Message {}
+impl In<InQueue> for Message {
+    fn node(&self) -> &Node<Message> {
+        &self.node
+    }
+}
+/// The messages of a queue.
+type Messages = List<Message, InQueue>;
+
+/// All objects. All-zero bytes, then `lay_out`.
+#[repr(C)]
+pub struct Ipc {
+    sets: Pool<semaphore::Set>,
+    set_list: List<semaphore::Set, permission::Known>,
+    sem_waits: Pool<semaphore::SemWait>,
+    undos: Pool<undo::Undo>,
+    queues: Pool<queue::Queue>,
+    queue_list: List<queue::Queue, permission::Known>,
+    /// POSIX queues.
+    pub mqs: Pool<mq::Mq>,
+    mq_list: mq::Named,
+    messages: Pool<Message>,
+    /// Objects made so far: ids are never used again soon.
+    made: Cell<u32>,
+    _pad: Cell<u32>,
+}
+
+impl Ipc {
+    /// Takes its memory.
+    pub fn lay_out(&self, room: &mut Room) {
+        room.pool(&self.sets, MAX_OBJECTS);
+        room.pool(&self.sem_waits, crate::kernel::MAX_THREADS);
+        room.pool(&self.undos, MAX_OBJECTS);
+        room.pool(&self.queues, MAX_OBJECTS);
+        room.pool(&self.mqs, MAX_OBJECTS);
+        room.pool(&self.messages, MAX_MESSAGES);
+    }
+}
+
+/// A thread never runs again.
+pub fn abandon(k: &Kernel, thread: Handle<Thread>) {
+    semaphore::abandon(k, thread);
+}
+
+/// A process ends, all its threads abandoned: what it wants undone is.
+pub fn process_ended(k: &Kernel, process: Handle<Process>) {
+    undo::apply_all(k, process);
+}
+
+/// A system call of this family; `None` when it is another one.
+///
+/// # Safety
+/// The arguments are the server's for this call.
+pub unsafe fn syscall(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Option<Result<usize>> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        Some(match nr {
+            libc::SYS_semget => semaphore::get(a as i32, b as i32, c as i32),
+            libc::SYS_semop => semaphore::operate(a as i32, b as *const _, c, core::ptr::null()),
+            libc::SYS_semtimedop => semaphore::operate(a as i32, b as *const _, c, d as *const _),
+            libc::SYS_semctl => semaphore::control(a as i32, b as i32, c as i32, d),
+            libc::SYS_msgget => queue::get(a as i32, b as i32),
+            libc::SYS_msgsnd => queue::send(a as i32, b as *const _, c, d as i32),
+            libc::SYS_msgrcv => queue::receive(a as i32, b as *mut _, c, d as i64, e as i32),
+            libc::SYS_msgctl => queue::control(a as i32, b as i32, c),
+            libc::SYS_shmctl => segment::control(a as i32, b as i32, c),
+            libc::SYS_mq_open => mq::open(a as *const _, b as i32, c as u32, d as *const _),
+            libc::SYS_mq_unlink => mq::unlink(a as *const _),
+            libc::SYS_mq_timedsend => mq::send(a as i32, b as *const _, c, d as u32, e as *const _),
+            libc::SYS_mq_timedreceive => {
+                mq::receive(a as i32, b as *mut _, c, d as *mut _, e as *const _)
+            }
+            libc::SYS_mq_getsetattr => mq::attributes(a as i32, b as *const _, c as *mut _),
+            _ => return None,
+        })
+    }
+}
+
+/// A fresh message with these bytes, in no queue yet.
+///
+/// # Safety
+/// `from` is `len` readable bytes.
+unsafe fn message(k: &Kernel, kind: i64, from: *const u8, len: usize) -> Result<Handle<Message>> {
+    let Some(message) = k.ipc.messages.alloc() else { return Err(crate::sys::Errno(libc::ENOMEM)) };
+    let m = k.ipc.messages.get(message);
+    m.kind.set(kind);
+    // SAFETY: the caller's contract; no other thread runs.
+    let bytes = if len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(from, len) } };
+    if m.bytes.push(&k.chunks, bytes) < len {
+        free(k, message);
+        return Err(crate::sys::Errno(libc::ENOMEM));
+    }
+    Ok(message)
+}
+
+/// Copies the first `len` bytes of a message out, and frees it.
+///
+/// # Safety
+/// `to` is `len` writable bytes.
+unsafe fn consume(k: &Kernel, message: Handle<Message>, to: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's contract; no other thread runs.
+        let out = unsafe { core::slice::from_raw_parts_mut(to, len) };
+        k.ipc.messages.get(message).bytes.peek(&k.chunks, 0, out);
+    }
+    free(k, message);
+}
+
+/// Frees a message that is in no queue.
+fn free(k: &Kernel, message: Handle<Message>) {
+    k.ipc.messages.get(message).bytes.clear(&k.chunks);
+    k.ipc.messages.free(message);
+}

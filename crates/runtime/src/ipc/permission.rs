@@ -1,0 +1,246 @@
+//! What System V objects have in common: a key, an id, owners, permissions.
+
+use crate::kernel::{Kernel, kernel};
+use crate::sys::{self, Errno, Result};
+use crate::time;
+use core::cell::Cell;
+use libc::c_int;
+use skein_arena::list::{In, List};
+use skein_arena::pool::{ArenaObject, Handle, Pool};
+
+/// The place of an object among those of its kind.
+pub struct Known;
+
+/// An object that is found by an id.
+pub trait Object: ArenaObject + In<Known> + Sized {
+    /// Its head.
+    fn head(&self) -> &Head;
+}
+
+/// What all of them have.
+#[repr(C)]
+pub struct Head {
+    /// The id; 0 or less: there is none.
+    pub id: Cell<i32>,
+    key: Cell<i32>,
+    owner: Cell<[u32; 2]>,
+    maker: Cell<[u32; 2]>,
+    mode: Cell<u32>,
+    /// When it was made or last set, in seconds.
+    pub changed_s: Cell<i64>,
+}
+
+/// The kernel's `ipc64_perm`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Wire {
+    key: i32,
+    owner: [u32; 2],
+    maker: [u32; 2],
+    mode: u32,
+    seq: u16,
+    pad: [u16; 3],
+    unused: [u64; 2],
+}
+const _: () = assert!(size_of::<Wire>() == 48);
+
+/// Bits of an id below which its object's number is.
+const NUMBER_BITS: u32 = 15;
+/// Asked for of an object: to be read, to be changed.
+pub const READ: u32 = 0o444;
+/// See [`READ`].
+pub const ALTER: u32 = 0o222;
+
+/// The time of day in seconds.
+pub fn now_s(k: &Kernel) -> i64 {
+    (k.now_ns.get() / time::NS_PER_S) as i64
+}
+
+fn id_of(nr: i64) -> u32 {
+    // SAFETY: a call without arguments.
+    unsafe { sys::raw(nr, sys::args([])) as u32 }
+}
+
+/// Whether the process is in a group.
+fn in_group(group: u32) -> bool {
+    let mut groups = [0u32; 256];
+    // SAFETY: writes at most so many words to a local.
+    let count = unsafe {
+        sys::call(libc::SYS_getgroups, sys::args([groups.len(), groups.as_mut_ptr() as usize]))
+    };
+    id_of(libc::SYS_getegid) == group || groups[..count.unwrap_or(0)].contains(&group)
+}
+
+/// The user and the group that the process acts as.
+pub fn us() -> [u32; 2] {
+    [id_of(libc::SYS_geteuid), id_of(libc::SYS_getegid)]
+}
+
+/// The permissions that the process takes off what it makes.
+pub fn file_mask() -> u32 {
+    // SAFETY: numbers only; the mask is put back at once, and nobody else runs.
+    unsafe {
+        let mask = sys::raw(libc::SYS_umask, sys::args([0o777]));
+        sys::raw(libc::SYS_umask, sys::args([mask as usize]));
+        mask as u32
+    }
+}
+
+/// Whether the process may do this with an object of these owners.
+///
+/// # Errors
+/// `EACCES`.
+pub fn allowed(mode: u32, owners: &[[u32; 2]], wanted: u32) -> Result<()> {
+    let wanted = (wanted >> 6 | wanted >> 3 | wanted) & 7;
+    let user = us()[0];
+    let granted = if owners.iter().any(|[owner, _]| *owner == user) {
+        mode >> 6
+    } else if owners.iter().any(|[_, group]| in_group(*group)) {
+        mode >> 3
+    } else {
+        mode
+    };
+    if user == 0 || wanted & !granted == 0 { Ok(()) } else { Err(Errno(libc::EACCES)) }
+}
+
+impl Head {
+    /// A new object's.
+    pub fn begin(&self, k: &Kernel, raw: u32, key: c_int, flags: c_int) -> i32 {
+        k.ipc.made.set(k.ipc.made.get() % 0xffff + 1);
+        let us = us();
+        self.id.set((k.ipc.made.get() << NUMBER_BITS | (raw - 1)) as i32 & i32::MAX);
+        self.key.set(key);
+        self.owner.set(us);
+        self.maker.set(us);
+        self.mode.set(flags as u32 & 0o777);
+        self.changed_s.set(now_s(k));
+        self.id.get()
+    }
+
+    /// Whether the process may do this.
+    ///
+    /// # Errors
+    /// `EACCES`.
+    pub fn check(&self, wanted: u32) -> Result<()> {
+        allowed(self.mode.get(), &[self.maker.get(), self.owner.get()], wanted)
+    }
+
+    /// Whether the process may remove it or set its owner.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub fn check_owner(&self) -> Result<()> {
+        let user = id_of(libc::SYS_geteuid);
+        let owns = user == 0 || user == self.maker.get()[0] || user == self.owner.get()[0];
+        if owns { Ok(()) } else { Err(Errno(libc::EPERM)) }
+    }
+
+    /// As `IPC_STAT` says it.
+    pub fn wire(&self) -> Wire {
+        Wire {
+            key: self.key.get(),
+            owner: self.owner.get(),
+            maker: self.maker.get(),
+            mode: self.mode.get(),
+            seq: (self.id.get() >> NUMBER_BITS) as u16,
+            pad: [0; 3],
+            unused: [0; 2],
+        }
+    }
+
+    /// As `IPC_SET` wants it.
+    pub fn set(&self, k: &Kernel, wire: &Wire) {
+        self.owner.set(wire.owner);
+        self.mode.set(wire.mode & 0o777);
+        self.changed_s.set(now_s(k));
+    }
+}
+
+/// The object with this id.
+///
+/// # Errors
+/// `EINVAL` when there is none.
+pub fn find<T: Object>(pool: &Pool<T>, id: c_int) -> Result<Handle<T>> {
+    let raw = (id as u32 & ((1 << NUMBER_BITS) - 1)) + 1;
+    let found = Handle::from_raw(raw)
+        .filter(|_| id > 0 && raw <= pool.high())
+        .filter(|handle| pool.get(*handle).head().id.get() == id);
+    found.ok_or(Errno(libc::EINVAL))
+}
+
+/// The object with this number, and its id (`SEM_STAT` and its like).
+///
+/// # Errors
+/// `EINVAL` when there is none.
+pub fn by_number<T: Object>(pool: &Pool<T>, number: c_int) -> Result<Handle<T>> {
+    let found = Handle::from_raw(number.wrapping_add(1) as u32)
+        .filter(|handle| number >= 0 && handle.raw() <= pool.high())
+        .filter(|handle| pool.get(*handle).head().id.get() > 0);
+    found.ok_or(Errno(libc::EINVAL))
+}
+
+/// The highest number of an object.
+pub fn highest<T: Object>(pool: &Pool<T>) -> usize {
+    (1..=pool.high())
+        .rev()
+        .filter_map(Handle::from_raw)
+        .find(|handle| pool.get(*handle).head().id.get() > 0)
+        .map_or(0, |handle| handle.raw() as usize - 1)
+}
+
+/// `semget` and its like: the object of a key, or a new one that `make` makes.
+pub fn get<T: Object>(
+    pool: &Pool<T>,
+    list: &List<T, Known>,
+    key: c_int,
+    flags: c_int,
+    fits: impl FnOnce(&T) -> bool,
+    make: impl FnOnce(&T) -> Result<()>,
+) -> Result<usize> {
+    let mut at = if key == libc::IPC_PRIVATE { None } else { list.front() };
+    while let Some(object) = at {
+        let o = pool.get(object);
+        if o.head().key.get() == key {
+            if flags & libc::IPC_CREAT != 0 && flags & libc::IPC_EXCL != 0 {
+                return Err(Errno(libc::EEXIST));
+            }
+            o.head().check(flags as u32 & 0o777)?;
+            return if fits(o) { Ok(o.head().id.get() as usize) } else { Err(Errno(libc::EINVAL)) };
+        }
+        at = list.next(pool, object);
+    }
+    if key != libc::IPC_PRIVATE && flags & libc::IPC_CREAT == 0 {
+        return Err(Errno(libc::ENOENT));
+    }
+    let Some(object) = pool.alloc() else { return Err(Errno(libc::ENOSPC)) };
+    let o = pool.get(object);
+    make(o).inspect_err(|_| pool.free(object))?;
+    let id = o.head().begin(kernel(), object.raw(), key, flags);
+    list.push_back(pool, object);
+    Ok(id as usize)
+}
+
+/// Writes an answer to the server's own pointer.
+///
+/// # Safety
+/// `to` is null or writable.
+pub unsafe fn put<T>(to: usize, value: T) -> Result<usize> {
+    if to == 0 {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's contract.
+    unsafe { (to as *mut T).write(value) };
+    Ok(0)
+}
+
+/// Reads the server's own argument.
+///
+/// # Safety
+/// `from` is null or readable.
+pub unsafe fn fetch<T: Copy>(from: usize) -> Result<T> {
+    if from == 0 {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's contract.
+    Ok(unsafe { (from as *const T).read() })
+}

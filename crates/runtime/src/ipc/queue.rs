@@ -1,0 +1,318 @@
+//! System V message queues.
+
+use super::permission::{self, ALTER, Head, Known, READ, Wire};
+use super::{Message, Messages, consume, free, message};
+use crate::fatal::refused;
+use crate::kernel::{Kernel, kernel};
+use crate::keys::Key;
+use crate::sys::{Errno, Result};
+use crate::turn::{self, Wake};
+use crate::{process, signal, thread};
+use core::cell::Cell;
+use libc::c_int;
+use skein_arena::list::{In, Node};
+use skein_arena::pool::{ArenaObject, Handle};
+
+/// The longest message (`MSGMAX`), and what a queue holds (`MSGMNB`), as Linux has them.
+const MOST_BYTES: usize = 8192;
+/// See [`MOST_BYTES`].
+const QUEUE_BYTES: u64 = 16_384;
+
+// Commands of `msgctl` that libc does not name.
+const MSG_STAT: c_int = 11;
+const MSG_INFO: c_int = 12;
+const MSG_STAT_ANY: c_int = 13;
+
+/// A message queue.
+#[repr(C)]
+pub struct Queue {
+    node: Node<Queue>,
+    head: Head,
+    /// What it may hold.
+    limit: Cell<u64>,
+    /// What it holds.
+    bytes: Cell<u64>,
+    sent_s: Cell<i64>,
+    received_s: Cell<i64>,
+    sender: Cell<i32>,
+    receiver: Cell<i32>,
+    messages: Messages,
+}
+
+// SAFETY: cells and lists; all-zero is a queue with the id 0, which none has.
+unsafe impl ArenaObject for Queue {}
+impl In<Known> for Queue {
+    fn node(&self) -> &Node<Queue> {
+        &self.node
+    }
+}
+impl permission::Object for Queue {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+}
+
+/// `msgget`.
+pub fn get(key: c_int, flags: c_int) -> Result<usize> {
+    turn::operation();
+    let k = kernel();
+    permission::get(
+        &k.ipc.queues,
+        &k.ipc.queue_list,
+        key,
+        flags,
+        |_| true,
+        |queue| {
+            queue.limit.set(QUEUE_BYTES);
+            Ok(())
+        },
+    )
+}
+
+/// Where those wait who want to receive, and who want to send.
+fn keys(queue: Handle<Queue>) -> [Key; 2] {
+    [7, 8].map(|kind| Key::of_runtime(kind, queue.raw()))
+}
+
+fn wake(k: &Kernel, key: Key) {
+    k.keys.wake(key, u32::MAX, u32::MAX);
+}
+
+fn wake_all(k: &Kernel, queue: Handle<Queue>) {
+    for key in keys(queue) {
+        wake(k, key);
+    }
+}
+
+/// Waits until a queue may have changed; never done again after a handler.
+fn wait(k: &Kernel, key: Key) -> Result<()> {
+    let why = thread::cancellable(|| k.keys.wait(key, u32::MAX, None));
+    if why == Wake::Interrupted && !signal::interrupted(false) {
+        return Err(Errno(libc::EINTR));
+    }
+    Ok(())
+}
+
+/// The queue, which may have been removed in a wait.
+fn still(k: &Kernel, id: c_int) -> Result<&Queue> {
+    permission::find(&k.ipc.queues, id).map(|h| k.ipc.queues.get(h)).map_err(|_| Errno(libc::EIDRM))
+}
+
+/// `msgsnd`.
+///
+/// # Safety
+/// `from` is a type and `len` bytes behind it.
+pub unsafe fn send(id: c_int, from: *const i64, len: usize, flags: c_int) -> Result<usize> {
+    thread::test_cancel();
+    turn::operation();
+    if from.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's contract.
+    let kind = unsafe { from.read_unaligned() };
+    if len > MOST_BYTES || kind < 1 || id < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let k = kernel();
+    let handle = permission::find(&k.ipc.queues, id)?;
+    loop {
+        let queue = still(k, id)?;
+        queue.head.check(ALTER)?;
+        let limit = queue.limit.get();
+        if queue.bytes.get() + len as u64 <= limit && u64::from(queue.messages.len()) < limit {
+            // SAFETY: the caller's contract.
+            let message = unsafe { message(k, kind, from.add(1).cast(), len)? };
+            queue.messages.push_back(&k.ipc.messages, message);
+            queue.bytes.set(queue.bytes.get() + len as u64);
+            queue.sender.set(process::this().pid.get());
+            queue.sent_s.set(permission::now_s(k));
+            wake(k, keys(handle)[0]);
+            return Ok(0);
+        }
+        if flags & libc::IPC_NOWAIT != 0 {
+            return Err(Errno(libc::EAGAIN));
+        }
+        wait(k, keys(handle)[1])?;
+    }
+}
+
+/// The message that a receiver of this type takes.
+fn choose(k: &Kernel, queue: &Queue, wanted: i64, flags: c_int) -> Option<Handle<Message>> {
+    let mut best: Option<(Handle<Message>, i64)> = None;
+    let mut at = queue.messages.front();
+    while let Some(message) = at {
+        let kind = k.ipc.messages.get(message).kind.get();
+        let fits = match wanted {
+            0 => true,
+            1.. if flags & libc::MSG_EXCEPT != 0 => kind != wanted,
+            1.. => kind == wanted,
+            _ => {
+                if kind <= wanted.saturating_neg() && best.is_none_or(|(_, least)| kind < least) {
+                    best = Some((message, kind));
+                }
+                false
+            }
+        };
+        if fits {
+            return Some(message);
+        }
+        at = queue.messages.next(&k.ipc.messages, message);
+    }
+    best.map(|(message, _)| message)
+}
+
+/// `msgrcv`.
+///
+/// # Safety
+/// `to` has room for a type and `len` bytes behind it.
+pub unsafe fn receive(
+    id: c_int,
+    to: *mut i64,
+    len: usize,
+    wanted: i64,
+    flags: c_int,
+) -> Result<usize> {
+    thread::test_cancel();
+    turn::operation();
+    if flags & libc::MSG_COPY != 0 {
+        refused(b"msgrcv with MSG_COPY");
+        return Err(Errno(libc::ENOSYS));
+    }
+    if id < 0 || len > isize::MAX as usize {
+        return Err(Errno(libc::EINVAL));
+    }
+    let k = kernel();
+    let handle = permission::find(&k.ipc.queues, id)?;
+    loop {
+        let queue = still(k, id)?;
+        queue.head.check(READ)?;
+        if let Some(message) = choose(k, queue, wanted, flags) {
+            let m = k.ipc.messages.get(message);
+            let (kind, whole) = (m.kind.get(), m.bytes.len());
+            if whole > len && flags & libc::MSG_NOERROR == 0 {
+                return Err(Errno(libc::E2BIG));
+            }
+            let taken = whole.min(len);
+            queue.messages.remove(&k.ipc.messages, message);
+            queue.bytes.set(queue.bytes.get() - whole as u64);
+            queue.receiver.set(process::this().pid.get());
+            queue.received_s.set(permission::now_s(k));
+            // SAFETY: the caller's contract.
+            unsafe {
+                to.write_unaligned(kind);
+                consume(k, message, to.add(1).cast(), taken);
+            }
+            wake(k, keys(handle)[1]);
+            return Ok(taken);
+        }
+        if flags & libc::IPC_NOWAIT != 0 {
+            return Err(Errno(libc::ENOMSG));
+        }
+        wait(k, keys(handle)[0])?;
+    }
+}
+
+/// The kernel's `msqid64_ds`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct About {
+    permission: Wire,
+    sent_s: i64,
+    received_s: i64,
+    changed_s: i64,
+    bytes: u64,
+    count: u64,
+    limit: u64,
+    sender: i32,
+    receiver: i32,
+    unused: [u64; 2],
+}
+
+fn about(queue: &Queue) -> About {
+    About {
+        permission: queue.head.wire(),
+        sent_s: queue.sent_s.get(),
+        received_s: queue.received_s.get(),
+        changed_s: queue.head.changed_s.get(),
+        bytes: queue.bytes.get(),
+        count: queue.messages.len().into(),
+        limit: queue.limit.get(),
+        sender: queue.sender.get(),
+        receiver: queue.receiver.get(),
+        unused: [0; 2],
+    }
+}
+
+/// `msgctl`.
+///
+/// # Safety
+/// `arg` is what the command wants.
+pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
+    turn::operation();
+    let k = kernel();
+    match command {
+        libc::IPC_INFO | MSG_INFO => {
+            // `msginfo`: pool, map, MSGMAX, MSGMNB, MSGMNI, size of segments, MSGTQL, segments.
+            let queues = k.ipc.queues.capacity() as c_int;
+            let (most, per) = (MOST_BYTES as c_int, QUEUE_BYTES as c_int);
+            let mut limits = [queues * per / 1024, per, most, per, queues, 16, per, 0xffff];
+            if command == MSG_INFO {
+                let (mut bytes, mut at) = (0, k.ipc.queue_list.front());
+                while let Some(queue) = at {
+                    bytes += k.ipc.queues.get(queue).bytes.get();
+                    at = k.ipc.queue_list.next(&k.ipc.queues, queue);
+                }
+                limits[0] = k.ipc.queues.used() as c_int;
+                limits[1] = k.ipc.messages.used() as c_int;
+                limits[6] = bytes as c_int;
+            }
+            // SAFETY: the caller's contract.
+            unsafe { permission::put(arg, limits)? };
+            return Ok(permission::highest(&k.ipc.queues));
+        }
+        MSG_STAT | MSG_STAT_ANY => {
+            let queue = k.ipc.queues.get(permission::by_number(&k.ipc.queues, id)?);
+            if command == MSG_STAT {
+                queue.head.check(READ)?;
+            }
+            // SAFETY: the caller's contract.
+            unsafe { permission::put(arg, about(queue))? };
+            return Ok(queue.head.id.get() as usize);
+        }
+        _ => {}
+    }
+    let handle = permission::find(&k.ipc.queues, id)?;
+    let queue = k.ipc.queues.get(handle);
+    match command {
+        libc::IPC_STAT => {
+            queue.head.check(READ)?;
+            // SAFETY: the caller's contract.
+            unsafe { permission::put(arg, about(queue)) }
+        }
+        libc::IPC_SET => {
+            queue.head.check_owner()?;
+            // SAFETY: the caller's contract.
+            let wanted = unsafe { permission::fetch::<About>(arg)? };
+            // SAFETY: no arguments.
+            if wanted.limit > QUEUE_BYTES && unsafe { libc::geteuid() } != 0 {
+                return Err(Errno(libc::EPERM));
+            }
+            queue.limit.set(wanted.limit);
+            queue.head.set(k, &wanted.permission);
+            wake_all(k, handle);
+            Ok(0)
+        }
+        libc::IPC_RMID => {
+            queue.head.check_owner()?;
+            while let Some(message) = queue.messages.pop_front(&k.ipc.messages) {
+                free(k, message);
+            }
+            queue.head.id.set(0);
+            k.ipc.queue_list.remove(&k.ipc.queues, handle);
+            k.ipc.queues.free(handle);
+            wake_all(k, handle);
+            Ok(0)
+        }
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}

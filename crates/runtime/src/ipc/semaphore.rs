@@ -1,0 +1,566 @@
+//! System V semaphores.
+//!
+//! A thread whose operations cannot be done leaves a copy of them with the set and sleeps; whoever changes the set does for the waiting
+//! threads what can be done now, oldest first, as Linux does. So what a woken thread waited for has happened.
+
+use super::permission::{self, ALTER, Head, Known, READ, Wire};
+use super::undo::{self, Undo};
+use crate::kernel::{Kernel, kernel};
+use crate::keys::Key;
+use crate::process::{self, Process};
+use crate::sys::{Errno, Result};
+use crate::thread::Thread;
+use crate::turn::{self, Wake};
+use crate::{signal, time};
+use core::cell::Cell;
+use libc::{c_int, sembuf, timespec};
+use skein_arena::bytes::Chunk;
+use skein_arena::list::{In, List, Node};
+use skein_arena::pool::{ArenaObject, Handle, Link};
+
+/// Semaphores of a set: 512, as many as a page holds.
+pub const MOST: usize = size_of::<Chunk>() / size_of::<One>();
+/// Operations of a call, as Linux has it.
+const MOST_OPERATIONS: usize = 500;
+/// The highest value (`SEMVMX`), and the furthest adjustment.
+const MOST_VALUE: i32 = 32_767;
+
+// Commands of `semctl` that libc does not name.
+const SEM_STAT: c_int = 18;
+const SEM_INFO: c_int = 19;
+const SEM_STAT_ANY: c_int = 20;
+const SEM_UNDO: i16 = 0x1000;
+
+/// A semaphore.
+#[repr(C)]
+struct One {
+    value: Cell<i32>,
+    /// Who has changed it last.
+    pid: Cell<i32>,
+}
+
+/// A set of them.
+#[repr(C)]
+pub struct Set {
+    node: Node<Set>,
+    head: Head,
+    count: Cell<u32>,
+    page: Link<Chunk>,
+    operated_s: Cell<i64>,
+    waiting: List<SemWait, OnSet>,
+}
+
+// SAFETY: cells, links and lists; all-zero is a set with the id 0, which none has.
+unsafe impl ArenaObject for Set {}
+impl In<Known> for Set {
+    fn node(&self) -> &Node<Set> {
+        &self.node
+    }
+}
+impl permission::Object for Set {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+}
+
+/// A wait's place on its set.
+pub struct OnSet;
+
+/// A thread that waits for its operations to be done.
+#[repr(C)]
+pub struct SemWait {
+    node: Node<SemWait>,
+    thread: Link<Thread>,
+    process: Link<Process>,
+    set: Link<Set>,
+    undo: Link<Undo>,
+    operations: Link<Chunk>,
+    count: Cell<u32>,
+    /// The operation that cannot be done.
+    stuck: Cell<u32>,
+    /// Somebody has answered it: 0 or an errno.
+    answered: Cell<bool>,
+    answer: Cell<i32>,
+}
+
+// SAFETY: cells and links; all-zero is a wait of no thread.
+unsafe impl ArenaObject for SemWait {}
+impl In<OnSet> for SemWait {
+    fn node(&self) -> &Node<SemWait> {
+        &self.node
+    }
+}
+
+impl Set {
+    fn one<'a>(&self, k: &'a Kernel, at: usize) -> &'a One {
+        assert!(at < MOST, "a semaphore of the set");
+        let page = core::ptr::from_ref(k.chunks.get(self.page.get().expect("a set's page")));
+        // SAFETY: a zeroed page that is this set's own, with room for all; the arena is never unmapped.
+        unsafe { &*page.cast::<One>().add(at) }
+    }
+
+    fn len(&self) -> usize {
+        self.count.get() as usize
+    }
+}
+
+/// `semget`.
+pub fn get(key: c_int, count: c_int, flags: c_int) -> Result<usize> {
+    turn::operation();
+    if count < 0 || count as usize > MOST {
+        return Err(Errno(libc::EINVAL));
+    }
+    let k = kernel();
+    let fits = |set: &Set| count as u32 <= set.count.get();
+    permission::get(&k.ipc.sets, &k.ipc.set_list, key, flags, fits, |set| {
+        if count == 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let page = k.chunks.alloc().ok_or(Errno(libc::ENOMEM))?;
+        set.page.set(Some(page));
+        set.count.set(count as u32);
+        Ok(())
+    })
+}
+
+/// What became of a try.
+enum Tried {
+    Done {
+        changed: bool,
+    },
+    /// This operation must wait.
+    Stuck(usize),
+}
+
+/// Does all operations, or none.
+fn attempt(
+    k: &Kernel,
+    set: &Set,
+    operations: &[sembuf],
+    undo: Option<Handle<Undo>>,
+    pid: i32,
+) -> Result<Tried> {
+    let undo = undo.map(|undo| k.ipc.undos.get(undo));
+    let mut outcome = Ok(Tried::Done { changed: false });
+    let mut done = 0;
+    for (i, op) in operations.iter().enumerate() {
+        let (one, change) = (set.one(k, op.sem_num as usize), i32::from(op.sem_op));
+        let value = one.value.get() + change;
+        if value < 0 || change == 0 && one.value.get() != 0 {
+            let hasty = i32::from(op.sem_flg) & libc::IPC_NOWAIT != 0;
+            outcome = if hasty { Err(Errno(libc::EAGAIN)) } else { Ok(Tried::Stuck(i)) };
+            break;
+        }
+        if value > MOST_VALUE {
+            outcome = Err(Errno(libc::ERANGE));
+            break;
+        }
+        if let Some(undo) = undo
+            && op.sem_flg & SEM_UNDO != 0
+        {
+            let sum = undo.value(k, op.sem_num as usize);
+            if !(-MOST_VALUE - 1..=MOST_VALUE).contains(&(sum.get() - change)) {
+                outcome = Err(Errno(libc::ERANGE));
+                break;
+            }
+            sum.set(sum.get() - change);
+        }
+        one.value.set(value);
+        done += 1;
+    }
+    if done < operations.len() {
+        for op in operations[..done].iter().rev() {
+            let (one, change) = (set.one(k, op.sem_num as usize), i32::from(op.sem_op));
+            one.value.set(one.value.get() - change);
+            if let Some(undo) = undo
+                && op.sem_flg & SEM_UNDO != 0
+            {
+                let sum = undo.value(k, op.sem_num as usize);
+                sum.set(sum.get() + change);
+            }
+        }
+        return outcome;
+    }
+    for op in operations {
+        set.one(k, op.sem_num as usize).pid.set(pid);
+    }
+    set.operated_s.set(permission::now_s(k));
+    Ok(Tried::Done { changed: operations.iter().any(|op| op.sem_op != 0) })
+}
+
+/// The set has changed: does what can be done now.
+fn changed(k: &Kernel, set: &Set) {
+    let mut at = set.waiting.front();
+    while let Some(wait) = at {
+        let w = k.ipc.sem_waits.get(wait);
+        let pid = k.processes.get(w.process.get().expect("a waiting process")).pid.get();
+        at = match attempt(k, set, w.copied(k), w.undo.get(), pid) {
+            Ok(Tried::Stuck(stuck)) => {
+                w.stuck.set(stuck as u32);
+                set.waiting.next(&k.ipc.sem_waits, wait)
+            }
+            Ok(Tried::Done { changed }) => {
+                let next = set.waiting.next(&k.ipc.sem_waits, wait);
+                answer(k, set, wait, 0);
+                // Those before it may go on now, too.
+                if changed { set.waiting.front() } else { next }
+            }
+            Err(e) => {
+                let next = set.waiting.next(&k.ipc.sem_waits, wait);
+                answer(k, set, wait, e.0);
+                next
+            }
+        };
+    }
+}
+
+fn answer(k: &Kernel, set: &Set, wait: Handle<SemWait>, errno: i32) {
+    let w = k.ipc.sem_waits.get(wait);
+    set.waiting.remove(&k.ipc.sem_waits, wait);
+    w.answer.set(errno);
+    w.answered.set(true);
+    k.keys.wake(key(wait), 1, u32::MAX);
+}
+
+/// Where one waiting thread sleeps.
+fn key(wait: Handle<SemWait>) -> Key {
+    Key::of_runtime(6, wait.raw())
+}
+
+impl SemWait {
+    /// The operations: a copy, as the thread's process may be another one.
+    fn copied<'a>(&self, k: &'a Kernel) -> &'a [sembuf] {
+        const { assert!(MOST_OPERATIONS * size_of::<sembuf>() <= size_of::<Chunk>()) };
+        let page = core::ptr::from_ref(k.chunks.get(self.operations.get().expect("a wait's page")));
+        // SAFETY: so many were copied there when the wait began; nobody changes them.
+        unsafe { core::slice::from_raw_parts(page.cast::<sembuf>(), self.count.get() as usize) }
+    }
+}
+
+/// `semop`, and with a time limit `semtimedop`.
+///
+/// # Safety
+/// `operations` is `count` operations; `limit` is null or a time.
+pub unsafe fn operate(
+    id: c_int,
+    operations: *const sembuf,
+    count: usize,
+    limit: *const timespec,
+) -> Result<usize> {
+    turn::operation();
+    if count == 0 || id < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    if count > MOST_OPERATIONS {
+        return Err(Errno(libc::E2BIG));
+    }
+    if operations.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's contract; no other thread runs before the copy below.
+    let operations = unsafe { core::slice::from_raw_parts(operations, count) };
+    // SAFETY: the caller's contract.
+    let limit = unsafe { limit.as_ref() }.map(time::to_ns).transpose()?;
+    let k = kernel();
+    let handle = permission::find(&k.ipc.sets, id)?;
+    let set = k.ipc.sets.get(handle);
+    if operations.iter().any(|op| op.sem_num as usize >= set.len()) {
+        return Err(Errno(libc::EFBIG));
+    }
+    let alters = operations.iter().any(|op| op.sem_op != 0);
+    set.head.check(if alters { ALTER } else { READ })?;
+    let undone = operations.iter().any(|op| op.sem_flg & SEM_UNDO != 0);
+    let undo = undone.then(|| undo::of(k, process::handle(), handle)).transpose()?;
+    match attempt(k, set, operations, undo, process::this().pid.get())? {
+        Tried::Done { changed: true } => changed(k, set),
+        Tried::Done { .. } => {}
+        Tried::Stuck(stuck) => return wait(k, handle, operations, (undo, stuck), limit),
+    }
+    Ok(0)
+}
+
+fn wait(
+    k: &Kernel,
+    handle: Handle<Set>,
+    operations: &[sembuf],
+    (undo, stuck): (Option<Handle<Undo>>, usize),
+    limit: Option<u64>,
+) -> Result<usize> {
+    let Some((wait, page)) = k.ipc.sem_waits.alloc().zip(k.chunks.alloc()) else {
+        crate::fatal::refuse!("no memory for a thread that waits for semaphores");
+    };
+    let (w, set) = (k.ipc.sem_waits.get(wait), k.ipc.sets.get(handle));
+    // SAFETY: a page of its own with room for as many as a call may have; they do not overlap.
+    unsafe {
+        let to = core::ptr::from_ref(k.chunks.get(page)).cast::<sembuf>().cast_mut();
+        core::ptr::copy_nonoverlapping(operations.as_ptr(), to, operations.len());
+    }
+    w.thread.set(Some(k.current()));
+    w.process.set(Some(process::handle()));
+    w.set.set(Some(handle));
+    w.undo.set(undo);
+    w.operations.set(Some(page));
+    w.count.set(operations.len() as u32);
+    w.stuck.set(stuck as u32);
+    set.waiting.push_back(&k.ipc.sem_waits, wait);
+    let deadline_ns = limit.map(time::after);
+    let result = loop {
+        if w.answered.get() {
+            let errno = w.answer.get();
+            break if errno == 0 { Ok(0) } else { Err(Errno(errno)) };
+        }
+        let why = if deadline_ns.is_some_and(|at| at <= k.now_ns.get()) {
+            Wake::Timeout
+        } else {
+            k.keys.wait(key(wait), u32::MAX, deadline_ns)
+        };
+        if w.answered.get() {
+            continue;
+        }
+        match why {
+            Wake::Event => {}
+            Wake::Timeout => break Err(Errno(libc::EAGAIN)),
+            // Never done again after a handler, unless that has changed the set.
+            Wake::Interrupted if signal::interrupted(false) || w.answered.get() => {}
+            Wake::Interrupted => break Err(Errno(libc::EINTR)),
+        }
+    };
+    free_wait(k, wait);
+    result
+}
+
+fn free_wait(k: &Kernel, wait: Handle<SemWait>) {
+    let w = k.ipc.sem_waits.get(wait);
+    if !w.answered.get()
+        && let Some(set) = w.set.get()
+    {
+        k.ipc.sets.get(set).waiting.remove(&k.ipc.sem_waits, wait);
+    }
+    w.thread.set(None);
+    if let Some(page) = w.operations.take() {
+        k.chunks.free(page);
+    }
+    k.ipc.sem_waits.free(wait);
+}
+
+/// A thread never runs again.
+pub(super) fn abandon(k: &Kernel, thread: Handle<Thread>) {
+    if k.ipc.sem_waits.used() == 0 {
+        return;
+    }
+    for wait in (1..=k.ipc.sem_waits.high()).filter_map(Handle::from_raw) {
+        if k.ipc.sem_waits.get(wait).thread.get() == Some(thread) {
+            free_wait(k, wait);
+        }
+    }
+}
+
+/// A process ends: adds what is to be undone to each semaphore, within its bounds.
+pub(super) fn adjust(k: &Kernel, set: Handle<Set>, of: impl Fn(usize) -> i32) {
+    let set = k.ipc.sets.get(set);
+    for at in 0..set.len() {
+        let change = of(at);
+        if change != 0 {
+            let one = set.one(k, at);
+            one.value.set((one.value.get() + change).clamp(0, MOST_VALUE));
+            one.pid.set(process::this().pid.get());
+        }
+    }
+    set.operated_s.set(permission::now_s(k));
+    changed(k, set);
+}
+
+/// The kernel's `semid64_ds`.
+#[repr(C)]
+struct About {
+    permission: Wire,
+    operated_s: i64,
+    _reserved: u64,
+    changed_s: i64,
+    _reserved_too: u64,
+    count: u64,
+    unused: [u64; 2],
+}
+
+/// The kernel's `seminfo`, as ints.
+type Limits = [c_int; 10];
+
+/// `semctl`; `arg` is the union.
+///
+/// # Safety
+/// `arg` is what the command wants.
+pub unsafe fn control(id: c_int, number: c_int, command: c_int, arg: usize) -> Result<usize> {
+    turn::operation();
+    let k = kernel();
+    match command {
+        libc::IPC_INFO | SEM_INFO => {
+            let limits = limits(k, command == SEM_INFO);
+            // SAFETY: the caller's contract.
+            unsafe { permission::put(arg, limits)? };
+            return Ok(permission::highest(&k.ipc.sets));
+        }
+        SEM_STAT | SEM_STAT_ANY => {
+            let set = k.ipc.sets.get(permission::by_number(&k.ipc.sets, id)?);
+            if command == SEM_STAT {
+                set.head.check(READ)?;
+            }
+            // SAFETY: the caller's contract.
+            unsafe { permission::put(arg, about(set))? };
+            return Ok(set.head.id.get() as usize);
+        }
+        _ => {}
+    }
+    let handle = permission::find(&k.ipc.sets, id)?;
+    let set = k.ipc.sets.get(handle);
+    match command {
+        libc::IPC_RMID => {
+            set.head.check_owner()?;
+            remove(k, handle);
+            Ok(0)
+        }
+        libc::IPC_SET => {
+            set.head.check_owner()?;
+            // SAFETY: the caller's contract.
+            set.head.set(k, &unsafe { permission::fetch::<Wire>(arg)? });
+            Ok(0)
+        }
+        libc::IPC_STAT => {
+            set.head.check(READ)?;
+            // SAFETY: the caller's contract.
+            unsafe { permission::put(arg, about(set)) }
+        }
+        libc::GETALL => {
+            set.head.check(READ)?;
+            for at in 0..set.len() {
+                // SAFETY: the caller's contract: a word for each.
+                unsafe { permission::put(arg + 2 * at, set.one(k, at).value.get() as u16)? };
+            }
+            Ok(0)
+        }
+        libc::SETALL => {
+            set.head.check(ALTER)?;
+            // SAFETY: the caller's contract: a word for each.
+            let value = |at: usize| unsafe { permission::fetch::<u16>(arg + 2 * at) };
+            for at in 0..set.len() {
+                if i32::from(value(at)?) > MOST_VALUE {
+                    return Err(Errno(libc::ERANGE));
+                }
+            }
+            for at in 0..set.len() {
+                assign(k, set, at, value(at)?.into());
+            }
+            undo::clear_values(k, handle, None);
+            set.head.changed_s.set(permission::now_s(k));
+            changed(k, set);
+            Ok(0)
+        }
+        _ => one(k, handle, number, command, arg as c_int),
+    }
+}
+
+/// The commands on one semaphore.
+fn one(
+    k: &Kernel,
+    handle: Handle<Set>,
+    number: c_int,
+    command: c_int,
+    arg: c_int,
+) -> Result<usize> {
+    let set = k.ipc.sets.get(handle);
+    let known = [libc::GETVAL, libc::GETPID, libc::GETNCNT, libc::GETZCNT, libc::SETVAL];
+    if !known.contains(&command) || number < 0 || number as usize >= set.len() {
+        return Err(Errno(libc::EINVAL));
+    }
+    let at = number as usize;
+    if command == libc::SETVAL {
+        if !(0..=MOST_VALUE).contains(&arg) {
+            return Err(Errno(libc::ERANGE));
+        }
+        set.head.check(ALTER)?;
+        assign(k, set, at, arg);
+        undo::clear_values(k, handle, Some(at));
+        set.head.changed_s.set(permission::now_s(k));
+        changed(k, set);
+        return Ok(0);
+    }
+    set.head.check(READ)?;
+    let one = set.one(k, at);
+    Ok(match command {
+        libc::GETVAL => one.value.get() as usize,
+        libc::GETPID => one.pid.get() as usize,
+        _ => waiting_for(k, set, at, command == libc::GETZCNT),
+    })
+}
+
+/// Threads that wait for semaphore `at` to become zero, or to grow.
+fn waiting_for(k: &Kernel, set: &Set, semaphore: usize, zero: bool) -> usize {
+    let mut count = 0;
+    let mut at = set.waiting.front();
+    while let Some(wait) = at {
+        let w = k.ipc.sem_waits.get(wait);
+        let op = &w.copied(k)[w.stuck.get() as usize];
+        count += usize::from(op.sem_num as usize == semaphore && (op.sem_op == 0) == zero);
+        at = set.waiting.next(&k.ipc.sem_waits, wait);
+    }
+    count
+}
+
+fn assign(k: &Kernel, set: &Set, at: usize, value: i32) {
+    let one = set.one(k, at);
+    one.value.set(value);
+    one.pid.set(process::this().pid.get());
+}
+
+fn about(set: &Set) -> About {
+    About {
+        permission: set.head.wire(),
+        operated_s: set.operated_s.get(),
+        _reserved: 0,
+        changed_s: set.head.changed_s.get(),
+        _reserved_too: 0,
+        count: set.count.get().into(),
+        unused: [0; 2],
+    }
+}
+
+fn limits(k: &Kernel, used: bool) -> Limits {
+    let (sets, most) = (k.ipc.sets.capacity() as c_int, MOST as c_int);
+    let mut limits = [
+        sets * most,
+        sets,
+        sets * most,
+        sets * most,
+        most,
+        MOST_OPERATIONS as c_int,
+        most,
+        20,
+        MOST_VALUE,
+        MOST_VALUE,
+    ];
+    if used {
+        // In place of two that mean nothing: sets and semaphores that there are.
+        limits[7] = k.ipc.sets.used() as c_int;
+        let mut all = 0;
+        let mut at = k.ipc.set_list.front();
+        while let Some(set) = at {
+            all += k.ipc.sets.get(set).count.get();
+            at = k.ipc.set_list.next(&k.ipc.sets, set);
+        }
+        limits[9] = all as c_int;
+    }
+    limits
+}
+
+fn remove(k: &Kernel, handle: Handle<Set>) {
+    let set = k.ipc.sets.get(handle);
+    while let Some(wait) = set.waiting.front() {
+        answer(k, set, wait, libc::EIDRM);
+    }
+    undo::forget_set(k, handle);
+    set.head.id.set(0);
+    if let Some(page) = set.page.take() {
+        k.chunks.free(page);
+    }
+    k.ipc.set_list.remove(&k.ipc.sets, handle);
+    k.ipc.sets.free(handle);
+}

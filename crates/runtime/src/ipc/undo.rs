@@ -1,0 +1,98 @@
+//! What a process's end undoes: for each set of semaphores the sum of its operations with `SEM_UNDO`, negated.
+
+use super::semaphore::{self, MOST, Set};
+use crate::kernel::Kernel;
+use crate::process::Process;
+use crate::sys::{Errno, Result};
+use core::cell::Cell;
+use skein_arena::bytes::Chunk;
+use skein_arena::pool::{ArenaObject, Handle, Link};
+
+/// Adjustments of one process to one set.
+#[repr(C)]
+pub struct Undo {
+    _free: Cell<u32>,
+    process: Link<Process>,
+    set: Link<Set>,
+    values: Link<Chunk>,
+}
+
+// SAFETY: links; all-zero is of no process.
+unsafe impl ArenaObject for Undo {}
+
+impl Undo {
+    /// What is to be added to semaphore `at` at the end.
+    pub fn value<'a>(&self, k: &'a Kernel, at: usize) -> &'a Cell<i32> {
+        const { assert!(MOST * size_of::<Cell<i32>>() <= size_of::<Chunk>()) };
+        assert!(at < MOST, "a semaphore of the set");
+        let page = core::ptr::from_ref(k.chunks.get(self.values.get().expect("an undo's values")));
+        // SAFETY: a zeroed page that is this undo's own, with room for all; the arena is never unmapped.
+        unsafe { &*page.cast::<Cell<i32>>().add(at) }
+    }
+}
+
+fn all(k: &Kernel) -> impl Iterator<Item = (Handle<Undo>, &Undo)> {
+    (1..=k.ipc.undos.high())
+        .filter_map(Handle::from_raw)
+        .map(|handle| (handle, k.ipc.undos.get(handle)))
+        .filter(|(_, undo)| undo.process.get().is_some())
+}
+
+/// The adjustments of a process to a set, made when there are none.
+pub fn of(k: &Kernel, process: Handle<Process>, set: Handle<Set>) -> Result<Handle<Undo>> {
+    let known =
+        all(k).find(|(_, undo)| undo.process.get() == Some(process) && undo.set.get() == Some(set));
+    if let Some((handle, _)) = known {
+        return Ok(handle);
+    }
+    let Some(undo) = k.ipc.undos.alloc() else { return Err(Errno(libc::ENOSPC)) };
+    let Some(values) = k.chunks.alloc() else {
+        k.ipc.undos.free(undo);
+        return Err(Errno(libc::ENOMEM));
+    };
+    let u = k.ipc.undos.get(undo);
+    u.process.set(Some(process));
+    u.set.set(Some(set));
+    u.values.set(Some(values));
+    Ok(undo)
+}
+
+fn forget(k: &Kernel, undo: Handle<Undo>) {
+    let u = k.ipc.undos.get(undo);
+    u.process.set(None);
+    u.set.set(None);
+    if let Some(values) = u.values.take() {
+        k.chunks.free(values);
+    }
+    k.ipc.undos.free(undo);
+}
+
+/// Nothing is to be undone any more of one semaphore of a set, or of all.
+pub fn clear_values(k: &Kernel, set: Handle<Set>, semaphore: Option<usize>) {
+    for (_, u) in all(k).filter(|(_, u)| u.set.get() == Some(set)) {
+        for at in 0..MOST {
+            if semaphore.is_none_or(|one| one == at) {
+                u.value(k, at).set(0);
+            }
+        }
+    }
+}
+
+/// A set is gone.
+pub fn forget_set(k: &Kernel, set: Handle<Set>) {
+    for (undo, _) in all(k).filter(|(_, u)| u.set.get() == Some(set)) {
+        forget(k, undo);
+    }
+}
+
+/// A process ends.
+pub fn apply_all(k: &Kernel, process: Handle<Process>) {
+    if k.ipc.undos.used() == 0 {
+        return;
+    }
+    for (undo, u) in all(k).filter(|(_, u)| u.process.get() == Some(process)) {
+        let set = u.set.get().expect("an undo's set");
+        semaphore::adjust(k, set, |at| u.value(k, at).get());
+        forget(k, undo);
+    }
+}
