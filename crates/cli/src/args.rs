@@ -125,6 +125,11 @@ pub struct TuningArgs {
     #[arg(long, value_name = "N", help_heading = "Tuning",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub max_connections: Option<u64>,
+
+    /// Log entries that may be on their way to the replicas at a time; meanwhile clients' inputs gather for the next
+    #[arg(long, value_name = "N", help_heading = "Tuning",
+          value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub max_in_flight_entries: Option<u64>,
 }
 
 /// Arguments of `skein node`.

@@ -97,6 +97,9 @@ fn tuning(args: &RunArgs) -> Tuning {
     if let Some(connections) = given.max_connections {
         tuning.max_connections = connections as usize;
     }
+    if let Some(entries) = given.max_in_flight_entries {
+        tuning.max_in_flight_entries = entries as usize;
+    }
     tuning
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Conn<S> {
     pub input_ended: bool,
     /// In the gateway's list of connections to read from.
     pub enlisted: bool,
+    /// It was answered in this round of the gateway's, and has said nothing since; 0 for never.
+    pub answered_in: u64,
     /// How much to offer to the next read: grows while reads fill it.
     pub read_hint: usize,
 
@@ -89,6 +91,7 @@ impl<S: Socket> Conn<S> {
             peer_closed: false,
             input_ended: false,
             enlisted: false,
+            answered_in: 0,
             read_hint: MIN_READ_BYTES,
             writable: phase == Phase::Live,
             dirty: false,

@@ -116,6 +116,9 @@ pub struct Gateway<S> {
     dirty: Vec<ConnId>,
     /// Connections that only deliver what is left or discard.
     lingering: Vec<ConnId>,
+    /// Connections that were answered in this round and have said nothing since.
+    awaited: usize,
+    round: u64,
     /// Bytes that the server has not taken (beyond what it need not report) or that clients have not.
     held_bytes: usize,
     /// Connections that were cut because too many bytes were held.
@@ -141,6 +144,8 @@ impl<S: Socket> Gateway<S> {
             drained: VecDeque::new(),
             dirty: Vec::new(),
             lingering: Vec::new(),
+            awaited: 0,
+            round: 1,
             held_bytes: 0,
             cut: 0,
             bytes_in: 0,
@@ -167,6 +172,7 @@ impl<S: Socket> Gateway<S> {
         self.drained.clear();
         self.dirty.clear();
         self.lingering.clear();
+        self.await_nobody();
         self.held_bytes = 0;
         self.outgoing.end();
     }
@@ -204,6 +210,24 @@ impl<S: Socket> Gateway<S> {
             || !self.resets.is_empty()
             || !self.drained.is_empty()
             || self.outgoing.has_answers()
+    }
+
+    /// How many connections have something to read.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// How many others have been answered since [`await_nobody`](Self::await_nobody), and have said nothing since.
+    #[must_use]
+    pub const fn awaited(&self) -> usize {
+        self.awaited
+    }
+
+    /// Whoever was answered up to now and comes back later was not expected.
+    pub const fn await_nobody(&mut self) {
+        self.awaited = 0;
+        self.round += 1;
     }
 
     /// Takes a client in: its `Open` goes into `entry`. The id is then known to [`socket`](Self::socket).
@@ -270,7 +294,10 @@ impl<S: Socket> Gateway<S> {
         conn.peer_closed |= closed;
         match conn.phase {
             Phase::Connecting => {}
-            Phase::Live => Self::enlist(&mut self.ready, id, conn),
+            Phase::Live => {
+                Self::came_back(&mut self.awaited, self.round, conn);
+                Self::enlist(&mut self.ready, id, conn);
+            }
             Phase::Delivering | Phase::Discarding => self.discard(id, now),
         }
     }
@@ -322,6 +349,7 @@ impl<S: Socket> Gateway<S> {
                     return Ok(());
                 }
                 if conn.phase == Phase::Live {
+                    Self::came_back(&mut self.awaited, self.round, conn);
                     conn.phase = Phase::Delivering;
                     conn.fin_queued = true;
                     self.held_bytes -= conn.held_in().min(self.held_bytes);
@@ -386,6 +414,13 @@ impl<S: Socket> Gateway<S> {
         }
     }
 
+    /// Nothing more is expected of this connection.
+    fn came_back(awaited: &mut usize, round: u64, conn: &mut Conn<S>) {
+        if std::mem::take(&mut conn.answered_in) == round {
+            *awaited -= 1;
+        }
+    }
+
     fn soil(dirty: &mut Vec<ConnId>, id: ConnId, conn: &mut Conn<S>) {
         if !conn.dirty {
             conn.dirty = true;
@@ -394,7 +429,8 @@ impl<S: Socket> Gateway<S> {
     }
 
     fn remove(&mut self, id: ConnId) -> Option<Conn<S>> {
-        let conn = self.conns.remove(&id)?;
+        let mut conn = self.conns.remove(&id)?;
+        Self::came_back(&mut self.awaited, self.round, &mut conn);
         let held = conn.held_in() + conn.queued();
         self.held_bytes -= held.min(self.held_bytes);
         Some(conn)

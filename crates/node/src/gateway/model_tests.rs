@@ -125,7 +125,10 @@ impl World {
                     self.sides.insert(id, Side { fake, ..Side::default() });
                 }
             }
-            Act::Turn => self.turn(),
+            Act::Turn => {
+                self.gateway.await_nobody();
+                self.turn();
+            }
             Act::Say(n, bytes) => {
                 let Some(id) = self.pick(*n) else { return Ok(()) };
                 let side = self.sides.get_mut(&id).expect("picked");
@@ -204,6 +207,9 @@ proptest! {
         let mut world = World { gateway, sides: BTreeMap::new() };
         for act in &acts {
             world.act(act).expect("a server that keeps the rules is never blamed");
+            let gateway = &world.gateway;
+            let awaited = gateway.conns.values().filter(|c| c.answered_in == gateway.round).count();
+            prop_assert_eq!(gateway.awaited(), awaited);
         }
         // Let everything flow: what was said is heard, what was written is received.
         for _ in 0..64 {

@@ -326,3 +326,30 @@ fn an_aborted_connection_is_reset_at_once() {
     assert!(fake.0.borrow().reset);
     assert_eq!((b.gateway.connections(), b.gateway.held_bytes()), (0, 0));
 }
+
+#[test]
+fn who_was_answered_is_awaited_until_it_says_more_or_is_gone() {
+    let mut b = Bench::new(10, 1 << 30);
+    let clients: Vec<_> = (0..5).map(|_| b.open()).collect();
+    assert_eq!(b.gateway.awaited(), 0, "nobody was answered");
+    for (id, _) in &clients {
+        b.send(*id, &[b"two ", b"pieces"]).unwrap();
+        b.send(*id, &[b"and a third"]).unwrap();
+    }
+    assert_eq!((b.gateway.awaited(), b.gateway.ready()), (5, 0));
+    let [(first, fake), (second, _), (third, _), ..] = &clients[..] else { unreachable!() };
+    b.say(*first, fake, b"more");
+    b.say(*first, fake, b"and more");
+    assert_eq!((b.gateway.awaited(), b.gateway.ready()), (4, 1));
+    b.send(*first, &[b"pipelined"]).unwrap();
+    assert_eq!(b.gateway.awaited(), 4, "it has said more already");
+    b.server(OutFrame::Close { conn: *second });
+    b.server(OutFrame::Abort { conn: *third });
+    assert_eq!(b.gateway.awaited(), 2);
+    b.gateway.await_nobody();
+    assert_eq!(b.gateway.awaited(), 0);
+    b.say(clients[3].0, &clients[3].1, b"late");
+    assert_eq!((b.gateway.awaited(), b.gateway.ready()), (0, 2));
+    b.gateway.reset_all();
+    assert_eq!(b.gateway.awaited(), 0);
+}

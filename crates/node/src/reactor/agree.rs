@@ -3,6 +3,7 @@
 use super::clients::{ClientSocket, sock_addr};
 use super::peers::PeerEvent;
 use super::{CLIENTS, Reactor};
+use crate::config::DurabilityMode;
 use crate::error::NodeError;
 use crate::gateway::Gateway;
 use crate::order::admission::{Decision, Waiting};
@@ -89,6 +90,15 @@ impl Reactor {
         if !self.may_propose_inputs() || !self.has_inputs() {
             return;
         }
+        // Alone and in memory, an entry costs little more than what is in it.
+        let costly = self.replicas > 1 || self.config.durability == DurabilityMode::Fsync;
+        let (ready, awaited) = (self.gateway.ready(), self.gateway.awaited());
+        self.napping = costly && self.gather.should_nap(ready, awaited);
+        if self.napping {
+            return;
+        }
+        self.gather.proposed();
+        self.gateway.await_nobody();
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
         self.accept(&mut entry);
         self.datagrams.collect(&mut entry);

@@ -33,6 +33,7 @@ use crate::error::{ExitReason, NodeError};
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
 use crate::order::admission::Admission;
+use crate::order::gather::{self, Gather};
 use crate::order::lead::Lead;
 use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
@@ -74,6 +75,8 @@ const CLIENTS: usize = 2;
 pub const TICK: Duration = Duration::from_millis(10);
 /// While the server runs, its output is fetched at least this often.
 const BUSY_POLL: Duration = Duration::from_millis(1);
+/// And on a follower, which is not woken for it.
+const FOLLOWER_POLL: Duration = Duration::from_millis(5);
 
 /// What other threads tell the reactor.
 #[derive(Debug)]
@@ -164,6 +167,9 @@ pub struct Reactor {
     lead: Option<Lead>,
     stamper: Stamper,
     admission: Admission,
+    gather: Gather,
+    /// What clients said waits for a nap.
+    napping: bool,
     /// A proposal that consensus was too busy for.
     unsent: Option<Bytes>,
     spare: Vec<u8>,
@@ -225,6 +231,8 @@ impl Reactor {
             lead: None,
             stamper: Stamper::default(),
             admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
+            gather: Gather::default(),
+            napping: false,
             unsent: None,
             spare: Vec::new(),
             server,
@@ -277,6 +285,8 @@ impl Reactor {
 
     fn go_round(&mut self) -> Result<ExitReason, NodeError> {
         let mut events = Events::with_capacity(1024);
+        // Naps are as short as they are meant to be. What fails makes them longer, no more.
+        let _ = nix::sys::prctl::set_timerslack(1_000);
         if self.replicas == 1 {
             self.consensus.campaign_now();
         }
@@ -285,7 +295,11 @@ impl Reactor {
             if let Some(reason) = self.ending {
                 return Ok(reason);
             }
-            let timeout = self.prepare_sleep()?;
+            let mut timeout = self.prepare_sleep()?;
+            if std::mem::take(&mut self.napping) {
+                std::thread::sleep(gather::NAP);
+                timeout = Some(Duration::ZERO);
+            }
             match self.poll.poll(&mut events, timeout) {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -300,8 +314,7 @@ impl Reactor {
                     n if self.peers.owns(token) => {
                         debug_assert!(n >= PEERS);
                         self.peers.ready(
-                            token,
-                            event.is_writable(),
+                            event,
                             self.poll.registry(),
                             self.now,
                             &mut self.peer_events,
@@ -456,7 +469,11 @@ impl Reactor {
         at(self.gateway.expire(self.now));
         at(self.compare_wake());
         at(self.life.wake());
-        self.server.close_gate();
+        // A follower's server need not wake it: nobody waits for what it sent.
+        let leads = self.lead.is_some();
+        if leads {
+            self.server.close_gate();
+        }
         let pending = self.unsent.is_none() && self.may_propose_inputs() && self.has_inputs();
         let output = self.server.has_output().unwrap_or(true);
         if pending || output || self.backlog_has_room() {
@@ -475,7 +492,7 @@ impl Reactor {
             }
         }
         if self.server_is_busy() {
-            at(Some(self.now + BUSY_POLL));
+            at(Some(self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL }));
         }
         Ok(wake.map(|w| w.saturating_sub(self.now)))
     }

@@ -6,6 +6,7 @@
 //!
 //! What cannot be sent at once is queued up to a bound and then dropped: consensus lives with lost messages.
 
+use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use skein_log::frame::{self, Decoder, Hello};
@@ -162,24 +163,26 @@ impl Peers {
         waiting.chain(hello).min()
     }
 
-    /// Something happened at `token`.
+    /// Something happened at a token of its own.
     pub fn ready(
         &mut self,
-        token: Token,
-        writable: bool,
+        event: &Event,
         registry: &Registry,
         now: Duration,
         events: &mut Vec<PeerEvent>,
     ) {
+        let token = event.token();
         if token.0 == self.first_token {
             self.accept(registry, now);
             return;
         }
         let serial = token.0;
-        if writable && let Some(link) = self.links.get_mut(&serial) {
+        if event.is_writable()
+            && let Some(link) = self.links.get_mut(&serial)
+        {
             link.writable = true;
         }
-        if !self.read(serial, now, events) {
+        if !self.read(serial, event.is_read_closed() || event.is_error(), now, events) {
             self.drop_link(serial, now, events);
         }
     }
@@ -265,7 +268,13 @@ impl Peers {
     }
 
     /// False when the connection is over.
-    fn read(&mut self, serial: usize, now: Duration, events: &mut Vec<PeerEvent>) -> bool {
+    fn read(
+        &mut self,
+        serial: usize,
+        closed: bool,
+        now: Duration,
+        events: &mut Vec<PeerEvent>,
+    ) -> bool {
         loop {
             let Some(link) = self.links.get_mut(&serial) else { return true };
             let n = match link.stream.read(&mut self.buffer) {
@@ -279,9 +288,12 @@ impl Peers {
             };
             self.bytes_in += n as u64;
             link.decoder.push(&self.buffer[..n]);
+            // What comes after a short read is announced again; an end that came already is not.
+            let drained = n < self.buffer.len() && !closed;
             loop {
                 let Some(link) = self.links.get_mut(&serial) else { return true };
                 match link.decoder.next_frame() {
+                    Ok(None) if drained => return true,
                     Ok(None) => break,
                     Ok(Some(frame)) => match link.peer {
                         Some(peer) => {
