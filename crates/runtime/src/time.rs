@@ -3,7 +3,7 @@
 
 use crate::kernel::kernel;
 use crate::sys::{Errno, Result};
-use crate::turn;
+use crate::{process, turn};
 
 /// What one look at a clock takes: about what it takes natively, so that virtual time does not outrun the real one.
 const LOOK_NS: u64 = 20;
@@ -45,10 +45,26 @@ fn reading(clock: i32, now_ns: u64) -> Result<u64> {
         libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID => {
             Ok(skein_sched::Policy::operations(&kernel().sched) * 1000)
         }
-        // Clocks of other processes and threads have negative numbers; so do those of this process's threads.
-        clock if clock < 0 => Ok(skein_sched::Policy::operations(&kernel().sched) * 1000),
+        clock if clock < 0 && is_somebodys(clock) => {
+            Ok(skein_sched::Policy::operations(&kernel().sched) * 1000)
+        }
         _ => Err(Errno(libc::EINVAL)),
     }
+}
+
+/// Clocks of processes and threads have negative numbers: the id, all bits turned over, and what it is of. Whether there is such a one.
+fn is_somebodys(clock: i32) -> bool {
+    const OF_THREAD: i32 = 4;
+    const KIND: i32 = 3;
+    let (id, k) = (!(clock >> 3), kernel());
+    if clock & KIND == KIND {
+        return false;
+    }
+    if clock & OF_THREAD != 0 {
+        let mut own = process::threads_of(k, process::handle());
+        return id == 0 || own.any(|(_, t)| t.tid.get() == id as u32);
+    }
+    id == 0 || process::find(k, id).is_some()
 }
 
 /// `clock_gettime`, in nanoseconds.

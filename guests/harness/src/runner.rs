@@ -220,10 +220,13 @@ fn judge_refusal(expect: Expect, run: &Run) -> Option<Result<String, String>> {
                 ))
             })
         }
-        (Expect::SameAndRefused(word), _) => {
-            let told =
-                run.account.advice.iter().any(|l| l.starts_with("refused: ") && l.contains(word));
-            (!told).then(|| Err(format!("the node was not told that {word} was refused")))
+        (Expect::SameAndRefused(words), _) => {
+            let told = |word: &str| {
+                let mut lines = run.account.advice.iter();
+                lines.any(|line| line.starts_with("refused: ") && line.contains(word))
+            };
+            let untold = words.iter().find(|word| !told(word))?;
+            Some(Err(format!("the node was not told that {untold} was refused")))
         }
         _ => None,
     }

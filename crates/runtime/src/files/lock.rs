@@ -3,6 +3,7 @@
 //! A thread that slept in the kernel would keep the turn for ever, so a call that would block is tried, and tried again whenever a lock may have
 //! been given up: by an unlock, by a close, by the end of a process. All waiters try in the order in which they began to wait.
 
+use crate::fatal::refused;
 use crate::io::fail;
 use crate::kernel::kernel;
 use crate::keys::Key;
@@ -54,7 +55,14 @@ pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
     result
 }
 
-/// `fcntl` with a lock: `None` when the command is another one.
+/// The kernel would tell the server by a signal that somebody opens its file, or changes its directory.
+fn refuse_notice(command: c_int) -> Result<usize> {
+    turn::operation();
+    refused(if command == libc::F_NOTIFY { b"fcntl F_NOTIFY" } else { b"fcntl F_SETLEASE" });
+    Err(Errno(libc::EINVAL))
+}
+
+/// `fcntl` with a lock, a lease or a notice: `None` when the command is another one.
 ///
 /// # Safety
 /// `arg` is what the command wants.
@@ -63,6 +71,7 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> Option<Result<usiz
         libc::F_SETLKW => libc::F_SETLK,
         libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
         libc::F_SETLK | libc::F_OFD_SETLK => command,
+        libc::F_NOTIFY | libc::F_SETLEASE => return Some(refuse_notice(command)),
         _ => return None,
     };
     turn::operation();

@@ -98,6 +98,9 @@ fn identify(nr: c_long, ids: [usize; 6]) -> Result<()> {
     unsafe { sys::call(nr, ids) }.map(|_| ())
 }
 
+/// What libc makes of a host that has no id and the address 127.0.0.1. Those that hosts have in /etc differ.
+const HOST_ID: c_long = 0x7f_0100;
+
 /// "Unchanged" in the calls that take several ids.
 const KEEP: usize = u32::MAX as usize;
 
@@ -166,6 +169,16 @@ hook! {
 
     fn sched_getcpu() -> c_int {
         0
+    }
+
+    fn gethostid() -> c_long {
+        HOST_ID
+    }
+
+    fn sethostid(id: c_long) -> c_int {
+        turn::operation();
+        fatal::refused(b"sethostid");
+        Err::<(), _>(Errno(libc::EPERM)).into_c()
     }
 
     fn get_nprocs() -> c_int {

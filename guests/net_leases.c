@@ -1,0 +1,24 @@
+/* Leases and notices of directories would be signals that the kernel sends: refused by name. Refused, too: watching files, and to be told of messages
+ * by a thread. */
+#include "guest.h"
+#include <mqueue.h>
+#include <sys/inotify.h>
+
+int main(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/skein-lease-%d", getpid());
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(fd >= 0);
+    CHECK(fcntl(fd, F_GETLEASE) == F_UNLCK);
+    note("lease %d", fcntl(fd, F_SETLEASE, F_WRLCK));
+    int directory = open("/tmp", O_RDONLY | O_DIRECTORY);
+    note("notify %d", fcntl(directory, F_NOTIFY, DN_CREATE));
+    int watch = inotify_init1(IN_CLOEXEC);
+    note("inotify %d", watch < 0 ? errno : 0);
+    struct sigevent event = {.sigev_notify = SIGEV_NONE};
+    note("mq_notify %d", mq_notify((mqd_t)fd, &event) != 0);
+    CHECK(unlink(path) == 0);
+    say("asked");
+    return 0;
+}
