@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// The largest answer that is read.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
+/// The status of an answer that says why not.
+const CONFLICT: &str = "409";
 
 /// Why a node gave no answer.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub enum AdminError {
     Absent(io::Error),
     /// It took the request, or would have, and said nothing in time.
     Silent,
+    /// It says why it does not do that now.
+    Refused(String),
     /// It answered something else than asked for.
     Wrong(String),
 }
@@ -26,6 +30,7 @@ impl std::fmt::Display for AdminError {
         match self {
             Self::Absent(error) => write!(f, "its admin socket is not served ({error})"),
             Self::Silent => write!(f, "it does not answer"),
+            Self::Refused(why) => write!(f, "{why}"),
             Self::Wrong(what) => write!(f, "its answer is not understood ({what})"),
         }
     }
@@ -53,19 +58,23 @@ fn ask(socket: &Path, method: &str, target: &str, limit: Duration) -> Result<Vec
     stream.write_all(head.as_bytes()).map_err(silent)?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(silent)?;
-    body(&answer).map(<[u8]>::to_vec).map_err(AdminError::Wrong)
+    body(&answer).map(<[u8]>::to_vec)
 }
 
 /// The body of a successful answer.
-fn body(answer: &[u8]) -> Result<&[u8], String> {
-    let split = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or("no HTTP")?;
+fn body(answer: &[u8]) -> Result<&[u8], AdminError> {
+    let split = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let split = split.ok_or_else(|| AdminError::Wrong("no HTTP".into()))?;
     let head = String::from_utf8_lossy(&answer[..split]);
     let line = head.lines().next().unwrap_or_default();
     let code = line.split(' ').nth(1).unwrap_or_default();
-    if !line.starts_with("HTTP/1.") || !code.starts_with('2') {
-        return Err(line.to_string());
+    let body = &answer[split + 4..];
+    match code {
+        _ if !line.starts_with("HTTP/1.") => Err(AdminError::Wrong(line.to_string())),
+        _ if code.starts_with('2') => Ok(body),
+        CONFLICT => Err(AdminError::Refused(String::from_utf8_lossy(body).trim().to_string())),
+        _ => Err(AdminError::Wrong(line.to_string())),
     }
-    Ok(&answer[split + 4..])
 }
 
 #[cfg(test)]
@@ -75,7 +84,9 @@ mod tests {
 
     #[test]
     fn reads_bodies_of_good_answers_only() {
-        assert_eq!(body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nxyz"), Ok(&b"xyz"[..]));
+        assert_eq!(body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nxyz").unwrap(), b"xyz");
+        let refused = body(b"HTTP/1.0 409 Conflict\r\n\r\nnot now\n").unwrap_err();
+        assert_eq!(refused.to_string(), "not now");
         assert!(body(b"HTTP/1.1 404 Not Found\r\n\r\n").is_err());
         assert!(body(b"SSH-2.0\r\n\r\n").is_err());
         assert!(body(b"").is_err());

@@ -1,7 +1,8 @@
 //! `skein files`: what the server has written, on each replica of this machine, and whether they agree.
 //!
-//! Replicas can be compared when they have executed the same entries: the command asks again until they have, or its patience ends. What
-//! differs then is asked for once more, as a server that has just got an entry may still be writing.
+//! A server that has timers never rests for long, and one that has got an entry may still be writing. So all are held for a moment, go on to one
+//! entry, and stand there while their files are read: what is compared is what the same entries have written. Where that does not
+//! succeed (a node does not answer, a replica is far behind) the command tries again until its patience ends.
 //!
 //! Exit codes: 0 the replicas agree; 1 they differ; 2 they cannot be compared; 3 no such cluster.
 
@@ -14,15 +15,17 @@ use serde::Serialize;
 use skein_node::FilesStatus;
 use skein_node::supervisor::WrittenFile;
 
-use crate::admin;
+use crate::admin::{self, AdminError};
 use crate::args::FilesArgs;
 use crate::failure::Failure;
 use crate::instance::{self, NodeFiles};
 use crate::status::state_of;
 
-/// How long a node may take to read all files.
+/// How long a node may take to come to an entry and to read all files.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long replicas that differ, or are at different entries, are asked again.
+/// How long it may take to answer that it holds its server.
+const LIMIT_TO_HOLD: Duration = Duration::from_secs(3);
+/// How long replicas that cannot be compared are asked again.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -76,20 +79,11 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
     let begun = Instant::now();
-    let mut differed = None;
     let (answers, verdict) = loop {
-        let answers = ask_all(&state.nodes);
+        let answers = compare(&state.nodes);
         let verdict = judge(&answers);
-        let ended = begun.elapsed() > PATIENCE;
-        if verdict == Verdict::Agree || (ended && verdict == Verdict::Differ) {
+        if verdict != Verdict::Incomparable || begun.elapsed() > PATIENCE {
             break (answers, verdict);
-        }
-        // A server with timers goes on: that the last question came between two entries says nothing about the ones before.
-        match (verdict, differed.take()) {
-            (Verdict::Differ, _) => differed = Some(answers),
-            (_, Some(before)) if ended => break (before, Verdict::Differ),
-            (_, None) if ended => break (answers, verdict),
-            (_, before) => differed = before,
         }
         thread::sleep(PAUSE);
     };
@@ -109,12 +103,34 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
     Ok(verdict.code())
 }
 
-fn ask_all(nodes: &[NodeFiles]) -> Vec<Answer> {
-    let ask = |node: &NodeFiles| -> Answer {
-        let body = admin::get(&node.admin, "/files", LIMIT).map_err(|error| error.to_string())?;
-        serde_json::from_slice(&body).map_err(|error| error.to_string())
-    };
+/// Holds all servers, lets them go on to the entry that the foremost has, and has their files read there.
+fn compare(nodes: &[NodeFiles]) -> Vec<Answer> {
+    let held = ask_all(nodes, |node| {
+        let index = admin::post(&node.admin, "/files/hold", LIMIT_TO_HOLD)?;
+        let index = String::from_utf8_lossy(&index).trim().parse::<u64>();
+        index.map_err(|error| AdminError::Wrong(error.to_string()))
+    });
+    let foremost = held.iter().flatten().max();
+    if let Some(foremost) = foremost.filter(|_| held.iter().all(Result::is_ok)) {
+        return ask_all(nodes, |node| {
+            let body = admin::get(&node.admin, &format!("/files/{foremost}"), LIMIT)?;
+            serde_json::from_slice(&body).map_err(|error| AdminError::Wrong(error.to_string()))
+        });
+    }
+    // Those that were held are not to wait for the others.
+    ask_all(nodes, |node| admin::post(&node.admin, "/files/go-on", LIMIT_TO_HOLD));
+    let other = || "its server was not compared: another replica gave no answer".into();
+    held.into_iter().map(|answer| answer.and_then(|_| Err(other()))).collect()
+}
+
+/// Asks all nodes at the same time.
+fn ask_all<T: Send>(
+    nodes: &[NodeFiles],
+    ask: impl Fn(&NodeFiles) -> Result<T, AdminError> + Sync,
+) -> Vec<Result<T, String>> {
+    let ask = |node| ask(node).map_err(|error| error.to_string());
     thread::scope(|scope| {
+        let ask = &ask;
         let asked: Vec<_> = nodes.iter().map(|node| scope.spawn(move || ask(node))).collect();
         let lost = |_| Err("the question was lost".into());
         asked.into_iter().map(|answer| answer.join().unwrap_or_else(lost)).collect()
@@ -124,13 +140,10 @@ fn ask_all(nodes: &[NodeFiles]) -> Vec<Answer> {
 fn judge(answers: &[Answer]) -> Verdict {
     let mut all = answers.iter();
     let Some(Ok(first)) = all.next() else { return Verdict::Incomparable };
-    let settled = |status: &FilesStatus| status.index == status.index_after;
-    let same_entry =
-        |status: &FilesStatus| settled(status) && status.index == first.index && settled(first);
-    let mut verdict = if settled(first) { Verdict::Agree } else { Verdict::Incomparable };
+    let mut verdict = Verdict::Agree;
     for answer in all {
         match answer {
-            Ok(status) if same_entry(status) => {
+            Ok(status) if status.index == first.index => {
                 if status.written.digest != first.written.digest {
                     verdict = Verdict::Differ;
                 }
@@ -227,7 +240,7 @@ mod tests {
         };
         let files = files.iter().map(file).collect();
         let written = Written { digest: digest.into(), count: 1, bytes: 1, files };
-        Ok(FilesStatus { index, index_after: index, written })
+        Ok(FilesStatus { index, written })
     }
 
     #[test]
@@ -236,9 +249,6 @@ mod tests {
         assert_eq!(judge(&[answer(7, "a", &[]), answer(7, "b", &[])]), Verdict::Differ);
         assert_eq!(judge(&[answer(7, "a", &[]), answer(8, "b", &[])]), Verdict::Incomparable);
         assert_eq!(judge(&[answer(7, "a", &[]), Err("gone".into())]), Verdict::Incomparable);
-        let mut moving = answer(7, "a", &[]);
-        moving.as_mut().unwrap().index_after = 9;
-        assert_eq!(judge(&[moving, answer(7, "a", &[])]), Verdict::Incomparable);
         assert_eq!(judge(&[]), Verdict::Incomparable);
     }
 

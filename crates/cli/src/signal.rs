@@ -75,7 +75,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
                     break (node, term, index);
                 }
                 // It leads no more, or does not serve yet: nothing was sent.
-                Err(AdminError::Wrong(_) | AdminError::Absent(_)) => {}
+                Err(AdminError::Refused(_) | AdminError::Wrong(_) | AdminError::Absent(_)) => {}
                 Err(error @ AdminError::Silent) => {
                     let why = format!(
                         "replica {}: {error}: the signal may have been sent or not",

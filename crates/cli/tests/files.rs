@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::Place;
 use common::cluster::{Cluster, free_port};
@@ -76,6 +77,38 @@ fn replicas_write_the_same_files_and_one_that_does_not_is_found() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("the replicas' files differ") && text.contains(&extra), "{text}");
     fs::remove_file(format!("/proc/{pid}/root{extra}")).unwrap();
+    real.end();
+}
+
+#[test]
+fn a_server_that_never_rests_is_compared_while_it_is_asked() {
+    let (real, _) = start();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut redis = Redis::connect(real.port(), ANSWER).unwrap();
+            let mut n = 0;
+            while !ended.load(Ordering::Relaxed) {
+                n += 1;
+                assert_eq!(redis.say(&format!("SET key{n} {n}")), Reply::ok());
+            }
+            n
+        };
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        // Each time at another entry, with all that was written up to it.
+        let compared: Vec<(u64, u64)> = (0..8)
+            .map(|_| {
+                let report = real.wait_files_agreed();
+                let first = &report["replicas"][0];
+                (first["index"].as_u64().unwrap(), first["bytes"].as_u64().unwrap())
+            })
+            .collect();
+        ended.store(true, Ordering::Relaxed);
+        assert!(compared.is_sorted(), "{compared:?}");
+        assert!(compared[7].1 > compared[0].1, "{compared:?}");
+        let written: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        println!("{written} writes meanwhile: {compared:?}");
+    });
     real.end();
 }
 

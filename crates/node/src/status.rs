@@ -135,10 +135,8 @@ impl ReplicaState {
 /// What a replica's server has written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesStatus {
-    /// The last entry that the server had executed when reading began.
+    /// The last entry that the server had executed: it stood there while they were read.
     pub index: u64,
-    /// And when it ended.
-    pub index_after: u64,
     /// What was found.
     pub written: crate::supervisor::Written,
 }

@@ -3,7 +3,9 @@
 //! ```text
 //! GET  /status                  NodeStatus as JSON
 //! GET  /metrics                 Prometheus text
-//! GET  /files                   FilesStatus as JSON: what the server has written
+//! POST /files/hold              holds the server for a moment; answers the last entry that it has
+//! GET  /files/ENTRY             FilesStatus as JSON: what the held server has written up to this entry; it goes on
+//! POST /files/go-on             the held server goes on
 //! POST /stop                    ends the node in order
 //! POST /transfer[/REPLICA]       hands leadership over
 //! ```
@@ -27,6 +29,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use skein_model::LogIndex;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -38,6 +41,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long the reactor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a server may take to come to where its files are read; the reactor gives up earlier.
+const PATIENCE_FOR_FILES: Duration = Duration::from_secs(40);
 /// Clients that a follower passes on at a time.
 const MAX_FORWARDED: usize = 10_000;
 
@@ -128,7 +133,9 @@ async fn serve(
     let all = Router::new()
         .route("/status", get(status))
         .route("/metrics", get(metrics))
-        .route("/files", get(files))
+        .route("/files/hold", post(hold))
+        .route("/files/{entry}", get(files))
+        .route("/files/go-on", post(go_on))
         .route("/stop", post(stop))
         .route("/signal/{number}", post(signal))
         .route("/transfer", post(transfer))
@@ -164,11 +171,19 @@ async fn ask<T>(
     door: &Door,
     question: impl FnOnce(oneshot::Sender<T>) -> Command,
 ) -> Result<T, Response> {
+    ask_long(door, PATIENCE, question).await
+}
+
+async fn ask_long<T>(
+    door: &Door,
+    patience: Duration,
+    question: impl FnOnce(oneshot::Sender<T>) -> Command,
+) -> Result<T, Response> {
     let (reply, answer) = oneshot::channel();
     if !door.tell(Inbox::Command(question(reply))) {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the node is ending\n").into_response());
     }
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(patience, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => {
             Err((StatusCode::SERVICE_UNAVAILABLE, "the node is ending\n").into_response())
@@ -188,19 +203,38 @@ async fn metrics(State(shared): State<Shared>) -> Result<Response, Response> {
     Ok(([(CONTENT_TYPE, kind)], shared.metrics.text()).into_response())
 }
 
-/// Reading the files takes as long as it takes: the reactor does not wait for it.
-async fn files(State(shared): State<Shared>) -> Result<Json<FilesStatus>, Response> {
-    let (index, layer) = ask(&shared.door, Command::Files).await?;
-    let Some(layer) = layer else {
-        return Err((StatusCode::SERVICE_UNAVAILABLE, "the server does not run\n").into_response());
-    };
+async fn hold(State(shared): State<Shared>) -> Result<String, Response> {
+    match ask(&shared.door, Command::Hold).await? {
+        Ok(index) => Ok(format!("{index}\n")),
+        Err(why) => Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
+    }
+}
+
+async fn go_on(State(shared): State<Shared>) -> Result<(), Response> {
+    ask(&shared.door, Command::GoOn).await.map(drop)
+}
+
+/// The reactor does not wait until the files are read; its server does.
+async fn files(
+    State(shared): State<Shared>,
+    Segment(index): Segment<u64>,
+) -> Result<Json<FilesStatus>, Response> {
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response();
-    let written = tokio::task::spawn_blocking(move || layer.written())
-        .await
+    let stand = |reply| Command::StandAt(LogIndex(index), reply);
+    let layer = match ask_long(&shared.door, PATIENCE_FOR_FILES, stand).await? {
+        Ok(layer) => layer,
+        Err(why) => return Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
+    };
+    let read = tokio::task::spawn_blocking(move || layer.written()).await;
+    let stood = ask(&shared.door, Command::GoOn).await?;
+    let written = read
         .map_err(|error| failed(error.to_string()))?
         .map_err(|error| failed(format!("the server's files cannot be read: {error}")))?;
-    let (index_after, _) = ask(&shared.door, Command::Files).await?;
-    Ok(Json(FilesStatus { index, index_after, written }))
+    if !stood {
+        let why = "reading the files took longer than a server is held\n";
+        return Err((StatusCode::CONFLICT, why).into_response());
+    }
+    Ok(Json(FilesStatus { index, written }))
 }
 
 async fn stop(State(shared): State<Shared>) -> StatusCode {

@@ -248,8 +248,11 @@ impl Reactor {
         Ok(())
     }
 
-    /// Gives the server the next entry, if it is for it; false when there is no room.
+    /// Gives the server the next entry, if it is for it; false when there is no room, or it is to have no more.
     fn give(&mut self, entry: &LogEntry, parsed: &EntryRef<'_>) -> bool {
+        if self.is_held_before(entry.index) {
+            return false;
+        }
         match self.server.feed.step(entry.index, Some(parsed)) {
             Step::Give => match self.server.push(entry.index, &entry.payload) {
                 Ok(done) => {
@@ -274,6 +277,7 @@ impl Reactor {
     /// Whether the server is behind and could take more.
     pub(super) fn backlog_has_room(&self) -> bool {
         self.server.feed.next() <= self.handed
+            && !self.is_held_before(self.server.feed.next())
             && self.life.can_be_fed()
             && self.server.has_room(skein_model::entry::MAX_ENTRY_BYTES).unwrap_or(false)
     }

@@ -26,6 +26,7 @@ mod peers;
 mod publish;
 mod serve;
 mod snapshot;
+mod standstill;
 
 use crate::admin::Forward;
 use crate::config::NodeConfig;
@@ -39,7 +40,6 @@ use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
 use crate::server::{Launcher, Link, ServerEvent};
 use crate::status::NodeStatus;
-use crate::supervisor::Layer;
 use crate::timer::Timer;
 use bytes::Bytes;
 use clients::ClientSocket;
@@ -54,6 +54,8 @@ use skein_log::wal::WalError;
 use skein_log::wal::thread::WalThread;
 use skein_log::{Consensus, Role, Ticket};
 use skein_model::{LogIndex, ReplicaId, WallNs};
+pub use standstill::Standing;
+use standstill::Standstill;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::mpsc::Receiver;
@@ -94,8 +96,12 @@ pub enum Inbox {
 pub enum Command {
     /// How is it?
     Status(tokio::sync::oneshot::Sender<NodeStatus>),
-    /// What has the server written, and up to which entry?
-    Files(tokio::sync::oneshot::Sender<(u64, Option<Arc<Layer>>)>),
+    /// Give the server nothing more for a moment; answers the last entry that it has.
+    Hold(tokio::sync::oneshot::Sender<Result<u64, String>>),
+    /// Go on to this entry and no further; answers when the server waits there.
+    StandAt(LogIndex, tokio::sync::oneshot::Sender<Standing>),
+    /// End the standstill; answers whether the server has stood up to now.
+    GoOn(tokio::sync::oneshot::Sender<bool>),
     /// End, in order.
     Stop,
     /// Which port of the server is published where?
@@ -176,6 +182,8 @@ pub struct Reactor {
 
     server: Link,
     life: Lifecycle,
+    /// The server is to stop at an entry.
+    standstill: Option<Standstill>,
     rounds: Rounds,
     compare: Comparison,
     metrics: Arc<Metrics>,
@@ -237,6 +245,7 @@ impl Reactor {
             spare: Vec::new(),
             server,
             life,
+            standstill: None,
             rounds: Rounds::default(),
             compare: Comparison::new(&config.server.env),
             metrics,
@@ -349,6 +358,7 @@ impl Reactor {
         self.hear_peers()?;
         self.tick();
         self.fetch_output()?;
+        self.tend_standstill();
         self.propose_inputs();
         self.forward_clients();
         self.drive()?;
@@ -419,8 +429,12 @@ impl Reactor {
                 // Who asked may be gone.
                 let _ = reply.send(self.snapshot());
             }
-            Command::Files(reply) => {
-                let _ = reply.send((self.applied().0, self.server.layer.clone()));
+            Command::Hold(reply) => {
+                let _ = reply.send(self.hold());
+            }
+            Command::StandAt(index, reply) => self.stand_at(index, reply),
+            Command::GoOn(reply) => {
+                let _ = reply.send(self.go_on());
             }
             Command::Places(reply) => {
                 // Who asked may be gone.
@@ -469,6 +483,7 @@ impl Reactor {
         at(self.gateway.expire(self.now));
         at(self.compare_wake());
         at(self.life.wake());
+        at(self.standstill_wake());
         // A follower's server need not wake it: nobody waits for what it sent.
         let leads = self.lead.is_some();
         if leads {
@@ -476,7 +491,7 @@ impl Reactor {
         }
         let pending = self.unsent.is_none() && self.may_propose_inputs() && self.has_inputs();
         let output = self.server.has_output().unwrap_or(true);
-        if pending || output || self.backlog_has_room() {
+        if pending || output || self.backlog_has_room() || self.has_come_to_stand() {
             self.server.reopen_gate();
             return Ok(Some(Duration::ZERO));
         }

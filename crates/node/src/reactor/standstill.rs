@@ -1,0 +1,124 @@
+//! A standstill: for a moment the server gets no entry beyond a certain one, so that all replicas' files can be read at the same point.
+//!
+//! ```text
+//! ask all:  hold             each stops where it is and says where that is
+//! ask all:  stand at N       each goes on to entry N, the largest of these, and answers when its server waits there
+//!           ... the files are read ...
+//! ask all:  go on
+//! ```
+//!
+//! Only what the server is given stops: the log goes on, and what was committed meanwhile is executed afterwards. Clients wait for as
+//! long. Whoever asked may be gone: a standstill ends by itself.
+
+use super::Reactor;
+use crate::supervisor::Layer;
+use skein_model::LogIndex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long a server is held for somebody who does not say up to where it is to go.
+const HELD: Duration = Duration::from_secs(1);
+/// How long it stands, at most: it has to come there, and its files are read.
+const STANDS: Duration = Duration::from_secs(30);
+
+/// The layer of a server that stands, or why it does not.
+pub type Standing = Result<Arc<Layer>, String>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Standstill {
+    after: LogIndex,
+    until: Duration,
+    /// The server that stands; another one begins anew.
+    generation: u64,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// Where it was.
+    Held,
+    /// On its way; who asked is to be told.
+    Coming(oneshot::Sender<Standing>),
+    /// There; its files are read.
+    Stands,
+}
+
+impl Reactor {
+    /// Stops here; answers the last entry that the server was given.
+    pub(super) fn hold(&mut self) -> Result<u64, String> {
+        if self.server.layer.is_none() {
+            return Err("its server does not run".into());
+        }
+        if !self.life.caught_up {
+            return Err("its server still executes what the others have executed".into());
+        }
+        if !matches!(self.standstill, None | Some(Standstill { step: Step::Held, .. })) {
+            return Err("somebody else compares files now".into());
+        }
+        let after = self.server.feed.given();
+        let (until, generation) = (self.now + HELD, self.server.generation);
+        self.standstill = Some(Standstill { after, until, generation, step: Step::Held });
+        Ok(after.0)
+    }
+
+    /// Goes on to `index`, and no further.
+    pub(super) fn stand_at(&mut self, index: LogIndex, reply: oneshot::Sender<Standing>) {
+        match &mut self.standstill {
+            Some(held) if held.after <= index && matches!(held.step, Step::Held) => {
+                held.after = index;
+                held.until = self.now + STANDS;
+                held.step = Step::Coming(reply);
+            }
+            _ => {
+                // Who asked may be gone.
+                let _ = reply.send(Err("it was not held".into()));
+            }
+        }
+    }
+
+    /// Ends a standstill; true when the server has stood up to now.
+    pub(super) fn go_on(&mut self) -> bool {
+        self.standstill.take().is_some_and(|held| {
+            matches!(held.step, Step::Stands) && held.generation == self.server.generation
+        })
+    }
+
+    /// Whether the server must not have the entry at `index` yet.
+    pub(super) fn is_held_before(&self, index: LogIndex) -> bool {
+        self.standstill.as_ref().is_some_and(|held| index > held.after)
+    }
+
+    /// When a standstill ends by itself.
+    pub(super) fn standstill_wake(&self) -> Option<Duration> {
+        self.standstill.as_ref().map(|held| held.until)
+    }
+
+    /// Whether somebody is to be told that the server stands.
+    pub(super) fn has_come_to_stand(&self) -> bool {
+        self.standstill.as_ref().is_some_and(|held| {
+            matches!(held.step, Step::Coming(_))
+                && self.server.feed.given() == held.after
+                && self.server.waits().is_some()
+        })
+    }
+
+    /// Answers when the server stands, and ends what has lasted too long.
+    pub(super) fn tend_standstill(&mut self) {
+        let stands = self.has_come_to_stand();
+        let Some(held) = &mut self.standstill else { return };
+        let ended = held.generation != self.server.generation || self.now >= held.until;
+        if !ended && !stands {
+            return;
+        }
+        if let Step::Coming(asked) = std::mem::replace(&mut held.step, Step::Stands) {
+            let layer = self.server.layer.clone().filter(|_| !ended);
+            // Who asked may be gone.
+            let _ = asked.send(layer.ok_or_else(|| "it did not get there in time".into()));
+        }
+        if ended {
+            self.standstill = None;
+        }
+    }
+}
