@@ -9,6 +9,7 @@ pub mod hosts;
 pub mod http;
 pub mod mysql;
 pub mod own;
+pub mod postgres;
 pub mod real;
 pub mod resp;
 pub mod story;
