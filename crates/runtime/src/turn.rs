@@ -49,6 +49,7 @@ fn end_turn(k: &Kernel) {
         admit::wait(k, Wait::Slot);
     }
     if !k.run_queue.is_empty() {
+        k.this().life.set(Life::Runnable);
         k.run_queue.push_back(&k.threads, k.current());
         pass_on(k);
     }
