@@ -24,6 +24,10 @@ pub struct Kernel {
     pub live_processes: Cell<u32>,
     /// Threads that can run, without the turn's holder, in the order of their turns.
     pub run_queue: List<Thread, crate::thread::Queue>,
+    /// Threads that could run, but for the stop of their process.
+    pub set_aside: List<Thread, crate::thread::Queue>,
+    /// Processes that are stopped.
+    pub stopped_processes: Cell<u32>,
     /// All threads.
     pub threads: Pool<Thread>,
     /// Threads that wait at addresses: mutexes, condition variables, futexes, joins.

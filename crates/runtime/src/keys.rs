@@ -107,7 +107,8 @@ impl KeyQueues {
     pub fn abandon(&self, k: &Kernel, thread: Handle<Thread>) {
         let t = k.threads.get(thread);
         // One that was woken has been taken out.
-        let woken = t.life.get() == Life::Runnable && t.wake.get() == Wake::Event;
+        let able = matches!(t.life.get(), Life::Runnable | Life::Stopped);
+        let woken = able && t.wake.get() == Wake::Event;
         if t.key.get() != 0 && t.life.get() != Life::Running && !woken {
             self.bucket(Key(t.key.get())).remove(&k.threads, thread);
         }

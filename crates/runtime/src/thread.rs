@@ -39,6 +39,8 @@ pub enum Life {
     Blocked = 3,
     /// Its kernel thread is gone.
     Ended = 4,
+    /// Could run, but its process is stopped; put aside.
+    Stopped = 5,
 }
 
 /// A thread.

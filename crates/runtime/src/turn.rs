@@ -55,6 +55,17 @@ fn end_turn(k: &Kernel) {
     }
 }
 
+/// Gives the turn up because the holder's process is stopped.
+pub fn stand_aside() {
+    let k = kernel();
+    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+        admit::wait(k, Wait::Slot);
+    }
+    k.this().life.set(Life::Runnable);
+    k.run_queue.push_back(&k.threads, k.current());
+    pass_on(k);
+}
+
 fn tick(k: &Kernel) -> Next {
     let next = k.sched.end_turn();
     header().clock.store(k.sched.clock(), Ordering::Relaxed);
@@ -100,11 +111,27 @@ pub fn resume(thread: Handle<Thread>, why: Wake) -> bool {
     true
 }
 
+/// Takes the first thread of the run queue; those of stopped processes are put aside.
+fn take_first(k: &Kernel) -> Option<Handle<Thread>> {
+    loop {
+        let next = k.run_queue.pop_front(&k.threads)?;
+        header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+        if k.stopped_processes.get() == 0 {
+            return Some(next);
+        }
+        let t = k.threads.get(next);
+        if !k.processes.get(t.process.get().expect("a thread's process")).stopped.get() {
+            return Some(next);
+        }
+        t.life.set(Life::Stopped);
+        k.set_aside.push_back(&k.threads, next);
+    }
+}
+
 /// The first thread of the run queue, waiting for entries while there is none.
 fn next_runnable(k: &Kernel) -> Handle<Thread> {
     loop {
-        if let Some(next) = k.run_queue.pop_front(&k.threads) {
-            header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+        if let Some(next) = take_first(k) {
             return next;
         }
         admit::wait(k, Wait::Quiescent);
@@ -142,8 +169,7 @@ pub fn leave(k: &Kernel) -> Option<Handle<Process>> {
     if tick(k) == Next::Admit && !k.run_queue.is_empty() {
         admit::wait(k, Wait::Slot);
     }
-    let next = k.run_queue.pop_front(&k.threads)?;
-    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+    let next = take_first(k)?;
     give(k, next).process.get()
 }
 

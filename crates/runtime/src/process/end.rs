@@ -73,6 +73,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
     }
     p.threads.set(0);
     super::fork::note_spawn_errno(p);
+    release_groups(k, me);
     orphan(k, me);
     p.life.set(Life::Zombie);
     p.status.set(wait_status);
@@ -93,8 +94,10 @@ fn leave(k: &Kernel, wait_status: c_int) {
 
 /// A thread never runs again.
 pub(super) fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
-    if t.life.get() == thread::Life::Runnable {
-        k.run_queue.remove(&k.threads, thread);
+    match t.life.get() {
+        thread::Life::Runnable => k.run_queue.remove(&k.threads, thread),
+        thread::Life::Stopped => k.set_aside.remove(&k.threads, thread),
+        _ => {}
     }
     k.timers.clear_thread(k, thread);
     signal::abandon(k, t);
@@ -103,6 +106,23 @@ pub(super) fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     wait::abandon(k, t);
     t.held.drop_all(k);
     sync::owner_gone(k, thread);
+}
+
+/// Where nobody but this process could let stopped ones of a group go on, they go on by themselves.
+fn release_groups(k: &Kernel, me: Handle<Process>) {
+    let (p, parent) = (k.processes.get(me), k.processes.get(me).parent.get());
+    let watches = |watcher: &Process, group, session| {
+        watcher.group.get() != group && watcher.session.get() == session
+    };
+    let (group, session) = (p.group.get(), p.session.get());
+    if parent.is_some_and(|parent| watches(k.processes.get(parent), group, session)) {
+        signal::stop::release_orphans(k, group, me);
+    }
+    for (_, c) in all(k).filter(|(_, c)| c.parent.get() == Some(me)) {
+        if watches(p, c.group.get(), c.session.get()) {
+            signal::stop::release_orphans(k, c.group.get(), me);
+        }
+    }
 }
 
 /// The children of an ended process become those of the nearest subreaper above it, or init's.
@@ -133,7 +153,8 @@ fn orphan(k: &Kernel, me: Handle<Process>) {
 /// `child` of `parent` has ended.
 fn tell(k: &Kernel, parent: Handle<Process>, child: Handle<Process>) {
     let c = k.processes.get(child);
-    let _ = signal::post(k, signal::Target::Process(parent), signal::Info::of_child(c));
+    let info = signal::Info::of_child(c, c.status.get());
+    let _ = signal::post(k, signal::Target::Process(parent), info);
     if k.processes.get(parent).forgets_children.get() {
         forget(k, child);
     }

@@ -39,6 +39,19 @@ pub fn session_of(pid: pid_t) -> Result<pid_t> {
     Ok(k.processes.get(meant(k, pid)?).session.get())
 }
 
+/// Whether no process of a group has a parent in another group of the session, one that ends left out: nobody would let a stopped one go on.
+pub fn is_orphaned(k: &Kernel, group: pid_t, ends: Option<Handle<Process>>) -> bool {
+    !super::all(k).any(|(handle, p)| {
+        p.group.get() == group
+            && p.life.get() == Life::Alive
+            && ends != Some(handle)
+            && p.parent.get().filter(|parent| ends != Some(*parent)).is_some_and(|parent| {
+                let parent = k.processes.get(parent);
+                parent.group.get() != group && parent.session.get() == p.session.get()
+            })
+    })
+}
+
 /// `setsid`.
 pub fn new_session() -> Result<pid_t> {
     turn::operation();

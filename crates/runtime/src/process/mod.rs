@@ -59,6 +59,10 @@ pub struct Process {
     pub session: Cell<pid_t>,
     /// Its wait status when it has ended.
     pub status: Cell<c_int>,
+    /// Whether a signal has stopped it.
+    pub stopped: Cell<bool>,
+    /// The wait status of its last stop, or of its going on, that its parent has not seen; 0: none.
+    pub report: Cell<c_int>,
     /// Its parent; none is init.
     pub parent: Link<Process>,
     /// Its threads that have not ended.
@@ -176,7 +180,7 @@ fn forget(k: &Kernel, process: Handle<Process>) {
 }
 
 /// Where a process's threads wait for its children.
-fn children_key(process: Handle<Process>) -> Key {
+pub(crate) fn children_key(process: Handle<Process>) -> Key {
     Key::of_runtime(1, process.raw())
 }
 

@@ -40,42 +40,65 @@ impl Which {
     }
 }
 
-/// An ended child that fits, the one that was born first.
-fn ended(k: &Kernel, which: Which) -> Result<Option<(Handle<Process>, &Process)>> {
+/// What a wait is to hear of: bits of the options.
+const EVENTS: c_int = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
+/// Options that change nothing: all children are children of the process.
+const HARMLESS: c_int = libc::__WALL | libc::__WNOTHREAD;
+
+/// What a child has to say of this kind: a wait status.
+fn news(c: &Process, events: c_int) -> Option<c_int> {
+    let report = c.report.get();
+    match c.life.get() {
+        Life::Zombie => (events & libc::WEXITED != 0).then(|| c.status.get()),
+        _ if report == 0 => None,
+        _ if libc::WIFSTOPPED(report) => (events & libc::WSTOPPED != 0).then_some(report),
+        _ => (events & libc::WCONTINUED != 0).then_some(report),
+    }
+}
+
+/// A child that fits and has news, the one that was born first.
+fn find(
+    k: &Kernel,
+    which: Which,
+    events: c_int,
+) -> Result<Option<(Handle<Process>, &Process, c_int)>> {
     let me = Some(handle());
     let mut fits = false;
-    let mut first: Option<(Handle<Process>, &Process)> = None;
+    let mut first: Option<(Handle<Process>, &Process, c_int)> = None;
     for (child, c) in all(k) {
         if c.parent.get() != me || !which.fits(c) {
             continue;
         }
         fits = true;
-        if c.life.get() == Life::Zombie && first.is_none_or(|(_, f)| c.born.get() < f.born.get()) {
-            first = Some((child, c));
+        if let Some(status) = news(c, events)
+            && first.is_none_or(|(_, f, _)| c.born.get() < f.born.get())
+        {
+            first = Some((child, c, status));
         }
     }
     if fits { Ok(first) } else { Err(Errno(libc::ECHILD)) }
 }
 
-/// Options that change nothing: no child ever stops, and all are children of the process.
-const HARMLESS: c_int = libc::WUNTRACED | libc::WCONTINUED | libc::__WALL | libc::__WNOTHREAD;
-
-/// `wait4` and its relatives: an ended child and its wait status; `None` when there is none yet and `WNOHANG` is asked for.
+/// `waitid` without its arguments: a child that has ended, stopped or gone on, and its wait status; `None` when there is none yet and
+/// `WNOHANG` is asked for.
 pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
     turn::operation();
-    if options & !(HARMLESS | libc::WNOHANG | libc::WNOWAIT | libc::WEXITED | libc::__WCLONE) != 0 {
+    if options & !(EVENTS | HARMLESS | libc::WNOHANG | libc::WNOWAIT | libc::__WCLONE) != 0 {
         return Err(Errno(libc::EINVAL));
     }
     if options & libc::__WCLONE != 0 && options & libc::__WALL == 0 {
         // Children that do not send SIGCHLD at their end: there are none.
         return Err(Errno(libc::ECHILD));
     }
-    let k = kernel();
+    let (k, events) = (kernel(), options & EVENTS);
     loop {
-        if let Some((child, c)) = ended(k, which)? {
-            let found = (c.pid.get(), c.status.get());
+        if let Some((child, c, status)) = find(k, which, events)? {
+            let found = (c.pid.get(), status);
             if options & libc::WNOWAIT == 0 {
-                forget(k, child);
+                c.report.set(0);
+                if c.life.get() == Life::Zombie {
+                    forget(k, child);
+                }
             }
             return Ok(Some(found));
         }
@@ -83,8 +106,11 @@ pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
             return Ok(None);
         }
         let why = thread::cancellable(|| k.keys.wait(children_key(handle()), u32::MAX, None));
-        // A child that has ended meanwhile comes first, and its SIGCHLD after the call.
-        if why == Wake::Interrupted && ended(k, which)?.is_none() && !signal::interrupted(true) {
+        // A child that has news meanwhile comes first, and its SIGCHLD after the call.
+        if why == Wake::Interrupted
+            && find(k, which, events)?.is_none()
+            && !signal::interrupted(true)
+        {
             return Err(Errno(libc::EINTR));
         }
     }
@@ -100,7 +126,7 @@ pub fn wait4(
     if options & (libc::WNOWAIT | libc::WEXITED) != 0 || pid == pid_t::MIN {
         return Err(Errno(if pid == pid_t::MIN { libc::ESRCH } else { libc::EINVAL }));
     }
-    let Some((pid, ended)) = wait(Which::of(pid), options)? else { return Ok(0) };
+    let Some((pid, ended)) = wait(Which::of(pid), options | libc::WEXITED)? else { return Ok(0) };
     if !status.is_null() {
         // SAFETY: the server's own pointer, not null.
         unsafe { status.write(ended) };
@@ -125,25 +151,28 @@ pub fn waitid(kind: c_int, id: u32, info: *mut libc::siginfo_t, options: c_int) 
         }
         _ => return Err(Errno(libc::EINVAL)),
     };
-    if options & (libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED) == 0 {
+    if options & EVENTS == 0 {
         return Err(Errno(libc::EINVAL));
     }
-    let found = if options & libc::WEXITED != 0 {
-        wait(which, options)?
-    } else {
-        // Only for stops and continuations, which do not happen here.
-        wait(which, options | libc::WNOHANG | libc::WNOWAIT)?;
-        if options & libc::WNOHANG == 0 {
-            refused(b"waitid for stopped children");
-            return Err(Errno(libc::EINVAL));
-        }
-        None
-    };
+    let found = wait(which, options)?;
     if !info.is_null() {
         // SAFETY: the server's own pointer, not null.
         unsafe { describe(info, found) };
     }
     Ok(())
+}
+
+/// A wait status as `SIGCHLD` and `waitid` tell it: a code, and a status or a signal.
+pub fn told(status: c_int) -> (c_int, c_int) {
+    if libc::WIFEXITED(status) {
+        (libc::CLD_EXITED, libc::WEXITSTATUS(status))
+    } else if libc::WIFSTOPPED(status) {
+        (libc::CLD_STOPPED, libc::WSTOPSIG(status))
+    } else if libc::WIFCONTINUED(status) {
+        (libc::CLD_CONTINUED, libc::SIGCONT)
+    } else {
+        (libc::CLD_KILLED, libc::WTERMSIG(status))
+    }
 }
 
 /// The kernel's layout: signo, errno, code, padding, pid, uid, status.
@@ -152,9 +181,7 @@ unsafe fn describe(info: *mut libc::siginfo_t, found: Option<(pid_t, c_int)>) {
     unsafe {
         info.cast::<u8>().write_bytes(0, size_of::<libc::siginfo_t>());
         let Some((pid, status)) = found else { return };
-        let exited = libc::WIFEXITED(status);
-        let value = if exited { libc::WEXITSTATUS(status) } else { libc::WTERMSIG(status) };
-        let code = if exited { libc::CLD_EXITED } else { libc::CLD_KILLED };
+        let (code, value) = told(status);
         let words = info.cast::<c_int>();
         words.write(libc::SIGCHLD);
         words.add(2).write(code);

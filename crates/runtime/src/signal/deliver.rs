@@ -2,8 +2,9 @@
 //!
 //! As in Linux a signal that becomes deliverable while another is about to be handled goes first: its handler is run on top of the other's.
 
-use super::{Action, Info, NEVER_BLOCKED, RESTART, STOPS, bit, due, process_of, set_mask, take};
-use crate::fatal::refused;
+use super::{
+    Action, Info, NEVER_BLOCKED, RESTART, STOPS, bit, due, process_of, set_mask, stop, take,
+};
 use crate::kernel::{Kernel, kernel, ready};
 use crate::sys::Result;
 use core::arch::naked_asm;
@@ -63,6 +64,7 @@ fn run(k: &Kernel) -> Handled {
     let kept = unsafe { *errno };
     let mut handled = Handled::Nothing;
     loop {
+        stop::obey();
         let set = due(k);
         let Some(info) = take(k, set) else { break };
         let p = process_of(k, k.this());
@@ -72,7 +74,7 @@ fn run(k: &Kernel) -> Handled {
             libc::SIG_DFL if p.ends(info.signo) => super::terminate_by_signal(info.signo),
             libc::SIG_DFL => {
                 if STOPS & bit(info.signo) != 0 {
-                    refused(b"stopping the server by a signal");
+                    stop::stop(k, crate::process::handle(), info.signo);
                 }
             }
             _ => {

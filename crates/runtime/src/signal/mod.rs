@@ -6,13 +6,14 @@
 //!
 //! - [`send`] posts signals, [`pending`] keeps them until they are taken.
 //! - [`deliver`] runs handlers.
+//! - [`stop`] stops processes and lets them go on.
 //! - [`wait`] is for threads that wait for signals.
 //! - [`fault`] has the kernel's own handlers: faults of the server, and signals from outside, which are not let in.
 //! - [`timer`] has the timers that send signals.
 //! - [`alternate`] has the alternate stacks.
 //! - [`jump`] saves and restores the mask with `sigsetjmp` and `siglongjmp`.
 //!
-//! Invariant: `SignalState::any` counts the pending sets that are not empty, so that nothing is looked at while nothing is pending.
+//! Invariant: `SignalState::any` counts the pending sets that are not empty, and the processes that are stopped, so that nothing is looked at while nothing is pending.
 
 mod alternate;
 pub mod deliver;
@@ -20,6 +21,7 @@ pub mod fault;
 pub mod jump;
 mod pending;
 mod send;
+pub mod stop;
 pub mod timer;
 pub mod wait;
 
@@ -111,14 +113,9 @@ impl Info {
         Self { signo, code: SI_KERNEL, ..Self::default() }
     }
 
-    /// `SIGCHLD` of a process that has ended.
-    pub fn of_child(child: &Process) -> Self {
-        let status = child.status.get();
-        let (code, value) = if libc::WIFEXITED(status) {
-            (libc::CLD_EXITED, libc::WEXITSTATUS(status))
-        } else {
-            (libc::CLD_KILLED, libc::WTERMSIG(status))
-        };
+    /// `SIGCHLD` of a process with this wait status.
+    pub fn of_child(child: &Process, status: c_int) -> Self {
+        let (code, value) = process::wait::told(status);
         let (signo, pid, value) = (libc::SIGCHLD, child.pid.get(), value as u64);
         Self { signo, code, pid, uid: user(), value, ..Self::default() }
     }
@@ -207,7 +204,7 @@ pub struct ThreadSignals {
 /// What all processes share. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct SignalState {
-    /// How many pending sets are not empty.
+    /// How many pending sets are not empty, and how many processes are stopped.
     pub any: Cell<u32>,
     _pad: Cell<u32>,
     queued: Pool<Queued>,
@@ -241,6 +238,11 @@ impl ProcessSignals {
             libc::SIG_DFL => HARMLESS & bit(signo) != 0,
             _ => false,
         }
+    }
+
+    /// Whether nothing else was asked for a signal than what it does by default.
+    fn defaults(&self, signo: c_int) -> bool {
+        self.action(signo).handler == libc::SIG_DFL
     }
 
     /// Whether a signal ends the process.
@@ -443,6 +445,7 @@ pub fn abandon(k: &Kernel, t: &Thread) {
 /// A process has ended: nothing is sent to it, and none of its timers runs.
 pub fn process_ended(k: &Kernel, p: &Process) {
     p.signals.pending.forget(k, u64::MAX);
+    stop::ended(k, p);
     timer::process_ended(k, p);
 }
 

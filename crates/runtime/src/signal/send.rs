@@ -1,8 +1,9 @@
 //! Sending: `kill` and its kin, and [`post`], by which every signal comes in.
 
 use super::timer::{self, SignalTimer};
-use super::{Info, LAST, bit, main_thread, pick, terminate_by_signal, threads, waiter};
-use crate::fatal::refused;
+use super::{
+    Info, LAST, STOPS, bit, main_thread, pick, stop, terminate_by_signal, threads, waiter,
+};
 use crate::io;
 use crate::kernel::{Kernel, kernel};
 use crate::process::{self, Process};
@@ -45,8 +46,9 @@ pub(super) fn post_from(
         return Ok(());
     }
     let p = &k.processes.get(process).signals;
+    stop::before_post(k, process, signo);
     if signo == libc::SIGSTOP {
-        refused(b"stopping the server by SIGSTOP");
+        stop::stop(k, process, signo);
         return Ok(());
     }
     let asked = match target {
@@ -65,6 +67,10 @@ pub(super) fn post_from(
         Target::Thread(h) => (!blocked).then_some(h),
         Target::Process(process) => pick(k, process, set),
     };
+    if STOPS & set != 0 && waiter.is_none() && taker.is_some() && p.defaults(signo) {
+        stop::stop(k, process, signo);
+        return Ok(());
+    }
     let pending = match target {
         Target::Thread(h) => &k.threads.get(h).signals.pending,
         Target::Process(_) => &p.pending,
