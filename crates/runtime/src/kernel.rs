@@ -46,6 +46,8 @@ pub struct Kernel {
     pub shared: process::shared::Shared,
     /// All processes.
     pub processes: Pool<Process>,
+    /// Descriptors of processes.
+    pub pidfds: Pool<process::pidfd::PidFd>,
     /// The first process, while it has not ended, and its wait status afterwards.
     pub root: Link<Process>,
     /// The first process's wait status.
@@ -179,6 +181,7 @@ impl Kernel {
     fn lay_out(&self, room: &mut Room) {
         room.pool(&self.threads, MAX_THREADS);
         room.pool(&self.processes, process::MAX_PROCESSES);
+        room.pool(&self.pidfds, process::pidfd::MAX_PIDFDS);
         room.pool(&self.shared.mappings, process::shared::MAX_MAPPINGS);
         room.pool(&self.shared.regions, process::shared::MAX_REGIONS);
         self.timers.lay_out(room);

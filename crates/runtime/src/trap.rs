@@ -126,6 +126,11 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_waitid => {
             process::wait::waitid(a[0] as i32, a[1] as u32, a[2] as *mut _, a[3] as i32).map(|()| 0)
         }
+        libc::SYS_pidfd_open => process::pidfd::open(a[0] as i32, a[1] as u32),
+        // SAFETY: the server's own arguments.
+        libc::SYS_pidfd_send_signal => unsafe {
+            process::pidfd::send(a[0] as i32, a[1] as i32, a[2] as *const _, a[3] as u32)
+        },
         libc::SYS_getppid => Ok(process::group::parent() as usize),
         libc::SYS_getpgid => process::group::group_of(a[0] as i32).map(|pid| pid as usize),
         libc::SYS_getpgrp => process::group::group_of(0).map(|pid| pid as usize),

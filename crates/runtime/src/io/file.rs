@@ -8,6 +8,7 @@ use crate::io::wait::Wait;
 use crate::io::{Answer, eventfd, fail, pipe, signalfd, socket, table, timerfd};
 use crate::ipc::mq;
 use crate::kernel::{Kernel, kernel};
+use crate::process::pidfd;
 use crate::sys::{Errno, Result};
 use crate::{process, signal, thread, turn};
 use core::cell::Cell;
@@ -56,6 +57,8 @@ pub enum Kind {
     PipeBoth,
     /// A POSIX message queue.
     MessageQueue,
+    /// A pidfd.
+    PidFd,
 }
 
 /// The place of an epoll item or a wait in its file's list.
@@ -165,6 +168,7 @@ fn release(k: &Kernel, file: Handle<File>) {
         Kind::EventFd => k.io.eventfds.free(handle(object)),
         Kind::TimerFd => timerfd::release(k, handle(object)),
         Kind::SignalFd => signalfd::release(k, handle(object)),
+        Kind::PidFd => pidfd::release(k, handle(object)),
         Kind::MessageQueue => mq::release(k, file, handle(object)),
         Kind::Random | Kind::Free => {}
     }
@@ -189,6 +193,7 @@ pub fn mask(k: &Kernel, file: Handle<File>) -> u32 {
         Kind::EventFd => eventfd::mask(k, handle(object)),
         Kind::TimerFd => timerfd::mask(k, handle(object)),
         Kind::SignalFd => signalfd::mask(k, handle(object)),
+        Kind::PidFd => pidfd::mask(k, handle(object)),
         Kind::MessageQueue => mq::mask(k, handle(object)),
         Kind::Random => ready::IN | ready::OUT,
         Kind::Free => 0,

@@ -5,7 +5,7 @@
 //! point. Then it hands the turn on and really ends; whoever has the turn waits until it is gone ([`super::handover`]).
 
 use super::{
-    Life, Process, all, children_key, forget, handle, handover, this, threads_of, vfork_key,
+    Life, Process, all, children_key, forget, handle, handover, pidfd, this, threads_of, vfork_key,
 };
 use crate::io::wait;
 use crate::kernel::{self, Kernel, header, kernel};
@@ -77,6 +77,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
     orphan(k, me);
     p.life.set(Life::Zombie);
     p.status.set(wait_status);
+    pidfd::ended(k, p);
     k.live_processes.set(k.live_processes.get() - 1);
     if k.root.get() == Some(me) {
         k.root.set(None);

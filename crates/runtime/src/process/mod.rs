@@ -5,7 +5,7 @@
 //!
 //! - [`fork`]: how one begins. - [`handover`]: how the turn goes from one to another. - [`end`]: how one ends, by itself or killed.
 //! - [`exec`]: how it executes another program; [`image`]: what that would see that differs.
-//! - [`shared`]: memory that several of them have. - [`wait`]: how its parent learns of that. - [`group`]: groups, sessions, parents.
+//! - [`pidfd`]: processes as descriptors. - [`shared`]: memory that several of them have. - [`wait`]: how its parent learns of that. - [`group`]: groups, sessions, parents.
 //!
 //! Invariant: the code that runs belongs to the process of the turn's holder ([`this`] is [`Kernel::current`]'s process), but for a process
 //! that another one ends ([`end::terminate`]).
@@ -16,6 +16,7 @@ pub mod fork;
 pub mod group;
 pub mod handover;
 pub mod image;
+pub mod pidfd;
 pub mod shared;
 pub mod wait;
 
@@ -93,6 +94,8 @@ pub struct Process {
     order: Cell<u32>,
     /// Its signals.
     pub signals: crate::signal::ProcessSignals,
+    /// Its pidfds.
+    pub pidfds: pidfd::PidFds,
     /// Its shared memory.
     pub mappings: shared::Mappings,
     /// Its descriptors.
@@ -175,6 +178,7 @@ pub fn threads_of(
 
 /// Frees a process's place.
 fn forget(k: &Kernel, process: Handle<Process>) {
+    pidfd::reaped(k, k.processes.get(process));
     k.processes.get(process).life.set(Life::Free);
     k.processes.free(process);
 }

@@ -1,7 +1,6 @@
 //! How a process learns of the end of its children.
 
-use super::{Life, Process, all, children_key, forget, handle, this};
-use crate::fatal::refused;
+use super::{Life, Process, all, children_key, forget, handle, pidfd, this};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{Errno, Result};
 use crate::turn::Wake;
@@ -140,21 +139,28 @@ pub fn wait4(
 
 /// `waitid`.
 pub fn waitid(kind: c_int, id: u32, info: *mut libc::siginfo_t, options: c_int) -> Result<()> {
+    let mut which_hasty = false;
     let which = match kind as libc::idtype_t {
         libc::P_PID if id as pid_t > 0 => Which::One(id as pid_t),
         libc::P_ALL => Which::Any,
         libc::P_PGID if id == 0 => Which::Group(this().group.get()),
         libc::P_PGID => Which::Group(id as pid_t),
         libc::P_PIDFD => {
-            refused(b"waitid with P_PIDFD");
-            return Err(Errno(libc::EINVAL));
+            let (pid, hasty) = pidfd::process_of(id as c_int)?;
+            // A process that was waited for is nobody's child.
+            which_hasty = hasty;
+            Which::One(pid.unwrap_or(0))
         }
         _ => return Err(Errno(libc::EINVAL)),
     };
     if options & EVENTS == 0 {
         return Err(Errno(libc::EINVAL));
     }
-    let found = wait(which, options)?;
+    let hasty = if which_hasty { libc::WNOHANG } else { 0 };
+    let found = wait(which, options | hasty)?;
+    if found.is_none() && options & libc::WNOHANG == 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
     if !info.is_null() {
         // SAFETY: the server's own pointer, not null.
         unsafe { describe(info, found) };
