@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh demo      what `make demo` needs
 #   scripts/setup.sh test      what `make test` needs
+#   scripts/setup.sh bench     what `cargo xtask bench peers` compares with, and what measures it
 #
 # Packages come without their services being started: a policy-rc.d that forbids it is in place
 # only while they are installed, and what was there before is put back. The Rust toolchain is the
@@ -24,6 +25,10 @@ tests=(
     apache2 apache2-utils wrk curl openssl
     # For servers of this repository.
     libevent-dev
+)
+bench=(
+    # Beside those for tests: what people use today.
+    galera-4 rsync postgresql etcd-server etcd-client
 )
 
 fail() {
@@ -118,11 +123,15 @@ case ${1:-} in
         check_rust
         check_rust_tools
         ;;
+    bench)
+        install_packages "${common[@]}" "${tests[@]}" "${bench[@]}"
+        check_rust
+        ;;
     packages)
         shift
         install_as_root "$@"
         ;;
     *)
-        fail "usage: scripts/setup.sh demo|test"
+        fail "usage: scripts/setup.sh demo|test|bench"
         ;;
 esac

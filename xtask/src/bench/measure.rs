@@ -162,6 +162,10 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
     let a_request = |of: fn(&Counts) -> u64| {
         counted.map(|(first, last)| of(&last).saturating_sub(of(&first)) as f64 / requests)
     };
+    let of_entries = |of: fn(&Counts) -> u64| {
+        let (part, all) = (a_request(of)?, a_request(|counts| counts.proposed)?);
+        (all > 0.0).then(|| 100.0 * part / all)
+    };
     let cores =
         [0, 1, 2].map(|at: usize| after[at].saturating_sub(before[at]).as_secs_f64() / seconds);
     let [cpu_us, cpu_all_us, cpu_load_us] = cores.map(|cores| cores * seconds * 1e6 / requests);
@@ -180,6 +184,8 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
         busy: Busy { clients: cores[2], target: cores[1] },
         wire_bytes: a_request(|counts| counts.wire_bytes),
         disk_bytes: Some(written as f64 / requests),
+        bubbles_percent: of_entries(|counts| counts.bubbles),
+        clocks_percent: of_entries(|counts| counts.clocks),
         alone,
     })
 }

@@ -11,6 +11,7 @@ mod about;
 mod load;
 mod measure;
 mod outage;
+pub mod peers;
 mod process;
 pub mod proxy;
 pub mod report;
@@ -37,12 +38,15 @@ pub struct Options {
 
 /// Everything that is measured apart from the servers' own tables: a module each, with results of its own.
 #[derive(clap::Subcommand)]
-enum Part {}
+enum Part {
+    /// What people use today, beside Skein: the same work in the same run
+    Peers(peers::Options),
+}
 
 /// Measures, or reports what was measured.
 pub fn run(options: &Options) -> Outcome {
     match &options.part {
-        Some(part) => match *part {},
+        Some(Part::Peers(options)) => peers::run(options),
         None if options.report => report::write(),
         None => measure::run(&options.servers),
     }

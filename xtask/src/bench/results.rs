@@ -65,6 +65,12 @@ pub struct Sample {
     /// Bytes that all processes of the target caused to be written to disks, a request.
     #[serde(default)]
     pub disk_bytes: Option<f64>,
+    /// Time bubbles, of all entries that the leader proposed [%].
+    #[serde(default)]
+    pub bubbles_percent: Option<f64>,
+    /// Entries for a timer of the server's, of the same [%].
+    #[serde(default)]
+    pub clocks_percent: Option<f64>,
     /// One client alone.
     pub alone: Alone,
 }
@@ -142,6 +148,8 @@ mod tests {
             busy: Busy::default(),
             wire_bytes: None,
             disk_bytes: None,
+            bubbles_percent: None,
+            clocks_percent: None,
             alone: Alone::default(),
         };
         let results = Results {

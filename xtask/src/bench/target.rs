@@ -111,6 +111,12 @@ pub struct Counts {
     pub traps: u64,
     /// Bytes that the nodes have sent each other.
     pub wire_bytes: u64,
+    /// Entries that the leader has proposed, and those of them that are time bubbles or for a timer.
+    pub proposed: u64,
+    /// See `proposed`.
+    pub bubbles: u64,
+    /// See `proposed`.
+    pub clocks: u64,
 }
 
 /// A detached cluster.
@@ -162,6 +168,9 @@ impl Running {
                     entries: leader.applied_index,
                     traps: leader.trapped_calls.values().sum(),
                     wire_bytes: status.replicas().iter().map(|at| at.counts.peer_out_bytes).sum(),
+                    proposed: leader.counts.proposed_entries,
+                    bubbles: leader.counts.bubbles,
+                    clocks: leader.counts.clock_entries,
                 }))
             }
         }

@@ -4,6 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+/// The longest head of a reply.
+const HEAD_MAX: usize = 8 << 10;
+
 /// One request and the only right reply.
 #[derive(Debug, Clone)]
 pub struct Exchange {
@@ -16,16 +19,27 @@ pub struct Exchange {
 enum Reply {
     /// These bytes.
     Exact(String),
+    /// Any of these.
+    OneOf(Vec<String>),
     /// One line that begins so; the rest is the server's own (counts, times).
     Line(String),
     /// HTTP/1.1 200 with a `Content-Length` and this body; the rest of the head is the server's own (date, name).
     Http(String),
+    /// HTTP/1.1 200 with a `Content-Length` and a body that holds this text.
+    HttpHolding(String),
+    /// HTTP/1.1 200 that ends so; what comes before is the server's own.
+    HttpEndingWith(String),
 }
 
 impl Exchange {
     /// The reply is known to the byte.
     pub fn exact(request: String, reply: String) -> Self {
         Self { request, reply: Reply::Exact(reply) }
+    }
+
+    /// The reply is any of `replies`.
+    pub fn one_of(request: String, replies: Vec<String>) -> Self {
+        Self { request, reply: Reply::OneOf(replies) }
     }
 
     /// The reply is a line that begins with `start`.
@@ -36,6 +50,16 @@ impl Exchange {
     /// The reply is a page.
     pub fn http(request: String, body: String) -> Self {
         Self { request, reply: Reply::Http(body) }
+    }
+
+    /// The reply is a page without a length, which ends with `end`.
+    pub fn until_closed(request: String, end: String) -> Self {
+        Self { request, reply: Reply::HttpEndingWith(end) }
+    }
+
+    /// The reply is a document that holds `text` and more.
+    pub fn http_holding(request: String, text: String) -> Self {
+        Self { request, reply: Reply::HttpHolding(text) }
     }
 
     /// Whether `got` is the whole reply; an error when it cannot become the right one.
@@ -50,6 +74,11 @@ impl Exchange {
                 Ok(got.len() == reply.len())
             }
             Reply::Exact(_) => Err(wrong()),
+            Reply::OneOf(replies) => {
+                let begun = replies.iter().any(|reply| reply.as_bytes().starts_with(got));
+                let whole = replies.iter().any(|reply| reply.as_bytes() == got);
+                if begun { Ok(whole) } else { Err(wrong()) }
+            }
             Reply::Line(start) => {
                 let known = got.len().min(start.len());
                 if got[..known] != start.as_bytes()[..known] {
@@ -73,8 +102,36 @@ impl Exchange {
                 }
                 Ok(rest.len() == body.len())
             }
+            Reply::HttpEndingWith(end) => {
+                let start = b"HTTP/1.1 200 ";
+                let known = got.len().min(start.len());
+                if got[..known] != start[..known] || got.len() > HEAD_MAX + end.len() {
+                    return Err(wrong());
+                }
+                Ok(got.ends_with(end.as_bytes()))
+            }
+            Reply::HttpHolding(text) => {
+                let Some(head) = memchr::memmem::find(got, b"\r\n\r\n") else { return Ok(false) };
+                let (head, body) = (&got[..head], &got[head + 4..]);
+                let length = content_length(head).ok_or_else(wrong)?;
+                if !head.starts_with(b"HTTP/1.1 200 ") || body.len() > length {
+                    return Err(wrong());
+                }
+                let whole = body.len() == length;
+                if whole && memchr::memmem::find(body, text.as_bytes()).is_none() {
+                    return Err(wrong());
+                }
+                Ok(whole)
+            }
         }
     }
+}
+
+/// What the head of a reply says about its body's length.
+fn content_length(head: &[u8]) -> Option<usize> {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let value = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
+    value.trim().parse().ok()
 }
 
 /// One blocking connection.
@@ -91,6 +148,11 @@ impl Client {
         stream.set_write_timeout(Some(answer_max))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, got: Vec::new() })
+    }
+
+    /// The last reply, byte by byte.
+    pub fn got(&self) -> &[u8] {
+        &self.got
     }
 
     /// Does one exchange; another reply than the right one is `InvalidData`.

@@ -51,6 +51,15 @@ pub struct Counts {
     /// Bytes sent to other nodes.
     #[serde(default)]
     pub peer_out_bytes: u64,
+    /// Entries proposed, as leader.
+    #[serde(default)]
+    pub proposed_entries: u64,
+    /// Of these, time bubbles.
+    #[serde(default)]
+    pub bubbles: u64,
+    /// Of these, entries for a timer.
+    #[serde(default)]
+    pub clock_entries: u64,
 }
 
 /// Reads a field that is null where there is no value.

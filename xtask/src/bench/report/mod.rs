@@ -9,8 +9,8 @@ mod readme;
 mod servers;
 pub mod text;
 
-use super::about;
 use super::results::{self, Results};
+use super::{about, peers};
 use crate::report::{Failure, Outcome};
 use crate::workspace;
 
@@ -23,7 +23,7 @@ pub struct Page {
 }
 
 /// Makers of pages.
-const PAGES: &[fn() -> Outcome<Vec<Page>>] = &[page::pages, readme::pages];
+const PAGES: &[fn() -> Outcome<Vec<Page>>] = &[page::pages, readme::pages, peers::pages];
 
 /// Every file as it must be.
 pub fn pages() -> Outcome<Vec<Page>> {
@@ -53,7 +53,7 @@ pub fn tables(results: &Results) -> String {
 }
 
 /// What `cargo xtask bench` has stored.
-fn latest() -> Outcome<Results> {
+pub fn latest() -> Outcome<Results> {
     let path = results::latest();
     about::read(&path)?
         .ok_or_else(|| Failure::of(path.display(), "not there: run `cargo xtask bench all` first"))

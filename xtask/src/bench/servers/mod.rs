@@ -4,6 +4,7 @@
 //! line in the table below. What is common to all (rounds, targets, CPU time, tables)
 //! is elsewhere.
 
+mod apache_cgi;
 mod clamd;
 mod haproxy;
 mod http;
@@ -67,6 +68,8 @@ servers! {
     Lighttpd, "lighttpd", http::Lighttpd;
     /// Apache httpd (event MPM) with a static page, driven by an own closed loop
     Apache, "apache", http::Apache;
+    /// Apache httpd with a CGI program that computes, driven by ApacheBench
+    ApacheCgi, "apache-cgi", apache_cgi::ApacheCgi;
     /// haproxy with 2 threads in front of a lighttpd, driven by an own closed loop
     Haproxy, "haproxy", haproxy::Haproxy;
     /// MariaDB (InnoDB), driven by sysbench OLTP read-write

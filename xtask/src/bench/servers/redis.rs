@@ -23,6 +23,15 @@ pub fn set(key: u32) -> Exchange {
     )
 }
 
+/// Reads it.
+pub fn get(key: u32) -> Exchange {
+    let value = value(key);
+    Exchange::exact(
+        format!("*2\r\n$3\r\nGET\r\n$14\r\nbench:{key:08}\r\n"),
+        format!("${}\r\n{value}\r\n", value.len()),
+    )
+}
+
 impl Workload for Redis {
     fn heading(&self) -> &'static str {
         "redis-server"

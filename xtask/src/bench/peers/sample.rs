@@ -1,0 +1,170 @@
+//! What was found about peers, as JSON: each comparison with the machine, versions and command of its own.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::about::About;
+use crate::bench::load::{Alone, Throughput};
+use crate::workspace;
+
+/// All that was measured.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Peers {
+    /// The newest run of each comparison.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// One comparison, measured in one run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// [`super::Peer::name`].
+    pub name: String,
+    /// When, where and what.
+    #[serde(flatten)]
+    pub about: About,
+    /// Connections of the crowd.
+    pub clients: u32,
+    /// Every measurement.
+    pub samples: Vec<Sample>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
+}
+
+/// One contender, measured in one round.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// [`super::Contender::id`].
+    pub contender: String,
+    /// From 0.
+    pub round: u32,
+    /// Processes that wanted a core in the minute before.
+    pub load_average: f64,
+    /// What was measured.
+    #[serde(flatten)]
+    pub found: Finding,
+}
+
+/// What measuring one contender gives.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Finding {
+    /// The crowd, one item an operation.
+    #[serde(default)]
+    pub operations: Vec<Operation>,
+    /// CPU time a request, of all processes of all replicas [us].
+    pub cpu_us: Option<f64>,
+    /// CPU time a request of the load generator [us].
+    pub cpu_load_us: Option<f64>,
+    /// Bytes a request that all processes caused to be written to disks.
+    pub disk_bytes: Option<f64>,
+    /// One client alone.
+    pub alone: Option<Lone>,
+    /// What happened when what serves was killed or stopped.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+}
+
+/// What one operation reached.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Operation {
+    /// Its name.
+    pub operation: String,
+    /// Requests a second, all connections together.
+    pub per_second: f64,
+    /// Median latency [us].
+    pub p50_us: f64,
+    /// 99th percentile of the same [us].
+    pub p99_us: f64,
+    /// 99.9th percentile of the same, where the client says it [us].
+    #[serde(default)]
+    pub p999_us: Option<f64>,
+}
+
+/// What one client alone sees.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Lone {
+    /// Median latency [us].
+    pub p50_us: f64,
+    /// 99th percentile of the same [us].
+    pub p99_us: f64,
+}
+
+/// What was done to the one that serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// `kill -9`.
+    Kill,
+    /// `kill -STOP`, and `kill -CONT` when another one serves.
+    Pause,
+}
+
+/// One fault under load.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Fault {
+    /// What was done.
+    pub kind: Kind,
+    /// Of the client that waited longest: from its last acknowledgement before to the first on a new connection [ms].
+    pub outage_ms: f64,
+    /// Writes that were acknowledged, from before the fault until all was well again.
+    pub acknowledged: u64,
+    /// Those of them that could not be read afterwards.
+    pub lost: u64,
+}
+
+impl Operation {
+    /// As the clients give it.
+    pub fn of(done: &Throughput) -> Self {
+        Self {
+            operation: done.operation.clone(),
+            per_second: done.per_second,
+            p50_us: done.p50_us,
+            p99_us: done.p99_us,
+            p999_us: done.p999_us,
+        }
+    }
+}
+
+impl Lone {
+    /// As the client gives it.
+    pub fn of(alone: &Alone) -> Self {
+        Self { p50_us: alone.p50_us, p99_us: alone.p99_us }
+    }
+}
+
+impl Finding {
+    /// One line for whoever watches.
+    pub fn summary(&self) -> String {
+        let mut parts: Vec<String> = self
+            .operations
+            .iter()
+            .map(|at| format!("{} {:.0}/s", at.operation, at.per_second))
+            .collect();
+        parts.extend(self.alone.map(|alone| format!("one client p50 {:.0} us", alone.p50_us)));
+        parts.extend(self.faults.iter().map(|at| {
+            let kind = if at.kind == Kind::Kill { "kill" } else { "pause" };
+            format!("{kind} {:.0} ms, {} of {} lost", at.outage_ms, at.lost, at.acknowledged)
+        }));
+        parts.join("  ")
+    }
+}
+
+impl Comparison {
+    /// The samples of one contender.
+    pub fn of(&self, id: &str) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().filter(move |sample| sample.contender == id)
+    }
+}
+
+/// Where the results that the page shows are kept.
+pub fn latest() -> PathBuf {
+    workspace::root().join("bench/results/peers.json")
+}
+
+impl Peers {
+    /// Takes newer runs in the place of older ones of the same name.
+    pub fn replace(&mut self, newer: Vec<Comparison>) {
+        self.comparisons.retain(|old| newer.iter().all(|new| new.name != old.name));
+        self.comparisons.extend(newer);
+    }
+}
