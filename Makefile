@@ -51,7 +51,7 @@ licences:
 
 .PHONY: run-tests
 run-tests: build
-	cargo test --locked --workspace --profile checked --no-fail-fast
+	scripts/guarded.sh cargo test --locked --workspace --profile checked --no-fail-fast
 
 # Every interleaving of the arena's lock-free parts, under loom.
 .PHONY: model-check
