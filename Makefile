@@ -27,7 +27,7 @@ demo: setup-demo build
 
 # From the quickest to tell to the slowest.
 .PHONY: test
-test: setup-test style licences build run-tests model-check
+test: setup-test style licences build run-tests counts model-check
 	@echo "make test: all passed"
 
 .PHONY: setup-demo setup-test
@@ -52,6 +52,11 @@ licences:
 .PHONY: run-tests
 run-tests: build
 	scripts/guarded.sh cargo test --locked --workspace --profile checked --no-fail-fast
+
+# Instructions of the hot path against bench/counts.json.
+.PHONY: counts
+counts:
+	cargo run --quiet --locked --release -p xtask -- counts
 
 # Every interleaving of the arena's lock-free parts, under loom.
 .PHONY: model-check

@@ -25,6 +25,8 @@ tests=(
     apache2 apache2-utils wrk curl openssl
     # For servers of this repository.
     libevent-dev
+    # For counting instructions.
+    valgrind
 )
 bench=(
     # Beside those for tests: what people use today.

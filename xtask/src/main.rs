@@ -7,6 +7,7 @@
 //! Nothing here is shipped, and no crate may depend on it.
 
 mod bench;
+mod counts;
 mod demo;
 mod handoff;
 mod interposition;
@@ -39,6 +40,8 @@ enum Command {
     Handoff(handoff::Options),
     /// Measure redis and memcached: alone, behind a proxy, and under Skein
     Bench(bench::Options),
+    /// Count the instructions of the hot path, and compare with what is stored
+    Counts(counts::Options),
     /// The plain TCP proxy that `bench` compares with
     #[command(hide = true)]
     BenchProxy(bench::proxy::Options),
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Interposition(options) => interposition::run(&options),
         Command::Handoff(options) => handoff::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Counts(options) => counts::run(&options),
         Command::BenchProxy(options) => bench::proxy::run(&options),
     };
     match outcome {

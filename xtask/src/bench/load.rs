@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::stats::percentile;
@@ -29,6 +29,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// One client's latency is measured for this long at most, after this many warming requests.
 const ALONE_MAX: Duration = Duration::from_millis(1_000);
 const ALONE_WARM: u32 = 100;
+
+/// The most that is read at a time.
+const READ_BYTES: usize = 64 << 10;
 
 /// What one operation reached.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -82,7 +85,20 @@ pub fn crowd(
     requests: u32,
     clients: u32,
 ) -> Outcome<Throughput> {
-    closed_loop(operation, service, asked, requests, clients)
+    closed_loop(operation, service, asked, requests as usize, clients, LOAD_MAX)
+        .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))
+}
+
+/// As [`crowd`], for `time` instead of a number of requests.
+pub fn crowd_for(
+    server: &str,
+    operation: &str,
+    service: SocketAddr,
+    asked: &[Exchange],
+    time: Duration,
+    clients: u32,
+) -> Outcome<Throughput> {
+    closed_loop(operation, service, asked, usize::MAX, clients, time)
         .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))
 }
 
@@ -152,21 +168,25 @@ pub fn cpu_used() -> Outcome<Duration> {
     Ok(sum)
 }
 
-/// One connection of the closed loop: it has asked for `key` and has `got` of the reply.
+/// One connection of the closed loop: it asks for `key`, has `sent` so much of that, and has `got` of the reply.
 struct Caller {
     stream: TcpStream,
     key: usize,
+    sent: usize,
     got: Vec<u8>,
     asked: Instant,
 }
 
+/// Asks until `requests` are asked or `time` is over; the latter is a failure where requests were counted.
 fn closed_loop(
     operation: &str,
     service: SocketAddr,
     exchanges: &[Exchange],
-    requests: u32,
+    requests: usize,
     clients: u32,
+    time: Duration,
 ) -> std::io::Result<Throughput> {
+    let counted = requests != usize::MAX;
     let mut poll = Poll::new()?;
     let mut callers = Vec::new();
     for number in 0..clients as usize {
@@ -174,21 +194,27 @@ fn closed_loop(
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let mut stream = TcpStream::from_std(stream);
-        poll.registry().register(&mut stream, Token(number), Interest::READABLE)?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(&mut stream, Token(number), both)?;
         let key = number * exchanges.len() / clients as usize;
-        callers.push(Caller { stream, key, got: Vec::new(), asked: Instant::now() });
+        callers.push(Caller { stream, key, sent: 0, got: Vec::new(), asked: Instant::now() });
     }
-    let mut latencies_us = Vec::with_capacity(requests as usize);
+    let mut latencies_us = Vec::with_capacity(if counted { requests } else { 0 });
     let mut asked = 0;
     let start = Instant::now();
-    for caller in callers.iter_mut().take(requests as usize) {
+    for caller in callers.iter_mut().take(requests) {
         caller.ask(&exchanges[caller.key])?;
         asked += 1;
     }
     let mut events = Events::with_capacity(1024);
-    while latencies_us.len() < requests as usize {
-        if start.elapsed() > LOAD_MAX {
-            return Err(std::io::Error::other("no end after 60 s"));
+    let mut buffer = vec![0; READ_BYTES];
+    let mut over = false;
+    while latencies_us.len() < asked {
+        if !over && start.elapsed() > time {
+            if counted {
+                return Err(std::io::Error::other("no end after 60 s"));
+            }
+            over = true;
         }
         match poll.poll(&mut events, Some(ANSWER_MAX)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -199,42 +225,71 @@ fn closed_loop(
         }
         for event in &events {
             let caller = &mut callers[event.token().0];
-            if !caller.hear(&exchanges[caller.key])? {
+            caller.send(&exchanges[caller.key])?;
+            if !caller.hear(&exchanges[caller.key], &mut buffer)? {
                 continue;
             }
             latencies_us.push(caller.asked.elapsed().as_secs_f64() * 1e6);
-            if asked < requests {
+            if asked < requests && !over {
                 asked += 1;
                 caller.key = (caller.key + 1) % exchanges.len();
                 caller.ask(&exchanges[caller.key])?;
             }
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
-    Ok(Throughput::of(operation, latencies_us, seconds))
+    Ok(Throughput::of(operation, latencies_us, start.elapsed().as_secs_f64()))
+}
+
+/// Lets this process, and what it starts, have as many descriptors as the machine allows.
+pub fn raise_open_files() -> Outcome<u64> {
+    let failed = |error| Failure::of("the limit of open files", error);
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(failed)?;
+    Ok(hard)
 }
 
 impl Caller {
-    /// Sends a request: small, and the reply to the one before is there, so that it fits.
+    /// Begins a request: the reply to the one before is there.
     fn ask(&mut self, exchange: &Exchange) -> std::io::Result<()> {
         self.got.clear();
+        self.sent = 0;
         self.asked = Instant::now();
+        self.send(exchange)
+    }
+
+    /// Sends what is left of the request and fits; what does not is sent at the next event.
+    fn send(&mut self, exchange: &Exchange) -> std::io::Result<()> {
         let request = exchange.request.as_bytes();
-        let written = self.stream.write(request)?;
-        if written == request.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
+        while self.sent < request.len() {
+            match self.stream.write(&request[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => self.sent += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Reads what is there; true when the reply is complete and right.
-    fn hear(&mut self, exchange: &Exchange) -> std::io::Result<bool> {
-        let mut buffer = [0; 8192];
-        let read = match self.stream.read(&mut buffer) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => read,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        self.got.extend_from_slice(&buffer[..read]);
-        exchange.complete(&self.got)
+    fn hear(&mut self, exchange: &Exchange, buffer: &mut [u8]) -> std::io::Result<bool> {
+        loop {
+            let read = match self.stream.read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let right = self.got.len();
+            self.got.extend_from_slice(&buffer[..read]);
+            if exchange.complete_from(&self.got, right)? {
+                return Ok(true);
+            }
+            // A short read has emptied the socket: what comes later is another event.
+            if read < buffer.len() {
+                return Ok(false);
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! leaves a cluster: `skein stop --name bench-...` ends it.
 
 mod about;
+mod growth;
 mod load;
 mod measure;
 mod outage;
@@ -41,12 +42,15 @@ pub struct Options {
 enum Part {
     /// What people use today, beside Skein: the same work in the same run
     Peers(peers::Options),
+    /// How figures grow: connections, replicas, size of values, memory, length of the log, threads
+    Growth(growth::Options),
 }
 
 /// Measures, or reports what was measured.
 pub fn run(options: &Options) -> Outcome {
     match &options.part {
         Some(Part::Peers(options)) => peers::run(options),
+        Some(Part::Growth(options)) => growth::run(options),
         None if options.report => report::write(),
         None => measure::run(&options.servers),
     }

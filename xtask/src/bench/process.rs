@@ -130,6 +130,16 @@ fn stat_ticks(stat: &str) -> Option<u64> {
     (ticks.len() == 4).then(|| ticks.iter().sum())
 }
 
+/// What the processes have in memory, of those that live [bytes].
+pub fn resident(pids: &[i32]) -> u64 {
+    let one = |pid: &i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        value.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    };
+    pids.iter().filter_map(one).sum::<u64>() * 1024
+}
+
 /// Bytes that the processes have caused to be written to disks so far, whole pages of files; of those that live.
 pub fn disk_written(pids: &[i32]) -> u64 {
     let written = |pid: &i32| {

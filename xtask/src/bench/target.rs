@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::process::{self, Kept};
-use super::servers::Server;
+use super::servers::{Server, Workload};
 use crate::demo::find_command;
 use crate::demo::status::Status;
 use crate::report::{Failure, Outcome};
@@ -58,8 +58,42 @@ impl Target {
         }
     }
 
+    /// The way behind the name.
+    fn way(self) -> Way {
+        match self {
+            Self::Native => Way::Native,
+            Self::Proxy => Way::Proxy,
+            Self::OneMemory => Way::Skein { replicas: 1, durability: "memory" },
+            Self::ThreeMemory => Way::Skein { replicas: 3, durability: "memory" },
+            Self::ThreeFsync => Way::Skein { replicas: 3, durability: "fsync" },
+        }
+    }
+
     /// Starts `server` this way and waits until it serves.
     pub fn start(self, server: Server) -> Outcome<Running> {
+        self.way().start(server.workload())
+    }
+}
+
+/// How processes are arranged.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    /// The server alone.
+    Native,
+    /// A plain TCP proxy in front of it.
+    Proxy,
+    /// Replicas with a log that is kept so.
+    Skein {
+        /// How many.
+        replicas: u64,
+        /// `memory` or `fsync`.
+        durability: &'static str,
+    },
+}
+
+impl Way {
+    /// Starts a server this way and waits until it serves.
+    pub fn start(self, server: &dyn Workload) -> Outcome<Running> {
         let service = free_address()?;
         let running = match self {
             Self::Native => {
@@ -77,12 +111,12 @@ impl Target {
                 let proxy = Kept::start(Command::new(own).arg("bench-proxy").args(ends))?;
                 Running::Processes { service, kept: vec![proxy, served], _prepared: prepared }
             }
-            Self::OneMemory => Running::skein(server, service, 1, "memory")?,
-            Self::ThreeMemory => Running::skein(server, service, 3, "memory")?,
-            Self::ThreeFsync => Running::skein(server, service, 3, "fsync")?,
+            Self::Skein { replicas, durability } => {
+                Running::Skein(Cluster::of(server, service, replicas, durability)?)
+            }
         };
         await_service(server, service)?;
-        server.workload().fill(service)?;
+        server.fill(service)?;
         Ok(running)
     }
 }
@@ -131,15 +165,6 @@ pub struct Cluster {
 }
 
 impl Running {
-    fn skein(
-        server: Server,
-        service: SocketAddr,
-        replicas: u64,
-        durability: &str,
-    ) -> Outcome<Self> {
-        Cluster::start(server, service, replicas, durability).map(Self::Skein)
-    }
-
     /// Where clients connect.
     pub fn service(&self) -> SocketAddr {
         match self {
@@ -176,6 +201,19 @@ impl Running {
         }
     }
 
+    /// What the leader's node and the server, with all that it started, have in memory [bytes]; no node where there is none.
+    pub fn resident(&self) -> Outcome<(Option<u64>, u64)> {
+        match self {
+            Self::Processes { .. } => Ok((None, process::resident(&self.pids_on_the_way()?))),
+            Self::Skein(cluster) => {
+                let node = cluster.whole()?.leader()?.node_pid;
+                let server: Vec<i32> =
+                    process::trees([node]).into_iter().filter(|pid| *pid != node).collect();
+                Ok((Some(process::resident(&[node])), process::resident(&server)))
+            }
+        }
+    }
+
     /// All its processes.
     pub fn pids(&self) -> Outcome<Vec<i32>> {
         match self {
@@ -189,6 +227,16 @@ impl Cluster {
     /// Starts `replicas` of `server` and waits until all run.
     pub fn start(
         server: Server,
+        service: SocketAddr,
+        replicas: u64,
+        durability: &str,
+    ) -> Outcome<Self> {
+        Self::of(server.workload(), service, replicas, durability)
+    }
+
+    /// As [`Self::start`], of what need not be in the table of servers.
+    pub fn of(
+        server: &dyn Workload,
         service: SocketAddr,
         replicas: u64,
         durability: &str,
@@ -262,14 +310,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    fn of(server: Server, port: u16) -> Outcome<Self> {
+    fn of(workload: &dyn Workload, port: u16) -> Outcome<Self> {
         let failed = |error| Failure::of("cannot make a temporary directory", error);
         let files = tempfile::Builder::new()
             .prefix("skein-bench-files-")
             .permissions(std::fs::Permissions::from_mode(0o755))
             .tempdir_in(data_root())
             .map_err(failed)?;
-        let workload = server.workload();
         workload.prepare(files.path(), port)?;
         let beside = workload.beside(files.path())?;
         let command = workload.command(files.path(), port);
@@ -281,13 +328,14 @@ impl Prepared {
     }
 }
 
-fn await_service(server: Server, service: SocketAddr) -> Outcome {
-    await_some(&format!("{} to serve at {service}", server.name()), || {
-        Ok(server.workload().probe(service).ok())
+fn await_service(server: &dyn Workload, service: SocketAddr) -> Outcome {
+    await_some(&format!("{} to serve at {service}", server.heading()), || {
+        Ok(server.probe(service).ok())
     })
 }
 
-fn await_some<T>(what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+/// Looks until `probe` finds something, for a bounded time.
+pub fn await_some<T>(what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
     let start = Instant::now();
     loop {
         if let Some(found) = probe()? {

@@ -63,22 +63,28 @@ impl Exchange {
     }
 
     /// Whether `got` is the whole reply; an error when it cannot become the right one.
+    #[cfg(test)]
     pub fn complete(&self, got: &[u8]) -> io::Result<bool> {
+        self.complete_from(got, 0)
+    }
+
+    /// As [`Self::complete`], where the first `from` bytes are known to be right: a long reply is compared once.
+    pub fn complete_from(&self, got: &[u8], from: usize) -> io::Result<bool> {
         let wrong = || {
             let text = String::from_utf8_lossy(&got[..got.len().min(200)]).into_owned();
             let text = text.escape_debug();
             io::Error::new(io::ErrorKind::InvalidData, format!("wrong reply: {text}"))
         };
         match &self.reply {
-            Reply::Exact(reply) if reply.as_bytes().starts_with(got) => {
-                Ok(got.len() == reply.len())
-            }
-            Reply::Exact(_) => Err(wrong()),
             Reply::OneOf(replies) => {
                 let begun = replies.iter().any(|reply| reply.as_bytes().starts_with(got));
                 let whole = replies.iter().any(|reply| reply.as_bytes() == got);
                 if begun { Ok(whole) } else { Err(wrong()) }
             }
+            Reply::Exact(reply) => match reply.as_bytes().get(..got.len()) {
+                Some(known) if known[from..] == got[from..] => Ok(got.len() == reply.len()),
+                _ => Err(wrong()),
+            },
             Reply::Line(start) => {
                 let known = got.len().min(start.len());
                 if got[..known] != start.as_bytes()[..known] {
@@ -160,7 +166,9 @@ impl Client {
         self.stream.write_all(exchange.request.as_bytes())?;
         self.got.clear();
         let mut buffer = [0; 8192];
-        while !exchange.complete(&self.got)? {
+        let mut right = 0;
+        while !exchange.complete_from(&self.got, right)? {
+            right = self.got.len();
             match self.stream.read(&mut buffer)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => self.got.extend_from_slice(&buffer[..read]),

@@ -4,7 +4,9 @@
 //! `cargo xtask tidy` compares. A new document is a line in [`PAGES`].
 
 mod goals;
+mod growth;
 mod page;
+mod plots;
 mod readme;
 mod servers;
 pub mod text;
@@ -23,7 +25,8 @@ pub struct Page {
 }
 
 /// Makers of pages.
-const PAGES: &[fn() -> Outcome<Vec<Page>>] = &[page::pages, readme::pages, peers::pages];
+const PAGES: &[fn() -> Outcome<Vec<Page>>] =
+    &[page::pages, readme::pages, servers::plots, growth::plots, peers::pages];
 
 /// Every file as it must be.
 pub fn pages() -> Outcome<Vec<Page>> {

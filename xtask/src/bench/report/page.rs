@@ -1,13 +1,14 @@
 //! `docs/performance.md`: how it was measured, every table, and how to read them.
 
 use super::text::wide;
-use super::{Page, goals, latest, servers};
+use super::{Page, goals, growth, latest, servers};
 use crate::bench::results::Results;
 use crate::bench::stats::Spread;
 use crate::report::Outcome;
 
 /// The document, part by part; one that has no results is left out.
-const PARTS: &[fn(&Results) -> Outcome<String>] = &[head, tables, goals_part, reading];
+const PARTS: &[fn(&Results) -> Outcome<String>] =
+    &[head, plots, goals_part, tables, growth_part, reading];
 
 /// The document.
 pub fn pages() -> Outcome<Vec<Page>> {
@@ -25,6 +26,14 @@ fn tables(results: &Results) -> Outcome<String> {
 
 fn goals_part(results: &Results) -> Outcome<String> {
     Ok(format!("## Goals\n\n{}\n", goals::goals(results)))
+}
+
+fn plots(results: &Results) -> Outcome<String> {
+    Ok(servers::plot_links(results))
+}
+
+fn growth_part(_: &Results) -> Outcome<String> {
+    growth::section()
 }
 
 fn reading(_: &Results) -> Outcome<String> {

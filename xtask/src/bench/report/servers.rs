@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 
+use super::Page;
+use super::plots::Bars;
 use super::text::{cell, table, wide};
 use crate::bench::results::{Results, Sample};
 use crate::bench::servers::Server;
+use crate::bench::stats::Spread;
 use crate::bench::target::Target;
+use crate::report::Outcome;
 
 /// Marks a figure that the load generator limits.
 const LIMITED: &str = " *";
@@ -28,6 +32,61 @@ pub fn tables(results: &Results) -> String {
         let _ = writeln!(text, "Not measured: {failure}\n");
     }
     text
+}
+
+/// The plots of all servers: (name of the file, title, axis, how it is measured).
+type Measure = fn(&Results, Server, Target) -> Option<Spread>;
+const PLOTS: &[(&str, &str, &str, Measure)] = &[
+    ("throughput", "Requests a second, of native", "of native", |results, server, target| {
+        let operation = server.workload().operations()[0];
+        results.against_native(server, target, |sample| per_second(sample, operation), ratio)
+    }),
+    (
+        "cpu",
+        "CPU time a request on its way (the leader's), of native",
+        "of native",
+        |results, server, target| {
+            results.against_native(server, target, |sample| Some(sample.cpu_us), ratio)
+        },
+    ),
+    ("latency", "One client: median latency, of native", "of native", |results, server, target| {
+        results.against_native(server, target, |sample| Some(sample.alone.p50_us), ratio)
+    }),
+];
+
+fn plot_path(name: &str) -> String {
+    format!("docs/plots/servers-{name}.svg")
+}
+
+/// The plots of all servers.
+pub fn plots() -> Outcome<Vec<Page>> {
+    let results = super::latest()?;
+    let all: Vec<Server> =
+        Server::ALL.iter().copied().filter(|server| has(&results, *server)).collect();
+    PLOTS
+        .iter()
+        .map(|(name, title, y, measure)| {
+            let series = |target: &Target| {
+                let values = all.iter().map(|server| measure(&results, *server, *target));
+                (target.name(), values.map(|spread| Some(spread?.median)).collect())
+            };
+            let bars = Bars {
+                title,
+                y,
+                groups: all.iter().map(|server| server.name().to_owned()).collect(),
+                series: Target::ALL[1..].iter().map(series).collect(),
+            };
+            Ok(Page { path: plot_path(name), text: bars.svg()? })
+        })
+        .collect()
+}
+
+/// What shows the plots in a document.
+pub fn plot_links(_: &Results) -> String {
+    let link = |(name, title, ..): &(&str, &str, &str, Measure)| {
+        format!("![{title}]({})\n", plot_path(name).trim_start_matches("docs/"))
+    };
+    PLOTS.iter().map(link).collect::<String>() + "\n"
 }
 
 /// Whether there is a sample of it.

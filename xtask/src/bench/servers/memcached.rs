@@ -10,9 +10,20 @@ use crate::bench::wire::Exchange;
 use crate::report::Outcome;
 
 /// See the module.
-pub struct Memcached;
+pub struct Memcached {
+    /// Threads that serve.
+    pub threads: u32,
+    /// The most connections that it takes.
+    pub connections: u32,
+}
 
-fn set(key: u32) -> Exchange {
+impl Memcached {
+    /// As it comes.
+    pub const PLAIN: Self = Self { threads: 4, connections: 1024 };
+}
+
+/// Sets the value that `key` always has.
+pub fn set(key: u32) -> Exchange {
     let value = value(key);
     Exchange::exact(
         format!("set bench:{key:08} 0 0 {}\r\n{value}\r\n", value.len()),
@@ -42,8 +53,10 @@ impl Workload for Memcached {
         &["memcached", "--version"]
     }
     fn command(&self, _: &Path, port: u16) -> Vec<String> {
-        let port = port.to_string();
-        words(&["memcached", "-u", "root", "-U", "0", "-l", "127.0.0.1", "-t", "4", "-p", &port])
+        let [port, threads, connections] =
+            [u32::from(port), self.threads, self.connections].map(|number| number.to_string());
+        let own = ["memcached", "-u", "root", "-U", "0", "-l", "127.0.0.1", "-p", &port];
+        words(&[&own[..], &["-t", &threads, "-c", &connections]].concat())
     }
     fn probe(&self, service: SocketAddr) -> io::Result<()> {
         load::ask_once(service, &set(0))

@@ -9,7 +9,7 @@ mod clamd;
 mod haproxy;
 mod http;
 mod mariadb;
-mod memcached;
+pub mod memcached;
 mod own;
 pub mod redis;
 
@@ -59,9 +59,9 @@ macro_rules! servers {
 // A new server is its file and a line here.
 servers! {
     /// redis-server, driven by redis-benchmark
-    Redis, "redis", redis::Redis;
+    Redis, "redis", redis::Redis::PLAIN;
     /// memcached with 4 threads, driven by an own closed loop
-    Memcached, "memcached", memcached::Memcached;
+    Memcached, "memcached", memcached::Memcached::PLAIN;
     /// nginx with 2 worker processes and a static page, driven by an own closed loop
     Nginx, "nginx", http::Nginx;
     /// lighttpd with a static page, driven by an own closed loop

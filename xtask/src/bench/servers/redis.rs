@@ -12,7 +12,15 @@ use crate::bench::wire::Exchange;
 use crate::report::{Failure, Outcome};
 
 /// See the module.
-pub struct Redis;
+pub struct Redis {
+    /// More of its arguments.
+    pub more: &'static [&'static str],
+}
+
+impl Redis {
+    /// As it comes.
+    pub const PLAIN: Self = Self { more: &[] };
+}
 
 /// Sets the value that `key` always has.
 pub fn set(key: u32) -> Exchange {
@@ -32,6 +40,24 @@ pub fn get(key: u32) -> Exchange {
     )
 }
 
+/// Sets, or gets, a value of `bytes` bytes that is the same for every key.
+pub fn sized(key: u32, bytes: usize) -> [Exchange; 2] {
+    let value = "v".repeat(bytes);
+    let name = format!("sized:{key:08}");
+    let reply = format!("${bytes}\r\n{value}\r\n");
+    let set = format!("*3\r\n$3\r\nSET\r\n${}\r\n{name}\r\n${bytes}\r\n{value}\r\n", name.len());
+    [
+        Exchange::exact(set, "+OK\r\n".to_owned()),
+        Exchange::exact(format!("*2\r\n$3\r\nGET\r\n${}\r\n{name}\r\n", name.len()), reply),
+    ]
+}
+
+/// A command without an argument of more than one word, and the reply's beginning.
+pub fn command(words: &[&str], reply: &str) -> Exchange {
+    let parts: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    Exchange::line(format!("*{}\r\n{parts}", words.len()), reply)
+}
+
 impl Workload for Redis {
     fn heading(&self) -> &'static str {
         "redis-server"
@@ -45,9 +71,13 @@ impl Workload for Redis {
     fn version(&self) -> &'static [&'static str] {
         &["redis-server", "--version"]
     }
-    fn command(&self, _: &Path, port: u16) -> Vec<String> {
+    fn command(&self, directory: &Path, port: u16) -> Vec<String> {
         let port = port.to_string();
-        words(&["redis-server", "--bind", "127.0.0.1", "--save", "", "--port", &port])
+        let directory = directory.display().to_string();
+        let mut own = vec!["redis-server", "--bind", "127.0.0.1", "--save", "", "--port", &port];
+        // What it saves goes where nobody looks for it.
+        own.extend(["--dir", &directory]);
+        words(&[&own[..], self.more].concat())
     }
     fn probe(&self, service: SocketAddr) -> io::Result<()> {
         load::ask_once(service, &set(0))

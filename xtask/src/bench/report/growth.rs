@@ -1,0 +1,102 @@
+//! How figures grow: a table and plots for each topic.
+
+use std::fmt::Write as _;
+
+use super::Page;
+use super::plots::Lines;
+use super::text::{number, table};
+use crate::bench::about;
+use crate::bench::growth::{self, Figure, Growth, TOPICS, Topic};
+use crate::report::Outcome;
+
+/// The section of `docs/performance.md`; nothing where nothing was measured.
+pub fn section() -> Outcome<String> {
+    Ok(stored()?.map(|growth| text(&growth)).unwrap_or_default())
+}
+
+/// The plots.
+pub fn plots() -> Outcome<Vec<Page>> {
+    let Some(growth) = stored()? else { return Ok(Vec::new()) };
+    let mut pages = Vec::new();
+    for topic in TOPICS {
+        for figure in topic.figures.iter().filter(|figure| figure.plotted) {
+            let curves = curves(&growth, topic, figure);
+            if curves.is_empty() {
+                continue;
+            }
+            let title = format!("{}: {}", topic.title, plain(figure.label));
+            let lines = Lines { title: &title, x: topic.x, y: &plain(figure.label), curves };
+            pages.push(Page { path: path(topic, figure), text: lines.svg()? });
+        }
+    }
+    Ok(pages)
+}
+
+fn stored() -> Outcome<Option<Growth>> {
+    about::read(&growth::stored())
+}
+
+fn path(topic: &Topic, figure: &Figure) -> String {
+    format!("docs/plots/growth-{}-{}.svg", topic.name, figure.key.replace('_', "-"))
+}
+
+/// Without the marks of Markdown.
+fn plain(label: &str) -> String {
+    label.replace('`', "")
+}
+
+fn curves<'a>(
+    growth: &'a Growth,
+    topic: &Topic,
+    figure: &Figure,
+) -> Vec<(&'a str, Vec<(f64, f64)>)> {
+    let (points, curves) = growth.of(topic);
+    let of = |curve: &str| -> Vec<(f64, f64)> {
+        let own = points.iter().filter(|point| point.curve == curve);
+        own.filter_map(|point| Some((point.x, *point.values.get(figure.key)?))).collect()
+    };
+    let all = curves.into_iter().map(|curve| (curve, of(curve)));
+    all.filter(|(_, points)| !points.is_empty()).collect()
+}
+
+fn text(growth: &Growth) -> String {
+    let about = &growth.about;
+    let mut text = format!(
+        "## How it grows\n\n\
+         `{}`, {} at commit {}; each point once, 1.5 s, so single points are less sure than the tables above.\n\
+         Memory is what is resident: the node's includes the arena, which the server's has as well.\n\n",
+        about.command,
+        about.day(),
+        about.commit,
+    );
+    for topic in TOPICS {
+        let (points, curves) = growth.of(topic);
+        if points.is_empty() {
+            continue;
+        }
+        let mut head = vec![String::new(), topic.x.to_owned()];
+        head.extend(topic.figures.iter().map(|figure| figure.label.to_owned()));
+        let mut rows = vec![head];
+        for curve in curves {
+            for point in points.iter().filter(|point| point.curve == curve) {
+                let mut row = vec![curve.to_owned(), number(point.x, 0)];
+                row.extend(topic.figures.iter().map(|figure| {
+                    let value = point.values.get(figure.key);
+                    value.map_or("-".to_owned(), |value| number(*value, figure.digits))
+                }));
+                rows.push(row);
+            }
+        }
+        let _ = writeln!(text, "### {}\n\n{}", topic.title, table(&rows));
+        for figure in topic.figures.iter().filter(|figure| figure.plotted) {
+            let path = path(topic, figure);
+            let at = path.trim_start_matches("docs/");
+            let _ = writeln!(text, "![{}: {}]({at})", topic.title, plain(figure.label));
+        }
+        let _ = writeln!(text, "\n{}", topic.reading);
+    }
+    for failure in &growth.failures {
+        let _ = writeln!(text, "Not measured: {failure}\n");
+    }
+    text
+}
