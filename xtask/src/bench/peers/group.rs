@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::unistd::geteuid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
 
 use super::sample::{Finding, Lone, Operation};
 use crate::bench::load::{self, Alone, Throughput};
@@ -18,6 +19,9 @@ use crate::report::{Failure, Outcome};
 /// How long a group may take to be whole.
 const START_MAX: Duration = Duration::from_secs(40);
 
+/// How long it may take to end when asked to.
+const END_MAX: Duration = Duration::from_secs(5);
+
 /// Between two looks at what is waited for.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 
@@ -26,6 +30,28 @@ pub struct Group {
     // Before the directory: they must be gone when it is removed.
     kept: Vec<Option<Kept>>,
     files: tempfile::TempDir,
+    /// How its processes are asked to end before they are killed.
+    farewell: Option<Signal>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(farewell) = self.farewell else { return };
+        let pids: Vec<i32> = self.kept.iter().flatten().map(Kept::pid).collect();
+        for pid in &pids {
+            let _ = kill(Pid::from_raw(*pid), farewell);
+        }
+        let start = Instant::now();
+        while pids.iter().any(|pid| runs(*pid)) && start.elapsed() < END_MAX {
+            std::thread::sleep(LOOK_AFTER);
+        }
+    }
+}
+
+/// Whether the process is there and has not ended: its parent has not looked yet.
+fn runs(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 impl Group {
@@ -36,7 +62,14 @@ impl Group {
             .permissions(std::fs::Permissions::from_mode(0o755))
             .tempdir_in(data_root())
             .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
-        Ok(Self { kept: Vec::new(), files })
+        Ok(Self { kept: Vec::new(), files, farewell: None })
+    }
+
+    /// The same, whose processes are asked to end by a signal first.
+    pub fn ended_by(farewell: Signal) -> Outcome<Self> {
+        let mut group = Self::new()?;
+        group.farewell = Some(farewell);
+        Ok(group)
     }
 
     /// Its directory's part `name`, made if it is not there.
@@ -196,9 +229,23 @@ mod tests {
         let first = group.pid(number).expect("runs");
         group.restart(number, &words(&["sleep", "60"])).expect("sleep");
         let second = group.pid(number).expect("runs");
-        let runs = |pid: i32| std::path::Path::new(&format!("/proc/{pid}")).exists();
         assert!(!runs(first) && runs(second));
         drop(group);
         assert!(!runs(second));
+    }
+
+    #[test]
+    fn processes_are_asked_to_end_before_they_are_killed() {
+        let mut group = Group::ended_by(Signal::SIGQUIT).expect("a directory");
+        let told = tempfile::NamedTempFile::new().expect("a file");
+        let path = told.path().display();
+        let script = format!(
+            "trap 'echo asked > {path}; exit' QUIT; echo up > {path}; while :; do sleep 0.01; done"
+        );
+        group.start(&words(&["sh", "-c", &script])).expect("sh");
+        let said = || std::fs::read_to_string(told.path()).unwrap_or_default();
+        await_so("the script", || Ok(said() == "up\n")).expect("it starts");
+        drop(group);
+        assert_eq!(said(), "asked\n");
     }
 }

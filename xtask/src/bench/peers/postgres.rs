@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
 use super::group::{self, Group, Running, await_so, copy, own, words};
 use super::sample::Finding;
 use super::{Contender, Peer, Scale};
@@ -77,7 +79,8 @@ fn conf(port: u16, standby_of: Option<(u16, usize)>, commit: Option<&str>) -> St
 
 /// A primary, and two standbys if commits wait for one.
 fn start(commit: Option<&str>) -> Outcome<Running> {
-    let mut group = Group::new()?;
+    // Killed, it would leave a System V segment behind.
+    let mut group = Group::ended_by(Signal::SIGQUIT)?;
     let primary = free_address()?;
     let first = group.folder("0")?;
     own(&first, USER)?;

@@ -1,7 +1,8 @@
-//! MariaDB with InnoDB: sysbench's OLTP read-write mix, one table of 10,000 rows, 16 connections.
+//! MariaDB with InnoDB: sysbench's OLTP read-write mix or its selects, one table of 10,000 rows, 16 connections.
 //!
 //! The data directory is made once by `mariadb-install-db`, as the package does; the server sees it through a
-//! private layer, so every target starts from the same files. A request is one transaction (20 statements).
+//! private layer, so every target starts from the same files. A request is one transaction (20 statements), or one
+//! select by a random key.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -14,21 +15,45 @@ use crate::bench::load::{Alone, LOAD_MAX, Throughput};
 use crate::bench::process;
 use crate::report::{Failure, Outcome};
 
-/// See the module.
-pub struct MariaDb;
+/// What sysbench is to do.
+pub struct MariaDb {
+    script: &'static str,
+    heading: &'static str,
+    operations: &'static [&'static str],
+    /// How many of them are asked for at most.
+    most: u32,
+    /// How many one client alone asks for.
+    alone: u32,
+}
 
-const TRANSACTIONS_MAX: u32 = 1_500;
-const ALONE_TRANSACTIONS: u32 = 150;
+/// Reads and writes in transactions.
+pub const OLTP: MariaDb = MariaDb {
+    script: "oltp_read_write",
+    heading: "MariaDB, InnoDB, sysbench OLTP read-write; a request is a transaction",
+    operations: &["transaction"],
+    most: 1_500,
+    alone: 150,
+};
+
+/// CRANE's workload for MySQL.
+pub const SELECTS: MariaDb = MariaDb {
+    script: "oltp_point_select",
+    heading: "MariaDB, InnoDB, sysbench selects by a random key; a request is a select",
+    operations: &["select"],
+    most: 20_000,
+    alone: 2_000,
+};
+
 const CONNECTIONS: u32 = 16;
 /// One statement a line, as `--init-file` wants it.
 const INIT: &str = "CREATE DATABASE sbtest;\n\
                     CREATE USER bench@localhost IDENTIFIED BY '';\n\
                     GRANT ALL ON sbtest.* TO bench@localhost;\n";
 
-fn sysbench(service: SocketAddr, more: &[String]) -> Outcome<String> {
+fn sysbench(script: &str, service: SocketAddr, more: &[String]) -> Outcome<String> {
     let mut command = Command::new("sysbench");
     command
-        .args(["oltp_read_write", "--db-driver=mysql", "--mysql-user=bench", "--mysql-ssl=off"])
+        .args([script, "--db-driver=mysql", "--mysql-user=bench", "--mysql-ssl=off"])
         .arg(format!("--mysql-host={}", service.ip()))
         .arg(format!("--mysql-port={}", service.port()))
         .args(["--tables=1", "--table-size=10000", "--rand-seed=7"])
@@ -36,9 +61,10 @@ fn sysbench(service: SocketAddr, more: &[String]) -> Outcome<String> {
     process::output(&mut command, LOAD_MAX)
 }
 
-/// What sysbench's own histogram says of `events` transactions.
-fn run(service: SocketAddr, threads: u32, events: u32) -> Outcome<Throughput> {
+/// What sysbench's own histogram says of `events`.
+fn run(what: &MariaDb, service: SocketAddr, threads: u32, events: u32) -> Outcome<Throughput> {
     let text = sysbench(
+        what.script,
         service,
         &[
             format!("--threads={threads}"),
@@ -48,10 +74,11 @@ fn run(service: SocketAddr, threads: u32, events: u32) -> Outcome<Throughput> {
             "run".to_owned(),
         ],
     )?;
-    parse(&text).ok_or_else(|| Failure(format!("sysbench said something else: {text}")))
+    parse(&text, what.operations[0])
+        .ok_or_else(|| Failure(format!("sysbench said something else: {text}")))
 }
 
-fn parse(text: &str) -> Option<Throughput> {
+fn parse(text: &str, operation: &str) -> Option<Throughput> {
     let transactions = text.lines().find_map(|line| line.trim().strip_prefix("transactions:"))?;
     let per_second: f64 =
         transactions.split_once('(')?.1.split_whitespace().next()?.parse().ok()?;
@@ -63,15 +90,15 @@ fn parse(text: &str) -> Option<Throughput> {
         latencies_us.extend(std::iter::repeat_n(value_ms * 1e3, count));
     }
     let seconds = latencies_us.len() as f64 / per_second;
-    (!latencies_us.is_empty()).then(|| Throughput::of("transaction", latencies_us, seconds))
+    (!latencies_us.is_empty()).then(|| Throughput::of(operation, latencies_us, seconds))
 }
 
 impl Workload for MariaDb {
     fn heading(&self) -> &'static str {
-        "MariaDB, InnoDB, sysbench OLTP read-write; a request is a transaction"
+        self.heading
     }
     fn operations(&self) -> &'static [&'static str] {
-        &["transaction"]
+        self.operations
     }
     fn version(&self) -> &'static [&'static str] {
         &["mariadbd", "--version"]
@@ -111,22 +138,22 @@ impl Workload for MariaDb {
         if head[4] == 10 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
     fn fill(&self, service: SocketAddr) -> Outcome {
-        sysbench(service, &["prepare".to_owned()]).map(drop)
+        sysbench(self.script, service, &["prepare".to_owned()]).map(drop)
     }
     fn alone(&self, service: SocketAddr, _: u32) -> Outcome<Alone> {
-        let found = run(service, 1, ALONE_TRANSACTIONS)?;
+        let found = run(self, service, 1, self.alone)?;
         Ok(Alone {
             p50_us: found.p50_us,
             p99_us: found.p99_us,
             p999_us: found.p999_us,
-            requests: ALONE_TRANSACTIONS as usize,
+            requests: self.alone as usize,
         })
     }
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
-        Ok(vec![run(service, clients, requests)?])
+        Ok(vec![run(self, service, clients, requests)?])
     }
     fn requests(&self, wanted: u32) -> u32 {
-        wanted.min(TRANSACTIONS_MAX)
+        wanted.min(self.most)
     }
     fn clients(&self, wanted: u32) -> u32 {
         wanted.min(CONNECTIONS)
@@ -143,9 +170,9 @@ mod tests {
                     \u{20}      2.662 |****************************************  98\n      15.545 |**  2\n\
                     SQL statistics:\n    transactions:                        100   (412.11 per sec.)\n\
                     Latency (ms):\n         avg:   9.1\n";
-        let found = parse(text).expect("its form");
+        let found = parse(text, "transaction").expect("its form");
         assert!((found.per_second - 412.11).abs() < 1e-6, "{found:?}");
         assert_eq!((found.p50_us, found.p99_us), (2_662.0, 15_545.0));
-        assert!(parse("transactions: 7").is_none());
+        assert!(parse("transactions: 7", "transaction").is_none());
     }
 }

@@ -73,7 +73,9 @@ servers! {
     /// haproxy with 2 threads in front of a lighttpd, driven by an own closed loop
     Haproxy, "haproxy", haproxy::Haproxy;
     /// MariaDB (InnoDB), driven by sysbench OLTP read-write
-    Mariadb, "mariadb", mariadb::MariaDb;
+    Mariadb, "mariadb", mariadb::OLTP;
+    /// MariaDB (InnoDB), driven by sysbench with selects alone
+    MariadbSelect, "mariadb-select", mariadb::SELECTS;
     /// clamd with a small signature file, driven by an own client that streams files to it
     Clamd, "clamd", clamd::Clamd;
     /// a server of this repository: C++, a std::thread a connection, computes for each page
