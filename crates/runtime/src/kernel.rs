@@ -58,6 +58,12 @@ pub struct Kernel {
     pub killer: Link<Thread>,
     /// How programs that the server executes are made to load the runtime.
     pub library: process::exec::Library,
+    /// The core on which processes hand the turn to each other, from 1; 0: any.
+    pub core: Cell<u32>,
+    /// How often it has waited there for the node.
+    pub sleeps: Cell<u32>,
+    /// Where the server may run.
+    pub cores: Cell<process::cores::Cores>,
     /// Processes born so far.
     pub births: Cell<u64>,
     /// Signals, and timers that send them.

@@ -172,6 +172,7 @@ pub fn adopt_main(k: &Kernel) {
     t.tid.set(sys::gettid());
     t.name.set(process_name());
     let root = process::adopt_root(k, t.tid.get() as libc::pid_t);
+    process::cores::begin(k);
     t.process.set(Some(root));
     process::this().threads.set(1);
     be_main();

@@ -285,6 +285,7 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     output::wake_node();
     gate.close();
     while blocked() && gate.is_closed() {
+        process::cores::at_gate(kernel());
         sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
         signal::fault::report_outside();
     }

@@ -32,34 +32,44 @@ impl Images {
     /// # Errors
     /// A compiler is missing or refuses.
     pub fn build() -> io::Result<Self> {
-        let own = std::env::current_exe()?;
-        // target/<profile>/[deps/]<program>
-        let directory = own.parent().ok_or_else(|| io::Error::other("no directory"))?;
-        let profile = if directory.ends_with("deps") {
-            directory.parent().ok_or_else(|| io::Error::other("no directory"))?
-        } else {
-            directory
-        };
-        let guests = profile.join("guests");
+        let guests = profile()?.join("guests");
         run(Command::new(repository().join("guests/build.sh")).arg(&guests))?;
-        let library = match std::env::var_os("SKEIN_RUNTIME") {
-            Some(path) => PathBuf::from(path),
-            None => {
-                let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-                cargo.current_dir(repository()).args(["build", "--quiet", "-p", "skein-runtime"]);
-                if profile.ends_with("release") {
-                    cargo.arg("--release");
-                }
-                if let Some(target) = profile.parent() {
-                    cargo.arg("--target-dir").arg(target);
-                }
-                run(&mut cargo)?;
-                profile.join("libskein.so")
-            }
-        };
-        let library = library.canonicalize().map_err(|e| {
-            io::Error::new(e.kind(), format!("{}: {e}: build skein-runtime", library.display()))
-        })?;
+        let library = library()?;
         Ok(Self { guests, library })
     }
+}
+
+/// The directory of this program's profile: `target/<profile>/[deps/]<program>`.
+fn profile() -> io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let directory = own.parent().ok_or_else(|| io::Error::other("no directory"))?;
+    let outer = if directory.ends_with("deps") { directory.parent() } else { Some(directory) };
+    Ok(outer.ok_or_else(|| io::Error::other("no directory"))?.to_path_buf())
+}
+
+/// The runtime: `SKEIN_RUNTIME`, or built beside this program.
+///
+/// # Errors
+/// It cannot be built, or is not there.
+pub fn library() -> io::Result<PathBuf> {
+    let profile = profile()?;
+    let library = match std::env::var_os("SKEIN_RUNTIME") {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            cargo.current_dir(repository()).args(["build", "--quiet", "-p", "skein-runtime"]);
+            if profile.ends_with("release") {
+                cargo.arg("--release");
+            }
+            if let Some(target) = profile.parent() {
+                cargo.arg("--target-dir").arg(target);
+            }
+            run(&mut cargo)?;
+            profile.join("libskein.so")
+        }
+    };
+    let library = library.canonicalize().map_err(|e| {
+        io::Error::new(e.kind(), format!("{}: {e}: build skein-runtime", library.display()))
+    })?;
+    Ok(library)
 }

@@ -1,6 +1,7 @@
 //! `skein-harness [--leader] [WORD...]`: runs the guests whose names contain one of the words, or all.
 //!
-//! With `--leader`, only the leader's run, and everything that it wrote is shown: to look at one guest.
+//! With `--leader`, only the leader's run, and everything that it wrote is shown: to look at one guest. `--time PROGRAM [ARG...]` runs a program of
+//! anybody's as a leader and says how many nanoseconds that took.
 
 use skein_harness::catalogue;
 use skein_harness::images::Images;
@@ -9,11 +10,24 @@ use skein_harness::runner;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("--time") {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        return match time(&words) {
+            Ok(ns) => {
+                println!("{ns}");
+                ExitCode::SUCCESS
+            }
+            Err(e) => {
+                eprintln!("skein-harness: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let (flags, words): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
     if let Some(flag) = flags.iter().find(|flag| *flag != "--leader") {
         eprintln!(
-            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...]"
+            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], or --time PROGRAM [ARG...]"
         );
         return ExitCode::from(2);
     }
@@ -27,6 +41,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn time(words: &[String]) -> std::io::Result<u128> {
+    let [program, args @ ..] = words else {
+        return Err(std::io::Error::other("--time wants a program"));
+    };
+    let run = runner::timed(program.as_ref(), args, &skein_harness::images::library()?)?;
+    Ok(run.as_nanos())
 }
 
 fn show(words: &[String]) -> std::io::Result<()> {

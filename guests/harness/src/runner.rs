@@ -5,6 +5,7 @@ use crate::compare;
 use crate::images::Images;
 use crate::launch::{self, Launch};
 use crate::node::{Account, Counts, End, Node, ORDINARY, Role, Schedule};
+use crate::script::Script;
 use crate::sys;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -85,6 +86,24 @@ pub fn skein(program: &Path, library: &Path, role: Role, stop_at_spin: bool) -> 
     let account = node.run(stop_at_spin)?;
     let (stdout, stderr) = output.texts()?;
     Ok(Run { stdout, stderr, account })
+}
+
+/// Runs a program under Skein as a leader; answers how long it took, from its start to its end with status 0.
+///
+/// # Errors
+/// It cannot be started, or ends otherwise.
+pub fn timed(program: &Path, args: &[String], library: &Path) -> io::Result<Duration> {
+    let output = Output::new()?;
+    let launch = Launch { args, ..output.launch(program) };
+    let began = Instant::now();
+    let node = Node::start(&launch, library, Role::Leader(Script::default(), ORDINARY))?;
+    let account = node.run(false)?;
+    let took = began.elapsed();
+    let (_, stderr) = output.texts()?;
+    match account.end {
+        End::Status(0) => Ok(took),
+        end => Err(io::Error::other(format!("it ended with {end:?}: {}", tail(&stderr)))),
+    }
 }
 
 /// Runs and judges a guest.

@@ -1,11 +1,12 @@
-//! What it costs to let another thread run: the figures behind decision 6.
+//! What it costs to let another thread run: the figures behind decisions 6 and 7.
 //!
 //! Three ways, each as nanoseconds from one thread's giving up the turn to the other's having it:
 //! a futex between two kernel threads on one core, the same on two cores, and a switch of stack
 //! and FS base by one kernel thread. Medians of several rounds, taken in turns, so that a change of
-//! the machine's speed meets all three.
+//! the machine's speed meets all three. Then the same between two processes of a server, under the runtime as it is built.
 
 mod context;
+mod processes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+
+use processes::{By, Tokens};
 
 use crate::report::{Failure, Outcome};
 
@@ -27,13 +30,15 @@ pub struct Options {
     rounds: u32,
 }
 
-/// Prints the three figures.
+/// Prints the figures.
 pub fn run(options: &Options) -> Outcome {
     let (handoffs, rounds) = (options.handoffs.max(2), options.rounds.max(1));
     let cores = cores()?;
     let mut same = Vec::new();
     let mut other = Vec::new();
     let mut switch = Vec::new();
+    let (mut by_pipe, mut by_futex) = (Vec::new(), Vec::new());
+    let tokens = Tokens::prepare()?;
     for _ in 0..rounds {
         same.push(futex_ns([cores[0], cores[0]], handoffs)?);
         if cores.len() > 1 {
@@ -43,10 +48,16 @@ pub fn run(options: &Options) -> Outcome {
             let count = handoffs.saturating_mul(100);
             switch.push(per_handoff_ns(context::ping_pong(count), count));
         }
+        if let Some(tokens) = &tokens {
+            by_pipe.push(tokens.handover_ns(By::Pipe, handoffs)?);
+            by_futex.push(tokens.handover_ns(By::Futex, handoffs)?);
+        }
     }
     print("futex, two kernel threads on one core", same);
     print("futex, two kernel threads on two cores", other);
     print("one kernel thread switching stack and FS base", switch);
+    print("two processes of a server, by a pipe", by_pipe);
+    print("two processes of a server, by a futex", by_futex);
     Ok(())
 }
 

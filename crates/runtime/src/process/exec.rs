@@ -3,7 +3,7 @@
 //! The program is looked at first: what the runtime cannot be loaded into is refused by name, because the net, which stays, would kill it. Then the
 //! kernel's exec runs with an environment that loads the runtime. In the new program [`join`] takes up the process where it was left.
 
-use super::{Process, become_process, handle, this, threads_of, vfork_key};
+use super::{Process, become_process, cores, handle, this, threads_of, vfork_key};
 use crate::fatal::{line, refuse, refused};
 use crate::instructions;
 use crate::kernel::{Kernel, header, kernel};
@@ -93,6 +93,7 @@ pub unsafe fn execute(
     let scratch = unsafe { Environment::make(k, env)? };
     let p = this();
     p.executing.set(true);
+    cores::roam(k);
     p.table.keep_over_exec(true);
     instructions::allow();
     // SAFETY: the caller's arguments; the new environment is null-terminated.

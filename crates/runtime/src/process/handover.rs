@@ -3,7 +3,7 @@
 //! A process that does not have the turn sleeps: its carrier in here, its other kernel threads where they park. So all that ever happens to
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
-use super::{Process, end, this};
+use super::{Process, cores, end, this};
 use crate::kernel::{Kernel, header};
 use crate::{admit, output, sys};
 use core::sync::atomic::Ordering;
@@ -15,6 +15,7 @@ const GO: u32 = 1;
 /// Gives the turn to process `to`, with `k.current` its thread (or none: it is to look for one), and sleeps until it is back with a thread of
 /// this process.
 pub fn hand_over(k: &Kernel, to: Handle<Process>) {
+    cores::lead(k);
     wake(k, to);
     sleep(k);
 }
@@ -33,6 +34,7 @@ pub(super) fn sleep(k: &Kernel) {
         sys::futex_wait(&p.go, SLEEP);
     }
     p.go.store(SLEEP, Ordering::Relaxed);
+    cores::follow(k);
     admit::catch_up();
     output::catch_up();
     header().carrier_tid.store(p.pid.get() as u32, Ordering::Relaxed);

@@ -1,0 +1,81 @@
+//! On which core processes hand the turn to each other.
+//!
+//! The kernel likes to wake a thread on an idle core, which takes ten times as long as to wake it where the waker is about to sleep
+//! (`cargo xtask handoff`). As one thread of the server runs at a time, nothing is gained by two cores: so a carrier that gets the turn binds itself to
+//! the core that it comes from. Every so many times that the server waits for its node it may move again, and the others follow it: on which core the server is stays
+//! the kernel's decision.
+
+use crate::kernel::Kernel;
+use crate::sys;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Sleeps at the gate between two at which the server may go to another core.
+const STAYS: u32 = 512;
+/// Cores that a set has room for: 1,024.
+const WORDS: usize = 16;
+/// Cores as the kernel has them: a bit each.
+pub type Cores = [u64; WORDS];
+
+/// The core that this process's carrier is bound to, from 1; 0: none. A forked child's is bound as its parent's was.
+static BOUND: AtomicU32 = AtomicU32::new(0);
+
+/// At the server's start: notes where it may run.
+pub fn begin(k: &Kernel) {
+    let mut cores = [0u64; WORDS];
+    let ask = sys::args([0, size_of::<Cores>(), cores.as_mut_ptr() as usize]);
+    // SAFETY: writes a local.
+    if unsafe { sys::call(libc::SYS_sched_getaffinity, ask) }.is_ok() {
+        k.cores.set(cores);
+    }
+}
+
+/// The turn goes to another process: it is to run on this core.
+pub(super) fn lead(k: &Kernel) {
+    if k.core.get() == 0 {
+        let mut core = 0u32;
+        // SAFETY: writes a local.
+        let told = unsafe { sys::call(libc::SYS_getcpu, sys::args([&raw mut core as usize])) };
+        if told.is_ok() && (core as usize) < WORDS * 64 {
+            k.core.set(core + 1);
+        }
+    }
+}
+
+/// The turn has come from another process: goes to where it came from.
+pub(super) fn follow(k: &Kernel) {
+    let core = k.core.get();
+    if core != 0 && BOUND.load(Ordering::Relaxed) != core {
+        let mut one = [0u64; WORDS];
+        one[(core as usize - 1) / 64] = 1 << ((core - 1) % 64);
+        bind(&one);
+        BOUND.store(core, Ordering::Relaxed);
+    }
+}
+
+/// The carrier sleeps until the node wakes it: now and then it may go elsewhere. Not each time, since the others, which are bound where it was, would
+/// have to follow through a core that may be busy by now.
+#[inline]
+pub fn at_gate(k: &Kernel) {
+    if BOUND.load(Ordering::Relaxed) != 0 && k.sleeps.replace(k.sleeps.get() + 1) == STAYS {
+        k.sleeps.set(0);
+        roam(k);
+    }
+}
+
+/// The carrier may run anywhere: it executes another program, which does not know that it is bound.
+#[inline]
+pub fn roam(k: &Kernel) {
+    if BOUND.load(Ordering::Relaxed) != 0 {
+        BOUND.store(0, Ordering::Relaxed);
+        k.core.set(0);
+        bind(&k.cores.get());
+    }
+}
+
+/// What cannot be is not: it costs time, nothing else.
+#[cold]
+fn bind(cores: &Cores) {
+    let args = sys::args([0, size_of::<Cores>(), cores.as_ptr() as usize]);
+    // SAFETY: reads a live set.
+    unsafe { sys::raw(libc::SYS_sched_setaffinity, args) };
+}
