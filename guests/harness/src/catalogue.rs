@@ -39,6 +39,7 @@ fn expect(name: &str) -> Expect {
         "net_leases" => {
             Expect::SameAndRefused(&["F_SETLEASE", "F_NOTIFY", "inotify_init1", "mq_notify"])
         }
+        "net_terminals" => Expect::SameAndRefused(&["pseudo-terminal"]),
         "net_io_uring" => Expect::SameAndRefused(&["io_uring"]),
         "net_helper_threads" => Expect::SameAndRefused(&["aio_read"]),
         "net_unknown" => Expect::SameAndRefused(&["system call 999"]),

@@ -151,8 +151,14 @@ fn kernels_own(fd: i32, path: *const c_char, flags: c_int) -> Result<usize> {
 /// Devices that are the same everywhere pass; the random ones are the log's.
 fn device(fd: i32, rdev: u64, flags: c_int) -> Result<usize> {
     match (libc::major(rdev), libc::minor(rdev)) {
-        // null, zero, full; the terminal, which a server has not got; its pseudo-terminals.
-        (1, 3 | 5 | 7) | (5, 0 | 2) | (136..=143, _) => Ok(fd as usize),
+        // null, zero, full; the terminal, which a server has not got.
+        (1, 3 | 5 | 7) | (5, 0) => Ok(fd as usize),
+        // A read would wait in the kernel, which passes on what was written when it likes.
+        (5, 2) | (136..=143, _) => {
+            let _ = sys::close(fd);
+            fatal::refused(b"open of a pseudo-terminal");
+            Err(Errno(libc::ENXIO))
+        }
         (1, 8 | 9) => {
             let _ = sys::close(fd);
             random::open(flags)
