@@ -32,6 +32,8 @@ pub enum Use {
     SignalHandlers = 10,
     /// Times that random bytes were asked for.
     Randomness = 11,
+    /// Times that the network interfaces were asked for.
+    Interfaces = 12,
 }
 
 /// Room in the header, some of it for later kinds.
@@ -39,7 +41,7 @@ pub const PLACES: usize = 32;
 
 impl Use {
     /// All kinds, in order of their places.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Threads,
         Self::Processes,
         Self::Programs,
@@ -52,6 +54,7 @@ impl Use {
         Self::Timers,
         Self::SignalHandlers,
         Self::Randomness,
+        Self::Interfaces,
     ];
 
     /// Its name in reports and JSON.
@@ -70,6 +73,7 @@ impl Use {
             Self::Timers => "timers",
             Self::SignalHandlers => "signal_handlers",
             Self::Randomness => "randomness",
+            Self::Interfaces => "interfaces",
         }
     }
 }

@@ -515,3 +515,50 @@ fn redis_and_memcached_are_deterministic() {
     assert_eq!(found["drive"]["connections"], 30);
     assert!(used(&found, "threads") >= 4, "{found:#}");
 }
+
+/// What libupnp does before it serves: looks for an interface that other machines are behind, joins a group there and sends to it.
+const ANNOUNCER: &str = r#"
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/socket.h>
+int main(int argc, char **argv) {
+    struct ifaddrs *all, *at;
+    int found = 0, s = socket(AF_INET, SOCK_DGRAM, 0);
+    if (getifaddrs(&all)) return 9;
+    for (at = all; at; at = at->ifa_next) {
+        if (at->ifa_flags & IFF_LOOPBACK || !(at->ifa_flags & IFF_MULTICAST)) continue;
+        found = 1;
+    }
+    if (!found && argc < 2) { puts("no interface with multicast"); return 3; }
+    struct ip_mreq group = {.imr_multiaddr.s_addr = inet_addr("239.255.255.250"), .imr_interface.s_addr = INADDR_ANY};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(1900), .sin_addr = group.imr_multiaddr};
+    int joined = !setsockopt(s, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group);
+    int sent = sendto(s, "NOTIFY", 6, 0, (void *)&to, sizeof to) == 6;
+    printf("joined %d sent %d\n", joined, sent);
+    return joined && sent ? 0 : 4;
+}
+"#;
+
+#[test]
+fn a_server_that_announces_itself_by_multicast_cannot_run() {
+    let place = Place::new();
+    let server = compile(&place, "announcer", ANNOUNCER, &[]);
+    let server = server.to_str().unwrap();
+    let found = check(&place, "cannot_run", &[], &[server]);
+    assert_reason(&found, &["exit status 3"]);
+    assert_eq!(used(&found, "interfaces"), 1);
+    let warnings = found["warnings"].to_string();
+    assert!(warnings.contains("it is told of lo alone, which has no multicast"), "{warnings}");
+
+    // One that does not look meets the calls themselves.
+    let found = check(&place, "cannot_run", &[], &[server, "anyway"]);
+    assert_reason(&found, &["exit status 4", "refused: "]);
+    let refused = found["refused"].to_string();
+    for call in ["setsockopt", "sendto"] {
+        assert!(refused.contains(call), "{refused}");
+    }
+    assert!(found["output"].to_string().contains("joined 0 sent 0"), "{found:#}");
+}

@@ -297,6 +297,13 @@ fn warnings(args: &CheckArgs, trial: &Trial, figures: &Figures) -> Vec<String> {
             100.0 * figures.busy_share
         ));
     }
+    if seen.used(Use::Interfaces) > 0 {
+        warnings.push(
+            "it asked for the network interfaces (getifaddrs, SIOCGIFCONF): it is told of lo alone, which has no multicast; \
+             one that wants another interface does not run"
+                .into(),
+        );
+    }
     if let Some(connections @ 1..) = trial.other_answers {
         warnings.push(format!(
             "its answers depend on the order of its threads ({connections} connections got others on another schedule): \

@@ -48,6 +48,7 @@ const fn internet(ip: [u8; 4]) -> sockaddr_in {
 /// `arg` is what the request wants.
 pub unsafe fn ioctl(request: usize, arg: usize) -> Result<usize> {
     if request == SIOCGIFCONF {
+        crate::uses::note(crate::uses::Use::Interfaces);
         // SAFETY: the caller's contract.
         return unsafe { list(arg as *mut ifconf) };
     }
@@ -208,12 +209,14 @@ fn listed() -> *mut Listed {
 
 /// What `getifaddrs` gives.
 pub fn addresses() -> *mut ifaddrs {
+    crate::uses::note(crate::uses::Use::Interfaces);
     // SAFETY: just written.
     unsafe { (&raw mut (*listed()).entries).cast() }
 }
 
 /// What `if_nameindex` gives.
 pub fn indices() -> *mut libc::if_nameindex {
+    crate::uses::note(crate::uses::Use::Interfaces);
     // SAFETY: just written.
     unsafe { (&raw mut (*listed()).indices).cast() }
 }
