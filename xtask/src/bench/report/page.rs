@@ -67,7 +67,7 @@ fn head(results: &Results) -> Outcome<String> {
          of the rounds, in brackets the least and the most.\n\
          - p999: the latency that 99.9 % of the requests do not exceed; one client alone is timed for one second at most.\n\
          - Crowd: {clients} connections where a table says nothing else, each waits for its reply before it asks again, {requests}\n  \
-         requests of each kind (MariaDB: 1,500 transactions; clamd: 4,000 files). redis: redis-benchmark, 3 byte values.\n  \
+         requests of each kind (MariaDB: 1,500 transactions; PostgreSQL: 2,400; clamd: 4,000 files). redis: redis-benchmark, 3 byte values.\n  \
          memcached and the web servers: an own client of one thread, every reply compared with the right one.\n\
          - CPU time: user and system time from `/proc/PID/stat` of what a request passes through: the server with all\n  \
          its processes (and the proxy), or the leader's node and server.\n\

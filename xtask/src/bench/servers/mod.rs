@@ -11,6 +11,7 @@ mod http;
 mod mariadb;
 pub mod memcached;
 mod own;
+mod postgres;
 pub mod redis;
 
 use std::io;
@@ -76,6 +77,8 @@ servers! {
     Mariadb, "mariadb", mariadb::OLTP;
     /// MariaDB (InnoDB), driven by sysbench with selects alone
     MariadbSelect, "mariadb-select", mariadb::SELECTS;
+    /// PostgreSQL, driven by pgbench (TPC-B, prepared statements)
+    Postgres, "postgres", postgres::Postgres;
     /// clamd with a small signature file, driven by an own client that streams files to it
     Clamd, "clamd", clamd::Clamd;
     /// a server of this repository: C++, a std::thread a connection, computes for each page
