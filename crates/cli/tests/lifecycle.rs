@@ -272,6 +272,24 @@ fn passes_on_the_servers_status() {
 }
 
 #[test]
+fn a_fifo_of_the_host_is_the_servers_own() {
+    let place = Place::new();
+    let fifo = place.path("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // A reader in the background and a writer, whose opens wait for each other.
+    let script = r#"cat "$1" > /dev/null & exec 3> "$1"; echo hi >&3; exec 3>&-; wait; exit 7"#;
+    let mut command = place.skein_with_runtime();
+    command.args(["run", "--data", &place.data(), "--", "/bin/sh", "-c", script, "sh"]);
+    let output = command.arg(&fifo).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    let named = format!("{} is a FIFO of the host", fifo.display());
+    let log = |node| std::fs::read_to_string(place.path(&format!("data/node-{node}/node.log")));
+    let logs: Vec<String> = (1..=3).map(|node| log(node).unwrap()).collect();
+    assert!(logs.iter().any(|log| log.contains(&named)), "{logs:?}");
+}
+
+#[test]
 fn a_taken_port_ends_it_all() {
     let place = Place::new();
     let port = free_port();
