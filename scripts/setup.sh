@@ -31,6 +31,8 @@ tests=(
 bench=(
     # Beside those for tests: what people use today.
     galera-4 rsync postgresql etcd-server etcd-client
+    # For cargo xtask bench profile.
+    linux-perf
 )
 
 fail() {

@@ -14,6 +14,7 @@ mod measure;
 mod outage;
 pub mod peers;
 mod process;
+mod profile;
 pub mod proxy;
 pub mod report;
 mod results;
@@ -44,6 +45,8 @@ enum Part {
     Peers(peers::Options),
     /// How figures grow: connections, replicas, size of values, memory, length of the log, threads
     Growth(growth::Options),
+    /// Where the leader's CPU time goes, by sampling
+    Profile(profile::Options),
 }
 
 /// Measures, or reports what was measured.
@@ -51,6 +54,7 @@ pub fn run(options: &Options) -> Outcome {
     match &options.part {
         Some(Part::Peers(options)) => peers::run(options),
         Some(Part::Growth(options)) => growth::run(options),
+        Some(Part::Profile(options)) => profile::run(options),
         None if options.report => report::write(),
         None => measure::run(&options.servers),
     }

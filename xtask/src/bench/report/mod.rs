@@ -7,6 +7,7 @@ mod goals;
 mod growth;
 mod page;
 mod plots;
+mod profile;
 mod readme;
 mod servers;
 pub mod text;

@@ -1,14 +1,14 @@
 //! `docs/performance.md`: how it was measured, every table, and how to read them.
 
 use super::text::wide;
-use super::{Page, goals, growth, latest, servers};
+use super::{Page, goals, growth, latest, profile, servers};
 use crate::bench::results::Results;
 use crate::bench::stats::Spread;
 use crate::report::Outcome;
 
 /// The document, part by part; one that has no results is left out.
 const PARTS: &[fn(&Results) -> Outcome<String>] =
-    &[head, plots, goals_part, tables, growth_part, reading];
+    &[head, plots, goals_part, tables, growth_part, profile_part, reading];
 
 /// The document.
 pub fn pages() -> Outcome<Vec<Page>> {
@@ -34,6 +34,10 @@ fn plots(results: &Results) -> Outcome<String> {
 
 fn growth_part(_: &Results) -> Outcome<String> {
     growth::section()
+}
+
+fn profile_part(_: &Results) -> Outcome<String> {
+    profile::section()
 }
 
 fn reading(_: &Results) -> Outcome<String> {
@@ -95,15 +99,12 @@ fn head(results: &Results) -> Outcome<String> {
 }
 
 /// What does not change with the samples.
-const READING: &str = "## Where the time goes\n\n\
-    Measured: with one replica, more than half of the samples of the node are in `send`, one a reply, and some per cent in\n\
-    `recv`, one a request; its own code is less than a tenth (`perf record -e cpu-clock -g -p NODE_PID` under\n\
-    `redis-benchmark -t set -c 50`). With three replicas and fsync, a fifth of the leader's node and a third of a follower's is\n\
-    `fdatasync`. The tables say the rest: the column of all replicas' CPU time how much of the two cores the other\n\
-    replicas take, which on three machines would be elsewhere; the last column how few requests share what an entry costs:\n\
-    with three replicas messages to and from two others, three wakes of a server and, with fsync, three durable writes.\n\n\
-    Not proven, to be tried next: holding back an entry while one is on its way. A first try with fsync made three to\n\
-    five times fewer entries; what that does for requests a second was less than the machine's noise. And a log\n\
-    that is written ahead: about a quarter of the time in `fdatasync` is writing the inode of a file that grows.\n\n\
+const READING: &str = "## What stands in the way of native\n\n\
+    Sending a reply is the dearest part natively and under Skein alike: one system call a reply, which nothing saves as long as each\n\
+    client waits for its own. The node pays it instead of the server. What comes on top is receiving and polling in the node, and that\n\
+    node and server wake each other; the code of gateway, log, rings and runtime together is the smaller part of that. With three\n\
+    replicas come messages to and from two others and, with fsync, durable writes; on two cores the other replicas' work competes with the\n\
+    leader's, which on three machines it would not: the column of all replicas' CPU time says how much that is. How few requests share an\n\
+    entry decides what each of these costs a request.\n\n\
     The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
     noticed by missed heartbeats, which takes the election timeout; that is not measured here.\n";
