@@ -127,8 +127,8 @@ There are four treatments and no fifth:
 A system call that is in no row is refused with `ENOSYS` by its number, as are 32-bit calls (`int 0x80`) and the x32 interface. What the runtime
 does not pass is caught wherever it is made: by libc's own insides, by `syscall()`, by inline assembly. `skein status --calls` shows how often.
 
-Two instructions bring in what no system call does: `rdtsc` and `rdtscp` are trapped and answer virtual time, `cpuid` is trapped where the
-processor can, and hides `rdrand` and `rdseed`; see [limitations](limitations.md).
+Two instructions bring in what no system call does: `rdtsc` and `rdtscp` are caught and answer virtual time, `cpuid` is trapped where the
+processor can, and hides `rdrand` and `rdseed`; see [limitations](limitations.md). A place that is caught often is patched, and costs no trap any more.
 ";
 
 const SYMBOLS_HEAD: &str = "

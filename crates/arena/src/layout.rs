@@ -144,7 +144,7 @@ pub struct Header {
     /// Processes of the server whose end the runtime knows of: counted before they end. A process that is gone without it (killed from outside, out of
     /// memory) takes the server with it.
     pub deaths: AtomicU32,
-    /// Trapped system calls that the net handled; written by the runtime.
+    /// System calls that went around the interposed functions, trapped or from patched places; written by the runtime.
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.
     pub bubbles: AtomicU64,
@@ -152,6 +152,8 @@ pub struct Header {
     pub uses: crate::uses::Uses,
     /// What came through the net, by number; written by the runtime.
     pub trapped: crate::trapped::Trapped,
+    /// What was answered at places that the runtime has replaced so that they trap no more, by number; written by the runtime.
+    pub patched: crate::trapped::Trapped,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);

@@ -1,4 +1,5 @@
-//! Calls that came through the safety net, counted by system call number: each costs a signal, so no server's hot path should have one.
+//! Calls that came through the safety net, counted by system call number: each costs a signal, so no server's hot path should have one. The same counters
+//! again are for calls from places that the runtime has replaced, which cost none.
 //!
 //! The runtime counts; a node reads plain numbers that it need not trust. Places behind the table of system calls are for instructions.
 

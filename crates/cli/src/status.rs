@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 all replicas run and a leader serves; 1 a majority does; 2 no leader, or no majority; 3 no such cluster.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
@@ -165,27 +166,41 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
     text
 }
 
-/// What came through the safety net: one line a call, most frequent first, one column a replica.
+/// What went around the interposed functions: what came through the safety net, and what comes from patched places.
 fn calls(cluster: &ClusterStatus) -> String {
+    let trapped = counts(cluster, "TRAPPED CALL", |replica| &replica.trapped_calls);
+    let patched = counts(cluster, "PATCHED CALL", |replica| &replica.patched_calls);
+    if trapped.is_empty() && patched.is_empty() {
+        return "\nNo call came through the safety net.\n".into();
+    }
+    trapped + &patched
+}
+
+/// One line a call, most frequent first, one column a replica; nothing where there are none.
+fn counts(
+    cluster: &ClusterStatus,
+    head: &str,
+    of: impl Fn(&ReplicaStatus) -> &BTreeMap<String, u64>,
+) -> String {
     let mut names: Vec<(&String, u64)> = Vec::new();
-    for (name, count) in cluster.replicas.iter().flat_map(|replica| &replica.trapped_calls) {
+    for (name, count) in cluster.replicas.iter().flat_map(&of) {
         match names.iter_mut().find(|(known, _)| *known == name) {
             Some((_, most)) => *most = (*most).max(*count),
             None => names.push((name, *count)),
         }
     }
     if names.is_empty() {
-        return "\nNo call came through the safety net.\n".into();
+        return String::new();
     }
     names.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-    let mut text = format!("\n{:<20}", "TRAPPED CALL");
+    let mut text = format!("\n{head:<20}");
     for replica in &cluster.replicas {
         text.push_str(&format!("  {:>10}", format!("REPLICA {}", replica.id)));
     }
     for (name, _) in names {
         text.push_str(&format!("\n{name:<20}"));
         for replica in &cluster.replicas {
-            text.push_str(&format!("  {:>10}", replica.trapped_calls.get(name).unwrap_or(&0)));
+            text.push_str(&format!("  {:>10}", of(replica).get(name).unwrap_or(&0)));
         }
     }
     text + "\n"
@@ -281,8 +296,8 @@ mod tests {
         assert_eq!(keys(&json), "leader mode name replicas schedule service term");
         assert_eq!(
             keys(&json["replicas"][0]),
-            "address applied_index commit_index counts digest digest_index id lag_entries node_pid role \
-             server_pid state term trapped_calls"
+            "address applied_index commit_index counts digest digest_index id lag_entries node_pid \
+             patched_calls role server_pid state term trapped_calls"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
     }
@@ -298,6 +313,19 @@ mod tests {
         let words: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
         assert_eq!(words[2], ["uname", "6", "7"]);
         assert_eq!(words[3], ["brk", "0", "1"]);
+        assert!(!text.contains("PATCHED"));
+    }
+
+    #[test]
+    fn patched_calls_are_listed_by_themselves() {
+        let mut one = answer(1, "leader", ReplicaState::Running).unwrap();
+        one.replica.patched_calls = [("rdtsc".into(), 5)].into();
+        let text = calls(&join(&state(1, 1), vec![Some(one.clone())]).0);
+        let words: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+        assert_eq!(words, [&[][..], &["PATCHED", "CALL", "REPLICA", "1"], &["rdtsc", "5"]]);
+        one.replica.trapped_calls = [("rdtsc".into(), 64)].into();
+        let text = calls(&join(&state(1, 1), vec![Some(one)]).0);
+        assert!(text.find("TRAPPED") < text.find("PATCHED"), "{text}");
     }
 
     #[test]

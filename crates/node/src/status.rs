@@ -60,6 +60,9 @@ pub struct ReplicaStatus {
     /// Calls and instructions of its server that came through the safety net, by name, since the server was started. Each costs a signal.
     #[serde(default)]
     pub trapped_calls: BTreeMap<String, u64>,
+    /// Those from places in its text that the runtime has replaced, because they came through the net often: they cost no signal.
+    #[serde(default)]
+    pub patched_calls: BTreeMap<String, u64>,
     /// What its node has counted since it was started.
     #[serde(default)]
     pub counts: Counts,

@@ -1,9 +1,10 @@
-//! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped and answers from virtual time, and `cpuid` hides
+//! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped (or replaced, [`patch`]) and answers from virtual time, and `cpuid` hides
 //! `rdrand`, `rdseed` and `rdpid`.
 //!
 //! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). The handler answers them and hands every other SIGSEGV on ([`crate::signal::fault`]). Where the processor cannot fault on `cpuid`, the node is told.
 
 use crate::fatal::notice;
+use crate::patch::{self, Kind};
 use crate::sys::{self, Result, args};
 use crate::{kernel, signal, turn};
 use libc::{c_int, c_void};
@@ -71,14 +72,17 @@ pub extern "C" fn on_segv(number: c_int, info: *mut libc::siginfo_t, context: *m
         // SAFETY: as above.
         let rdtscp = op == [0x0f, 0x01] && unsafe { at.add(2).read() } == 0xf9;
         if op == [0x0f, 0x31] || rdtscp {
+            let kind = if rdtscp { Kind::Rdtscp } else { Kind::Rdtsc };
+            let Some(inside) = patch::trapped(at as usize, kind, true) else { return };
             kernel::header().trapped.note(trapped::RDTSC);
-            let now = crate::time::look();
+            let now = time_stamp();
             registers[libc::REG_RAX as usize] = (now & 0xffff_ffff) as i64;
             registers[libc::REG_RDX as usize] = (now >> 32) as i64;
             if rdtscp {
                 registers[libc::REG_RCX as usize] = 0;
             }
-            registers[libc::REG_RIP as usize] += if rdtscp { 3 } else { 2 };
+            registers[libc::REG_RIP as usize] += kind.bytes().len() as i64;
+            inside.leave();
             return;
         }
         if op == [0x0f, 0xa2] {
@@ -89,6 +93,11 @@ pub extern "C" fn on_segv(number: c_int, info: *mut libc::siginfo_t, context: *m
         }
     }
     signal::fault::fault(number, info, context);
+}
+
+/// What the time stamp counter says: nanoseconds, as of a processor of 1 GHz.
+pub fn time_stamp() -> u64 {
+    crate::time::look()
 }
 
 fn cpuid(registers: &mut [libc::greg_t; 23]) {

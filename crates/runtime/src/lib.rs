@@ -4,7 +4,8 @@
 //!
 //! A small library operating system. Calls that block, communicate, tell the time, give random bytes or create threads are
 //! interposed (`hooks/`) and answered from objects in the arena (`io/`, `sync/`, [`timers`], [`time`], [`random`]); everything
-//! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`trap`]).
+//! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`trap`]),
+//! and where it is caught often, replaced in place ([`patch`]).
 //!
 //! # Who runs
 //!
@@ -46,6 +47,7 @@ mod keys;
 mod libc_calls;
 mod origin;
 mod output;
+mod patch;
 mod process;
 mod random;
 mod signal;

@@ -24,15 +24,20 @@ pub fn while_creating<T>(create: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether a kernel thread may be running beside the turn's holder: one that libc has made and that has not come to the runtime yet.
+pub fn creating() -> bool {
+    CREATING.load(Ordering::Relaxed)
+}
+
 /// Signals that stay open whatever is asked for.
 const OPEN: u64 = 1 << (libc::SIGSYS - 1) | 1 << (SPIN_SIGNAL - 1);
 
 /// Whether the running kernel thread is one that libc has just made: it makes calls of its own before it comes to the runtime.
-fn newborn() -> bool {
+pub fn newborn() -> bool {
     kernel().this().fs.get() != context::fs_base()
 }
 
-/// A trapped call that libc made for itself, or that makes a process: `None` when it is another one. `libc` is where its text is.
+/// A trapped call that libc made for itself, or that makes a process: `None` when it is another one. `libcs` says whether libc's text made it.
 ///
 /// # Safety
 /// The arguments are those of the call, which was trapped at `context`.
@@ -40,13 +45,13 @@ pub unsafe fn handle(
     nr: i64,
     a: [usize; 6],
     context: *mut ucontext_t,
-    libc: (usize, usize),
+    libcs: bool,
 ) -> Option<Result<usize>> {
     // SAFETY: the caller's contract.
     let at = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] } as usize;
     match nr {
         // SAFETY: the caller's contract.
-        libc::SYS_rt_sigprocmask if (libc.0..libc.1).contains(&at) => unsafe {
+        libc::SYS_rt_sigprocmask if libcs => unsafe {
             Some(change_mask(a, (&raw mut (*context).uc_sigmask).cast()))
         },
         // SAFETY: the caller's contract.
@@ -66,6 +71,26 @@ pub unsafe fn handle(
         _ if newborn() => Some(unsafe { sys::call(nr, a) }),
         _ => None,
     }
+}
+
+/// The same for a call at a place that was replaced ([`crate::patch`]), where no context is returned to.
+///
+/// # Safety
+/// The arguments are those of the call.
+pub unsafe fn handle_patched(nr: i64, mut a: [usize; 6], libcs: bool) -> Option<Result<usize>> {
+    if nr == libc::SYS_rt_sigprocmask && libcs {
+        // SAFETY: the caller's contract.
+        let mut set = unsafe { (a[1] as *const u64).as_ref() }.copied();
+        if let Some(set) = &mut set {
+            // What is open is never asked to be opened.
+            *set &= !OPEN;
+            a[1] = core::ptr::from_ref(set) as usize;
+        }
+        // SAFETY: libc's own arguments, but for the set.
+        return Some(unsafe { sys::call(nr, a) });
+    }
+    // SAFETY: as in `handle`.
+    newborn().then(|| unsafe { sys::call(nr, a) })
 }
 
 /// `rt_sigprocmask` on the mask at `mask`.

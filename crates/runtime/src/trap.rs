@@ -4,7 +4,8 @@
 //! SIGSYS for whatever the table does not pass, from anywhere else: from libc's own insides, from `syscall` instructions in the server. The handler answers
 //! as the hooks would ([`dispatch`]), refuses the call, or refuses to go on and names it: what is not known to be harmless never reaches the kernel unseen.
 //!
-//! The handler runs on the stack of the thread that has the turn and may block like any hook: SIGSYS is not masked meanwhile.
+//! The handler runs on the stack of the thread that has the turn and may block like any hook: SIGSYS is not masked meanwhile. A place that is caught again and
+//! again is replaced by a jump that asks the same functions without a signal ([`patch`]).
 //!
 //! The filter stays for all that the server executes, so it knows only what lies at one place in every program: this library (linked to its
 //! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else.
@@ -16,7 +17,8 @@ use crate::kernel::{header, kernel};
 use crate::signal::{self, fault::handle};
 use crate::sys::{self, Errno, Result};
 use crate::{
-    fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, process, sync, time, turn,
+    fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, patch, process, sync, time,
+    turn,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
@@ -170,9 +172,14 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
     })
 }
 
+/// The registers of a signal's frame.
+fn context_registers<'a>(context: *mut c_void) -> &'a mut [libc::greg_t; 23] {
+    // SAFETY: the kernel passes a valid context; it belongs to the handler's frame, and the handler uses one such reference at a time.
+    unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs }
+}
+
 extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid context; it belongs to this handler's frame.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let registers = context_registers(context);
     let at = |r: c_int| registers[r as usize] as usize;
     let nr = registers[libc::REG_RAX as usize];
     let a = [
@@ -189,42 +196,94 @@ extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
     if code != SYS_SECCOMP {
         refuse!("a SIGSYS that is not from the safety net (code {code})");
     }
-    header().net_calls.fetch_add(1, Ordering::Relaxed);
-    let place = match usize::try_from(nr) {
-        _ if arch != AUDIT_ARCH_X86_64 => trapped::INT80,
-        Ok(nr) if skein_interpose::syscall(nr as i64).is_some() => nr,
-        _ => trapped::OTHER,
+    let at = patch::original(at(libc::REG_RIP));
+    let inside = if arch == AUDIT_ARCH_X86_64 {
+        let site = at - patch::Kind::Syscall.bytes().len();
+        let in_stub = at != registers[libc::REG_RIP as usize] as usize;
+        match patch::trapped(site, patch::Kind::Syscall, without_signal(nr) && !in_stub) {
+            Some(inside) => inside,
+            None => {
+                registers[libc::REG_RIP as usize] = site as i64;
+                return;
+            }
+        }
+    } else {
+        patch::Inside::unknown()
     };
-    header().trapped.note(place);
+    header().net_calls.fetch_add(1, Ordering::Relaxed);
     if arch != AUDIT_ARCH_X86_64 {
+        header().trapped.note(trapped::INT80);
         // The numbers of `int 0x80` mean other calls.
         refused(fatal::line!("32-bit system call {nr}").bytes());
         registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
         return;
     }
+    header().trapped.note(counter(nr));
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the arguments and the context of this call.
-    if let Some(result) = unsafe { libc_calls::handle(nr, a, context.cast(), *LIBC_TEXT.0.get()) } {
+    let result = unsafe { libc_calls::handle(nr, a, context.cast(), from_libc(at)) };
+    let registers = context_registers(context);
+    if let Some(result) = result {
         // SAFETY: this thread's errno.
         unsafe { *libc::__errno_location() = errno };
         registers[libc::REG_RAX as usize] = value_of(result);
+        inside.leave();
         return;
     }
-    let outer = kernel().this().trapped_at.replace(at(libc::REG_RIP));
-    let loaders = files::from_loader(nr, a, at(libc::REG_RIP));
+    registers[libc::REG_RAX as usize] = answer_caught(nr, a, at);
+    inside.leave();
+    signal::boundary();
+}
+
+/// Answers a call that was caught on its way to the kernel, behind whose instruction `at` is; `errno` is kept.
+fn answer_caught(nr: i64, a: [usize; 6], at: usize) -> i64 {
+    // SAFETY: this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    let outer = kernel().this().trapped_at.replace(at);
+    let loaders = files::from_loader(nr, a, at);
     let Some(result) = loaders.or_else(|| dispatch(nr, a)) else {
         refuse!(
-            "system call {} ({nr}) at {:#x} reached the kernel around the interposed functions and cannot be made deterministic",
-            name_of(nr),
-            at(libc::REG_RIP)
+            "system call {} ({nr}) at {at:#x} reached the kernel around the interposed functions and cannot be made deterministic",
+            name_of(nr)
         )
     };
     kernel().this().trapped_at.set(outer);
     // SAFETY: this thread's errno.
     unsafe { *libc::__errno_location() = errno };
-    registers[libc::REG_RAX as usize] = value_of(result);
+    value_of(result)
+}
+
+/// The same at a place that was replaced: there is no signal's frame.
+pub fn answer_patched(nr: i64, a: [usize; 6], at: usize) -> i64 {
+    // SAFETY: the arguments of this call.
+    if let Some(result) = unsafe { libc_calls::handle_patched(nr, a, from_libc(at)) } {
+        return value_of(result);
+    }
+    let value = answer_caught(nr, a, at);
     signal::boundary();
+    value
+}
+
+/// Whether a call is answered alike with a signal's frame and without one: what is caught, but for the births of threads and processes, which go on
+/// in it.
+pub fn without_signal(nr: i64) -> bool {
+    let birth = matches!(nr, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork);
+    skein_interpose::caught(nr) && !birth
+}
+
+/// Where a call is counted.
+pub fn counter(nr: i64) -> usize {
+    match usize::try_from(nr) {
+        Ok(place) if skein_interpose::syscall(nr).is_some() => place,
+        _ => trapped::OTHER,
+    }
+}
+
+fn from_libc(at: usize) -> bool {
+    // SAFETY: written once, before the net is spread.
+    let (start, end) = unsafe { *LIBC_TEXT.0.get() };
+    (start..end).contains(&at)
 }
 
 /// A result as the kernel returns it.
@@ -239,7 +298,8 @@ extern "C" fn on_spin(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid context.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let h = header();
-    h.spin_address.store(registers[libc::REG_RIP as usize] as u64, Ordering::Relaxed);
+    let at = patch::original(registers[libc::REG_RIP as usize] as usize);
+    h.spin_address.store(at as u64, Ordering::Relaxed);
     h.spin_seen.store(1, Ordering::Release);
 }
 
@@ -367,6 +427,7 @@ pub fn join() {
 
 /// Installs the handlers; finds what the filter lets through.
 fn prepare() -> Texts {
+    patch::prepare();
     host::hide_cpu_number();
     handle(libc::SIGSYS, on_sigsys);
     handle(SPIN_SIGNAL, on_spin);

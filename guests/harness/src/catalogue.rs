@@ -31,6 +31,54 @@ pub struct Guest {
     pub finest: Schedule,
     /// Its clients, for a server; it is then not run natively.
     pub script: Option<Script>,
+    /// How much of what the net catches must come to it how often; nothing for most.
+    pub net: Option<Net>,
+}
+
+/// What a guest's calls and instructions around the interposed functions must come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// At most so many are trapped.
+    pub most_trapped: u64,
+    /// At least so many are not, because their place was replaced.
+    pub least_patched: u64,
+    /// As many as those are trapped for good.
+    pub least_trapped: u64,
+}
+
+/// Executions of a place that are trapped before it is replaced, as the runtime has it.
+const PATIENCE: u64 = 64;
+/// Calls of a program's start and end.
+const AROUND: u64 = 24;
+
+fn net(name: &str) -> Option<Net> {
+    // So many places are executed so often in all.
+    let replaced = |places: u64, executions: u64| {
+        let most_trapped = places * PATIENCE + AROUND;
+        Net { most_trapped, least_patched: executions - places * PATIENCE, least_trapped: 0 }
+    };
+    Some(match name {
+        "patch_rdtsc" => replaced(2, 2 * 3000),
+        // Two or four more where the processor has AVX and AVX-512.
+        "patch_registers" => replaced(6, 4 * 300),
+        "patch_signals" => replaced(4, 300 * (2 + 2 + 3)),
+        // Two threads' births and ends, and the sleeper's place while it is inside.
+        "patch_threads" => {
+            let net = replaced(2 + 300 / 64, 300 * 5);
+            Net { most_trapped: net.most_trapped + 300 + 100, ..net }
+        }
+        // Places in the parent, in two children of it, and in an executed program.
+        "patch_fork" => replaced(2 + 1 + 2, 300 * (2 + 2 + 2 + 2)),
+        // Births of threads are not replaced.
+        "patch_libc" => {
+            let net = replaced(9, 300 * 9);
+            Net { most_trapped: net.most_trapped + 300 * 5, ..net }
+        }
+        "patch_stays" => {
+            Net { most_trapped: 4 * 300 + AROUND, least_patched: 0, least_trapped: 4 * 300 }
+        }
+        _ => return None,
+    })
 }
 
 fn expect(name: &str) -> Expect {
@@ -90,8 +138,8 @@ pub fn all(directory: &Path) -> io::Result<Vec<Guest>> {
             if family == "servers" && script.is_none() {
                 return Err(io::Error::other(format!("{name} has no scripted clients")));
             }
-            let (expect, finest) = (expect(&name), finest(&name));
-            guests.push(Guest { expect, finest, program: entry.path(), name, script });
+            let (expect, finest, net) = (expect(&name), finest(&name), net(&name));
+            guests.push(Guest { expect, finest, program: entry.path(), name, script, net });
         }
     }
     guests.sort_by(|a, b| a.name.cmp(&b.name));

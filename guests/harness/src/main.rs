@@ -61,6 +61,10 @@ fn show(words: &[String]) -> std::io::Result<()> {
         let run =
             runner::skein(&guest.program, &images.library, Role::Leader(script, ORDINARY), false)?;
         println!("== {}: {:?}, {:?}", guest.name, run.account.end, run.account.counts);
+        println!(
+            "-- {} trapped, {} from replaced places",
+            run.account.trapped, run.account.patched
+        );
         println!("-- standard output\n{}", String::from_utf8_lossy(&run.stdout));
         println!("-- standard error\n{}", String::from_utf8_lossy(&run.stderr));
         for line in &run.account.advice {

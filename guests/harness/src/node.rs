@@ -8,6 +8,7 @@ use crate::launch::{Guest, Launch};
 use crate::script::{Input, Script, TERM};
 use crate::sys;
 use skein_arena::layout::{Sizes, state};
+use skein_arena::trapped::Trapped;
 use skein_arena::{Arena, Consumer, Producer};
 use skein_model::entry::{EntryBuilder, Record, Start, pad8};
 use skein_model::frame::FRAME_HEADER_BYTES;
@@ -90,6 +91,10 @@ pub struct Account {
     pub spin: Option<Spin>,
     /// Entries by kind: inputs, bubbles, clock entries.
     pub counts: Counts,
+    /// Calls and instructions that came through the net.
+    pub trapped: u64,
+    /// Those that came from places that the runtime has replaced.
+    pub patched: u64,
 }
 
 /// What a leader proposed.
@@ -154,6 +159,8 @@ impl Node {
             log: Vec::new(),
             spin: None,
             counts: Counts::default(),
+            trapped: 0,
+            patched: 0,
         };
         Ok(Self {
             arena,
@@ -203,6 +210,10 @@ impl Node {
             if self.sleep()? {
                 let status = self.guest.wait()?;
                 self.collect()?;
+                let header = self.arena.header();
+                let sum = |calls: &Trapped| calls.counts().map(|(_, count)| count).sum();
+                self.record.trapped = sum(&header.trapped);
+                self.record.patched = sum(&header.patched);
                 self.record.end = End::Status(status);
                 return Ok(self.record);
             }

@@ -169,7 +169,8 @@ fn judge_schedule(
             let (left, right) = (&a.account.frames, &b.account.frames);
             compare::frames(("leader", left), ("follower", right))
         })
-        .or_else(|| judge_idle(guest, schedule, a));
+        .or_else(|| judge_idle(guest, schedule, a))
+        .or_else(|| judge_net(guest, a, b));
     Ok(match difference {
         Some(difference) => Err(difference),
         None => Ok(summary(&leader.account)),
@@ -258,6 +259,24 @@ fn judge_idle(guest: &Guest, schedule: Schedule, leader: &Run) -> Option<String>
     let needless = clocks > 0 || (bubbles > 0 && schedule == ORDINARY);
     (guest.name == "servers/idle" && needless)
         .then(|| format!("an idle server cost {bubbles} bubbles and {clocks} clock entries"))
+}
+
+/// What the net catches is the same on all replicas, and a place that is caught often is replaced.
+fn judge_net(guest: &Guest, leader: &Run, follower: &Run) -> Option<String> {
+    let counts = |run: &Run| (run.account.trapped, run.account.patched);
+    let (trapped, patched) = counts(leader);
+    if counts(leader) != counts(follower) {
+        return Some(format!(
+            "trapped and replaced: {:?} as leader, {:?} as follower",
+            counts(leader),
+            counts(follower)
+        ));
+    }
+    let net = guest.net?;
+    let right = (net.least_trapped..=net.most_trapped).contains(&trapped)
+        && patched >= net.least_patched
+        && (net.least_trapped == 0 || patched == 0);
+    (!right).then(|| format!("{trapped} trapped, {patched} from replaced places; wanted {net:?}"))
 }
 
 /// Runs all guests whose names contain one of `words` (all guests without words), one line each, as many at a time as

@@ -71,6 +71,8 @@ pub struct Findings {
     pub refused: Vec<Refused>,
     /// System calls that went around the interposed functions, by name where that is known.
     pub net: Vec<Count>,
+    /// Those of them that came from places in the program's text that were patched, because they were trapped often.
+    pub patched: Vec<Count>,
     /// What was measured.
     pub figures: Option<Figures>,
     /// Whether clients got other answers on another schedule; `null` when that was not tried, or could not be compared.

@@ -52,6 +52,7 @@ pub fn not_started(args: &CheckArgs, reason: String) -> Findings {
         used: Vec::new(),
         refused: Vec::new(),
         net: Vec::new(),
+        patched: Vec::new(),
         figures: None,
         schedule_sensitive: None,
         recommend: None,
@@ -98,7 +99,8 @@ pub fn judge(args: &CheckArgs, trial: &Trial) -> Findings {
             .map(|kind| Count { name: kind.name().into(), count: seen.used(*kind) })
             .collect(),
         refused: refused(seen),
-        net: net(seen),
+        net: net(seen.trapped.iter().chain(&seen.patched)),
+        patched: net(&seen.patched),
         schedule_sensitive: trial.other_answers.map(|connections| connections > 0),
         recommend: matches!(verdict, Verdict::Deterministic | Verdict::CannotTell)
             .then(|| recommend(trial, &figures)),
@@ -235,9 +237,9 @@ fn refused(seen: &Seen) -> Vec<Refused> {
     all
 }
 
-/// What came through the net, the most frequent first.
-fn net(seen: &Seen) -> Vec<Count> {
-    let found = trapped_by_name(seen.trapped.iter().copied());
+/// What went around the interposed functions, the most frequent first.
+fn net<'a>(counts: impl IntoIterator<Item = &'a (usize, u64)>) -> Vec<Count> {
+    let found = trapped_by_name(counts.into_iter().copied());
     let mut all: Vec<Count> =
         found.into_iter().map(|(name, count)| Count { name, count }).collect();
     all.sort_by_key(|call| std::cmp::Reverse(call.count));

@@ -61,6 +61,10 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
         let calls: Vec<String> =
             f.net.iter().take(8).map(|c| format!("{} {}", c.name, number(c.count))).collect();
         row("net", &calls.join(", "));
+        let patched: u64 = f.patched.iter().map(|c| c.count).sum();
+        if patched > 0 {
+            row("", &format!("{} of these from patched places, without a trap", number(patched)));
+        }
     }
     figures(f, &mut row);
     for (at, warning) in f.warnings.iter().enumerate() {

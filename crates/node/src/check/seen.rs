@@ -67,6 +67,8 @@ pub struct Seen {
     pub net_calls: u64,
     /// What came through the net: place and count, as the arena has them; see [`crate::status::trapped_by_name`].
     pub trapped: Vec<(usize, u64)>,
+    /// The same for what came from places that the runtime has patched.
+    pub patched: Vec<(usize, u64)>,
     /// The server's private layer over the host's files; it outlives the server.
     pub layer: Option<Arc<Layer>>,
     /// What was used: in the order of [`Use::ALL`].
@@ -135,6 +137,8 @@ impl Seen {
         self.net_calls = header.net_calls.load(Ordering::Relaxed);
         self.trapped.clear();
         self.trapped.extend(header.trapped.counts());
+        self.patched.clear();
+        self.patched.extend(header.patched.counts());
         for (place, kind) in Use::ALL.into_iter().enumerate() {
             self.uses[place] = header.uses.count(kind);
         }

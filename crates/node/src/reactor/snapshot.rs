@@ -54,6 +54,7 @@ impl Reactor {
                 digest_index: digest_index.0,
                 digest: format!("{digest:016x}"),
                 trapped_calls: trapped_by_name(self.server.header().trapped.counts()),
+                patched_calls: trapped_by_name(self.server.header().patched.counts()),
                 counts: Counts {
                     peer_out_bytes: self.peers.bytes_out,
                     peer_in_bytes: self.peers.bytes_in,

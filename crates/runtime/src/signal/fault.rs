@@ -7,6 +7,7 @@
 use super::{Info, LAST, Target, bit, deliver, post, process_of};
 use crate::fatal::{line, notice, refuse};
 use crate::kernel::{Kernel, kernel};
+use crate::patch;
 use crate::process;
 use crate::sys::{self, args};
 use core::arch::naked_asm;
@@ -133,12 +134,16 @@ pub fn fault(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let errno = unsafe { *libc::__errno_location() };
     let context = context.cast::<libc::ucontext_t>();
     // SAFETY: the kernel passes a valid context; its mask is the first word of libc's set. It is the server's for the time of the handler, and the
-    // kernel's own again before the kernel reads it.
+    // kernel's own again before the kernel reads it. A handler sees the server's text, not the stub that an instruction was moved to.
     unsafe {
+        let at = &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize];
+        let really_at = at.read() as usize;
+        at.write(patch::original(really_at) as i64);
         let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
         let kernels = mask.read();
         mask.write(deliver::enter(k, signo, &action));
         deliver::call(k, signo, &action, info, context);
+        at.write(patch::moved(really_at, at.read() as usize) as i64);
         super::set_mask(k, mask.read());
         mask.write(kernels);
         *libc::__errno_location() = errno;

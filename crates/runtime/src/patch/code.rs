@@ -1,0 +1,568 @@
+//! Machine code, read: which instructions a jump to a stub displaces, and whether anything could get in among them.
+//!
+//! Pure: it looks at bytes that it is given. Whatever it does not understand is a no, and a no leaves the instruction as it is: trapping, and right.
+
+use core::ops::Range;
+use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
+
+/// Bytes of the jump that takes the place of the instruction.
+pub const JUMP_BYTES: usize = 5;
+/// The longest run of bytes that a jump can displace: an instruction that begins at its last byte has at most fifteen.
+pub const MOST_BYTES: usize = JUMP_BYTES - 1 + 15;
+/// Parts of other functions that are looked at for one place.
+const MOST_PARTS: usize = 64;
+/// Entries of a jump table.
+const MOST_ENTRIES: usize = 4096;
+
+/// A stretch of memory and its address.
+#[derive(Clone, Copy)]
+pub struct Stretch<'a> {
+    pub at: usize,
+    pub bytes: &'a [u8],
+}
+
+impl Stretch<'_> {
+    fn from(&self, address: usize) -> Option<&[u8]> {
+        self.bytes.get(address.checked_sub(self.at)?..).filter(|rest| !rest.is_empty())
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        (self.at..self.at + self.bytes.len()).contains(&address)
+    }
+}
+
+/// The code around a place that is to be replaced.
+pub struct Code<'a> {
+    /// The executable segment.
+    pub text: Stretch<'a>,
+    /// What else of the program can be read: jump tables are there.
+    pub data: [Stretch<'a>; 4],
+    /// From the begin of the function that an address lies in to the next function's.
+    pub function: &'a dyn Fn(usize) -> Option<Range<usize>>,
+    /// The instructions that an earlier jump to this address has displaced, and where they were.
+    pub displaced: &'a dyn Fn(usize) -> Option<Stretch<'a>>,
+}
+
+fn decode(bytes: &[u8]) -> Option<Instruction> {
+    let bytes = &bytes[..bytes.len().min(15)];
+    InstDecoder::default().decode_slice(bytes).ok()
+}
+
+fn len_of(instruction: &Instruction) -> usize {
+    use yaxpeax_arch::LengthedInstruction;
+    instruction.len().to_const() as usize
+}
+
+fn operands(instruction: &Instruction) -> impl Iterator<Item = Operand> + '_ {
+    (0..instruction.operand_count()).map(|n| instruction.operand(n))
+}
+
+/// The address that an instruction names relative to itself as memory.
+fn relative_memory(instruction: &Instruction, end: usize) -> Option<usize> {
+    operands(instruction).find_map(|operand| match operand {
+        Operand::MemDeref { base } if base == RegSpec::rip() => Some(end),
+        Operand::Disp { base, disp } if base == RegSpec::rip() => {
+            Some(end.wrapping_add_signed(disp as isize))
+        }
+        _ => None,
+    })
+}
+
+/// Where the four bytes of an address relative to the instruction are, if it is one that can be moved with them adjusted: `lea`, or a load or
+/// store of a whole register, without an immediate behind.
+fn relative_at(bytes: &[u8]) -> Option<usize> {
+    let prefix = usize::from(matches!(bytes.first(), Some(0x40..=0x4f)));
+    let known = matches!(bytes.get(prefix), Some(0x8d | 0x8b | 0x89))
+        && bytes.get(prefix + 1).is_some_and(|modrm| modrm & 0xc7 == 5)
+        && bytes.len() == prefix + 6;
+    known.then_some(prefix + 2)
+}
+
+/// Whether an instruction does the same elsewhere: it goes on behind itself, and names no address relative to itself unless that can be adjusted.
+fn movable(instruction: &Instruction, bytes: &[u8]) -> bool {
+    use Opcode::*;
+    let known = matches!(
+        instruction.opcode(),
+        MOV | MOVZX
+            | MOVSX
+            | MOVSXD
+            | LEA
+            | SHL
+            | SHR
+            | SAR
+            | ROL
+            | ROR
+            | AND
+            | OR
+            | XOR
+            | ADD
+            | SUB
+            | ADC
+            | SBB
+            | CMP
+            | TEST
+            | INC
+            | DEC
+            | NEG
+            | NOT
+            | IMUL
+            | NOP
+            | PUSH
+            | POP
+            | CDQE
+            | CWDE
+            | BSWAP
+            | MOVAPS
+            | MOVAPD
+            | MOVUPS
+            | MOVUPD
+            | MOVDQA
+            | MOVDQU
+            | MOVQ
+            | MOVD
+            | PXOR
+            | XORPS
+    ) || matches!(
+        instruction.opcode(),
+        CMOVO
+            | CMOVNO
+            | CMOVB
+            | CMOVNB
+            | CMOVZ
+            | CMOVNZ
+            | CMOVA
+            | CMOVNA
+            | CMOVS
+            | CMOVNS
+            | CMOVP
+            | CMOVNP
+            | CMOVL
+            | CMOVGE
+            | CMOVLE
+            | CMOVG
+            | SETO
+            | SETNO
+            | SETB
+            | SETAE
+            | SETZ
+            | SETNZ
+            | SETA
+            | SETBE
+            | SETS
+            | SETNS
+            | SETP
+            | SETNP
+            | SETL
+            | SETGE
+            | SETLE
+            | SETG
+    );
+    known && (relative_memory(instruction, 0).is_none() || relative_at(bytes).is_some())
+}
+
+/// Where a direct jump or call goes; `end` is the address behind it. Whether it is a call.
+fn branch(instruction: &Instruction, end: usize) -> Option<(usize, bool)> {
+    use Opcode::*;
+    let opcode = instruction.opcode();
+    let branches =
+        matches!(opcode, JMP | CALL | LOOP | LOOPZ | LOOPNZ | JRCXZ | JECXZ | XBEGIN | JMPE)
+            || opcode.is_jcc();
+    if !branches {
+        return None;
+    }
+    operands(instruction).find_map(|operand| {
+        let distance = match operand {
+            Operand::ImmediateI8 { imm } => isize::from(imm),
+            Operand::ImmediateI16 { imm } => isize::from(imm),
+            Operand::ImmediateI32 { imm } => imm as isize,
+            _ => return None,
+        };
+        Some((end.wrapping_add_signed(distance), opcode == CALL))
+    })
+}
+
+/// Something that an instruction names and that could be a table of addresses.
+fn constants(instruction: &Instruction, end: usize) -> impl Iterator<Item = usize> + '_ {
+    let named = |operand| match operand {
+        Operand::ImmediateI32 { imm } => Some(imm as usize),
+        Operand::ImmediateU32 { imm } => Some(imm as usize),
+        Operand::ImmediateI64 { imm } => Some(imm as usize),
+        Operand::ImmediateU64 { imm } => Some(imm as usize),
+        Operand::MemIndexScaleDisp { disp, .. } => Some(disp as usize),
+        Operand::Disp { base, disp } if base != RegSpec::rip() => Some(disp as usize),
+        Operand::MemBaseIndexScaleDisp { disp, .. } => Some(disp as usize),
+        _ => None,
+    };
+    operands(instruction).filter_map(named).chain(relative_memory(instruction, end))
+}
+
+impl Code<'_> {
+    /// How many bytes a jump to a stub takes the place of when it is put at `site`, where an instruction of `len` bytes is. `None` when it cannot be:
+    /// something behind the instruction cannot be moved, or could be jumped to.
+    pub fn room(&self, site: usize, len: usize) -> Option<usize> {
+        let total = self.displaces(site, len)?;
+        let inner = site + 1..site + total;
+        let function = (self.function)(site)?;
+        let mut look = Look { code: self, inner, function: function.clone(), met: false };
+        let mut parts = [0usize; MOST_PARTS];
+        let mut count = 0;
+        // Parts of the same function elsewhere ("cold" ones) are known by jumps from one to the other.
+        let mut add = |at: usize| -> Option<()> {
+            if function.contains(&at) || !self.text.contains(at) {
+                return Some(());
+            }
+            let part = (self.function)(at)?;
+            if !parts[..count].contains(&part.start) {
+                *parts.get_mut(count)? = part.start;
+                count += 1;
+            }
+            Some(())
+        };
+        look.walk(function.clone(), &mut add)?;
+        if !look.met {
+            return None;
+        }
+        self.jumps_from_near(&mut look)?;
+        self.jumps_from_afar(&look.inner, &function, &mut add)?;
+        for part in parts.iter().take(count) {
+            look.walk((self.function)(*part)?, &mut |_| Some(()))?;
+        }
+        Some(total)
+    }
+
+    /// The instructions from `site` on that a jump covers can be moved: their bytes.
+    fn displaces(&self, site: usize, len: usize) -> Option<usize> {
+        let mut total = len;
+        while total < JUMP_BYTES {
+            let bytes = self.text.from(site + total)?;
+            let instruction = decode(bytes)?;
+            let len = len_of(&instruction);
+            if !movable(&instruction, &bytes[..len]) {
+                return None;
+            }
+            total += len;
+        }
+        Some(total)
+    }
+
+    /// Looks at all bytes of the text as if each began a jump: none may lead in among those of `inner`. Those that lead into `function` are added.
+    fn jumps_from_afar(
+        &self,
+        inner: &Range<usize>,
+        function: &Range<usize>,
+        add: &mut dyn FnMut(usize) -> Option<()>,
+    ) -> Option<()> {
+        let text = self.text;
+        let mut fine = true;
+        distances_into(text, function, &mut |offset, target| {
+            let before = |n: usize| offset.checked_sub(n).map_or(0, |at| text.bytes[at]);
+            let opcode = before(1);
+            let jumps = matches!(opcode, 0xe8 | 0xe9)
+                || (before(2) == 0x0f && opcode & 0xf0 == 0x80)
+                || (before(2) == 0xc7 && opcode == 0xf8);
+            let at = text.at + offset;
+            // The function's own are seen by reading it.
+            if jumps && !function.contains(&at) {
+                fine &= !inner.contains(&target) && (opcode == 0xe8 || add(at).is_some());
+            }
+        });
+        fine.then_some(())
+    }
+
+    /// Looks at the functions in front of and behind this one: as far as short jumps reach.
+    fn jumps_from_near(&self, look: &mut Look<'_, '_>) -> Option<()> {
+        const SHORT: usize = 128 + 2;
+        let text = self.text.at..self.text.at + self.text.bytes.len();
+        let mut at = look.inner.start.saturating_sub(SHORT).max(text.start);
+        while at < (look.inner.end + SHORT).min(text.end) {
+            let Some(part) = (self.function)(at) else {
+                // In front of the first function.
+                at += 1;
+                continue;
+            };
+            if part != look.function {
+                look.walk(part.clone(), &mut |_| Some(()))?;
+            }
+            at = part.end;
+        }
+        Some(())
+    }
+
+    /// Whether a table of addresses or of distances at `at` leads in among the bytes of `inner`.
+    fn table_leads_into(&self, at: usize, inner: &Range<usize>) -> bool {
+        let Some(bytes) = self.data.iter().find_map(|data| data.from(at)) else { return false };
+        let targets = bytes
+            .chunks_exact(4)
+            .map(|entry| i32::from_le_bytes(entry.try_into().expect("four bytes")))
+            .map(|distance| at.wrapping_add_signed(distance as isize));
+        let addresses = bytes
+            .chunks_exact(8)
+            .map(|entry| usize::from_le_bytes(entry.try_into().expect("eight bytes")));
+        let inside = |target: &usize| self.text.contains(*target);
+        targets.take(MOST_ENTRIES).take_while(inside).any(|target| inner.contains(&target))
+            || addresses.take(MOST_ENTRIES).take_while(inside).any(|at| inner.contains(&at))
+    }
+}
+
+/// A reading of functions for what leads into bytes that are to be displaced.
+struct Look<'a, 'b> {
+    code: &'a Code<'b>,
+    inner: Range<usize>,
+    /// The function that these bytes are in.
+    function: Range<usize>,
+    /// Whether the bytes begin and end where instructions do.
+    met: bool,
+}
+
+impl Look<'_, '_> {
+    /// Reads a function, one instruction after the other.
+    fn walk(&mut self, part: Range<usize>, add: &mut dyn FnMut(usize) -> Option<()>) -> Option<()> {
+        let mut at = part.start;
+        while at < part.end {
+            let instruction = decode(self.code.text.from(at)?)?;
+            if at + 1 == self.inner.start {
+                self.met = true;
+            }
+            let end = at + len_of(&instruction);
+            self.look_at(&instruction, end, add)?;
+            at = end;
+        }
+        Some(())
+    }
+
+    fn look_at(
+        &self,
+        instruction: &Instruction,
+        end: usize,
+        add: &mut dyn FnMut(usize) -> Option<()>,
+    ) -> Option<()> {
+        if let Some((target, call)) = branch(instruction, end) {
+            if self.inner.contains(&target) {
+                return None;
+            }
+            if let Some(moved) = (self.code.displaced)(target) {
+                let mut at = 0;
+                while at < moved.bytes.len() {
+                    let instruction = decode(&moved.bytes[at..])?;
+                    at += len_of(&instruction);
+                    self.look_at(&instruction, moved.at + at, &mut |_| Some(()))?;
+                }
+            } else if !call {
+                add(target)?;
+            }
+            return Some(());
+        }
+        for constant in constants(instruction, end) {
+            // A label whose address is taken could be what addresses are computed from.
+            if constant != self.function.start && self.function.contains(&constant) {
+                return None;
+            }
+            if self.code.table_leads_into(constant, &self.inner) {
+                return None;
+            }
+        }
+        Some(())
+    }
+}
+
+/// Tells of every four bytes of `text` that, as the end of an instruction that jumps, lead into `range` behind its first byte: their offset and
+/// where they lead.
+fn distances_into(text: Stretch<'_>, range: &Range<usize>, found: &mut dyn FnMut(usize, usize)) {
+    use core::arch::x86_64::*;
+    let (low, len) = (range.start + 1, range.len().saturating_sub(1));
+    let mut exact = |offset: usize| {
+        let distance = &text.bytes[offset..offset + 4];
+        let distance = i32::from_le_bytes(distance.try_into().expect("four bytes"));
+        let target = (text.at + offset + 4).wrapping_add_signed(distance as isize);
+        if (low..low + len).contains(&target) {
+            found(offset, target);
+        }
+    };
+    // distance + offset - (low - at - 4), as numbers of 32 bits, is below `len` for a hit; so for few others that are looked at again.
+    let bias = (low.wrapping_sub(text.at).wrapping_sub(4)) as i32;
+    let mut offset = 0;
+    // SAFETY: SSE2 is in every x86-64; loads are within the text, 19 bytes from `offset` on.
+    unsafe {
+        let lanes = |n: i32| _mm_set_epi32(n + 12, n + 8, n + 4, n);
+        let least = _mm_set1_epi32(i32::MIN);
+        let limit = _mm_xor_si128(_mm_set1_epi32(len as i32), least);
+        while offset + 20 <= text.bytes.len() {
+            let base = (offset as i32).wrapping_sub(bias);
+            let mut hits = _mm_setzero_si128();
+            for shift in 0..4 {
+                let at = text.bytes.as_ptr().add(offset + shift);
+                let there = _mm_loadu_si128(at.cast());
+                let places = _mm_add_epi32(lanes(shift as i32), _mm_set1_epi32(base));
+                let sum = _mm_xor_si128(_mm_add_epi32(there, places), least);
+                hits = _mm_or_si128(hits, _mm_cmplt_epi32(sum, limit));
+            }
+            if _mm_movemask_epi8(hits) != 0 {
+                for n in 0..16 {
+                    exact(offset + n);
+                }
+            }
+            offset += 16;
+        }
+    }
+    while offset + 4 <= text.bytes.len() {
+        exact(offset);
+        offset += 1;
+    }
+}
+
+/// Copies the displaced instructions from `from` to a place at address `to`; an address relative to them is adjusted. `None` when that is out of reach.
+pub fn relocate(from: Stretch<'_>, to: usize, out: &mut [u8]) -> Option<()> {
+    out.copy_from_slice(from.bytes);
+    let mut at = 0;
+    while at < from.bytes.len() {
+        let instruction = decode(&from.bytes[at..])?;
+        let end = at + len_of(&instruction);
+        if let Some(target) = relative_memory(&instruction, from.at + end) {
+            let place = at + relative_at(&from.bytes[at..end])?;
+            let distance = i32::try_from(target as isize - (to + end) as isize).ok()?;
+            out[place..place + 4].copy_from_slice(&distance.to_le_bytes());
+        }
+        at = end;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: usize = 0x40_0000;
+    const TABLE: usize = 0x50_0000;
+
+    /// What [`Code::room`] says of the first `rdtsc` in `text`, of which the first `function` bytes are its function and the rest another one.
+    fn room(text: &[u8], function: usize, table: &[u8]) -> Option<usize> {
+        let empty = Stretch { at: 0, bytes: &[] };
+        let site = text.windows(2).position(|two| two == [0x0f, 0x31]).expect("an rdtsc");
+        let of = move |at: usize| {
+            let offset = at.checked_sub(AT)?;
+            let split = if offset < function { 0..function } else { function..text.len() };
+            Some(AT + split.start..AT + split.end)
+        };
+        let code = Code {
+            text: Stretch { at: AT, bytes: text },
+            data: [Stretch { at: TABLE, bytes: table }, empty, empty, empty],
+            function: &of,
+            displaced: &|_| None,
+        };
+        code.room(AT + site, 2)
+    }
+
+    // rdtsc; shl rdx, 32; or rax, rdx; ret
+    const READ: [u8; 10] = [0x0f, 0x31, 0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0, 0xc3];
+
+    #[test]
+    fn whole_instructions_are_displaced() {
+        assert_eq!(room(&READ, 10, &[]), Some(6));
+        // mov rsi, rax
+        assert_eq!(room(&[0x0f, 0x31, 0x48, 0x89, 0xc6, 0xc3], 6, &[]), Some(5));
+        // lea rdx, [rip + 16]
+        assert_eq!(room(&[0x0f, 0x31, 0x48, 0x8d, 0x15, 16, 0, 0, 0, 0xc3], 10, &[]), Some(9));
+    }
+
+    #[test]
+    fn what_cannot_be_moved_stays() {
+        // ret; call; a jump; another rdtsc; movl $1, [rip]; the end of the text; no instruction.
+        for behind in [
+            &[0xc3, 0x90, 0x90, 0x90][..],
+            &[0xe8, 0, 0, 0, 0, 0xc3],
+            &[0xeb, 0, 0x90, 0x90, 0x90],
+            &[0x0f, 0x31, 0x90, 0x90, 0x90],
+            &[0xc7, 0x05, 0, 0, 0, 0, 1, 0, 0, 0, 0xc3],
+            &[0x90],
+            &[0x06, 0x90, 0x90, 0x90],
+        ] {
+            let text = [&[0x0f, 0x31], behind].concat();
+            assert_eq!(room(&text, text.len(), &[]), None, "{behind:x?}");
+        }
+    }
+
+    #[test]
+    fn what_is_jumped_to_stays() {
+        // je to the instruction behind the rdtsc, by one byte and by four.
+        let short = [&[0x74, 2][..], &READ].concat();
+        assert_eq!(room(&short, short.len(), &[]), None);
+        let near = [&[0x0f, 0x84, 2, 0, 0, 0][..], &READ].concat();
+        assert_eq!(room(&near, near.len(), &[]), None);
+        // To the rdtsc itself, or behind what is displaced: nothing in the way.
+        for distance in [0, 6] {
+            let fine = [&[0x74, distance][..], &READ].concat();
+            assert_eq!(room(&fine, fine.len(), &[]), Some(6));
+        }
+        // From another function, far behind.
+        for (distance, found) in [(-205i32, Some(6)), (-203, None), (-200, None), (-199, Some(6))] {
+            let mut text = [&READ[..], &[0x90; 190], &[0xe9]].concat();
+            text.extend((distance).to_le_bytes());
+            assert_eq!(room(&text, 200, &[]), found, "{distance}");
+        }
+        // And from one just in front, by a short jump.
+        let mut text = vec![0xeb, 4, 0x90, 0x90];
+        text.extend(READ);
+        let site = AT + 4;
+        let bytes = &text[..];
+        let of = |at: usize| Some(if at < site { AT..site } else { site..AT + bytes.len() });
+        let empty = Stretch { at: 0, bytes: &[] };
+        let code = Code {
+            text: Stretch { at: AT, bytes },
+            data: [empty; 4],
+            function: &of,
+            displaced: &|_| None,
+        };
+        assert_eq!(code.room(site, 2), None);
+    }
+
+    #[test]
+    fn what_a_table_leads_to_stays() {
+        // lea rcx, [rip + TABLE]; then the rdtsc at offset 7.
+        let mut text = vec![0x48, 0x8d, 0x0d];
+        text.extend(((TABLE - AT - 7) as u32).to_le_bytes());
+        text.extend(READ);
+        let len = text.len();
+        let distances = |offsets: &[usize]| -> Vec<u8> {
+            let entry = |o: &usize| ((AT + o) as i32 - TABLE as i32).to_le_bytes();
+            offsets.iter().flat_map(entry).collect()
+        };
+        assert_eq!(room(&text, len, &distances(&[0, 7, 13])), Some(6));
+        assert_eq!(room(&text, len, &distances(&[0, 9, 13])), None);
+        let addresses: Vec<u8> =
+            [AT, AT + 9].iter().flat_map(|at| (*at as u64).to_le_bytes()).collect();
+        assert_eq!(room(&text, len, &addresses), None);
+        // A label whose address is taken: lea rcx, [rip + 2].
+        let label = [&[0x48, 0x8d, 0x0d, 2, 0, 0, 0][..], &READ].concat();
+        assert_eq!(room(&label, label.len(), &[]), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_instruction_are_not_replaced() {
+        // mov eax, 0x31_0f_00_00: the rdtsc is part of a number.
+        let text = [&[0xb8, 0, 0][..], &READ].concat();
+        assert_eq!(room(&text, text.len(), &[]), None);
+    }
+
+    #[test]
+    fn distances_are_found_wherever_they_are() {
+        for offset in 0..70 {
+            let mut text = vec![0x90u8; 90];
+            let target = AT + 1;
+            let distance = target as i32 - (AT + offset + 4) as i32;
+            text[offset..offset + 4].copy_from_slice(&distance.to_le_bytes());
+            let mut found = Vec::new();
+            let stretch = Stretch { at: AT, bytes: &text };
+            distances_into(stretch, &(AT..AT + 2), &mut |o, t| found.push((o, t)));
+            assert_eq!(found, [(offset, target)]);
+        }
+    }
+
+    #[test]
+    fn relative_addresses_are_adjusted() {
+        let lea = [0x48, 0x8d, 0x15, 16, 0, 0, 0, 0x90];
+        let mut out = [0; 8];
+        assert!(relocate(Stretch { at: AT, bytes: &lea }, AT - 0x100, &mut out).is_some());
+        assert_eq!(out, [0x48, 0x8d, 0x15, 16, 1, 0, 0, 0x90]);
+        assert!(relocate(Stretch { at: AT, bytes: &lea }, AT + (1 << 33), &mut out).is_none());
+    }
+}

@@ -1,0 +1,358 @@
+//! Stubs: what a replaced instruction jumps to.
+//!
+//! A stub calls [`enter`], which saves every register, asks [`super::answer`], restores them as that has left them and returns to the stub. The stub then
+//! executes the displaced instructions and jumps back behind them. Where the call must really be made at the server's own stack pointer (a thread's
+//! or a process's birth, a return from a handler, whatever the net lets through), [`enter`] returns to a second entry of the stub, which makes it.
+//!
+//! The 128 bytes below the stack pointer, which a function that calls nothing may use, are stepped over first.
+//!
+//! Stubs lie in areas of their own, each near the text that jumps to it, at addresses that follow from what the server did: the same on all replicas.
+//! They are this process's own memory; a forked process has copies. An area is never writable and executable at once.
+
+use super::code::{self, JUMP_BYTES, MOST_BYTES, Stretch};
+use crate::sys::{self, args};
+use core::arch::naked_asm;
+use core::cell::Cell;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// `syscall`.
+    Syscall = 0,
+    /// `rdtsc`.
+    Rdtsc = 1,
+    /// `rdtscp`.
+    Rdtscp = 2,
+}
+
+impl Kind {
+    /// The instruction.
+    pub const fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Syscall => &[0x0f, 0x05],
+            Self::Rdtsc => &[0x0f, 0x31],
+            Self::Rdtscp => &[0x0f, 0x01, 0xf9],
+        }
+    }
+}
+
+/// One stub: its code, and what is known of it behind.
+#[repr(C, align(128))]
+struct Stub {
+    /// `lea rsp, [rsp - 128]; call [enter]`
+    begin: [u8; 5 + 6],
+    /// `lea rsp, [rsp + 128]`
+    back: [u8; 8],
+    /// The displaced instructions, and a jump behind them.
+    displaced: [u8; MOST_BYTES + JUMP_BYTES],
+    /// `lea rsp, [rsp + 128]; syscall; jmp displaced`
+    really: [u8; 8 + 2 + JUMP_BYTES],
+    _pad: [u8; 6],
+    enter: usize,
+    /// Behind the instruction that was replaced.
+    behind: usize,
+    kind: Kind,
+    /// Bytes of the displaced instructions.
+    len: u32,
+    /// As they were.
+    original: [u8; MOST_BYTES],
+}
+
+const STUB_BYTES: usize = 128;
+const _: () = assert!(size_of::<Stub>() == STUB_BYTES);
+/// Bytes of an area: room for 512 stubs, and an address that the kernel would not give out in between.
+const AREA_BYTES: usize = 64 << 10;
+/// How far a jump reaches, with room for the stub and for what lies around the place.
+const REACH: usize = (1 << 31) - (16 << 20);
+/// Between the highest address that the kernel gives out and the stack there is room on Linux, with ASLR off: for libraries.
+const ABOVE_LIBRARIES: usize = 0x7fff_f810_0000;
+const MOST_AREAS: usize = 64;
+
+/// The areas, and how many stubs are in each; none of an empty process.
+pub struct Areas([(Cell<usize>, Cell<usize>); MOST_AREAS]);
+
+impl Areas {
+    pub const fn new() -> Self {
+        Self([const { (Cell::new(0), Cell::new(0)) }; MOST_AREAS])
+    }
+
+    /// The stub whose code or data `address` lies in.
+    fn find(&self, address: usize) -> Option<&Stub> {
+        let areas = self.0.iter().take_while(|(at, _)| at.get() != 0);
+        let in_one = |(at, used): &&(Cell<usize>, Cell<usize>)| {
+            (at.get()..at.get() + used.get() * STUB_BYTES).contains(&address)
+        };
+        areas.into_iter().find(in_one)?;
+        // SAFETY: a stub of an area, which stays as it is from the moment it is counted; aligned by its size.
+        Some(unsafe { &*((address & !(STUB_BYTES - 1)) as *const Stub) })
+    }
+
+    /// Where a place in a stub would be in the server's own text: behind the instruction that was replaced, or among those displaced.
+    pub fn original(&self, address: usize) -> Option<usize> {
+        let stub = self.find(address)?;
+        let into = address.wrapping_sub(stub.displaced.as_ptr() as usize);
+        Some(stub.behind + if into <= stub.len as usize { into } else { 0 })
+    }
+
+    /// The place in the stub that executes what is at `original` in the text; `address` is in the stub.
+    pub fn moved(&self, address: usize, original: usize) -> usize {
+        match self.find(address) {
+            Some(stub) if (stub.behind..stub.behind + stub.len as usize).contains(&original) => {
+                stub.displaced.as_ptr() as usize + (original - stub.behind)
+            }
+            _ => original,
+        }
+    }
+
+    /// The instructions that a jump to `target` has displaced.
+    pub fn displaced(&self, target: usize) -> Option<Stretch<'_>> {
+        let stub = self.find(target)?;
+        Some(Stretch { at: stub.behind, bytes: &stub.original[..stub.len as usize] })
+    }
+
+    /// Makes a stub for the instruction at `site`, where `total` bytes make room for a jump. `start` is where the object begins. Its address.
+    pub fn make(&self, site: usize, kind: Kind, total: usize, start: usize) -> Option<usize> {
+        let behind = site + kind.bytes().len();
+        let (area, used) = self.near(site, start)?;
+        let at = area.get() + used.get() * STUB_BYTES;
+        let len = total - kind.bytes().len();
+        // SAFETY: bytes of the server's text, which the caller has read.
+        let original = unsafe { core::slice::from_raw_parts(behind as *const u8, len) };
+        let mut stub = Stub {
+            begin: [0x48, 0x8d, 0x64, 0x24, 0x80, 0xff, 0x15, 0, 0, 0, 0],
+            back: [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0],
+            displaced: [0xcc; _],
+            really: [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, 0x0f, 0x05, 0xe9, 0, 0, 0, 0],
+            _pad: [0xcc; _],
+            enter: enter as *const () as usize,
+            behind,
+            kind,
+            len: len as u32,
+            original: [0xcc; _],
+        };
+        stub.original[..len].copy_from_slice(original);
+        let code = at + offset_of!(Stub, displaced);
+        let from = Stretch { at: behind, bytes: original };
+        code::relocate(from, code, &mut stub.displaced[..len])?;
+        let jump = jump(code + len, site + total)?;
+        stub.displaced[len..len + JUMP_BYTES].copy_from_slice(&jump);
+        let call = offset_of!(Stub, enter) - offset_of!(Stub, back);
+        stub.begin[7..].copy_from_slice(&(call as u32).to_le_bytes());
+        let last = at + offset_of!(Stub, really) + 10;
+        stub.really[10..].copy_from_slice(&self::jump(last, code)?);
+        // SAFETY: `Stub` is bytes and numbers, without gaps that matter.
+        let bytes = unsafe {
+            core::slice::from_raw_parts((&raw const stub).cast::<u8>(), size_of::<Stub>())
+        };
+        // SAFETY: an unused stub of an area.
+        unsafe { write(at, bytes)? };
+        used.set(used.get() + 1);
+        Some(at)
+    }
+
+    /// An area with room that a jump from `site` reaches, made where there is none.
+    fn near(&self, site: usize, start: usize) -> Option<&(Cell<usize>, Cell<usize>)> {
+        let reached = |at: usize| at.abs_diff(site) < REACH;
+        for (n, area) in self.0.iter().enumerate() {
+            let (at, used) = area;
+            if at.get() == 0 {
+                // Below the object, where the kernel gives addresses out only when nothing is left above; a MiB of distance from whatever is there.
+                let step = 1 << 20;
+                let below = (1..REACH / step)
+                    .map_while(|k| (start & !(step - 1)).checked_sub(k * step))
+                    .take_while(|at| *at > 0);
+                let above = ABOVE_LIBRARIES + n * AREA_BYTES;
+                let candidates = core::iter::once(above).chain(below);
+                let made = candidates.filter(|at| reached(*at)).find(|at| map(*at))?;
+                at.set(made);
+                used.set(0);
+                return Some(area);
+            }
+            if reached(at.get()) && (used.get() + 1) * STUB_BYTES <= AREA_BYTES {
+                return Some(area);
+            }
+        }
+        None
+    }
+}
+
+/// `jmp` from `at` to `to`.
+pub fn jump(at: usize, to: usize) -> Option<[u8; JUMP_BYTES]> {
+    let distance = to.wrapping_sub(at + JUMP_BYTES) as isize;
+    let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
+    Some([0xe9, a, b, c, d])
+}
+
+const CODE: i32 = libc::PROT_READ | libc::PROT_EXEC;
+
+fn map(at: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a new mapping where there is none.
+    let made = unsafe {
+        sys::call(libc::SYS_mmap, [at, AREA_BYTES, CODE as usize, flags as usize, usize::MAX, 0])
+    };
+    made == Ok(at)
+}
+
+/// Writes into code, whose pages are not executable meanwhile.
+///
+/// # Safety
+/// `at` is private memory that may be read and executed; no kernel thread executes in its pages just now.
+pub unsafe fn write(at: usize, bytes: &[u8]) -> Option<()> {
+    const PAGE: usize = 4096;
+    let start = at & !(PAGE - 1);
+    let len = (at + bytes.len()).next_multiple_of(PAGE) - start;
+    let protect = |protection: i32| {
+        // SAFETY: the caller's contract.
+        unsafe { sys::call(libc::SYS_mprotect, args([start, len, protection as usize])) }
+    };
+    protect(libc::PROT_READ | libc::PROT_WRITE).ok()?;
+    for (n, byte) in bytes.iter().enumerate() {
+        // SAFETY: as above. One by one: copying is libc's, whose text this may be.
+        unsafe { ((at + n) as *mut u8).write_volatile(*byte) };
+    }
+    if protect(CODE).is_err() {
+        crate::fatal::refuse!("code at {start:#x} cannot be made executable again");
+    }
+    Some(())
+}
+
+/// The server's registers at the replaced instruction.
+#[repr(C)]
+pub struct Registers {
+    others: [u64; 4],
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    pub rdx: u64,
+    pub rcx: u64,
+    pub rax: u64,
+    pub flags: u64,
+    /// Where in the stub it goes on.
+    back: usize,
+}
+
+impl Registers {
+    /// What was replaced, and the address behind it.
+    pub fn place(&self) -> (Kind, usize) {
+        let stub = (self.back - offset_of!(Stub, back)) as *const Stub;
+        // SAFETY: `enter` was called by a stub.
+        unsafe { ((*stub).kind, (*stub).behind) }
+    }
+
+    /// Lets the stub make the call itself.
+    pub fn really(&mut self) {
+        self.back += offset_of!(Stub, really) - offset_of!(Stub, back);
+    }
+}
+
+/// Bytes that saving vector registers takes, and which of them are saved. No bytes: nothing may be replaced.
+static VECTORS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// x87, SSE, AVX, and the three parts of AVX-512: what libc's functions may use.
+const SAVED: u64 = 0b1110_0111;
+
+/// Finds out how vector registers are saved. Answers whether they can be.
+pub fn prepare() -> bool {
+    const OSXSAVE: u32 = 1 << 27;
+    if core::arch::x86_64::__cpuid(1).ecx & OSXSAVE == 0 {
+        return false;
+    }
+    // Of all that the kernel has switched on: more than is needed.
+    let bytes = core::arch::x86_64::__cpuid_count(0xd, 0).ebx;
+    VECTORS[0].store(u64::from(bytes).next_multiple_of(64), Ordering::Relaxed);
+    VECTORS[1].store(SAVED, Ordering::Relaxed);
+    true
+}
+
+/// Called by a stub, 128 bytes below the server's stack.
+///
+/// An unwinder that comes from below finds the server's registers and goes on in its text, where the instruction was, as it would from a signal's
+/// frame: threads that end inside a call do that.
+#[unsafe(naked)]
+unsafe extern "C" fn enter() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_signal_frame",
+        ".cfi_def_cfa rsp, 136",
+        "pushfq",
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rbx",
+        "push rbp",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "cld",
+        "mov rbp, rsp",
+        "mov rax, [rsp + {back}]",
+        "push [rax + {behind}]",
+        ".cfi_def_cfa rbp, 264",
+        ".cfi_offset rip, -272",
+        ".cfi_offset rbx, -176",
+        ".cfi_offset rbp, -184",
+        ".cfi_offset r12, -240",
+        ".cfi_offset r13, -248",
+        ".cfi_offset r14, -256",
+        ".cfi_offset r15, -264",
+        "sub rsp, [rip + {vectors}]",
+        "and rsp, -64",
+        // The header behind the first 512 bytes: what `xsave` does not write must be zero.
+        "xor eax, eax",
+        "mov [rsp + 512], rax",
+        "mov [rsp + 520], rax",
+        "mov [rsp + 528], rax",
+        "mov [rsp + 536], rax",
+        "mov [rsp + 544], rax",
+        "mov [rsp + 552], rax",
+        "mov [rsp + 560], rax",
+        "mov [rsp + 568], rax",
+        "xor edx, edx",
+        "mov eax, [rip + {vectors} + 8]",
+        "xsave64 [rsp]",
+        "mov rdi, rbp",
+        "call {answer}",
+        "xor edx, edx",
+        "mov eax, [rip + {vectors} + 8]",
+        "xrstor64 [rsp]",
+        "mov rsp, rbp",
+        ".cfi_def_cfa rsp, 264",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rbp",
+        "pop rbx",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
+        "popfq",
+        "ret",
+        ".cfi_endproc",
+        back = const offset_of!(Registers, back),
+        behind = const offset_of!(Stub, behind) - offset_of!(Stub, back),
+        vectors = sym VECTORS,
+        answer = sym super::answer,
+    )
+}
