@@ -24,7 +24,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Compiles the program; `None` when `make build` and the harness have not been built.
+    /// Compiles the program; `None` when the harness and the runtime have not been built, or not lately.
     pub fn prepare() -> Outcome<Option<Self>> {
         let root = workspace::root();
         let harness = root.join("target/release/skein-harness");
@@ -43,7 +43,15 @@ impl Tokens {
         if !status.success() {
             return Err(Failure("cc refuses xtask/src/handoff/tokens.c".to_owned()));
         }
-        Ok(Some(Self { harness, program }))
+        let tokens = Self { harness, program };
+        // A harness that was built long ago may not know how.
+        if let Err(why) = tokens.run_ns(By::Pipe, 0) {
+            eprintln!(
+                "no hand-overs between processes: {why}; build skein-harness and skein-runtime (--release)"
+            );
+            return Ok(None);
+        }
+        Ok(Some(tokens))
     }
 
     /// Nanoseconds of a hand-over of the turn: each token's way takes one.
