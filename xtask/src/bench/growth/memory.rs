@@ -15,8 +15,10 @@ pub const TOPIC: Topic = Topic {
     x: "MiB of data",
     figures: &[FILL, THROUGHPUT, P99, SAVE, SAVING, NODE, SERVER],
     measure,
-    reading: "Filling takes time in proportion; requests do not care how much there is. A background save forks under Skein as natively: its\n\
-         child takes turns with its parent, so the save is paid for by requests instead of by the second core.",
+    reading: "Filling takes time in proportion. With millions of keys there is a bend: redis bounds the move to a larger table of keys by the\n\
+         clock, which under Skein moves on by the number of looks at it, so the whole move is one pause of seconds\n\
+         ([limitations](limitations.md)). A background save forks under Skein as natively, but its child takes turns with its parent,\n\
+         so requests wait for it instead of for the second core.",
 };
 
 const FILL: Figure = Figure { key: "fill_s", label: "seconds to fill", digits: 2, plotted: true };

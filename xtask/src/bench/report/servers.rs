@@ -165,11 +165,16 @@ fn cpu(results: &Results, server: Server) -> String {
             wide(results.against_native(server, target, on_way, ratio), 2),
             cell(results.spread(server, target, |sample| Some(sample.cpu_all_us)), 1),
             cell(results.spread(server, target, |sample| Some(sample.cpu_load_us)), 1),
-            cell(results.spread(server, target, |sample| Some(sample.busy.clients)), 2),
-            cell(results.spread(server, target, |sample| Some(sample.busy.target)), 2),
+            cell(results.spread(server, target, |sample| known(sample.busy.clients)), 2),
+            cell(results.spread(server, target, |sample| known(sample.busy.target)), 2),
         ]);
     }
     table(&rows)
+}
+
+/// Earlier results do not have it.
+fn known(cores: f64) -> Option<f64> {
+    (cores > 0.0).then_some(cores)
 }
 
 fn bytes(results: &Results, server: Server) -> String {
