@@ -1,10 +1,11 @@
-//! lighttpd from Debian on three replicas: static files, CGI, while the leader dies.
+//! lighttpd from Debian on three replicas: static files, CGI, FastCGI over a UNIX socket, while the leader dies.
 
 mod common;
 
 use common::Place;
 use common::cluster::free_port;
 use common::http::Http;
+use common::own::compiled;
 use common::real::Real;
 use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load};
 use common::web::{open_to_all, page, tree, usual_tools};
@@ -30,8 +31,10 @@ fn start() -> Real {
     }
     open_to_all(&place.path("kept"));
     place.file("cgi/words", SCRIPT, 0o755);
+    let responder = compiled(&place, "fastcgi_words.c");
+    let responder = format!("{} {}/words", responder.display(), path("kept"));
     let lines = [
-        "server.modules = (\"mod_access\", \"mod_alias\", \"mod_accesslog\", \"mod_cgi\")".into(),
+        "server.modules = (\"mod_access\", \"mod_alias\", \"mod_accesslog\", \"mod_cgi\", \"mod_fastcgi\")".into(),
         format!("server.document-root = \"{}\"", path("www")),
         format!("server.errorlog = \"{}/error.log\"", path("log")),
         format!("accesslog.filename = \"{}/access.log\"", path("log")),
@@ -44,6 +47,12 @@ fn start() -> Real {
         "include_shell \"/usr/share/lighttpd/create-mime.conf.pl\"".into(),
         format!("alias.url = (\"/cgi/\" => \"{}/\")", path("cgi")),
         "$HTTP[\"url\"] =~ \"^/cgi/\" { cgi.assign = (\"\" => \"\") }".into(),
+        // Two processes that it starts by itself, a socket each.
+        format!(
+            "fastcgi.server = (\"/fcgi/\" => ((\"bin-path\" => \"{responder}\", \"max-procs\" => 2, \
+             \"socket\" => \"{}/fcgi\", \"check-local\" => \"disable\")))",
+            path("log")
+        ),
     ];
     let config = place.file("lighttpd.conf", &(lines.join("\n") + "\n"), 0o644);
     let config = config.to_str().unwrap().to_string();
@@ -70,16 +79,26 @@ fn pages_are_read_while_the_leader_dies() {
 
 #[test]
 fn what_scripts_wrote_survives_the_leader() {
+    written_words_survive("/cgi/words");
+}
+
+#[test]
+fn what_a_fastcgi_responder_wrote_survives_the_leader() {
+    written_words_survive("/fcgi/words");
+}
+
+fn written_words_survive(place: &str) {
     let real = start();
     let port = real.port();
     let ask = |http: &mut Http, word: &str| {
-        let answer = http.get(&format!("/cgi/words?{word}"))?;
+        let answer = http.get(&format!("{place}?{word}"))?;
         assert!(answer.status == 200 && answer.text().starts_with("ok "), "{answer:?}");
         Ok(())
     };
     let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
     let books = leader_dies_under_load(&real, 6, 60, connect, ask);
-    let all = Http::connect(port, PATIENCE_OF_A_CLIENT).unwrap().get("/cgi/words?all").unwrap();
+    let all =
+        Http::connect(port, PATIENCE_OF_A_CLIENT).unwrap().get(&format!("{place}?all")).unwrap();
     books.assert_found(&all.text().lines().map(str::to_string).collect::<Vec<_>>());
     real.end();
 }
