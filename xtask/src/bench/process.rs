@@ -11,8 +11,14 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::report::{Failure, Outcome};
 
-/// A child that is killed when its owner drops it.
-pub struct Kept(Child);
+/// How long a process that was asked to end may take.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// A child that ends when its owner drops it.
+pub struct Kept {
+    child: Child,
+    farewell: Option<Signal>,
+}
 
 impl Kept {
     /// Starts `command`, quiet; it dies with this process.
@@ -23,22 +29,39 @@ impl Kept {
         unsafe {
             command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?));
         }
-        command.spawn().map(Self).map_err(|error| Failure::of(format!("cannot run {name}"), error))
+        let failed = |error| Failure::of(format!("cannot run {name}"), error);
+        Ok(Self { child: command.spawn().map_err(failed)?, farewell: None })
+    }
+
+    /// It is asked to end by this signal, if any, before it is killed.
+    pub fn ended_by(mut self, farewell: Option<Signal>) -> Self {
+        self.farewell = farewell;
+        self
     }
 
     /// Its pid.
     pub fn pid(&self) -> i32 {
-        self.0.id().cast_signed()
+        self.child.id().cast_signed()
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
+        if let Some(farewell) = self.farewell {
+            let _ = kill(Pid::from_raw(self.pid()), farewell);
+            let start = Instant::now();
+            while start.elapsed() < END_MAX {
+                if !matches!(self.child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         // Its workers would outlive it.
         for pid in trees([self.pid()]) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        let _ = self.0.wait();
+        let _ = self.child.wait();
     }
 }
 

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::process::{self, Kept};
 use super::servers::{Server, Workload};
+use nix::sys::signal::Signal;
+
 use crate::demo::find_command;
 use crate::demo::status::Status;
 use crate::report::{Failure, Outcome};
@@ -304,6 +306,7 @@ pub fn free_address() -> Outcome<SocketAddr> {
 /// What a server needs before it is started; ended and removed when dropped.
 pub struct Prepared {
     command: Vec<String>,
+    farewell: Option<Signal>,
     _beside: Vec<Kept>,
     /// Readable by the user that the server becomes.
     _files: tempfile::TempDir,
@@ -320,11 +323,12 @@ impl Prepared {
         workload.prepare(files.path(), port)?;
         let beside = workload.beside(files.path())?;
         let command = workload.command(files.path(), port);
-        Ok(Self { command, _beside: beside, _files: files })
+        Ok(Self { command, farewell: workload.farewell(), _beside: beside, _files: files })
     }
 
     fn start(&self) -> Outcome<Kept> {
-        Kept::start(Command::new(&self.command[0]).args(&self.command[1..]))
+        let kept = Kept::start(Command::new(&self.command[0]).args(&self.command[1..]))?;
+        Ok(kept.ended_by(self.farewell))
     }
 }
 

@@ -63,7 +63,7 @@ impl Module {
         };
         let empty = Stretch { at: 0, bytes: &[] };
         let (mut text, mut data, mut count) = (None, [empty; 4], 0);
-        let mut range = usize::MAX..0;
+        let (mut start, mut end) = (usize::MAX, 0);
         for header in headers {
             if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_R == 0 {
                 continue;
@@ -73,7 +73,7 @@ impl Module {
             // SAFETY: a segment that is mapped for reading; only this thread runs, and it changes nothing while it looks.
             let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
             let stretch = Stretch { at, bytes };
-            range = range.start.min(at)..range.end.max(at + len);
+            (start, end) = (start.min(at), end.max(at + len));
             if header.p_flags & libc::PF_X != 0 {
                 let writable = header.p_flags & libc::PF_W != 0;
                 if (at..at + len).contains(&address) && !writable {
@@ -89,12 +89,12 @@ impl Module {
         let table = frames.bytes.get(found.eh_frame - frames.at..)?;
         let text = text?;
         // Distances must fit 32 bits.
-        if range.len() >= 1 << 30 {
+        if end.saturating_sub(start) >= 1 << 30 {
             return None;
         }
         let end = text.at + text.bytes.len();
         let functions = Functions::read(found.eh_frame, table, end)?;
-        Some(Self { text, data, start: range.start, functions })
+        Some(Self { text, data, start, functions })
     }
 
     /// From the begin of the function that `address` lies in to the begin of the next one.

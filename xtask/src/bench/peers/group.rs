@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 
 use super::sample::{Finding, Lone, Operation};
 use crate::bench::load::{self, Alone, Throughput};
@@ -19,9 +19,6 @@ use crate::report::{Failure, Outcome};
 /// How long a group may take to be whole.
 const START_MAX: Duration = Duration::from_secs(40);
 
-/// How long it may take to end when asked to.
-const END_MAX: Duration = Duration::from_secs(5);
-
 /// Between two looks at what is waited for.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 
@@ -32,26 +29,6 @@ pub struct Group {
     files: tempfile::TempDir,
     /// How its processes are asked to end before they are killed.
     farewell: Option<Signal>,
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let Some(farewell) = self.farewell else { return };
-        let pids: Vec<i32> = self.kept.iter().flatten().map(Kept::pid).collect();
-        for pid in &pids {
-            let _ = kill(Pid::from_raw(*pid), farewell);
-        }
-        let start = Instant::now();
-        while pids.iter().any(|pid| runs(*pid)) && start.elapsed() < END_MAX {
-            std::thread::sleep(LOOK_AFTER);
-        }
-    }
-}
-
-/// Whether the process is there and has not ended: its parent has not looked yet.
-fn runs(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 impl Group {
@@ -88,15 +65,20 @@ impl Group {
 
     /// Starts one more process; its number.
     pub fn start(&mut self, words: &[String]) -> Outcome<usize> {
-        self.kept.push(Some(Kept::start(Command::new(&words[0]).args(&words[1..]))?));
+        self.kept.push(Some(self.begin(words)?));
         Ok(self.kept.len() - 1)
     }
 
     /// Kills process `number` and starts another in its place.
     pub fn restart(&mut self, number: usize, words: &[String]) -> Outcome {
         self.kept[number] = None;
-        self.kept[number] = Some(Kept::start(Command::new(&words[0]).args(&words[1..]))?);
+        self.kept[number] = Some(self.begin(words)?);
         Ok(())
+    }
+
+    fn begin(&self, words: &[String]) -> Outcome<Kept> {
+        let kept = Kept::start(Command::new(&words[0]).args(&words[1..]))?;
+        Ok(kept.ended_by(self.farewell))
     }
 
     /// The pid of process `number`.
@@ -221,6 +203,12 @@ pub fn words(words: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether the process is there and has not ended: its parent has not looked yet.
+    fn runs(pid: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    }
 
     #[test]
     fn processes_of_a_group_are_gone_with_it() {

@@ -23,6 +23,8 @@ use clap::builder::PossibleValue;
 
 use super::load::{Alone, Throughput};
 use super::process::Kept;
+use nix::sys::signal::Signal;
+
 use crate::report::Outcome;
 
 /// Makes [`Server`] and what leads from it to its file.
@@ -152,6 +154,10 @@ pub trait Workload {
     }
     /// The command that serves at `port`.
     fn command(&self, directory: &Path, port: u16) -> Vec<String>;
+    /// How it is asked to end before it is killed, where a killed one leaves something.
+    fn farewell(&self) -> Option<Signal> {
+        None
+    }
     /// One request, answered rightly.
     fn probe(&self, service: SocketAddr) -> io::Result<()>;
     /// What has to be done once when it serves, before it is measured.

@@ -1,7 +1,7 @@
 //! PostgreSQL: pgbench's TPC-B with prepared statements, scale 10, 16 connections.
 //!
 //! The data directory is made by `initdb` for every start. As root it runs as the package's user, since it refuses to be root. A request is
-//! one transaction (7 statements). Killed at the end of a native measurement it leaves its System V segment of 56 bytes (`ipcs -m`).
+//! one transaction (7 statements). It is asked to end: killed, it would leave a System V segment and files in `/dev/shm`.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
 use super::{Workload, words};
@@ -103,6 +104,9 @@ impl Workload for Postgres {
         install.args(&initdb[1..]).arg("-D").arg(&data);
         install.args(["--username=postgres", "--auth=trust", "--no-sync"]);
         process::output(&mut install, LOAD_MAX).map(drop)
+    }
+    fn farewell(&self) -> Option<Signal> {
+        Some(Signal::SIGQUIT)
     }
     fn command(&self, directory: &Path, port: u16) -> Vec<String> {
         let data = data(directory);
