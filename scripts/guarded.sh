@@ -43,8 +43,8 @@ case ${1:-} in
 esac
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/skein-test.XXXXXX")
-# Some tests become another user.
-chmod 755 "$dir"
+# As the usual one: some tests become another user.
+chmod 1777 "$dir"
 mark=$$-${dir##*.}
 # It keeps nobody's pipe open.
 setsid --fork "$0" --watch $$ "$mark" "$dir" </dev/null >/dev/null 2>&1
