@@ -65,3 +65,13 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_line_can_be_read() {
+        super::Arguments::command().debug_assert();
+    }
+}
