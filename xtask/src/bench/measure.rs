@@ -22,7 +22,7 @@ const WARM_SHARE: u32 = 10;
 
 /// How the figures are taken.
 #[derive(clap::Args)]
-#[group(id = "servers")]
+#[group(skip)]
 pub struct Options {
     /// Which servers to measure
     #[arg(value_enum, default_values_t = [Choice::One(Server::Redis), Choice::One(Server::Memcached)])]
