@@ -95,6 +95,26 @@ fn a_follower_acknowledges_nothing_before_it_is_durable() {
 }
 
 #[test]
+fn disks_that_stall_for_long_do_not_depose_a_leader() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    let term = cluster.at(leader).consensus.term();
+    (1..=3).for_each(|id| cluster.at(id).slow_disk = true);
+    cluster.propose(leader, "a");
+    // Many election timeouts.
+    for _ in 0..200 {
+        cluster.tick();
+        assert_eq!(cluster.leader(), Some(leader));
+    }
+    assert_eq!(cluster.at(leader).consensus.term(), term);
+    (1..=3).for_each(|id| cluster.at(id).slow_disk = false);
+    for _ in 0..5 {
+        cluster.tick();
+    }
+    cluster.assert_executed(&["a"]);
+}
+
+#[test]
 fn a_closed_connection_elects_a_leader_in_a_few_ticks() {
     for durability in [Durability::Fsync, Durability::Memory] {
         let mut cluster = Cluster::new(3, durability);

@@ -450,8 +450,13 @@ impl Consensus {
 
     fn process_async(&mut self, mut ready: Ready, batch: &mut Batch) {
         let number = ready.number();
-        let messages = encode_all(ready.take_messages());
-        let held = encode_all(ready.take_persisted_messages());
+        // That a follower is alive promises nothing: a slow disk must not look like a dead follower, or the leader gives up.
+        let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let (alive, held): (Vec<_>, Vec<_>) =
+            ready.take_persisted_messages().into_iter().partition(alive);
+        let mut messages = encode_all(ready.take_messages());
+        messages.extend(encode_all(alive));
+        let held = encode_all(held);
         let committed = ready.take_committed_entries();
         let must_sync = ready.must_sync();
         self.note_hard_state(&ready);
