@@ -88,7 +88,7 @@ impl Why {
             }
             Self::Constant => "the answer depends on nothing but the arguments",
             Self::Start => {
-                "the kernel notes an address for the end of a thread, or ends it; nothing of it is answered to the server"
+                "the kernel notes an address for the end of a thread; nothing of it is answered to the server"
             }
             Self::Settings => "the kernel answers with what the server itself has set before",
             Self::Namespaces => {

@@ -72,7 +72,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(57, "fork", Family::Processes, Virtual),
     row(58, "vfork", Family::Processes, Refused(ENOSYS)),
     row(59, "execve", Family::Processes, Virtual),
-    row(60, "exit", Family::Threads, Ordered(Start)),
+    row(60, "exit", Family::Threads, Virtual),
     row(61, "wait4", Family::Processes, Virtual),
     row(62, "kill", Family::Signals, Virtual),
     row(63, "uname", Family::Identity, Checked(Namespaces)),

@@ -50,7 +50,10 @@ pub fn syscall(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_personality if a[0] as u32 != u32::MAX => refuse(b"personality", libc::EPERM),
         libc::SYS_arch_prctl => return segment(a),
         libc::SYS_prctl => return control(a[0] as c_int, a[1]),
-        libc::SYS_set_tid_address => Ok(kernel().this().tid.get() as usize),
+        libc::SYS_set_tid_address => {
+            kernel().this().clear_at_end.set(a[0]);
+            Ok(kernel().this().tid.get() as usize)
+        }
         _ => return None,
     };
     turn::operation();

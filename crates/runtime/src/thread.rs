@@ -3,8 +3,12 @@
 //! Birth: `pthread_create` really creates a thread with libc's help; its kernel thread comes to [`born`], notes its TLS and id, parks on
 //! a small stack and tells the carrier. From then on the carrier runs its context.
 //!
-//! End: the context is pinned ([`turn::pin_current`]) and taken up by its own kernel thread, which runs destructors and libc's exit path
+//! End ([`end`]): the context is pinned ([`turn::pin_current`]) and taken up by its own kernel thread, which runs destructors and libc's exit path
 //! while the carrier waits until the kernel has cleared the thread's id. So nothing of a dying thread runs beside the turn's holder.
+
+mod end;
+
+pub use end::{exit, exit_by_call, gone};
 
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, header, kernel};
@@ -90,12 +94,16 @@ pub struct Thread {
     pub timer: Link<crate::timers::Timer>,
     /// Where a system call of it was trapped that is being answered; 0 when none is ([`crate::origin`]).
     pub trapped_at: Cell<usize>,
+    /// The word that is cleared at its end, if it has asked for one (`set_tid_address`).
+    pub clear_at_end: Cell<usize>,
     /// The address of the robust mutex that it locked last ([`crate::sync::mutex`]).
     pub robust: Cell<usize>,
     /// Its signals.
     pub signals: crate::signal::ThreadSignals,
     start: Cell<usize>,
     arg: Cell<usize>,
+    /// What it ends with by the system call `exit`.
+    code: Cell<i32>,
     /// Where its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
     go: AtomicU32,
     /// Where the carrier sleeps while this pinned thread runs.
@@ -204,6 +212,7 @@ pub fn be_new_main(k: &Kernel, thread: Handle<Thread>) {
     t.cancel_asked.set(false);
     t.cancel_off.set(false);
     t.cancel_async.set(false);
+    t.clear_at_end.set(0);
     t.robust.set(0);
     t.name.set(process_name());
     be_main();
@@ -254,13 +263,6 @@ pub fn find(k: &Kernel, pthread: libc::pthread_t) -> Option<Handle<Thread>> {
     process::threads_of(k, process::handle())
         .find(|(_, t)| t.fs.get() == pthread && t.tid.get() != 0)
         .map(|(handle, _)| handle)
-}
-
-/// The running thread's process has one thread less; whether that was the last.
-fn one_less() -> bool {
-    let threads = &process::this().threads;
-    threads.set(threads.get() - 1);
-    threads.get() == 0
 }
 
 /// `pthread_create`.
@@ -335,6 +337,10 @@ extern "C-unwind" fn born(arg: *mut c_void) -> *mut c_void {
         unsafe { core::mem::transmute(t.start.get()) };
     signal::boundary();
     let value = start(t.arg.get() as *mut c_void);
+    if context::fs_base() == main_fs() {
+        // In a process that it has forked, as the main thread there: it has no kernel thread of its own.
+        exit(value);
+    }
     t.exiting.set(true);
     turn::operation();
     turn::pin_current();
@@ -442,23 +448,6 @@ fn wait_either(a: &AtomicU32, a_value: u32, b: &AtomicU32, b_value: u32) {
     }
 }
 
-/// The kernel thread of `handle` is gone: joiners go on, a detached one is forgotten.
-pub fn gone(k: &Kernel, handle: Handle<Thread>) {
-    let t = k.threads.get(handle);
-    t.life.set(Life::Ended);
-    signal::thread_ended(k, t);
-    crate::sync::owner_gone(k, handle);
-    if one_less() {
-        // SAFETY: the last thread is gone: as if main had returned 0.
-        unsafe { libc::exit(0) };
-    }
-    if t.detached.get() {
-        forget(k, handle);
-    } else {
-        k.keys.wake(end_key(handle), u32::MAX, u32::MAX);
-    }
-}
-
 /// Frees libc's descriptor and stack of an ended thread, and its place here. Answers its return value.
 fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
     let t = k.threads.get(handle);
@@ -534,28 +523,6 @@ pub fn detach(pthread: libc::pthread_t) -> Result<()> {
         forget(k, handle);
     }
     Ok(())
-}
-
-/// `pthread_exit`.
-pub fn exit(value: *mut c_void) -> ! {
-    turn::operation();
-    let k = kernel();
-    let this = k.this();
-    this.exiting.set(true);
-    if this.fs.get() == main_fs() {
-        if one_less() {
-            // SAFETY: the last thread: as if main had returned 0.
-            unsafe { libc::exit(0) };
-        }
-        signal::thread_ended(k, this);
-        crate::sync::owner_gone(k, k.current());
-        this.arg.set(value as usize);
-        k.keys.wake(end_key(k.current()), u32::MAX, u32::MAX);
-        turn::end_main();
-    }
-    turn::pin_current();
-    // SAFETY: on the thread's own kernel thread now: libc unwinds its stack, runs cleanup handlers and destructors, and ends it.
-    unsafe { (hooks::originals().pthread_exit)(value) }
 }
 
 /// `pthread_cancel`: deferred to the target's next cancellation point.

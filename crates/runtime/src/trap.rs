@@ -17,8 +17,8 @@ use crate::kernel::{header, kernel};
 use crate::signal::{self, fault::handle};
 use crate::sys::{self, Errno, Result};
 use crate::{
-    fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, patch, process, sync, time,
-    turn,
+    fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, patch, process, sync,
+    thread, time, turn,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
@@ -119,6 +119,9 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_sched_getaffinity => hooks::process::affinity_into(a[1], a[2] as *mut u8),
         libc::SYS_sched_setaffinity => Ok(0),
         libc::SYS_gettid => Ok(kernel().this().tid.get() as usize),
+        libc::SYS_exit => {
+            thread::exit_by_call(a[0] as i32, from_libc(kernel().this().trapped_at.get()))
+        }
         libc::SYS_exit_group => init::end_process(a[0] as i32),
         libc::SYS_fork => process::fork::fork().map(|pid| pid as usize),
         libc::SYS_wait4 => {
@@ -230,6 +233,11 @@ extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
         registers[libc::REG_RAX as usize] = value_of(result);
         inside.leave();
         return;
+    }
+    if nr == libc::SYS_exit {
+        // It does not come back.
+        inside.leave();
+        thread::exit_by_call(a[0] as i32, from_libc(at));
     }
     registers[libc::REG_RAX as usize] = answer_caught(nr, a, at);
     inside.leave();

@@ -11,7 +11,7 @@ use crate::kernel::{Kernel, header, kernel};
 use crate::process::{self, Process};
 use crate::thread::{self, Life, Thread};
 use crate::{context, output, signal, sys};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use skein_arena::pool::Handle;
 use skein_sched::{Next, Policy};
 
@@ -252,16 +252,15 @@ fn run_pinned(k: &Kernel, handle: Handle<Thread>) {
     }
 }
 
-/// The main thread is done but others are not: it never runs again.
-pub fn end_main() -> ! {
+/// The main thread is done but others are not: it never runs again. Where its stack ends goes to `ended_at`.
+pub fn end_main(ended_at: &AtomicU64) -> ! {
     let k = kernel();
     let this = k.this();
     this.life.set(Life::Ended);
-    let mut nowhere = 0;
     // SAFETY: as in `pin_current`; the context saved is never taken up.
     unsafe {
         context::onto_stack(
-            &raw mut nowhere,
+            ended_at.as_ptr(),
             thread::idle_stack_top(),
             thread::main_fs(),
             end_carry_on,

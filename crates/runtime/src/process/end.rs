@@ -94,7 +94,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
 }
 
 /// A thread never runs again.
-pub(super) fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
+pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     match t.life.get() {
         thread::Life::Runnable => k.run_queue.remove(&k.threads, thread),
         thread::Life::Stopped => k.set_aside.remove(&k.threads, thread),

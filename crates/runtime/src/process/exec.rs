@@ -346,6 +346,7 @@ pub fn join(k: &Kernel, process: Handle<Process>) {
     signal::executed(k, p, k.threads.get(main));
     header().uses.note(crate::uses::Use::Programs);
     p.threads.set(1);
+    p.ended_around_libc.set(false);
     super::shared::forget_all(k, p);
     p.executing.set(false);
     p.executed.set(true);

@@ -156,6 +156,7 @@ fn prepare(k: &Kernel) -> Result<(Handle<Process>, Handle<Thread>)> {
     p.subreaper.set(false);
     p.parent_end_signal.set(0);
     p.threads.set(1);
+    p.ended_around_libc.set(false);
     signal::forked(parent, p);
     p.born.set(k.births.get());
     k.births.set(k.births.get() + 1);

@@ -69,6 +69,8 @@ pub struct Process {
     pub parent: Link<Process>,
     /// Its threads that have not ended.
     pub threads: Cell<u32>,
+    /// One of its threads has ended by the system call `exit`, unseen by libc ([`crate::thread`]).
+    pub ended_around_libc: Cell<bool>,
     /// Counts up: children are waited for in the order of their birth.
     pub born: Cell<u64>,
     /// Orphans below it become its children.

@@ -1,0 +1,130 @@
+//! How a thread ends: by libc, when its start routine returns, it calls `pthread_exit` or is cancelled; or by the system call `exit`, made around libc.
+//!
+//! Both end on the thread's own kernel thread, for what the kernel does then (it clears the word that `pthread_join` waits for). A main thread's is
+//! the carrier, which goes on: its end is the runtime's alone.
+//!
+//! libc counts its threads, and runs what `atexit` has noted when the last one ends. It does not see those that end around it: after one of
+//! them it takes no thread for the last, and the process ends as the kernel ends one, with the last thread's code and nothing else.
+
+use super::{Life, Thread, end_key, forget, main_fs};
+use crate::kernel::{Kernel, kernel};
+use crate::keys::Key;
+use crate::{context, hooks, init, process, signal, sys, turn};
+use core::sync::atomic::{AtomicU64, Ordering};
+use libc::c_void;
+use skein_arena::pool::Handle;
+
+/// The stack pointer of this process's main thread, where it ended.
+static MAIN_ENDED_AT: AtomicU64 = AtomicU64::new(0);
+
+/// The kernel thread of `handle` is gone: joiners go on, a detached one is forgotten.
+pub fn gone(k: &Kernel, handle: Handle<Thread>) {
+    let t = k.threads.get(handle);
+    t.life.set(Life::Ended);
+    signal::thread_ended(k, t);
+    crate::sync::owner_gone(k, handle);
+    one_less(k, t);
+    if t.detached.get() {
+        forget(k, handle);
+    } else {
+        k.keys.wake(end_key(handle), u32::MAX, u32::MAX);
+    }
+}
+
+/// `pthread_exit`.
+pub fn exit(value: *mut c_void) -> ! {
+    turn::operation();
+    let k = kernel();
+    k.this().exiting.set(true);
+    if k.this().fs.get() == main_fs() {
+        leave_main(k, value);
+    }
+    turn::pin_current();
+    // SAFETY: on the thread's own kernel thread now: libc unwinds its stack, runs cleanup handlers and destructors, and ends it.
+    unsafe { (hooks::originals().pthread_exit)(value) }
+}
+
+/// The system call `exit`. `libcs` says whether libc's text made it.
+pub fn exit_by_call(code: i32, libcs: bool) -> ! {
+    let k = kernel();
+    let this = k.this();
+    if libcs && this.pinned.get() {
+        // The last thing that libc does on a thread; the carrier waits for it.
+        exit_for_good(0);
+    }
+    turn::operation();
+    this.exiting.set(true);
+    // It may have interrupted a call of its own with a handler.
+    process::end::abandon(k, k.current(), this);
+    process::this().ended_around_libc.set(true);
+    this.code.set(code);
+    if this.fs.get() == main_fs() {
+        leave_main(k, core::ptr::null_mut());
+    }
+    turn::pin_current();
+    exit_for_good(code)
+}
+
+/// The main thread, which has the turn, is done.
+fn leave_main(k: &Kernel, value: *mut c_void) -> ! {
+    let this = k.this();
+    one_less(k, this);
+    signal::thread_ended(k, this);
+    crate::sync::owner_gone(k, k.current());
+    this.arg.set(value as usize);
+    k.keys.wake(end_key(k.current()), u32::MAX, u32::MAX);
+    turn::end_main(&MAIN_ENDED_AT)
+}
+
+/// The running process has one thread less, `t`. Does not return when that was its last.
+fn one_less(k: &Kernel, t: &Thread) {
+    let p = process::this();
+    p.threads.set(p.threads.get() - 1);
+    if p.threads.get() != 0 {
+        clear_word(k, t);
+        return;
+    }
+    if p.ended_around_libc.get() {
+        init::end_process(t.code.get());
+    }
+    p.threads.set(1);
+    if context::fs_base() == t.fs.get() {
+        exit_process(0);
+    }
+    // The carrier, on its idle stack, goes on as this thread for what `atexit` has noted: where the main thread has ended there is room for that.
+    t.life.set(Life::Running);
+    t.pinned.set(false);
+    t.fs.set(main_fs());
+    let mut nowhere = 0;
+    let top = (MAIN_ENDED_AT.load(Ordering::Relaxed) & !15) as *mut u8;
+    // SAFETY: the main thread has ended, or this were not the last one; nothing that lies below is needed again.
+    unsafe { context::onto_stack(&raw mut nowhere, top, main_fs(), exit_process, 0) };
+}
+
+/// As if main had returned 0.
+extern "C" fn exit_process(_: u32) -> ! {
+    // SAFETY: by the process's last thread.
+    unsafe { libc::exit(0) }
+}
+
+/// Clears the word that the thread has asked to be cleared, and wakes one that waits for it. As with the kernel an address that is gone is no fault.
+fn clear_word(k: &Kernel, t: &Thread) {
+    let address = t.clear_at_end.get();
+    // `FUTEX_OP(FUTEX_OP_SET, 0, FUTEX_OP_CMP_EQ, 0)`: stores zero, and nobody waits in the kernel.
+    const SET_ZERO: usize = 0;
+    let op = libc::FUTEX_WAKE_OP as usize;
+    // SAFETY: the kernel checks the address.
+    let stored = address != 0
+        && unsafe { sys::call(libc::SYS_futex, [address, op, 0, 0, address, SET_ZERO]) }.is_ok();
+    if stored {
+        k.keys.wake(Key::of(address as *const u32), 1, u32::MAX);
+    }
+}
+
+/// The calling kernel thread ends.
+fn exit_for_good(code: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        unsafe { sys::raw(libc::SYS_exit, sys::args([code as usize])) };
+    }
+}
