@@ -24,7 +24,10 @@ static ENVIRONMENT: AtomicPtr<*mut c_char> = AtomicPtr::new(core::ptr::null_mut(
 /// The loader calls it before every other constructor, libc's included (`build.rs`).
 extern "C" fn constructor(_: c_int, _: *const *mut c_char, environment: *mut *mut c_char) {
     ENVIRONMENT.store(environment, Ordering::Relaxed);
-    ensure();
+    let begins = kernel::state() == UNSET;
+    if ensure() && begins && process::this().executed.get() {
+        process::image::renew_guards();
+    }
 }
 
 /// Initialises the runtime unless it is, or is being, initialised. Answers whether hooks are to be handled.

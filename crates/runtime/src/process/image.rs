@@ -1,9 +1,11 @@
 //! What the kernel gives a new program that differs between replicas: random bytes, and the vDSO, through which libc reads clocks without a
-//! system call. The first program's are seen to by whoever starts the server; those of programs that the server executes are here.
+//! system call. The first program's are seen to by whoever starts the server, before its first instruction; those of programs that the server
+//! executes are here, where the loader has already used the bytes.
 
 use crate::fatal::refuse;
 use crate::kernel::Kernel;
 use crate::sys::{self, args};
+use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
 use libc::{Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr, Elf64_Sym};
 
@@ -22,6 +24,68 @@ pub fn make_equal(k: &Kernel) {
         // SAFETY: the kernel's vDSO; no other thread runs.
         unsafe { disarm(vdso as usize) };
     }
+}
+
+/// Makes anew what the loader has made of the kernel's bytes before this library was there: what protects stacks and what mangles pointers.
+///
+/// Only where nothing is in use that was made with them. In the first constructor of all that is so: of what is on the stack, the kernel's and the
+/// loader's, nothing is protected, and no jump is set. What is below is cleared: it is full of what the old ones have made, and comes to
+/// light wherever a program puts out memory that it has not written.
+pub fn renew_guards() {
+    // SAFETY: reads the auxiliary vector.
+    let random = unsafe { libc::getauxval(libc::AT_RANDOM) };
+    if random == 0 {
+        return;
+    }
+    // SAFETY: 16 bytes that the kernel put on the stack.
+    let [protector, mangler] = unsafe { (random as *const [u64; 2]).read_unaligned() };
+    // As glibc does it: a string does not go on over the protector, whose first byte is zero.
+    let protector = protector & !0xff;
+    // SAFETY: two words of the running thread's descriptor, at places that compilers know. The stack below has nothing in use.
+    unsafe {
+        asm!(
+            "mov fs:[0x28], {protector}",
+            "mov fs:[0x30], {mangler}",
+            protector = in(reg) protector,
+            mangler = in(reg) mangler,
+            options(nostack, preserves_flags)
+        );
+        clear_below();
+    }
+}
+
+const PAGE_BYTES: usize = 4096;
+/// More than a loader needs of its stack, and less than what the kernel keeps free below every stack (128 MiB).
+const LEFT_BYTES: usize = 1 << 20;
+
+/// Clears the stack below the caller's frame.
+///
+/// # Safety
+/// Nothing below the caller's frame is in use.
+#[unsafe(naked)]
+unsafe extern "C" fn clear_below() {
+    naked_asm!(
+        // Whole pages are given back to the kernel, as far as there are any; that not all are mapped is no matter. Nothing is pushed on the way.
+        "mov rdi, rsp",
+        "and rdi, -{page}",
+        "sub rdi, {left}",
+        "mov esi, {left}",
+        "mov edx, {dontneed}",
+        "mov eax, {madvise}",
+        "syscall",
+        // The rest of this one.
+        "mov rdi, rsp",
+        "and rdi, -{page}",
+        "mov rcx, rsp",
+        "sub rcx, rdi",
+        "xor eax, eax",
+        "rep stosb",
+        "ret",
+        page = const PAGE_BYTES,
+        left = const LEFT_BYTES,
+        dontneed = const libc::MADV_DONTNEED,
+        madvise = const libc::SYS_madvise,
+    )
 }
 
 /// `mov eax, number; syscall; ret`: the net sees the call.
@@ -68,7 +132,7 @@ unsafe fn disarm(base: usize) {
         let (Some(loaded), Some(symbols)) = (loaded, symbols) else {
             refuse!("the kernel's vDSO has no symbols: clocks read through it cannot be hidden");
         };
-        let len = (loaded.p_memsz as usize).next_multiple_of(4096);
+        let len = (loaded.p_memsz as usize).next_multiple_of(PAGE_BYTES);
         let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         if sys::call(libc::SYS_mprotect, args([base, len, all as usize])).is_err() {
             refuse!("the kernel's vDSO cannot be changed: clocks read through it cannot be hidden");
