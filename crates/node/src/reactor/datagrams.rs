@@ -9,11 +9,11 @@
 //! published socket; one record a datagram, in the order in which a socket's came.
 
 use super::clients::{sock_addr, socket_addr};
-use super::publish::{Answer, ask_parent, printable_address, wanted};
+use super::publish::{Port, Published, shown};
 use crate::config::Publisher;
 use crate::error::NodeError;
 use mio::net::UdpSocket;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
@@ -35,26 +35,10 @@ const MAX_FAILURES: usize = 256;
 /// What an entry must have left for a datagram that may be the largest.
 const RECORD_BYTES: usize = MAX_DATAGRAM_BYTES + 64;
 
-#[derive(Debug)]
-struct Port {
-    /// The server's socket.
-    server: SockAddr,
-    /// Where it is published; `None` for one that the leader opened to send by.
-    published: Option<SocketAddr>,
-    v6: bool,
-    socket: UdpSocket,
-    token: Token,
-    registered: bool,
-    readable: bool,
-}
-
 /// All sockets for datagrams of a node.
 #[derive(Debug)]
 pub struct Datagrams {
-    how: Publisher,
-    open: Vec<Port>,
-    refused: BTreeSet<u16>,
-    next_token: usize,
+    sockets: Published<UdpSocket>,
     failures: VecDeque<(SockAddr, SockAddr, u16)>,
     buffer: Vec<u8>,
 }
@@ -64,10 +48,7 @@ impl Datagrams {
     #[must_use]
     pub fn new(how: Publisher, first_token: usize) -> Self {
         Self {
-            how,
-            open: Vec::new(),
-            refused: BTreeSet::new(),
-            next_token: first_token,
+            sockets: Published::new(how, first_token),
             failures: VecDeque::new(),
             buffer: vec![0; MAX_DATAGRAM_BYTES + 1],
         }
@@ -79,135 +60,40 @@ impl Datagrams {
     /// An address cannot be had.
     pub fn follow(
         &mut self,
-        listening: &BTreeSet<SockAddr>,
+        receiving: &BTreeSet<SockAddr>,
         leads: bool,
         registry: &Registry,
     ) -> Result<(), NodeError> {
-        let kept = leads || matches!(self.how, Publisher::Inherited { .. });
-        self.open.retain(|p| match p.published {
-            Some(_) => kept && listening.iter().any(|a| a.port == p.server.port),
-            None => leads,
-        });
         if !leads {
+            self.sockets.open.retain(|p| p.published);
             self.failures.clear();
         }
-        for server in listening.iter().filter(|_| kept) {
-            let known =
-                self.open.iter().any(|p| p.published.is_some() && p.server.port == server.port);
-            if known || self.refused.contains(&server.port) {
-                continue;
-            }
-            for (address, socket) in self.publish(*server)? {
-                tracing::info!(event = "published", %address, server_port = server.port, udp = true);
-                self.add(*server, Some(address), socket);
-            }
-        }
-        for port in self.open.iter_mut().filter(|p| p.published.is_some()) {
-            if leads && !port.registered {
-                registry
-                    .register(&mut port.socket, port.token, Interest::READABLE)
-                    .map_err(NodeError::system("watch a socket for datagrams"))?;
-                port.readable = true;
-            } else if !leads && port.registered {
-                // A socket that is not watched costs nothing; a failure would mean that it was not.
-                let _ = registry.deregister(&mut port.socket);
-                port.readable = false;
-            }
-            port.registered = leads;
-        }
-        Ok(())
-    }
-
-    fn add(
-        &mut self,
-        server: SockAddr,
-        published: Option<SocketAddr>,
-        socket: std::net::UdpSocket,
-    ) {
-        let token = Token(self.next_token);
-        self.next_token += 1;
-        let v6 = published.map_or(server.ipv4().is_none(), |at| at.is_ipv6());
-        self.open.push(Port {
-            server,
-            published,
-            v6,
-            socket: UdpSocket::from_std(socket),
-            token,
-            registered: false,
-            readable: false,
-        });
-    }
-
-    fn publish(
-        &mut self,
-        server: SockAddr,
-    ) -> Result<Vec<(SocketAddr, std::net::UdpSocket)>, NodeError> {
-        let bound = |at: SocketAddr| {
-            let failed = |error: io::Error| NodeError::Publish {
-                address: format!("{at}/udp"),
-                why: error.to_string(),
-            };
-            let socket = std::net::UdpSocket::bind(at).map_err(failed)?;
-            socket.set_nonblocking(true).map_err(failed)?;
-            let at = socket.local_addr().map_err(failed)?;
-            Ok((at, socket))
-        };
-        match &self.how {
-            Publisher::Bind { publish } => {
-                let wanted = wanted(publish, server.port, true);
-                if wanted.is_empty() {
-                    self.refused.insert(server.port);
-                }
-                wanted.into_iter().map(bound).collect()
-            }
-            Publisher::Anywhere => Ok(vec![bound((Ipv4Addr::LOCALHOST, 0).into())?]),
-            Publisher::Inherited { socket } => {
-                let shown = printable_address(&server);
-                let failed = |why: String| NodeError::Publish {
-                    address: format!("{shown}:{}/udp", server.port),
-                    why,
-                };
-                let answer = ask_parent(socket, &shown, server.port, true)
-                    .map_err(|e| failed(format!("the parent does not hand over a socket: {e}")))?;
-                match answer {
-                    Answer::Socket(address, fd) => {
-                        let socket = std::net::UdpSocket::from(fd);
-                        socket.set_nonblocking(true).map_err(|e| failed(e.to_string()))?;
-                        Ok(vec![(address, socket)])
-                    }
-                    Answer::NotPublished => {
-                        self.refused.insert(server.port);
-                        Ok(Vec::new())
-                    }
-                    Answer::Error(why) => Err(failed(why)),
-                }
-            }
-        }
+        let open = leads || self.sockets.are_inherited();
+        self.sockets.follow(receiving, open, leads, registry)
     }
 
     /// Whether a socket of the server is a published one: it answers whoever speaks to it.
     #[must_use]
     pub fn heard_from(&self, local: SockAddr) -> bool {
-        self.open.iter().any(|p| p.published.is_some() && p.server.port == local.port)
+        self.sockets.open.iter().any(|p| p.published && p.server.port == local.port)
     }
 
     /// Where datagrams reach the server.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.open.iter().filter_map(|p| p.published).map(|at| format!("{at}/udp")).collect()
+        let published = self.sockets.open.iter().filter(|p| p.published);
+        published.map(|p| shown::<UdpSocket>(p.address)).collect()
     }
 
     /// Something came.
     pub fn ready(&mut self, token: Token) {
-        if let Some(port) = self.open.iter_mut().find(|p| p.token == token) {
-            port.readable = true;
-        }
+        self.sockets.ready(token);
     }
 
     /// Whether [`collect`](Self::collect) would have something to try.
     #[must_use]
     pub fn has_input(&self) -> bool {
-        !self.failures.is_empty() || self.open.iter().any(|p| p.readable && p.registered)
+        !self.failures.is_empty() || self.sockets.have_input()
     }
 
     /// Puts what came into `entry`, each socket's fair share.
@@ -217,12 +103,12 @@ impl Datagrams {
             entry.push(Record::DatagramFailed { local, peer, errno });
         }
         let least = entry.room().saturating_sub(SHARE_BYTES).max(RECORD_BYTES);
-        let Self { open, buffer, failures, .. } = self;
+        let Self { sockets, buffer, failures } = self;
         // The next turn begins with another one.
-        if !open.is_empty() {
-            open.rotate_left(1);
+        if !sockets.open.is_empty() {
+            sockets.open.rotate_left(1);
         }
-        for port in open.iter_mut().filter(|p| p.readable && p.registered) {
+        for port in sockets.with_input() {
             for _ in 0..FAIR_SHARE {
                 if entry.room() < least {
                     return;
@@ -235,7 +121,7 @@ impl Datagrams {
                         entry.push(Record::Datagram { local, peer: sock_addr(peer), bytes });
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                        port.readable = false;
+                        port.has_input = false;
                         break;
                     }
                     // One that was sent did not arrive; or a signal came.
@@ -261,8 +147,8 @@ impl Datagrams {
             Some(at) => at,
             None => self.open_own(local, to.is_ipv6(), registry)?,
         };
-        let Self { open, failures, .. } = self;
-        let port = &mut open[at];
+        let Self { sockets, failures, .. } = self;
+        let port = &sockets.open[at];
         // What is told first is that an earlier one did not arrive.
         for _ in 0..4 {
             match port.socket.send_to(bytes, to) {
@@ -283,37 +169,36 @@ impl Datagrams {
 
     /// The socket by which the server's socket sends there.
     fn way(&self, local: SockAddr, to: SocketAddr) -> Option<usize> {
-        self.open.iter().position(|p| {
+        self.sockets.open.iter().position(|p| {
             p.server.port == local.port
-                && p.v6 == to.is_ipv6()
+                && p.address.is_ipv6() == to.is_ipv6()
                 // From a loopback address the rest of the world cannot be reached.
-                && p.published.is_none_or(|at| !at.ip().is_loopback() || to.ip().is_loopback())
+                && (!p.address.ip().is_loopback() || to.ip().is_loopback())
         })
     }
 
     fn open_own(&mut self, local: SockAddr, v6: bool, registry: &Registry) -> io::Result<usize> {
-        let own = |p: &Port| p.published.is_none();
-        if self.open.iter().filter(|p| own(p)).count() >= MAX_OWN
-            && let Some(oldest) = self.open.iter().filter(|p| own(p)).map(|p| p.token).min()
+        let sockets = &mut self.sockets;
+        let own = |p: &Port<_>| !p.published;
+        if sockets.open.iter().filter(|p| own(p)).count() >= MAX_OWN
+            && let Some(oldest) = sockets.open.iter().filter(|p| own(p)).map(|p| p.token).min()
         {
-            self.open.retain(|p| p.token != oldest);
+            sockets.open.retain(|p| p.token != oldest);
         }
         let any =
             if v6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
-        let socket = std::net::UdpSocket::bind((any, 0))?;
-        socket.set_nonblocking(true)?;
+        let socket = UdpSocket::bind((any, 0).into())?;
         if v6 {
             setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
         } else {
             setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?;
         }
-        self.add(local, None, socket);
-        let at = self.open.len() - 1;
-        let port = &mut self.open[at];
-        port.v6 = v6;
-        registry.register(&mut port.socket, port.token, Interest::READABLE)?;
-        port.registered = true;
-        Ok(at)
+        let mut port = sockets.port(local, socket.local_addr()?, socket);
+        port.watch(true, registry)?;
+        // Nothing was sent yet that somebody could have answered.
+        port.has_input = false;
+        sockets.open.push(port);
+        Ok(sockets.open.len() - 1)
     }
 
     /// Tells the server that one that it sent cannot arrive.
@@ -324,22 +209,21 @@ impl Datagrams {
 
     /// The server closed a socket.
     pub fn close(&mut self, local: SockAddr) {
-        self.open.retain(|p| p.published.is_some() || p.server.port != local.port);
+        self.sockets.open.retain(|p| p.published || p.server.port != local.port);
     }
 }
 
-impl Port {
+impl Port<UdpSocket> {
     /// Where the server's socket finds what came here.
     fn seen_by_server(&self) -> SockAddr {
         if !self.server.is_unspecified() {
             return self.server;
         }
-        match self.published {
-            Some(at) if !at.ip().is_unspecified() => {
-                SockAddr { port: self.server.port, ..sock_addr(at) }
-            }
-            _ if self.v6 => sock_addr((Ipv6Addr::LOCALHOST, self.server.port).into()),
-            _ => sock_addr((Ipv4Addr::LOCALHOST, self.server.port).into()),
+        let port = self.server.port;
+        match self.address.ip() {
+            ip if !ip.is_unspecified() => sock_addr((ip, port).into()),
+            IpAddr::V6(_) => sock_addr((Ipv6Addr::LOCALHOST, port).into()),
+            IpAddr::V4(_) => sock_addr((Ipv4Addr::LOCALHOST, port).into()),
         }
     }
 

@@ -6,6 +6,7 @@
 //!
 //! What cannot be sent at once is queued up to a bound and then dropped: consensus lives with lost messages.
 
+use super::ports;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
@@ -219,19 +220,14 @@ impl Peers {
 
     fn accept(&mut self, registry: &Registry, now: Duration) {
         loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
+            match ports::accept(&self.listener) {
+                Ok(Some((stream, _))) => {
                     // Who is too many sees its connection closed and tries again.
                     if self.links.values().filter(|l| l.peer.is_none()).count() < MAX_STRANGERS {
                         self.add(stream, Side::Accepted, registry, now);
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        ErrorKind::ConnectionAborted | ErrorKind::Interrupted
-                    ) => {}
+                Ok(None) => return,
                 Err(error) => {
                     tracing::warn!(event = "peer_accept_failed", %error);
                     return;

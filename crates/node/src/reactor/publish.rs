@@ -1,17 +1,18 @@
-//! The listening sockets at which clients reach the server.
+//! Sockets of the node at which the outside reaches the server's: listening ones ([`super::ports`]) and those for datagrams
+//! ([`super::datagrams`]), opened, watched and closed by one rule.
 //!
-//! Only the leader serves. With a list of addresses ([`Publisher::Bind`]), which are this node's own, a follower accepts, too,
-//! and passes its clients on to the leader. Without a list (every port at 127.0.0.1) a socket exists only while this node
-//! leads: the nodes may be on one machine. A socket inherited from the parent is shared by all nodes of the machine. Clients
-//! that connect while there is no leader wait in the backlog for the next one.
+//! How a socket is had, the [`Publisher`] says: bound here, or handed over by the parent, who shares it among all nodes of the
+//! machine. A port that is not to be published is asked for once.
 
 use crate::config::{Publish, Publisher};
 use crate::error::NodeError;
-use mio::net::{TcpListener, TcpStream};
+use mio::event::Source;
+use mio::net::{TcpListener, UdpSocket};
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use skein_model::SockAddr;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io::{self, ErrorKind, IoSliceMut, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -22,204 +23,232 @@ use std::time::Duration;
 /// The parent answers at once or not at all.
 const PARENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One published port.
-#[derive(Debug)]
-struct Port {
-    server: SockAddr,
-    address: SocketAddr,
-    listener: TcpListener,
-    token: Token,
-    registered: bool,
-    acceptable: bool,
+/// A kind of socket that can be published.
+pub(super) trait Kind: Source + Sized {
+    /// Whether it is for datagrams.
+    const UDP: bool;
+
+    /// Binds one; a listening one listens.
+    fn bind(at: SocketAddr) -> io::Result<Self>;
+
+    /// One that the parent has bound.
+    fn adopt(fd: OwnedFd) -> io::Result<Self>;
+
+    /// Where it is bound.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
 }
 
-/// All published ports of a node.
+impl Kind for TcpListener {
+    const UDP: bool = false;
+
+    fn bind(at: SocketAddr) -> io::Result<Self> {
+        Self::bind(at)
+    }
+
+    fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let listener = std::net::TcpListener::from(fd);
+        listener.set_nonblocking(true)?;
+        Ok(Self::from_std(listener))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+}
+
+impl Kind for UdpSocket {
+    const UDP: bool = true;
+
+    fn bind(at: SocketAddr) -> io::Result<Self> {
+        Self::bind(at)
+    }
+
+    fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let socket = std::net::UdpSocket::from(fd);
+        socket.set_nonblocking(true)?;
+        Ok(Self::from_std(socket))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+}
+
+/// A socket that stands for one of the server's.
 #[derive(Debug)]
-pub struct Ports {
-    how: Publisher,
-    open: Vec<Port>,
+pub(super) struct Port<S> {
+    /// The server's socket.
+    pub server: SockAddr,
+    /// Where `socket` is bound.
+    pub address: SocketAddr,
+    /// Whether the outside knows that address; one that it does not know was opened to send by.
+    pub published: bool,
+    pub socket: S,
+    pub token: Token,
+    watched: bool,
+    /// Something may have come, as far as is known.
+    pub has_input: bool,
+}
+
+impl<S: Source> Port<S> {
+    /// Has `registry` watch the socket, or leave it alone.
+    ///
+    /// # Errors
+    /// The kernel watches no more.
+    pub(super) fn watch(&mut self, wanted: bool, registry: &Registry) -> io::Result<()> {
+        if wanted && !self.watched {
+            registry.register(&mut self.socket, self.token, Interest::READABLE)?;
+            self.has_input = true;
+        } else if !wanted && self.watched {
+            // A socket that is not watched costs nothing; a failure would mean that it was not.
+            let _ = registry.deregister(&mut self.socket);
+            self.has_input = false;
+        }
+        self.watched = wanted;
+        Ok(())
+    }
+}
+
+/// A node's sockets of one kind, those that are only to send by among them.
+#[derive(Debug)]
+pub(super) struct Published<S> {
+    pub how: Publisher,
+    pub open: Vec<Port<S>>,
+    /// The server's ports that are not to be published.
     refused: BTreeSet<u16>,
     next_token: usize,
 }
 
-impl Ports {
-    /// No ports; tokens count from `first_token`.
-    #[must_use]
-    pub const fn new(how: Publisher, first_token: usize) -> Self {
+impl<S> Published<S> {
+    /// None; tokens count from `first_token`.
+    pub(super) const fn new(how: Publisher, first_token: usize) -> Self {
         Self { how, open: Vec::new(), refused: BTreeSet::new(), next_token: first_token }
     }
 
-    /// Where clients connect.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<String> {
-        self.open.iter().map(|p| p.address.to_string()).collect()
+    /// Whether the parent keeps them open, so that nothing is lost while nobody leads.
+    pub(super) const fn are_inherited(&self) -> bool {
+        matches!(self.how, Publisher::Inherited { .. })
     }
 
-    /// Whether a follower passes clients on.
-    #[must_use]
-    pub const fn forwards(&self) -> bool {
-        matches!(&self.how, Publisher::Bind { publish } if !publish.is_empty())
+    /// Something came.
+    pub(super) fn ready(&mut self, token: Token) {
+        if let Some(port) = self.open.iter_mut().find(|p| p.token == token) {
+            port.has_input = true;
+        }
     }
 
-    /// Which server port is published where.
-    #[must_use]
-    pub fn places(&self) -> Vec<(u16, SocketAddr)> {
-        self.open.iter().map(|p| (p.server.port, p.address)).collect()
+    /// Whether [`with_input`](Self::with_input) would have one.
+    pub(super) fn have_input(&self) -> bool {
+        self.open.iter().any(|p| p.has_input && p.watched)
     }
 
-    /// Makes the open ports those where the server listens. `leads`: clients are accepted.
+    /// Those at which something may have come.
+    pub(super) fn with_input(&mut self) -> impl Iterator<Item = &mut Port<S>> {
+        self.open.iter_mut().filter(|p| p.has_input && p.watched)
+    }
+}
+
+impl<S: Kind> Published<S> {
+    /// Makes the published sockets those for `server`, or none unless `open`. `watched`: what comes is taken.
     ///
     /// # Errors
     /// An address cannot be had.
-    pub fn follow(
+    pub(super) fn follow(
         &mut self,
-        listening: &BTreeSet<SockAddr>,
-        leads: bool,
+        server: &BTreeSet<SockAddr>,
+        open: bool,
+        watched: bool,
         registry: &Registry,
     ) -> Result<(), NodeError> {
-        let kept = matches!(self.how, Publisher::Inherited { .. }) || self.forwards();
-        let watched = leads || self.forwards();
-        self.open.retain(|p| (kept || leads) && listening.iter().any(|a| a.port == p.server.port));
-        if leads || kept {
-            for server in listening {
-                if self.open.iter().any(|p| p.server.port == server.port)
-                    || self.refused.contains(&server.port)
-                {
-                    continue;
-                }
-                for (address, listener) in self.listen(*server)? {
-                    let token = Token(self.next_token);
-                    self.next_token += 1;
-                    tracing::info!(event = "published", %address, server_port = server.port);
-                    self.open.push(Port {
-                        server: *server,
-                        address,
-                        listener: TcpListener::from_std(listener),
-                        token,
-                        registered: false,
-                        acceptable: false,
-                    });
-                }
+        self.open.retain(|p| {
+            !p.published || open && server.iter().any(|wanted| wanted.port == p.server.port)
+        });
+        for server in server.iter().filter(|_| open) {
+            let known = self.open.iter().any(|p| p.published && p.server.port == server.port);
+            if known || self.refused.contains(&server.port) {
+                continue;
+            }
+            for (address, socket) in self.publish(*server)? {
+                let udp = S::UDP.then_some(true);
+                tracing::info!(event = "published", %address, server_port = server.port, udp);
+                let port = self.port(*server, address, socket);
+                self.open.push(Port { published: true, ..port });
             }
         }
-        for port in &mut self.open {
-            if watched && !port.registered {
-                registry
-                    .register(&mut port.listener, port.token, Interest::READABLE)
-                    .map_err(NodeError::system("watch a listening socket"))?;
-                port.acceptable = true;
-            } else if !watched && port.registered {
-                // A socket that is not watched costs nothing; a failure would mean that it was not.
-                let _ = registry.deregister(&mut port.listener);
-                port.acceptable = false;
-            }
-            port.registered = watched;
+        for port in self.open.iter_mut().filter(|p| p.published) {
+            port.watch(watched, registry).map_err(NodeError::system("watch a published socket"))?;
         }
         Ok(())
     }
 
-    /// Somebody connects.
-    pub fn ready(&mut self, token: Token) {
-        if let Some(port) = self.open.iter_mut().find(|p| p.token == token) {
-            port.acceptable = true;
-        }
-    }
-
-    /// Whether [`accept`](Self::accept) may find a client.
-    #[must_use]
-    pub fn may_accept(&self) -> bool {
-        self.open.iter().any(|p| p.acceptable && p.registered)
-    }
-
-    /// The next client, with its own address and the one that it connected to, with the server's port.
-    pub fn accept(&mut self) -> Option<(TcpStream, SocketAddr, SockAddr)> {
-        for port in self.open.iter_mut().filter(|p| p.acceptable && p.registered) {
-            loop {
-                match port.listener.accept() {
-                    Ok((stream, peer)) => {
-                        // Clients may connect to another address than the server listens on: --publish.
-                        let mut local = match stream.local_addr() {
-                            Ok(at) if port.server.is_unspecified() => super::clients::sock_addr(at),
-                            _ => port.server,
-                        };
-                        local.port = port.server.port;
-                        return Some((stream, peer, local));
-                    }
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                        port.acceptable = false;
-                        break;
-                    }
-                    // The client is gone again, or a signal came.
-                    Err(e)
-                        if matches!(
-                            e.kind(),
-                            ErrorKind::ConnectionAborted | ErrorKind::Interrupted
-                        ) => {}
-                    Err(error) => {
-                        // No descriptors: others must close before there are. Tried again with the next client's event.
-                        tracing::warn!(event = "accept_failed", %error, address = %port.address);
-                        port.acceptable = false;
-                        break;
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    fn listen(
+    /// A socket, with a token, that is neither published nor watched yet.
+    pub(super) const fn port(
         &mut self,
         server: SockAddr,
-    ) -> Result<Vec<(SocketAddr, std::net::TcpListener)>, NodeError> {
+        address: SocketAddr,
+        socket: S,
+    ) -> Port<S> {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        Port { server, address, published: false, socket, token, watched: false, has_input: false }
+    }
+
+    fn publish(&mut self, server: SockAddr) -> Result<Vec<(SocketAddr, S)>, NodeError> {
         match &self.how {
             Publisher::Bind { publish } => {
-                let wanted = wanted(publish, server.port, false);
+                let wanted = wanted(publish, server.port, S::UDP);
                 if wanted.is_empty() {
                     self.refused.insert(server.port);
                     tracing::info!(
                         event = "not_published",
                         server_port = server.port,
+                        udp = S::UDP.then_some(true),
                         why = "not in the list of ports to publish"
                     );
                 }
-                wanted.into_iter().map(|at| bind(at).map(|l| (at, l))).collect()
+                wanted.into_iter().map(bind).collect()
             }
-            Publisher::Anywhere => {
-                let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-                let at = listener.local_addr().map_err(NodeError::system("find a port"))?;
-                Ok(vec![(at, listener)])
-            }
+            Publisher::Anywhere => Ok(vec![bind((Ipv4Addr::LOCALHOST, 0).into())?]),
             Publisher::Inherited { socket } => {
                 let shown = printable_address(&server);
-                let answer = ask_parent(socket, &shown, server.port, false).map_err(|e| {
-                    NodeError::Publish {
-                        address: format!("{shown}:{}", server.port),
-                        why: format!("the parent does not hand over a socket: {e}"),
-                    }
-                })?;
+                let failed = |why| failed::<S>(format!("{shown}:{}", server.port), why);
+                let answer = ask_parent(socket, &shown, server.port, S::UDP)
+                    .map_err(|e| failed(format!("the parent does not hand over a socket: {e}")))?;
                 match answer {
                     Answer::Socket(address, fd) => {
-                        let listener = std::net::TcpListener::from(fd);
-                        listener
-                            .set_nonblocking(true)
-                            .map_err(NodeError::system("take a listening socket"))?;
-                        Ok(vec![(address, listener)])
+                        let socket = S::adopt(fd).map_err(|e| failed(e.to_string()))?;
+                        Ok(vec![(address, socket)])
                     }
                     Answer::NotPublished => {
                         self.refused.insert(server.port);
                         Ok(Vec::new())
                     }
-                    Answer::Error(why) => {
-                        Err(NodeError::Publish { address: format!("{shown}:{}", server.port), why })
-                    }
+                    Answer::Error(why) => Err(failed(why)),
                 }
             }
         }
     }
 }
 
+fn bind<S: Kind>(at: SocketAddr) -> Result<(SocketAddr, S), NodeError> {
+    let bound = || {
+        let socket = S::bind(at)?;
+        Ok((socket.local_addr()?, socket))
+    };
+    bound().map_err(|error: io::Error| failed::<S>(at, error.to_string()))
+}
+
+fn failed<S: Kind>(at: impl Display, why: String) -> NodeError {
+    NodeError::Publish { address: shown::<S>(at), why }
+}
+
+/// An address, as users write it.
+pub(super) fn shown<S: Kind>(at: impl Display) -> String {
+    format!("{at}{}", if S::UDP { "/udp" } else { "" })
+}
+
 /// Where a port of the server is published.
-pub(super) fn wanted(publish: &[Publish], port: u16, udp: bool) -> Vec<SocketAddr> {
+fn wanted(publish: &[Publish], port: u16, udp: bool) -> Vec<SocketAddr> {
     if publish.is_empty() {
         return vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
     }
@@ -230,16 +259,8 @@ pub(super) fn wanted(publish: &[Publish], port: u16, udp: bool) -> Vec<SocketAdd
         .collect()
 }
 
-fn bind(at: SocketAddr) -> Result<std::net::TcpListener, NodeError> {
-    let failed =
-        |error: io::Error| NodeError::Publish { address: at.to_string(), why: error.to_string() };
-    let listener = std::net::TcpListener::bind(at).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
-}
-
 /// An address without its port.
-pub(super) fn printable_address(addr: &SockAddr) -> String {
+fn printable_address(addr: &SockAddr) -> String {
     match addr.ipv4() {
         Some(ip) => Ipv4Addr::from(ip).to_string(),
         None => std::net::Ipv6Addr::from(addr.ip).to_string(),
@@ -247,7 +268,7 @@ pub(super) fn printable_address(addr: &SockAddr) -> String {
 }
 
 /// What the parent says.
-pub(super) enum Answer {
+enum Answer {
     /// This socket, published there.
     Socket(SocketAddr, OwnedFd),
     /// The port is not to be published.
@@ -258,7 +279,7 @@ pub(super) enum Answer {
 
 /// `{"publish":{"addr":"0.0.0.0","port":6379,"udp":false}}` to the parent; it answers `{"ok":true,"address":"127.0.0.1:6379"}` with the
 /// socket, `{"ok":false}` when the port is not to be published, or `{"error":"..."}`.
-pub(super) fn ask_parent(path: &Path, addr: &str, port: u16, udp: bool) -> io::Result<Answer> {
+fn ask_parent(path: &Path, addr: &str, port: u16, udp: bool) -> io::Result<Answer> {
     #[derive(serde::Deserialize)]
     struct Reply {
         #[serde(default)]
