@@ -84,18 +84,11 @@ pub fn create(flags: i32) -> Result<usize> {
     }
     let k = kernel();
     let Some(set) = k.io.epolls.alloc() else { return fail(libc::ENFILE) };
-    let made = file::create(k, Kind::Epoll, set.raw(), libc::O_RDWR)
-        .and_then(|file| Ok((file, file::install(k, file, flags & libc::EPOLL_CLOEXEC != 0)?)));
-    match made {
-        Ok((file, fd)) => {
-            k.io.epolls.get(set).file.set(Some(file));
-            Ok(fd as usize)
-        }
-        Err(e) => {
-            k.io.epolls.free(set);
-            Err(e)
-        }
-    }
+    let cloexec = flags & libc::EPOLL_CLOEXEC != 0;
+    let (file, fd) = file::open(k, Kind::Epoll, set.raw(), libc::O_RDWR, cloexec)
+        .inspect_err(|_| k.io.epolls.free(set))?;
+    k.io.epolls.get(set).file.set(Some(file));
+    Ok(fd as usize)
 }
 
 /// The last reference to a set is gone.

@@ -3,7 +3,7 @@
 use crate::io::fail;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
-use crate::io::wait::wait;
+use crate::io::wait::wait_if_blocking;
 use crate::kernel::{Kernel, kernel};
 use crate::sys::Result;
 use crate::turn;
@@ -34,18 +34,11 @@ pub fn create(count: u32, flags: i32) -> Result<usize> {
     e.count.set(u64::from(count));
     e.semaphore.set(flags & libc::EFD_SEMAPHORE != 0);
     let status = libc::O_RDWR | flags & libc::O_NONBLOCK;
-    let made = file::create(k, Kind::EventFd, event.raw(), status)
-        .and_then(|file| Ok((file, file::install(k, file, flags & libc::EFD_CLOEXEC != 0)?)));
-    match made {
-        Ok((file, fd)) => {
-            e.file.set(Some(file));
-            Ok(fd as usize)
-        }
-        Err(error) => {
-            k.io.eventfds.free(event);
-            Err(error)
-        }
-    }
+    let cloexec = flags & libc::EFD_CLOEXEC != 0;
+    let (file, fd) = file::open(k, Kind::EventFd, event.raw(), status, cloexec)
+        .inspect_err(|_| k.io.eventfds.free(event))?;
+    e.file.set(Some(file));
+    Ok(fd as usize)
 }
 
 /// Readiness.
@@ -69,10 +62,7 @@ pub fn read(
     }
     let e = k.io.eventfds.get(event);
     while e.count.get() == 0 {
-        if hold.file(k).nonblocking() {
-            return fail(libc::EAGAIN);
-        }
-        wait(k, hold.0, ready::IN, false, None)?;
+        wait_if_blocking(k, hold, ready::IN)?;
     }
     let taken = if e.semaphore.get() { 1 } else { e.count.get() };
     e.count.set(e.count.get() - taken);
@@ -101,10 +91,7 @@ pub fn write(
         return fail(libc::EINVAL);
     }
     while u64::MAX - e.count.get() <= more {
-        if hold.file(k).nonblocking() {
-            return fail(libc::EAGAIN);
-        }
-        wait(k, hold.0, ready::OUT, false, None)?;
+        wait_if_blocking(k, hold, ready::OUT)?;
     }
     e.count.set(e.count.get() + more);
     file::notify(k, Some(hold.0), ready::IN);

@@ -130,6 +130,18 @@ pub fn create(k: &Kernel, kind: Kind, object: u32, flags: i32) -> Result<Handle<
     Ok(file)
 }
 
+/// Makes a file with its first descriptor; without one there is no file, but its object stays the caller's.
+pub fn open(
+    k: &Kernel,
+    kind: Kind,
+    object: u32,
+    flags: i32,
+    cloexec: bool,
+) -> Result<(Handle<File>, i32)> {
+    let file = create(k, kind, object, flags)?;
+    Ok((file, install(k, file, cloexec)?))
+}
+
 /// Gives a fresh file its first descriptor; without one the file is gone, but not its object.
 pub fn install(k: &Kernel, file: Handle<File>, cloexec: bool) -> Result<i32> {
     let fd = k.table().install(k, file, 0, cloexec);

@@ -9,7 +9,7 @@ use crate::fatal;
 use crate::io::fifo::{self, Fifo};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
-use crate::io::wait::wait;
+use crate::io::wait::wait_if_blocking;
 use crate::io::{fail, socket};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::Result;
@@ -176,8 +176,7 @@ fn ends(k: &Kernel, raw: u32, flags: i32) -> Result<[i32; 2]> {
     let cloexec = flags & libc::O_CLOEXEC != 0;
     let nonblock = flags & libc::O_NONBLOCK;
     let end = |kind, flags| {
-        let file = file::create(k, kind, raw, flags)?;
-        let fd = file::install(k, file, cloexec)?;
+        let (file, fd) = file::open(k, kind, raw, flags, cloexec)?;
         join(k, file, raw);
         Ok(fd)
     };
@@ -249,10 +248,7 @@ pub fn read(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize>
         if p.ended() {
             return Ok(0);
         }
-        if f.nonblocking() {
-            return fail(libc::EAGAIN);
-        }
-        wait(k, hold.0, ready::IN, false, None)?;
+        wait_if_blocking(k, hold, ready::IN)?;
     }
     let was_writable = p.writable();
     let mut done = 0;
@@ -305,10 +301,7 @@ pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
                 return if done > 0 { Ok(done) } else { fail(libc::ENOMEM) };
             }
         }
-        if f.nonblocking() {
-            return if done > 0 { Ok(done) } else { fail(libc::EAGAIN) };
-        }
-        if let Err(e) = wait(k, hold.0, ready::OUT, false, None) {
+        if let Err(e) = wait_if_blocking(k, hold, ready::OUT) {
             return if done > 0 { Ok(done) } else { Err(e) };
         }
     }

@@ -26,8 +26,8 @@ pub fn open(flags: c_int) -> Result<usize> {
     crate::uses::note(crate::uses::Use::Randomness);
     let k = kernel();
     let status = flags & (libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_APPEND);
-    let file = file::create(k, Kind::Random, 0, status)?;
-    file::install(k, file, flags & libc::O_CLOEXEC != 0).map(|fd| fd as usize)
+    let (_, fd) = file::open(k, Kind::Random, 0, status, flags & libc::O_CLOEXEC != 0)?;
+    Ok(fd as usize)
 }
 
 /// Reads random bytes.

@@ -3,7 +3,7 @@
 use crate::io::fail;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
-use crate::io::wait::wait;
+use crate::io::wait::wait_if_blocking;
 use crate::io::{Answer, table};
 use crate::kernel::{Kernel, kernel};
 use crate::signal;
@@ -51,19 +51,12 @@ fn make(set: u64, flags: i32) -> Result<usize> {
     let s = k.io.signalfds.get(signals);
     s.set.set(set);
     let status = libc::O_RDWR | flags & libc::O_NONBLOCK;
-    let made = file::create(k, Kind::SignalFd, signals.raw(), status)
-        .and_then(|file| Ok((file, file::install(k, file, flags & libc::SFD_CLOEXEC != 0)?)));
-    match made {
-        Ok((file, fd)) => {
-            s.file.set(Some(file));
-            s.used.set(true);
-            Ok(fd as usize)
-        }
-        Err(e) => {
-            k.io.signalfds.free(signals);
-            Err(e)
-        }
-    }
+    let cloexec = flags & libc::SFD_CLOEXEC != 0;
+    let (file, fd) = file::open(k, Kind::SignalFd, signals.raw(), status, cloexec)
+        .inspect_err(|_| k.io.signalfds.free(signals))?;
+    s.file.set(Some(file));
+    s.used.set(true);
+    Ok(fd as usize)
 }
 
 /// The last reference is gone.
@@ -135,10 +128,8 @@ pub fn read(
             done += BYTES;
         } else if done > 0 {
             break;
-        } else if hold.file(k).nonblocking() {
-            return fail(libc::EAGAIN);
         } else {
-            wait(k, hold.0, ready::IN, false, None)?;
+            wait_if_blocking(k, hold, ready::IN)?;
         }
     }
     Ok(done)

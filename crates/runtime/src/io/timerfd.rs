@@ -6,7 +6,7 @@
 use crate::io::fail;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
-use crate::io::wait::wait;
+use crate::io::wait::wait_if_blocking;
 use crate::kernel::{Kernel, kernel};
 use crate::sys::Result;
 use crate::timers::Timer;
@@ -52,18 +52,11 @@ pub fn create(clock: i32, flags: i32) -> Result<usize> {
     let t = k.io.timerfds.get(timer);
     t.clock.set(clock);
     let status = libc::O_RDWR | flags & libc::O_NONBLOCK;
-    let made = file::create(k, Kind::TimerFd, timer.raw(), status)
-        .and_then(|file| Ok((file, file::install(k, file, flags & libc::TFD_CLOEXEC != 0)?)));
-    match made {
-        Ok((file, fd)) => {
-            t.file.set(Some(file));
-            Ok(fd as usize)
-        }
-        Err(e) => {
-            k.io.timerfds.free(timer);
-            Err(e)
-        }
-    }
+    let cloexec = flags & libc::TFD_CLOEXEC != 0;
+    let (file, fd) = file::open(k, Kind::TimerFd, timer.raw(), status, cloexec)
+        .inspect_err(|_| k.io.timerfds.free(timer))?;
+    t.file.set(Some(file));
+    Ok(fd as usize)
 }
 
 /// The last reference is gone.
@@ -181,10 +174,7 @@ pub fn read(
     }
     let t = k.io.timerfds.get(timer);
     while t.expired.get() == 0 {
-        if hold.file(k).nonblocking() {
-            return fail(libc::EAGAIN);
-        }
-        wait(k, hold.0, ready::IN, false, None)?;
+        wait_if_blocking(k, hold, ready::IN)?;
     }
     forward(k, timer.raw(), t);
     let count = t.expired.replace(0);

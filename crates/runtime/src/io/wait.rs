@@ -1,7 +1,7 @@
 //! Threads that wait for files.
 
 use crate::io::fail;
-use crate::io::file::{File, OnFile, ready};
+use crate::io::file::{File, Hold, OnFile, ready};
 use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::signal;
@@ -118,6 +118,14 @@ pub fn wait_at(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Result<()> {
         Wake::Interrupted if deadline_ns.is_none() => Err(signal::RESTART),
         Wake::Interrupted => fail(libc::EINTR),
     }
+}
+
+/// As [`wait`], for as long as it takes, but `EAGAIN` when calls on the file do not block.
+pub fn wait_if_blocking(k: &Kernel, hold: &Hold, events: u32) -> Result<()> {
+    if hold.file(k).nonblocking() {
+        return fail(libc::EAGAIN);
+    }
+    wait(k, hold.0, events, false, None)
 }
 
 /// Blocks until `file` may be ready for `events`. `EAGAIN` after the deadline, `EINTR` or [`signal::RESTART`] when interrupted.

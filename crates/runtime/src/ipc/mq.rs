@@ -133,20 +133,14 @@ pub unsafe fn open(
     };
     let status = flags & (libc::O_ACCMODE | libc::O_NONBLOCK);
     // Such a descriptor is always closed by an exec.
-    let made = file::create(k, Kind::MessageQueue, queue.raw(), status)
-        .and_then(|file| Ok((file, file::install(k, file, true)?)));
-    match made {
-        Ok((file, fd)) => {
-            k.ipc.mqs.get(queue).files.push_back(&k.io.files, file);
-            Ok(fd as usize)
-        }
-        Err(e) => {
+    let (file, fd) =
+        file::open(k, Kind::MessageQueue, queue.raw(), status, true).inspect_err(|_| {
             if fresh {
                 unname(k, queue);
             }
-            Err(e)
-        }
-    }
+        })?;
+    k.ipc.mqs.get(queue).files.push_back(&k.io.files, file);
+    Ok(fd as usize)
 }
 
 fn make(

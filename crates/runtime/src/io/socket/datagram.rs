@@ -10,7 +10,6 @@ use crate::fatal;
 use crate::io::fail;
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::Buffers;
-use crate::io::wait::wait;
 use crate::kernel::Kernel;
 use crate::sys::Result;
 use crate::time::NS_PER_S;
@@ -376,29 +375,9 @@ pub fn receive(
     incoming: &mut Incoming,
 ) -> Result<usize> {
     let s = k.io.sockets.get(socket);
-    let nonblocking = incoming.flags & libc::MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
-    let deadline = if nonblocking { None } else { s.options.receive_deadline() };
-    let first = loop {
-        if s.error.get() != 0 {
-            return fail(s.take_error());
-        }
-        if let Some(first) = s.messages.front() {
-            break first;
-        }
-        if s.shut.get() & SHUT_RECEIVE != 0 {
-            return Ok(0);
-        }
-        if nonblocking {
-            return fail(libc::EAGAIN);
-        }
-        wait(k, hold.0, ready::IN, false, deadline)?;
-    };
+    let Some(first) = message::await_first(k, hold, s, incoming.flags)? else { return Ok(0) };
     let m = k.io.messages.get(first);
-    let whole = m.bytes.len();
-    let done = message::copy_out(k, m, buffers);
-    if done < whole {
-        incoming.out_flags |= libc::MSG_TRUNC;
-    }
+    let answer = message::copy_out(k, m, buffers, incoming);
     let mut name = [0; address::MAX_BYTES];
     let from = m.from.get();
     let len = address::encode(s.family.get(), from, &mut name);
@@ -408,7 +387,7 @@ pub fn receive(
         message::pop(k, s);
         message::free(k, first);
     }
-    Ok(if incoming.flags & libc::MSG_TRUNC != 0 { whole } else { done })
+    Ok(answer)
 }
 
 /// When it came, and where.

@@ -6,7 +6,9 @@ use crate::fatal;
 use crate::io::fail;
 use crate::io::file::Hold;
 use crate::io::iov::Buffers;
+use crate::io::wait::{wait, wait_at};
 use crate::kernel::Kernel;
+use crate::keys::Key;
 use crate::sys::Result;
 use libc::{cmsghdr, msghdr, sockaddr, socklen_t};
 use skein_arena::pool::Handle;
@@ -167,6 +169,46 @@ pub fn each_control<'a>(
         control = &control[len.next_multiple_of(CONTROL_ALIGN).min(control.len())..];
     }
     Ok(())
+}
+
+/// How long a send or receive waits: not at all, or up to its socket's time limit, which begins with the call.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    none: bool,
+    deadline_ns: Option<u64>,
+}
+
+impl Patience {
+    /// Of a receive with `flags`.
+    pub fn to_receive(k: &Kernel, hold: &Hold, s: &Socket, flags: i32) -> Self {
+        Self::of(k, hold, flags, || s.options.receive_deadline())
+    }
+
+    /// Of a send with `flags`.
+    pub fn to_send(k: &Kernel, hold: &Hold, s: &Socket, flags: i32) -> Self {
+        Self::of(k, hold, flags, || s.options.send_deadline())
+    }
+
+    fn of(k: &Kernel, hold: &Hold, flags: i32, limit: impl FnOnce() -> Option<u64>) -> Self {
+        let none = flags & libc::MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
+        Self { none, deadline_ns: if none { None } else { limit() } }
+    }
+
+    /// Blocks until the socket may be ready for `events`; fails as [`wait`] does, with `EAGAIN` at once when it is not to wait.
+    pub fn wait(&self, k: &Kernel, hold: &Hold, events: u32) -> Result<()> {
+        if self.none {
+            return fail(libc::EAGAIN);
+        }
+        wait(k, hold.0, events, false, self.deadline_ns)
+    }
+
+    /// The same until it is woken at `key`.
+    pub fn wait_at(&self, k: &Kernel, key: Key) -> Result<()> {
+        if self.none {
+            return fail(libc::EAGAIN);
+        }
+        wait_at(k, key, self.deadline_ns)
+    }
 }
 
 /// What there is to be done for a socket.

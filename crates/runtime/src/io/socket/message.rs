@@ -3,11 +3,12 @@
 //! Invariant: a socket's `charged` is the sum of what its waiting messages cost. A message that was taken out frees its bytes and its
 //! sender's name; the descriptors in it are the receiver's, or closed.
 
+use super::exchange::{Incoming, Patience};
 use super::unix::name::{self, Name};
 use super::unix::rights::{self, Cred, Rights};
 use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket};
 use crate::io::fail;
-use crate::io::file::ready;
+use crate::io::file::{Hold, ready};
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
 use crate::sys::Result;
@@ -113,20 +114,50 @@ pub fn clear(k: &Kernel, s: &Socket) {
     }
 }
 
-/// Copies a message's bytes out; answers how many fitted.
-pub fn copy_out(k: &Kernel, m: &Message, buffers: &mut Buffers<'_>) -> usize {
+/// The first message, for which a receive with `flags` waits as long as it may; `None` when nothing will come any more.
+pub fn await_first(
+    k: &Kernel,
+    hold: &Hold,
+    s: &Socket,
+    flags: i32,
+) -> Result<Option<Handle<Message>>> {
+    let patience = Patience::to_receive(k, hold, s, flags);
+    loop {
+        if s.error.get() != 0 {
+            return fail(s.take_error());
+        }
+        if let Some(first) = s.messages.front() {
+            return Ok(Some(first));
+        }
+        if s.shut.get() & SHUT_RECEIVE != 0 {
+            return Ok(None);
+        }
+        patience.wait(k, hold, ready::IN)?;
+    }
+}
+
+/// Copies out what of a message's bytes has room, says so when it is not all; answers what the receive does: how many bytes they were, or
+/// how many the message has for whoever asked for that (`MSG_TRUNC`).
+pub fn copy_out(
+    k: &Kernel,
+    m: &Message,
+    buffers: &mut Buffers<'_>,
+    incoming: &mut Incoming,
+) -> usize {
+    let whole = m.bytes.len();
     let mut done = 0;
-    while done < m.bytes.len() {
+    while done < whole {
         // SAFETY: the server's buffers; one thread runs at a time.
-        let piece = unsafe { buffers.piece_mut(m.bytes.len() - done) };
+        let piece = unsafe { buffers.piece_mut(whole - done) };
         if piece.is_empty() {
+            incoming.out_flags |= libc::MSG_TRUNC;
             break;
         }
         let n = m.bytes.peek(&k.chunks, done, piece);
         buffers.advance(n);
         done += n;
     }
-    done
+    if incoming.flags & libc::MSG_TRUNC != 0 { whole } else { done }
 }
 
 /// Bytes of the first message, and of all.

@@ -237,8 +237,8 @@ pub fn make(k: &Kernel, family: i32) -> Result<Handle<Socket>> {
 /// Gives a socket a file and a descriptor; it stays as it is when there is none.
 pub fn give_descriptor(k: &Kernel, socket: Handle<Socket>, flags: i32) -> Result<i32> {
     let status = libc::O_RDWR | flags & libc::O_NONBLOCK;
-    let file = file::create(k, Kind::Socket, socket.raw(), status)?;
-    let fd = file::install(k, file, flags & libc::SOCK_CLOEXEC != 0)?;
+    let cloexec = flags & libc::SOCK_CLOEXEC != 0;
+    let (file, fd) = file::open(k, Kind::Socket, socket.raw(), status, cloexec)?;
     k.io.sockets.get(socket).file.set(Some(file));
     Ok(fd)
 }

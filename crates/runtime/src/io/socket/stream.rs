@@ -1,6 +1,6 @@
 //! Sending and receiving bytes.
 
-use super::exchange::{Incoming, Outgoing};
+use super::exchange::{Incoming, Outgoing, Patience};
 use super::unix::stream::{Beside, Progress, Stretch};
 use super::{
     SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe, unix,
@@ -9,10 +9,9 @@ use crate::fatal;
 use crate::io::fail;
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::Buffers;
-use crate::io::wait::wait;
 use crate::kernel::Kernel;
 use crate::sys::Result;
-use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use libc::{MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use skein_arena::pool::Handle;
 
 /// Receives; the flags are those of `recv`.
@@ -55,8 +54,7 @@ fn take_in(
     let len = buffers.left();
     let least =
         if flags & MSG_WAITALL != 0 { len } else { s.options.receive_least().min(len) }.max(1);
-    let nonblocking = flags & MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
-    let deadline = if nonblocking { None } else { s.options.receive_deadline() };
+    let patience = Patience::to_receive(k, hold, s, flags);
     let mut done = 0;
     loop {
         done += take(k, s, buffers, done, incoming, progress);
@@ -82,18 +80,11 @@ fn take_in(
             if s.is_closed() {
                 return fail(libc::ENOTCONN);
             }
-            if nonblocking {
-                return fail(libc::EAGAIN);
-            }
-        } else if s.error.get() != 0
-            || s.shut.get() & SHUT_RECEIVE != 0
-            || s.is_closed()
-            || nonblocking
-        {
+        } else if s.error.get() != 0 || s.shut.get() & SHUT_RECEIVE != 0 || s.is_closed() {
             // What is there is answered before the end or an error.
             break;
         }
-        if let Err(e) = wait(k, hold.0, ready::IN, false, deadline) {
+        if let Err(e) = patience.wait(k, hold, ready::IN) {
             return if done > 0 { Ok(done) } else { Err(e) };
         }
     }
@@ -185,15 +176,11 @@ pub fn send_with(
     beside: &mut Beside,
 ) -> Result<usize> {
     let s = k.io.sockets.get(socket);
-    let nonblocking = flags & MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
-    let deadline = if nonblocking { None } else { s.options.send_deadline() };
+    let patience = Patience::to_send(k, hold, s, flags);
     let mut done = 0;
     loop {
         if s.state.get() == State::Connecting {
-            if nonblocking {
-                return fail(libc::EAGAIN);
-            }
-            wait(k, hold.0, ready::OUT, false, deadline)?;
+            patience.wait(k, hold, ready::OUT)?;
             continue;
         }
         if s.error.get() != 0 || s.shut.get() & SHUT_SEND != 0 || s.state.get() != State::Connected
@@ -218,10 +205,7 @@ pub fn send_with(
                 continue;
             }
         }
-        if nonblocking {
-            return if done > 0 { Ok(done) } else { fail(libc::EAGAIN) };
-        }
-        if let Err(e) = wait(k, hold.0, ready::OUT, false, deadline) {
+        if let Err(e) = patience.wait(k, hold, ready::OUT) {
             return if done > 0 { Ok(done) } else { Err(e) };
         }
     }

@@ -3,7 +3,7 @@
 //! A datagram socket that is `connect`ed to another is in the other's list `connecting`, so that its writers and pollers hear when there
 //! is room again. A writer that is not connected and finds no room waits at [`ROOM`]: that is rare, and whoever makes room wakes all.
 
-use super::super::exchange::{Incoming, Outgoing};
+use super::super::exchange::{Incoming, Outgoing, Patience};
 use super::super::message::{self, QUEUE_BYTES};
 use super::super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, stream};
 use super::bind;
@@ -12,7 +12,6 @@ use super::rights::{self, Cred};
 use crate::io::fail;
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::Buffers;
-use crate::io::wait::{self, wait};
 use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::sys::Result;
@@ -168,8 +167,7 @@ fn transmit(
     if n as u64 > QUEUE_BYTES - RESERVED_BYTES {
         return fail(libc::EMSGSIZE);
     }
-    let nonblocking = outgoing.flags & libc::MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
-    let deadline = if nonblocking { None } else { s.options.send_deadline() };
+    let patience = Patience::to_send(k, hold, s, outgoing.flags);
     let to = loop {
         if s.shut.get() & SHUT_SEND != 0 {
             return stream::broken_pipe(k, outgoing.flags);
@@ -195,13 +193,10 @@ fn transmit(
         if has_room(k, socket, to) {
             break to;
         }
-        if nonblocking {
-            return fail(libc::EAGAIN);
-        }
         if given.is_some() {
-            wait::wait_at(k, ROOM, deadline)?;
+            patience.wait_at(k, ROOM)?;
         } else {
-            wait(k, hold.0, ready::OUT, false, deadline)?;
+            patience.wait(k, hold, ready::OUT)?;
         }
     };
     let message = message::make(k, buffers)?;
@@ -227,33 +222,13 @@ pub fn receive(
     if !s.is_datagram() && s.state.get() != State::Connected {
         return fail(libc::ENOTCONN);
     }
-    let nonblocking = incoming.flags & libc::MSG_DONTWAIT != 0 || hold.file(k).nonblocking();
-    let deadline = if nonblocking { None } else { s.options.receive_deadline() };
-    let first = loop {
-        if s.error.get() != 0 {
-            return fail(s.take_error());
-        }
-        if let Some(first) = s.messages.front() {
-            break first;
-        }
-        if s.shut.get() & SHUT_RECEIVE != 0 {
-            return Ok(0);
-        }
-        if nonblocking {
-            return fail(libc::EAGAIN);
-        }
-        wait(k, hold.0, ready::IN, false, deadline)?;
-    };
+    let Some(first) = message::await_first(k, hold, s, incoming.flags)? else { return Ok(0) };
     let m = k.io.messages.get(first);
-    let whole = m.bytes.len();
-    let done = message::copy_out(k, m, buffers);
+    let answer = message::copy_out(k, m, buffers, incoming);
     if m.name.get().is_some() {
         let mut bytes = [0; MAX_ADDRESS];
         let len = name::encode(k, m.name.get(), &mut bytes);
         incoming.put_name(&bytes[..len]);
-    }
-    if done < whole {
-        incoming.out_flags |= libc::MSG_TRUNC;
     }
     if s.options.pass_cred() {
         let cred = m.cred.get();
@@ -271,7 +246,7 @@ pub fn receive(
         made_room(k, socket);
     }
     rights::deliver(k, incoming);
-    Ok(if incoming.flags & libc::MSG_TRUNC != 0 { whole } else { done })
+    Ok(answer)
 }
 
 /// A message was taken: those that wait to send may look again.
