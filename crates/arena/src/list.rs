@@ -57,6 +57,20 @@ impl<T: In<L>, L> List<T, L> {
         self.len.get() == 0
     }
 
+    /// All elements, from the first on. Whoever goes through them may take the one out that it has; the next is known by then.
+    pub fn iter<'a>(
+        &self,
+        pool: &'a Pool<T>,
+    ) -> impl Iterator<Item = (Handle<T>, &'a T)> + use<'a, T, L> {
+        let mut at = self.head.get();
+        core::iter::from_fn(move || {
+            let handle = at?;
+            let element = pool.get(handle);
+            at = element.node().next.get();
+            Some((handle, element))
+        })
+    }
+
     /// The element behind `of`.
     pub fn next(&self, pool: &Pool<T>, of: Handle<T>) -> Option<Handle<T>> {
         pool.get(of).node().next.get()

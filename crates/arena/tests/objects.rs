@@ -144,9 +144,18 @@ proptest! {
             let mut at = list.front();
             while let Some(h) = at { seen.push(h); at = list.next(&pool, h); }
             let want: Vec<_> = model.iter().map(|i| items[*i]).collect();
-            prop_assert_eq!(seen, want);
+            prop_assert_eq!(&seen, &want);
+            prop_assert_eq!(list.iter(&pool).map(|(h, _)| h).collect::<Vec<_>>(), want);
             prop_assert_eq!(list.len() as usize, model.len());
         }
+        // Each may be taken out when it is its turn.
+        let mut taken = Vec::new();
+        for (h, _) in list.iter(&pool) {
+            list.remove(&pool, h);
+            taken.push(h);
+        }
+        prop_assert_eq!(taken, model.iter().map(|i| items[*i]).collect::<Vec<_>>());
+        prop_assert!(list.is_empty());
     }
 }
 

@@ -237,15 +237,7 @@ impl KeyQueues {
         let k = kernel();
         let list = self.bucket(key);
         // The length bounds the walk: a requeue into the same bucket must not be seen again.
-        let mut left = list.len();
-        let mut at = list.front();
-        while let Some(thread) = at {
-            if left == 0 {
-                return;
-            }
-            left -= 1;
-            at = list.next(&k.threads, thread);
-            let t = k.threads.get(thread);
+        for (thread, t) in list.iter(&k.threads).take(list.len() as usize) {
             if t.key.get() == key.0 && !f(list, thread, t) {
                 return;
             }

@@ -134,10 +134,7 @@ pub fn notify(k: &Kernel, f: &File, events: u32) -> bool {
     }
     let mut woken = false;
     let mut exclusive_woken = false;
-    let mut at = f.items.front();
-    while let Some(item) = at {
-        at = f.items.next(&k.io.items, item);
-        let i = k.io.items.get(item);
+    for (item, i) in f.items.iter(&k.io.items) {
         let wanted = i.events.get();
         if wanted & !PRIVATE_BITS & events == 0 {
             continue;
@@ -176,15 +173,8 @@ pub fn mask(k: &Kernel, set: Handle<Epoll>) -> u32 {
 
 fn find(k: &Kernel, set: Handle<Epoll>, file: Handle<File>, fd: i32) -> Option<Handle<Item>> {
     let f = k.io.files.get(file);
-    let mut at = f.items.front();
-    while let Some(item) = at {
-        let i = k.io.items.get(item);
-        if i.set.get() == Some(set) && i.fd.get() == fd {
-            return Some(item);
-        }
-        at = f.items.next(&k.io.items, item);
-    }
-    None
+    let mut items = f.items.iter(&k.io.items);
+    items.find(|(_, i)| i.set.get() == Some(set) && i.fd.get() == fd).map(|(item, _)| item)
 }
 
 /// How many sets are nested below `set`; `None` when `target` is one of them or there are too many.
@@ -194,14 +184,11 @@ fn depth(k: &Kernel, set: Handle<Epoll>, target: Handle<Epoll>, above: u32) -> O
     }
     let e = k.io.epolls.get(set);
     let mut deepest = 0;
-    let mut at = e.items.front();
-    while let Some(item) = at {
-        let i = k.io.items.get(item);
+    for (_, i) in e.items.iter(&k.io.items) {
         let f = k.io.files.get(i.file.get().expect("an item's file"));
         if let Some(inner) = f.as_kind::<Epoll>(Kind::Epoll) {
             deepest = deepest.max(1 + depth(k, inner, target, above + 1)?);
         }
-        at = e.items.next(&k.io.items, item);
     }
     Some(deepest)
 }
@@ -213,14 +200,8 @@ fn height(k: &Kernel, set: Handle<Epoll>, below: u32) -> u32 {
     }
     let Some(file) = k.io.epolls.get(set).file.get() else { return 0 };
     let f = k.io.files.get(file);
-    let mut highest = 0;
-    let mut at = f.items.front();
-    while let Some(item) = at {
-        let outer = k.io.items.get(item).set.get().expect("an item's set");
-        highest = highest.max(1 + height(k, outer, below + 1));
-        at = f.items.next(&k.io.items, item);
-    }
-    highest
+    let sets = f.items.iter(&k.io.items).map(|(_, i)| i.set.get().expect("an item's set"));
+    sets.map(|outer| 1 + height(k, outer, below + 1)).max().unwrap_or(0)
 }
 
 /// `epoll_ctl`.

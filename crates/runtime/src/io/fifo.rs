@@ -49,15 +49,8 @@ const KEPT: i32 = libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_APPEND | libc::O_
 const LARGE: i32 = 0o100_000;
 
 fn find(k: &Kernel, id: Id) -> Option<Handle<Fifo>> {
-    let mut at = k.io.open_fifos.front();
-    while let Some(fifo) = at {
-        let f = k.io.fifos.get(fifo);
-        if f.id.get() == id {
-            return Some(fifo);
-        }
-        at = k.io.open_fifos.next(&k.io.fifos, fifo);
-    }
-    None
+    let mut same = k.io.open_fifos.iter(&k.io.fifos).filter(|(_, f)| f.id.get() == id);
+    same.next().map(|(fifo, _)| fifo)
 }
 
 /// Whether somebody has it open.

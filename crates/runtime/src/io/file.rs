@@ -237,10 +237,7 @@ fn send_sigio(k: &Kernel, f: &File) {
 pub fn notify_waits(k: &Kernel, f: &File, events: u32) -> bool {
     let mut resumed = false;
     let mut exclusive_resumed = false;
-    let mut at = f.waits.front();
-    while let Some(wait) = at {
-        at = f.waits.next(&k.io.waits, wait);
-        let w = k.io.waits.get(wait);
+    for (_, w) in f.waits.iter(&k.io.waits) {
         if w.events.get() & events == 0 || (w.exclusive.get() && exclusive_resumed) {
             continue;
         }

@@ -15,10 +15,8 @@ pub fn term_start(k: &Kernel, term: Term) {
     // Ids hold the low half of the term.
     let current = ConnId::new(term, 0).term();
     k.io.outbound.term_start(current);
-    let mut at = k.io.external.first();
-    while let Some(socket) = at {
-        at = k.io.external.next(k, socket);
-        if k.io.sockets.get(socket).conn.get().term() < current {
+    for (socket, s) in k.io.external.iter(k) {
+        if s.conn.get().term() < current {
             lose(k, socket);
         }
     }

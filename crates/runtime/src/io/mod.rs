@@ -97,7 +97,7 @@ pub struct IoState {
     pub datagram_ports: List<Socket, socket::Bound>,
     /// Signalfds.
     pub signalfds: Pool<signalfd::SignalFd>,
-    /// Sockets that own a port.
+    /// TCP sockets that own a port.
     pub bound: List<Socket, socket::Bound>,
     /// Connections of clients that the node knows.
     pub external: socket::external::Connections,

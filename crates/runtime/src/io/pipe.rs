@@ -101,18 +101,14 @@ impl Pipe {
     }
 
     fn tell_readers(&self, k: &Kernel, events: u32) {
-        let mut at = self.readers.front();
-        while let Some(reader) = at {
+        for (reader, _) in self.readers.iter(&k.io.files) {
             file::notify(k, Some(reader), events);
-            at = self.readers.next(&k.io.files, reader);
         }
     }
 
     fn tell_writers(&self, k: &Kernel, events: u32) {
-        let mut at = self.writers.front();
-        while let Some(writer) = at {
+        for (writer, _) in self.writers.iter(&k.io.files) {
             file::notify(k, Some(writer), events);
-            at = self.writers.next(&k.io.files, writer);
         }
     }
 }

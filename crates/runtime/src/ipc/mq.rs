@@ -89,14 +89,8 @@ unsafe fn name_of(name: *const c_char) -> Result<[u8; NAME_BYTES + 1]> {
 }
 
 fn find(k: &Kernel, name: &[u8; NAME_BYTES + 1]) -> Option<Handle<Mq>> {
-    let mut at = k.ipc.mq_list.front();
-    while let Some(queue) = at {
-        if k.ipc.mqs.get(queue).name.get() == *name {
-            return Some(queue);
-        }
-        at = k.ipc.mq_list.next(&k.ipc.mqs, queue);
-    }
-    None
+    let mut named = k.ipc.mq_list.iter(&k.ipc.mqs).filter(|(_, q)| q.name.get() == *name);
+    named.next().map(|(queue, _)| queue)
 }
 
 /// `mq_open`.
@@ -219,10 +213,8 @@ pub fn mask(k: &Kernel, queue: Handle<Mq>) -> u32 {
 }
 
 fn tell(k: &Kernel, q: &Mq, events: u32) {
-    let mut at = q.files.front();
-    while let Some(file) = at {
+    for (file, _) in q.files.iter(&k.io.files) {
         file::notify(k, Some(file), events);
-        at = q.files.next(&k.io.files, file);
     }
 }
 

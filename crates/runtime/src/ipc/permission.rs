@@ -197,17 +197,15 @@ pub fn get<T: Object>(
     fits: impl FnOnce(&T) -> bool,
     make: impl FnOnce(&T) -> Result<()>,
 ) -> Result<usize> {
-    let mut at = if key == libc::IPC_PRIVATE { None } else { list.front() };
-    while let Some(object) = at {
-        let o = pool.get(object);
-        if o.head().key.get() == key {
-            if flags & libc::IPC_CREAT != 0 && flags & libc::IPC_EXCL != 0 {
-                return Err(Errno(libc::EEXIST));
-            }
-            o.head().check(flags as u32 & 0o777)?;
-            return if fits(o) { Ok(o.head().id.get() as usize) } else { Err(Errno(libc::EINVAL)) };
+    let mut known = list.iter(pool).filter(|(_, o)| o.head().key.get() == key);
+    if key != libc::IPC_PRIVATE
+        && let Some((_, o)) = known.next()
+    {
+        if flags & libc::IPC_CREAT != 0 && flags & libc::IPC_EXCL != 0 {
+            return Err(Errno(libc::EEXIST));
         }
-        at = list.next(pool, object);
+        o.head().check(flags as u32 & 0o777)?;
+        return if fits(o) { Ok(o.head().id.get() as usize) } else { Err(Errno(libc::EINVAL)) };
     }
     if key != libc::IPC_PRIVATE && flags & libc::IPC_CREAT == 0 {
         return Err(Errno(libc::ENOENT));

@@ -139,9 +139,8 @@ pub unsafe fn send(id: c_int, from: *const i64, len: usize, flags: c_int) -> Res
 /// The message that a receiver of this type takes.
 fn choose(k: &Kernel, queue: &Queue, wanted: i64, flags: c_int) -> Option<Handle<Message>> {
     let mut best: Option<(Handle<Message>, i64)> = None;
-    let mut at = queue.messages.front();
-    while let Some(message) = at {
-        let kind = k.ipc.messages.get(message).kind.get();
+    for (message, m) in queue.messages.iter(&k.ipc.messages) {
+        let kind = m.kind.get();
         let fits = match wanted {
             0 => true,
             1.. if flags & libc::MSG_EXCEPT != 0 => kind != wanted,
@@ -156,7 +155,6 @@ fn choose(k: &Kernel, queue: &Queue, wanted: i64, flags: c_int) -> Option<Handle
         if fits {
             return Some(message);
         }
-        at = queue.messages.next(&k.ipc.messages, message);
     }
     best.map(|(message, _)| message)
 }
@@ -257,11 +255,8 @@ pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
             let (most, per) = (MOST_BYTES as c_int, QUEUE_BYTES as c_int);
             let mut limits = [queues * per / 1024, per, most, per, queues, 16, per, 0xffff];
             if command == MSG_INFO {
-                let (mut bytes, mut at) = (0, k.ipc.queue_list.front());
-                while let Some(queue) = at {
-                    bytes += k.ipc.queues.get(queue).bytes.get();
-                    at = k.ipc.queue_list.next(&k.ipc.queues, queue);
-                }
+                let queues = k.ipc.queue_list.iter(&k.ipc.queues);
+                let bytes: u64 = queues.map(|(_, queue)| queue.bytes.get()).sum();
                 limits[0] = k.ipc.queues.used() as c_int;
                 limits[1] = k.ipc.messages.used() as c_int;
                 limits[6] = bytes as c_int;

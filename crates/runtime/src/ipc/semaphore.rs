@@ -494,15 +494,11 @@ fn one(
 
 /// Threads that wait for semaphore `at` to become zero, or to grow.
 fn waiting_for(k: &Kernel, set: &Set, semaphore: usize, zero: bool) -> usize {
-    let mut count = 0;
-    let mut at = set.waiting.front();
-    while let Some(wait) = at {
-        let w = k.ipc.sem_waits.get(wait);
+    let waits = |w: &SemWait| {
         let op = &w.copied(k)[w.stuck.get() as usize];
-        count += usize::from(op.sem_num as usize == semaphore && (op.sem_op == 0) == zero);
-        at = set.waiting.next(&k.ipc.sem_waits, wait);
-    }
-    count
+        op.sem_num as usize == semaphore && (op.sem_op == 0) == zero
+    };
+    set.waiting.iter(&k.ipc.sem_waits).filter(|(_, w)| waits(w)).count()
 }
 
 fn assign(k: &Kernel, set: &Set, at: usize, value: i32) {
@@ -540,12 +536,7 @@ fn limits(k: &Kernel, used: bool) -> Limits {
     if used {
         // In place of two that mean nothing: sets and semaphores that there are.
         limits[7] = k.ipc.sets.used() as c_int;
-        let mut all = 0;
-        let mut at = k.ipc.set_list.front();
-        while let Some(set) = at {
-            all += k.ipc.sets.get(set).count.get();
-            at = k.ipc.set_list.next(&k.ipc.sets, set);
-        }
+        let all: u32 = k.ipc.set_list.iter(&k.ipc.sets).map(|(_, set)| set.count.get()).sum();
         limits[9] = all as c_int;
     }
     limits

@@ -123,10 +123,7 @@ impl Pending {
 
     /// Forgets what is pending of `set`.
     pub(super) fn forget(&self, k: &Kernel, set: u64) {
-        let mut at = self.queue.front();
-        while let Some(entry) = at {
-            at = self.queue.next(&k.signals.queued, entry);
-            let e = k.signals.queued.get(entry);
+        for (entry, e) in self.queue.iter(&k.signals.queued) {
             if set & bit(e.info.get().signo) != 0 {
                 self.queue.remove(&k.signals.queued, entry);
                 if let Some(timer) = e.timer.take() {
@@ -140,10 +137,7 @@ impl Pending {
 
     /// A timer is gone: what it sent stays, but is nobody's.
     pub(super) fn forget_timer(&self, k: &Kernel, timer: Handle<SignalTimer>) {
-        let mut at = self.queue.front();
-        while let Some(entry) = at {
-            at = self.queue.next(&k.signals.queued, entry);
-            let e = k.signals.queued.get(entry);
+        for (_, e) in self.queue.iter(&k.signals.queued) {
             if e.timer.get() == Some(timer) {
                 e.timer.set(None);
             }
@@ -151,10 +145,8 @@ impl Pending {
     }
 
     fn each(&self, k: &Kernel, signo: c_int, mut f: impl FnMut(Handle<Queued>) -> bool) {
-        let mut at = self.queue.front();
-        while let Some(entry) = at {
-            at = self.queue.next(&k.signals.queued, entry);
-            if k.signals.queued.get(entry).info.get().signo == signo && !f(entry) {
+        for (entry, e) in self.queue.iter(&k.signals.queued) {
+            if e.info.get().signo == signo && !f(entry) {
                 return;
             }
         }

@@ -58,10 +58,7 @@ fn go_on(k: &Kernel, process: Handle<Process>) {
         return;
     }
     count(k, u32::MAX);
-    let mut at = k.set_aside.front();
-    while let Some(thread) = at {
-        at = k.set_aside.next(&k.threads, thread);
-        let t = k.threads.get(thread);
+    for (thread, t) in k.set_aside.iter(&k.threads) {
         if t.process.get() == Some(process) {
             k.set_aside.remove(&k.threads, thread);
             t.life.set(Life::Runnable);

@@ -1,11 +1,12 @@
 //! bind and listen: ports.
 
-use super::{Socket, State, Transport, address, datagram, external, of, unix};
+use super::{Bound, Socket, State, Transport, address, external, of, outside, unix};
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
 use crate::output;
 use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
+use skein_arena::list::List;
 use skein_arena::pool::Handle;
 use skein_model::{OutFrame, SockAddr};
 
@@ -28,59 +29,62 @@ pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
             return unsafe { unix::bind::bind(k, socket, addr, len) };
         }
         // SAFETY: the caller's contract.
-        let mut wanted = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) }?;
-        if s.is_datagram() {
-            return datagram::bind(k, socket, wanted);
-        }
+        let wanted = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) }?;
         if !address::is_local(wanted) && !s.options.free_bind() {
             return fail(libc::EADDRNOTAVAIL);
         }
         if s.state.get() != State::Fresh || s.local.get().port != 0 {
             return fail(libc::EINVAL);
         }
-        if wanted.port == 0 {
-            wanted.port = free_port(k)?;
-        } else if conflict(k, s, wanted) {
-            return fail(libc::EADDRINUSE);
-        }
-        own(k, socket, wanted);
+        let port = match wanted.port {
+            0 => free_port(k, s)?,
+            _ if conflict(k, s, wanted) => return fail(libc::EADDRINUSE),
+            port => port,
+        };
+        s.asked.set(wanted);
+        own(k, socket, SockAddr { port, ..wanted });
         Ok(0)
     })
+}
+
+/// Gives a port to a socket that asked for none.
+pub fn bind_automatically(k: &Kernel, socket: Handle<Socket>) -> Result<()> {
+    let s = k.io.sockets.get(socket);
+    let port = free_port(k, s)?;
+    s.asked.set(address::unspecified(s.family.get(), 0));
+    own(k, socket, SockAddr { port, ..s.asked.get() });
+    Ok(())
+}
+
+/// The sockets of the same protocol as `s` that own a port.
+fn owners<'a>(k: &'a Kernel, s: &Socket) -> &'a List<Socket, Bound> {
+    if s.is_datagram() { &k.io.datagram_ports } else { &k.io.bound }
 }
 
 fn own(k: &Kernel, socket: Handle<Socket>, addr: SockAddr) {
     let s = k.io.sockets.get(socket);
     s.local.set(addr);
     s.is_bound.set(true);
-    k.io.bound.push_back(&k.io.sockets, socket);
+    owners(k, s).push_back(&k.io.sockets, socket);
+    if s.is_datagram() {
+        outside::port_taken(k, socket);
+    }
 }
 
 /// The socket owns its port no longer.
 pub fn disown(k: &Kernel, socket: Handle<Socket>) {
-    if k.io.sockets.get(socket).is_bound.replace(false) {
-        k.io.bound.remove(&k.io.sockets, socket);
+    let s = k.io.sockets.get(socket);
+    if s.is_bound.replace(false) {
+        owners(k, s).remove(&k.io.sockets, socket);
+        if s.is_datagram() {
+            outside::port_left(k, socket);
+        }
     }
 }
 
-fn each_bound(k: &Kernel, mut f: impl FnMut(Handle<Socket>, &Socket)) {
-    let mut at = k.io.bound.front();
-    while let Some(socket) = at {
-        f(socket, k.io.sockets.get(socket));
-        at = k.io.bound.next(&k.io.sockets, socket);
-    }
-}
-
-/// A port that nobody owns.
-pub fn free_port(k: &Kernel) -> Result<u16> {
-    pick_port(k, |port| {
-        let mut taken = false;
-        each_bound(k, |_, other| taken |= other.local.get().port == port);
-        taken
-    })
-}
-
-/// The next port for one who did not ask for any that is not `taken`.
-pub fn pick_port(k: &Kernel, taken: impl Fn(u16) -> bool) -> Result<u16> {
+/// A port that nobody owns, for `s`.
+pub fn free_port(k: &Kernel, s: &Socket) -> Result<u16> {
+    let taken = |port| owners(k, s).iter(&k.io.sockets).any(|(_, o)| o.local.get().port == port);
     for _ in 0..EPHEMERAL {
         let n = k.io.ephemeral.get();
         k.io.ephemeral.set((n + 1) % EPHEMERAL);
@@ -93,7 +97,7 @@ pub fn pick_port(k: &Kernel, taken: impl Fn(u16) -> bool) -> Result<u16> {
 }
 
 /// Whether some destination belongs to both addresses.
-pub fn overlap(a: SockAddr, a_only6: bool, b: SockAddr, b_only6: bool) -> bool {
+fn overlap(a: SockAddr, a_only6: bool, b: SockAddr, b_only6: bool) -> bool {
     let takes_all = |x: SockAddr, only6: bool, y: SockAddr| {
         if !x.is_unspecified() {
             return false;
@@ -109,23 +113,16 @@ pub fn overlap(a: SockAddr, a_only6: bool, b: SockAddr, b_only6: bool) -> bool {
 }
 
 fn conflict(k: &Kernel, s: &Socket, wanted: SockAddr) -> bool {
-    let mut found = false;
-    each_bound(k, |_, other| {
-        if other.local.get().port != wanted.port {
-            return;
-        }
+    owners(k, s).iter(&k.io.sockets).any(|(_, other)| {
         let shared_port = s.options.reuse_port() && other.options.reuse_port();
         let reused = s.options.reuse_address()
             && other.options.reuse_address()
             && other.state.get() != State::Listening;
-        if !shared_port
+        other.local.get().port == wanted.port
+            && !shared_port
             && !reused
             && overlap(wanted, s.options.only_v6(), other.local.get(), other.options.only_v6())
-        {
-            found = true;
-        }
-    });
-    found
+    })
 }
 
 /// The listener for connections to `local`: the most specific one; of several that share a port, the `n`th in turn.
@@ -147,31 +144,30 @@ pub fn find_listener(k: &Kernel, local: SockAddr, n: u64) -> Option<Handle<Socke
         }
     };
     let (mut best, mut count) = (0, 0u64);
-    each_bound(k, |_, s| match rank(s) {
-        0 => {}
-        r if r > best => (best, count) = (r, 1),
-        r => count += u64::from(r == best),
-    });
-    let mut skip = n % count.max(1);
-    let mut found = None;
-    each_bound(k, |socket, s| {
-        if best > 0 && rank(s) == best && found.is_none() {
-            if skip == 0 {
-                found = Some(socket);
-            }
-            skip = skip.wrapping_sub(1);
+    for (_, s) in k.io.bound.iter(&k.io.sockets) {
+        match rank(s) {
+            0 => {}
+            r if r > best => (best, count) = (r, 1),
+            r => count += u64::from(r == best),
         }
-    });
-    found
+    }
+    if count == 0 {
+        return None;
+    }
+    let mut equal = k.io.bound.iter(&k.io.sockets).filter(|(_, s)| rank(s) == best);
+    equal.nth((n % count) as usize).map(|(socket, _)| socket)
+}
+
+/// Whether there is another listener like this.
+fn other_listener(k: &Kernel, socket: Handle<Socket>, like: impl Fn(&Socket) -> bool) -> bool {
+    k.io.bound
+        .iter(&k.io.sockets)
+        .any(|(other, o)| other != socket && o.state.get() == State::Listening && like(o))
 }
 
 /// Whether another listener has this very address.
 fn listens_too(k: &Kernel, socket: Handle<Socket>, addr: SockAddr) -> bool {
-    let mut found = false;
-    each_bound(k, |other, o| {
-        found |= other != socket && o.state.get() == State::Listening && o.local.get() == addr;
-    });
-    found
+    other_listener(k, socket, |o| o.local.get() == addr)
 }
 
 /// `listen`.
@@ -191,8 +187,7 @@ pub fn listen(fd: i32, backlog: i32) -> Answer {
         let backlog = (backlog as u32).min(MAX_BACKLOG);
         if s.state.get() == State::Fresh {
             if !s.is_bound.get() {
-                let port = free_port(k)?;
-                own(k, socket, address::unspecified(s.family.get(), port));
+                bind_automatically(k, socket)?;
             } else if listens_elsewhere(k, socket, s) {
                 return fail(libc::EADDRINUSE);
             }
@@ -210,15 +205,11 @@ pub fn listen(fd: i32, backlog: i32) -> Answer {
 
 /// Whether another listener has the port already: two may be bound with `SO_REUSEADDR`, but only one listens.
 fn listens_elsewhere(k: &Kernel, socket: Handle<Socket>, s: &Socket) -> bool {
-    let mut found = false;
-    each_bound(k, |other, o| {
-        found |= other != socket
-            && o.state.get() == State::Listening
-            && o.local.get().port == s.local.get().port
+    other_listener(k, socket, |o| {
+        o.local.get().port == s.local.get().port
             && !(s.options.reuse_port() && o.options.reuse_port())
-            && overlap(s.local.get(), s.options.only_v6(), o.local.get(), o.options.only_v6());
-    });
-    found
+            && overlap(s.local.get(), s.options.only_v6(), o.local.get(), o.options.only_v6())
+    })
 }
 
 /// A listener listens no longer: connections that were not accepted are reset, those that wait are refused.

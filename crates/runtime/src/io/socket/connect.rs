@@ -117,7 +117,7 @@ fn start(k: &Kernel, socket: Handle<Socket>, mut to: SockAddr) -> Result<()> {
     }
     let from = address::source(to, listener.is_some());
     if s.local.get().port == 0 {
-        let port = bind::free_port(k)?;
+        let port = bind::free_port(k, s)?;
         s.local.set(SockAddr { port, ..from });
     } else if s.local.get().is_unspecified() {
         s.local.set(SockAddr { port: s.local.get().port, ..from });

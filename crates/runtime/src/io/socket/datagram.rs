@@ -26,82 +26,10 @@ pub const LOOPBACK_INDEX: u32 = 1;
 /// No address and no port.
 pub const NOWHERE: SockAddr = SockAddr { ip: [0; 16], port: 0, v6: false };
 
-/// All sockets that have a port.
-pub fn each_bound(k: &Kernel, mut f: impl FnMut(Handle<Socket>, &Socket)) {
-    let mut at = k.io.datagram_ports.front();
-    while let Some(socket) = at {
-        f(socket, k.io.sockets.get(socket));
-        at = k.io.datagram_ports.next(&k.io.sockets, socket);
-    }
-}
-
-/// `bind`.
-pub fn bind(k: &Kernel, socket: Handle<Socket>, wanted: SockAddr) -> Result<usize> {
-    let s = k.io.sockets.get(socket);
-    if !address::is_local(wanted) && !s.options.free_bind() {
-        return fail(libc::EADDRNOTAVAIL);
-    }
-    if s.state.get() != State::Fresh || s.local.get().port != 0 {
-        return fail(libc::EINVAL);
-    }
-    if wanted.port != 0 && conflict(k, s, wanted) {
-        return fail(libc::EADDRINUSE);
-    }
-    let port = if wanted.port == 0 { free_port(k)? } else { wanted.port };
-    s.asked.set(wanted);
-    own(k, socket, SockAddr { port, ..wanted });
-    Ok(0)
-}
-
-fn own(k: &Kernel, socket: Handle<Socket>, addr: SockAddr) {
-    let s = k.io.sockets.get(socket);
-    s.local.set(addr);
-    s.is_bound.set(true);
-    k.io.datagram_ports.push_back(&k.io.sockets, socket);
-    outside::port_taken(k, socket);
-}
-
-/// The socket owns its port no longer.
-pub fn disown(k: &Kernel, socket: Handle<Socket>) {
-    let s = k.io.sockets.get(socket);
-    if s.is_bound.replace(false) {
-        k.io.datagram_ports.remove(&k.io.sockets, socket);
-        outside::port_left(k, socket);
-    }
-}
-
-fn free_port(k: &Kernel) -> Result<u16> {
-    bind::pick_port(k, |port| {
-        let mut taken = false;
-        each_bound(k, |_, other| taken |= other.local.get().port == port);
-        taken
-    })
-}
-
-fn conflict(k: &Kernel, s: &Socket, wanted: SockAddr) -> bool {
-    let mut found = false;
-    each_bound(k, |_, other| {
-        let shared = s.options.reuse_port() && other.options.reuse_port()
-            || s.options.reuse_address() && other.options.reuse_address();
-        found |= other.local.get().port == wanted.port
-            && !shared
-            && bind::overlap(
-                wanted,
-                s.options.only_v6(),
-                other.local.get(),
-                other.options.only_v6(),
-            );
-    });
-    found
-}
-
 /// Gives a socket without a port one.
 fn bind_automatically(k: &Kernel, socket: Handle<Socket>) -> Result<()> {
-    let s = k.io.sockets.get(socket);
-    if s.local.get().port == 0 {
-        let port = free_port(k)?;
-        s.asked.set(address::unspecified(s.family.get(), 0));
-        own(k, socket, SockAddr { port, ..s.asked.get() });
+    if k.io.sockets.get(socket).local.get().port == 0 {
+        bind::bind_automatically(k, socket)?;
     }
     Ok(())
 }
@@ -141,13 +69,13 @@ fn rank(s: &Socket, to: SockAddr, from: SockAddr) -> u32 {
 /// sender; otherwise the one that came last has it.
 pub fn find(k: &Kernel, to: SockAddr, from: SockAddr) -> Option<Handle<Socket>> {
     let (mut best, mut found, mut count) = (0, None, 0u64);
-    each_bound(k, |socket, s| {
+    for (socket, s) in k.io.datagram_ports.iter(&k.io.sockets) {
         let rank = rank(s, to, from);
         if rank > 0 && rank >= best {
             count = if rank > best { 1 } else { count + 1 };
             (best, found) = (rank, Some(socket));
         }
-    });
+    }
     let last = found?;
     if count < 2 || !k.io.sockets.get(last).options.reuse_port() {
         return Some(last);
@@ -156,17 +84,9 @@ pub fn find(k: &Kernel, to: SockAddr, from: SockAddr) -> Option<Handle<Socket>> 
         .ip
         .iter()
         .fold(u64::from(from.port), |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
-    let mut skip = (hash >> 16) % count;
-    found = None;
-    each_bound(k, |socket, s| {
-        if rank(s, to, from) == best && found.is_none() {
-            if skip == 0 {
-                found = Some(socket);
-            }
-            skip = skip.wrapping_sub(1);
-        }
-    });
-    found
+    let ports = k.io.datagram_ports.iter(&k.io.sockets);
+    let mut equal = ports.filter(|(_, s)| rank(s, to, from) == best);
+    equal.nth(((hash >> 16) % count) as usize).map(|(socket, _)| socket)
 }
 
 /// A datagram has come for `socket`; dropped when it has no room.
@@ -264,13 +184,10 @@ fn disconnect(k: &Kernel, socket: Handle<Socket>) {
     s.state.set(State::Fresh);
     s.remote.set(NOWHERE);
     s.shut.set(0);
-    let asked = s.asked.get();
-    if asked.port == 0 {
-        disown(k, socket);
-        s.local.set(asked);
-    } else {
-        s.local.set(asked);
+    if s.asked.get().port == 0 {
+        bind::disown(k, socket);
     }
+    s.local.set(s.asked.get());
 }
 
 /// `shutdown`.
@@ -418,10 +335,4 @@ fn put_controls(s: &Socket, m: &message::Message, incoming: &mut Incoming) {
         info[16..].copy_from_slice(&index.to_ne_bytes());
         incoming.put_control(IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
     }
-}
-
-/// The last reference to a socket is gone.
-pub fn release(k: &Kernel, socket: Handle<Socket>) {
-    disown(k, socket);
-    message::clear(k, k.io.sockets.get(socket));
 }

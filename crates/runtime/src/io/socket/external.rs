@@ -71,14 +71,9 @@ impl Connections {
         }
     }
 
-    /// The oldest connection.
-    pub fn first(&self) -> Option<Handle<Socket>> {
-        self.all.front()
-    }
-
-    /// The next younger connection.
-    pub fn next(&self, k: &Kernel, socket: Handle<Socket>) -> Option<Handle<Socket>> {
-        self.all.next(&k.io.sockets, socket)
+    /// All connections, the oldest first.
+    pub fn iter<'a>(&self, k: &'a Kernel) -> impl Iterator<Item = (Handle<Socket>, &'a Socket)> {
+        self.all.iter(&k.io.sockets)
     }
 }
 

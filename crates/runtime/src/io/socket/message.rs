@@ -163,12 +163,10 @@ pub fn copy_out(
 /// Bytes of the first message, and of all.
 pub fn unread(k: &Kernel, s: &Socket) -> (usize, usize) {
     let (mut first, mut all) = (None, 0);
-    let mut at = s.messages.front();
-    while let Some(message) = at {
-        let len = k.io.messages.get(message).bytes.len();
+    for (_, m) in s.messages.iter(&k.io.messages) {
+        let len = m.bytes.len();
         first = first.or(Some(len));
         all += len;
-        at = s.messages.next(&k.io.messages, message);
     }
     (first.unwrap_or(0), all)
 }

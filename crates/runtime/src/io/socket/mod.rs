@@ -142,7 +142,7 @@ pub struct Socket {
     pub charged: Cell<u64>,
     /// UDP: the node knows its port.
     pub known: Cell<bool>,
-    /// UDP: the address and port that `bind` asked for.
+    /// The address and port that `bind` asked for: a UDP socket goes back to them.
     pub asked: Cell<SockAddr>,
     /// UNIX: its name.
     pub name: Link<Name>,

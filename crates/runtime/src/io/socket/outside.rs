@@ -47,11 +47,8 @@ fn place(s: &Socket) -> SockAddr {
 
 /// Whether the node knows the same place by another socket (`SO_REUSEPORT`).
 fn known_by_another(k: &Kernel, socket: Handle<Socket>, at: SockAddr) -> bool {
-    let mut found = false;
-    datagram::each_bound(k, |other, o| {
-        found |= other != socket && o.known.get() && place(o) == at;
-    });
-    found
+    let mut ports = k.io.datagram_ports.iter(&k.io.sockets);
+    ports.any(|(other, o)| other != socket && o.known.get() && place(o) == at)
 }
 
 /// A socket has taken a port.

@@ -43,11 +43,11 @@ pub unsafe fn bind(
         Address::Name(given) => {
             let inode = name::make_inode(&given, 0o777 & !s.refused_mode.get())?;
             // Somebody may still be bound to a file that had this inode and is gone.
-            each(k, |_, other| {
+            for (_, other) in k.io.named.iter(&k.io.sockets) {
                 if let Some(name) = other.name.get() {
                     name::forget_inode(k, name, inode);
                 }
-            });
+            }
             own(k, socket, &given, inode).inspect_err(|_| name::remove_inode(&given))?;
             Ok(0)
         }
@@ -95,22 +95,9 @@ pub fn disown(k: &Kernel, socket: Handle<Socket>) {
     }
 }
 
-fn each(k: &Kernel, mut f: impl FnMut(Handle<Socket>, &Socket)) {
-    let mut at = k.io.named.front();
-    while let Some(socket) = at {
-        f(socket, k.io.sockets.get(socket));
-        at = k.io.named.next(&k.io.sockets, socket);
-    }
-}
-
 fn find(k: &Kernel, given: &Given, inode: Inode) -> Option<Handle<Socket>> {
-    let mut found = None;
-    each(k, |socket, s| {
-        if s.name.get().is_some_and(|name| name::is(k, name, given, inode)) {
-            found = Some(socket);
-        }
-    });
-    found
+    let has = |s: &Socket| s.name.get().is_some_and(|name| name::is(k, name, given, inode));
+    k.io.named.iter(&k.io.sockets).find(|(_, s)| has(s)).map(|(socket, _)| socket)
 }
 
 /// The socket that is bound to a name: `ENOENT` and what else the path says, `ECONNREFUSED` when it is nobody's.

@@ -253,10 +253,8 @@ pub fn receive(
 fn made_room(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     if s.is_datagram() {
-        let mut at = s.connecting.front();
-        while let Some(sender) = at {
-            at = s.connecting.next(&k.io.sockets, sender);
-            file::notify(k, k.io.sockets.get(sender).file.get(), ready::OUT);
+        for (_, sender) in s.connecting.iter(&k.io.sockets) {
+            file::notify(k, sender.file.get(), ready::OUT);
         }
         k.keys.wake(ROOM, u32::MAX, u32::MAX);
     } else if let Some(peer) = s.peer.get() {

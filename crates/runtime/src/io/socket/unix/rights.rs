@@ -167,9 +167,7 @@ pub fn hand_over(k: &Kernel, from: &Rights, to: &Rights) {
 
 /// Puts a second right to each file of `from` into `to`, for a look without taking.
 pub fn duplicate(k: &Kernel, from: &Rights, to: &Rights) -> Result<()> {
-    let mut at = from.front();
-    while let Some(right) = at {
-        let r = k.io.rights.get(right);
+    for (_, r) in from.iter(&k.io.rights) {
         let Some(copy) = k.io.rights.alloc() else { return fail(libc::ENOMEM) };
         let c = k.io.rights.get(copy);
         if let Some(file) = r.file.get() {
@@ -185,7 +183,6 @@ pub fn duplicate(k: &Kernel, from: &Rights, to: &Rights) -> Result<()> {
             }
         }
         to.push_back(&k.io.rights, copy);
-        at = from.next(&k.io.rights, right);
     }
     Ok(())
 }

@@ -126,14 +126,10 @@ impl Progress {
             return Stretch::Stop;
         }
         let asked = s.options.pass_cred();
-        let mut next = s.messages.front();
         // Only a look leaves messages behind that it has passed.
-        while let Some(message) = next
-            && k.io.messages.get(message).span.get().1 <= position
-        {
-            next = s.messages.next(&k.io.messages, message);
-        }
-        let (sender, stretch) = match next.map(|message| k.io.messages.get(message)) {
+        let mut messages = s.messages.iter(&k.io.messages).map(|(_, m)| m);
+        let next = messages.find(|m| m.span.get().1 > position);
+        let (sender, stretch) = match next {
             None => (Cred::NOBODY, Stretch::Open),
             Some(m) if position < m.span.get().0 => {
                 (Cred::NOBODY, Stretch::Until((m.span.get().0 - position) as usize))
@@ -150,7 +146,7 @@ impl Progress {
             return Stretch::Stop;
         }
         self.sender = Some(sender);
-        if let Some(m) = next.map(|message| k.io.messages.get(message))
+        if let Some(m) = next
             && m.span.get().0 <= position
             && !m.rights.is_empty()
         {
