@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Workload, words};
+use super::{Workload, configure, http};
 use crate::bench::load::{self, Alone, LOAD_MAX, Throughput};
 use crate::bench::process;
 use crate::bench::wire::Exchange;
@@ -24,15 +24,8 @@ const REQUESTS_MAX: u32 = 240;
 const ALONE_REQUESTS: u32 = 60;
 const CLIENTS: u32 = 8;
 
-const CONFIG: &str = "ServerRoot {dir}
-ServerName bench
-PidFile {dir}/run/httpd.pid
-DefaultRuntimeDir {dir}/run
-Listen 127.0.0.1:{port}
-ErrorLog {dir}/run/error.log
-LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
-LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
-LoadModule cgid_module /usr/lib/apache2/modules/mod_cgid.so
+/// Behind what all configurations of Apache's have.
+const CGI: &str = "LoadModule cgid_module /usr/lib/apache2/modules/mod_cgid.so
 LoadModule alias_module /usr/lib/apache2/modules/mod_alias.so
 StartServers 1
 ServerLimit 1
@@ -40,8 +33,6 @@ ThreadsPerChild 16
 MaxRequestWorkers 16
 MinSpareThreads 16
 MaxSpareThreads 16
-User www-data
-Group www-data
 ScriptSock {dir}/run/cgisock
 ScriptAlias /cgi/ {dir}/cgi/
 <Directory {dir}/cgi>
@@ -114,24 +105,19 @@ impl Workload for ApacheCgi {
         &["page"]
     }
     fn version(&self) -> &'static [&'static str] {
-        &["/usr/sbin/apache2", "-v"]
+        http::APACHE.version()
     }
     fn prepare(&self, directory: &Path, port: u16) -> Outcome {
-        let failed = |error: io::Error| Failure::of(directory.display(), error);
-        for folder in ["cgi", "run"] {
-            std::fs::create_dir_all(directory.join(folder)).map_err(failed)?;
-        }
-        let text = CONFIG
-            .replace("{dir}", &directory.display().to_string())
-            .replace("{port}", &port.to_string());
-        std::fs::write(directory.join("httpd.conf"), text).map_err(failed)?;
+        let conf = [http::APACHE_CONF, CGI].concat();
+        configure(directory, port, &["cgi", "run"], "httpd.conf", &conf)?;
         let script = directory.join("cgi/page");
-        std::fs::write(&script, SCRIPT).map_err(failed)?;
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).map_err(failed)
+        let written = std::fs::write(&script, SCRIPT).and_then(|()| {
+            std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
+        });
+        written.map_err(|error| Failure::of(script.display(), error))
     }
-    fn command(&self, directory: &Path, _: u16) -> Vec<String> {
-        let conf = directory.join("httpd.conf").display().to_string();
-        words(&["/usr/sbin/apache2", "-D", "FOREGROUND", "-f", &conf])
+    fn command(&self, directory: &Path, port: u16) -> Vec<String> {
+        http::APACHE.command(directory, port)
     }
     fn probe(&self, service: SocketAddr) -> io::Result<()> {
         load::ask_once(service, &get())

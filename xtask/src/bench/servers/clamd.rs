@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Workload, words};
+use super::{Workload, configure, words};
 use crate::bench::load::{self, Alone, Throughput};
 use crate::report::{Failure, Outcome};
 
@@ -17,6 +17,16 @@ const REQUESTS_MAX: u32 = 4_000;
 const CLIENTS: u32 = 16;
 const MARK: &str = "skein-bench-virus-signature-0123456789";
 const WAIT_MAX: Duration = Duration::from_secs(20);
+
+const CONFIG: &str = "Foreground yes
+User root
+DatabaseDirectory {dir}/db
+TCPSocket {port}
+TCPAddr 127.0.0.1
+LogFile {dir}/clamd.log
+MaxThreads 8
+SelfCheck 0
+";
 
 /// A file's bytes; the odd ones are infected.
 fn file(number: usize) -> Vec<u8> {
@@ -62,17 +72,11 @@ impl Workload for Clamd {
         &["clamd", "--version"]
     }
     fn prepare(&self, directory: &Path, port: u16) -> Outcome {
-        let failed = |error: io::Error| Failure::of(directory.display(), error);
-        let data = directory.join("db");
-        std::fs::create_dir_all(&data).map_err(failed)?;
+        configure(directory, port, &["db"], "clamd.conf", CONFIG)?;
         let hex: String = MARK.bytes().map(|byte| format!("{byte:02x}")).collect();
-        std::fs::write(data.join("own.ndb"), format!("Skein.Bench:0:*:{hex}\n")).map_err(failed)?;
-        let dir = directory.display();
-        let conf = format!(
-            "Foreground yes\nUser root\nDatabaseDirectory {dir}/db\nTCPSocket {port}\nTCPAddr 127.0.0.1\n\
-             LogFile {dir}/clamd.log\nMaxThreads 8\nSelfCheck 0\n"
-        );
-        std::fs::write(directory.join("clamd.conf"), conf).map_err(failed)
+        let path = directory.join("db/own.ndb");
+        std::fs::write(&path, format!("Skein.Bench:0:*:{hex}\n"))
+            .map_err(|error| Failure::of(path.display(), error))
     }
     fn command(&self, directory: &Path, _: u16) -> Vec<String> {
         words(&["clamd", &format!("--config-file={}/clamd.conf", directory.display())])

@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Workload, http, words};
+use super::{Workload, configure, http, words};
 use crate::bench::load::{self, Alone, Throughput};
 use crate::bench::process::Kept;
 use crate::bench::target::free_address;
-use crate::report::{Failure, Outcome};
+use crate::report::Outcome;
 
 /// See the module.
 pub struct Haproxy;
@@ -42,15 +42,13 @@ impl Workload for Haproxy {
     }
     fn prepare(&self, directory: &Path, port: u16) -> Outcome {
         let backend = free_address()?.port();
-        http::lighttpd(directory, backend)?;
-        let text =
-            CONFIG.replace("{port}", &port.to_string()).replace("{backend}", &backend.to_string());
-        let path = directory.join("haproxy.cfg");
-        std::fs::write(&path, text).map_err(|error| Failure::of(path.display(), error))
+        http::LIGHTTPD.prepare(directory, backend)?;
+        let text = CONFIG.replace("{backend}", &backend.to_string());
+        configure(directory, port, &[], "haproxy.cfg", &text)
     }
     fn beside(&self, directory: &Path) -> Outcome<Vec<Kept>> {
         // Its configuration has its port.
-        let command = http::Lighttpd.command(directory, 0);
+        let command = http::LIGHTTPD.command(directory, 0);
         Ok(vec![Kept::start(Command::new(&command[0]).args(&command[1..]))?])
     }
     fn command(&self, directory: &Path, _: u16) -> Vec<String> {

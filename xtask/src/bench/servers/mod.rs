@@ -25,7 +25,7 @@ use super::load::{Alone, Throughput};
 use super::process::Kept;
 use nix::sys::signal::Signal;
 
-use crate::report::Outcome;
+use crate::report::{Failure, Outcome};
 
 /// Makes [`Server`] and what leads from it to its file.
 macro_rules! servers {
@@ -66,11 +66,11 @@ servers! {
     /// memcached with 4 threads, driven by an own closed loop
     Memcached, "memcached", memcached::Memcached::PLAIN;
     /// nginx with 2 worker processes and a static page, driven by an own closed loop
-    Nginx, "nginx", http::Nginx;
+    Nginx, "nginx", http::NGINX;
     /// lighttpd with a static page, driven by an own closed loop
-    Lighttpd, "lighttpd", http::Lighttpd;
+    Lighttpd, "lighttpd", http::LIGHTTPD;
     /// Apache httpd (event MPM) with a static page, driven by an own closed loop
-    Apache, "apache", http::Apache;
+    Apache, "apache", http::APACHE;
     /// Apache httpd with a CGI program that computes, driven by ApacheBench
     ApacheCgi, "apache-cgi", apache_cgi::ApacheCgi;
     /// haproxy with 2 threads in front of a lighttpd, driven by an own closed loop
@@ -177,6 +177,17 @@ pub trait Workload {
     fn clients(&self, wanted: u32) -> u32 {
         wanted
     }
+}
+
+/// Makes `folders` in `directory`, and a configuration file with `{dir}` and `{port}` filled in.
+fn configure(directory: &Path, port: u16, folders: &[&str], name: &str, text: &str) -> Outcome {
+    let failed = |error| Failure::of(directory.display(), error);
+    for folder in folders {
+        std::fs::create_dir_all(directory.join(folder)).map_err(failed)?;
+    }
+    let dir = directory.display().to_string();
+    let text = text.replace("{dir}", &dir).replace("{port}", &port.to_string());
+    std::fs::write(directory.join(name), text).map_err(failed)
 }
 
 /// A command from its words.
