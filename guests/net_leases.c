@@ -15,7 +15,8 @@ int main(void)
     int directory = open("/tmp", O_RDONLY | O_DIRECTORY);
     note("notify %d", fcntl(directory, F_NOTIFY, DN_CREATE));
     int watch = inotify_init1(IN_CLOEXEC);
-    note("inotify %d", watch < 0 ? errno : 0);
+    CHECK(watch >= 0);
+    note("inotify %d", inotify_add_watch(watch, "/tmp", IN_CREATE) < 0 ? errno : 0);
     struct sigevent event = {.sigev_notify = SIGEV_NONE};
     note("mq_notify %d", mq_notify((mqd_t)fd, &event) != 0);
     CHECK(unlink(path) == 0);

@@ -23,7 +23,6 @@ int main(void)
     refused(SYS_process_vm_readv, "process_vm_readv");
     refused(SYS_mbind, "mbind");
     refused(SYS_quotactl, "quotactl");
-    refused(SYS_inotify_init1, "inotify_init1");
     refused(SYS_fanotify_init, "fanotify_init");
     refused(SYS_clock_settime, "clock_settime");
     say("none of it works");

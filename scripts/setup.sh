@@ -22,7 +22,7 @@ tests=(
     redis-tools memcached libmemcached-tools iproute2 util-linux shellcheck
     # Servers that are driven as they come, and their usual clients.
     mariadb-server mariadb-client sysbench postgresql clamav-daemon clamdscan lighttpd nginx-light haproxy
-    apache2 apache2-utils wrk curl openssl
+    apache2 apache2-utils gerbera wrk curl openssl
     # For servers of this repository.
     libevent-dev
     # For counting instructions.

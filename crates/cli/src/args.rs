@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+use skein_node::config::Interface;
 use skein_node::outgoing::{NoRule, Rule};
 
 use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
@@ -87,6 +88,10 @@ pub struct RunArgs {
     /// all replicas and at every start: PATH, HOME, USER, LOGNAME, SHELL, LANG=C.UTF-8, TZ=UTC
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env)]
     pub env: Vec<(String, String)>,
+    /// Give the server a network interface (eth0, with multicast) beside lo: ADDRESS[/BITS], an IPv4 address of your choice that the
+    /// server names to its clients; where they really reach it, --publish says [default: lo alone]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_interface)]
+    pub interface: Option<String>,
     /// Tuning.
     #[command(flatten)]
     pub tuning: TuningArgs,
@@ -170,6 +175,9 @@ pub struct CheckArgs {
     /// Set a variable of the program's environment, as `skein run` does; may be given again
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env)]
     pub env: Vec<(String, String)>,
+    /// Give the program a network interface beside lo, as `skein run` does
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_interface)]
+    pub interface: Option<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,
@@ -342,6 +350,17 @@ pub fn parse_name(text: &str) -> Result<String, String> {
             .into());
     }
     Ok(text.into())
+}
+
+/// Checks `ADDRESS[/BITS]` of `--interface`.
+pub fn parse_interface(text: &str) -> Result<String, String> {
+    match Interface::parse(text) {
+        Some(_) => Ok(text.into()),
+        None => Err(
+            "expected ADDRESS[/BITS], an IPv4 address that a host can have and 8 to 30 bits [24]"
+                .into(),
+        ),
+    }
 }
 
 /// Reads `NAME=VALUE`.

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Place, processes_naming, wait_for};
+use common::{Place, gerbera, processes_naming, wait_for};
 use serde_json::Value;
 
 /// A server that answers each line with what `answer` (C statements that fill `out`) makes of the line `in`.
@@ -543,7 +543,7 @@ int main(int argc, char **argv) {
 "#;
 
 #[test]
-fn a_server_that_announces_itself_by_multicast_cannot_run() {
+fn a_server_that_announces_itself_by_multicast_needs_an_interface() {
     let place = Place::new();
     let server = compile(&place, "announcer", ANNOUNCER, &[]);
     let server = server.to_str().unwrap();
@@ -552,6 +552,7 @@ fn a_server_that_announces_itself_by_multicast_cannot_run() {
     assert_eq!(used(&found, "interfaces"), 1);
     let warnings = found["warnings"].to_string();
     assert!(warnings.contains("it is told of lo alone, which has no multicast"), "{warnings}");
+    assert!(warnings.contains("--interface"), "{warnings}");
 
     // One that does not look meets the calls themselves.
     let found = check(&place, "cannot_run", &[], &[server, "anyway"]);
@@ -561,4 +562,37 @@ fn a_server_that_announces_itself_by_multicast_cannot_run() {
         assert!(refused.contains(call), "{refused}");
     }
     assert!(found["output"].to_string().contains("joined 0 sent 0"), "{found:#}");
+
+    let options = ["--interface", "192.0.2.9"];
+    let found = check(&place, "deterministic", &options, &[server]);
+    assert!(found["output"].to_string().contains("joined 1 sent 1"), "{found:#}");
+    assert_eq!(found["refused"].as_array().unwrap().len(), 0, "{found:#}");
+    let warnings = found["warnings"].to_string();
+    assert!(
+        !warnings.contains("lo alone") && warnings.contains("its own sockets alone"),
+        "{warnings}"
+    );
+}
+
+/// gerbera as it comes, without an interface that it would serve at, and with one.
+#[test]
+fn gerbera_needs_an_interface() {
+    common::real::installed(gerbera::PROGRAM);
+    let place = Place::new();
+    let server = gerbera::command(&place);
+    let server: Vec<&str> = server.iter().map(String::as_str).collect();
+    let found = check(&place, "cannot_run", &[], &server);
+    assert_reason(&found, &["exit status"]);
+    // UPNP_E_INVALID_INTERFACE
+    assert!(found["output"].to_string().contains("upnp error -121"), "{found:#}");
+    assert_eq!(used(&found, "interfaces"), 1);
+    assert!(found["warnings"].to_string().contains("--interface"), "{found:#}");
+
+    let drive = "curl -sS -m 20 http://$SKEIN_HOST:$SKEIN_PORT/description.xml | grep -q urn:schemas-upnp-org:device:MediaServer:1";
+    let options = ["--interface", gerbera::INTERFACE, "--drive", drive];
+    let found = check(&place, "deterministic", &options, &server);
+    let listeners = found["listeners"].to_string();
+    assert!(listeners.contains("\"192.0.2.9:49152\""), "{found:#}");
+    let refused = found["refused"].to_string();
+    assert!(!refused.contains("inotify") && !refused.contains("sockopt"), "{found:#}");
 }

@@ -15,7 +15,7 @@ pub mod net;
 pub use entry::{EntryBuilder, EntryError, EntryRef, Record};
 pub use frame::{OutFrame, OutFrameError};
 pub use ids::{Clock, ConnId, LogIndex, ReplicaId, Term, WallNs};
-pub use net::SockAddr;
+pub use net::{Interface, SockAddr};
 
 #[cfg(test)]
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! Socket addresses as they stand in entries and frames: 20 bytes, the same for both families.
+//! Socket addresses as they stand in entries and frames: 20 bytes, the same for both families; and the interface that a server may be given.
 
 /// An internet address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,5 +80,90 @@ impl SockAddr {
         let mut ip = [0; 16];
         ip.copy_from_slice(&bytes[..16]);
         Some(Self { ip, port: u16::from_le_bytes([bytes[16], bytes[17]]), v6: bytes[18] == 1 })
+    }
+}
+
+/// A network interface that a server is given beside the loopback one: an address of IPv4, and how many of its bits are the
+/// network's. All-zero bytes are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its address.
+    pub address: [u8; 4],
+    /// Leading bits that are the network's; 0: there is no interface.
+    pub bits: u8,
+}
+
+impl Interface {
+    /// What an address without `/BITS` has.
+    const USUAL_BITS: u8 = 24;
+
+    /// Reads `ADDRESS[/BITS]`; `None` when it is no address that a host can have, or the network has less than 8 or more than 30 bits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, bits.parse().ok()?),
+            None => (text, Self::USUAL_BITS),
+        };
+        let address: core::net::Ipv4Addr = address.parse().ok()?;
+        let found = Self { address: address.octets(), bits };
+        let fits = (8..=30).contains(&bits)
+            && !matches!(found.address[0], 0 | 127 | 224..)
+            && found.address != found.broadcast();
+        fits.then_some(found)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.bits == 0
+    }
+
+    fn mask_bits(&self) -> u32 {
+        u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0)
+    }
+
+    /// The network's mask.
+    #[must_use]
+    pub fn mask(&self) -> [u8; 4] {
+        self.mask_bits().to_be_bytes()
+    }
+
+    /// The network's own address.
+    #[must_use]
+    pub fn network(&self) -> [u8; 4] {
+        (u32::from_be_bytes(self.address) & self.mask_bits()).to_be_bytes()
+    }
+
+    /// The address of all hosts of the network.
+    #[must_use]
+    pub fn broadcast(&self) -> [u8; 4] {
+        (u32::from_be_bytes(self.address) | !self.mask_bits()).to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_an_address_with_its_network() {
+        let found = Interface::parse("192.0.2.9/28").unwrap();
+        assert_eq!((found.address, found.mask()), ([192, 0, 2, 9], [255, 255, 255, 240]));
+        assert_eq!((found.network(), found.broadcast()), ([192, 0, 2, 0], [192, 0, 2, 15]));
+        assert_eq!(Interface::parse("10.1.2.3"), Interface::parse("10.1.2.3/24"));
+        assert!(Interface::default().is_none());
+        for bad in [
+            "",
+            "10.1.2",
+            "10.1.2.3/31",
+            "10.1.2.3/7",
+            "127.0.0.1",
+            "224.0.0.1",
+            "::1",
+            "10.1.2.255",
+            "10.1.2.3/",
+        ] {
+            assert_eq!(Interface::parse(bad), None, "{bad}");
+        }
     }
 }

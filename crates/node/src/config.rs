@@ -4,6 +4,7 @@
 
 pub use crate::outgoing::{OutgoingConfig, Rule};
 use serde::{Deserialize, Serialize};
+pub use skein_model::Interface;
 use skein_model::limits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -145,6 +146,12 @@ fn root() -> PathBuf {
     PathBuf::from("/")
 }
 
+/// The variable of a server's environment that holds the interface which it is given.
+pub const INTERFACE: &str = match limits::INTERFACE.to_str() {
+    Ok(name) => name,
+    Err(_) => panic!("a name of ASCII"),
+};
+
 /// Whether a server's environment switches agreed admission off ([`limits::UNSAFE_ADMIT_ON_ARRIVAL`]).
 #[must_use]
 pub fn unsafe_admission(env: &[(String, String)]) -> bool {
@@ -271,6 +278,10 @@ impl NodeConfig {
         }
         if !self.server.cwd.is_absolute() {
             return bad("server.cwd", "must be an absolute path");
+        }
+        let given = self.server.env.iter().find(|(name, _)| name == INTERFACE);
+        if given.is_some_and(|(_, value)| Interface::parse(value).is_none()) {
+            return bad("server.env", "has a SKEIN_INTERFACE that is no ADDRESS[/BITS] of IPv4");
         }
         self.tuning.check()
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
 use skein_arena::{Arena, MapError};
-use skein_model::limits;
+use skein_model::{Interface, limits};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -108,7 +108,13 @@ fn begin_server() {
     kernel::set_state(READY);
     kernel::header().server_state.store(state::RUNNING, Ordering::Release);
     take_preload(k);
-    k.unsafe_admission.set(has_variable(limits::UNSAFE_ADMIT_ON_ARRIVAL.to_bytes()));
+    k.unsafe_admission.set(variable(limits::UNSAFE_ADMIT_ON_ARRIVAL.to_bytes()).is_some());
+    if let Some(text) = variable(limits::INTERFACE.to_bytes()) {
+        let Some(interface) = core::str::from_utf8(text).ok().and_then(Interface::parse) else {
+            refuse!("the variable SKEIN_INTERFACE is no address");
+        };
+        k.interface.set(interface);
+    }
     // The log's first entry starts the schedule, the clock and the randomness.
     admit::wait(k, admit::Wait::Quiescent);
     io::adopt_descriptors();
@@ -126,23 +132,23 @@ fn go_on_in_new_program() {
     process::image::make_equal(k);
 }
 
-/// Whether the environment that the kernel put on the stack has a variable: libc knows its own only later.
-fn has_variable(name: &[u8]) -> bool {
+/// A variable of the environment that the kernel put on the stack: libc knows its own only later.
+fn variable(name: &[u8]) -> Option<&'static [u8]> {
     let mut at = ENVIRONMENT.load(Ordering::Relaxed).cast::<*const libc::c_char>();
     if at.is_null() {
-        return false;
+        return None;
     }
-    // SAFETY: the kernel's array of strings, which ends with a null pointer.
+    // SAFETY: the kernel's array of strings, which ends with a null pointer and stays where it is.
     unsafe {
         while !(*at).is_null() {
             let text = core::ffi::CStr::from_ptr(*at).to_bytes();
-            if text.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")) {
-                return true;
+            if let Some(value) = text.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
+                return Some(value);
             }
             at = at.add(1);
         }
     }
-    false
+    None
 }
 
 fn take_preload(k: &Kernel) {

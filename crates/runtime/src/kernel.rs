@@ -42,6 +42,8 @@ pub struct Kernel {
     pub boot_ns: Cell<u64>,
     /// Agreed points of admission are switched off, to show what they are for ([`crate::admit::arrived`]).
     pub unsafe_admission: Cell<bool>,
+    /// The interface that the server was given beside the loopback one.
+    pub interface: Cell<skein_model::Interface>,
     /// Randomness.
     pub random: crate::random::Random,
     /// What processes share of their memory.

@@ -85,7 +85,7 @@ fn expect(name: &str) -> Expect {
     match name {
         "exec_static" => Expect::SameAndRefused(&["statically linked"]),
         "net_leases" => {
-            Expect::SameAndRefused(&["F_SETLEASE", "F_NOTIFY", "inotify_init1", "mq_notify"])
+            Expect::SameAndRefused(&["F_SETLEASE", "F_NOTIFY", "inotify_add_watch", "mq_notify"])
         }
         "net_terminals" => Expect::SameAndRefused(&["pseudo-terminal"]),
         "net_io_uring" => Expect::SameAndRefused(&["io_uring"]),

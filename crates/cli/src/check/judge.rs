@@ -299,10 +299,10 @@ fn warnings(args: &CheckArgs, trial: &Trial, figures: &Figures) -> Vec<String> {
             100.0 * figures.busy_share
         ));
     }
-    if seen.used(Use::Interfaces) > 0 {
+    if seen.used(Use::Interfaces) > 0 && args.interface.is_none() {
         warnings.push(
             "it asked for the network interfaces (getifaddrs, SIOCGIFCONF): it is told of lo alone, which has no multicast; \
-             one that wants another interface does not run"
+             one that wants another does not run unless it is given one: --interface ADDRESS"
                 .into(),
         );
     }

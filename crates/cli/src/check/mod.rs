@@ -39,7 +39,7 @@ pub fn check(args: &CheckArgs) -> Result<u8, Failure> {
             .iter()
             .map(|word: &std::ffi::OsString| setup::text(OsStr::new(word)))
             .collect::<Result<_, _>>()?,
-        env: setup::server_env(&args.env),
+        env: setup::server_env(&args.env, args.interface.as_deref()),
         cwd: std::env::current_dir().map_err(|error| {
             Failure::new("working directory", error, "change to a directory that exists")
         })?,

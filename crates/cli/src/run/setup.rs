@@ -47,7 +47,12 @@ pub struct Setup {
 
 /// The server's environment: fixed, so that neither the user's shell nor a host's settings can make replicas differ or a
 /// restart from the log go another way. Only HOME and USER are the user's, because programs find their files by them.
-pub(crate) fn server_env(extra: &[(String, String)]) -> Vec<(String, String)> {
+///
+/// The interface that the server is given is a variable, too: so it is part of all that.
+pub(crate) fn server_env(
+    extra: &[(String, String)],
+    interface: Option<&str>,
+) -> Vec<(String, String)> {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
     let (name, home) = match user {
         Some(user) => (user.name, user.dir.to_string_lossy().into_owned()),
@@ -71,6 +76,9 @@ pub(crate) fn server_env(extra: &[(String, String)]) -> Vec<(String, String)> {
         if extra[at + 1..].iter().all(|(name, _)| *name != pair.0) {
             env.push(pair.clone());
         }
+    }
+    if let Some(address) = interface {
+        env.push((skein_node::config::INTERFACE.into(), address.into()));
     }
     env
 }
@@ -168,7 +176,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     let cwd = std::env::current_dir().map_err(|error| {
         Failure::new("working directory", error, "change to a directory that exists")
     })?;
-    let env = server_env(&args.env);
+    let env = server_env(&args.env, args.interface.as_deref());
     let os_env: Vec<(OsString, OsString)> =
         env.iter().map(|(name, value)| (name.into(), value.into())).collect();
     let path = env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
@@ -295,7 +303,7 @@ mod tests {
     #[test]
     fn the_environment_is_fixed_but_for_what_is_given() {
         let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
-        let env = server_env(&[pair("TZ", "CET"), pair("A", "1"), pair("A", "2")]);
+        let env = server_env(&[pair("TZ", "CET"), pair("A", "1"), pair("A", "2")], None);
         let get = |name: &str| {
             env.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect::<Vec<_>>()
         };

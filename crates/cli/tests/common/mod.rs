@@ -5,6 +5,7 @@
 
 pub mod binary;
 pub mod cluster;
+pub mod gerbera;
 pub mod hosts;
 pub mod http;
 pub mod mysql;

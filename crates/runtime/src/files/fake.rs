@@ -2,6 +2,7 @@
 
 use crate::fatal::{Line, line};
 use crate::identity::{CPUS, MEMORY_BYTES};
+use crate::io::socket::interface;
 use crate::kernel::kernel;
 use crate::sys::{self, Result};
 use crate::time::{self, NS_PER_S};
@@ -65,6 +66,10 @@ pub enum Text {
     HostName,
     /// `/proc/sys/kernel/random/uuid`.
     RandomUuid,
+    /// `/proc/net/dev`.
+    NetDevices,
+    /// `/proc/net/route`.
+    NetRoutes,
 }
 
 /// A file in memory that is being written.
@@ -175,6 +180,8 @@ impl Text {
             Self::Release => put!(out, "{}\n", Shown(&TextOf(&names().release).line())),
             Self::HostName => put!(out, "{}\n", Shown(&TextOf(&names().nodename).line())),
             Self::RandomUuid => uuid(out),
+            Self::NetDevices => devices(out),
+            Self::NetRoutes => routes(out),
         }
     }
 }
@@ -218,6 +225,35 @@ fn uuid(out: &mut Sheet) {
         put!(out, "{}{byte:02x}", if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" });
     }
     put!(out, "\n");
+}
+
+fn devices(out: &mut Sheet) {
+    put!(
+        out,
+        "Inter-|   Receive                                                |  Transmit\n \
+         face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
+    );
+    for face in interface::all() {
+        let name = face.name.to_str().unwrap_or("?");
+        put!(
+            out,
+            "{name:>6}:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n"
+        );
+    }
+}
+
+/// The way to the network of the interface that the server was given.
+fn routes(out: &mut Sheet) {
+    put!(
+        out,
+        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+    );
+    let given = kernel().interface.get();
+    if !given.is_none() {
+        let word = u32::from_ne_bytes;
+        let (network, mask) = (word(given.network()), word(given.mask()));
+        put!(out, "eth0\t{network:08X}\t00000000\t0001\t0\t0\t0\t{mask:08X}\t0\t0\t0\n");
+    }
 }
 
 fn memory(out: &mut Sheet) {

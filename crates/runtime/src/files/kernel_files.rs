@@ -113,7 +113,7 @@ fn of_process(file: &[u8], pid: u32) -> Treatment {
     Treatment::Fake(text, pid)
 }
 
-/// Nothing is ever in these, as all sockets of the server are virtual; there is one interface.
+/// Nothing is ever in these, as all sockets of the server are virtual; but its interfaces are.
 fn network(file: &[u8]) -> Treatment {
     let text = match file {
         b"" => return Treatment::Pass,
@@ -121,18 +121,12 @@ fn network(file: &[u8]) -> Treatment {
             "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
         ),
         b"unix" => Text::Word("Num       RefCount Protocol Flags    Type St Inode Path"),
-        b"route" => Text::Word(
-            "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT",
-        ),
+        b"route" => Text::NetRoutes,
         b"arp" => Text::Word(
             "IP address       HW type     Flags       HW address            Mask     Device",
         ),
         b"if_inet6" => Text::Word("00000000000000000000000000000001 01 80 10 80       lo"),
-        b"dev" => Text::Word(
-            "Inter-|   Receive                                                |  Transmit\n \
-             face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    \
-             lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0",
-        ),
+        b"dev" => Text::NetDevices,
         b"ipv6_route" => Text::Empty,
         _ => return Treatment::Hidden,
     };
@@ -175,6 +169,9 @@ fn global(file: &[u8]) -> Treatment {
         b"sys/fs/pipe-max-size" => Text::Word("1048576"),
         b"sys/fs/aio-max-nr" => Text::Word("65536"),
         b"sys/fs/aio-nr" => Text::Zero,
+        b"sys/fs/inotify/max_user_watches" => Text::Zero,
+        b"sys/fs/inotify/max_user_instances" => Text::Word("128"),
+        b"sys/fs/inotify/max_queued_events" => Text::Word("16384"),
         b"sys/net/core/somaxconn" => Text::Word("4096"),
         b"sys/net/core/rmem_max" | b"sys/net/core/wmem_max" => Text::Word("212992"),
         b"sys/net/core/rmem_default" | b"sys/net/core/wmem_default" => Text::Word("212992"),
@@ -293,6 +290,7 @@ pub fn link(path: &[u8]) -> Option<Result<Line>> {
         Kind::Epoll => line!("anon_inode:[eventpoll]"),
         Kind::EventFd => line!("anon_inode:[eventfd]"),
         Kind::TimerFd => line!("anon_inode:[timerfd]"),
+        Kind::Inotify => line!("anon_inode:inotify"),
         Kind::Random => line!("/dev/urandom"),
         _ => line!("anon_inode:[skein]"),
     }))

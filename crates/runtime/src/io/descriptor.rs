@@ -215,6 +215,7 @@ fn queued(k: &Kernel, f: &File, request: usize) -> Result<usize> {
     }
     match pipe::of(k, f) {
         Some(p) if request == FIONREAD => Ok(p.unread()),
+        _ if f.kind.get() == Kind::Inotify && request == FIONREAD => Ok(0),
         _ if f.kind.get() == Kind::Epoll => fail(libc::EINVAL),
         _ => fail(libc::ENOTTY),
     }
@@ -222,10 +223,10 @@ fn queued(k: &Kernel, f: &File, request: usize) -> Result<usize> {
 
 /// `lseek`.
 pub fn lseek(fd: i32) -> Answer {
-    file::with(
-        fd,
-        |k, hold| if hold.file(k).kind.get() == Kind::Random { Ok(0) } else { fail(libc::ESPIPE) },
-    )
+    file::with(fd, |k, hold| match hold.file(k).kind.get() {
+        Kind::Random | Kind::Inotify => Ok(0),
+        _ => fail(libc::ESPIPE),
+    })
 }
 
 /// `fsync` and its like.

@@ -59,6 +59,8 @@ pub enum Kind {
     MessageQueue,
     /// A pidfd.
     PidFd,
+    /// An inotify descriptor, by which nothing comes.
+    Inotify,
 }
 
 /// The place of an epoll item or a wait in its file's list.
@@ -182,7 +184,7 @@ fn release(k: &Kernel, file: Handle<File>) {
         Kind::SignalFd => signalfd::release(k, handle(object)),
         Kind::PidFd => pidfd::release(k, handle(object)),
         Kind::MessageQueue => mq::release(k, file, handle(object)),
-        Kind::Random | Kind::Free => {}
+        Kind::Random | Kind::Inotify | Kind::Free => {}
     }
     f.kind.set(Kind::Free);
     k.io.files.free(file);
@@ -208,7 +210,7 @@ pub fn mask(k: &Kernel, file: Handle<File>) -> u32 {
         Kind::PidFd => pidfd::mask(k, handle(object)),
         Kind::MessageQueue => mq::mask(k, handle(object)),
         Kind::Random => ready::IN | ready::OUT,
-        Kind::Free => 0,
+        Kind::Inotify | Kind::Free => 0,
     }
 }
 

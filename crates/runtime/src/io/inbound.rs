@@ -24,7 +24,8 @@ pub fn term_start(k: &Kernel, term: Term) {
 
 /// A client connected.
 pub fn open(k: &Kernel, conn: ConnId, peer: SockAddr, local: SockAddr) {
-    let Some(listener) = bind::find_listener(k, local, conn.0) else {
+    let found = bind::find_listener(k, local, conn.0).map(|listener| (listener, local));
+    let Some((listener, local)) = found.or_else(|| bind::listener_elsewhere(k, local.port)) else {
         output::emit(OutFrame::Abort { conn });
         return;
     };

@@ -44,6 +44,11 @@ impl<'a> Buffers<'a> {
         Self::new(unsafe { core::slice::from_raw_parts(list, count) })
     }
 
+    /// The same buffers, to be gone through once more.
+    pub const fn again(&self) -> Self {
+        Self { list: self.list, offset: self.offset, left: self.left }
+    }
+
     /// Bytes left.
     pub const fn left(&self) -> usize {
         self.left

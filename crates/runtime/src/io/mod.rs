@@ -13,6 +13,7 @@ pub mod eventfd;
 pub mod fifo;
 pub mod file;
 pub mod inbound;
+pub mod inotify;
 pub mod iov;
 pub mod msg;
 pub mod outbound;
@@ -81,6 +82,12 @@ pub struct IoState {
     pub messages: Pool<socket::message::Message>,
     /// Descriptors on their way.
     pub rights: Pool<socket::unix::rights::Right>,
+    /// What sockets have joined.
+    pub memberships: Pool<socket::multicast::Membership>,
+    /// All of them.
+    pub joined: List<socket::multicast::Membership, socket::multicast::Joined>,
+    /// Whether the node was told that groups do not reach the outside.
+    pub told_of_groups: Cell<bool>,
     /// Names of UNIX sockets.
     pub names: Pool<socket::unix::name::Name>,
     /// Files of the kernel on their way.
@@ -115,6 +122,7 @@ impl IoState {
         room.pool(&self.sockets, MAX_FILES);
         room.pool(&self.messages, MAX_WATCHES);
         room.pool(&self.rights, MAX_SMALL);
+        room.pool(&self.memberships, MAX_SMALL);
         room.pool(&self.names, MAX_FILES);
         room.pool(&self.pipes, MAX_SMALL);
         room.pool(&self.fifos, MAX_SMALL);

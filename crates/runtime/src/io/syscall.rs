@@ -5,8 +5,8 @@ use crate::hooks::io::files::put_pair;
 use crate::hooks::io::readiness::{control, get_timer, masked, on_kind, select_timeval, set_timer};
 use crate::io::epoll::{self, Timeout};
 use crate::io::{
-    Answer, descriptor, eventfd, fail, file, msg, pipe, poll, select, sendfile, socket, splice,
-    timerfd, transfer,
+    Answer, descriptor, eventfd, fail, file, inotify, msg, pipe, poll, select, sendfile, socket,
+    splice, timerfd, transfer,
 };
 use crate::sys::Result;
 use libc::timespec;
@@ -172,6 +172,10 @@ unsafe fn readiness(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
                     masked(mask as *const _, || Some(select::select(a as i32, sets, t).0))
                 })
             }
+            libc::SYS_inotify_init => Some(inotify::create(0)),
+            libc::SYS_inotify_init1 => Some(inotify::create(a as i32)),
+            libc::SYS_inotify_add_watch => inotify::add_watch(a as i32, c as u32),
+            libc::SYS_inotify_rm_watch => inotify::remove_watch(a as i32),
             libc::SYS_eventfd => Some(eventfd::create(a as u32, 0)),
             libc::SYS_eventfd2 => Some(eventfd::create(a as u32, b as i32)),
             libc::SYS_timerfd_create => Some(timerfd::create(a as i32, b as i32)),

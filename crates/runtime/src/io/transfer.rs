@@ -4,7 +4,7 @@ use crate::fatal;
 use crate::io::file::{self, Hold, Kind};
 use crate::io::iov::{Buffers, single};
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
-use crate::io::{Answer, eventfd, fail, pipe, random, signalfd, timerfd};
+use crate::io::{Answer, eventfd, fail, inotify, pipe, random, signalfd, timerfd};
 use crate::kernel::Kernel;
 use crate::sys::Result;
 use libc::{c_void, iovec};
@@ -40,6 +40,7 @@ fn read_into(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
             signalfd::read(k, hold, f.as_kind(Kind::SignalFd).expect("its kind"), buffers)
         }
         Kind::Random => Ok(random::read(k, buffers)),
+        Kind::Inotify => inotify::read(k, hold),
         _ => fail(libc::EINVAL),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::fatal;
 use crate::io::fail;
+use crate::kernel::kernel;
 use crate::sys::Result;
 use core::mem::offset_of;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
@@ -126,9 +127,20 @@ pub fn is_loopback(addr: SockAddr) -> bool {
     }
 }
 
-/// Whether the machine has an address, as far as the server may know: the wildcard and the loopback interface, as on every replica.
+/// Whether an address is that of the interface that the server was given.
+pub fn is_given(addr: SockAddr) -> bool {
+    let given = kernel().interface.get();
+    !given.is_none() && addr.ipv4() == Some(given.address)
+}
+
+/// Whether an address is one of the server's interfaces.
+pub fn is_own(addr: SockAddr) -> bool {
+    is_loopback(addr) || is_given(addr)
+}
+
+/// Whether the machine has an address, as far as the server may know: the wildcard and its interfaces', as on every replica.
 pub fn is_local(addr: SockAddr) -> bool {
-    addr.is_unspecified() || is_loopback(addr)
+    addr.is_unspecified() || is_own(addr)
 }
 
 /// Linux takes the wildcard for the loopback address when something is sent there.
@@ -148,6 +160,7 @@ pub fn or_loopback(to: SockAddr) -> SockAddr {
 /// all that a server sees of its machine. The leader's own differs from replica to replica.
 pub fn source(to: SockAddr, inside: bool) -> SockAddr {
     match to.ipv4() {
+        Some(_) if is_given(to) => SockAddr { port: 0, ..to },
         Some([first, ..]) if first == 127 || !inside => {
             SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], 0) }
         }

@@ -1,6 +1,6 @@
 //! bind and listen: ports.
 
-use super::{Bound, Socket, State, Transport, address, external, of, outside, unix};
+use super::{Bound, Socket, State, Transport, address, external, multicast, of, outside, unix};
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
 use crate::output;
@@ -30,7 +30,8 @@ pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
         }
         // SAFETY: the caller's contract.
         let wanted = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) }?;
-        if !address::is_local(wanted) && !s.options.free_bind() {
+        let group = s.is_datagram() && multicast::is_group(wanted);
+        if !address::is_local(wanted) && !group && !s.options.free_bind() {
             return fail(libc::EADDRNOTAVAIL);
         }
         if s.state.get() != State::Fresh || s.local.get().port != 0 {
@@ -163,6 +164,15 @@ fn other_listener(k: &Kernel, socket: Handle<Socket>, like: impl Fn(&Socket) -> 
     k.io.bound
         .iter(&k.io.sockets)
         .any(|(other, o)| other != socket && o.state.get() == State::Listening && like(o))
+}
+
+/// A listener at a particular address, which clients from outside may reach by any: where a port is published is not the server's choice.
+pub fn listener_elsewhere(k: &Kernel, port: u16) -> Option<(Handle<Socket>, SockAddr)> {
+    let mut listeners =
+        k.io.bound.iter(&k.io.sockets).filter(|(_, s)| s.state.get() == State::Listening);
+    listeners
+        .find(|(_, s)| s.local.get().port == port && !s.local.get().is_unspecified())
+        .map(|(socket, s)| (socket, s.local.get()))
 }
 
 /// Whether another listener has this very address.

@@ -2,7 +2,7 @@
 
 use super::{
     SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, datagram, external,
-    message, of, unix,
+    message, multicast, of, unix,
 };
 use crate::io::file::{self, ready};
 use crate::io::{Answer, fail};
@@ -108,7 +108,10 @@ pub fn release(k: &Kernel, socket: Handle<Socket>) {
     s.file.set(None);
     match (s.family.get() == libc::AF_UNIX, s.is_datagram()) {
         (true, true) => unix::packet::close(k, socket),
-        (false, true) => message::clear(k, s),
+        (false, true) => {
+            multicast::leave_all(k, socket);
+            message::clear(k, s);
+        }
         _ => end(k, socket),
     }
     if s.family.get() == libc::AF_UNIX {

@@ -1,6 +1,6 @@
 //! connect: between sockets of this server, or out of it ([`outbound`]).
 
-use super::{Socket, State, Transport, address, bind, close, datagram, make, of, unix};
+use super::{Socket, State, Transport, address, bind, close, datagram, make, multicast, of, unix};
 use crate::io::file::{self, Hold, ready};
 use crate::io::outbound;
 use crate::io::wait::wait;
@@ -142,11 +142,7 @@ fn start(k: &Kernel, socket: Handle<Socket>, mut to: SockAddr) -> Result<()> {
 
 /// Whether an address is of many hosts: no connection can be made to it.
 fn is_group(to: SockAddr) -> bool {
-    match to.ipv4() {
-        Some([255, 255, 255, 255]) => true,
-        Some([first, ..]) => first & 0xf0 == 0xe0,
-        None => to.ip[0] == 0xff,
-    }
+    to.ipv4() == Some([255; 4]) || multicast::is_group(to)
 }
 
 /// Makes the listener's end of a connection and puts it into the queue. `false` when there is no room for another socket.

@@ -1,11 +1,11 @@
 //! UDP: ports of their own, connections that are mere filters, messages that are dropped when there is no room.
 //!
 //! Between sockets of the server a datagram arrives at once, by the virtual loopback interface. What finds none of them goes to
-//! [`outside`], and what comes from there is given to [`deliver`]. Broadcast and multicast are refused by name.
+//! [`outside`], and what comes from there is given to [`deliver`]. Groups are in [`multicast`].
 
 use super::exchange::{Incoming, Outgoing};
 use super::message::{self, QUEUE_BYTES};
-use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, bind, outside};
+use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, bind, multicast, outside};
 use crate::fatal;
 use crate::io::fail;
 use crate::io::file::{self, Hold, ready};
@@ -22,6 +22,8 @@ const MAX_V4_BYTES: usize = 65_507;
 const MAX_V6_BYTES: usize = 65_527;
 /// The loopback interface.
 pub const LOOPBACK_INDEX: u32 = 1;
+/// The interface that the server was given, or any other of its machine.
+pub const GIVEN_INDEX: u32 = 2;
 
 /// No address and no port.
 pub const NOWHERE: SockAddr = SockAddr { ip: [0; 16], port: 0, v6: false };
@@ -35,7 +37,7 @@ fn bind_automatically(k: &Kernel, socket: Handle<Socket>) -> Result<()> {
 }
 
 /// How well a socket fits a datagram; 0 when not at all.
-fn rank(s: &Socket, to: SockAddr, from: SockAddr) -> u32 {
+pub fn rank(s: &Socket, to: SockAddr, from: SockAddr) -> u32 {
     let at = s.local.get();
     if at.port != to.port {
         return 0;
@@ -137,20 +139,6 @@ unsafe fn destination(s: &Socket, addr: *const sockaddr, len: socklen_t) -> Resu
     Ok(SockAddr { v6: s.family.get() == AF_INET6, ..address::or_loopback(to) })
 }
 
-/// Broadcast and multicast addresses reach several: refused.
-fn check_unicast(s: &Socket, to: SockAddr, call: &str) -> Result<()> {
-    let many = match to.ipv4() {
-        Some([255, 255, 255, 255]) if !s.options.broadcast() => return fail(libc::EACCES),
-        Some(ip) => ip[0] >= 224,
-        None => to.ip[0] == 0xff,
-    };
-    if many {
-        fatal::refused(super::address::describe(call, to).bytes());
-        return fail(libc::ENETUNREACH);
-    }
-    Ok(())
-}
-
 /// `connect`: from now on the socket sends to `addr` and hears from nobody else.
 ///
 /// # Safety
@@ -169,10 +157,12 @@ pub unsafe fn connect(
     }
     // SAFETY: the caller's contract.
     let to = unsafe { destination(s, addr, len) }?;
-    check_unicast(s, to, "connect")?;
+    let group = multicast::way(k, s, to, "connect")?;
     bind_automatically(k, socket)?;
     if s.asked.get().is_unspecified() {
-        s.local.set(SockAddr { port: s.local.get().port, ..address::source(to, false) });
+        let from =
+            group.map_or_else(|| address::source(to, false), |at| multicast::source(k, to, at));
+        s.local.set(SockAddr { port: s.local.get().port, ..from });
     }
     s.remote.set(to);
     s.state.set(State::Connected);
@@ -227,7 +217,7 @@ pub fn send(
     if n > if to.ipv4().is_some() { MAX_V4_BYTES } else { MAX_V6_BYTES } {
         return fail(libc::EMSGSIZE);
     }
-    check_unicast(s, to, "sendto")?;
+    let group = multicast::way(k, s, to, "sendto")?;
     let source = wanted_source(outgoing)?;
     if s.error.get() != 0 {
         return fail(s.take_error());
@@ -236,9 +226,13 @@ pub fn send(
         return fail(libc::EPIPE);
     }
     bind_automatically(k, socket)?;
+    if let Some(at) = group {
+        multicast::send(k, s, at, to, buffers);
+        return Ok(n);
+    }
     let from = outside::source(s.local.get(), source, to);
     match find(k, to, from) {
-        Some(receiver) if address::is_loopback(to) => {
+        Some(receiver) if address::is_own(to) => {
             deliver(k, receiver, from, to, buffers);
             Ok(n)
         }
@@ -274,7 +268,7 @@ fn wanted_source(outgoing: &Outgoing<'_>) -> Result<Option<[u8; 16]>> {
         if addr.is_unspecified() {
             return Ok(());
         }
-        if !address::is_loopback(addr) {
+        if !address::is_own(addr) {
             return fail(libc::EINVAL);
         }
         wanted = Some(ip);
@@ -318,14 +312,16 @@ fn put_controls(s: &Socket, m: &message::Message, incoming: &mut Incoming) {
         incoming.put_control(SOL_SOCKET, kind, &stamp);
     }
     let to = m.to.get();
-    let index = if address::is_loopback(to) { LOOPBACK_INDEX } else { LOOPBACK_INDEX + 1 };
+    // One for a group comes from the server itself, by the interface whose address it is from.
+    let at = if multicast::is_group(to) { m.from.get() } else { to };
+    let index = if address::is_loopback(at) { LOOPBACK_INDEX } else { GIVEN_INDEX };
     if let Some(ip) = to.ipv4()
         && s.options.packet_info_v4()
     {
         // in_pktinfo: the interface, the address to answer from, the address that was sent to.
         let mut info = [0; 12];
         info[..4].copy_from_slice(&index.to_ne_bytes());
-        info[4..8].copy_from_slice(&ip);
+        info[4..8].copy_from_slice(&at.ipv4().unwrap_or(ip));
         info[8..].copy_from_slice(&ip);
         incoming.put_control(IPPROTO_IP, libc::IP_PKTINFO, &info);
     }

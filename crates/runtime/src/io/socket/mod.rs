@@ -14,6 +14,7 @@ pub mod exchange;
 pub mod external;
 pub mod interface;
 pub mod message;
+pub mod multicast;
 pub mod name;
 pub mod options;
 pub mod outside;

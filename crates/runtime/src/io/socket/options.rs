@@ -1,7 +1,7 @@
 //! Socket options: kept, answered as Linux would, and heeded where they mean something here.
 
 use super::unix::rights::Cred;
-use super::{Socket, State, of};
+use super::{Socket, State, multicast, of};
 use crate::fatal;
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
@@ -57,7 +57,18 @@ const PASS_CRED: usize = 14;
 const PACKET_INFO: usize = 41;
 const PACKET_INFO_V6: usize = 46;
 
-const COUNT: usize = 47;
+/// Those about groups, from here on: IPv4's first.
+const GROUPS: usize = 47;
+const GROUP_ADDRESS: usize = GROUPS;
+const GROUP_LOOP: usize = GROUPS + 1;
+const HEARS_ALL: usize = GROUPS + 2;
+const GROUP_INTERFACE: usize = GROUPS + 3;
+const GROUP_LOOP_V6: usize = GROUPS + 4;
+const HEARS_ALL_V6: usize = GROUPS + 5;
+
+const COUNT: usize = GROUPS + 8;
+/// `IPV6_MULTICAST_ALL`, which libc does not name.
+const IPV6_MULTICAST_ALL: i32 = 29;
 /// Linux's `wmem_max` and `rmem_max`, and the default of socket pairs.
 const MAX_BUFFER: i32 = 212_992;
 /// `SO_BUSY_POLL` and friends that libc does not name.
@@ -113,6 +124,14 @@ const TABLE: [Spec; COUNT] = [
     number(IPPROTO_IPV6, libc::IPV6_TCLASS, 0, -1, 255),
     number(IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, 1, 0, 5),
     flag(IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    number(IPPROTO_IP, libc::IP_MULTICAST_IF, 0, i32::MIN, i32::MAX),
+    Spec { level: IPPROTO_IP, name: libc::IP_MULTICAST_LOOP, default: 1, kind: Kind::Flag },
+    Spec { level: IPPROTO_IP, name: libc::IP_MULTICAST_ALL, default: 1, kind: Kind::Flag },
+    number(IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, 0, 0, i32::MAX),
+    number(IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, 1, 0, 1),
+    number(IPPROTO_IPV6, IPV6_MULTICAST_ALL, 1, 0, 1),
+    number(IPPROTO_IP, libc::IP_MULTICAST_TTL, 1, 0, 255),
+    number(IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, 1, -1, 255),
 ];
 
 const _: () = {
@@ -137,6 +156,12 @@ const _: () = assert!(
         && TABLE[PASS_CRED].name == libc::SO_PASSCRED
         && TABLE[PACKET_INFO].name == libc::IP_PKTINFO
         && TABLE[PACKET_INFO_V6].name == libc::IPV6_RECVPKTINFO
+        && TABLE[GROUP_ADDRESS].name == libc::IP_MULTICAST_IF
+        && TABLE[GROUP_LOOP].name == libc::IP_MULTICAST_LOOP
+        && TABLE[HEARS_ALL].name == libc::IP_MULTICAST_ALL
+        && TABLE[GROUP_INTERFACE].name == libc::IPV6_MULTICAST_IF
+        && TABLE[GROUP_LOOP_V6].name == libc::IPV6_MULTICAST_LOOP
+        && TABLE[HEARS_ALL_V6].name == IPV6_MULTICAST_ALL
 );
 const SPECS_NAMES: [i32; 6] = [
     libc::SO_REUSEADDR,
@@ -210,6 +235,36 @@ impl Options {
     /// `IPV6_RECVPKTINFO`.
     pub fn packet_info_v6(&self) -> bool {
         self.changed[PACKET_INFO_V6].get() != 0
+    }
+
+    /// `IP_MULTICAST_IF`: the address of the interface by which it sends to groups; all-zero is the default.
+    pub fn group_address(&self) -> [u8; 4] {
+        self.get(GROUP_ADDRESS).to_ne_bytes()
+    }
+
+    /// Sets [`group_address`](Self::group_address).
+    pub fn set_group_address(&self, to: [u8; 4]) {
+        self.set(GROUP_ADDRESS, i32::from_ne_bytes(to));
+    }
+
+    /// Sets [`group_interface`](Self::group_interface).
+    pub fn set_group_interface(&self, to: u32) {
+        self.set(GROUP_INTERFACE, to as i32);
+    }
+
+    /// `IPV6_MULTICAST_IF`: the number of that interface; 0 is the default.
+    pub fn group_interface(&self) -> u32 {
+        self.get(GROUP_INTERFACE) as u32
+    }
+
+    /// `IP_MULTICAST_LOOP`, `IPV6_MULTICAST_LOOP`.
+    pub fn group_loop(&self, v4: bool) -> bool {
+        self.get(if v4 { GROUP_LOOP } else { GROUP_LOOP_V6 }) != 0
+    }
+
+    /// `IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL`: groups that another socket has joined, too.
+    pub fn hears_all_groups(&self, v4: bool) -> bool {
+        self.get(if v4 { HEARS_ALL } else { HEARS_ALL_V6 }) != 0
     }
 
     /// How many ns the smaller unit of a time stamp has, if one is asked for (`SO_TIMESTAMP`, `SO_TIMESTAMPNS`).
@@ -294,6 +349,9 @@ pub unsafe fn set(fd: i32, level: i32, name: i32, value: *const u8, len: socklen
                 (SOL_SOCKET, libc::SO_SNDBUFFORCE) => set_number(s, SEND_BUFFER, value, len),
                 (SOL_SOCKET, libc::SO_RCVBUFFORCE) => set_number(s, RECEIVE_BUFFER, value, len),
                 (IPPROTO_TCP, libc::TCP_CONGESTION) => set_congestion(value, len),
+                (IPPROTO_IP | IPPROTO_IPV6, _) if multicast::is_about(level, name) => {
+                    multicast::set(k, socket, level, name, value, len)
+                }
                 _ => match find(level, name) {
                     // No urgent data ever come.
                     Some(OUT_OF_BAND) if len > 0 && *value != 0 => refuse(level, name),
@@ -337,10 +395,11 @@ unsafe fn set_number(s: &Socket, place: usize, value: *const u8, len: usize) -> 
         Kind::Flag => i32::from(value != 0),
         Kind::Number(least, most) => {
             // -1 and 0 give some their defaults back.
-            let default =
-                (value == -1 && matches!(spec.name, libc::IP_TTL) && spec.level == IPPROTO_IP)
-                    || (value == -1 && spec.level == IPPROTO_IPV6)
-                    || (value == 0 && spec.level == IPPROTO_TCP && spec.name == libc::TCP_MAXSEG);
+            let default = (value == -1
+                && matches!(spec.name, libc::IP_TTL | libc::IP_MULTICAST_TTL)
+                && spec.level == IPPROTO_IP)
+                || (value == -1 && spec.level == IPPROTO_IPV6)
+                || (value == 0 && spec.level == IPPROTO_TCP && spec.name == libc::TCP_MAXSEG);
             if default {
                 spec.default
             } else if value < least || value > most {

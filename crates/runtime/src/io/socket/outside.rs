@@ -5,7 +5,7 @@
 //!
 //! A port that the server asked for is published, one that it was given is not: the leader opens a socket for it when it is used.
 
-use super::{Socket, address, datagram};
+use super::{Socket, address, datagram, multicast};
 use crate::fatal;
 use crate::io::fail;
 use crate::io::iov::{Buffers, single};
@@ -55,7 +55,8 @@ fn known_by_another(k: &Kernel, socket: Handle<Socket>, at: SockAddr) -> bool {
 pub fn port_taken(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     s.known.set(false);
-    if s.asked.get().port == 0 {
+    // What is bound to a group hears from the server itself alone.
+    if s.asked.get().port == 0 || multicast::is_group(s.asked.get()) {
         return;
     }
     let addr = place(s);
