@@ -465,6 +465,7 @@ mod tests {
         for (line, code) in [
             ("skein run --replicas 0 -- x", 125),
             ("skein run", 125),
+            ("skein run --interface 127.0.0.1 -- x", 125),
             ("skein run --mode fast -- x", 125),
             ("skein status --foo", 2),
             ("skein frobnicate", 2),

@@ -125,6 +125,11 @@ program = "redis-server"
             (GOOD.replace("id = 1\ndata", "id = 2\ndata"), "a.toml:3:6", "not one of the ids"),
             (format!("{GOOD}[tuning]\nheartbeat_ms = 0\n"), "a.toml:9:16", "heartbeat"),
             (format!("{GOOD}[tuning]\nheartbeat = 0\n"), "a.toml:9:1", "unknown field"),
+            (
+                format!("{GOOD}env = [[\"SKEIN_INTERFACE\", \"lo\"]]\n"),
+                "a.toml:8:7",
+                "ADDRESS[/BITS]",
+            ),
         ] {
             let line = refusal(&text);
             assert!(line.contains(place) && line.contains(what), "{line}\nwanted {place}: {what}");
