@@ -239,16 +239,7 @@ fn refuse(path: &[u8], errno: c_int) -> Result<usize> {
 /// A file of the kernel's that was opened by another name than its own, which is found out now: what is to be opened instead.
 pub fn reopen(fd: i32, flags: c_int) -> Option<Result<usize>> {
     let mut name = [0u8; 256];
-    let link = line!("/proc/self/fd/{fd}\0");
-    let args = sys::args([
-        libc::AT_FDCWD as usize,
-        link.bytes().as_ptr() as usize,
-        name.as_mut_ptr() as usize,
-        name.len(),
-    ]);
-    // SAFETY: a string that ends in zero, and a local.
-    let len = unsafe { sys::call(libc::SYS_readlinkat, args) }.ok()?;
-    open(&name[..len], flags)
+    open(stat::real_name(fd, &mut name).ok()?, flags)
 }
 
 /// The descriptor of this process that a path names.

@@ -3,7 +3,6 @@
 //! The first look at an open directory reads all of it into a listing, which stays until the directory is rewound or closed. A position is the
 //! number of an entry. Listings lie at addresses of their own, by descriptor, so that they do not move what the server maps.
 
-use crate::fatal::line;
 use crate::fatal::refuse;
 use crate::files::local::{self, Slot};
 use crate::files::stat;
@@ -143,16 +142,8 @@ fn descriptors_listing(fd: i32) -> bool {
         return false;
     }
     let mut name = [0u8; 64];
-    let link = line!("/proc/self/fd/{fd}\0");
-    let args = sys::args([
-        libc::AT_FDCWD as usize,
-        link.bytes().as_ptr() as usize,
-        name.as_mut_ptr() as usize,
-        name.len(),
-    ]);
-    // SAFETY: a string that ends in zero, and a local.
-    let Ok(len) = (unsafe { sys::call(libc::SYS_readlinkat, args) }) else { return false };
-    name[..len].ends_with(b"/fd") || name[..len].ends_with(b"/fdinfo")
+    let Ok(name) = stat::real_name(fd, &mut name) else { return false };
+    name.ends_with(b"/fd") || name.ends_with(b"/fdinfo")
 }
 
 /// The runtime's own descriptors.

@@ -11,6 +11,7 @@
 //! | last access | what the server has set, else as modification: nothing is noted when a file is read |
 //! | birth | not told (statx) |
 
+use crate::fatal::line;
 use crate::files::inode::{Id, Seen, Time};
 use crate::files::kernel_files;
 use crate::files::local::{self, Noted};
@@ -36,6 +37,20 @@ pub fn real_of(fd: i32) -> Result<libc::stat> {
     // SAFETY: writes a local.
     unsafe { sys::call(libc::SYS_fstat, sys::args([fd as usize, &raw mut st as usize]))? };
     Ok(st)
+}
+
+/// The kernel's own name of what a descriptor is of, as much of it as has room.
+pub fn real_name(fd: i32, name: &mut [u8]) -> Result<&[u8]> {
+    let link = line!("/proc/self/fd/{fd}\0");
+    let args = sys::args([
+        libc::AT_FDCWD as usize,
+        link.bytes().as_ptr() as usize,
+        name.as_mut_ptr() as usize,
+        name.len(),
+    ]);
+    // SAFETY: a string that ends in zero, and the caller's own bytes.
+    let len = unsafe { sys::call(libc::SYS_readlinkat, args) }?;
+    Ok(&name[..len])
 }
 
 /// The kernel's own answer about a path.

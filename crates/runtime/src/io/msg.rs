@@ -106,10 +106,19 @@ unsafe fn send_one(k: &Kernel, hold: &Hold, msg: &msghdr, flags: i32) -> Result<
 }
 
 /// The first error counts only when nothing was done before it.
-fn each(
-    messages: &mut [mmsghdr],
+///
+/// # Safety
+/// `messages` is `count` valid elements.
+unsafe fn each(
+    messages: *mut mmsghdr,
+    count: u32,
     mut one: impl FnMut(&mut msghdr, usize) -> Result<usize>,
 ) -> Result<usize> {
+    if count == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the caller's contract.
+    let messages = unsafe { core::slice::from_raw_parts_mut(messages, count.min(1024) as usize) };
     for (at, message) in messages.iter_mut().enumerate() {
         match one(&mut message.msg_hdr, at) {
             Ok(n) => message.msg_len = n as c_uint,
@@ -125,14 +134,8 @@ fn each(
 /// `messages` is `count` valid elements.
 pub unsafe fn sendmmsg(fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) -> Answer {
     file::with_cancel(fd, |k, hold| {
-        if count == 0 {
-            return Ok(0);
-        }
-        // SAFETY: the caller's contract.
-        let messages =
-            unsafe { core::slice::from_raw_parts_mut(messages, count.min(1024) as usize) };
-        // SAFETY: the caller's contract.
-        each(messages, |msg, _| unsafe { send_one(k, hold, msg, flags) })
+        // SAFETY: the caller's contract, twice.
+        unsafe { each(messages, count, |msg, _| send_one(k, hold, msg, flags)) }
     })
 }
 
@@ -150,23 +153,19 @@ pub unsafe fn recvmmsg(
     let wait_for_one = flags & libc::MSG_WAITFORONE != 0;
     let flags = flags & !libc::MSG_WAITFORONE;
     file::with_cancel(fd, |k, hold| {
-        if count == 0 {
-            return Ok(0);
-        }
-        // SAFETY: the caller's contract.
-        let messages =
-            unsafe { core::slice::from_raw_parts_mut(messages, count.min(1024) as usize) };
         let deadline = match timeout {
             Timeout::Poll => Some(0),
             timeout => timeout.deadline_ns(),
         };
-        each(messages, |msg, at| {
+        let one = |msg: &mut msghdr, at| {
             if at > 0 && deadline.is_some_and(|at| kernel().now_ns.get() >= at) {
                 return fail(libc::EAGAIN);
             }
             let more = if wait_for_one && at > 0 { libc::MSG_DONTWAIT } else { 0 };
             // SAFETY: the caller's contract.
             unsafe { receive_one(k, hold, msg, flags | more) }
-        })
+        };
+        // SAFETY: the caller's contract.
+        unsafe { each(messages, count, one) }
     })
 }
