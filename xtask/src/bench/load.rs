@@ -76,20 +76,22 @@ pub struct Alone {
     pub requests: usize,
 }
 
-/// `requests` of one operation over `clients` connections that stay open, through the `asked` in turn.
+/// `requests` of each of some operations over `clients` connections that stay open, through what the operation asks in turn.
 pub fn crowd(
     server: &str,
-    operation: &str,
+    operations: &[(&str, &[Exchange])],
     service: SocketAddr,
-    asked: &[Exchange],
     requests: u32,
     clients: u32,
-) -> Outcome<Throughput> {
-    closed_loop(operation, service, asked, requests as usize, clients, LOAD_MAX)
-        .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))
+) -> Outcome<Vec<Throughput>> {
+    let one = |&(operation, asked): &(&str, &[Exchange])| {
+        closed_loop(operation, service, asked, requests as usize, clients, LOAD_MAX)
+            .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))
+    };
+    operations.iter().map(one).collect()
 }
 
-/// As [`crowd`], for `time` instead of a number of requests.
+/// As [`crowd`] for one operation, for `time` instead of a number of requests.
 pub fn crowd_for(
     server: &str,
     operation: &str,
@@ -102,7 +104,7 @@ pub fn crowd_for(
         .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))
 }
 
-/// As [`crowd`], where one request is whatever `ask` does with its number: a thread a client.
+/// As [`crowd`] for one operation, where one request is whatever `ask` does with its number: a thread a client.
 pub fn crowd_by(
     server: &str,
     operation: &str,

@@ -140,6 +140,15 @@ fn content_length(head: &[u8]) -> Option<usize> {
     value.trim().parse().ok()
 }
 
+/// A blocking connection, of which no step may take longer than `answer_max`.
+pub fn connect(service: SocketAddr, answer_max: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&service, answer_max)?;
+    stream.set_read_timeout(Some(answer_max))?;
+    stream.set_write_timeout(Some(answer_max))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// One blocking connection.
 pub struct Client {
     stream: TcpStream,
@@ -149,11 +158,7 @@ pub struct Client {
 impl Client {
     /// Connects; no step may take longer than `answer_max`.
     pub fn connect(service: SocketAddr, answer_max: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&service, answer_max)?;
-        stream.set_read_timeout(Some(answer_max))?;
-        stream.set_write_timeout(Some(answer_max))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, got: Vec::new() })
+        Ok(Self { stream: connect(service, answer_max)?, got: Vec::new() })
     }
 
     /// The last reply, byte by byte.

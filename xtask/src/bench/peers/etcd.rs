@@ -143,10 +143,8 @@ impl Peer for Etcd {
             requests,
             |service| load::alone("register", service, &put, requests),
             |service| {
-                let ask = |operation, asked: &[Exchange]| {
-                    load::crowd("register", operation, service, asked, requests, scale.clients)
-                };
-                Ok(vec![ask("put", &put)?, ask("get", &get)?])
+                let operations = [("put", &put[..]), ("get", &get)];
+                load::crowd("register", &operations, service, requests, scale.clients)
             },
         )
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
-use super::sample::{Finding, Lone, Operation};
+use super::sample::{Finding, Lone};
 use crate::bench::load::{self, Alone, Throughput};
 use crate::bench::process::{self, Kept};
 use crate::bench::servers::Server;
@@ -145,7 +145,7 @@ impl Running {
         let requests = f64::from(requests) * done.len() as f64;
         let us = |used: Duration| used.as_secs_f64() * 1e6 / requests;
         Ok(Finding {
-            operations: done.iter().map(Operation::of).collect(),
+            operations: done,
             cpu_us: Some(us(after.0.saturating_sub(before.0))),
             cpu_load_us: Some(us(after.1.saturating_sub(before.1))),
             disk_bytes: Some(after.2.saturating_sub(before.2) as f64 / requests),

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use super::papers::{self, Papers};
-use super::sample::{self, Comparison, Fault, Kind, Operation, Peers, Sample};
+use super::sample::{self, Comparison, Fault, Kind, Peers, Sample};
 use super::{ALL, Contender, Peer};
 use crate::bench::about;
+use crate::bench::load::Throughput;
 use crate::bench::report::text::{cell, table, wide};
 use crate::bench::report::{Page, latest};
 use crate::bench::stats::Spread;
@@ -130,7 +131,7 @@ fn of_first(
     Spread::of(found.of(contender.id).filter_map(ratio).collect())
 }
 
-fn operation<'a>(sample: &'a Sample, name: &str) -> Option<&'a Operation> {
+fn operation<'a>(sample: &'a Sample, name: &str) -> Option<&'a Throughput> {
     sample.found.operations.iter().find(|at| at.operation == name)
 }
 
@@ -245,7 +246,7 @@ mod tests {
     }
 
     fn sample(contender: &str, round: u32, per_second: f64) -> Sample {
-        let operation = |name: &str| Operation {
+        let operation = |name: &str| Throughput {
             operation: name.to_owned(),
             per_second,
             p50_us: 400.0,

@@ -148,10 +148,8 @@ impl Peer for Redis {
             scale.requests,
             |service| load::alone("redis", service, &sets, scale.requests),
             |service| {
-                let ask = |operation, asked: &[Exchange]| {
-                    load::crowd("redis", operation, service, asked, scale.requests, scale.clients)
-                };
-                Ok(vec![ask("set", &sets)?, ask("get", &gets)?])
+                let operations = [("set", &sets[..]), ("get", &gets)];
+                load::crowd("redis", &operations, service, scale.requests, scale.clients)
             },
         )
     }

@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::bench::wire::connect;
+
 /// One reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -27,11 +29,7 @@ pub struct Connection {
 impl Connection {
     /// Connects; a reply may take `answer_max`.
     pub fn open(service: SocketAddr, answer_max: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&service, answer_max)?;
-        stream.set_read_timeout(Some(answer_max))?;
-        stream.set_write_timeout(Some(answer_max))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream: BufReader::new(connect(service, answer_max)?) })
     }
 
     /// One command, one reply.

@@ -50,7 +50,7 @@ pub struct Sample {
 pub struct Finding {
     /// The crowd, one item an operation.
     #[serde(default)]
-    pub operations: Vec<Operation>,
+    pub operations: Vec<Throughput>,
     /// CPU time a request, of all processes of all replicas [us].
     pub cpu_us: Option<f64>,
     /// CPU time a request of the load generator [us].
@@ -62,22 +62,6 @@ pub struct Finding {
     /// What happened when what serves was killed or stopped.
     #[serde(default)]
     pub faults: Vec<Fault>,
-}
-
-/// What one operation reached.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Operation {
-    /// Its name.
-    pub operation: String,
-    /// Requests a second, all connections together.
-    pub per_second: f64,
-    /// Median latency [us].
-    pub p50_us: f64,
-    /// 99th percentile of the same [us].
-    pub p99_us: f64,
-    /// 99.9th percentile of the same, where the client says it [us].
-    #[serde(default)]
-    pub p999_us: Option<f64>,
 }
 
 /// What one client alone sees.
@@ -110,19 +94,6 @@ pub struct Fault {
     pub acknowledged: u64,
     /// Those of them that could not be read afterwards.
     pub lost: u64,
-}
-
-impl Operation {
-    /// As the clients give it.
-    pub fn of(done: &Throughput) -> Self {
-        Self {
-            operation: done.operation.clone(),
-            per_second: done.per_second,
-            p50_us: done.p50_us,
-            p99_us: done.p99_us,
-            p999_us: done.p999_us,
-        }
-    }
 }
 
 impl Lone {

@@ -1,12 +1,13 @@
 //! clamd with a signature file of two lines: clients stream 16 KiB files to it, every second one infected.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use super::{Workload, configure, words};
 use crate::bench::load::{self, Alone, Throughput};
+use crate::bench::wire::connect;
 use crate::report::{Failure, Outcome};
 
 /// See the module.
@@ -40,10 +41,7 @@ fn file(number: usize) -> Vec<u8> {
 
 /// Streams one file over a new connection and compares the verdict.
 fn scan(service: SocketAddr, number: usize) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&service, WAIT_MAX)?;
-    stream.set_read_timeout(Some(WAIT_MAX))?;
-    stream.set_write_timeout(Some(WAIT_MAX))?;
-    stream.set_nodelay(true)?;
+    let mut stream = connect(service, WAIT_MAX)?;
     let bytes = file(number);
     let mut request = b"zINSTREAM\0".to_vec();
     request.extend((bytes.len() as u32).to_be_bytes());

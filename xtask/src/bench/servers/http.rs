@@ -116,7 +116,7 @@ pub(super) fn crowd(
     requests: u32,
     n: u32,
 ) -> Outcome<Vec<Throughput>> {
-    Ok(vec![load::crowd(name, "page", service, &[get()], requests, n)?])
+    load::crowd(name, &[("page", &[get()])], service, requests, n)
 }
 
 impl Workload for Web {

@@ -65,12 +65,9 @@ impl Workload for Memcached {
         load::alone("memcached", service, &load::exchanges(set), requests)
     }
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
-        [("set", load::exchanges(set)), ("get", load::exchanges(get))]
-            .iter()
-            .map(|(operation, asked)| {
-                load::crowd("memcached", operation, service, asked, requests, clients)
-            })
-            .collect()
+        let (sets, gets) = (load::exchanges(set), load::exchanges(get));
+        let operations = [("set", &sets[..]), ("get", &gets)];
+        load::crowd("memcached", &operations, service, requests, clients)
     }
 }
 

@@ -81,7 +81,7 @@ impl Workload for CppThreads {
         load::alone("cpp-threads", service, &[page()], requests)
     }
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
-        Ok(vec![load::crowd("cpp-threads", "page", service, &[page()], requests, clients)?])
+        load::crowd("cpp-threads", &[("page", &[page()])], service, requests, clients)
     }
     fn requests(&self, wanted: u32) -> u32 {
         wanted.min(PAGES_MAX)
@@ -121,12 +121,9 @@ impl Workload for RustThreads {
         load::alone("rust-threads", service, &load::exchanges(add), requests)
     }
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
-        [("add", load::exchanges(add)), ("has", load::exchanges(has))]
-            .iter()
-            .map(|(operation, asked)| {
-                load::crowd("rust-threads", operation, service, asked, requests, clients)
-            })
-            .collect()
+        let (adds, looks) = (load::exchanges(add), load::exchanges(has));
+        let operations = [("add", &adds[..]), ("has", &looks)];
+        load::crowd("rust-threads", &operations, service, requests, clients)
     }
 }
 
@@ -156,7 +153,6 @@ impl Workload for Libevent {
         load::alone("libevent", service, &load::exchanges(add), requests)
     }
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>> {
-        let asked = load::exchanges(add);
-        Ok(vec![load::crowd("libevent", "add", service, &asked, requests, clients)?])
+        load::crowd("libevent", &[("add", &load::exchanges(add))], service, requests, clients)
     }
 }
