@@ -4,6 +4,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::connect;
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -48,11 +50,7 @@ const HEADER: usize = 24;
 impl Binary {
     /// Connects; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::new(stream), number: 0 })
+        Ok(Self { stream: connect(port, patience)?, number: 0 })
     }
 
     /// One request and its answer. `cas`: 0, or the version that must still be there.

@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::connect;
+
 /// A connection that is kept.
 pub struct Http {
     stream: BufReader<TcpStream>,
@@ -39,11 +41,7 @@ impl Answer {
 impl Http {
     /// Connects; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::new(stream), host: format!("127.0.0.1:{port}") })
+        Ok(Self { stream: connect(port, patience)?, host: format!("127.0.0.1:{port}") })
     }
 
     fn line(&mut self) -> io::Result<String> {

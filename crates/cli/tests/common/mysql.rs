@@ -4,6 +4,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::connect;
+
 /// A connection.
 pub struct Mysql {
     stream: BufReader<TcpStream>,
@@ -26,11 +28,7 @@ const ERROR: u8 = 0xff;
 impl Mysql {
     /// Connects as root; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        let mut mysql = Self { stream: BufReader::new(stream) };
+        let mut mysql = Self { stream: connect(port, patience)? };
         let (_, greeting) = mysql.packet()?;
         if greeting.first() == Some(&ERROR) {
             return Err(refusal(&greeting));

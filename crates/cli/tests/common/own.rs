@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::Place;
 use super::cluster::free_port;
 use super::real::Real;
+use super::{Place, connect};
 
 /// Compiles a server; answers where it is.
 pub fn compiled(place: &Place, source: &str) -> PathBuf {
@@ -44,11 +44,7 @@ pub struct Lines {
 impl Lines {
     /// Connects; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream: connect(port, patience)? })
     }
 
     /// A line and the line that answers it.

@@ -4,6 +4,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use super::connect;
+
 /// A connection.
 pub struct Postgres {
     stream: BufReader<TcpStream>,
@@ -17,11 +19,7 @@ const NULL: u32 = u32::MAX;
 impl Postgres {
     /// Connects as postgres; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        let mut postgres = Self { stream: BufReader::new(stream) };
+        let mut postgres = Self { stream: connect(port, patience)? };
         postgres.send(&[], &[&PROTOCOL.to_be_bytes(), LOGIN])?;
         postgres.answer()?;
         Ok(postgres)

@@ -1,8 +1,10 @@
 //! A small blocking client of redis, for tests: what is sent and what comes back are separate, so requests can be pipelined.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+
+use super::{connect, read_line};
 
 /// What redis answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +55,7 @@ pub struct Redis {
 impl Redis {
     /// Connects; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::new(stream), wanted: Vec::new() })
+        Ok(Self { stream: connect(port, patience)?, wanted: Vec::new() })
     }
 
     /// Adds a request to what the next [`Self::flush`] sends.
@@ -93,12 +91,7 @@ impl Redis {
     }
 
     fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line)? == 0 || !line.ends_with("\r\n") {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        line.truncate(line.len() - 2);
-        Ok(line)
+        read_line(&mut self.stream)
     }
 
     /// The next answer.

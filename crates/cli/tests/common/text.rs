@@ -1,8 +1,10 @@
 //! A small blocking client of memcached's text protocol, for tests.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+
+use super::{connect, read_line};
 
 /// A connection.
 pub struct Memcached {
@@ -23,20 +25,11 @@ pub struct Item {
 impl Memcached {
     /// Connects; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream: connect(port, patience)? })
     }
 
     fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line)? == 0 || !line.ends_with("\r\n") {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        line.truncate(line.len() - 2);
-        Ok(line)
+        read_line(&mut self.stream)
     }
 
     /// A request of one line, and the line that answers it.
