@@ -164,19 +164,42 @@ static inline __attribute__((unused)) int local_port(int fd)
     return ntohs(((struct sockaddr_in *)&address)->sin_port);
 }
 
-/* A listener on a free loopback port, which goes to `*port`. */
-static inline __attribute__((unused)) int tcp_listen(int family, int *port)
+/* A listener at loopback port `port`, or a free one for 0; `flags` are those of `socket`. */
+static inline __attribute__((unused)) int tcp_listen_at(int family, int flags, int port)
 {
     struct sockaddr_storage address;
     int one = 1;
-    int fd = socket(family, SOCK_STREAM, 0);
+    int fd = socket(family, SOCK_STREAM | flags, 0);
     CHECK(fd >= 0);
     CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
-    CHECK(bind(fd, (struct sockaddr *)&address, loopback(family, 0, &address)) == 0);
+    CHECK(bind(fd, (struct sockaddr *)&address, loopback(family, port, &address)) == 0);
     CHECK(listen(fd, 128) == 0);
+    return fd;
+}
+
+/* A listener on a free loopback port, which goes to `*port`. */
+static inline __attribute__((unused)) int tcp_listen(int family, int *port)
+{
+    int fd = tcp_listen_at(family, 0, 0);
     *port = local_port(fd);
     CHECK(*port > 0);
     return fd;
+}
+
+/* The listener of a server that takes its port as its argument. */
+static inline __attribute__((unused)) int server_listen(int argc, char **argv, int flags)
+{
+    return tcp_listen_at(AF_INET, flags, argc > 1 ? atoi(argv[1]) : 7000);
+}
+
+/* Serves each connection by a thread of its own, whose argument is the descriptor. */
+static inline __attribute__((noreturn, unused)) void serve_by_threads(int listener, void *(*serve)(void *))
+{
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        CHECK(fd >= 0);
+        CHECK(pthread_detach(spawn(serve, (void *)(intptr_t)fd)) == 0);
+    }
 }
 
 static inline __attribute__((unused)) int tcp_connect(int family, int port)

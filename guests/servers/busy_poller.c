@@ -21,13 +21,8 @@ static void *poller(void *arg)
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_storage address;
-    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+    int listener = server_listen(argc, argv, 0);
     long lines = 0;
-    socklen_t length = loopback(AF_INET, argc > 1 ? atoi(argv[1]) : 7000, &address);
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 128) == 0);
     spawn(poller, NULL);
     for (;;) {
         int fd = accept(listener, NULL, NULL);

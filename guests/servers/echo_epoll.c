@@ -44,15 +44,9 @@ static int flush(int ep, int fd)
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_storage address;
     struct epoll_event ready[64];
     static char buffer[BUFFER_BYTES];
-    int one = 1, ep = epoll_create1(0);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    socklen_t length = loopback(AF_INET, argc > 1 ? atoi(argv[1]) : 7000, &address);
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 128) == 0);
+    int ep = epoll_create1(0), listener = server_listen(argc, argv, SOCK_NONBLOCK);
     watch(ep, EPOLL_CTL_ADD, listener, EPOLLIN);
     for (;;) {
         int n = epoll_wait(ep, ready, 64, -1);

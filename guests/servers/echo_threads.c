@@ -27,15 +27,5 @@ static void *serve(void *arg)
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_storage address;
-    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
-    socklen_t length = loopback(AF_INET, argc > 1 ? atoi(argv[1]) : 7000, &address);
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 128) == 0);
-    for (;;) {
-        int fd = accept(listener, NULL, NULL);
-        CHECK(fd >= 0);
-        CHECK(pthread_detach(spawn(serve, (void *)(intptr_t)fd)) == 0);
-    }
+    serve_by_threads(server_listen(argc, argv, 0), serve);
 }

@@ -7,14 +7,9 @@ enum { MAX_FDS = 1024 };
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_storage address;
     static struct pollfd fds[MAX_FDS];
     nfds_t count = 1;
-    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
-    socklen_t length = loopback(AF_INET, argc > 1 ? atoi(argv[1]) : 7000, &address);
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 128) == 0);
+    int listener = server_listen(argc, argv, 0);
     fds[0] = (struct pollfd){.fd = listener, .events = POLLIN};
     for (;;) {
         CHECK(poll(fds, count, -1) > 0);

@@ -15,17 +15,12 @@ static void count(int number)
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_storage address;
     struct epoll_event ready[16], event = {.events = EPOLLIN};
     struct sigaction action = {.sa_handler = count};
     char line[256], answer[64];
-    int one = 1, ep = epoll_create1(0), listener = socket(AF_INET, SOCK_STREAM, 0);
-    socklen_t length = loopback(AF_INET, argc > 1 ? atoi(argv[1]) : 7000, &address);
+    int ep = epoll_create1(0), listener = server_listen(argc, argv, 0);
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     CHECK(sigaction(SIGHUP, &action, NULL) == 0);
-    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 128) == 0);
     event.data.fd = listener;
     CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, listener, &event) == 0);
     for (;;) {
