@@ -1,5 +1,6 @@
 //! One client's connection.
 
+use super::crowd::Turn;
 use skein_model::limits::{CONSUMED_STEP_BYTES, RECV_WINDOW_BYTES};
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -52,8 +53,8 @@ pub(super) struct Conn<S> {
     pub input_ended: bool,
     /// In the gateway's list of connections to read from.
     pub enlisted: bool,
-    /// It was answered in this round of the gateway's, and has said nothing since; 0 for never.
-    pub answered_in: u64,
+    /// Whether it is expected to say more.
+    pub turn: Turn,
     /// How much to offer to the next read: grows while reads fill it.
     pub read_hint: usize,
 
@@ -91,7 +92,7 @@ impl<S: Socket> Conn<S> {
             peer_closed: false,
             input_ended: false,
             enlisted: false,
-            answered_in: 0,
+            turn: Turn::default(),
             read_hint: MIN_READ_BYTES,
             writable: phase == Phase::Live,
             dirty: false,

@@ -18,6 +18,7 @@
 //! server.
 
 mod conn;
+mod crowd;
 mod outgoing;
 mod read;
 mod write;
@@ -26,6 +27,7 @@ pub use conn::Socket;
 pub use outgoing::CONNECT_FOR;
 
 use conn::{Conn, Phase};
+use crowd::Crowd;
 use outgoing::Outgoing;
 use skein_model::{ConnId, EntryBuilder, OutFrame, Record, SockAddr, Term};
 use std::collections::{HashMap, VecDeque};
@@ -116,9 +118,7 @@ pub struct Gateway<S> {
     dirty: Vec<ConnId>,
     /// Connections that only deliver what is left or discard.
     lingering: Vec<ConnId>,
-    /// Connections that were answered in this round and have said nothing since.
-    awaited: usize,
-    round: u64,
+    crowd: Crowd,
     /// Bytes that the server has not taken (beyond what it need not report) or that clients have not.
     held_bytes: usize,
     /// Connections that were cut because too many bytes were held.
@@ -144,8 +144,7 @@ impl<S: Socket> Gateway<S> {
             drained: VecDeque::new(),
             dirty: Vec::new(),
             lingering: Vec::new(),
-            awaited: 0,
-            round: 1,
+            crowd: Crowd::default(),
             held_bytes: 0,
             cut: 0,
             bytes_in: 0,
@@ -172,7 +171,7 @@ impl<S: Socket> Gateway<S> {
         self.drained.clear();
         self.dirty.clear();
         self.lingering.clear();
-        self.await_nobody();
+        self.crowd.forget();
         self.held_bytes = 0;
         self.outgoing.end();
     }
@@ -218,16 +217,10 @@ impl<S: Socket> Gateway<S> {
         self.ready.len()
     }
 
-    /// How many others have been answered since [`await_nobody`](Self::await_nobody), and have said nothing since.
+    /// How many others have been answered a moment ago, and have said nothing since.
     #[must_use]
     pub const fn awaited(&self) -> usize {
-        self.awaited
-    }
-
-    /// Whoever was answered up to now and comes back later was not expected.
-    pub const fn await_nobody(&mut self) {
-        self.awaited = 0;
-        self.round += 1;
+        self.crowd.awaited()
     }
 
     /// Takes a client in: its `Open` goes into `entry`. The id is then known to [`socket`](Self::socket).
@@ -295,7 +288,7 @@ impl<S: Socket> Gateway<S> {
         match conn.phase {
             Phase::Connecting => {}
             Phase::Live => {
-                Self::came_back(&mut self.awaited, self.round, conn);
+                self.crowd.spoke(&mut conn.turn);
                 Self::enlist(&mut self.ready, id, conn);
             }
             Phase::Delivering | Phase::Discarding => self.discard(id, now),
@@ -349,7 +342,7 @@ impl<S: Socket> Gateway<S> {
                     return Ok(());
                 }
                 if conn.phase == Phase::Live {
-                    Self::came_back(&mut self.awaited, self.round, conn);
+                    self.crowd.spoke(&mut conn.turn);
                     conn.phase = Phase::Delivering;
                     conn.fin_queued = true;
                     self.held_bytes -= conn.held_in().min(self.held_bytes);
@@ -414,13 +407,6 @@ impl<S: Socket> Gateway<S> {
         }
     }
 
-    /// Nothing more is expected of this connection.
-    fn came_back(awaited: &mut usize, round: u64, conn: &mut Conn<S>) {
-        if std::mem::take(&mut conn.answered_in) == round {
-            *awaited -= 1;
-        }
-    }
-
     fn soil(dirty: &mut Vec<ConnId>, id: ConnId, conn: &mut Conn<S>) {
         if !conn.dirty {
             conn.dirty = true;
@@ -430,7 +416,7 @@ impl<S: Socket> Gateway<S> {
 
     fn remove(&mut self, id: ConnId) -> Option<Conn<S>> {
         let mut conn = self.conns.remove(&id)?;
-        Self::came_back(&mut self.awaited, self.round, &mut conn);
+        self.crowd.spoke(&mut conn.turn);
         let held = conn.held_in() + conn.queued();
         self.held_bytes -= held.min(self.held_bytes);
         Some(conn)

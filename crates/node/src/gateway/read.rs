@@ -24,6 +24,7 @@ impl<S: Socket> Gateway<S> {
     /// Puts what happened at the clients into `entry`: resets, drained buffers, then what can be read, each connection
     /// once and up to its fair share. What does not fit waits for the next entry.
     pub fn collect(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
+        self.crowd.proposed();
         self.collect_answers(entry);
         while entry.room() >= SMALL_RECORD_BYTES {
             let Some(id) = self.resets.pop_front() else { break };

@@ -103,9 +103,8 @@ impl<S: Socket> Gateway<S> {
         }
         conn.taken += written as u64;
         let live = conn.phase == Phase::Live;
-        if live && written > 0 && !conn.enlisted && conn.answered_in != self.round {
-            conn.answered_in = self.round;
-            self.awaited += 1;
+        if live && written > 0 && !conn.enlisted {
+            self.crowd.answered(&mut conn.turn);
         }
         if live && conn.taken >= DRAINED_STEP_BYTES as u64 && !conn.drained_listed {
             conn.drained_listed = true;

@@ -2,58 +2,101 @@
 //!
 //! An entry costs every replica the same whatever is in it: messages, a write to disk, several wake-ups. Clients that were
 //! answered together tend to ask again together, but the first of them is back before the last one is answered: proposed at
-//! once, a crowd falls apart into small entries. So while more clients have just been answered than are back, the leader
-//! naps; it goes on as soon as most are back, or when a nap brought nobody (databases call this a commit delay, with siblings). A
-//! client alone never waits, and where waiting does not pay, it is tried less and less often.
+//! once, a crowd falls apart into small entries. Best are two halves: while one half's entry is on its way, the other half asks.
+//! So the leader compares who is back with who is *out*: those whose requests are on their way, and those that were answered a moment
+//! ago. It proposes when about half of all are back, or when a nap brought nobody (databases call this a commit delay, with siblings). One
+//! client alone, or two, never wait, and where waiting does not pay, it is tried less and less often.
 
+use skein_model::LogIndex;
+use std::collections::VecDeque;
 use std::time::Duration;
 
-/// One nap. Shorter than what an entry costs to commit, longer than a client needs for its next request on the same machine.
-pub const NAP: Duration = Duration::from_micros(50);
-/// It is not worth waiting for one client where so many are back.
-const FEW: usize = 3;
-/// Naps in a row, however many are still coming.
-const MAX_NAPS: u32 = 8;
-/// After naps in vain this many proposals at most go without one.
+/// A nap is at least so long: shorter than what an entry costs to commit, longer than a client needs for its next request on the same machine.
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
+/// And, while some should be on their way back, at most so long.
+const LONGEST_NAP: Duration = Duration::from_micros(100);
+/// What is reckoned for each that is missed.
+const EACH: Duration = Duration::from_micros(4);
+/// Halves of a crowd need not be quite equal: so many fifths of those who are out are enough.
+const ENOUGH_FIFTHS: usize = 4;
+/// Who was answered comes back at least this soon after the one before, or is not waited for.
+const PATIENCE: Duration = Duration::from_micros(100);
+/// So long at most for those whose requests are on their way to be answered.
+const ANSWERS: Duration = Duration::from_micros(400);
+/// So long at most in all, however many are still coming.
+const LONGEST: Duration = Duration::from_millis(1);
+/// After a wait in vain this many proposals at most go without one.
 const MAX_SKIP: u32 = 63;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Gather {
-    naps: u32,
-    /// How many were awaited before the last nap.
-    awaited: usize,
+    wait: Option<Wait>,
     skip: u32,
     backoff: u32,
+    /// Entries that the server has not executed yet, and how many clients each is from.
+    under_way: VecDeque<(LogIndex, usize)>,
+    asking: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since: Duration,
+    /// How many were back when it began, and how many when last somebody came.
+    first: usize,
+    ready: usize,
+    asking: usize,
+    /// When last somebody came, or was answered.
+    moved: Duration,
 }
 
 impl Gather {
-    /// Whether to nap before what `ready` clients said is proposed; `awaited` others were answered a moment ago.
-    pub fn should_nap(&mut self, ready: usize, awaited: usize) -> bool {
-        if awaited * FEW <= ready || self.skip > 0 || self.naps == MAX_NAPS {
-            return false;
+    /// How long to nap before what `ready` clients said is proposed, if at all; `awaited` others were answered a moment ago.
+    pub fn nap(&mut self, ready: usize, awaited: usize, now: Duration) -> Option<Duration> {
+        let asking = self.asking;
+        let enough = (asking + awaited) * ENOUGH_FIFTHS / 5;
+        if ready >= enough || self.skip > 0 {
+            return None;
         }
-        if self.naps > 0 {
-            let came = awaited < self.awaited;
-            if self.naps == 1 {
-                self.backoff = if came { 0 } else { (2 * self.backoff + 1).min(MAX_SKIP) };
-                self.skip = self.backoff;
-            }
-            if !came {
-                return false;
-            }
+        let begin = Wait { since: now, first: ready, ready, asking, moved: now };
+        let wait = self.wait.get_or_insert(begin);
+        if ready > wait.ready || asking < wait.asking {
+            (wait.ready, wait.asking, wait.moved) = (ready, asking, now);
         }
-        self.naps += 1;
-        self.awaited = awaited;
-        true
+        let waited = now - wait.since;
+        if awaited > 0 && now - wait.moved < PATIENCE && waited < LONGEST {
+            return Some((EACH * (enough - ready) as u32).clamp(SHORTEST_NAP, LONGEST_NAP));
+        }
+        (asking > 0 && waited < ANSWERS).then(|| ANSWERS - waited)
     }
 
-    /// An entry of clients' inputs is proposed.
-    pub fn proposed(&mut self) {
-        if self.naps == 0 {
-            self.skip = self.skip.saturating_sub(1);
+    /// An entry of `clients` is proposed as `index`.
+    pub fn proposed(&mut self, index: LogIndex, clients: usize) {
+        match self.wait.take() {
+            None => self.skip = self.skip.saturating_sub(1),
+            Some(wait) if wait.ready > wait.first || clients > wait.first => self.backoff = 0,
+            Some(_) => {
+                self.skip = self.backoff;
+                self.backoff = (2 * self.backoff + 1).min(MAX_SKIP);
+            }
         }
-        self.naps = 0;
+        self.under_way.push_back((index, clients));
+        self.asking += clients;
+    }
+
+    /// The server has executed all before `next`, and what it said to that has left.
+    pub fn executed(&mut self, next: LogIndex) {
+        while let Some(&(index, clients)) = self.under_way.front()
+            && index < next
+        {
+            self.under_way.pop_front();
+            self.asking -= clients;
+        }
+    }
+
+    /// Nothing is under way any more.
+    pub fn forget(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -61,56 +104,100 @@ impl Gather {
 mod tests {
     use super::*;
 
+    const US: Duration = Duration::from_micros(1);
+
+    fn asks(gather: &mut Gather, index: u64, clients: usize) {
+        gather.proposed(LogIndex(index), clients);
+    }
+
     #[test]
-    fn who_is_alone_or_nearly_complete_never_waits() {
+    fn who_is_alone_or_half_of_all_never_waits() {
         let mut gather = Gather::default();
-        for (ready, awaited) in [(1, 0), (50, 0), (30, 10), (0, 0)] {
-            assert!(!gather.should_nap(ready, awaited), "{ready} are back, {awaited} are not");
-            gather.proposed();
+        for (ready, awaited) in [(1, 0), (50, 0), (1, 1), (20, 25), (0, 0)] {
+            assert_eq!(gather.nap(ready, awaited, US), None, "{ready} are back, {awaited} are not");
+        }
+        asks(&mut gather, 7, 1);
+        assert_eq!(gather.nap(1, 0, US), None, "one is under way, one is back");
+    }
+
+    #[test]
+    fn a_crowd_is_proposed_in_two_halves() {
+        let mut gather = Gather::default();
+        let mut now = Duration::ZERO;
+        for round in 0..100 {
+            // All were answered. They come back one by one until half are there.
+            let mut ready = 1;
+            while let Some(nap) = gather.nap(ready, 50 - ready, now) {
+                assert!((SHORTEST_NAP..=LONGEST_NAP).contains(&nap));
+                now += 10 * US;
+                ready += 1;
+            }
+            assert_eq!(ready, 22, "as good as half");
+            asks(&mut gather, 2 * round, ready);
+            // The others come back while these are under way; the last of them are waited for.
+            assert!(gather.nap(10, 18, now).is_some());
+            assert!(gather.nap(20, 8, now + 50 * US).is_some());
+            assert_eq!(gather.nap(28, 0, now + 100 * US), None);
+            asks(&mut gather, 2 * round + 1, 28);
+            gather.executed(LogIndex(2 * round + 2));
         }
     }
 
     #[test]
-    fn a_crowd_that_comes_back_is_waited_for_until_most_are_there() {
+    fn who_comes_back_while_most_are_under_way_waits_for_their_answers_but_not_for_ever() {
         let mut gather = Gather::default();
-        for _ in 0..100 {
-            assert!(gather.should_nap(1, 49));
-            assert!(gather.should_nap(20, 30));
-            assert!(gather.should_nap(35, 15));
-            assert!(!gather.should_nap(40, 10));
-            gather.proposed();
-        }
+        asks(&mut gather, 7, 40);
+        let start = 1000 * US;
+        assert_eq!(gather.nap(3, 0, start), Some(ANSWERS), "only answers are waited for");
+        assert_eq!(gather.nap(3, 0, start + 300 * US), Some(100 * US));
+        assert_eq!(gather.nap(3, 0, start + ANSWERS), None);
+        gather.forget();
+        asks(&mut gather, 7, 40);
+        assert_eq!(gather.nap(3, 0, start), Some(ANSWERS));
+        gather.executed(LogIndex(7));
+        assert_eq!(gather.nap(3, 0, start + 300 * US), Some(100 * US), "7 is not before 7");
+        gather.executed(LogIndex(8));
+        assert!(gather.nap(3, 40, start + 350 * US).is_some(), "they were answered just now");
+        assert!(gather.nap(3, 40, start + 440 * US).is_some(), "and have some time to come back");
+        assert_eq!(gather.nap(3, 40, start + 460 * US), None);
     }
 
     #[test]
-    fn naps_end_when_nobody_comes_and_are_bounded_when_somebody_always_does() {
+    fn waits_end_when_nobody_comes_and_are_bounded_when_somebody_always_does() {
         let mut gather = Gather::default();
-        assert!(gather.should_nap(1, 49));
-        assert!(gather.should_nap(2, 48));
-        assert!(!gather.should_nap(2, 48), "the last nap brought nobody");
-        gather.proposed();
-        let naps = (0..100).take_while(|n| gather.should_nap(1, 1000 - n)).count();
-        assert_eq!(naps, MAX_NAPS as usize);
+        assert!(gather.nap(1, 49, Duration::ZERO).is_some());
+        assert!(gather.nap(2, 48, 90 * US).is_some());
+        assert!(gather.nap(2, 48, 180 * US).is_some());
+        assert_eq!(gather.nap(2, 48, 190 * US), None, "nobody came for long");
+        asks(&mut gather, 7, 2);
+        gather.executed(LogIndex(8));
+        let waits = |n: &u32| gather.nap(1 + *n as usize, 1000, 10 * US * *n).is_some();
+        assert_eq!((0..1000).take_while(waits).count(), 100, "a millisecond");
     }
 
     #[test]
     fn where_it_does_not_pay_it_is_tried_less_and_less_often_until_it_pays() {
         let mut gather = Gather::default();
+        let mut now = Duration::ZERO;
         let mut tried = Vec::new();
         for proposal in 0..400 {
-            if gather.should_nap(1, 49) {
+            if gather.nap(1, 49, now).is_some() {
                 tried.push(proposal);
-                assert!(!gather.should_nap(1, 49));
+                now += PATIENCE;
+                assert_eq!(gather.nap(1, 49, now), None);
             }
-            gather.proposed();
+            asks(&mut gather, proposal, 1);
+            gather.executed(LogIndex(proposal + 1));
         }
         let gaps: Vec<_> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert_eq!(gaps[..7], [2, 4, 8, 16, 32, 64, 64]);
-        while !gather.should_nap(1, 49) {
-            gather.proposed();
+        assert_eq!(gaps[..8], [1, 2, 4, 8, 16, 32, 64, 64]);
+        while gather.nap(1, 49, now).is_none() {
+            asks(&mut gather, 1000, 1);
+            gather.executed(LogIndex(1001));
         }
-        assert!(gather.should_nap(20, 30), "somebody came");
-        gather.proposed();
-        assert!(gather.should_nap(1, 49));
+        assert!(gather.nap(20, 30, now + 50 * US).is_some());
+        asks(&mut gather, 1001, 20);
+        gather.executed(LogIndex(1002));
+        assert!(gather.nap(1, 49, now).is_some(), "somebody came, so it pays again");
     }
 }

@@ -93,12 +93,10 @@ impl Reactor {
         // Alone and in memory, an entry costs little more than what is in it.
         let costly = self.replicas > 1 || self.config.durability == DurabilityMode::Fsync;
         let (ready, awaited) = (self.gateway.ready(), self.gateway.awaited());
-        self.napping = costly && self.gather.should_nap(ready, awaited);
-        if self.napping {
+        self.nap = costly.then(|| self.gather.nap(ready, awaited, self.now)).flatten();
+        if self.nap.is_some() {
             return;
         }
-        self.gather.proposed();
-        self.gateway.await_nobody();
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
         self.accept(&mut entry);
         self.datagrams.collect(&mut entry);
@@ -108,7 +106,9 @@ impl Reactor {
             return;
         }
         self.admission.input();
-        self.propose(entry);
+        if let Some(index) = self.propose(entry) {
+            self.gather.proposed(index, ready);
+        }
     }
 
     fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
@@ -122,7 +122,7 @@ impl Reactor {
                     let interest = Interest::READABLE | Interest::WRITABLE;
                     if let Some(socket) = self.gateway.socket(id)
                         && let Err(error) =
-                            self.poll.registry().register(&mut socket.0, token, interest)
+                            self.sources.crowd().register(&mut socket.0, token, interest)
                     {
                         tracing::warn!(event = "client_lost", %error);
                         self.gateway.drop_client(id);
@@ -337,6 +337,7 @@ impl Reactor {
         self.gateway.reset_all();
         self.unsent = None;
         self.lead = None;
+        self.gather.forget();
         self.hearing = None;
         self.follow_ports_or_note();
     }

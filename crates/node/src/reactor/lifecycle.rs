@@ -11,7 +11,7 @@ use crate::order::lead::Lead;
 use crate::server::launch::Keeper;
 use crate::server::{Broken, Launcher, Link, ServerEvent};
 use mio::unix::SourceFd;
-use mio::{Interest, Poll, Token};
+use mio::{Interest, Registry, Token};
 use skein_arena::layout::state;
 use skein_log::Role;
 use skein_model::limits::SPIN_SIGNAL;
@@ -80,7 +80,7 @@ impl Lifecycle {
         config: &NodeConfig,
         launcher: Arc<dyn Launcher>,
         door: &Door,
-        poll: &Poll,
+        registry: &Registry,
     ) -> Result<(Link, Self), NodeError> {
         let mut life = Self {
             launcher,
@@ -99,14 +99,14 @@ impl Lifecycle {
         };
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
         let link = Link::new(config.tuning.sizes(), 1, corrupt_at)?;
-        life.start(&link, poll)?;
+        life.start(&link, registry)?;
         Ok((link, life))
     }
 
-    fn start(&mut self, link: &Link, poll: &Poll) -> Result<(), NodeError> {
+    fn start(&mut self, link: &Link, registry: &Registry) -> Result<(), NodeError> {
         let generation = link.generation;
         let token = Token(SERVER + generation as usize);
-        poll.registry()
+        registry
             .register(&mut SourceFd(&link.wake_fd()), token, Interest::READABLE)
             .map_err(NodeError::system("watch the server"))?;
         let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
@@ -303,7 +303,7 @@ impl Reactor {
         tracing::info!(event = "rebuilding", generation, entries = self.handed.0);
         // Closing the old eventfd takes it out of the poll.
         self.server = Link::new(self.config.tuning.sizes(), generation, None)?;
-        self.life.start(&self.server, &self.poll)?;
+        self.life.start(&self.server, self.sources.urgent())?;
         self.life.caught_up = false;
         self.life.goal = None;
         self.compare.held.clear();

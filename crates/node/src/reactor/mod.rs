@@ -27,6 +27,7 @@ mod ports;
 mod publish;
 mod serve;
 mod snapshot;
+mod sources;
 mod standstill;
 
 use crate::admin::Forward;
@@ -35,7 +36,7 @@ use crate::error::{ExitReason, NodeError};
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
 use crate::order::admission::Admission;
-use crate::order::gather::{self, Gather};
+use crate::order::gather::Gather;
 use crate::order::lead::Lead;
 use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
@@ -47,7 +48,7 @@ use clients::ClientSocket;
 use compare::Comparison;
 use datagrams::Datagrams;
 use lifecycle::Lifecycle;
-use mio::{Events, Poll, Token, Waker};
+use mio::{Token, Waker};
 use peers::{PeerEvent, Peers};
 use ports::Ports;
 use skein_log::frame::Hello;
@@ -55,10 +56,10 @@ use skein_log::wal::WalError;
 use skein_log::wal::thread::WalThread;
 use skein_log::{Consensus, Role, Ticket};
 use skein_model::{LogIndex, ReplicaId, WallNs};
+use sources::{Happened, Sources};
 pub use standstill::Standing;
 use standstill::Standstill;
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -148,7 +149,7 @@ pub struct Reactor {
     config: NodeConfig,
     own: ReplicaId,
     replicas: usize,
-    poll: Poll,
+    sources: Sources,
     timer: Timer,
     door: Door,
     inbox: Receiver<Inbox>,
@@ -175,8 +176,8 @@ pub struct Reactor {
     stamper: Stamper,
     admission: Admission,
     gather: Gather,
-    /// What clients said waits for a nap.
-    napping: bool,
+    /// What clients said waits for this long.
+    nap: Option<Duration>,
     /// A proposal that consensus was too busy for.
     unsent: Option<Bytes>,
     spare: Vec<u8>,
@@ -199,27 +200,27 @@ impl Reactor {
     /// What it needs from the system cannot be had.
     pub fn new(parts: Parts) -> Result<Self, NodeError> {
         let Parts { config, consensus, hello, cluster, launcher, metrics } = parts;
-        let poll = Poll::new().map_err(NodeError::system("make an event loop"))?;
+        let sources = Sources::new().map_err(NodeError::system("make an event loop"))?;
         let waker =
-            Waker::new(poll.registry(), WAKER).map_err(NodeError::system("make a waker"))?;
+            Waker::new(sources.urgent(), WAKER).map_err(NodeError::system("make a waker"))?;
         let (sender, inbox) = mpsc::channel();
         let door = Door { sender, waker: Arc::new(waker) };
-        let timer = Timer::new(poll.registry(), TIMER)?;
+        let timer = Timer::new(sources.urgent(), TIMER)?;
         let members: Vec<_> = config.peers.iter().map(|p| (ReplicaId(p.id), p.address)).collect();
         let address = config.listen_address().expect("a checked configuration lists this replica");
         let listen = |error| NodeError::Listen { address, error };
         let listener = mio::net::TcpListener::bind(address).map_err(listen)?;
         let mut peers = Peers::new(cluster, hello, &members, listener, PEERS);
-        peers.register(poll.registry()).map_err(listen)?;
+        peers.register(sources.urgent()).map_err(listen)?;
         let tuning = &config.tuning;
         let limits =
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
-        let (server, life) = Lifecycle::begin(&config, launcher, &door, &poll)?;
+        let (server, life) = Lifecycle::begin(&config, launcher, &door, sources.urgent())?;
         let started = has_payload(&consensus)?;
         Ok(Self {
             own: ReplicaId(config.id),
             replicas: config.peers.len(),
-            poll,
+            sources,
             timer,
             door,
             inbox,
@@ -241,7 +242,7 @@ impl Reactor {
             stamper: Stamper::default(),
             admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
             gather: Gather::default(),
-            napping: false,
+            nap: None,
             unsent: None,
             spare: Vec::new(),
             server,
@@ -294,7 +295,7 @@ impl Reactor {
     }
 
     fn go_round(&mut self) -> Result<ExitReason, NodeError> {
-        let mut events = Events::with_capacity(1024);
+        let mut happened = Happened::new();
         // Naps are as short as they are meant to be. What fails makes them longer, no more.
         let _ = nix::sys::prctl::set_timerslack(1_000);
         if self.replicas == 1 {
@@ -306,26 +307,26 @@ impl Reactor {
                 return Ok(reason);
             }
             let mut timeout = self.prepare_sleep()?;
-            if std::mem::take(&mut self.napping) {
-                std::thread::sleep(gather::NAP);
+            if let Some(nap) = self.nap.take()
+                && timeout != Some(Duration::ZERO)
+            {
+                self.sources.nap(nap);
                 timeout = Some(Duration::ZERO);
             }
-            match self.poll.poll(&mut events, timeout) {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(NodeError::System { what: "wait for events", error }),
-            }
+            self.sources
+                .wait(&mut happened, timeout)
+                .map_err(NodeError::system("wait for events"))?;
             self.server.reopen_gate();
             self.read_clock();
             let mut told = false;
-            for event in &events {
+            for event in happened.iter() {
                 let token = event.token();
                 match token.0 {
                     n if self.peers.owns(token) => {
                         debug_assert!(n >= PEERS);
                         self.peers.ready(
                             event,
-                            self.poll.registry(),
+                            self.sources.urgent(),
                             self.now,
                             &mut self.peer_events,
                         );
@@ -479,7 +480,7 @@ impl Reactor {
         };
         if self.replicas > 1 {
             at(Some(self.next_tick));
-            at(self.peers.tend(self.poll.registry(), self.now));
+            at(self.peers.tend(self.sources.urgent(), self.now));
         }
         at(self.gateway.expire(self.now));
         at(self.compare_wake());
@@ -490,7 +491,7 @@ impl Reactor {
         if leads {
             self.server.close_gate();
         }
-        let pending = self.unsent.is_none() && self.may_propose_inputs() && self.has_inputs();
+        let pending = self.nap.is_none() && self.may_propose_inputs() && self.has_inputs();
         let output = self.server.has_output().unwrap_or(true);
         if pending || output || self.backlog_has_room() || self.has_come_to_stand() {
             self.server.reopen_gate();

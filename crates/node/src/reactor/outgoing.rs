@@ -34,7 +34,7 @@ impl Reactor {
         let mut socket = ClientSocket::new(TcpStream::connect(address)?);
         let token = Token(CLIENTS + (id.0 as u32) as usize);
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut socket.0, token, interest)?;
+        self.sources.crowd().register(&mut socket.0, token, interest)?;
         Ok(socket)
     }
 }

@@ -56,7 +56,7 @@ impl Reactor {
             gateway: &mut self.gateway,
             datagrams: &mut self.datagrams,
             outgoing: &self.config.outgoing,
-            registry: self.poll.registry(),
+            registry: self.sources.crowd(),
             serves: self.lead.as_ref().is_some_and(Lead::serves),
             now: self.now,
             sockets_changed: false,
@@ -132,6 +132,8 @@ impl Reactor {
             self.compare.held.pop_front();
             self.metrics.output_hold_seconds.observe(self.now.saturating_sub(since).as_secs_f64());
         }
+        let executed = if quiet { self.server.admitted.next() } else { self.server.admitted };
+        self.gather.executed(executed);
         let begins = self.lead.as_mut().is_some_and(|l| l.applied(self.server.admitted));
         if begins {
             tracing::info!(
@@ -165,8 +167,8 @@ impl Reactor {
     /// Publishes the ports at which the server listens; clients are accepted only by a leader that serves.
     pub(super) fn follow_ports(&mut self) -> Result<(), NodeError> {
         let serves = self.lead.as_ref().is_some_and(Lead::serves);
-        self.ports.follow(&self.server.listening, serves, self.poll.registry())?;
-        self.datagrams.follow(&self.server.receiving, serves, self.poll.registry())?;
+        self.ports.follow(&self.server.listening, serves, self.sources.crowd())?;
+        self.datagrams.follow(&self.server.receiving, serves, self.sources.crowd())?;
         self.tell_places();
         Ok(())
     }
