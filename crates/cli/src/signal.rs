@@ -49,9 +49,8 @@ pub fn parse(text: &str) -> Result<u8, String> {
     };
     match number {
         Some(9) => Err("nothing can take it; 'skein stop' ends the cluster".into()),
-        Some(19..=22) => {
-            Err("a server cannot be stopped and continued; 'skein stop' ends the cluster".into())
-        }
+        // A server has no terminal, so nothing would happen, as in Linux where nobody is there to let it go on.
+        Some(20..=22) => Err("it is a terminal's, which a server has not; give STOP".into()),
         Some(31..=33 | 63) => Err("it is not for programs; give another".into()),
         Some(number @ 1..=64) => Ok(number),
         _ => Err(
@@ -141,6 +140,7 @@ mod tests {
             ("USR1", 10),
             ("sigterm", 15),
             ("28", 28),
+            ("STOP", 19),
             ("RTMIN", 34),
             ("SIGRTMIN+3", 37),
             ("RTMAX-2", 62),
@@ -148,8 +148,8 @@ mod tests {
             assert_eq!(parse(text), Ok(number), "{text}");
         }
         for bad in [
-            "", "SIG", "FOO", "0", "65", "KILL", "9", "STOP", "TSTP", "SYS", "63", "RTMAX-40",
-            "RTMIN+", "RTMINx", "-1",
+            "", "SIG", "FOO", "0", "65", "KILL", "9", "TSTP", "SYS", "63", "RTMAX-40", "RTMIN+",
+            "RTMINx", "-1",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

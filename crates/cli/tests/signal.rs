@@ -4,9 +4,11 @@
 mod common;
 
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 
 use common::cluster::{Cluster, free_port};
-use common::{Place, assert_line, guest_server, wait_for};
+use common::{PATIENCE, Place, assert_line, guest_server, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -73,11 +75,59 @@ fn what_cannot_be_sent_is_said() {
     cluster.wait_ready();
     let run = |signal: &str| cluster.place.run(&["signal", signal]);
     assert_line(&run("SIGKILL"), 2, &["SIGKILL", "skein stop"]);
-    assert_line(&run("STOP"), 2, &["STOP", "skein stop"]);
+    assert_line(&run("TSTP"), 2, &["TSTP", "terminal"]);
     assert_line(&run("SIGNOPE"), 2, &["SIGNOPE", "no such signal"]);
     assert_line(&cluster.place.run(&["signal"]), 2, &["SIGNAL"]);
     assert_line(&cluster.place.run(&["signal", "--name", "u", "HUP"]), 3, &["cluster u"]);
     assert_eq!(cluster.ask("?"), "0 0");
+}
+
+/// A stopped server's clients wait; what came meanwhile it finds when it goes on.
+#[test]
+fn one_that_stops_the_server_stops_it_everywhere() {
+    let cluster = start();
+    cluster.wait_ready();
+    assert_eq!(cluster.ask("?"), "0 0");
+    let mut client = TcpStream::connect(("127.0.0.1", cluster.port)).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"?\n").unwrap();
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"0 0\n");
+
+    send(&cluster, "STOP");
+    let index = applied(&cluster);
+    client.write_all(b"?\n").unwrap();
+    // All have the question; none answers. The next leader's server is stopped, too.
+    wait_for("the question to be in the log", || (applied(&cluster) > index).then_some(()));
+    client.set_nonblocking(true).unwrap();
+    assert_eq!(client.read(&mut answer).unwrap_err().kind(), ErrorKind::WouldBlock);
+    let (leader, node) = Cluster::leader(&cluster.wait_status(0));
+    kill(Pid::from_raw(node), Signal::SIGKILL).unwrap();
+    wait_for("another leader", || {
+        let (status, _) = cluster.status();
+        status["leader"].as_u64().filter(|id| *id != leader)
+    });
+    let mut client = TcpStream::connect(("127.0.0.1", cluster.port)).unwrap();
+    client.write_all(b"?\n").unwrap();
+    cluster.wait_status(0);
+    client.set_nonblocking(true).unwrap();
+    assert_eq!(client.read(&mut answer).unwrap_err().kind(), ErrorKind::WouldBlock);
+    client.set_nonblocking(false).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+
+    send(&cluster, "USR1");
+    send(&cluster, "CONT");
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"1 0\n");
+    assert_eq!(cluster.ask("?"), "1 0");
+}
+
+/// The last entry that all replicas' servers have executed.
+fn applied(cluster: &Cluster) -> u64 {
+    let (status, _) = cluster.status();
+    let rows = status["replicas"].as_array().cloned().unwrap_or_default();
+    rows.iter().filter_map(|row| row["applied_index"].as_u64()).min().unwrap_or(0)
 }
 
 #[test]
