@@ -154,6 +154,8 @@ pub struct Header {
     pub trapped: crate::trapped::Trapped,
     /// What was answered at places that the runtime has replaced so that they trap no more, by number; written by the runtime.
     pub patched: crate::trapped::Trapped,
+    /// Where it came from; written by the runtime.
+    pub places: crate::places::Places,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() <= HEADER_BYTES);

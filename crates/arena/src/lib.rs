@@ -20,6 +20,7 @@ pub mod gate;
 pub mod layout;
 pub mod list;
 pub mod map;
+pub mod places;
 pub mod pool;
 pub mod ring;
 pub mod trapped;

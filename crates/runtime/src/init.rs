@@ -7,7 +7,7 @@
 
 use crate::fatal::refuse;
 use crate::kernel::{self, Kernel, OFF, READY, SETTING_UP, UNSET, kernel};
-use crate::{admit, hooks, io, output, process, sys, thread, trap};
+use crate::{admit, hooks, io, output, patch, process, sys, thread, trap};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -130,6 +130,7 @@ fn go_on_in_new_program() {
     process::exec::join(k, process);
     take_preload(k);
     process::image::make_equal(k);
+    patch::executed();
 }
 
 /// A variable of the environment that the kernel put on the stack: libc knows its own only later.

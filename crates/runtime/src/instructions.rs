@@ -73,16 +73,22 @@ pub extern "C" fn on_segv(number: c_int, info: *mut libc::siginfo_t, context: *m
         let rdtscp = op == [0x0f, 0x01] && unsafe { at.add(2).read() } == 0xf9;
         if op == [0x0f, 0x31] || rdtscp {
             let kind = if rdtscp { Kind::Rdtscp } else { Kind::Rdtsc };
-            let Some(inside) = patch::trapped(at as usize, kind, true) else { return };
             kernel::header().trapped.note(trapped::RDTSC);
+            let inside = match patch::trapped(at as usize, kind, trapped::RDTSC, true) {
+                patch::Met::Answer(inside) => inside,
+                patch::Met::Replaced(stub) => {
+                    registers[libc::REG_RIP as usize] = stub as i64;
+                    return;
+                }
+            };
             let now = time_stamp();
             registers[libc::REG_RAX as usize] = (now & 0xffff_ffff) as i64;
             registers[libc::REG_RDX as usize] = (now >> 32) as i64;
             if rdtscp {
                 registers[libc::REG_RCX as usize] = 0;
             }
-            registers[libc::REG_RIP as usize] += kind.bytes().len() as i64;
-            inside.leave();
+            let behind = at as usize + kind.bytes().len();
+            registers[libc::REG_RIP as usize] = inside.moved().unwrap_or(behind) as i64;
             return;
         }
         if op == [0x0f, 0xa2] {

@@ -1,7 +1,8 @@
 //! System calls that libc makes inside itself while it creates a thread: some of them on the new kernel thread, which does not have the turn.
 //!
 //! Creating a thread, libc blocks all signals, makes the thread with `clone` and unblocks them on both. Here the mask is changed in the context
-//! that the net's handler returns to, SIGSYS never being in it (a trapped call would kill), and `clone` is made by [`clone_thread`].
+//! that the net's handler returns to, SIGSYS never being in it (a trapped call would kill), and `clone` is made by [`clone_thread`]. At places that were
+//! replaced ([`crate::patch`]) the same is done without a context.
 
 use crate::context;
 use crate::fatal::refuse;
@@ -56,24 +57,49 @@ pub unsafe fn handle(
         },
         // SAFETY: the caller's contract.
         libc::SYS_clone if a[0] as i32 & libc::CLONE_THREAD == 0 => unsafe {
-            Some(process::fork::clone(a, context))
+            let rsp = &mut (*context).uc_mcontext.gregs[libc::REG_RSP as usize];
+            Some(process::fork::clone(a, |stack| *rsp = stack as i64))
         },
-        libc::SYS_clone => {
-            if !CREATING.load(Ordering::Relaxed) {
-                refuse!(
-                    "clone was called outside pthread_create: a thread that Skein does not know cannot be made deterministic"
-                );
-            }
-            // SAFETY: libc's own arguments for a new thread, which goes on behind the trapped instruction.
-            sys::check(unsafe { clone_thread(a[0], a[1], a[2], a[3], a[4], at) }).into()
-        }
+        // SAFETY: behind the trapped instruction.
+        libc::SYS_clone => Some(unsafe { thread(a, at) }),
         // SAFETY: what libc does first on a new thread concerns that thread only.
         _ if newborn() => Some(unsafe { sys::call(nr, a) }),
         _ => None,
     }
 }
 
-/// The same for a call at a place that was replaced ([`crate::patch`]), where no context is returned to.
+/// `clone` that makes a thread, which goes on at `go_on`.
+///
+/// # Safety
+/// The arguments are those of the call; code that expects its result is at `go_on`.
+unsafe fn thread(a: [usize; 6], go_on: usize) -> Result<usize> {
+    if !CREATING.load(Ordering::Relaxed) {
+        refuse!(
+            "clone was called outside pthread_create: a thread that Skein does not know cannot be made deterministic"
+        );
+    }
+    // SAFETY: libc's own arguments for a new thread.
+    sys::check(unsafe { clone_thread(a[0], a[1], a[2], a[3], a[4], go_on) })
+}
+
+/// `clone` at a place that was replaced: a new thread goes on at `go_on`; a new process returns, too, and goes on with the stack that is answered.
+///
+/// # Safety
+/// The arguments are those of the call; code that expects its result is at `go_on`.
+pub unsafe fn birth_patched(a: [usize; 6], go_on: usize) -> (Result<usize>, Option<usize>) {
+    let mut stack = None;
+    // SAFETY: the caller's contract.
+    let result = unsafe {
+        if a[0] as i32 & libc::CLONE_THREAD == 0 {
+            process::fork::clone(a, |at| stack = Some(at))
+        } else {
+            thread(a, go_on)
+        }
+    };
+    (result, stack)
+}
+
+/// What [`handle`] does at a place that was replaced ([`crate::patch`]), where no context is returned to.
 ///
 /// # Safety
 /// The arguments are those of the call.

@@ -16,7 +16,7 @@ use crate::keys::Key;
 use crate::process::{self, Process};
 use crate::sys::{self, Errno, Result};
 use crate::turn::{self, Wake};
-use crate::{context, hooks, libc_calls, signal};
+use crate::{context, hooks, libc_calls, patch, signal};
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::c_void;
@@ -310,6 +310,7 @@ pub unsafe fn create(
     while t.back.load(Ordering::Acquire) == UNPARKED {
         sys::futex_wait(&t.back, UNPARKED);
     }
+    patch::thread_created();
     crate::uses::note(crate::uses::Use::Threads);
     let threads = &process::this().threads;
     threads.set(threads.get() + 1);

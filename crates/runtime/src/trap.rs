@@ -200,21 +200,9 @@ extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
         refuse!("a SIGSYS that is not from the safety net (code {code})");
     }
     let at = patch::original(at(libc::REG_RIP));
-    let inside = if arch == AUDIT_ARCH_X86_64 {
-        let site = at - patch::Kind::Syscall.bytes().len();
-        let in_stub = at != registers[libc::REG_RIP as usize] as usize;
-        match patch::trapped(site, patch::Kind::Syscall, without_signal(nr) && !in_stub) {
-            Some(inside) => inside,
-            None => {
-                registers[libc::REG_RIP as usize] = site as i64;
-                return;
-            }
-        }
-    } else {
-        patch::Inside::unknown()
-    };
-    header().net_calls.fetch_add(1, Ordering::Relaxed);
+    let in_stub = at != registers[libc::REG_RIP as usize] as usize;
     if arch != AUDIT_ARCH_X86_64 {
+        header().net_calls.fetch_add(1, Ordering::Relaxed);
         header().trapped.note(trapped::INT80);
         // The numbers of `int 0x80` mean other calls.
         refused(fatal::line!("32-bit system call {nr}").bytes());
@@ -222,26 +210,34 @@ extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
         return;
     }
     header().trapped.note(counter(nr));
+    let inside = if in_stub {
+        patch::Inside::unknown()
+    } else {
+        let site = at - patch::Kind::Syscall.bytes().len();
+        match patch::trapped(site, patch::Kind::Syscall, counter(nr), without_signal(nr)) {
+            patch::Met::Answer(inside) => inside,
+            patch::Met::Replaced(stub) => {
+                registers[libc::REG_RIP as usize] = stub as i64;
+                return;
+            }
+        }
+    };
+    header().net_calls.fetch_add(1, Ordering::Relaxed);
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the arguments and the context of this call.
-    let result = unsafe { libc_calls::handle(nr, a, context.cast(), from_libc(at)) };
-    let registers = context_registers(context);
-    if let Some(result) = result {
+    let births = unsafe { libc_calls::handle(nr, a, context.cast(), from_libc(at)) };
+    if let Some(result) = births {
         // SAFETY: this thread's errno.
         unsafe { *libc::__errno_location() = errno };
-        registers[libc::REG_RAX as usize] = value_of(result);
-        inside.leave();
-        return;
+        context_registers(context)[libc::REG_RAX as usize] = value_of(result);
+    } else {
+        context_registers(context)[libc::REG_RAX as usize] = answer_caught(nr, a, at);
+        signal::boundary();
     }
-    if nr == libc::SYS_exit {
-        // It does not come back.
-        inside.leave();
-        thread::exit_by_call(a[0] as i32, from_libc(at));
+    if let Some(behind) = inside.moved() {
+        context_registers(context)[libc::REG_RIP as usize] = behind as i64;
     }
-    registers[libc::REG_RAX as usize] = answer_caught(nr, a, at);
-    inside.leave();
-    signal::boundary();
 }
 
 /// Answers a call that was caught on its way to the kernel, behind whose instruction `at` is; `errno` is kept.
@@ -273,10 +269,20 @@ pub fn answer_patched(nr: i64, a: [usize; 6], at: usize) -> i64 {
     value
 }
 
-/// Whether a call is answered alike with a signal's frame and without one: what is caught, but for the births of threads and processes, which go on
-/// in it.
+/// The birth of a thread or a process at a place that was replaced: a thread goes on at `go_on`, a process also with the stack that is answered.
+pub fn birth_patched(a: [usize; 6], go_on: usize) -> (i64, Option<usize>) {
+    // SAFETY: this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the arguments of this call, and behind it in the stub.
+    let (result, stack) = unsafe { libc_calls::birth_patched(a, go_on) };
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    (value_of(result), stack)
+}
+
+/// Whether a call is answered alike with a signal's frame and without one: what is caught, but for calls that nobody's C library makes.
 pub fn without_signal(nr: i64) -> bool {
-    let birth = matches!(nr, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork);
+    let birth = matches!(nr, libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork);
     skein_interpose::caught(nr) && !birth
 }
 

@@ -46,8 +46,16 @@ pub struct Net {
     pub least_trapped: u64,
 }
 
-/// Executions of a place that are trapped before it is replaced, as the runtime has it.
-const PATIENCE: u64 = 64;
+impl Net {
+    /// With so many programs that are executed, each of which may begin with a trap.
+    const fn of_programs(self, programs: u64) -> Self {
+        Self { most_trapped: self.most_trapped + programs, ..self }
+    }
+}
+
+/// Executions of a place that are trapped before it is replaced, as the runtime has it: in a guest's text and in libc's.
+const PATIENCE: u64 = 4 + 1;
+const PATIENCE_IN_LIBC: u64 = 4 + 10 + 1;
 /// Calls of a program's start and end.
 const AROUND: u64 = 24;
 
@@ -57,22 +65,29 @@ fn net(name: &str) -> Option<Net> {
         let most_trapped = places * PATIENCE + AROUND;
         Net { most_trapped, least_patched: executions - places * PATIENCE, least_trapped: 0 }
     };
+    // And so many of libc's besides.
+    let with_libcs = |places: u64, net: Net| Net {
+        most_trapped: net.most_trapped + places * PATIENCE_IN_LIBC,
+        least_patched: net.least_patched - places * PATIENCE_IN_LIBC,
+        ..net
+    };
     Some(match name {
         "patch_rdtsc" => replaced(2, 2 * 3000),
         // Two or four more where the processor has AVX and AVX-512.
         "patch_registers" => replaced(6, 4 * 300),
         "patch_signals" => replaced(4, 300 * (2 + 2 + 3)),
-        // Two threads' births and ends, and the sleeper's place while it is inside.
-        "patch_threads" => {
-            let net = replaced(2 + 300 / 64, 300 * 5);
-            Net { most_trapped: net.most_trapped + 300 + 100, ..net }
-        }
-        // Places in the parent, in two children of it, and in an executed program.
-        "patch_fork" => replaced(2 + 1 + 2, 300 * (2 + 2 + 2 + 2)),
-        // Births of threads are not replaced.
-        "patch_libc" => {
-            let net = replaced(9, 300 * 9);
-            Net { most_trapped: net.most_trapped + 300 * 5, ..net }
+        // Six threads' births and ends besides.
+        "patch_threads" => with_libcs(3, replaced(2, 300 * 5)),
+        // Places in the parent, in two children of it, and in an executed program: what one has met is known to the others.
+        "patch_fork" => replaced(2 + 2, 300 * (2 + 2 + 2 + 2)),
+        // Directories and streams nine calls, and the births and ends of threads five.
+        "patch_libc" => with_libcs(9 + 5, replaced(0, 300 * (9 + 5))),
+        // 60 threads, 120 forks, 60 programs, 60 that are not there, 60 shells; programs begin with nothing replaced.
+        "patch_births" => with_libcs(17, replaced(0, 60 * (4 + 2 + 3 * 8))).of_programs(120),
+        // Four of five places; the other is entered at the instruction itself, too.
+        "patch_front" => {
+            let net = replaced(4, 300 * 3 + 600);
+            Net { most_trapped: net.most_trapped + 600, ..net }
         }
         "patch_stays" => {
             Net { most_trapped: 4 * 300 + AROUND, least_patched: 0, least_trapped: 4 * 300 }

@@ -2,13 +2,16 @@
 //!
 //! Pure: it looks at bytes that it is given. Whatever it does not understand is a no, and a no leaves the instruction as it is: trapping, and right.
 
+use super::instruction::{branch, constants, decode, len_of, movable};
 use core::ops::Range;
-use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
+use yaxpeax_x86::long_mode::{Instruction, Opcode};
 
 /// Bytes of the jump that takes the place of the instruction.
 pub const JUMP_BYTES: usize = 5;
 /// The longest run of bytes that a jump can displace: an instruction that begins at its last byte has at most fifteen.
 pub const MOST_BYTES: usize = JUMP_BYTES - 1 + 15;
+/// The longest run of bytes in front of the instruction that a jump can displace.
+pub const MOST_BEFORE: usize = 12;
 /// Parts of other functions that are looked at for one place.
 const MOST_PARTS: usize = 64;
 /// Entries of a jump table.
@@ -31,6 +34,15 @@ impl Stretch<'_> {
     }
 }
 
+/// The bytes that a jump to a stub takes the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// In front of the instruction.
+    pub before: usize,
+    /// From the instruction on.
+    pub from: usize,
+}
+
 /// The code around a place that is to be replaced.
 pub struct Code<'a> {
     /// The executable segment.
@@ -39,171 +51,18 @@ pub struct Code<'a> {
     pub data: [Stretch<'a>; 4],
     /// From the begin of the function that an address lies in to the next function's.
     pub function: &'a dyn Fn(usize) -> Option<Range<usize>>,
-    /// The instructions that an earlier jump to this address has displaced, and where they were.
-    pub displaced: &'a dyn Fn(usize) -> Option<Stretch<'a>>,
-}
-
-fn decode(bytes: &[u8]) -> Option<Instruction> {
-    let bytes = &bytes[..bytes.len().min(15)];
-    InstDecoder::default().decode_slice(bytes).ok()
-}
-
-fn len_of(instruction: &Instruction) -> usize {
-    use yaxpeax_arch::LengthedInstruction;
-    instruction.len().to_const() as usize
-}
-
-fn operands(instruction: &Instruction) -> impl Iterator<Item = Operand> + '_ {
-    (0..instruction.operand_count()).map(|n| instruction.operand(n))
-}
-
-/// The address that an instruction names relative to itself as memory.
-fn relative_memory(instruction: &Instruction, end: usize) -> Option<usize> {
-    operands(instruction).find_map(|operand| match operand {
-        Operand::MemDeref { base } if base == RegSpec::rip() => Some(end),
-        Operand::Disp { base, disp } if base == RegSpec::rip() => {
-            Some(end.wrapping_add_signed(disp as isize))
-        }
-        _ => None,
-    })
-}
-
-/// Where the four bytes of an address relative to the instruction are, if it is one that can be moved with them adjusted: `lea`, or a load or
-/// store of a whole register, without an immediate behind.
-fn relative_at(bytes: &[u8]) -> Option<usize> {
-    let prefix = usize::from(matches!(bytes.first(), Some(0x40..=0x4f)));
-    let known = matches!(bytes.get(prefix), Some(0x8d | 0x8b | 0x89))
-        && bytes.get(prefix + 1).is_some_and(|modrm| modrm & 0xc7 == 5)
-        && bytes.len() == prefix + 6;
-    known.then_some(prefix + 2)
-}
-
-/// Whether an instruction does the same elsewhere: it goes on behind itself, and names no address relative to itself unless that can be adjusted.
-fn movable(instruction: &Instruction, bytes: &[u8]) -> bool {
-    use Opcode::*;
-    let known = matches!(
-        instruction.opcode(),
-        MOV | MOVZX
-            | MOVSX
-            | MOVSXD
-            | LEA
-            | SHL
-            | SHR
-            | SAR
-            | ROL
-            | ROR
-            | AND
-            | OR
-            | XOR
-            | ADD
-            | SUB
-            | ADC
-            | SBB
-            | CMP
-            | TEST
-            | INC
-            | DEC
-            | NEG
-            | NOT
-            | IMUL
-            | NOP
-            | PUSH
-            | POP
-            | CDQE
-            | CWDE
-            | BSWAP
-            | MOVAPS
-            | MOVAPD
-            | MOVUPS
-            | MOVUPD
-            | MOVDQA
-            | MOVDQU
-            | MOVQ
-            | MOVD
-            | PXOR
-            | XORPS
-    ) || matches!(
-        instruction.opcode(),
-        CMOVO
-            | CMOVNO
-            | CMOVB
-            | CMOVNB
-            | CMOVZ
-            | CMOVNZ
-            | CMOVA
-            | CMOVNA
-            | CMOVS
-            | CMOVNS
-            | CMOVP
-            | CMOVNP
-            | CMOVL
-            | CMOVGE
-            | CMOVLE
-            | CMOVG
-            | SETO
-            | SETNO
-            | SETB
-            | SETAE
-            | SETZ
-            | SETNZ
-            | SETA
-            | SETBE
-            | SETS
-            | SETNS
-            | SETP
-            | SETNP
-            | SETL
-            | SETGE
-            | SETLE
-            | SETG
-    );
-    known && (relative_memory(instruction, 0).is_none() || relative_at(bytes).is_some())
-}
-
-/// Where a direct jump or call goes; `end` is the address behind it. Whether it is a call.
-fn branch(instruction: &Instruction, end: usize) -> Option<(usize, bool)> {
-    use Opcode::*;
-    let opcode = instruction.opcode();
-    let branches =
-        matches!(opcode, JMP | CALL | LOOP | LOOPZ | LOOPNZ | JRCXZ | JECXZ | XBEGIN | JMPE)
-            || opcode.is_jcc();
-    if !branches {
-        return None;
-    }
-    operands(instruction).find_map(|operand| {
-        let distance = match operand {
-            Operand::ImmediateI8 { imm } => isize::from(imm),
-            Operand::ImmediateI16 { imm } => isize::from(imm),
-            Operand::ImmediateI32 { imm } => imm as isize,
-            _ => return None,
-        };
-        Some((end.wrapping_add_signed(distance), opcode == CALL))
-    })
-}
-
-/// Something that an instruction names and that could be a table of addresses.
-fn constants(instruction: &Instruction, end: usize) -> impl Iterator<Item = usize> + '_ {
-    let named = |operand| match operand {
-        Operand::ImmediateI32 { imm } => Some(imm as usize),
-        Operand::ImmediateU32 { imm } => Some(imm as usize),
-        Operand::ImmediateI64 { imm } => Some(imm as usize),
-        Operand::ImmediateU64 { imm } => Some(imm as usize),
-        Operand::MemIndexScaleDisp { disp, .. } => Some(disp as usize),
-        Operand::Disp { base, disp } if base != RegSpec::rip() => Some(disp as usize),
-        Operand::MemBaseIndexScaleDisp { disp, .. } => Some(disp as usize),
-        _ => None,
-    };
-    operands(instruction).filter_map(named).chain(relative_memory(instruction, end))
+    /// The instructions that an earlier jump to this address has displaced, in front of what it replaced and behind, and where they were.
+    pub displaced: &'a dyn Fn(usize) -> Option<[Stretch<'a>; 2]>,
 }
 
 impl Code<'_> {
-    /// How many bytes a jump to a stub takes the place of when it is put at `site`, where an instruction of `len` bytes is. `None` when it cannot be:
-    /// something behind the instruction cannot be moved, or could be jumped to.
-    pub fn room(&self, site: usize, len: usize) -> Option<usize> {
-        let total = self.displaces(site, len)?;
-        let inner = site + 1..site + total;
+    /// Which bytes a jump to a stub takes the place of when it is to replace the instruction of `len` bytes at `site`. `None` when it cannot:
+    /// something around the instruction cannot be moved, or could be jumped to.
+    pub fn room(&self, site: usize, len: usize) -> Option<Room> {
+        let room = self.displaces(site, len)?;
+        let inner = site - room.before + 1..site + room.from;
         let function = (self.function)(site)?;
-        let mut look = Look { code: self, inner, function: function.clone(), met: false };
+        let mut look = Look { code: self, inner, site, function: function.clone(), met: false };
         let mut parts = [0usize; MOST_PARTS];
         let mut count = 0;
         // Parts of the same function elsewhere ("cold" ones) are known by jumps from one to the other.
@@ -227,22 +86,53 @@ impl Code<'_> {
         for part in parts.iter().take(count) {
             look.walk((self.function)(*part)?, &mut |_| Some(()))?;
         }
-        Some(total)
+        Some(room)
     }
 
-    /// The instructions from `site` on that a jump covers can be moved: their bytes.
-    fn displaces(&self, site: usize, len: usize) -> Option<usize> {
-        let mut total = len;
-        while total < JUMP_BYTES {
-            let bytes = self.text.from(site + total)?;
+    /// What of the instructions around `site` can be moved to make room for a jump: those behind, or where these cannot, those in front.
+    pub fn displaces(&self, site: usize, len: usize) -> Option<Room> {
+        self.displaces_behind(site, len).or_else(|| self.displaces_before(site, len))
+    }
+
+    fn displaces_behind(&self, site: usize, len: usize) -> Option<Room> {
+        let mut from = len;
+        while from < JUMP_BYTES {
+            let bytes = self.text.from(site + from)?;
             let instruction = decode(bytes)?;
             let len = len_of(&instruction);
             if !movable(&instruction, &bytes[..len]) {
                 return None;
             }
-            total += len;
+            from += len;
         }
-        Some(total)
+        Some(Room { before: 0, from })
+    }
+
+    fn displaces_before(&self, site: usize, len: usize) -> Option<Room> {
+        // Where the last instructions in front of it begin, the nearest first. What moves the stack pointer would leave too little room below it.
+        const MOST: usize = 3;
+        let mut begins = [None; MOST];
+        let function = (self.function)(site)?;
+        let mut at = function.start;
+        while at < site {
+            let bytes = self.text.from(at)?;
+            let instruction = decode(bytes)?;
+            let end = at + len_of(&instruction);
+            let fits = movable(&instruction, &bytes[..end - at])
+                && !matches!(instruction.opcode(), Opcode::PUSH | Opcode::POP);
+            begins = [fits.then_some(at), begins[0], begins[1]];
+            at = end;
+        }
+        if at != site {
+            return None;
+        }
+        for begin in begins {
+            let before = site - begin?;
+            if before + len >= JUMP_BYTES {
+                return (before <= MOST_BEFORE).then_some(Room { before, from: len });
+            }
+        }
+        None
     }
 
     /// Looks at all bytes of the text as if each began a jump: none may lead in among those of `inner`. Those that lead into `function` are added.
@@ -308,9 +198,11 @@ impl Code<'_> {
 struct Look<'a, 'b> {
     code: &'a Code<'b>,
     inner: Range<usize>,
+    /// Where the instruction is.
+    site: usize,
     /// The function that these bytes are in.
     function: Range<usize>,
-    /// Whether the bytes begin and end where instructions do.
+    /// Whether an instruction begins there.
     met: bool,
 }
 
@@ -320,7 +212,7 @@ impl Look<'_, '_> {
         let mut at = part.start;
         while at < part.end {
             let instruction = decode(self.code.text.from(at)?)?;
-            if at + 1 == self.inner.start {
+            if at == self.site {
                 self.met = true;
             }
             let end = at + len_of(&instruction);
@@ -340,12 +232,14 @@ impl Look<'_, '_> {
             if self.inner.contains(&target) {
                 return None;
             }
-            if let Some(moved) = (self.code.displaced)(target) {
-                let mut at = 0;
-                while at < moved.bytes.len() {
-                    let instruction = decode(&moved.bytes[at..])?;
-                    at += len_of(&instruction);
-                    self.look_at(&instruction, moved.at + at, &mut |_| Some(()))?;
+            if let Some(stretches) = (self.code.displaced)(target) {
+                for moved in stretches {
+                    let mut at = 0;
+                    while at < moved.bytes.len() {
+                        let instruction = decode(&moved.bytes[at..])?;
+                        at += len_of(&instruction);
+                        self.look_at(&instruction, moved.at + at, &mut |_| Some(()))?;
+                    }
                 }
             } else if !call {
                 add(target)?;
@@ -410,23 +304,6 @@ fn distances_into(text: Stretch<'_>, range: &Range<usize>, found: &mut dyn FnMut
     }
 }
 
-/// Copies the displaced instructions from `from` to a place at address `to`; an address relative to them is adjusted. `None` when that is out of reach.
-pub fn relocate(from: Stretch<'_>, to: usize, out: &mut [u8]) -> Option<()> {
-    out.copy_from_slice(from.bytes);
-    let mut at = 0;
-    while at < from.bytes.len() {
-        let instruction = decode(&from.bytes[at..])?;
-        let end = at + len_of(&instruction);
-        if let Some(target) = relative_memory(&instruction, from.at + end) {
-            let place = at + relative_at(&from.bytes[at..end])?;
-            let distance = i32::try_from(target as isize - (to + end) as isize).ok()?;
-            out[place..place + 4].copy_from_slice(&distance.to_le_bytes());
-        }
-        at = end;
-    }
-    Some(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -436,6 +313,12 @@ mod tests {
 
     /// What [`Code::room`] says of the first `rdtsc` in `text`, of which the first `function` bytes are its function and the rest another one.
     fn room(text: &[u8], function: usize, table: &[u8]) -> Option<usize> {
+        let room = both(text, function, table)?;
+        assert_eq!(room.before, 0);
+        Some(room.from)
+    }
+
+    fn both(text: &[u8], function: usize, table: &[u8]) -> Option<Room> {
         let empty = Stretch { at: 0, bytes: &[] };
         let site = text.windows(2).position(|two| two == [0x0f, 0x31]).expect("an rdtsc");
         let of = move |at: usize| {
@@ -516,6 +399,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_front_is_displaced_where_what_is_behind_cannot_be() {
+        let text =
+            |front: &[u8]| [&[0x90; 3], front, &[0x0f, 0x31, 0xc3, 0x90, 0x90, 0x90]].concat();
+        let found = |front: &[u8]| both(&text(front), front.len() + 9, &[]).map(|room| room.before);
+        // mov eax, 1; mov edi, eax twice; xor eax, eax behind it.
+        assert_eq!(found(&[0xb8, 1, 0, 0, 0]), Some(5));
+        assert_eq!(found(&[0x89, 0xc7, 0x89, 0xc7]), Some(4));
+        assert_eq!(found(&[0xb8, 1, 0, 0, 0, 0x31, 0xc0]), Some(7));
+        // A call; push rax twice; a jump to the instruction itself; movl $1, [rip].
+        for stays in [
+            &[0xe8, 0, 0, 0, 0][..],
+            &[0x50, 0x50, 0x50],
+            &[0x74, 5, 0xb8, 1, 0, 0, 0],
+            &[0xc7, 0x05, 0, 0, 0, 0, 1, 0, 0, 0],
+        ] {
+            assert_eq!(found(stays), None, "{stays:x?}");
+        }
+        // A jump to what is displaced first.
+        assert_eq!(found(&[0x74, 0, 0xb8, 1, 0, 0, 0]), Some(5));
+    }
+
+    #[test]
     fn what_a_table_leads_to_stays() {
         // lea rcx, [rip + TABLE]; then the rdtsc at offset 7.
         let mut text = vec![0x48, 0x8d, 0x0d];
@@ -555,14 +460,5 @@ mod tests {
             distances_into(stretch, &(AT..AT + 2), &mut |o, t| found.push((o, t)));
             assert_eq!(found, [(offset, target)]);
         }
-    }
-
-    #[test]
-    fn relative_addresses_are_adjusted() {
-        let lea = [0x48, 0x8d, 0x15, 16, 0, 0, 0, 0x90];
-        let mut out = [0; 8];
-        assert!(relocate(Stretch { at: AT, bytes: &lea }, AT - 0x100, &mut out).is_some());
-        assert_eq!(out, [0x48, 0x8d, 0x15, 16, 1, 0, 0, 0x90]);
-        assert!(relocate(Stretch { at: AT, bytes: &lea }, AT + (1 << 33), &mut out).is_none());
     }
 }

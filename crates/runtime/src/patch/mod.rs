@@ -10,35 +10,48 @@
 //! - It lies in a segment of code of an object that the loader has loaded, not in this library's, nor in the loader's, nor in code that the
 //!   server has made itself.
 //! - The instructions behind it that the jump covers can be moved, and nothing that can be seen jumps in among them ([`code`]).
-//! - No thread is inside a call from that place: it would come back to what is no instruction any more. And no kernel thread runs beside this one:
-//!   none while libc creates one ([`libc_calls`]).
+//! - No kernel thread runs beside this one: none while libc creates one ([`libc_calls`]); what is due then is done when the new one is parked
+//!   ([`thread_created`]).
+//!
+//! A thread that is inside a call from there goes on in the stub ([`Inside::moved`]).
 //!
 //! A place that may not be goes on trapping, and is counted so. A library that is unloaded takes its places with it; their stubs stay, unused.
 //!
 //! # Threads, processes, crashes
 //!
-//! Everything in here is private memory of one process, used by whoever has the turn; a forked process has a copy of it, with the text and the stubs that
-//! belong to it. An executed program begins with nothing replaced.
+//! Stubs are private memory of one process, used by whoever has the turn; a forked process has a copy of them, with the text that belongs to them. Traps
+//! are counted, and found out once, for all processes of the server together ([`skein_arena::places`]): a short-lived one profits from what those before it
+//! have met. A process that forks replaces first what its children have met ([`before_fork`]). An executed program begins with nothing replaced, and
+//! replaces what is known at the first trap.
 
 mod code;
+mod instruction;
 mod module;
+mod newborn;
 mod stub;
 
 pub use stub::Kind;
 
 use crate::kernel::header;
 use crate::{instructions, libc_calls, trap};
+use code::Room;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
-use module::Module;
+use module::{Called, Module};
+use skein_arena::places::{Id, Verdict};
 use skein_arena::trapped;
-use stub::{Areas, Registers};
+use stub::{Areas, Made, Registers};
 
-/// Executions of one place that are trapped before it is replaced: looking through a large program's text takes as long as a thousand of them, and most
-/// places of most programs are executed a few times in their lives.
-const PATIENCE: u32 = 64;
+/// Executions of one place that are trapped before it is replaced, in all processes: most places of most programs are executed a few times in
+/// their lives, and looking through a large program's text takes as long as a thousand traps. A small text is looked through sooner.
+const PATIENCE: u64 = 64;
+const LEAST_PATIENCE: u64 = 4;
+/// Bytes of text for which one more trap is waited for.
+const TEXT_A_TRAP: usize = 128 << 10;
 /// Places that are remembered. When there are more, the others stay as they are.
 const PLACES: usize = 1024;
+/// Places that wait until libc has created a thread.
+const MOST_DUE: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -51,15 +64,24 @@ enum State {
 /// An instruction that traps.
 struct Place {
     address: Cell<usize>,
-    traps: Cell<u32>,
-    /// Threads that are inside a call from here.
-    inside: Cell<u32>,
+    traps: Cell<u64>,
+    /// Traps that are waited for; 0: not known yet.
+    patience: Cell<u64>,
+    /// Where in the stub execution goes on behind the instruction, when it is replaced.
+    behind: Cell<usize>,
     state: Cell<State>,
+    /// Its number in the arena's table, where its object has a build id, and 1; 0: none.
+    shared: Cell<u32>,
 }
 
 struct Process {
     places: [Place; PLACES],
+    due: [Cell<Option<(usize, Kind)>>; MOST_DUE],
     areas: Areas,
+    /// As many of the arena's places were to be replaced when this process has last replaced them.
+    replaced: Cell<u32>,
+    /// The server has executed its program.
+    executed: Cell<bool>,
     ready: AtomicBool,
 }
 
@@ -71,11 +93,16 @@ static PROCESS: Process = Process {
         Place {
             address: Cell::new(0),
             traps: Cell::new(0),
-            inside: Cell::new(0),
+            patience: Cell::new(0),
+            behind: Cell::new(0),
             state: Cell::new(State::Counting),
+            shared: Cell::new(0),
         }
     }; PLACES],
+    due: [const { Cell::new(None) }; MOST_DUE],
     areas: Areas::new(),
+    replaced: Cell::new(0),
+    executed: Cell::new(false),
     ready: AtomicBool::new(false),
 };
 
@@ -104,7 +131,102 @@ fn place(address: usize) -> Option<&'static Place> {
     None
 }
 
-/// A call that is being answered in the net's handler.
+impl Place {
+    /// It is somebody else's now: another library is there.
+    fn begin_anew(&self) {
+        self.state.set(State::Counting);
+        self.traps.set(0);
+        self.patience.set(0);
+        self.shared.set(0);
+    }
+
+    /// Finds out what it is called in the arena's table.
+    fn call(&self) {
+        let called = Called::of(self.address.get());
+        let more = (called.text_bytes / TEXT_A_TRAP) as u64;
+        self.patience.set((LEAST_PATIENCE + more).min(PATIENCE));
+        let places = &header().places;
+        let known = places.find(called.id, &called.name, called.offset);
+        let number = known.or_else(|| places.add(called.id, &called.name, called.offset));
+        let Some(number) = number else { return };
+        self.shared.set(number as u32 + 1);
+        if let Some(place) = self.shared() {
+            place.is_at(self.address.get() as u64);
+        }
+    }
+
+    /// The same in the arena's table, if it is there.
+    fn shared(&self) -> Option<&'static skein_arena::places::Place> {
+        header().places.all().get((self.shared.get() as usize).checked_sub(1)?)
+    }
+
+    /// What is known of it from other processes. What has no build id may be another object of the same name.
+    fn known(&self) -> Option<&'static skein_arena::places::Place> {
+        self.shared().filter(|place| place.object() != Id::default())
+    }
+
+    /// So many more traps by what is counted as `call`.
+    fn note(&self, call: usize, traps: u64) {
+        if self.patience.get() == 0 {
+            self.call();
+        }
+        let everywhere = self.shared().map_or(0, |place| {
+            if PROCESS.executed.get() {
+                place.note_in_executed(traps);
+            }
+            place.note(call, traps)
+        });
+        let here = self.traps.get().saturating_add(traps);
+        self.traps.set(if self.known().is_some() { everywhere } else { here });
+    }
+
+    /// Whether it has trapped often enough.
+    fn often(&self) -> bool {
+        let replaced = |place: &skein_arena::places::Place| {
+            matches!(place.verdict(), Verdict::Replaced { .. })
+        };
+        self.traps.get() > self.patience.get() || self.known().is_some_and(replaced)
+    }
+
+    /// Replaces the instruction if that can be done; answers where in the stub it is executed.
+    fn replace(&self, kind: Kind) -> Option<usize> {
+        let known = self.known();
+        let verdict = known.map_or(Verdict::Counting, |place| place.verdict());
+        let made = match verdict {
+            Verdict::Stays => None,
+            Verdict::Replaced { from, before } => {
+                let room = Room { from: from.into(), before: before.into() };
+                replace(self.address.get(), kind, Some(room))
+            }
+            Verdict::Counting => replace(self.address.get(), kind, None),
+        };
+        self.state.set(if made.is_some() { State::Replaced } else { State::Stays });
+        self.behind.set(made.as_ref().map_or(0, |(_, stub)| stub.behind));
+        if verdict == Verdict::Counting {
+            let verdict = made.as_ref().map_or(Verdict::Stays, |(room, _)| Verdict::Replaced {
+                from: room.from as u8,
+                before: room.before as u8,
+            });
+            if let Some(place) = self.shared() {
+                place.judge(verdict);
+            }
+            if made.is_some() && known.is_some() {
+                header().places.note_replaced();
+            }
+        }
+        made.map(|(_, stub)| stub.begin)
+    }
+}
+
+/// What is to be done about a trap.
+pub enum Met {
+    /// The instruction is replaced now: execution goes on at this address, in its stub.
+    Replaced(usize),
+    /// It is to be answered.
+    Answer(Inside),
+}
+
+/// A call that is being answered in the net's handler, from a place that may be replaced meanwhile.
 pub struct Inside(Option<&'static Place>);
 
 impl Inside {
@@ -113,43 +235,132 @@ impl Inside {
         Self(None)
     }
 
-    /// It has been answered.
-    pub fn leave(self) {
-        if let Some(place) = self.0 {
-            place.inside.set(place.inside.get() - 1);
-        }
+    /// It has been answered: where execution goes on, if that is not behind the instruction any more.
+    pub fn moved(self) -> Option<usize> {
+        let place = self.0.filter(|place| place.state.get() == State::Replaced)?;
+        Some(place.behind.get())
     }
 }
 
-/// The instruction at `address` has trapped. `None`: it is replaced now, and is to be executed again. `may_be` is false for what must go on trapping.
-pub fn trapped(address: usize, kind: Kind, may_be: bool) -> Option<Inside> {
-    if libc_calls::newborn() || !PROCESS.ready.load(Ordering::Relaxed) {
-        return Some(Inside::unknown());
+/// The instruction at `address` has trapped, which is counted as `call`. `may_be` is false for what must go on trapping.
+pub fn trapped(address: usize, kind: Kind, call: usize, may_be: bool) -> Met {
+    let unknown = || Met::Answer(Inside::unknown());
+    if !PROCESS.ready.load(Ordering::Relaxed) {
+        return unknown();
     }
-    let Some(place) = place(address) else { return Some(Inside::unknown()) };
+    if libc_calls::newborn() {
+        newborn::note(address, call);
+        return unknown();
+    }
+    let Some(place) = place(address) else { return unknown() };
     if place.state.get() == State::Replaced {
         // It would not trap: another library is there now, or the server has taken its text back.
-        place.state.set(State::Counting);
-        place.traps.set(0);
+        place.begin_anew();
     }
-    let traps = place.traps.get().saturating_add(1);
-    place.traps.set(traps);
-    let now = place.state.get() == State::Counting && traps > PATIENCE && may_be;
-    if now && place.inside.get() == 0 && !libc_calls::creating() {
-        match replace(address, kind) {
-            Some(()) => {
-                place.state.set(State::Replaced);
-                return None;
-            }
-            None => place.state.set(State::Stays),
+    place.note(call, 1);
+    if place.state.get() == State::Counting && may_be && place.often() {
+        if libc_calls::creating() {
+            wait_for_thread(address, kind);
+        } else if let Some(at) = place.replace(kind) {
+            return Met::Replaced(at);
         }
     }
-    place.inside.set(place.inside.get() + 1);
-    Some(Inside(Some(place)))
+    Met::Answer(Inside(Some(place)))
 }
 
-/// Replaces the instruction at `address`, if that can be done.
-fn replace(address: usize, kind: Kind) -> Option<()> {
+/// A place is to be replaced when libc has created its thread.
+fn wait_for_thread(address: usize, kind: Kind) {
+    let due = &PROCESS.due;
+    if due.iter().all(|slot| slot.get().is_none_or(|(there, _)| there != address))
+        && let Some(free) = due.iter().find(|slot| slot.get().is_none())
+    {
+        free.set(Some((address, kind)));
+    }
+}
+
+/// libc has created a thread, which is parked: what has trapped meanwhile, on the new kernel thread too, is counted, and replaced where it is time.
+pub fn thread_created() {
+    newborn::take(|address, call, traps| {
+        let Some(place) = place(address) else { return };
+        place.note(call, traps);
+        if place.state.get() == State::Counting && place.often() {
+            wait_for_thread(address, Kind::Syscall);
+        }
+    });
+    for slot in &PROCESS.due {
+        let Some((address, kind)) = slot.take() else { continue };
+        if let Some(place) = place(address)
+            && place.state.get() == State::Counting
+        {
+            place.replace(kind);
+        }
+    }
+}
+
+/// This process will be copied: what trapped often in any of the server's processes is replaced in this one, so that it is in the copies.
+pub fn before_fork() {
+    let (places, seen) = (&header().places, &PROCESS.replaced);
+    // Another thread's creation may be under way: then it is left to the next fork.
+    let can_be = PROCESS.ready.load(Ordering::Relaxed) && !libc_calls::creating();
+    if !can_be || seen.get() == places.replaced() {
+        return;
+    }
+    seen.set(places.replaced());
+    for shared in to_replace() {
+        // Where it was in the process that it trapped in: as here, if that came from this one.
+        let address = shared.address() as usize;
+        let called = Called::of(address);
+        if called.id == shared.object() && called.offset == shared.offset() {
+            replace_known(address);
+        }
+    }
+}
+
+/// In a program that the server has executed: what trapped often in others before it is replaced at once.
+pub fn executed() {
+    PROCESS.executed.set(true);
+    if !PROCESS.ready.load(Ordering::Relaxed) {
+        return;
+    }
+    let usual = |place: &&skein_arena::places::Place| place.in_executed() > LEAST_PATIENCE;
+    if to_replace().any(|place| usual(&place)) {
+        module::each(|id, base| {
+            for shared in to_replace().filter(usual).filter(|place| place.object() == id) {
+                replace_known(base.wrapping_add(shared.offset() as usize));
+            }
+        });
+    }
+}
+
+/// Places that are replaced in every process that comes there.
+fn to_replace() -> impl Iterator<Item = &'static skein_arena::places::Place> {
+    header().places.all().iter().filter(|place| {
+        matches!(place.verdict(), Verdict::Replaced { .. }) && place.object() != Id::default()
+    })
+}
+
+/// Replaces one of them, before it traps here.
+fn replace_known(address: usize) {
+    let (Some(place), Some(kind)) = (place(address), kind_at(address)) else { return };
+    if place.state.get() == State::Counting {
+        if place.patience.get() == 0 {
+            place.call();
+        }
+        place.replace(kind);
+    }
+}
+
+/// The instruction at an address of a loaded object's text.
+fn kind_at(address: usize) -> Option<Kind> {
+    let module = Module::of(address)?;
+    let there = module.text.bytes.get(address.checked_sub(module.text.at)?..)?;
+    let kinds = [Kind::Syscall, Kind::Rdtsc, Kind::Rdtscp];
+    kinds.into_iter().find(|kind| there.starts_with(kind.bytes()))
+}
+
+/// Replaces the instruction at `address`, if that can be done; where it is known that it can, and with what room, that is only looked at once more.
+/// With what room, and by which stub.
+fn replace(address: usize, kind: Kind, known: Option<Room>) -> Option<(Room, Made)> {
     let module = Module::of(address)?;
     let own = prepare as *const () as usize;
     // SAFETY: reads a word of the auxiliary vector.
@@ -169,13 +380,19 @@ fn replace(address: usize, kind: Kind) -> Option<()> {
         function: &|at| module.function(at),
         displaced: &|target| areas.displaced(target),
     };
-    let total = code.room(address, kind.bytes().len())?;
-    let stub = areas.make(address, kind, total, module.start)?;
+    let len = kind.bytes().len();
+    let room = match known {
+        Some(known) => code.displaces(address, len).filter(|room| *room == known),
+        None => code.room(address, len),
+    }?;
+    let stub = areas.make(address, kind, room, module.start)?;
+    let start = address - room.before;
     // What is left over is never executed: a breakpoint, so that it would not go unnoticed.
-    let mut bytes = [0xcc; code::MOST_BYTES];
-    bytes[..code::JUMP_BYTES].copy_from_slice(&stub::jump(address, stub)?);
+    let mut bytes = [0xcc; code::MOST_BEFORE + code::MOST_BYTES];
+    bytes[..code::JUMP_BYTES].copy_from_slice(&stub::jump(start, stub.entry)?);
     // SAFETY: text of a loaded object, which is private; all other kernel threads of this process sleep in this library.
-    unsafe { stub::write(address, &bytes[..total]) }
+    unsafe { stub::write(start, &bytes[..room.before + room.from])? };
+    Some((room, stub))
 }
 
 /// The address in the server's text that a place in a stub stands for; any other address as it is.
@@ -188,8 +405,8 @@ pub fn moved(in_stub: usize, original: usize) -> usize {
     PROCESS.areas.moved(in_stub, original)
 }
 
-/// A replaced instruction is executed.
-extern "C" fn answer(registers: &mut Registers) {
+/// A replaced instruction is executed. Answers with which registers it goes on, and so on which stack.
+extern "C" fn answer(registers: &mut Registers) -> *mut Registers {
     let (kind, behind) = registers.place();
     match kind {
         Kind::Rdtsc | Kind::Rdtscp => {
@@ -210,11 +427,21 @@ extern "C" fn answer(registers: &mut Registers) {
             registers.r11 = registers.flags;
             if !trap::without_signal(nr) {
                 registers.really();
-                return;
+                return registers;
             }
             header().net_calls.fetch_add(1, Ordering::Relaxed);
             header().patched.note(trap::counter(nr));
+            if nr == libc::SYS_clone {
+                let (value, stack) = trap::birth_patched(a, registers.displaced());
+                registers.rax = value as u64;
+                if let Some(stack) = stack {
+                    // SAFETY: the new process's own memory, and a stack that its maker has given it.
+                    return unsafe { registers.on_stack(stack) };
+                }
+                return registers;
+            }
             registers.rax = trap::answer_patched(nr, a, behind) as u64;
         }
     }
+    registers
 }

@@ -1,15 +1,18 @@
 //! Stubs: what a replaced instruction jumps to.
 //!
-//! A stub calls [`enter`], which saves every register, asks [`super::answer`], restores them as that has left them and returns to the stub. The stub then
-//! executes the displaced instructions and jumps back behind them. Where the call must really be made at the server's own stack pointer (a thread's
-//! or a process's birth, a return from a handler, whatever the net lets through), [`enter`] returns to a second entry of the stub, which makes it.
+//! A stub executes what was displaced in front of the replaced instruction, if anything was, and calls [`enter`], which saves every register, asks
+//! [`super::answer`], restores them as that has left them and returns to the stub. The stub then executes what was displaced behind the instruction and
+//! jumps back behind that. Where the call must really be made at the server's own stack pointer (a return from a handler, whatever the net lets
+//! through), [`enter`] returns to a second entry of the stub, which makes it. A new thread begins at what was displaced behind the instruction, on its
+//! own stack; a new process returns from [`enter`] as its parent does, on another stack if that was asked for ([`Registers::on_stack`]).
 //!
 //! The 128 bytes below the stack pointer, which a function that calls nothing may use, are stepped over first.
 //!
 //! Stubs lie in areas of their own, each near the text that jumps to it, at addresses that follow from what the server did: the same on all replicas.
 //! They are this process's own memory; a forked process has copies. An area is never writable and executable at once.
 
-use super::code::{self, JUMP_BYTES, MOST_BYTES, Stretch};
+use super::code::{JUMP_BYTES, MOST_BEFORE, MOST_BYTES, Room, Stretch};
+use super::instruction;
 use crate::sys::{self, args};
 use core::arch::naked_asm;
 use core::cell::Cell;
@@ -18,7 +21,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// What was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Kind {
     /// `syscall`.
     Syscall = 0,
@@ -42,22 +45,26 @@ impl Kind {
 /// One stub: its code, and what is known of it behind.
 #[repr(C, align(128))]
 struct Stub {
+    /// The instructions displaced in front of the one that was replaced, at the end; the jump leads to the first.
+    front: [u8; MOST_BEFORE],
     /// `lea rsp, [rsp - 128]; call [enter]`
     begin: [u8; 5 + 6],
     /// `lea rsp, [rsp + 128]`
     back: [u8; 8],
-    /// The displaced instructions, and a jump behind them.
+    /// The instructions displaced behind it, and a jump behind them.
     displaced: [u8; MOST_BYTES + JUMP_BYTES],
     /// `lea rsp, [rsp + 128]; syscall; jmp displaced`
     really: [u8; 8 + 2 + JUMP_BYTES],
-    _pad: [u8; 6],
+    _pad: [u8; 2],
     enter: usize,
     /// Behind the instruction that was replaced.
     behind: usize,
     kind: Kind,
-    /// Bytes of the displaced instructions.
-    len: u32,
+    /// Bytes displaced in front and behind.
+    before: u8,
+    len: u8,
     /// As they were.
+    original_front: [u8; MOST_BEFORE],
     original: [u8; MOST_BYTES],
 }
 
@@ -70,6 +77,16 @@ const REACH: usize = (1 << 31) - (16 << 20);
 /// Between the highest address that the kernel gives out and the stack there is room on Linux, with ASLR off: for libraries.
 const ABOVE_LIBRARIES: usize = 0x7fff_f810_0000;
 const MOST_AREAS: usize = 64;
+
+/// Addresses in a stub.
+pub struct Made {
+    /// Where the text jumps to.
+    pub entry: usize,
+    /// Where the instruction is executed: what is displaced in front of it has been.
+    pub begin: usize,
+    /// Where execution goes on behind the instruction.
+    pub behind: usize,
+}
 
 /// The areas, and how many stubs are in each; none of an empty process.
 pub struct Areas([(Cell<usize>, Cell<usize>); MOST_AREAS]);
@@ -94,34 +111,53 @@ impl Areas {
     pub fn original(&self, address: usize) -> Option<usize> {
         let stub = self.find(address)?;
         let into = address.wrapping_sub(stub.displaced.as_ptr() as usize);
-        Some(stub.behind + if into <= stub.len as usize { into } else { 0 })
+        if into <= usize::from(stub.len) {
+            return Some(stub.behind + into);
+        }
+        let left = (stub.begin.as_ptr() as usize).wrapping_sub(address);
+        if (1..=usize::from(stub.before)).contains(&left) {
+            return Some(stub.behind - stub.kind.bytes().len() - left);
+        }
+        Some(stub.behind)
     }
 
     /// The place in the stub that executes what is at `original` in the text; `address` is in the stub.
     pub fn moved(&self, address: usize, original: usize) -> usize {
-        match self.find(address) {
-            Some(stub) if (stub.behind..stub.behind + stub.len as usize).contains(&original) => {
-                stub.displaced.as_ptr() as usize + (original - stub.behind)
-            }
-            _ => original,
+        let Some(stub) = self.find(address) else { return original };
+        let (before, site) = (usize::from(stub.before), stub.behind - stub.kind.bytes().len());
+        if (stub.behind..stub.behind + usize::from(stub.len)).contains(&original) {
+            stub.displaced.as_ptr() as usize + (original - stub.behind)
+        } else if (site - before..site).contains(&original) {
+            stub.begin.as_ptr() as usize - (site - original)
+        } else {
+            original
         }
     }
 
-    /// The instructions that a jump to `target` has displaced.
-    pub fn displaced(&self, target: usize) -> Option<Stretch<'_>> {
+    /// The instructions that a jump to `target` has displaced: in front of the one that was replaced, and behind it.
+    pub fn displaced(&self, target: usize) -> Option<[Stretch<'_>; 2]> {
         let stub = self.find(target)?;
-        Some(Stretch { at: stub.behind, bytes: &stub.original[..stub.len as usize] })
+        let (before, site) = (usize::from(stub.before), stub.behind - stub.kind.bytes().len());
+        Some([
+            Stretch { at: site - before, bytes: &stub.original_front[..before] },
+            Stretch { at: stub.behind, bytes: &stub.original[..stub.len.into()] },
+        ])
     }
 
-    /// Makes a stub for the instruction at `site`, where `total` bytes make room for a jump. `start` is where the object begins. Its address.
-    pub fn make(&self, site: usize, kind: Kind, total: usize, start: usize) -> Option<usize> {
+    /// Makes a stub for the instruction at `site`, around which there is `room` for a jump. `start` is where the object begins.
+    pub fn make(&self, site: usize, kind: Kind, room: Room, start: usize) -> Option<Made> {
         let behind = site + kind.bytes().len();
         let (area, used) = self.near(site, start)?;
         let at = area.get() + used.get() * STUB_BYTES;
-        let len = total - kind.bytes().len();
-        // SAFETY: bytes of the server's text, which the caller has read.
-        let original = unsafe { core::slice::from_raw_parts(behind as *const u8, len) };
+        let Room { before, from } = room;
+        let len = from - kind.bytes().len();
+        let text = |at: usize, len: usize| {
+            // SAFETY: bytes of the server's text, which the caller has read.
+            Stretch { at, bytes: unsafe { core::slice::from_raw_parts(at as *const u8, len) } }
+        };
+        let (front, displaced) = (text(site - before, before), text(behind, len));
         let mut stub = Stub {
+            front: [0xcc; _],
             begin: [0x48, 0x8d, 0x64, 0x24, 0x80, 0xff, 0x15, 0, 0, 0, 0],
             back: [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0],
             displaced: [0xcc; _],
@@ -130,14 +166,18 @@ impl Areas {
             enter: enter as *const () as usize,
             behind,
             kind,
-            len: len as u32,
+            before: before as u8,
+            len: len as u8,
+            original_front: [0xcc; _],
             original: [0xcc; _],
         };
-        stub.original[..len].copy_from_slice(original);
+        stub.original_front[..before].copy_from_slice(front.bytes);
+        stub.original[..len].copy_from_slice(displaced.bytes);
+        let entry = at + MOST_BEFORE - before;
+        instruction::relocate(front, entry, &mut stub.front[MOST_BEFORE - before..])?;
         let code = at + offset_of!(Stub, displaced);
-        let from = Stretch { at: behind, bytes: original };
-        code::relocate(from, code, &mut stub.displaced[..len])?;
-        let jump = jump(code + len, site + total)?;
+        instruction::relocate(displaced, code, &mut stub.displaced[..len])?;
+        let jump = jump(code + len, behind + len)?;
         stub.displaced[len..len + JUMP_BYTES].copy_from_slice(&jump);
         let call = offset_of!(Stub, enter) - offset_of!(Stub, back);
         stub.begin[7..].copy_from_slice(&(call as u32).to_le_bytes());
@@ -150,7 +190,7 @@ impl Areas {
         // SAFETY: an unused stub of an area.
         unsafe { write(at, bytes)? };
         used.set(used.get() + 1);
-        Some(at)
+        Some(Made { entry, begin: entry + before, behind: code })
     }
 
     /// An area with room that a jump from `site` reaches, made where there is none.
@@ -220,6 +260,9 @@ pub unsafe fn write(at: usize, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
+/// What a function may use below the stack pointer.
+const BELOW_STACK: usize = 128;
+
 /// The server's registers at the replaced instruction.
 #[repr(C)]
 pub struct Registers {
@@ -246,6 +289,22 @@ impl Registers {
         let stub = (self.back - offset_of!(Stub, back)) as *const Stub;
         // SAFETY: `enter` was called by a stub.
         unsafe { ((*stub).kind, (*stub).behind) }
+    }
+
+    /// Where in the stub it goes on behind the instruction.
+    pub fn displaced(&self) -> usize {
+        self.back + offset_of!(Stub, displaced) - offset_of!(Stub, back)
+    }
+
+    /// The same registers for going on with the stack pointer at `stack`, below which nothing is in use.
+    ///
+    /// # Safety
+    /// There are writable bytes for them below `stack`, and for what a function may use there.
+    pub unsafe fn on_stack(&mut self, stack: usize) -> *mut Self {
+        let there = (stack - BELOW_STACK - size_of::<Self>()) as *mut Self;
+        // SAFETY: the caller's contract; a multiple of eight, as stacks are.
+        unsafe { there.copy_from_nonoverlapping(self, 1) };
+        there
     }
 
     /// Lets the stub make the call itself.
@@ -327,6 +386,7 @@ unsafe extern "C" fn enter() {
         "xsave64 [rsp]",
         "mov rdi, rbp",
         "call {answer}",
+        "mov rbp, rax",
         "xor edx, edx",
         "mov eax, [rip + {vectors} + 8]",
         "xrstor64 [rsp]",

@@ -9,7 +9,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Errno, Result};
 use crate::thread::{self, Thread};
 use crate::turn::{self, Wake};
-use crate::{hooks, signal};
+use crate::{hooks, patch, signal};
 use libc::pid_t;
 use skein_arena::pool::Handle;
 
@@ -41,14 +41,14 @@ pub fn vfork() -> Result<i32> {
     Ok(pid)
 }
 
-/// The system call `clone` that makes a process, trapped at `context`.
+/// The system call `clone` that makes a process. A child that asked for a stack of its own goes on there: `on_stack` is told.
 ///
 /// A child that would share its parent's memory while that waits (`posix_spawn`, and with it `system` and `popen`) has a copy, too: what it leaves
 /// in that memory for its parent, an errno, is brought over.
 ///
 /// # Safety
-/// The arguments are those of the call that was trapped at `context`.
-pub unsafe fn clone(a: [usize; 6], context: *mut libc::ucontext_t) -> Result<usize> {
+/// The arguments are those of the call.
+pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize> {
     crate::uses::note(crate::uses::Use::Processes);
     turn::operation();
     let flags = a[0] as u32;
@@ -61,6 +61,7 @@ pub unsafe fn clone(a: [usize; 6], context: *mut libc::ucontext_t) -> Result<usi
         return Err(Errno(libc::EINVAL));
     }
     let k = kernel();
+    patch::before_fork();
     let (process, thread) = prepare(k)?;
     let p = k.processes.get(process);
     if shares != 0 {
@@ -77,8 +78,7 @@ pub unsafe fn clone(a: [usize; 6], context: *mut libc::ucontext_t) -> Result<usi
             handover::sleep(k);
             debug_assert_eq!(k.current(), thread);
             if a[1] != 0 {
-                // SAFETY: the caller's contract: the child goes on there on the stack that was asked for.
-                unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] = a[1] as i64 };
+                on_stack(a[1]);
             }
             Ok(0)
         }
