@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
+use skein_node::status::TrappedPlace;
 use skein_node::{NodeStatus, ReplicaState, ReplicaStatus};
 
 use crate::args::StatusArgs;
@@ -173,7 +174,36 @@ fn calls(cluster: &ClusterStatus) -> String {
     if trapped.is_empty() && patched.is_empty() {
         return "\nNo call came through the safety net.\n".into();
     }
-    trapped + &patched
+    trapped + &patched + &places(cluster)
+}
+
+/// Where they came from, most often first, one column a replica; nothing where nobody knows.
+fn places(cluster: &ClusterStatus) -> String {
+    let mut known: Vec<&TrappedPlace> = Vec::new();
+    for place in cluster.replicas.iter().flat_map(|replica| &replica.trapped_places) {
+        match known.iter_mut().find(|other| other.place == place.place) {
+            Some(other) if other.traps < place.traps => *other = place,
+            Some(_) => {}
+            None => known.push(place),
+        }
+    }
+    if known.is_empty() {
+        return String::new();
+    }
+    known.sort_by(|a, b| b.traps.cmp(&a.traps).then_with(|| a.place.cmp(&b.place)));
+    let width = known.iter().map(|place| place.place.len()).max().unwrap_or(0);
+    let mut text = format!("\n{:<width$}  {:<20}  {:<7}", "TRAPPED AT", "CALL", "STATE");
+    for replica in &cluster.replicas {
+        text.push_str(&format!("  {:>10}", format!("REPLICA {}", replica.id)));
+    }
+    for at in known {
+        text.push_str(&format!("\n{:<width$}  {:<20}  {:<7}", at.place, at.call, at.state));
+        for replica in &cluster.replicas {
+            let here = replica.trapped_places.iter().find(|place| place.place == at.place);
+            text.push_str(&format!("  {:>10}", here.map_or(0, |place| place.traps)));
+        }
+    }
+    text + "\n"
 }
 
 /// One line a call, most frequent first, one column a replica; nothing where there are none.
@@ -297,7 +327,7 @@ mod tests {
         assert_eq!(
             keys(&json["replicas"][0]),
             "address applied_index commit_index counts digest digest_index id lag_entries node_pid \
-             patched_calls role server_pid state term trapped_calls"
+             patched_calls role server_pid state term trapped_calls trapped_places"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
     }
@@ -326,6 +356,29 @@ mod tests {
         one.replica.trapped_calls = [("rdtsc".into(), 64)].into();
         let text = calls(&join(&state(1, 1), vec![Some(one)]).0);
         assert!(text.find("TRAPPED") < text.find("PATCHED"), "{text}");
+    }
+
+    #[test]
+    fn places_are_listed_with_what_came_from_them() {
+        let place = |at: &str, traps, state: &str| TrappedPlace {
+            place: at.into(),
+            call: "clone".into(),
+            traps,
+            state: state.into(),
+        };
+        let mut one = answer(1, "leader", ReplicaState::Running).unwrap();
+        one.replica.trapped_calls = [("clone".into(), 12)].into();
+        one.replica.trapped_places = vec![place("libc.so.6+0x10", 11, "patched")];
+        let mut two = answer(2, "follower", ReplicaState::Running).unwrap();
+        two.replica.trapped_places =
+            vec![place("libc.so.6+0x10", 9, "counted"), place("a+0x2", 10, "stays")];
+        let text = calls(&join(&state(2, 2), vec![Some(one), Some(two)]).0);
+        let words: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+        let rows = [
+            ["libc.so.6+0x10", "clone", "patched", "11", "9"],
+            ["a+0x2", "clone", "stays", "0", "10"],
+        ];
+        assert_eq!(words[words.len() - 2..], rows);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a node says about itself: the reply to `GET /status` at its admin socket.
 
 use serde::{Deserialize, Serialize};
+use skein_arena::places::{Seen, Verdict};
 use skein_arena::trapped::{CPUID, INT80, OTHER, RDTSC};
 use std::collections::BTreeMap;
 
@@ -63,9 +64,25 @@ pub struct ReplicaStatus {
     /// Those from places in its text that the runtime has replaced, because they came through the net often: they cost no signal.
     #[serde(default)]
     pub patched_calls: BTreeMap<String, u64>,
+    /// Where calls and instructions came through the safety net, most often first.
+    #[serde(default)]
+    pub trapped_places: Vec<TrappedPlace>,
     /// What its node has counted since it was started.
     #[serde(default)]
     pub counts: Counts,
+}
+
+/// A place in the server's programs and libraries from which a call, or an instruction, came through the safety net.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrappedPlace {
+    /// The object and the distance from its begin, as in `libc.so.6+0x108b40`.
+    pub place: String,
+    /// The call that came from there last.
+    pub call: String,
+    /// How often it came through the net.
+    pub traps: u64,
+    /// `patched`: it is replaced in every process that comes there, and costs no signal then; `stays`: it cannot be; `counted`: it came too seldom.
+    pub state: String,
 }
 
 /// What a node has counted since it was started; the metrics have these and more.
@@ -88,19 +105,50 @@ pub struct Counts {
 /// What came through the net, by name; from places and counts as [`skein_arena::trapped::Trapped::counts`] gives them.
 #[must_use]
 pub fn trapped_by_name(counts: impl IntoIterator<Item = (usize, u64)>) -> BTreeMap<String, u64> {
-    let name = |place| match place {
+    let mut found = BTreeMap::new();
+    for (place, count) in counts {
+        let total: &mut u64 = found.entry(call_name(place).to_owned()).or_default();
+        // A server may write any number into its arena.
+        *total = total.saturating_add(count);
+    }
+    found
+}
+
+/// What [`skein_arena::trapped`] counts at a place.
+fn call_name(place: usize) -> &'static str {
+    match place {
         RDTSC => "rdtsc",
         CPUID => "cpuid",
         INT80 => "int80",
         OTHER => "unknown",
         nr => skein_interpose::name(nr as i64).unwrap_or("unknown"),
-    };
-    let mut found = BTreeMap::new();
-    for (place, count) in counts {
-        let total: &mut u64 = found.entry(name(place).to_owned()).or_default();
-        // A server may write any number into its arena.
-        *total = total.saturating_add(count);
     }
+}
+
+/// Where it came from, most often first.
+#[must_use]
+pub fn trapped_places(seen: impl IntoIterator<Item = Seen>) -> Vec<TrappedPlace> {
+    let described = |place: Seen| {
+        // A server may write anything into its arena.
+        let printed = place.name.iter().take_while(|byte| **byte != 0);
+        let object: String = printed
+            .map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' })
+            .collect();
+        let object = if object.is_empty() { "no object".into() } else { object };
+        let state = match place.verdict {
+            Verdict::Counting => "counted",
+            Verdict::Stays => "stays",
+            Verdict::Replaced { .. } => "patched",
+        };
+        TrappedPlace {
+            place: format!("{object}+{:#x}", place.offset),
+            call: call_name(place.call).to_owned(),
+            traps: place.traps,
+            state: state.to_owned(),
+        }
+    };
+    let mut found: Vec<TrappedPlace> = seen.into_iter().map(described).collect();
+    found.sort_by(|a, b| b.traps.cmp(&a.traps).then_with(|| a.place.cmp(&b.place)));
     found
 }
 

@@ -1,7 +1,9 @@
 //! What the node says about itself, when asked.
 
 use super::Reactor;
-use crate::status::{Counts, NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name};
+use crate::status::{
+    Counts, NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name, trapped_places,
+};
 use skein_log::Role;
 use skein_model::LogIndex;
 
@@ -55,6 +57,7 @@ impl Reactor {
                 digest: format!("{digest:016x}"),
                 trapped_calls: trapped_by_name(self.server.header().trapped.counts()),
                 patched_calls: trapped_by_name(self.server.header().patched.counts()),
+                trapped_places: trapped_places(self.server.header().places.seen()),
                 counts: Counts {
                     peer_out_bytes: self.peers.bytes_out,
                     peer_in_bytes: self.peers.bytes_in,
