@@ -25,8 +25,11 @@ static ENVIRONMENT: AtomicPtr<*mut c_char> = AtomicPtr::new(core::ptr::null_mut(
 extern "C" fn constructor(_: c_int, _: *const *mut c_char, environment: *mut *mut c_char) {
     ENVIRONMENT.store(environment, Ordering::Relaxed);
     let begins = kernel::state() == UNSET;
-    if ensure() && begins && process::this().executed.get() {
-        process::image::renew_guards();
+    if ensure() && begins {
+        if process::this().executed.get() {
+            process::image::renew_guards();
+        }
+        process::image::clear_leftovers();
     }
 }
 

@@ -111,6 +111,11 @@ pub fn prepare() {
     PROCESS.ready.store(stub::prepare(), Ordering::Relaxed);
 }
 
+/// Whether the processor and the kernel know how to save vector registers.
+pub fn vectors_can_be_saved() -> bool {
+    PROCESS.ready.load(Ordering::Relaxed)
+}
+
 /// The place of an address, if there is room to remember it.
 fn place(address: usize) -> Option<&'static Place> {
     // Golden ratio; the upper bits.
