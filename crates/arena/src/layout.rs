@@ -148,6 +148,8 @@ pub struct Header {
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.
     pub bubbles: AtomicU64,
+    /// Where in the heap the table of files is ([`crate::inodes`]), 0 when there is none yet; written by the runtime.
+    pub inodes_at: AtomicU64,
     /// What the server has used; written by the runtime.
     pub uses: crate::uses::Uses,
     /// What came through the net, by number; written by the runtime.

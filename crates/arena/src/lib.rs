@@ -7,7 +7,7 @@
 //!
 //! Each ring is mapped twice, one copy behind the other, so that a frame never wraps. In the server the arena lies at
 //! [`layout::SERVER_BASE`] always, so that what the server keeps in the heap may be compared between replicas; the node maps
-//! the header and the rings wherever there is room and never looks into the heap.
+//! the header and the rings wherever there is room; of the heap it reads nothing but the table of files ([`inodes`]), when somebody asks.
 //!
 //! Who writes what: the node produces the input ring, the runtime the output ring; the header's fields name their writer.
 //! The heap belongs to the runtime, which under the `serial` schedule runs one thread at a time: its objects use [`core::cell::Cell`].
@@ -17,6 +17,7 @@
 
 pub mod bytes;
 pub mod gate;
+pub mod inodes;
 pub mod layout;
 pub mod list;
 pub mod map;

@@ -236,6 +236,7 @@ mod tests {
             kind: "file".into(),
             mode: 0o644,
             size: 1,
+            modified: None,
             digest: (*digest).into(),
         };
         let files = files.iter().map(file).collect();

@@ -82,6 +82,48 @@ fn replicas_write_the_same_files_and_one_that_does_not_is_found() {
 }
 
 #[test]
+fn when_files_were_modified_is_compared_as_the_server_sees_it() {
+    let (real, dir) = start();
+    write(&real, "one");
+    let modified = |report: &serde_json::Value, end: &str| {
+        let replicas = report["replicas"].as_array().unwrap().clone();
+        let mut times = replicas.iter().map(|replica| {
+            let files = replica["files"].as_array().unwrap();
+            let file = files.iter().find(|file| file["path"].as_str().unwrap().ends_with(end));
+            file.expect("the file is listed")["modified"].as_str().expect("a time").to_owned()
+        });
+        let first = times.next().unwrap();
+        assert!(times.all(|time| time == first), "{report}");
+        first
+    };
+    let before = modified(&real.wait_files_agreed(), ".incr.aof");
+    write(&real, "two");
+    let after = modified(&real.wait_files_agreed(), ".incr.aof");
+    // Seconds of ten digits, so they are in order as texts.
+    assert!(before < after, "{before} {after}");
+
+    // A copy in a file's place has the same contents, but is not what the server has written.
+    let status = real.cluster.wait_status(0);
+    let pid = Cluster::replica(&status, 1)["server_pid"].as_i64().unwrap();
+    let manifest = format!("{}/appendonlydir/appendonly.aof.manifest", dir.display());
+    let place = format!("/proc/{pid}/root{manifest}");
+    let aside = real.cluster.place.path("aside");
+    let aside = format!("/proc/{pid}/root{}", aside.display());
+    let copy = fs::read(&place).unwrap();
+    let mode = fs::metadata(&place).unwrap().permissions();
+    fs::rename(&place, &aside).unwrap();
+    fs::write(&place, copy).unwrap();
+    fs::set_permissions(&place, mode).unwrap();
+    let output = real.cluster.place.run(&["files", "--name", "t", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(report["differing"].as_array().unwrap().contains(&manifest.into()), "{report}");
+    fs::rename(&aside, &place).unwrap();
+    modified(&real.wait_files_agreed(), ".manifest");
+    real.end();
+}
+
+#[test]
 fn a_server_that_never_rests_is_compared_while_it_is_asked() {
     let (real, _) = start();
     let ended = AtomicBool::new(false);

@@ -142,7 +142,10 @@ pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
         end: heap as usize + len,
     };
     // SAFETY: as above.
-    unsafe { &*kernel }.lay_out(&mut room);
+    let kernel = unsafe { &*kernel };
+    kernel.lay_out(&mut room);
+    let inodes_at = kernel.files.inodes.address() - heap as usize;
+    header.inodes_at.store(inodes_at as u64, Ordering::Relaxed);
 }
 
 /// Finds the kernel that another process of the server has made.

@@ -221,11 +221,12 @@ async fn files(
 ) -> Result<Json<FilesStatus>, Response> {
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response();
     let stand = |reply| Command::StandAt(LogIndex(index), reply);
-    let layer = match ask_long(&shared.door, PATIENCE_FOR_FILES, stand).await? {
-        Ok(layer) => layer,
+    let (layer, times) = match ask_long(&shared.door, PATIENCE_FOR_FILES, stand).await? {
+        Ok(standing) => standing,
         Err(why) => return Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
     };
-    let read = tokio::task::spawn_blocking(move || layer.written()).await;
+    let read = move || layer.written(Some(&times.read()?));
+    let read = tokio::task::spawn_blocking(read).await;
     let stood = ask(&shared.door, Command::GoOn).await?;
     let written = read
         .map_err(|error| failed(error.to_string()))?

@@ -1,6 +1,6 @@
 //! The files that two runs left, and where they differ.
 //!
-//! Read when both servers are dead: their layers outlive them. Only runs that have done all of the same log are compared so.
+//! Read when both servers are dead: their layers outlive them, and when files were modified does not. Only runs that have done all of the same log are compared so.
 
 use super::compare::{Difference, Kind, NOWHERE};
 use super::seen::Seen;
@@ -21,7 +21,7 @@ pub fn compare(
 ) -> Result<Option<(u64, Option<Difference>)>, NodeError> {
     let (Some(first), Some(second)) = (&first.layer, &second.layer) else { return Ok(None) };
     let read = NodeError::system("read what the program has written");
-    let (first, second) = match (first.written(), second.written()) {
+    let (first, second) = match (first.written(None), second.written(None)) {
         (Ok(first), Ok(second)) => (first, second),
         (Err(error), _) | (_, Err(error)) => return Err(read(error)),
     };
@@ -86,6 +86,7 @@ mod tests {
             kind: "file".into(),
             mode: 0o644,
             size: 1,
+            modified: None,
             digest: (*digest).into(),
         };
         Written { files: files.iter().map(file).collect(), ..Written::default() }

@@ -11,7 +11,7 @@
 //! long. Whoever asked may be gone: a standstill ends by itself.
 
 use super::Reactor;
-use crate::supervisor::Layer;
+use crate::supervisor::{KeptTimes, Layer};
 use skein_model::LogIndex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ const HELD: Duration = Duration::from_secs(1);
 /// How long it stands, at most: it has to come there, and its files are read.
 const STANDS: Duration = Duration::from_secs(30);
 
-/// The layer of a server that stands, or why it does not.
-pub type Standing = Result<Arc<Layer>, String>;
+/// The layer of a server that stands and where its times are, or why it does not.
+pub type Standing = Result<(Arc<Layer>, KeptTimes), String>;
 
 /// See the module.
 #[derive(Debug)]
@@ -114,8 +114,11 @@ impl Reactor {
         }
         if let Step::Coming(asked) = std::mem::replace(&mut held.step, Step::Stands) {
             let layer = self.server.layer.clone().filter(|_| !ended);
+            let standing = layer.ok_or("it did not get there in time").and_then(|layer| {
+                Ok((layer, self.server.kept_times().ok_or("it does not say when it wrote")?))
+            });
             // Who asked may be gone.
-            let _ = asked.send(layer.ok_or_else(|| "it did not get there in time".into()));
+            let _ = asked.send(standing.map_err(str::to_owned));
         }
         if ended {
             self.standstill = None;

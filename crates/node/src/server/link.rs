@@ -8,9 +8,10 @@ use crate::order::digest::OutputDigest;
 use crate::order::events::Events;
 use crate::order::feed::Feed;
 use crate::server::tap::Tap;
-use crate::supervisor::Layer;
+use crate::supervisor::{KeptTimes, Layer};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use skein_arena::inodes::{INODE_BYTES, INODES};
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::{Arena, Consumer, Producer};
 use skein_model::entry::pad8;
@@ -117,6 +118,17 @@ impl Link {
             self.arena_fd.try_clone()?,
             std::os::fd::AsFd::as_fd(&self.wake_fd).try_clone_to_owned()?,
         ))
+    }
+
+    /// Where the runtime keeps when the server changed its files; `None` where it does not say, or nothing possible.
+    #[must_use]
+    pub fn kept_times(&self) -> Option<KeptTimes> {
+        let (header, sizes) = (self.header(), self.arena.sizes());
+        let at = usize::try_from(header.inodes_at.load(Ordering::Relaxed)).ok()?;
+        let possible = at != 0 && at.checked_add(INODES * INODE_BYTES)? <= sizes.heap;
+        let heap_at = sizes.file_bytes() - sizes.heap;
+        let arena = self.arena_fd.try_clone().ok().filter(|_| possible)?;
+        Some(KeptTimes::new(arena, (heap_at + at) as u64))
     }
 
     /// The server's process runs.

@@ -1,6 +1,7 @@
 //! The node's side of a start: prepares all that init needs, forks it, and hears how it went.
 
 use std::ffi::{CString, OsStr};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -73,7 +74,10 @@ fn launch_once(spec: &LaunchSpec<'_>) -> Result<ServerProcess, LaunchError> {
         return Err(LaunchError::Step { step: "keep init", error: Errno::ECHILD.into() });
     };
     let steps = job.surroundings.as_ref().map(|around| &around.steps[..]);
-    let layer = top.zip(steps).map(|((top, begun), steps)| Arc::new(Layer::new(top, begun, steps)));
+    // Of a server that has ended already nobody asks.
+    let root = File::open(format!("/proc/{pid}/root")).ok();
+    let layer = top.zip(steps);
+    let layer = layer.map(|((top, begun), steps)| Arc::new(Layer::new(top, root, begun, steps)));
     let isolation = spec.isolation;
     Ok(ServerProcess { init, server, pid, socket: ours, isolation, exit: None, layer })
 }

@@ -4,8 +4,9 @@
 //! go of it. Below it, `u/N` is the upper directory of an overlay: all that is in it was written by the server. `r` is the root: what
 //! the plan has put there is left out unless it was changed since.
 //!
-//! Told of an entry: path, kind, mode, owner (the node's own user counts as 0), size, contents; of a symbolic link where to. Not told: times,
-//! which are the runtime's and not in the layer; sockets; what is in files and directories that are closed to the node's user (root sees all).
+//! Told of an entry: path, kind, mode, owner (the node's own user counts as 0), size, contents; of a symbolic link where to. When it was modified is the
+//! runtime's to know ([`Times`]), by numbers of files that only the server's own mounts show: so the node has a descriptor of its root, too. Not
+//! told: other times; sockets; what is in files and directories that are closed to the node's user (root sees all).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::plan::Step;
+use super::times::{Time, Times};
 
 /// Entries that are listed at most; the digest is of all.
 const LISTED: usize = 20_000;
@@ -36,7 +38,10 @@ pub struct WrittenFile {
     pub mode: u32,
     /// Bytes.
     pub size: u64,
-    /// XXH3, 128 bits, of kind, mode, owner and contents, in hexadecimal.
+    /// When the server modified it, in its own time: seconds since the epoch with nine digits behind the point. None of what it has not modified
+    /// (a directory on the way to a file that it has written), and where that is not told.
+    pub modified: Option<String>,
+    /// XXH3, 128 bits, of kind, mode, owner, contents and when it was modified, in hexadecimal.
     pub digest: String,
 }
 
@@ -57,6 +62,8 @@ pub struct Written {
 #[derive(Debug)]
 pub struct Layer {
     top: OwnedFd,
+    /// The server's root, as its mounts show it.
+    root: Option<File>,
     /// Number of the upper directory, and what it is laid over.
     overlays: Vec<(String, PathBuf)>,
     /// What the plan has put into the root itself.
@@ -66,7 +73,7 @@ pub struct Layer {
 
 impl Layer {
     /// The layer that `steps` have made until `begun`, by the descriptor of its top.
-    pub(super) fn new(top: OwnedFd, begun: SystemTime, steps: &[Step]) -> Self {
+    pub(super) fn new(top: OwnedFd, root: Option<File>, begun: SystemTime, steps: &[Step]) -> Self {
         let host = |path: &std::ffi::CStr| {
             let path = Path::new(OsStr::from_bytes(path.to_bytes()));
             path.strip_prefix("/r").ok().map(|rest| Path::new("/").join(rest))
@@ -88,14 +95,27 @@ impl Layer {
                 _ => {}
             }
         }
-        Self { top, overlays, made, begun }
+        Self { top, root, overlays, made, begun }
     }
 
-    /// Lists what the server has changed so far.
+    /// Lists what the server has changed so far; with `times`, which are those of a server that runs, also when.
     ///
     /// # Errors
     /// The layer cannot be read. What vanishes meanwhile is left out.
-    pub fn written(&self) -> io::Result<Written> {
+    pub fn written(&self, times: Option<&Times>) -> io::Result<Written> {
+        let seen = match (times, &self.root) {
+            (None, _) => None,
+            (Some(times), Some(root)) => Some((times, root)),
+            (Some(_), None) => return Err(io::Error::other("the server's root was not seen")),
+        };
+        let modified = |path: &Path| {
+            let (times, root) = seen?;
+            let path = path.strip_prefix("/").ok()?;
+            let place = Path::new("/proc/self/fd").join(root.as_raw_fd().to_string()).join(path);
+            fs::symlink_metadata(place).ok().and_then(|meta| times.modified(&meta))
+        };
+        let entry =
+            |place: &Path, path: &Path, meta: &Metadata| entry(place, path, meta, modified(path));
         let top = PathBuf::from(format!("/proc/self/fd/{}", self.top.as_raw_fd()));
         let mut found = Vec::new();
         for (upper, path) in &self.overlays {
@@ -162,7 +182,12 @@ fn unseen(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
-fn entry(place: &Path, path: &Path, meta: &Metadata) -> Option<WrittenFile> {
+fn entry(
+    place: &Path,
+    path: &Path,
+    meta: &Metadata,
+    modified: Option<Time>,
+) -> Option<WrittenFile> {
     let kind = meta.file_type();
     let mut hash = Xxh3::new();
     let (name, size) = if kind.is_dir() {
@@ -186,11 +211,14 @@ fn entry(place: &Path, path: &Path, meta: &Metadata) -> Option<WrittenFile> {
     let owner = |id: u32| if id == own { 0 } else { id };
     let mode = meta.mode() & 0o7777;
     hash.update(format!("{name} {mode:o} {} {size}", owner(meta.uid())).as_bytes());
+    let modified = modified.map(|(s, ns)| format!("{s}.{ns:09}"));
+    hash.update(modified.as_deref().unwrap_or_default().as_bytes());
     Some(WrittenFile {
         path: path.to_string_lossy().into_owned(),
         kind: name.into(),
         mode,
         size,
+        modified,
         digest: format!("{:032x}", hash.digest128()),
     })
 }
@@ -201,6 +229,7 @@ fn deleted(path: &Path) -> WrittenFile {
         kind: "deleted".into(),
         mode: 0,
         size: 0,
+        modified: None,
         digest: format!("{:032x}", 0),
     }
 }
@@ -247,7 +276,8 @@ mod tests {
         ];
         let top = File::open(root).unwrap().into();
         // The clock of file systems is coarser than the node's.
-        Layer::new(top, SystemTime::now() + Duration::from_secs(1), &steps)
+        let root = File::open(root.join("r")).ok();
+        Layer::new(top, root, SystemTime::now() + Duration::from_secs(1), &steps)
     }
 
     fn paths(written: &Written) -> Vec<(&str, &str)> {
@@ -258,18 +288,18 @@ mod tests {
     fn tells_what_was_written_and_nothing_else() {
         let root = tempfile::tempdir().unwrap();
         let layer = layer(root.path());
-        assert_eq!(paths(&layer.written().unwrap()), []);
+        assert_eq!(paths(&layer.written(None).unwrap()), []);
         fs::write(root.path().join("u/0/passwd"), "new").unwrap();
         symlink("passwd", root.path().join("u/0/link")).unwrap();
         fs::create_dir(root.path().join("r/tmp/made")).unwrap();
-        let written = layer.written().unwrap();
+        let written = layer.written(None).unwrap();
         assert_eq!(
             paths(&written),
             [("/etc/link", "link"), ("/etc/passwd", "file"), ("/tmp/made", "directory")]
         );
         assert_eq!((written.count, written.bytes), (3, 3));
         fs::remove_file(root.path().join("r/tmp/old")).unwrap();
-        assert_eq!(paths(&layer.written().unwrap())[3], ("/tmp/old", "deleted"));
+        assert_eq!(paths(&layer.written(None).unwrap())[3], ("/tmp/old", "deleted"));
     }
 
     #[test]
@@ -278,7 +308,7 @@ mod tests {
         let layer = layer(root.path());
         let file = root.path().join("u/0/file");
         let mut digests = BTreeSet::new();
-        let mut note = || assert!(digests.insert(layer.written().unwrap().digest));
+        let mut note = || assert!(digests.insert(layer.written(None).unwrap().digest));
         fs::write(&file, "one").unwrap();
         note();
         fs::write(&file, "two").unwrap();

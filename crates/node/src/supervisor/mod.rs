@@ -33,6 +33,7 @@ mod report;
 mod server;
 mod spec;
 mod sys;
+mod times;
 
 pub use error::{LaunchError, ProgramError};
 pub use launch::launch;
@@ -40,3 +41,4 @@ pub use layer::{Layer, Written, WrittenFile};
 pub use process::{Exit, ServerProcess};
 pub use program::{Program, Search, inspect};
 pub use spec::{Isolation, LaunchSpec, Limits};
+pub use times::{KeptTimes, Time, Times};

@@ -9,9 +9,9 @@
 
 use crate::kernel::Room;
 use core::cell::Cell;
+use core::mem::offset_of;
+use skein_arena::inodes::{self, CHANGED, INODES};
 
-/// Files that are remembered: 65,536.
-pub const INODES: usize = 64 << 10;
 /// The first number.
 const FIRST_NUMBER: u64 = 1000;
 /// How many changed files the search for a place spares.
@@ -56,7 +56,6 @@ impl Time {
     }
 }
 
-const CHANGED: u32 = 1;
 const ACCESS_SET: u32 = 2;
 
 /// A file.
@@ -71,6 +70,15 @@ struct Inode {
     /// The next one of the bucket, from 1.
     next: Cell<u32>,
 }
+
+// What a node reads.
+const _: () = assert!(
+    size_of::<Inode>() == inodes::INODE_BYTES
+        && offset_of!(Inode, id) == inodes::ID_AT
+        && offset_of!(Inode, number) == inodes::NUMBER_AT
+        && offset_of!(Inode, modified) == inodes::MODIFIED_AT
+        && offset_of!(Inode, flags) == inodes::FLAGS_AT
+);
 
 /// The table. All-zero bytes, then `lay_out`.
 #[repr(C)]
@@ -107,6 +115,11 @@ impl Inodes {
     pub fn lay_out(&self, room: &mut Room) {
         self.places.set(room.take(INODES * size_of::<Inode>()) as usize);
         self.buckets.set(room.take(INODES * size_of::<Cell<u32>>()) as usize);
+    }
+
+    /// Its address.
+    pub fn address(&self) -> usize {
+        self.places.get()
     }
 
     fn place(&self, at: u32) -> &Inode {

@@ -1,0 +1,68 @@
+//! The table of files in the heap, as far as a node reads it: when the server changed which file.
+//!
+//! The runtime keeps it (`crates/runtime/src/files/inode.rs`) and says where it is in the header. A node reads it while the server stands still, and
+//! takes every word of it as a plain number.
+
+/// Files that the table has room for: 65,536.
+pub const INODES: usize = 64 << 10;
+/// Bytes of one of them.
+pub const INODE_BYTES: usize = 64;
+/// Where in it are the kernel's device and inode number, which are its key.
+pub const ID_AT: usize = 0;
+/// Where its number is, which is 0 when the place is free.
+pub const NUMBER_AT: usize = 16;
+/// Where the time of the last change is: seconds and nanoseconds.
+pub const MODIFIED_AT: usize = 24;
+/// Where the flags are, 32 bits.
+pub const FLAGS_AT: usize = 56;
+/// In the flags: the server has changed the file.
+pub const CHANGED: u32 = 1;
+
+/// A file that the server has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The kernel's device number.
+    pub dev: u64,
+    /// The kernel's inode number.
+    pub ino: u64,
+    /// When, in the server's time: seconds since the epoch.
+    pub s: i64,
+    /// Nanoseconds.
+    pub ns: i64,
+}
+
+/// What a place of the table says.
+#[must_use]
+pub fn changed(place: &[u8; INODE_BYTES]) -> Option<Changed> {
+    let word = |at: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&place[at..at + 8]);
+        u64::from_ne_bytes(bytes)
+    };
+    let flags = word(FLAGS_AT) as u32;
+    (word(NUMBER_AT) != 0 && flags & CHANGED != 0).then(|| Changed {
+        dev: word(ID_AT),
+        ino: word(ID_AT + 8),
+        s: word(MODIFIED_AT).cast_signed(),
+        ns: word(MODIFIED_AT + 8).cast_signed(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_changed_is_told() {
+        let mut place = [0; INODE_BYTES];
+        let words = [(0, 3), (8, 4), (NUMBER_AT, 1000), (MODIFIED_AT, 5), (MODIFIED_AT + 8, 6)];
+        for (at, word) in words {
+            place[at..at + 8].copy_from_slice(&u64::to_ne_bytes(word));
+        }
+        assert_eq!(changed(&place), None);
+        place[FLAGS_AT] = 3;
+        assert_eq!(changed(&place), Some(Changed { dev: 3, ino: 4, s: 5, ns: 6 }));
+        place[NUMBER_AT..NUMBER_AT + 8].fill(0);
+        assert_eq!(changed(&place), None);
+    }
+}
