@@ -4,10 +4,11 @@
 //! crate (`*_rounds NAME N`) under callgrind with N and with 2N rounds: the difference is N rounds alone, without start and end. What the kernel
 //! does is not in it, and nothing in a round looks at a clock.
 //!
-//! The runtime itself cannot run under valgrind, whose own text would make the server's system calls and be caught by the net. So a hook is
-//! counted by its parts that are crates of their own: the schedule, the ring, the entry's records.
+//! The runtime itself cannot run under valgrind: what a server's call costs in it is counted by single steps ([`hooks`]).
 
-use std::collections::BTreeMap;
+mod hooks;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -69,6 +70,10 @@ pub fn run(options: &Options) -> Outcome {
         let each = twice.saturating_sub(once) as f64 / f64::from(*rounds);
         found.instructions.insert((*name).to_owned(), each.round());
     }
+    let (harness, runtime) = build_runtime()?;
+    for (name, each) in hooks::count(&harness, &runtime)? {
+        found.instructions.insert(format!("hook: {name}"), each);
+    }
     let path = workspace::root().join(STORED);
     if options.accept {
         let mut text = serde_json::to_string_pretty(&found)
@@ -85,9 +90,9 @@ pub fn run(options: &Options) -> Outcome {
     judge(&stored, &found)
 }
 
-/// A failure when a count is off by more than is tolerated, or missing.
+/// A failure when a count is off by more than is tolerated, or there on one side only.
 fn judge(stored: &Counts, found: &Counts) -> Outcome {
-    let off: Vec<String> = found
+    let mut off: Vec<String> = found
         .instructions
         .iter()
         .filter_map(|(name, now)| match stored.instructions.get(name) {
@@ -99,6 +104,8 @@ fn judge(stored: &Counts, found: &Counts) -> Outcome {
             }
         })
         .collect();
+    let gone = stored.instructions.keys().filter(|name| !found.instructions.contains_key(*name));
+    off.extend(gone.map(|name| format!("{name} is gone")));
     if off.is_empty() {
         return Ok(());
     }
@@ -115,35 +122,64 @@ fn judge(stored: &Counts, found: &Counts) -> Outcome {
 }
 
 fn table(stored: &Counts, found: &Counts) -> String {
-    let mut text = format!("{:<20} {:>12} {:>12}\n", "instructions of", "stored", "now");
+    let mut text = format!("{:<24} {:>12} {:>12}\n", "instructions of", "stored", "now");
     for (name, now) in &found.instructions {
         let before = stored.instructions.get(name).map_or("-".to_owned(), f64::to_string);
-        text.push_str(&format!("{name:<20} {before:>12} {now:>12}\n"));
+        text.push_str(&format!("{name:<24} {before:>12} {now:>12}\n"));
     }
     text
 }
 
 /// Builds the examples; where each package's is.
 fn build() -> Outcome<BTreeMap<String, PathBuf>> {
-    let packages: std::collections::BTreeSet<&str> =
-        ROUNDS.iter().map(|(_, package, ..)| *package).collect();
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(workspace::root());
-    command.args(["build", "--release", "--locked", "--quiet", "--example", "*_rounds"]);
-    command.args(["--message-format", "json-render-diagnostics"]);
-    for package in &packages {
-        command.args(["-p", package]);
-    }
-    let output = command
+    let packages: BTreeSet<&str> = ROUNDS.iter().map(|(_, package, ..)| *package).collect();
+    let mut words = vec!["--example", "*_rounds"];
+    words.extend(packages.iter().flat_map(|package| ["-p", package]));
+    Ok(cargo_build(&words)?.lines().filter_map(artifact).collect())
+}
+
+/// Builds the harness and the runtime, this with what users have beside it; where they are.
+fn build_runtime() -> Outcome<(PathBuf, PathBuf)> {
+    let harness = cargo_build(&["-p", "skein-harness"])?;
+    let (_, harness) = harness
+        .lines()
+        .filter_map(artifact)
+        .find(|(package, _)| package == "skein-harness")
+        .ok_or_else(|| Failure("cargo built no skein-harness".to_owned()))?;
+    let runtime = cargo_build(&["-p", "skein-cli", "-p", "skein-runtime"])?;
+    let runtime = runtime
+        .lines()
+        .find_map(library)
+        .ok_or_else(|| Failure("cargo built no libskein.so".to_owned()))?;
+    Ok((harness, runtime))
+}
+
+/// Builds for release; cargo's messages, a line each.
+fn cargo_build(words: &[&str]) -> Outcome<String> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(workspace::root())
+        .args(["build", "--release", "--locked", "--quiet"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .args(words)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| Failure::of("cannot run cargo", error))?;
     if !output.status.success() {
-        return Err(Failure("the examples that are counted do not build".to_owned()));
+        return Err(Failure("what is counted does not build".to_owned()));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().filter_map(artifact).collect())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The runtime, from a line of cargo's messages that reports it built.
+fn library(line: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let files = message.get("filenames")?.as_array()?;
+    files
+        .iter()
+        .filter_map(|file| file.as_str())
+        .find(|f| f.ends_with("/libskein.so"))
+        .map(PathBuf::from)
 }
 
 /// The package and the program of a line of cargo's messages that reports a built example.
@@ -220,7 +256,9 @@ mod tests {
         let error = judge(&stored, &counts(&[("append", 110.0), ("turn", 940.0)]));
         let said = error.expect_err("off").to_string();
         assert!(said.contains("append +10.0 %") && said.contains("turn -6.0 %"), "{said}");
-        assert!(judge(&stored, &counts(&[("other", 1.0)])).is_err());
+        let error = judge(&stored, &counts(&[("append", 100.0), ("other", 1.0)]));
+        let said = error.expect_err("others").to_string();
+        assert!(said.contains("other is new") && said.contains("turn is gone"), "{said}");
     }
 
     #[test]
@@ -229,5 +267,8 @@ mod tests {
         let line = r#"{"reason":"compiler-artifact","manifest_path":"/x/crates/log/Cargo.toml","executable":"/x/t/rounds"}"#;
         assert_eq!(artifact(line), Some(("skein-log".to_owned(), "/x/t/rounds".into())));
         assert_eq!(artifact(r#"{"reason":"build-finished","success":true}"#), None);
+        let line = r#"{"reason":"compiler-artifact","executable":null,"filenames":["/x/t/libskein.rlib","/x/t/libskein.so"]}"#;
+        assert_eq!(library(line), Some("/x/t/libskein.so".into()));
+        assert_eq!(artifact(line), None);
     }
 }
