@@ -5,7 +5,8 @@
 //! once, a crowd falls apart into small entries. Best are two halves: while one half's entry is on its way, the other half asks.
 //! So the leader compares who is back with who is *out*: those whose requests are on their way, and those that were answered a moment
 //! ago. It proposes when about half of all are back, or when a nap brought nobody (databases call this a commit delay, with siblings). One
-//! client alone, or two, never wait, and where waiting does not pay, it is tried less and less often.
+//! client alone, or two, never wait, and where waiting does not pay, it is tried less and less often. Where an entry costs no more than
+//! the wake-ups of node and server, a fifth of all is enough.
 
 use skein_model::LogIndex;
 use std::collections::VecDeque;
@@ -17,8 +18,6 @@ const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_micros(100);
 /// What is reckoned for each that is missed.
 const EACH: Duration = Duration::from_micros(4);
-/// Halves of a crowd need not be quite equal: so many fifths of those who are out are enough.
-const ENOUGH_FIFTHS: usize = 4;
 /// Who was answered comes back at least this soon after the one before, or is not waited for.
 const PATIENCE: Duration = Duration::from_micros(100);
 /// So long at most for those whose requests are on their way to be answered.
@@ -28,9 +27,30 @@ const LONGEST: Duration = Duration::from_millis(1);
 /// After a wait in vain this many proposals at most go without one.
 const MAX_SKIP: u32 = 63;
 
+/// What an entry costs, besides what is in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cost {
+    /// Messages to others, or a write to disk.
+    #[default]
+    High,
+    /// One replica, its log in memory: wake-ups.
+    Low,
+}
+
+impl Cost {
+    /// How many are enough where `out` are out. Halves need not be quite equal.
+    const fn enough(self, out: usize) -> usize {
+        match self {
+            Self::High => out * 4 / 5,
+            Self::Low => out / 4,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Gather {
+    cost: Cost,
     wait: Option<Wait>,
     skip: u32,
     backoff: u32,
@@ -51,10 +71,16 @@ struct Wait {
 }
 
 impl Gather {
+    /// Nothing is under way.
+    #[must_use]
+    pub fn new(cost: Cost) -> Self {
+        Self { cost, ..Self::default() }
+    }
+
     /// How long to nap before what `ready` clients said is proposed, if at all; `awaited` others were answered a moment ago.
     pub fn nap(&mut self, ready: usize, awaited: usize, now: Duration) -> Option<Duration> {
         let asking = self.asking;
-        let enough = (asking + awaited) * ENOUGH_FIFTHS / 5;
+        let enough = self.cost.enough(asking + awaited);
         if ready >= enough || self.skip > 0 {
             return None;
         }
@@ -96,7 +122,7 @@ impl Gather {
 
     /// Nothing is under way any more.
     pub fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.cost);
     }
 }
 
@@ -141,6 +167,17 @@ mod tests {
             asks(&mut gather, 2 * round + 1, 28);
             gather.executed(LogIndex(2 * round + 2));
         }
+    }
+
+    #[test]
+    fn where_entries_are_cheap_a_fifth_is_enough() {
+        let mut gather = Gather::new(Cost::Low);
+        for (ready, awaited) in [(1, 0), (1, 1), (1, 7), (10, 40), (30, 20)] {
+            assert_eq!(gather.nap(ready, awaited, US), None, "{ready} are back, {awaited} are not");
+        }
+        assert!(gather.nap(9, 41, US).is_some());
+        gather.forget();
+        assert_eq!(gather.nap(10, 40, US), None, "entries have not become dearer");
     }
 
     #[test]

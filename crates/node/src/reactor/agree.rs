@@ -3,7 +3,6 @@
 use super::clients::{ClientSocket, sock_addr};
 use super::peers::PeerEvent;
 use super::{CLIENTS, Reactor};
-use crate::config::DurabilityMode;
 use crate::error::NodeError;
 use crate::gateway::Gateway;
 use crate::order::admission::{Decision, Waiting};
@@ -90,10 +89,8 @@ impl Reactor {
         if !self.may_propose_inputs() || !self.has_inputs() {
             return;
         }
-        // Alone and in memory, an entry costs little more than what is in it.
-        let costly = self.replicas > 1 || self.config.durability == DurabilityMode::Fsync;
         let (ready, awaited) = (self.gateway.ready(), self.gateway.awaited());
-        self.nap = costly.then(|| self.gather.nap(ready, awaited, self.now)).flatten();
+        self.nap = self.gather.nap(ready, awaited, self.now);
         if self.nap.is_some() {
             return;
         }

@@ -31,12 +31,12 @@ mod sources;
 mod standstill;
 
 use crate::admin::Forward;
-use crate::config::NodeConfig;
+use crate::config::{DurabilityMode, NodeConfig};
 use crate::error::{ExitReason, NodeError};
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
 use crate::order::admission::Admission;
-use crate::order::gather::Gather;
+use crate::order::gather::{Cost, Gather};
 use crate::order::lead::Lead;
 use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
@@ -217,6 +217,8 @@ impl Reactor {
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
         let (server, life) = Lifecycle::begin(&config, launcher, &door, sources.urgent())?;
         let started = has_payload(&consensus)?;
+        let alone = config.peers.len() == 1 && config.durability == DurabilityMode::Memory;
+        let cost = if alone { Cost::Low } else { Cost::High };
         Ok(Self {
             own: ReplicaId(config.id),
             replicas: config.peers.len(),
@@ -241,7 +243,7 @@ impl Reactor {
             lead: None,
             stamper: Stamper::default(),
             admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
-            gather: Gather::default(),
+            gather: Gather::new(cost),
             nap: None,
             unsent: None,
             spare: Vec::new(),

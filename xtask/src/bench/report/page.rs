@@ -106,7 +106,6 @@ const READING: &str = "## What stands in the way of native\n\n\
     replicas come messages to and from two others and, with fsync, durable writes; on two cores the other replicas' work competes with the\n\
     leader's, which on three machines it would not: the column of all replicas' CPU time says how much that is. How many requests share an\n\
     entry decides what each of these costs a request: a leader proposes half a crowd at a time ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)).\n\
-    With one replica and its log in memory it does not wait, since an entry costs little there, and how many requests share one is left to the\n\
-    kernel's scheduler: those figures vary most.\n\n\
+    With one replica and its log in memory a fifth is enough, and how many requests share an entry is left to the kernel's scheduler: those figures vary most.\n\n\
     The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
     noticed by missed heartbeats, which takes the election timeout; that is not measured here.\n";
