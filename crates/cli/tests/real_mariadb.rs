@@ -21,7 +21,12 @@ fn start() -> Real {
     let path = |name: &str| place.path(name).to_str().unwrap().to_string();
     let data = format!("--datadir={}", path("mysql"));
     let root = "--auth-root-authentication-method=normal";
-    tool("mariadb-install-db", &["--no-defaults", "--user=root", "--skip-test-db", root, &data]);
+    // A starting mariadbd removes every temporary table of its directory for such, those of another test's installation, too.
+    let temporary = path("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let tmpdir = format!("--tmpdir={temporary}");
+    let install = ["--no-defaults", "--user=root", "--skip-test-db", root, &data, &tmpdir];
+    tool("mariadb-install-db", &install);
     let port = free_port();
     let server = vec![
         PROGRAM.into(),

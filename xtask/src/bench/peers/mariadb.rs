@@ -1,5 +1,6 @@
 //! MariaDB's own replication (semi-synchronous, and Galera) beside the same transactions under Skein.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -67,6 +68,9 @@ impl Node {
     fn make(group: &Group, number: usize, like: Option<&Self>) -> Outcome<Self> {
         let folder = group.folder(&number.to_string())?.display().to_string();
         let data = format!("{folder}/data");
+        // A starting mariadbd removes every temporary table of its directory for such, another's, too: each has its own.
+        let temporary = format!("{folder}/tmp");
+        fs::create_dir(&temporary).map_err(|error| Failure::of(&temporary, error))?;
         match like {
             Some(like) => copy(Path::new(&format!("{}/data", like.folder)), Path::new(&data))?,
             None => {
@@ -74,7 +78,8 @@ impl Node {
                 install
                     .args(["--no-defaults", "--user=root", "--skip-test-db"])
                     .arg("--auth-root-authentication-method=normal")
-                    .arg(format!("--datadir={data}"));
+                    .arg(format!("--datadir={data}"))
+                    .arg(format!("--tmpdir={temporary}"));
                 process::output(&mut install, STEP_MAX)?;
             }
         }
@@ -90,6 +95,7 @@ impl Node {
             "--bind-address=127.0.0.1",
             "--innodb-flush-log-at-trx-commit=1",
             &format!("--datadir={dir}/data"),
+            &format!("--tmpdir={dir}/tmp"),
             &format!("--socket={dir}/socket"),
             &format!("--pid-file={dir}/pid"),
             &format!("--log-error={dir}/error.log"),
