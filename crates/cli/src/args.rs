@@ -118,7 +118,7 @@ pub struct TuningArgs {
     #[arg(long, value_name = "N", help_heading = "Tuning",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub quantum: Option<u32>,
-    /// Turns from one admission slot to the next
+    /// Turns from one admission slot to the next, for each input that was admitted at the first
     #[arg(long, value_name = "N", help_heading = "Tuning",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub nclock: Option<u32>,

@@ -122,6 +122,17 @@ pub enum Record<'a> {
     },
 }
 
+impl Record<'_> {
+    /// Whether it tells the server what somebody outside did, and not what replicas agree on among themselves.
+    #[must_use]
+    pub const fn is_input(&self) -> bool {
+        !matches!(
+            self,
+            Self::Start(_) | Self::TermStart | Self::Bubble { .. } | Self::Digest { .. }
+        )
+    }
+}
+
 /// Everything of a server's start that must be equal on all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {

@@ -161,3 +161,13 @@ fn data_is_read_in_place() {
     let all: Vec<Record> = EntryRef::parse(&bytes).unwrap().records().collect();
     assert_eq!(all, [Record::Data { conn: ConnId(1), bytes: b"abc" }]);
 }
+
+#[test]
+fn what_replicas_agree_on_among_themselves_is_no_input() {
+    let conn = ConnId(7);
+    let inputs =
+        [Record::Data { conn, bytes: b"x" }, Record::Fin { conn }, Record::Signal { number: 15 }];
+    assert!(inputs.iter().all(Record::is_input));
+    let own = [Record::Bubble { turns: 3 }, Record::TermStart];
+    assert!(!own.iter().any(Record::is_input));
+}

@@ -124,7 +124,7 @@ fn admission(rounds: u32) {
                 read += black_box((conn, bytes)).1.len();
             }
         }
-        schedule.admitted(None);
+        schedule.admitted(1, None);
         consumer.release(pad8(FRAME_HEADER_BYTES + len));
     }
     assert_eq!(read, rounds as usize * CLIENTS * REQUEST.len(), "every byte was read");
@@ -136,7 +136,7 @@ fn schedule(rounds: u32) {
     for _ in 0..rounds {
         while black_box(&schedule).operation() == Next::Continue {}
         if schedule.end_turn() == Next::Admit {
-            schedule.admitted(None);
+            schedule.admitted(1, None);
         }
     }
     assert_eq!(schedule.clock(), u64::from(rounds));

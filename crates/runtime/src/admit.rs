@@ -123,7 +123,9 @@ fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
         refuse!("entry {index} comes before the server's start");
     }
     k.timers.fire_due(k);
+    let mut inputs = 0;
     for record in entry.records() {
+        inputs += u32::from(record.is_input());
         match record {
             Record::Start(_) | Record::Digest { .. } => {}
             Record::TermStart => io::inbound::term_start(k, entry.term()),
@@ -147,6 +149,6 @@ fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
             }
         }
     }
-    k.sched.admitted(bubble);
+    k.sched.admitted(inputs, bubble);
     header().applied.store(index.0, Ordering::Release);
 }

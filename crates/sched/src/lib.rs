@@ -25,8 +25,8 @@ pub trait Policy {
     fn operation(&self) -> Next;
     /// The turn is over, because its quantum is or because its thread blocked.
     fn end_turn(&self) -> Next;
-    /// An entry was admitted; `bubble` is how many turns it grants when it is a time bubble.
-    fn admitted(&self, bubble: Option<u32>);
+    /// An entry with so many inputs was admitted; `bubble` is how many turns it grants when it is a time bubble.
+    fn admitted(&self, inputs: u32, bubble: Option<u32>);
     /// The logical clock: turns taken.
     fn clock(&self) -> u64;
     /// Operations done.

@@ -60,8 +60,10 @@ impl Policy for Serial {
         if self.clock.get() >= self.slot_at.get() { Next::Admit } else { Next::Continue }
     }
 
-    fn admitted(&self, bubble: Option<u32>) {
-        let turns = bubble.unwrap_or(0).max(self.nclock.get());
+    /// Each input has its own `nclock` turns: what many clients asked at once is not held up until the next of them ask.
+    fn admitted(&self, inputs: u32, bubble: Option<u32>) {
+        let own = self.nclock.get().saturating_mul(inputs.max(1));
+        let turns = bubble.unwrap_or(0).max(own);
         self.slot_at.set(self.clock.get() + u64::from(turns));
     }
 
@@ -120,7 +122,7 @@ mod tests {
         let s = Serial::default();
         s.start(2, 5);
         assert_eq!(run_to_slot(&s), 5);
-        s.admitted(None);
+        s.admitted(0, None);
         assert_eq!(run_to_slot(&s), 5);
     }
 
@@ -129,10 +131,25 @@ mod tests {
         let s = Serial::default();
         s.start(2, 5);
         run_to_slot(&s);
-        s.admitted(Some(12));
+        s.admitted(0, Some(12));
         assert_eq!(run_to_slot(&s), 12);
-        s.admitted(Some(1));
+        s.admitted(0, Some(1));
         assert_eq!(run_to_slot(&s), 5);
+    }
+
+    #[test]
+    fn each_input_grants_turns_of_its_own() {
+        let s = Serial::default();
+        s.start(2, 5);
+        run_to_slot(&s);
+        s.admitted(1, None);
+        assert_eq!(run_to_slot(&s), 5);
+        s.admitted(4, None);
+        assert_eq!(run_to_slot(&s), 20);
+        s.admitted(2, Some(30));
+        assert_eq!(run_to_slot(&s), 30);
+        s.admitted(u32::MAX, None);
+        assert!(s.slot_at.get() - s.clock() == u64::from(u32::MAX), "it is a large number");
     }
 
     #[test]

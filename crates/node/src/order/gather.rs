@@ -20,9 +20,11 @@ const LONGEST_NAP: Duration = Duration::from_micros(100);
 const EACH: Duration = Duration::from_micros(4);
 /// Who was answered comes back at least this soon after the one before, or is not waited for.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// So long at most for those whose requests are on their way to be answered.
+/// Those whose requests are on their way are waited for at least so long, if twice what an entry takes is less.
 const ANSWERS: Duration = Duration::from_micros(400);
-/// So long at most in all, however many are still coming.
+/// And at most so long, however slow disks and servers are.
+const LONGEST_ANSWERS: Duration = Duration::from_millis(4);
+/// So long at most for those that are coming, however many, if answers are not waited for even longer.
 const LONGEST: Duration = Duration::from_millis(1);
 /// After a wait in vain this many proposals at most go without one.
 const MAX_SKIP: u32 = 63;
@@ -54,9 +56,19 @@ pub struct Gather {
     wait: Option<Wait>,
     skip: u32,
     backoff: u32,
-    /// Entries that the server has not executed yet, and how many clients each is from.
-    under_way: VecDeque<(LogIndex, usize)>,
+    /// Entries that the server has not executed yet.
+    under_way: VecDeque<Entry>,
+    /// How many clients they are from.
     asking: usize,
+    /// How long an entry has taken lately from its proposal until it was executed.
+    takes: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    index: LogIndex,
+    clients: usize,
+    proposed: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,14 +102,15 @@ impl Gather {
             (wait.ready, wait.asking, wait.moved) = (ready, asking, now);
         }
         let waited = now - wait.since;
-        if awaited > 0 && now - wait.moved < PATIENCE && waited < LONGEST {
+        let answers = (2 * self.takes).clamp(ANSWERS, LONGEST_ANSWERS);
+        if awaited > 0 && now - wait.moved < PATIENCE && waited < LONGEST.max(answers) {
             return Some((EACH * (enough - ready) as u32).clamp(SHORTEST_NAP, LONGEST_NAP));
         }
-        (asking > 0 && waited < ANSWERS).then(|| ANSWERS - waited)
+        (asking > 0 && waited < answers).then(|| answers - waited)
     }
 
     /// An entry of `clients` is proposed as `index`.
-    pub fn proposed(&mut self, index: LogIndex, clients: usize) {
+    pub fn proposed(&mut self, index: LogIndex, clients: usize, now: Duration) {
         match self.wait.take() {
             None => self.skip = self.skip.saturating_sub(1),
             Some(wait) if wait.ready > wait.first || clients > wait.first => self.backoff = 0,
@@ -106,17 +119,15 @@ impl Gather {
                 self.backoff = (2 * self.backoff + 1).min(MAX_SKIP);
             }
         }
-        self.under_way.push_back((index, clients));
+        self.under_way.push_back(Entry { index, clients, proposed: now });
         self.asking += clients;
     }
 
     /// The server has executed all before `next`, and what it said to that has left.
-    pub fn executed(&mut self, next: LogIndex) {
-        while let Some(&(index, clients)) = self.under_way.front()
-            && index < next
-        {
-            self.under_way.pop_front();
-            self.asking -= clients;
+    pub fn executed(&mut self, next: LogIndex, now: Duration) {
+        while let Some(entry) = self.under_way.pop_front_if(|entry| entry.index < next) {
+            self.asking -= entry.clients;
+            self.takes = (7 * self.takes + (now - entry.proposed)) / 8;
         }
     }
 
@@ -132,8 +143,8 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
-    fn asks(gather: &mut Gather, index: u64, clients: usize) {
-        gather.proposed(LogIndex(index), clients);
+    fn asks(gather: &mut Gather, index: u64, clients: usize, now: Duration) {
+        gather.proposed(LogIndex(index), clients, now);
     }
 
     #[test]
@@ -142,7 +153,7 @@ mod tests {
         for (ready, awaited) in [(1, 0), (50, 0), (1, 1), (20, 25), (0, 0)] {
             assert_eq!(gather.nap(ready, awaited, US), None, "{ready} are back, {awaited} are not");
         }
-        asks(&mut gather, 7, 1);
+        asks(&mut gather, 7, 1, US);
         assert_eq!(gather.nap(1, 0, US), None, "one is under way, one is back");
     }
 
@@ -159,13 +170,13 @@ mod tests {
                 ready += 1;
             }
             assert_eq!(ready, 22, "as good as half");
-            asks(&mut gather, 2 * round, ready);
+            asks(&mut gather, 2 * round, ready, now);
             // The others come back while these are under way; the last of them are waited for.
             assert!(gather.nap(10, 18, now).is_some());
             assert!(gather.nap(20, 8, now + 50 * US).is_some());
             assert_eq!(gather.nap(28, 0, now + 100 * US), None);
-            asks(&mut gather, 2 * round + 1, 28);
-            gather.executed(LogIndex(2 * round + 2));
+            asks(&mut gather, 2 * round + 1, 28, now);
+            gather.executed(LogIndex(2 * round + 2), now);
         }
     }
 
@@ -183,20 +194,42 @@ mod tests {
     #[test]
     fn who_comes_back_while_most_are_under_way_waits_for_their_answers_but_not_for_ever() {
         let mut gather = Gather::default();
-        asks(&mut gather, 7, 40);
         let start = 1000 * US;
+        asks(&mut gather, 7, 40, start);
         assert_eq!(gather.nap(3, 0, start), Some(ANSWERS), "only answers are waited for");
         assert_eq!(gather.nap(3, 0, start + 300 * US), Some(100 * US));
         assert_eq!(gather.nap(3, 0, start + ANSWERS), None);
         gather.forget();
-        asks(&mut gather, 7, 40);
+        asks(&mut gather, 7, 40, start);
         assert_eq!(gather.nap(3, 0, start), Some(ANSWERS));
-        gather.executed(LogIndex(7));
+        gather.executed(LogIndex(7), start + 300 * US);
         assert_eq!(gather.nap(3, 0, start + 300 * US), Some(100 * US), "7 is not before 7");
-        gather.executed(LogIndex(8));
+        gather.executed(LogIndex(8), start + 300 * US);
         assert!(gather.nap(3, 40, start + 350 * US).is_some(), "they were answered just now");
         assert!(gather.nap(3, 40, start + 440 * US).is_some(), "and have some time to come back");
         assert_eq!(gather.nap(3, 40, start + 460 * US), None);
+    }
+
+    #[test]
+    fn answers_are_waited_for_as_long_as_entries_take() {
+        let mut gather = Gather::default();
+        let longest = |gather: &mut Gather, now| {
+            asks(gather, 1000, 40, now);
+            let nap = gather.nap(3, 0, now);
+            gather.executed(LogIndex(1001), now);
+            gather.wait = None;
+            nap
+        };
+        for (entry_us, waits) in [(1, ANSWERS), (1500, 3000 * US), (50_000, LONGEST_ANSWERS)] {
+            let mut gather = Gather::default();
+            for index in 0..100 {
+                asks(&mut gather, index, 1, Duration::ZERO);
+                gather.executed(LogIndex(index + 1), entry_us * US);
+            }
+            let nap = longest(&mut gather, entry_us * US).expect("most are on their way");
+            assert!(waits - nap < 10 * US, "entries take {entry_us} us: {nap:?}");
+        }
+        assert_eq!(longest(&mut gather, US), Some(ANSWERS), "nothing is known yet");
     }
 
     #[test]
@@ -206,8 +239,8 @@ mod tests {
         assert!(gather.nap(2, 48, 90 * US).is_some());
         assert!(gather.nap(2, 48, 180 * US).is_some());
         assert_eq!(gather.nap(2, 48, 190 * US), None, "nobody came for long");
-        asks(&mut gather, 7, 2);
-        gather.executed(LogIndex(8));
+        asks(&mut gather, 7, 2, 190 * US);
+        gather.executed(LogIndex(8), 190 * US);
         let waits = |n: &u32| gather.nap(1 + *n as usize, 1000, 10 * US * *n).is_some();
         assert_eq!((0..1000).take_while(waits).count(), 100, "a millisecond");
     }
@@ -223,18 +256,18 @@ mod tests {
                 now += PATIENCE;
                 assert_eq!(gather.nap(1, 49, now), None);
             }
-            asks(&mut gather, proposal, 1);
-            gather.executed(LogIndex(proposal + 1));
+            asks(&mut gather, proposal, 1, now);
+            gather.executed(LogIndex(proposal + 1), now);
         }
         let gaps: Vec<_> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(gaps[..8], [1, 2, 4, 8, 16, 32, 64, 64]);
         while gather.nap(1, 49, now).is_none() {
-            asks(&mut gather, 1000, 1);
-            gather.executed(LogIndex(1001));
+            asks(&mut gather, 1000, 1, now);
+            gather.executed(LogIndex(1001), now);
         }
         assert!(gather.nap(20, 30, now + 50 * US).is_some());
-        asks(&mut gather, 1001, 20);
-        gather.executed(LogIndex(1002));
+        asks(&mut gather, 1001, 20, now);
+        gather.executed(LogIndex(1002), now);
         assert!(gather.nap(1, 49, now).is_some(), "somebody came, so it pays again");
     }
 }

@@ -104,7 +104,7 @@ impl Reactor {
         }
         self.admission.input();
         if let Some(index) = self.propose(entry) {
-            self.gather.proposed(index, ready);
+            self.gather.proposed(index, ready, self.now);
         }
     }
 

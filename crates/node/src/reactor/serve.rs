@@ -133,7 +133,7 @@ impl Reactor {
             self.metrics.output_hold_seconds.observe(self.now.saturating_sub(since).as_secs_f64());
         }
         let executed = if quiet { self.server.admitted.next() } else { self.server.admitted };
-        self.gather.executed(executed);
+        self.gather.executed(executed, self.now);
         let begins = self.lead.as_mut().is_some_and(|l| l.applied(self.server.admitted));
         if begins {
             tracing::info!(
