@@ -83,6 +83,8 @@ servers! {
     Postgres, "postgres", postgres::Postgres;
     /// clamd with a small signature file, driven by an own client that streams files to it
     Clamd, "clamd", clamd::Clamd;
+    /// clamd, driven by clamdscan --multiscan, which names a tree of files
+    ClamdMultiscan, "clamd-multiscan", clamd::Multiscan;
     /// a server of this repository: C++, a std::thread a connection, computes for each page
     CppThreads, "cpp-threads", own::CppThreads;
     /// a server of this repository: Rust's standard library, a thread a connection
