@@ -1,5 +1,6 @@
 //! The run: rounds of every server in every way, one fresh start each.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,8 +162,13 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
     let requests = f64::from(requests) * throughput.len() as f64;
     let counted = first.zip(last);
     let a_request = |of: fn(&Counts) -> u64| {
-        counted.map(|(first, last)| of(&last).saturating_sub(of(&first)) as f64 / requests)
+        let (first, last) = counted.as_ref()?;
+        Some(of(last).saturating_sub(of(first)) as f64 / requests)
     };
+    let trapped_calls: Option<BTreeMap<String, f64>> = counted.as_ref().map(|(first, last)| {
+        let traps = last.traps_since(first).into_iter();
+        traps.map(|(name, count)| (name, count as f64 / requests)).collect()
+    });
     let of_entries = |of: fn(&Counts) -> u64| {
         let (part, all) = (a_request(of)?, a_request(|counts| counts.proposed)?);
         (all > 0.0).then(|| 100.0 * part / all)
@@ -181,7 +187,8 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
         cpu_load_us,
         requests_per_entry: a_request(|counts| counts.entries)
             .map(|entries| 1.0 / entries.max(1.0 / requests)),
-        traps_per_request: a_request(|counts| counts.traps),
+        traps_per_request: a_request(|counts| counts.traps.values().sum()),
+        trapped_calls,
         busy: Busy { clients: cores[2], target: cores[1] },
         wire_bytes: a_request(|counts| counts.wire_bytes),
         disk_bytes: Some(written as f64 / requests),

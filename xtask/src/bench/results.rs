@@ -1,5 +1,6 @@
 //! What a run found: every sample and all that is needed to judge or repeat it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub struct Sample {
     /// Calls of the leader's server that the safety net caught, a request.
     #[serde(default)]
     pub traps_per_request: Option<f64>,
+    /// Which calls these were: how many of each name a request. Earlier results do not have them.
+    #[serde(default)]
+    pub trapped_calls: Option<BTreeMap<String, f64>>,
     /// Cores that were kept busy while the crowd was there.
     #[serde(default)]
     pub busy: Busy,
@@ -145,6 +149,7 @@ mod tests {
             cpu_load_us: 0.0,
             requests_per_entry: None,
             traps_per_request: None,
+            trapped_calls: None,
             busy: Busy::default(),
             wire_bytes: None,
             disk_bytes: None,

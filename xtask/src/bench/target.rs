@@ -3,6 +3,7 @@
 //! A target is started fresh for every measurement and is gone after it: none runs beside another,
 //! and no log or memory of an earlier round is carried over.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -139,12 +140,12 @@ pub enum Running {
 }
 
 /// What a cluster has counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Counts {
     /// The newest entry that the leader has executed.
     pub entries: u64,
-    /// Calls of the leader's server that the net has caught.
-    pub traps: u64,
+    /// Calls of the leader's server that the net has caught, by name.
+    pub traps: BTreeMap<String, u64>,
     /// Bytes that the nodes have sent each other.
     pub wire_bytes: u64,
     /// Entries that the leader has proposed, and those of them that are time bubbles or for a timer.
@@ -153,6 +154,18 @@ pub struct Counts {
     pub bubbles: u64,
     /// See `proposed`.
     pub clocks: u64,
+}
+
+impl Counts {
+    /// What the net has caught since `first`, by name.
+    pub fn traps_since(&self, first: &Self) -> BTreeMap<String, u64> {
+        let more = |(name, count): (&String, &u64)| {
+            let before = first.traps.get(name).copied().unwrap_or_default();
+            let more = count.saturating_sub(before);
+            (more > 0).then(|| (name.clone(), more))
+        };
+        self.traps.iter().filter_map(more).collect()
+    }
 }
 
 /// A detached cluster.
@@ -193,7 +206,7 @@ impl Running {
                 let leader = status.leader()?;
                 Ok(Some(Counts {
                     entries: leader.applied_index,
-                    traps: leader.trapped_calls.values().sum(),
+                    traps: leader.trapped_calls.clone(),
                     wire_bytes: status.replicas().iter().map(|at| at.counts.peer_out_bytes).sum(),
                     proposed: leader.counts.proposed_entries,
                     bubbles: leader.counts.bubbles,
@@ -349,5 +362,26 @@ pub fn await_some<T>(what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) 
             return Err(Failure(format!("waited {} s in vain for {what}", START_MAX.as_secs())));
         }
         std::thread::sleep(LOOK_AFTER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_that_were_caught_meanwhile_are_named() {
+        let counts = |traps: &[(&str, u64)]| Counts {
+            entries: 0,
+            traps: traps.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            wire_bytes: 0,
+            proposed: 0,
+            bubbles: 0,
+            clocks: 0,
+        };
+        let first = counts(&[("clone", 9), ("read", 22)]);
+        let last = counts(&[("clone", 12), ("read", 22), ("rdtsc", 5)]);
+        let found: Vec<(String, u64)> = last.traps_since(&first).into_iter().collect();
+        assert_eq!(found, [("clone".to_owned(), 3), ("rdtsc".to_owned(), 5)]);
     }
 }

@@ -273,6 +273,7 @@ mod tests {
             cpu_load_us: 1.0,
             requests_per_entry: Some(4.0),
             traps_per_request: None,
+            trapped_calls: None,
             busy: Busy::default(),
             wire_bytes: None,
             disk_bytes: None,

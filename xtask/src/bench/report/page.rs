@@ -1,5 +1,6 @@
 //! `docs/performance.md`: how it was measured, every table, and how to read them.
 
+use super::servers::TRAPS_SHOWN;
 use super::text::wide;
 use super::{Page, goals, growth, latest, profile, servers};
 use crate::bench::results::Results;
@@ -57,6 +58,15 @@ fn head(results: &Results) -> Outcome<String> {
         )
     });
     let rounds = results.samples.iter().map(|sample| sample.round + 1).max().unwrap_or(0);
+    let traps = if results.samples.iter().any(|sample| sample.trapped_calls.is_some()) {
+        format!(
+            "- Trapped calls: calls of the leader's server that came through the safety net while the crowd was there, each at the price of a\n  \
+             signal (`trapped_calls` in `skein status --json`). Those that come {TRAPS_SHOWN} times a request or more often are named in a table.\n"
+        )
+    } else {
+        // Earlier results have no names.
+        String::new()
+    };
     Ok(format!(
         "# Performance\n\n\
          Written by `cargo xtask bench --report` from `bench/results/latest.json`, which holds every\n\
@@ -79,6 +89,7 @@ fn head(results: &Results) -> Outcome<String> {
          - Cores: CPU time by wall clock time while the crowd was there, of the load generator and of all processes of the target.\n\
          - Bytes between nodes: the nodes' own count of what they sent (`skein_peer_out_bytes`), without TCP's and IP's heads. Bytes to\n  \
          disks: `write_bytes` in `/proc/PID/io` of all processes of the target: whole pages, of logs and of the server's own files.\n\
+         {traps}\
          - One client: requests one by one, nobody else there.\n\
          - Outage: three replicas with fsync, one client that writes without a pause and tries again every\n  \
          millisecond (a try is given up after 50 ms); the leader's node gets `kill -9`. From the last reply on the old\n  \

@@ -1,5 +1,6 @@
 //! The tables of each server: throughput, CPU time, latency, bytes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::Page;
@@ -11,6 +12,9 @@ use crate::bench::stats::Spread;
 use crate::bench::target::Target;
 use crate::report::Outcome;
 
+/// Calls that are trapped less often than this a request have no row.
+pub const TRAPS_SHOWN: f64 = 0.001;
+
 /// Marks a figure that the load generator limits.
 const LIMITED: &str = " *";
 
@@ -19,8 +23,11 @@ pub fn tables(results: &Results) -> String {
     let mut text = String::new();
     for server in Server::ALL.iter().copied().filter(|server| has(results, *server)) {
         let _ = writeln!(text, "## {}\n", heading(server, results.clients));
-        for part in [throughput, cpu, bytes, latency] {
-            let _ = writeln!(text, "{}", part(results, server));
+        for part in [throughput, cpu, bytes, traps, latency] {
+            let part = part(results, server);
+            if !part.is_empty() {
+                let _ = writeln!(text, "{part}");
+            }
         }
         if Target::ALL.iter().any(|target| limited(results, server, *target)) {
             text.push_str(
@@ -198,6 +205,45 @@ fn bytes(results: &Results, server: Server) -> String {
     table(&rows)
 }
 
+/// Which calls were trapped, the most frequent ones first; nothing where there are none to speak of.
+fn traps(results: &Results, server: Server) -> String {
+    let targets: Vec<Target> =
+        Target::ALL.into_iter().filter(|target| names_traps(results, server, *target)).collect();
+    let samples = results.samples.iter().filter(|sample| sample.server == server);
+    let names: BTreeSet<&String> =
+        samples.flat_map(|sample| &sample.trapped_calls).flat_map(BTreeMap::keys).collect();
+    let mut calls: Vec<(f64, &String, Vec<String>)> = Vec::new();
+    for name in names {
+        let of = |target: &Target| {
+            results.spread(server, *target, |sample| {
+                Some(sample.trapped_calls.as_ref()?.get(name).copied().unwrap_or(0.0))
+            })
+        };
+        let found: Vec<Option<Spread>> = targets.iter().map(of).collect();
+        let most = found.iter().flatten().map(|at| at.median).fold(0.0, f64::max);
+        if most >= TRAPS_SHOWN {
+            calls.push((most, name, found.into_iter().map(|at| cell(at, 3)).collect()));
+        }
+    }
+    if calls.is_empty() {
+        return String::new();
+    }
+    calls.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut head = vec!["Trapped calls a request".to_owned()];
+    head.extend(targets.iter().map(|target| target.name().to_owned()));
+    let mut rows = vec![head];
+    for (_, name, mut numbers) in calls {
+        numbers.insert(0, format!("`{name}`"));
+        rows.push(numbers);
+    }
+    table(&rows)
+}
+
+/// Whether it is known which calls were trapped.
+fn names_traps(results: &Results, server: Server, target: Target) -> bool {
+    results.of(server, target).any(|sample| sample.trapped_calls.is_some())
+}
+
 fn latency(results: &Results, server: Server) -> String {
     let what = format!("Latency of {}", label(server.workload().alone_operation()));
     let head = [
@@ -232,4 +278,67 @@ fn latency(results: &Results, server: Server) -> String {
 /// More than native.
 pub fn added(sample: f64, native: f64) -> f64 {
     sample - native
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A sample as it was stored before calls had names.
+    fn sample(target: &str, round: u32) -> Value {
+        json!({
+            "server": "redis", "target": target, "round": round, "load_average": 0.5, "throughput": [],
+            "cpu_us": 1.0, "cpu_all_us": 1.0, "cpu_load_us": 1.0, "requests_per_entry": 2.0,
+            "traps_per_request": 0.5, "alone": {"p50_us": 1.0, "p99_us": 2.0, "requests": 1},
+        })
+    }
+
+    fn named(target: &str, round: u32, calls: &Value) -> Value {
+        let mut sample = sample(target, round);
+        sample["trapped_calls"] = calls.clone();
+        sample
+    }
+
+    fn results(samples: &[Value]) -> Results {
+        let about = serde_json::to_value(crate::bench::about::About::default()).expect("a head");
+        let mut all = json!({"requests": 1, "clients": 1, "outages_ms": [], "failures": []});
+        for (key, value) in about.as_object().expect("fields") {
+            all[key] = value.clone();
+        }
+        all["samples"] = samples.into();
+        serde_json::from_value(all).expect("a file of results")
+    }
+
+    #[test]
+    fn calls_that_are_trapped_are_named_with_the_most_frequent_first() {
+        let text = tables(&results(&[
+            named("native", 0, &Value::Null),
+            named("skein-1-memory", 0, &json!({"clone": 0.25, "rdtsc": 2.0, "uname": 0.000_5})),
+            named("skein-3-memory", 0, &json!({"clone": 0.001})),
+            named("skein-3-memory", 1, &json!({"clone": 0.001})),
+            // Once in one round is not what a request costs.
+            named("skein-3-memory", 2, &json!({"write": 0.3})),
+        ]));
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .skip_while(|line| !line.starts_with("| Trapped calls"))
+            .take_while(|line| !line.is_empty())
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        assert_eq!(rows[0][1..], ["Skein, 1 replica, memory", "Skein, 3 replicas, memory"]);
+        assert_eq!(rows[2], ["`rdtsc`", "2.000", "0.000"]);
+        assert_eq!(rows[3], ["`clone`", "0.250", "0.001"]);
+        assert_eq!(rows.len(), 4);
+    }
+
+    #[test]
+    fn without_trapped_calls_there_is_no_table_of_them() {
+        let none = results(&[named("skein-1-memory", 0, &json!({}))]);
+        let earlier = results(&[sample("skein-1-memory", 0)]);
+        for text in [tables(&none), tables(&earlier)] {
+            assert!(text.contains("trapped calls a request") && !text.contains("| Trapped calls"));
+            assert!(!text.contains("\n\n\n"), "{text}");
+        }
+    }
 }
