@@ -118,6 +118,17 @@ pub struct Persist {
     pub entries: Vec<LogEntry>,
 }
 
+impl Persist {
+    /// Both in one. `next` must overwrite nothing of this, as nothing does that a leader appends.
+    pub fn join(&mut self, next: Self) {
+        let continues = self.entries.last().zip(next.entries.first());
+        assert!(continues.is_none_or(|(last, first)| last.index.next() == first.index), "a gap");
+        self.ticket = next.ticket;
+        self.hard_state = next.hard_state.or(self.hard_state);
+        self.entries.extend(next.entries);
+    }
+}
+
 /// A member id on the wire and in votes is a replica and which life of it.
 ///
 /// `incarnation * 2^16 + replica`: a replica that forgot what it promised must not be taken for the one that promised.

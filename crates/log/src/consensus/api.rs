@@ -193,7 +193,7 @@ pub struct Batch {
     pub role: Option<RoleChange>,
     /// To be sent now.
     pub messages: Vec<Outgoing>,
-    /// To be made durable.
+    /// To be made durable. On a leader nobody waits for it while a majority of the others answer.
     pub persist: Option<Persist>,
     /// To be executed.
     pub committed: Vec<LogEntry>,

@@ -16,8 +16,9 @@
 //! 3. If [`Batch::persist`] is set, hand it to the write-ahead log. Tickets are persisted in order. When it and all before
 //!    it are durable, call [`Consensus::persisted`]; a later ticket stands for the earlier ones. The leader's followers
 //!    write at the same time as its own disk.
-//! 4. Give [`Batch::committed`] to the state machine. They are committed and durable here; they come once, in order, without gaps
-//!    but for entries that carry no payload. [`Batch::applied`] counts those too.
+//! 4. Give [`Batch::committed`] to the state machine. They come once, in order, without gaps but for entries that carry no
+//!    payload. [`Batch::applied`] counts those too. They are durable on a majority, and here, too, unless this replica leads: a
+//!    leader's own disk may be behind the others.
 //!
 //! After a restart [`Consensus::new`] takes what the write-ahead log recovered. Entries up to the recovered commit index
 //! do not come again in batches: read them with [`Consensus::entries`], from index 1 if the state machine is new. The
@@ -478,6 +479,24 @@ impl Consensus {
             batch.messages.extend(held);
         }
         self.apply(&committed, batch);
+        self.apply_ahead(batch);
+    }
+
+    /// A leader need not wait for its own disk when a majority of others has what is committed: the library would, since a follower could
+    /// not answer for it. A membership change waits, as the library applies it.
+    fn apply_ahead(&mut self, batch: &mut Batch) {
+        let raft = &self.node.raft;
+        let log = &raft.raft_log;
+        let next = self.applied.0 + 1;
+        // Up to `persisted` it is the library's.
+        if raft.state != StateRole::Leader || next <= log.persisted || next > log.committed {
+            return;
+        }
+        let ahead = self.node.store().read(next, log.committed + 1, u64::MAX);
+        let mut ahead = ahead.expect("what is not durable yet is in memory");
+        let membership = |entry: &Entry| entry.get_entry_type() != EntryType::EntryNormal;
+        ahead.truncate(ahead.iter().position(membership).unwrap_or(ahead.len()));
+        self.apply(&ahead, batch);
     }
 
     fn process_in_memory(&mut self, mut ready: Ready, batch: &mut Batch) {
@@ -505,6 +524,10 @@ impl Consensus {
 
     fn apply(&mut self, committed: &[Entry], batch: &mut Batch) {
         for entry in committed {
+            if entry.index <= self.applied.0 {
+                // Handed out ahead.
+                continue;
+            }
             assert_eq!(entry.index, self.applied.0 + 1, "a committed entry was skipped");
             self.applied = LogIndex(entry.index);
             let entry = store::to_log_entry(entry);
@@ -514,8 +537,10 @@ impl Consensus {
                 batch.committed.push(entry);
             }
         }
-        if !committed.is_empty() {
-            self.node.advance_apply_to(self.applied.0);
+        let log = &self.node.raft.raft_log;
+        let told = self.applied.0.min(log.persisted);
+        if told > log.applied {
+            self.node.advance_apply_to(told);
         }
     }
 

@@ -102,6 +102,12 @@ impl Lead {
         self.last = index;
     }
 
+    /// When the oldest entry that is not committed was proposed.
+    #[must_use]
+    pub fn oldest_in_flight(&self) -> Option<Duration> {
+        self.in_flight.front().map(|(_, _, when)| *when)
+    }
+
     /// Bytes proposed and not yet committed.
     #[must_use]
     pub const fn in_flight_bytes(&self) -> usize {
@@ -151,10 +157,11 @@ mod tests {
             lead.proposed(LogIndex(i), 10, Duration::from_secs(i));
         }
         assert_eq!(lead.in_flight_bytes(), 40);
+        assert_eq!(lead.oldest_in_flight(), Some(Duration::from_secs(8)));
         assert_eq!(lead.committed(LogIndex(9)), Some(Duration::from_secs(8)));
         assert_eq!((lead.in_flight_bytes(), lead.is_settled()), (20, false));
         assert_eq!(lead.committed(LogIndex(9)), None);
         lead.committed(LogIndex(20));
-        assert!(lead.is_settled());
+        assert!(lead.is_settled() && lead.oldest_in_flight().is_none());
     }
 }

@@ -5,6 +5,7 @@
 //! * [`stamp`]: the wall clock that goes into entries.
 //! * [`admission`]: when a leader proposes time bubbles and clock entries.
 //! * [`gather`]: when clients that are about to ask again are waited for.
+//! * [`leisure`]: when a leader's own disk is not waited for.
 //! * [`feed`]: which committed entries the server gets, and which is next.
 //! * [`lead`]: when a new leader may serve, and how much it may have in flight.
 //! * [`digest`] and [`verdict`]: what the server sent, and whether it is what the others' sent.
@@ -16,5 +17,6 @@ pub mod events;
 pub mod feed;
 pub mod gather;
 pub mod lead;
+pub mod leisure;
 pub mod stamp;
 pub mod verdict;

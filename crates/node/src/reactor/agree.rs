@@ -11,7 +11,7 @@ use crate::order::lead::Lead;
 use bytes::Bytes;
 use mio::{Interest, Token};
 use skein_arena::layout::state;
-use skein_log::{Batch, LogEntry, ProposeError, Role, RoleChange, StepError, frame};
+use skein_log::{Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, frame};
 use skein_model::entry::Start;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record};
 use std::sync::atomic::Ordering;
@@ -216,16 +216,24 @@ impl Reactor {
             }
         }
         if let Some(persist) = batch.persist
-            && let Some(wal) = &self.wal
+            && self.wal.is_some()
         {
             let bytes: usize = persist.entries.iter().map(|e| e.payload.len()).sum();
             self.metrics.log_bytes.inc_by(bytes as u64);
-            wal.append(persist);
+            let others = self.peers.connected().count();
+            if self.lead.is_some() && self.leisure.may_wait(others, self.replicas) {
+                self.leisure.hold(persist, bytes, self.now);
+            } else {
+                self.write_held();
+                self.write(persist);
+            }
         }
         if let Some(lead) = &mut self.lead
             && let Some(since) = lead.committed(batch.applied)
         {
-            self.metrics.commit_seconds.observe(self.now.saturating_sub(since).as_secs_f64());
+            let took = self.now.saturating_sub(since);
+            self.leisure.committed(took);
+            self.metrics.commit_seconds.observe(took.as_secs_f64());
         }
         let in_step = self.server.feed.next() == self.handed.next();
         let mut room = true;
@@ -243,6 +251,36 @@ impl Reactor {
         }
         self.handed = batch.applied;
         Ok(())
+    }
+
+    fn write(&self, persist: Persist) {
+        if let Some(wal) = &self.wal {
+            wal.append(persist);
+        }
+    }
+
+    pub(super) fn oldest_in_flight(&self) -> Option<Duration> {
+        self.lead.as_ref().and_then(Lead::oldest_in_flight)
+    }
+
+    /// Writes what this leader's disk was given time for.
+    pub(super) fn write_held(&mut self) {
+        let held = self.leisure.take(self.oldest_in_flight(), self.now);
+        let joined = held.into_iter().reduce(|mut all, next| {
+            all.join(next);
+            all
+        });
+        if let Some(all) = joined {
+            self.write(all);
+        }
+    }
+
+    /// Writes it when it is time, or when too few others are left.
+    pub(super) fn tend_log(&mut self) {
+        let Some(due) = self.leisure.due(self.oldest_in_flight()) else { return };
+        if due <= self.now || self.peers.connected().count() <= self.replicas / 2 {
+            self.write_held();
+        }
     }
 
     /// Gives the server the next entry, if it is for it; false when there is no room, or it is to have no more.
@@ -334,6 +372,7 @@ impl Reactor {
         self.gateway.reset_all();
         self.unsent = None;
         self.lead = None;
+        self.write_held();
         self.gather.forget();
         self.hearing = None;
         self.follow_ports_or_note();

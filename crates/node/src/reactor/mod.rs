@@ -38,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::order::admission::Admission;
 use crate::order::gather::{Cost, Gather};
 use crate::order::lead::Lead;
+use crate::order::leisure::Leisure;
 use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
 use crate::server::{Launcher, Link, ServerEvent};
@@ -54,7 +55,8 @@ use ports::Ports;
 use skein_log::frame::Hello;
 use skein_log::wal::WalError;
 use skein_log::wal::thread::WalThread;
-use skein_log::{Consensus, Role, Ticket};
+use skein_log::{Consensus, Persist, Role, Ticket};
+use skein_model::entry::MAX_ENTRY_BYTES;
 use skein_model::{LogIndex, ReplicaId, WallNs};
 use sources::{Happened, Sources};
 pub use standstill::Standing;
@@ -81,6 +83,8 @@ pub const TICK: Duration = Duration::from_millis(10);
 const BUSY_POLL: Duration = Duration::from_millis(1);
 /// And on a follower, which is not woken for it.
 const FOLLOWER_POLL: Duration = Duration::from_millis(5);
+/// Nor does it wake its server for each entry: nobody waits for it.
+const FOLLOWER_NAP: Duration = Duration::from_millis(3);
 
 /// What other threads tell the reactor.
 #[derive(Debug)]
@@ -161,6 +165,8 @@ pub struct Reactor {
 
     consensus: Consensus,
     wal: Option<WalThread>,
+    /// What the log on disk is to get, while others have it.
+    leisure: Leisure<Persist>,
     peers: Peers,
     peer_events: Vec<PeerEvent>,
     /// Handed out by consensus up to here, as far as the server's feed was told.
@@ -183,6 +189,8 @@ pub struct Reactor {
     spare: Vec<u8>,
 
     server: Link,
+    /// When a follower's server is woken for what it has got.
+    rouse: Option<Duration>,
     life: Lifecycle,
     /// The server is to stop at an entry.
     standstill: Option<Standstill>,
@@ -234,6 +242,7 @@ impl Reactor {
             started,
             consensus,
             wal: None,
+            leisure: Leisure::default(),
             peers,
             peer_events: Vec::new(),
             gateway: Gateway::new(limits),
@@ -248,6 +257,7 @@ impl Reactor {
             unsent: None,
             spare: Vec::new(),
             server,
+            rouse: None,
             life,
             standstill: None,
             rounds: Rounds::default(),
@@ -289,6 +299,7 @@ impl Reactor {
         if let Err(error) = &result {
             tracing::error!(event = "node_failed", %error);
         }
+        self.write_held();
         // Last words: that the server ended, for peers that count.
         self.peers.flush(self.now, &mut self.peer_events);
         self.gateway.reset_all();
@@ -369,15 +380,31 @@ impl Reactor {
         self.propose_for_server();
         self.drive()?;
         self.feed_backlog()?;
-        self.server.wake_server();
+        self.wake_server();
         self.compare_digests()?;
         self.drive()?;
+        self.tend_log();
         self.peers.flush(self.now, &mut self.peer_events);
         if !self.peer_events.is_empty() {
             self.hear_peers()?;
             self.drive()?;
         }
         self.tend_server()
+    }
+
+    /// Wakes the server for what it has got: at once if somebody waits for it, or it could not take much more.
+    fn wake_server(&mut self) {
+        if !self.server.has_unseen() {
+            return;
+        }
+        let waited_for = self.lead.is_some()
+            || self.standstill.is_some()
+            || !self.server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
+        let when = *self.rouse.get_or_insert(self.now + FOLLOWER_NAP);
+        if waited_for || when <= self.now {
+            self.rouse = None;
+            self.server.wake_server();
+        }
     }
 
     fn read_clock(&mut self) {
@@ -488,6 +515,8 @@ impl Reactor {
         at(self.compare_wake());
         at(self.life.wake());
         at(self.standstill_wake());
+        at(self.rouse);
+        at(self.leisure.due(self.oldest_in_flight()));
         // A follower's server need not wake it: nobody waits for what it sent.
         let leads = self.lead.is_some();
         if leads {

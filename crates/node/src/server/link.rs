@@ -186,6 +186,12 @@ impl Link {
         Ok(self.input.free().map_err(Broken::new)? >= pad8(FRAME_HEADER_BYTES + bytes))
     }
 
+    /// Whether something was pushed or released since the runtime was woken.
+    #[must_use]
+    pub const fn has_unseen(&self) -> bool {
+        self.unseen
+    }
+
     /// Wakes the runtime if it sleeps and something was pushed or released since the last time: once a batch.
     pub fn wake_server(&mut self) {
         if std::mem::take(&mut self.unseen) && self.header().server_gate.open() {

@@ -1,0 +1,175 @@
+//! When a leader writes its own log: not while the others' disks do.
+//!
+//! What a majority has on disk is committed, and of three replicas or more the others are a majority without the leader. While they answer,
+//! nobody waits for the leader's own disk. So what it is to write is held for some milliseconds and then made durable by one sync for
+//! many entries, instead of one for each. When the others did not do it in time (one is slow, or dead), the leader's disk is needed: what is
+//! held is written at once, and so is what comes next, for a while.
+//!
+//! Nothing is promised that is not so: consensus counts the leader's own vote for an entry when its disk is done, here as anywhere.
+
+use std::time::Duration;
+
+/// What is held is written after this long.
+const LONGEST: Duration = Duration::from_millis(5);
+/// The others have at least so long,
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
+/// or so many times what a commit took lately.
+const PATIENCE: u32 = 3;
+/// More than this is not held.
+const MOST_BYTES: usize = 1 << 20;
+/// After its disk was needed, a leader writes so many entries at once at most.
+const MAX_HASTE: u32 = 1023;
+
+/// See the module. `T` is what is written.
+#[derive(Clone, Debug)]
+pub struct Leisure<T> {
+    held: Vec<T>,
+    bytes: usize,
+    since: Duration,
+    /// How long a commit took lately.
+    takes: Duration,
+    /// So many are written at once, and so many the next time the disk is needed.
+    haste: u32,
+    backoff: u32,
+}
+
+impl<T> Default for Leisure<T> {
+    fn default() -> Self {
+        Self {
+            held: Vec::new(),
+            bytes: 0,
+            since: Duration::ZERO,
+            takes: Duration::ZERO,
+            haste: 0,
+            backoff: 0,
+        }
+    }
+}
+
+impl<T> Leisure<T> {
+    /// Whether what comes next may wait; `others` of `replicas` can answer.
+    pub const fn may_wait(&mut self, others: usize, replicas: usize) -> bool {
+        if self.haste > 0 {
+            self.haste -= 1;
+            return false;
+        }
+        others > replicas / 2
+    }
+
+    /// Holds `what`, which has so many bytes.
+    pub fn hold(&mut self, what: T, bytes: usize, now: Duration) {
+        if self.held.is_empty() {
+            self.since = now;
+        }
+        self.held.push(what);
+        self.bytes += bytes;
+    }
+
+    /// When what is held must be written, if something is; the oldest entry that is not committed was proposed at `oldest`.
+    #[must_use]
+    pub fn due(&self, oldest: Option<Duration>) -> Option<Duration> {
+        if self.held.is_empty() {
+            return None;
+        }
+        if self.bytes > MOST_BYTES {
+            return Some(Duration::ZERO);
+        }
+        let at_leisure = self.since + LONGEST;
+        Some(oldest.map_or(at_leisure, |since| at_leisure.min(since + self.patience())))
+    }
+
+    fn patience(&self) -> Duration {
+        (PATIENCE * self.takes).clamp(SHORTEST_PATIENCE, LONGEST)
+    }
+
+    /// Hands out what is held, to be written now.
+    pub fn take(&mut self, oldest: Option<Duration>, now: Duration) -> Vec<T> {
+        if !self.held.is_empty() {
+            if oldest.is_some_and(|since| since + self.patience() <= now) {
+                self.backoff = (2 * self.backoff + 1).min(MAX_HASTE);
+                self.haste = self.backoff;
+            } else {
+                self.backoff = 0;
+            }
+        }
+        self.bytes = 0;
+        std::mem::take(&mut self.held)
+    }
+
+    /// An entry was committed that had been proposed so long ago.
+    pub fn committed(&mut self, took: Duration) {
+        self.takes = (7 * self.takes + took) / 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn only_where_the_others_are_a_majority() {
+        for (others, replicas, may) in
+            [(0, 1, false), (1, 2, false), (1, 3, false), (2, 3, true), (2, 5, false), (3, 5, true)]
+        {
+            assert_eq!(Leisure::<()>::default().may_wait(others, replicas), may, "{others}");
+        }
+    }
+
+    #[test]
+    fn many_entries_are_written_by_one_sync() {
+        let mut leisure = Leisure::default();
+        let mut now = 100 * US;
+        assert_eq!(leisure.due(None), None);
+        for n in 0..10 {
+            assert!(leisure.may_wait(2, 3));
+            leisure.hold(n, 1000, now);
+            assert_eq!(leisure.due(None), Some(100 * US + LONGEST));
+            now += 400 * US;
+            leisure.committed(400 * US);
+        }
+        assert_eq!(leisure.take(None, now), (0..10).collect::<Vec<_>>());
+        assert_eq!(leisure.due(None), None);
+        assert!(leisure.may_wait(2, 3), "its disk was not needed");
+    }
+
+    #[test]
+    fn what_the_others_do_not_commit_in_time_is_written_and_so_is_what_follows() {
+        let mut leisure = Leisure::default();
+        let mut now = Duration::ZERO;
+        let mut at_once = Vec::new();
+        for _ in 0..12 {
+            assert!(leisure.may_wait(2, 3));
+            leisure.hold((), 1000, now);
+            let due = leisure.due(Some(now)).unwrap();
+            assert_eq!(due, now + SHORTEST_PATIENCE);
+            now = due;
+            assert_eq!(leisure.take(Some(due - SHORTEST_PATIENCE), now).len(), 1);
+            let mut count = 0;
+            while !leisure.may_wait(2, 3) {
+                count += 1;
+            }
+            at_once.push(count);
+            // The next one is looked at by the loop.
+        }
+        assert_eq!(at_once[..4], [1, 3, 7, 15]);
+        assert_eq!(at_once[11], MAX_HASTE as usize);
+        leisure.hold((), 1000, now);
+        leisure.take(None, now + LONGEST);
+        leisure.hold((), 1000, now);
+        leisure.take(Some(now), now + LONGEST);
+        assert_eq!(leisure.haste, 1, "it was not needed in between");
+    }
+
+    #[test]
+    fn slow_disks_of_the_others_are_given_more_time_and_much_data_none() {
+        let mut leisure = Leisure::default();
+        (0..100).for_each(|_| leisure.committed(1200 * US));
+        leisure.hold((), 1000, 10 * US);
+        let due = leisure.due(Some(10 * US)).unwrap();
+        assert!(due > 3500 * US && due < 3700 * US, "{due:?}");
+        leisure.hold((), MOST_BYTES, 20 * US);
+        assert_eq!(leisure.due(None), Some(Duration::ZERO));
+    }
+}
