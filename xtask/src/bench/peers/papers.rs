@@ -33,6 +33,8 @@ struct Paper {
     overheads: Vec<Overhead>,
     latencies: Vec<Latency>,
     bubbles: Vec<Bubbles>,
+    #[serde(default)]
+    outages: Vec<Outage>,
 }
 
 /// How much longer the same work takes.
@@ -43,6 +45,8 @@ struct Overhead {
     server: String,
     /// Absent where the paper has a bar without a number.
     overhead_percent: Option<f64>,
+    /// What it says where that is no such percentage: bounds, or compared with something else.
+    says: Option<String>,
     ours: Option<String>,
     note: String,
 }
@@ -70,6 +74,16 @@ struct Bubbles {
     calls: f64,
     bubbles: f64,
     ours: Option<String>,
+}
+
+/// How long nobody is answered when the primary is killed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Outage {
+    place: String,
+    server: String,
+    outage_ms: f64,
+    note: String,
 }
 
 impl Papers {
@@ -119,6 +133,12 @@ pub fn section(papers: &Papers, latest: &Results) -> String {
                 text.push_str(&wrapped("- ", &format!("**{}**: {}", row.server, row.note)));
             }
         }
+        if !paper.outages.is_empty() {
+            let _ = write!(text, "\n{}\n", outages(paper, latest));
+            for row in &paper.outages {
+                text.push_str(&wrapped("- ", &format!("**{}**: {}", row.server, row.note)));
+            }
+        }
         if !paper.bubbles.is_empty() {
             let _ = write!(text, "\n{}\n", bubbles(paper, latest));
             text.push_str(&wrapped("", BUBBLES));
@@ -153,9 +173,13 @@ fn overheads(paper: &Paper, latest: &Results) -> String {
     head.extend(TARGETS.map(|target| target.name().to_owned()));
     let mut rows = vec![head];
     for at in &paper.overheads {
-        let theirs = at.overhead_percent.map_or("no number".to_owned(), |percent| {
-            format!("{} (+{percent} % time)", number(ratio_of(percent), 2))
-        });
+        let theirs = match (at.overhead_percent, &at.says) {
+            (Some(percent), _) => {
+                format!("{} (+{percent} % time)", number(ratio_of(percent), 2))
+            }
+            (None, Some(words)) => words.clone(),
+            (None, None) => "no number".to_owned(),
+        };
         let mut row = vec![at.server.clone(), at.place.clone(), theirs];
         for target in TARGETS {
             let found = ours(at.ours.as_ref()).and_then(|server| {
@@ -204,6 +228,19 @@ fn latencies(paper: &Paper, latest: &Results) -> String {
         row.push(wide(times, 2));
         row.extend([of(Target::Native, p99), of(Target::ThreeMemory, p99)]);
         rows.push(row);
+    }
+    table(&rows)
+}
+
+/// Ours is the outage of the README and of the goals: one server stands for all.
+fn outages(paper: &Paper, latest: &Results) -> String {
+    let head =
+        ["Primary killed, no answers for [ms]", "in", &paper.name, Target::ThreeFsync.name()];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for at in &paper.outages {
+        let ours = Spread::of(latest.outages_ms.clone());
+        let theirs = number(at.outage_ms, 0);
+        rows.push(vec![at.server.clone(), at.place.clone(), theirs, wide(ours, 0)]);
     }
     table(&rows)
 }
@@ -293,16 +330,18 @@ mod tests {
                 sample(Target::OneMemory, 90.0, 60.0),
                 sample(Target::ThreeMemory, 50.0, 150.0),
             ],
-            outages_ms: Vec::new(),
+            outages_ms: vec![9.0, 10.0, 5.0],
             failures: Vec::new(),
         }
     }
 
     const PAPER: &str = r#"{"name": "RRC", "title": "T", "setting": "Machines.",
         "overheads": [{"place": "Figure 3", "server": "Redis", "overhead_percent": 25, "ours": "redis", "note": "N"},
-                      {"place": "Figure 3", "server": "SSDB", "note": "A bar."}],
+                      {"place": "Figure 3", "server": "SSDB", "note": "A bar."},
+                      {"place": "Figure 7", "server": "SSDB 2", "says": "up to 25 % overhead", "note": "Words."}],
         "latencies": [{"place": "Table 4", "server": "Redis", "stock_us": 400, "replicated_us": 600, "ours": "redis", "note": "N"}],
-        "bubbles": [{"place": "Table 1", "server": "Redis", "calls": 3000, "bubbles": 450, "ours": "redis"}]}"#;
+        "bubbles": [{"place": "Table 1", "server": "Redis", "calls": 3000, "bubbles": 450, "ours": "redis"}],
+        "outages": [{"place": "Figure 10", "server": "Redis", "outage_ms": 5000, "note": "N"}]}"#;
 
     #[test]
     fn theirs_and_ours_stand_in_one_row() {
@@ -315,15 +354,17 @@ mod tests {
             .collect();
         assert_eq!(rows[0][3..7], ["0.80 (+25 % time)", "0.90", "0.50", "-"]);
         assert_eq!(rows[1][3..7], ["no number", "-", "-", "-"]);
-        assert_eq!(rows[2][3..10], ["400", "600", "1.50", "-", "-", "50", "150"]);
-        assert_eq!(rows[2][10..13], ["3.00", "100", "300"]);
-        assert_eq!(rows[3][3..10], ["3,000", "450", "13.04 %", "redis", "4.0", "7.50 %", "2.50 %"]);
+        assert_eq!(rows[2][3..7], ["up to 25 % overhead", "-", "-", "-"]);
+        assert_eq!(rows[3][3..10], ["400", "600", "1.50", "-", "-", "50", "150"]);
+        assert_eq!(rows[3][10..13], ["3.00", "100", "300"]);
+        assert_eq!(rows[4][2..5], ["Figure 10", "5,000", "9 (5 to 10)"]);
+        assert_eq!(rows[5][3..10], ["3,000", "450", "13.04 %", "redis", "4.0", "7.50 %", "2.50 %"]);
     }
 
     #[test]
     fn the_stored_papers_can_be_read() {
         let papers = Papers::read().expect("the repository's own");
         let names: Vec<&str> = papers.0.iter().map(|paper| paper.name.as_str()).collect();
-        assert_eq!(names, ["CRANE", "RRC"]);
+        assert_eq!(names, ["CRANE", "Rex", "RRC"]);
     }
 }
