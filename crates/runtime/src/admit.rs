@@ -108,7 +108,7 @@ fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
     let clock = Clock(k.sched.clock());
     output::emit(OutFrame::Admitted { index, clock, ops: k.sched.operations() });
     k.now_ns.set(k.now_ns.get().max(entry.wall().0));
-    k.looks.set(0);
+    k.pace.admitted(entry.wall().0);
     header().now_ns.store(k.now_ns.get(), Ordering::Relaxed);
     let mut bubble = None;
     // The start record comes before the timers: it makes the clock.

@@ -36,8 +36,8 @@ pub struct Kernel {
     pub timers: Timers,
     /// The server's time of day, ns since the epoch.
     pub now_ns: Cell<u64>,
-    /// Looks at a clock since the last entry.
-    pub looks: Cell<u64>,
+    /// How fast it goes.
+    pub pace: crate::time::Pace,
     /// Time of day at the start of the server: the origin of its monotonic clock.
     pub boot_ns: Cell<u64>,
     /// Agreed points of admission are switched off, to show what they are for ([`crate::admit::arrived`]).

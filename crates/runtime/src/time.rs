@@ -4,28 +4,80 @@
 use crate::kernel::kernel;
 use crate::sys::{Errno, Result};
 use crate::{process, turn};
+use core::cell::Cell;
+use skein_sched::Policy;
 
 /// What one look at a clock takes: about what it takes natively, so that virtual time does not outrun the real one.
 const LOOK_NS: u64 = 20;
-/// A server that has looked more often since the last entry is working by the clock, until its time is up. Each of the next looks takes as long as
-/// some work between two does; for 10 ms at most, as whoever looks without working would make virtual time run far ahead. It then stands still
-/// until real time, which comes with the entries, has caught up.
+/// A server that has looked more often since the last entry is working by the clock, until its time is up, or answers many requests. Each of the next
+/// looks takes as long as some work between two does; for 10 ms at most, as whoever looks without working would make virtual time run far ahead. It then
+/// stands still until real time, which comes with the entries, has caught up.
 const WORKING_LOOKS: core::ops::Range<u64> = 64..64 + 10_000;
 const WORKING_LOOK_NS: u64 = 1000;
+/// Whoever has looked so often and done nothing else that is ordered (who answers a crowd receives and sends between looks) is working by the clock
+/// indeed: a look takes twice as long every few looks, up to 16 us. So "for a millisecond" is some 150 looks, where it would be 1,000.
+const RUN_LOOKS: u64 = 64;
+const RUN_DOUBLES_LOOKS: u64 = 8;
+const RUN_DOUBLINGS_MAX: u64 = 4;
+/// Only while the clock is ahead of the last entry's stamp by less than 10 ms. Commands that a client sends by the hundred without waiting look like
+/// such work, and take a microsecond each: they must neither make the clock run away nor use up what [`WORKING_LOOKS`] leaves to others: 20 ms an entry in all.
+const RUN_AHEAD_NS: u64 = 10_000_000;
 /// What the monotonic clock says at the server's start: some time after "boot", as on any machine.
 const MONOTONIC_AT_START_NS: u64 = 1000 * NS_PER_S;
 /// Nanoseconds of a second.
 pub const NS_PER_S: u64 = 1_000_000_000;
 
+/// How often the server looks at clocks, and what it does between two looks: what the length of a look follows from. All-zero bytes are valid.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Looks since the last entry.
+    looks: Cell<u64>,
+    /// Looks without any other operation between them.
+    run: Cell<u64>,
+    /// Operations at the end of the last look.
+    operations: Cell<u64>,
+    /// The last entry's stamp.
+    stamp_ns: Cell<u64>,
+}
+
+impl Pace {
+    /// An entry with this stamp is admitted.
+    pub fn admitted(&self, stamp_ns: u64) {
+        self.looks.set(0);
+        self.stamp_ns.set(stamp_ns);
+    }
+
+    /// A look begins after so many operations.
+    fn begin(&self, operations: u64) {
+        let on = operations == self.operations.get();
+        self.run.set(if on { self.run.get() + 1 } else { 0 });
+    }
+
+    /// It ends after so many operations, at `now_ns`: how long it took.
+    fn end(&self, operations: u64, now_ns: u64) -> u64 {
+        self.operations.set(operations);
+        let looks = self.looks.get();
+        self.looks.set(looks + 1);
+        let working = if WORKING_LOOKS.contains(&looks) { WORKING_LOOK_NS } else { LOOK_NS };
+        match self.run.get().checked_sub(RUN_LOOKS) {
+            Some(run) if now_ns.saturating_sub(self.stamp_ns.get()) < RUN_AHEAD_NS => {
+                WORKING_LOOK_NS << (run / RUN_DOUBLES_LOOKS).min(RUN_DOUBLINGS_MAX)
+            }
+            _ => working,
+        }
+    }
+}
+
 /// A look at a clock: an operation.
 pub fn look() -> u64 {
-    turn::operation();
     let k = kernel();
-    let looks = k.looks.get();
-    k.looks.set(looks + 1);
-    let step = if WORKING_LOOKS.contains(&looks) { WORKING_LOOK_NS } else { LOOK_NS };
-    k.now_ns.set(k.now_ns.get() + step);
-    k.now_ns.get()
+    k.pace.begin(k.sched.operations());
+    turn::operation();
+    let now = k.now_ns.get();
+    let now = now + k.pace.end(k.sched.operations(), now);
+    k.now_ns.set(now);
+    now
 }
 
 /// Whether `clock` is the time of day.
@@ -51,11 +103,9 @@ fn reading(clock: i32, now_ns: u64) -> Result<u64> {
         | libc::CLOCK_BOOTTIME_ALARM => Ok(MONOTONIC_AT_START_NS + since_start),
         // CPU time is operations done, a microsecond each: it grows with work and is the same everywhere.
         libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID => {
-            Ok(skein_sched::Policy::operations(&kernel().sched) * 1000)
+            Ok(kernel().sched.operations() * 1000)
         }
-        clock if clock < 0 && is_somebodys(clock) => {
-            Ok(skein_sched::Policy::operations(&kernel().sched) * 1000)
-        }
+        clock if clock < 0 && is_somebodys(clock) => Ok(kernel().sched.operations() * 1000),
         _ => Err(Errno(libc::EINVAL)),
     }
 }
@@ -122,4 +172,84 @@ pub fn sleep_until(deadline_ns: u64) -> crate::turn::Wake {
         }
         turn::suspend(Some(deadline_ns))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A server that looks at its clock, with `between` other operations before each look, until `ns` are over: how often it looked.
+    fn looks_for(pace: &Pace, now_ns: &mut u64, ns: u64, between: u64) -> u64 {
+        let until = *now_ns + ns;
+        (1..)
+            .find(|_| {
+                let operations = pace.operations.get() + between;
+                pace.begin(operations);
+                *now_ns += pace.end(operations + 1, *now_ns);
+                *now_ns >= until
+            })
+            .expect("the clock goes on")
+    }
+
+    fn admitted(stamp_ns: u64) -> (Pace, u64) {
+        let pace = Pace::default();
+        // Whatever was done before the entry, it was no look.
+        pace.begin(1);
+        pace.admitted(stamp_ns);
+        (pace, stamp_ns)
+    }
+
+    #[test]
+    fn work_for_a_millisecond_is_some_hundred_looks() {
+        let (pace, mut now) = admitted(MS);
+        let first = looks_for(&pace, &mut now, MS, 0);
+        assert!((100..200).contains(&first), "{first} looks");
+        // Each further one goes on where it was.
+        let next = looks_for(&pace, &mut now, MS, 0);
+        assert!((50..100).contains(&next), "{next} looks");
+    }
+
+    #[test]
+    fn looks_between_other_operations_are_short() {
+        for between in [1, 7] {
+            let (pace, mut now) = admitted(MS);
+            let looks = looks_for(&pace, &mut now, MS, between);
+            assert!((1000..1100).contains(&looks), "{looks} looks with {between} between");
+        }
+    }
+
+    #[test]
+    fn an_operation_ends_a_run() {
+        let (pace, mut now) = admitted(MS);
+        looks_for(&pace, &mut now, MS, 0);
+        let before = now;
+        looks_for(&pace, &mut now, 1, 1);
+        assert_eq!(now - before, WORKING_LOOK_NS);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_goes_on_by_short_looks() {
+        let (pace, mut now) = admitted(MS);
+        looks_for(&pace, &mut now, RUN_AHEAD_NS, 0);
+        let looks = looks_for(&pace, &mut now, MS, 0);
+        assert!((1000..1100).contains(&looks), "{looks} looks");
+        // The next entry comes before real time has caught up.
+        pace.admitted(2 * MS);
+        assert!(looks_for(&pace, &mut now, MS, 0) > 1000);
+        // This one after.
+        now = 20 * MS;
+        pace.admitted(now);
+        assert!(looks_for(&pace, &mut now, MS, 0) < 100);
+    }
+
+    #[test]
+    fn whoever_only_looks_is_ahead_by_20_ms_at_most() {
+        let (pace, mut now) = admitted(MS);
+        for _ in 0..20_000 {
+            looks_for(&pace, &mut now, 1, 0);
+        }
+        assert!(now - MS < 21 * MS, "{} ns ahead", now - MS);
+    }
 }

@@ -16,9 +16,10 @@ pub const TOPIC: Topic = Topic {
     figures: &[FILL, THROUGHPUT, P99, SAVE, SAVING, NODE, SERVER],
     measure,
     reading: "Filling takes time in proportion. Redis moves to a larger table of keys in steps of a millisecond; under Skein the clock moves on by the\n\
-         number of looks at it, so a step does as much work as a thousand looks allow ([limitations](limitations.md)): with millions of keys that is a fifth of a second,\n\
-         ten times a second, until the table is moved. That is the bend at 4 GiB. A background save forks under Skein as natively, but its child takes\n\
-         turns with its parent, so requests wait for it instead of for the second core. Of 4 GiB no save is measured: it takes longer than a point may.",
+         number of looks at it ([limitations](limitations.md)). Up to commit 6399aba a step was a thousand looks and more: with millions of keys a fifth of a\n\
+         second, ten times a second, until the table was moved; so figures from then have a bend at 4 GiB. Since, it is 150 to 200. A background save forks under Skein as natively,\n\
+         but its child takes turns with its parent, so requests wait for it instead of for the second core. Of 4 GiB no save is measured: it takes\n\
+         longer than a point may.",
 };
 
 const FILL: Figure = Figure { key: "fill_s", label: "seconds to fill", digits: 2, plotted: true };
