@@ -85,7 +85,8 @@ fn head(results: &Results) -> Outcome<String> {
          memcached and the web servers: an own client of one thread, every reply compared with the right one.\n\
          - CPU time: user and system time from `/proc/PID/stat` of what a request passes through: the server with all\n  \
          its processes (and the proxy), or the leader's node and server.\n\
-         - Before the crowd is measured, a tenth of its requests are made unmeasured; one client asks 1,000 times before its requests count.\n\
+         - Before the crowd is measured, a tenth of its requests are made unmeasured; one client asks up to 1,000\n  \
+         times before its requests count (ApacheBench, sysbench, pgbench and clamdscan count from the first).\n\
          - Cores: CPU time by wall clock time while the crowd was there, of the load generator and of all processes of the target.\n\
          - Bytes between nodes: the nodes' own count of what they sent (`skein_peer_out_bytes`), without TCP's and IP's heads. Bytes to\n  \
          disks: `write_bytes` in `/proc/PID/io` of all processes of the target: whole pages, of logs and of the server's own files.\n\
@@ -117,6 +118,12 @@ const READING: &str = "## What stands in the way of native\n\n\
     replicas come messages to and from two others and, with fsync, durable writes; on two cores the other replicas' work competes with the\n\
     leader's, which on three machines it would not: the column of all replicas' CPU time says how much that is. How many requests share an\n\
     entry decides what each of these costs a request: a leader proposes half a crowd at a time ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)).\n\
-    With one replica and its log in memory a fifth is enough, and how many requests share an entry is left to the kernel's scheduler: those figures vary most.\n\n\
+    With one replica and its log in memory a quarter is enough, and how many requests share an entry is left to the kernel's scheduler: those figures vary most.\n\n\
     The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
-    noticed by missed heartbeats, which takes the election timeout; that is not measured here.\n";
+    noticed by missed heartbeats, which takes the election timeout; that is in\n\
+    [the comparison](comparison.md) (a leader that is stopped).\n\n\
+    With three replicas and fsync the two cores are not full: the columns of cores add up to less than two. An entry goes through some 16 changes of thread\n\
+    (leader, two followers, their disks, server, clients), and waking another core takes about 30 us here. Larger and smaller entries, overlapping ones, and\n\
+    replies in parts made no difference that could be told from noise ([decision 13](decisions/0013-nobody-waits-for-the-leaders-disk.md)).\n\n\
+    One reason why clamd is faster under Skein than natively: its temporary files reach the disk natively (see the bytes to disks), and not from a\n\
+    replica's private layer, which is in memory.\n";
