@@ -513,6 +513,56 @@ fn the_thread_reports_the_newest_durable_ticket_and_the_failure_that_ends_it() {
 }
 
 #[test]
+fn who_has_the_claim_writes_by_itself_and_what_is_handed_over_meanwhile_comes_after() {
+    let disk = SimDisk::new();
+    let (sender, receiver) = mpsc::channel();
+    let wal = open(&disk).unwrap().wal;
+    let reader = wal.reader();
+    let thread = WalThread::spawn(wal, move |result| sender.send(result).unwrap()).unwrap();
+    let numbered =
+        |n: u64| Persist { ticket: Ticket(n), ..persist(Some((1, 0)), vec![entry(n, 1, 8)]) };
+    let claim = || loop {
+        // It may still be filling the file ahead, which is not waited for.
+        if let Some(claim) = thread.claim() {
+            break claim;
+        }
+        std::thread::yield_now();
+    };
+    let mut next = 1;
+    for _ in 0..50 {
+        let held = claim();
+        assert!(thread.claim().is_none(), "one at a time");
+        thread.append(numbered(next + 2));
+        assert!(receiver.try_recv().is_err(), "it waits for who has the claim");
+        assert_eq!(held.write(&[numbered(next), numbered(next + 1)]).unwrap(), Ticket(next + 1));
+        assert_eq!(receiver.recv().unwrap().unwrap(), Ticket(next + 2));
+        next += 3;
+    }
+    let read = reader.read(LogIndex(1), LogIndex(next - 1), usize::MAX).unwrap();
+    assert_eq!(read.len() as u64, next - 1);
+    let held = claim();
+    held.write(&[numbered(next)]).unwrap();
+    disk.crash(&mut SimRng::new(1));
+    drop(thread);
+    assert_eq!(open(&disk).unwrap().recovered.last_index(), LogIndex(next));
+}
+
+#[test]
+fn what_fails_under_a_claim_is_said_to_who_has_it_and_nothing_is_written_after() {
+    let disk = SimDisk::new();
+    let (sender, receiver) = mpsc::channel();
+    let thread = WalThread::spawn(open(&disk).unwrap().wal, move |result| {
+        sender.send(result).unwrap();
+    })
+    .unwrap();
+    disk.set_faults(Faults { fail_sync: true, ..Faults::default() });
+    let held = thread.claim().unwrap();
+    assert!(held.write(&[persist(None, vec![entry(1, 1, 8)])]).is_err());
+    thread.append(persist(None, vec![entry(2, 1, 8)]));
+    assert!(matches!(receiver.recv().unwrap(), Err(WalError::Stopped { .. })));
+}
+
+#[test]
 fn dropping_the_thread_writes_what_it_was_given() {
     let disk = SimDisk::new();
     let thread = WalThread::spawn(open(&disk).unwrap().wal, |_| {}).unwrap();

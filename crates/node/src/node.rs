@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 use crate::reactor::{Command, Door, Inbox, Parts, Reactor, TICK};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
-use skein_log::disk::DirDisk;
+use skein_log::disk::{DirDisk, Disk};
 use skein_log::frame::Hello;
 use skein_log::identity::Identity;
 use skein_log::wal::thread::WalThread;
@@ -45,13 +45,31 @@ impl Node {
     /// Why it cannot start.
     pub fn new(config: NodeConfig, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
         config.check()?;
+        let disk = DirDisk::open(Self::log_dir(&config))
+            .map_err(|error| NodeError::DataDir { path: config.data_dir.clone(), error })?;
+        Self::with_disk(config, launcher, Arc::new(disk))
+    }
+
+    /// Where the log of such a node is.
+    #[must_use]
+    pub fn log_dir(config: &NodeConfig) -> PathBuf {
+        config.data_dir.join("log")
+    }
+
+    /// As [`new`](Self::new), with the log on `disk`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_disk(
+        config: NodeConfig,
+        launcher: Arc<dyn Launcher>,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Self, NodeError> {
+        config.check()?;
         raise_file_limit();
         let cluster = ClusterId(config.cluster());
         let program = ProgramHash(launcher.program_hash());
         let data = |error| NodeError::DataDir { path: config.data_dir.clone(), error };
-        let log_dir = config.data_dir.join("log");
-        std::fs::create_dir_all(&log_dir).map_err(data)?;
-        let disk = Arc::new(DirDisk::open(&log_dir).map_err(data)?);
         let durability = match config.durability {
             DurabilityMode::Fsync => Durability::Fsync,
             DurabilityMode::Memory => Durability::Memory,

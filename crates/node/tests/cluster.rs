@@ -9,6 +9,7 @@ use skein_node::{ExitReason, ReplicaState};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 #[test]
 fn three_replicas_execute_the_same_log() {
@@ -234,6 +235,35 @@ fn a_follower_passes_clients_on_to_the_leader() {
         assert!(bytes.iter().enumerate().all(|(i, b)| *b == (i % 251) as u8));
     }
     assert_eq!(client.ask("get b"), if leader == 3 { "2" } else { "3" });
+}
+
+#[test]
+fn disks_that_stall_cost_an_answer_its_time_and_nothing_else() {
+    let cluster = Cluster::new(3, Fsync);
+    let mut client = cluster.client();
+    for i in 0..20 {
+        assert_eq!(client.ask(&format!("set a {i}")), "ok");
+    }
+    let leader = cluster.leader();
+    let term = cluster.status(leader).unwrap().replica.term;
+    for round in 0..3 {
+        cluster.disks.begin();
+        client.send(&format!("set b {round}"));
+        wait_for("all three logs to be written", || (cluster.disks.waiting() >= 3).then_some(()));
+        let stalled = Instant::now();
+        let election = Duration::from_millis(cluster.configs[0].tuning.election_timeout_ms);
+        while stalled.elapsed() < 4 * election {
+            for id in 1..=3 {
+                let status = cluster.status(id).expect("it answers");
+                assert_eq!((status.leader, status.replica.term), (Some(leader), term));
+            }
+        }
+        cluster.disks.end();
+        assert_eq!(client.line(), "ok", "the connection is the same");
+    }
+    assert_eq!(client.ask("get b"), "2");
+    cluster.agree();
+    assert_eq!(cluster.status(leader).unwrap().replica.term, term);
 }
 
 #[test]

@@ -120,18 +120,18 @@ impl Wal {
         Ok(())
     }
 
-    /// Fills some of the file ahead with zeros if there is little left, so that syncs of small appends need not write the file's
-    /// metadata as well. To be called when nobody waits; nothing depends on it: a full disk is found by the append that does not fit.
+    /// Fills some of the file ahead with zeros, durably, if there is little left, so that syncs of small appends need not write the file's
+    /// metadata, nor those zeros, as well. To be called when nobody waits; nothing depends on it: a full disk is found by the append that does not fit.
     pub fn prepare(&mut self) -> Result<(), WalError> {
         self.check()?;
-        if self.zeroed >= self.offset + AHEAD_BYTES / 2 {
+        if !self.is_to_be_prepared() {
             return Ok(());
         }
         let from = self.zeroed.max(self.offset);
         let to = (self.offset + AHEAD_BYTES).min(self.options.segment_bytes);
         if from < to {
             self.zeroed = to;
-            match self.file.zero(from, to) {
+            match self.file.zero(from, to).and_then(|()| self.file.sync()) {
                 Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
                     let failed = WalError::io(&self.path(self.segment), "write")(error);
                     return self.note(Err(failed));
@@ -140,6 +140,12 @@ impl Wal {
             }
         }
         Ok(())
+    }
+
+    /// Whether [`prepare`](Self::prepare) would do anything.
+    #[must_use]
+    pub fn is_to_be_prepared(&self) -> bool {
+        self.zeroed < self.offset + AHEAD_BYTES / 2 && self.zeroed < self.options.segment_bytes
     }
 
     /// A handle that reads entries back.

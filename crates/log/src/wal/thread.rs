@@ -4,22 +4,73 @@
 //! the node which ticket is durable by a callback, which is expected to do no more than store a number and wake a
 //! reactor. After a failure it says so once and takes nothing more. Dropping [`WalThread`] writes what was handed over
 //! and joins the thread.
+//!
+//! While it has nothing to do, another thread that would only wait for it can write by itself ([`WalThread::claim`]), which saves waking this one
+//! and being woken by it. What is handed over meanwhile is written after that.
 
 use super::{Wal, WalError};
 use crate::types::{Persist, Ticket};
 use std::{
     io,
-    sync::mpsc,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread::{Builder, JoinHandle},
 };
 
 /// How many bytes of entries one group gathers at most, so that a backlog does not delay its first entry for long.
 const GROUP_BYTES: usize = 4 << 20;
 
+/// What the thread is asked for.
+enum Job {
+    Append(Persist),
+    /// Fill the file ahead: whoever wrote by itself does not wait for that.
+    Prepare,
+}
+
+struct Shared {
+    /// Not there while somebody writes.
+    wal: Mutex<Option<Box<Wal>>>,
+    returned: Condvar,
+    /// Jobs handed over and not done, and claims.
+    busy: AtomicUsize,
+}
+
+impl Shared {
+    fn take(&self) -> Box<Wal> {
+        let mut wal = self.wal.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match wal.take() {
+                Some(wal) => return wal,
+                None => wal = self.returned.wait(wal).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn give_back(&self, wal: Box<Wal>) {
+        *self.wal.lock().unwrap_or_else(PoisonError::into_inner) = Some(wal);
+        self.returned.notify_one();
+    }
+
+    fn done(&self, jobs: usize) {
+        self.busy.fetch_sub(jobs, Ordering::AcqRel);
+    }
+}
+
 /// See the module.
 pub struct WalThread {
-    sender: Option<mpsc::Sender<Persist>>,
+    shared: Arc<Shared>,
+    sender: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The right to write now, by the thread that has it.
+pub struct Claim {
+    wal: Option<Box<Wal>>,
+    shared: Arc<Shared>,
+    sender: mpsc::Sender<Job>,
 }
 
 impl WalThread {
@@ -28,19 +79,36 @@ impl WalThread {
         wal: Wal,
         durable: impl FnMut(Result<Ticket, WalError>) + Send + 'static,
     ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            wal: Mutex::new(Some(Box::new(wal))),
+            returned: Condvar::new(),
+            busy: AtomicUsize::new(0),
+        });
         let (sender, receiver) = mpsc::channel();
+        let own = shared.clone();
         let thread = Builder::new()
             .name("skein-wal".to_owned())
-            .spawn(move || run(wal, &receiver, durable))?;
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+            .spawn(move || run(&own, &receiver, durable))?;
+        Ok(Self { shared, sender: Some(sender), thread: Some(thread) })
     }
 
     /// Hands over the next thing to make durable. After a failure it is dropped: its ticket is never reported.
     pub fn append(&self, persist: Persist) {
         if let Some(sender) = &self.sender {
+            self.shared.busy.fetch_add(1, Ordering::AcqRel);
             // The receiver is gone after a failure only, which was reported.
-            let _ = sender.send(persist);
+            let _ = sender.send(Job::Append(persist));
         }
+    }
+
+    /// The right to write, if nothing is being written and nothing waits to be.
+    #[must_use]
+    pub fn claim(&self) -> Option<Claim> {
+        let sender = self.sender.clone()?;
+        let busy = &self.shared.busy;
+        busy.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        let wal = Some(self.shared.take());
+        Some(Claim { wal, shared: self.shared.clone(), sender })
     }
 }
 
@@ -53,39 +121,91 @@ impl Drop for WalThread {
     }
 }
 
+impl Claim {
+    /// Makes these durable, in their order, before this returns; answers the last one's ticket.
+    ///
+    /// # Errors
+    /// As [`Wal::append`] and [`Wal::sync`].
+    pub fn write(mut self, persists: &[Persist]) -> Result<Ticket, WalError> {
+        let wal = self.wal.as_mut().expect("it is given back when this is dropped");
+        let mut ticket = Ticket::default();
+        for persist in persists {
+            wal.append(persist)?;
+            ticket = persist.ticket;
+        }
+        wal.sync()?;
+        if wal.is_to_be_prepared() {
+            self.shared.busy.fetch_add(1, Ordering::AcqRel);
+            // As above.
+            let _ = self.sender.send(Job::Prepare);
+        }
+        Ok(ticket)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(wal) = self.wal.take() {
+            self.shared.give_back(wal);
+        }
+        self.shared.done(1);
+    }
+}
+
 fn run(
-    mut wal: Wal,
-    receiver: &mpsc::Receiver<Persist>,
+    shared: &Shared,
+    receiver: &mpsc::Receiver<Job>,
     mut durable: impl FnMut(Result<Ticket, WalError>),
 ) {
     while let Ok(first) = receiver.recv() {
-        let result = commit_group(&mut wal, first, receiver);
-        let failed = result.is_err();
-        durable(result);
-        if failed {
-            return;
-        }
-        // Nobody waits for this.
-        if let Err(error) = wal.prepare() {
+        let mut wal = shared.take();
+        let mut jobs = 1;
+        let result = match first {
+            Job::Append(persist) => {
+                let result = commit_group(&mut wal, persist, receiver, &mut jobs);
+                let failed = result.is_err();
+                durable(result);
+                if failed {
+                    return;
+                }
+                // Nobody waits for what follows.
+                wal.prepare()
+            }
+            Job::Prepare => wal.prepare(),
+        };
+        if let Err(error) = result {
             durable(Err(error));
             return;
         }
+        shared.give_back(wal);
+        shared.done(jobs);
     }
 }
 
 fn commit_group(
     wal: &mut Wal,
     first: Persist,
-    receiver: &mpsc::Receiver<Persist>,
+    receiver: &mpsc::Receiver<Job>,
+    jobs: &mut usize,
 ) -> Result<Ticket, WalError> {
     let mut bytes = 0;
     let mut next = Some(first);
     let mut ticket = Ticket::default();
-    while let Some(persist) = next {
+    while let Some(persist) = next.take() {
         wal.append(&persist)?;
         ticket = persist.ticket;
         bytes += persist.entries.iter().map(|entry| entry.payload.len()).sum::<usize>();
-        next = if bytes < GROUP_BYTES { receiver.try_recv().ok() } else { None };
+        while next.is_none() && bytes < GROUP_BYTES {
+            match receiver.try_recv() {
+                // It is done after each group.
+                Ok(Job::Prepare) => *jobs += 1,
+                Ok(Job::Append(persist)) => {
+                    *jobs += 1;
+                    next = Some(persist);
+                }
+                Err(_) => break,
+            }
+        }
     }
     wal.sync()?;
     Ok(ticket)

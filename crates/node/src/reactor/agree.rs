@@ -11,7 +11,11 @@ use crate::order::lead::Lead;
 use bytes::Bytes;
 use mio::{Interest, Token};
 use skein_arena::layout::state;
-use skein_log::{Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, frame};
+use skein_log::wal::WalError;
+use skein_log::wal::thread::{Claim, WalThread};
+use skein_log::{
+    Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, Ticket, frame,
+};
 use skein_model::entry::Start;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record};
 use std::sync::atomic::Ordering;
@@ -19,6 +23,10 @@ use std::time::Duration;
 
 /// How much is read from the log at a time for a server that is behind.
 const REFILL_BYTES: usize = 1 << 20;
+/// A thread that has other things to do does not wait for a disk that takes longer than this,
+const SLOW_DISK: Duration = Duration::from_millis(2);
+/// nor for so long after it did.
+const SLOW_FOR: Duration = Duration::from_millis(100);
 
 impl Reactor {
     /// Gives consensus what peers sent.
@@ -253,10 +261,46 @@ impl Reactor {
         Ok(())
     }
 
-    fn write(&self, persist: Persist) {
-        if let Some(wal) = &self.wal {
-            wal.append(persist);
+    fn write(&mut self, persist: Persist) {
+        self.own_writes.push(persist);
+        // A leader has clients to look after meanwhile.
+        if self.lead.is_some() || self.replicas == 1 || self.now < self.slow_until {
+            self.hand_over_own_writes();
         }
+    }
+
+    /// Has the log's thread write what this one was to write.
+    pub(super) fn hand_over_own_writes(&mut self) {
+        for persist in self.own_writes.drain(..) {
+            if let Some(wal) = &self.wal {
+                wal.append(persist);
+            }
+        }
+    }
+
+    /// What this thread is to write now, with the right to; what it has no right to is handed over.
+    pub(super) fn claim_own_writes(&mut self) -> Option<(Vec<Persist>, Claim)> {
+        if self.own_writes.is_empty() {
+            return None;
+        }
+        let claim = self.wal.as_ref().and_then(WalThread::claim);
+        if claim.is_none() {
+            self.hand_over_own_writes();
+        }
+        Some((std::mem::take(&mut self.own_writes), claim?))
+    }
+
+    /// This thread has written, and it took so long.
+    pub(super) fn wrote(&mut self, result: Result<Ticket, WalError>, took: Duration) {
+        self.written = Some(result);
+        if took > SLOW_DISK {
+            self.disk_was_slow();
+        }
+    }
+
+    /// Leaves the disk to the log's thread for a while.
+    pub(super) fn disk_was_slow(&mut self) {
+        self.slow_until = self.now + SLOW_FOR;
     }
 
     pub(super) fn oldest_in_flight(&self) -> Option<Duration> {

@@ -11,7 +11,7 @@
 //! another thread's help.
 //!
 //! Invariants: an entry reaches the server only after its commit; only a leader whose server has executed its own
-//! `TermStart` accepts or reads clients; the loop never waits for a disk, a process or a peer.
+//! `TermStart` accepts or reads clients; the loop never waits for a process or a peer, nor for a disk for long (`relief.rs`).
 //!
 //! Threads: other threads speak to it through [`Inbox`] and a waker. Crash: the server dies with the node; the log's
 //! promises are on disk (or in the other replicas' memory); clients see resets.
@@ -25,6 +25,7 @@ mod outgoing;
 mod peers;
 mod ports;
 mod publish;
+mod relief;
 mod serve;
 mod snapshot;
 mod sources;
@@ -52,9 +53,10 @@ use lifecycle::Lifecycle;
 use mio::{Token, Waker};
 use peers::{PeerEvent, Peers};
 use ports::Ports;
+use relief::Relief;
 use skein_log::frame::Hello;
 use skein_log::wal::WalError;
-use skein_log::wal::thread::WalThread;
+use skein_log::wal::thread::{Claim, WalThread};
 use skein_log::{Consensus, Persist, Role, Ticket};
 use skein_model::entry::MAX_ENTRY_BYTES;
 use skein_model::{LogIndex, ReplicaId, WallNs};
@@ -85,6 +87,16 @@ const BUSY_POLL: Duration = Duration::from_millis(1);
 const FOLLOWER_POLL: Duration = Duration::from_millis(5);
 /// Nor does it wake its server for each entry: nobody waits for it.
 const FOLLOWER_NAP: Duration = Duration::from_millis(3);
+
+/// How a node ends.
+type Outcome = Result<ExitReason, NodeError>;
+
+/// Why the loop pauses.
+enum Pause {
+    /// This is to be written before it goes on.
+    Write(Vec<Persist>, Claim),
+    End(ExitReason),
+}
 
 /// What other threads tell the reactor.
 #[derive(Debug)]
@@ -167,6 +179,12 @@ pub struct Reactor {
     wal: Option<WalThread>,
     /// What the log on disk is to get, while others have it.
     leisure: Leisure<Persist>,
+    /// What this thread is to write by itself before it sleeps,
+    own_writes: Vec<Persist>,
+    /// unless the disk has been slow, until then.
+    slow_until: Duration,
+    /// What came of it.
+    written: Option<Result<Ticket, WalError>>,
     peers: Peers,
     peer_events: Vec<PeerEvent>,
     /// Handed out by consensus up to here, as far as the server's feed was told.
@@ -243,6 +261,9 @@ impl Reactor {
             consensus,
             wal: None,
             leisure: Leisure::default(),
+            own_writes: Vec::new(),
+            slow_until: Duration::ZERO,
+            written: None,
             peers,
             peer_events: Vec::new(),
             gateway: Gateway::new(limits),
@@ -294,11 +315,73 @@ impl Reactor {
     ///
     /// # Errors
     /// What the node cannot go on with.
-    pub fn run(mut self) -> Result<ExitReason, NodeError> {
-        let result = self.go_round();
+    pub fn run(mut self) -> Outcome {
+        if self.replicas == 1 {
+            self.consensus.campaign_now();
+        }
+        let relief = Relief::default();
+        let writes = self.wal.is_some() && self.replicas > 1;
+        std::thread::scope(|scope| {
+            let other = writes.then(|| {
+                let other = std::thread::Builder::new().name("skein-relief".into());
+                other.spawn_scoped(scope, || Self::take_part(&relief, None))
+            });
+            match other {
+                Some(Err(error)) => {
+                    relief.end(Some(Err(NodeError::system("start a thread")(error))))
+                }
+                _ => Self::take_part(&relief, Some(Box::new(self))),
+            }
+        });
+        relief.into_end().expect("the loop comes to an end")
+    }
+
+    /// Goes round whenever it is this thread's turn; see [`relief`].
+    fn take_part(relief: &Relief<Box<Self>, Outcome>, mut mine: Option<Box<Self>>) {
+        /// However this thread ends, the other one does not wait for it.
+        struct Leave<'a>(&'a Relief<Box<Reactor>, Outcome>);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                self.0.end(None);
+            }
+        }
+        let _leave = Leave(relief);
+        // Naps are as short as they are meant to be. What fails makes them longer, no more.
+        let _ = nix::sys::prctl::set_timerslack(1_000);
+        let mut happened = Happened::new();
+        loop {
+            let mut reactor = match mine.take() {
+                Some(reactor) => reactor,
+                None => {
+                    let Some(mut reactor) = relief.take_up() else { return };
+                    reactor.disk_was_slow();
+                    reactor
+                }
+            };
+            match reactor.go_round(&mut happened) {
+                Ok(Pause::Write(writes, claim)) => {
+                    let (door, since) = (reactor.door(), Instant::now());
+                    let (kept, result) = relief.aside(reactor, || claim.write(&writes));
+                    if let Some(mut reactor) = kept {
+                        reactor.wrote(result, since.elapsed());
+                        mine = Some(reactor);
+                    } else {
+                        // The reactor is gone when the node has ended; what is written is written.
+                        let _ = door.tell(Inbox::Durable(result));
+                    }
+                }
+                Ok(Pause::End(reason)) => return relief.end(Some(reactor.finish(Ok(reason)))),
+                Err(error) => return relief.end(Some(reactor.finish(Err(error)))),
+            }
+        }
+    }
+
+    /// Last things; the server is gone afterwards.
+    fn finish(mut self, result: Outcome) -> Outcome {
         if let Err(error) = &result {
             tracing::error!(event = "node_failed", %error);
         }
+        self.hand_over_own_writes();
         self.write_held();
         // Last words: that the server ended, for peers that count.
         self.peers.flush(self.now, &mut self.peer_events);
@@ -307,17 +390,18 @@ impl Reactor {
         result
     }
 
-    fn go_round(&mut self) -> Result<ExitReason, NodeError> {
-        let mut happened = Happened::new();
-        // Naps are as short as they are meant to be. What fails makes them longer, no more.
-        let _ = nix::sys::prctl::set_timerslack(1_000);
-        if self.replicas == 1 {
-            self.consensus.campaign_now();
+    /// Goes round until the node ends, or this thread is to write something.
+    fn go_round(&mut self, happened: &mut Happened) -> Result<Pause, NodeError> {
+        if let Some(result) = self.written.take() {
+            self.consensus.persisted(result?);
         }
         loop {
             self.turn()?;
             if let Some(reason) = self.ending {
-                return Ok(reason);
+                return Ok(Pause::End(reason));
+            }
+            if let Some((writes, claim)) = self.claim_own_writes() {
+                return Ok(Pause::Write(writes, claim));
             }
             let mut timeout = self.prepare_sleep()?;
             if let Some(nap) = self.nap.take()
@@ -326,9 +410,7 @@ impl Reactor {
                 self.sources.nap(nap);
                 timeout = Some(Duration::ZERO);
             }
-            self.sources
-                .wait(&mut happened, timeout)
-                .map_err(NodeError::system("wait for events"))?;
+            self.sources.wait(happened, timeout).map_err(NodeError::system("wait for events"))?;
             self.server.reopen_gate();
             self.read_clock();
             let mut told = false;

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs)] // Each test file uses its part.
 
 pub mod fake;
+pub mod stall;
 
 use fake::{FakeLauncher, PORT, Seen};
 use skein_node::config::{
@@ -9,6 +10,7 @@ use skein_node::config::{
 };
 use skein_node::reactor::{Command, Door, Inbox};
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
+use stall::{Stall, StallDisk};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub struct Cluster {
     pub configs: Vec<NodeConfig>,
     pub nodes: Vec<Option<Running>>,
     pub service: Vec<SocketAddr>,
+    /// The disks under all logs.
+    pub disks: Arc<Stall>,
 }
 
 pub fn free_address() -> SocketAddr {
@@ -107,7 +111,7 @@ impl Cluster {
         };
         let configs: Vec<_> = (1..=replicas).map(config).collect();
         let nodes = configs.iter().map(|_| None).collect();
-        let mut cluster = Self { dir, configs, nodes, service };
+        let mut cluster = Self { dir, configs, nodes, service, disks: Arc::default() };
         for id in 1..=replicas {
             cluster.start(id).unwrap();
         }
@@ -123,7 +127,9 @@ impl Cluster {
         let seen = Arc::new(Seen::default());
         let launcher =
             FakeLauncher { id, sizes: config.tuning.sizes(), seen: seen.clone(), program };
-        let node = Node::new(config, Arc::new(launcher))?;
+        let log = Node::log_dir(&config);
+        let disk = StallDisk::open(&log, self.disks.clone()).unwrap();
+        let node = Node::with_disk(config, Arc::new(launcher), Arc::new(disk))?;
         let (door, metrics) = (node.door(), node.metrics());
         let thread = std::thread::Builder::new()
             .name(format!("node{id}"))
