@@ -1,4 +1,4 @@
-//! How figures grow: a table and plots for each topic.
+//! `docs/growth.md`, how figures grow: a table and plots for each topic.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,10 @@ use crate::bench::about;
 use crate::bench::growth::{self, Figure, Growth, TOPICS, Topic};
 use crate::report::Outcome;
 
-/// The section of `docs/performance.md`; nothing where nothing was measured.
-pub fn section() -> Outcome<String> {
-    Ok(stored()?.map(|growth| text(&growth)).unwrap_or_default())
-}
-
-/// The plots.
-pub fn plots() -> Outcome<Vec<Page>> {
+/// The document and its plots; nothing where nothing was measured.
+pub fn pages() -> Outcome<Vec<Page>> {
     let Some(growth) = stored()? else { return Ok(Vec::new()) };
-    let mut pages = Vec::new();
+    let mut pages = vec![Page { path: "docs/growth.md".to_owned(), text: text(&growth) }];
     for topic in TOPICS {
         for figure in topic.figures.iter().filter(|figure| figure.plotted) {
             let curves = curves(&growth, topic, figure);
@@ -62,8 +57,11 @@ fn curves<'a>(
 fn text(growth: &Growth) -> String {
     let about = &growth.about;
     let mut text = format!(
-        "## How it grows\n\n\
-         `{}`, {} at commit {}; each point once, 1.5 s, so single points are less sure than the tables above.\n\
+        "# How it grows\n\n\
+         Written by `cargo xtask bench --report` from `bench/results/growth.json`. Don't edit it by hand. How single\n\
+         servers compare with native is in [performance](performance.md).\n\n\
+         Measured by `{}`, {} at commit {}, on the same machine; each point once, 1.5 s, so single points are less sure\n\
+         than the tables there.\n\
          Memory is what is resident: the node's includes the arena, which the server's has as well.\n\n",
         about.command,
         about.day(),
@@ -87,13 +85,13 @@ fn text(growth: &Growth) -> String {
                 rows.push(row);
             }
         }
-        let _ = writeln!(text, "### {}\n\n{}", topic.title, table(&rows));
+        let _ = writeln!(text, "## {}\n\n{}", topic.title, table(&rows));
         for figure in topic.figures.iter().filter(|figure| figure.plotted) {
             let path = path(topic, figure);
             let at = path.trim_start_matches("docs/");
             let _ = writeln!(text, "![{}: {}]({at})", topic.title, plain(figure.label));
         }
-        let _ = writeln!(text, "\n{}", topic.reading);
+        let _ = writeln!(text, "\n{}\n", topic.reading);
     }
     for failure in &growth.failures {
         let _ = writeln!(text, "Not measured: {failure}\n");

@@ -1,4 +1,4 @@
-//! Results as documents: `docs/performance.md`, the README's figures, and what else is made from results.
+//! Results as documents: `docs/performance.md`, `docs/growth.md`, the README's figures, and what else is made from results.
 //!
 //! Everything is computed from the files in `bench/results`, so that the documents cannot say anything else than these do;
 //! `cargo xtask tidy` compares. A new document is a line in [`PAGES`].
@@ -27,7 +27,7 @@ pub struct Page {
 
 /// Makers of pages.
 const PAGES: &[fn() -> Outcome<Vec<Page>>] =
-    &[page::pages, readme::pages, servers::plots, growth::plots, peers::pages];
+    &[page::pages, readme::pages, servers::plots, growth::pages, peers::pages];
 
 /// Every file as it must be.
 pub fn pages() -> Outcome<Vec<Page>> {

@@ -2,14 +2,14 @@
 
 use super::servers::TRAPS_SHOWN;
 use super::text::wide;
-use super::{Page, goals, growth, latest, profile, servers};
+use super::{Page, goals, latest, profile, servers};
 use crate::bench::results::Results;
 use crate::bench::stats::Spread;
 use crate::report::Outcome;
 
 /// The document, part by part; one that has no results is left out.
 const PARTS: &[fn(&Results) -> Outcome<String>] =
-    &[head, plots, goals_part, tables, growth_part, profile_part, reading];
+    &[head, plots, goals_part, tables, profile_part, reading];
 
 /// The document.
 pub fn pages() -> Outcome<Vec<Page>> {
@@ -31,10 +31,6 @@ fn goals_part(results: &Results) -> Outcome<String> {
 
 fn plots(results: &Results) -> Outcome<String> {
     Ok(servers::plot_links(results))
-}
-
-fn growth_part(_: &Results) -> Outcome<String> {
-    growth::section()
 }
 
 fn profile_part(_: &Results) -> Outcome<String> {
@@ -72,6 +68,8 @@ fn head(results: &Results) -> Outcome<String> {
          Written by `cargo xtask bench --report` from `bench/results/latest.json`, which holds every\n\
          sample. Don't edit it by hand. To measure again (some minutes; builds nothing, so `make build` first):\n\n    \
          {command}\n\n\
+         How figures change with connections, replicas, sizes, memory, the log and threads is in [growth](growth.md); what people use\n\
+         today and the papers are in [the comparison](comparison.md).\n\n\
          ## How it was measured\n\n\
          - Commit {commit}, the newest when `skein` was built (`+`: the crates have been changed since, or were then); {versions}.\n\
          - {cpu}, {cores} cores for clients, servers and everything else; {memory} MiB; Linux {kernel}.\n\
@@ -81,7 +79,7 @@ fn head(results: &Results) -> Outcome<String> {
          of the rounds, in brackets the least and the most.\n\
          - p999: the latency that 99.9 % of the requests do not exceed; one client alone is timed for one second at most.\n\
          - Crowd: {clients} connections where a table says nothing else, each waits for its reply before it asks again, {requests}\n  \
-         requests of each kind (MariaDB: 1,500 transactions; PostgreSQL: 2,400; clamd: 4,000 files). redis: redis-benchmark, 3 byte values.\n  \
+         requests of each kind (redis and memcached, which have goals: four times as many; MariaDB: 1,500 transactions; PostgreSQL: 2,400; clamd: 4,000 files). redis: redis-benchmark, 3 byte values.\n  \
          memcached and the web servers: an own client of one thread, every reply compared with the right one.\n\
          - CPU time: user and system time from `/proc/PID/stat` of what a request passes through: the server with all\n  \
          its processes (and the proxy), or the leader's node and server.\n\
@@ -122,8 +120,12 @@ const READING: &str = "## What stands in the way of native\n\n\
     The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
     noticed by missed heartbeats, which takes the election timeout; that is in\n\
     [the comparison](comparison.md) (a leader that is stopped).\n\n\
-    With three replicas and fsync the two cores are not full: the columns of cores add up to less than two. An entry goes through some 16 changes of thread\n\
-    (leader, two followers, their disks, server, clients), and waking another core takes about 30 us here. Larger and smaller entries, overlapping ones, and\n\
-    replies in parts made no difference that could be told from noise ([decision 13](decisions/0013-nobody-waits-for-the-leaders-disk.md)).\n\n\
+    With three replicas and fsync the two cores are not full: the columns of cores add up to less than two. An entry goes through some 15 changes of thread\n\
+    (leader, two followers, server, clients), waking another core takes about 30 us here, and the kernel may place who is woken behind who runs while\n\
+    the other core is idle. A sync is two requests to the disk, one after the other (the data, the disk's cache), and every 4 ms a third: the time of\n\
+    modification, as this machine's ext4 has no journal (`perf record -e sched:sched_switch,block:block_rq_issue` shows both). Larger and smaller entries,\n\
+    overlapping ones, replies in parts and shorter slices made no difference that could be told from noise\n\
+    ([decision 13](decisions/0013-nobody-waits-for-the-leaders-disk.md)); a follower that writes by itself made a small one\n\
+    ([decision 14](decisions/0014-a-follower-writes-by-itself.md)).\n\n\
     One reason why clamd is faster under Skein than natively: its temporary files reach the disk natively (see the bytes to disks), and not from a\n\
     replica's private layer, which is in memory.\n";

@@ -128,6 +128,9 @@ impl ValueEnum for Choice {
     }
 }
 
+/// So many times as many requests where there are goals.
+const MORE: u32 = 4;
+
 /// What a server's file says about it.
 pub trait Workload {
     /// The title of its tables, behind the number of connections.
@@ -171,9 +174,9 @@ pub trait Workload {
     fn alone(&self, service: SocketAddr, requests: u32) -> Outcome<Alone>;
     /// `requests` of each operation over `clients` connections.
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>>;
-    /// Requests of each operation that are asked for, where the default is too many.
+    /// Requests of each operation that are asked for, where the default is too many; where there are goals, more, for surer figures.
     fn requests(&self, wanted: u32) -> u32 {
-        wanted
+        if self.has_goals() { wanted.saturating_mul(MORE) } else { wanted }
     }
     /// Connections of the crowd, where the default does not fit.
     fn clients(&self, wanted: u32) -> u32 {
