@@ -199,7 +199,9 @@ fn galera() -> Outcome<(Running, Vec<Node>)> {
     let mut nodes = vec![Node::make(&group, 0, None)?];
     for number in 1..3 {
         let folder = group.folder(&number.to_string())?.display().to_string();
-        group.folder(&format!("{number}/data"))?;
+        for below in ["data", "tmp"] {
+            group.folder(&format!("{number}/{below}"))?;
+        }
         nodes.push(Node { folder, service: free_address()? });
     }
     for node in &nodes {

@@ -20,7 +20,7 @@ const OUTAGE_MS: f64 = 200.0;
 const CLUSTERS: [Target; 3] = [Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync];
 
 /// Servers with goals that were measured.
-fn with_goals(results: &Results) -> Vec<Server> {
+pub fn with_goals(results: &Results) -> Vec<Server> {
     let all = Server::ALL.iter().copied();
     all.filter(|server| server.workload().has_goals() && has(results, *server)).collect()
 }

@@ -9,6 +9,7 @@ mod page;
 mod plots;
 mod profile;
 mod readme;
+mod room;
 mod servers;
 pub mod text;
 

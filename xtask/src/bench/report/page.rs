@@ -2,7 +2,7 @@
 
 use super::servers::TRAPS_SHOWN;
 use super::text::wide;
-use super::{Page, goals, latest, profile, servers};
+use super::{Page, goals, latest, profile, room, servers};
 use crate::bench::results::Results;
 use crate::bench::stats::Spread;
 use crate::report::Outcome;
@@ -37,8 +37,8 @@ fn profile_part(_: &Results) -> Outcome<String> {
     profile::section()
 }
 
-fn reading(_: &Results) -> Outcome<String> {
-    Ok(READING.to_owned())
+fn reading(results: &Results) -> Outcome<String> {
+    Ok(format!("{READING}\n{}", room::room(results)))
 }
 
 fn head(results: &Results) -> Outcome<String> {
