@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// What a server wrote that no server writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Link {
     pub fatal: Option<String>,
     /// Who looks on, if anybody does.
     pub tap: Option<Box<dyn Tap>>,
-    /// The runtime may sleep though there is something for it.
+    /// The runtime may sleep though there is something for it: an entry, or room that it waits for.
     unseen: bool,
 }
 
@@ -186,13 +186,13 @@ impl Link {
         Ok(self.input.free().map_err(Broken::new)? >= pad8(FRAME_HEADER_BYTES + bytes))
     }
 
-    /// Whether something was pushed or released since the runtime was woken.
+    /// Whether something was pushed, or released that the runtime waits for, since it was woken.
     #[must_use]
     pub const fn has_unseen(&self) -> bool {
         self.unseen
     }
 
-    /// Wakes the runtime if it sleeps and something was pushed or released since the last time: once a batch.
+    /// Wakes the runtime if it sleeps and there is something for it: once a batch.
     pub fn wake_server(&mut self) {
         if std::mem::take(&mut self.unseen) && self.header().server_gate.open() {
             let word: *const AtomicU32 = self.header().server_gate.word();
@@ -276,7 +276,9 @@ impl Link {
         done(context, &ring[..at])?;
         if at > 0 {
             output.release(at);
-            self.unseen = true;
+            // Before the look, as the runtime says that it waits for room before it looks for some: one of the two sees the other.
+            fence(Ordering::SeqCst);
+            self.unseen |= self.state() == state::OUTPUT_FULL;
         }
         if self.admitted > self.feed.given() {
             return Err(Broken(format!("entry {} was admitted and never given", self.admitted)));
