@@ -205,6 +205,9 @@ pub struct Tuning {
     /// Entries that may be proposed and not yet committed: 4. While so many are on their way, what clients send gathers
     /// for the next one: few, large entries cost less than many small ones.
     pub max_in_flight_entries: usize,
+    /// Whether a leader's server executes what is proposed while it is being agreed on: yes. Its replies wait for the commit.
+    /// A leader that was cut off from the others rebuilds its server from the log when it has executed what they never got.
+    pub execute_ahead: bool,
     /// The arena's input ring: 4 MiB.
     pub input_ring_bytes: usize,
     /// The arena's output ring: 4 MiB.
@@ -230,6 +233,7 @@ impl Default for Tuning {
             max_memory_bytes: 512 << 20,
             max_in_flight_bytes: 8 << 20,
             max_in_flight_entries: 4,
+            execute_ahead: true,
             input_ring_bytes: 4 << 20,
             output_ring_bytes: 4 << 20,
             arena_heap_bytes: 1 << 30,

@@ -45,6 +45,8 @@ pub struct Metrics {
     pub log_bytes: Counter,
     pub commit_seconds: Histogram,
     pub output_hold_seconds: Histogram,
+    pub entries_ahead: Counter,
+    pub rebuilds_ahead: Counter,
     unsupported: Family<Call, Counter>,
 }
 
@@ -81,6 +83,8 @@ impl Default for Metrics {
             log_bytes: Counter::default(),
             commit_seconds: Histogram::new(buckets()),
             output_hold_seconds: Histogram::new(buckets()),
+            entries_ahead: Counter::default(),
+            rebuilds_ahead: Counter::default(),
             unsupported: Family::default(),
         };
         let r = &mut m.registry;
@@ -165,9 +169,19 @@ impl Default for Metrics {
         );
         r.register_with_unit(
             "output_hold",
-            "From an entry's commit until what the server sent for it leaves (mode order does not hold replies)",
+            "From when the server gets an entry until what it sent for it leaves, which is after the entry's commit",
             Unit::Seconds,
             m.output_hold_seconds.clone(),
+        );
+        r.register(
+            "entries_ahead",
+            "Entries that the server got before they were committed",
+            m.entries_ahead.clone(),
+        );
+        r.register(
+            "rebuilds_ahead",
+            "Times that the server had executed what was then not committed, and was rebuilt",
+            m.rebuilds_ahead.clone(),
         );
         r.register(
             "unsupported_calls",

@@ -11,6 +11,10 @@ pub enum Break {
     LyingDisk,
     /// Writes are answered when they are proposed, not when they are committed.
     ReplyBeforeCommit,
+    /// Replies leave when the leader's server has executed what is proposed.
+    ReleaseAhead,
+    /// A server that executed what was not committed goes on.
+    KeepAstray,
     /// Who lost a memory-only log comes back as if it had not.
     ForgetIncarnation,
     /// One replica's server answers one read wrongly.
@@ -46,6 +50,8 @@ pub(crate) struct Plan {
     pub clients: u64,
     pub keys: u64,
     pub eager_commit: bool,
+    /// Leaders' servers execute what is proposed.
+    pub execute_ahead: bool,
 }
 
 impl Plan {
@@ -72,6 +78,11 @@ impl Plan {
             clients: one_of(rng, &[2, 4, 6]),
             keys: one_of(rng, &[1, 2, 3]),
             eager_commit: rng.chance(50),
+            execute_ahead: match options.broken {
+                Some(Break::ReleaseAhead | Break::KeepAstray) => true,
+                Some(Break::ReplyBeforeCommit) => false,
+                _ => rng.chance(75),
+            },
         }
     }
 }

@@ -19,8 +19,9 @@ use skein_model::{
 use skein_node::{
     gateway::{Gateway, Limits, Socket},
     order::{
+        ahead::{Ahead, Lost},
         digest::OutputDigest,
-        feed::{Feed, Step},
+        feed::{Feed, Step, is_for_server},
         lead::Lead,
         stamp::Stamper,
     },
@@ -116,6 +117,8 @@ pub struct Turn<'a> {
     pub messages: Vec<Outgoing>,
     pub roles: Vec<RoleChange>,
     pub violation: Option<String>,
+    /// Servers that began anew as they had executed what was not committed.
+    pub astray: usize,
 }
 
 impl Turn<'_> {
@@ -139,6 +142,9 @@ pub struct Process {
     pub lead: Option<Lead>,
     gateway: Gateway<WireEnd>,
     feed: Feed,
+    /// Its leader's server executes what is proposed.
+    execute_ahead: bool,
+    ahead: Ahead,
     started: bool,
     stamper: Stamper,
     digest: OutputDigest,
@@ -222,6 +228,8 @@ impl Process {
             lead: None,
             gateway: Gateway::new(Limits { connections: 100, memory_bytes: 1 << 20 }),
             feed: Feed::default(),
+            execute_ahead: plan.execute_ahead,
+            ahead: Ahead::default(),
             started: false,
             stamper: Stamper::default(),
             digest: OutputDigest::new(None),
@@ -271,10 +279,17 @@ impl Process {
         for entry in &batch.committed {
             let checked = turn.checker.committed(own, entry.index, entry.term, &entry.payload);
             turn.note(checked);
-            if !self.lagging {
-                self.offer(entry.index, &entry.payload, turn);
+            match self.ahead.committed(entry.index, entry.term) {
+                Ok(true) => {}
+                Ok(false) if self.lagging => {}
+                Ok(false) => self.offer(entry.index, &entry.payload, turn),
+                Err(lost) => self.went_astray(lost, turn),
             }
         }
+        if let Err(lost) = self.ahead.all_committed(batch.applied) {
+            self.went_astray(lost, turn);
+        }
+        self.take_output(turn);
         if let Some(lead) = &mut self.lead {
             let _ = lead.committed(batch.applied);
         }
@@ -336,31 +351,66 @@ impl Process {
         if self.feed.step(index, Some(&entry)) != Step::Give {
             return;
         }
-        self.feed.gave(index);
-        self.started |= entry.records().any(|record| matches!(record, Record::Start(_)));
-        self.stamper.observe(entry.wall());
-        self.server.execute(index, &entry, &mut self.ring);
+        self.execute(index, &entry);
         self.take_output(turn);
         if let Some(lead) = &mut self.lead {
             let _ = lead.applied(index);
-        }
-        let own = self.consensus.status().id;
-        if let Some((index, digest)) = self.digest.latest() {
-            let checked = turn.checker.digest(own, index, digest);
-            turn.note(checked);
         }
         if let Some(value) = self.server.twice {
             turn.violation.get_or_insert(format!("{value} was written twice"));
         }
     }
 
-    /// Reads the output ring as the node does.
+    fn execute(&mut self, index: LogIndex, entry: &EntryRef<'_>) {
+        self.feed.gave(index);
+        self.started |= entry.records().any(|record| matches!(record, Record::Start(_)));
+        self.stamper.observe(entry.wall());
+        self.server.execute(index, entry, &mut self.ring);
+    }
+
+    /// The leader's server executes what is proposed, if it has executed all before it.
+    fn go_ahead(&mut self, index: LogIndex, before: LogIndex, payload: &[u8]) {
+        if !self.execute_ahead
+            || self.lagging
+            || !self.serves()
+            || !self.feed.has_all(self.consensus.applied(), before)
+        {
+            return;
+        }
+        let entry = EntryRef::parse(payload).expect("just made");
+        assert!(is_for_server(&entry), "only inputs are proposed here");
+        let behind = self.feed.given();
+        self.feed.skip_to(index);
+        self.execute(index, &entry);
+        self.ahead.went(index, self.consensus.term(), behind);
+    }
+
+    /// The server executed what was not committed: it begins anew.
+    fn went_astray(&mut self, _: Lost, turn: &mut Turn<'_>) {
+        turn.astray += 1;
+        self.ahead.forget();
+        if turn.broken != Some(Break::KeepAstray) {
+            self.server = RegisterServer::default();
+            self.feed = Feed::default();
+            self.digest = OutputDigest::new(None);
+            self.ring.clear();
+        }
+    }
+
+    /// Reads the output ring as the node does: up to the first entry that is not committed.
     fn take_output(&mut self, turn: &mut Turn<'_>) {
-        let ring = std::mem::take(&mut self.ring);
+        let committed = match turn.broken {
+            Some(Break::ReleaseAhead) => LogIndex(u64::MAX),
+            _ => self.consensus.applied(),
+        };
+        let mut ring = std::mem::take(&mut self.ring);
         let mut at = 0;
         while let Some((frame, len)) =
             OutFrame::parse(&ring[at..]).expect("the server writes frames")
         {
+            if matches!(frame, OutFrame::Admitted { index, .. } if index > committed) {
+                break;
+            }
             self.digest.frame(&ring[at..at + len], &frame);
             let early = turn.broken == Some(Break::ReplyBeforeCommit)
                 && matches!(frame, OutFrame::Send { bytes: b"OK\n", .. });
@@ -371,8 +421,13 @@ impl Process {
         }
         self.gateway.flush(&ring, turn.now).expect("the server keeps to its window");
         self.digest.settle();
+        ring.drain(..at);
         self.ring = ring;
-        self.ring.clear();
+        let own = self.consensus.status().id;
+        if let Some((index, digest)) = self.digest.latest() {
+            let checked = turn.checker.digest(own, index, digest);
+            turn.note(checked);
+        }
     }
 
     /// What a leader proposes. True if something was.
@@ -397,13 +452,17 @@ impl Process {
             }
             self.gateway.collect(&mut entry);
         }
-        let term = lead.term();
+        let (term, before) = (lead.term(), lead.last_proposed());
         if !entry.is_empty() {
             self.unproposed = Some(entry.finish(self.stamper.stamp(wall), term));
         }
         let Some(payload) = self.unproposed.take() else { return false };
         match self.consensus.propose(payload.clone()) {
             Ok(index) => {
+                self.go_ahead(index, before, &payload);
+                if turn.broken == Some(Break::ReleaseAhead) {
+                    self.take_output(turn);
+                }
                 let lead = self.lead.as_mut().expect("it leads");
                 lead.proposed(index, payload.len(), turn.now);
                 if announces {

@@ -63,12 +63,14 @@ fn no_seed_breaks_a_promise() {
     let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
     let (answered, operations) = (sum(|r| r.answered), sum(|r| r.operations));
     let (entries, terms, faults) = (sum(|r| r.entries), sum(|r| r.terms), sum(|r| r.faults));
+    let astray = sum(|r| r.astray);
     println!(
-        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults"
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {astray} servers went astray"
     );
     // It must have been worth it: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
     assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
+    assert!(astray * 50 > reports.len(), "leaders are deposed with entries that nobody else got");
 }
 
 #[test]
@@ -100,6 +102,16 @@ fn a_disk_that_lies_is_noticed() {
 #[test]
 fn answering_before_the_commit_is_noticed() {
     is_noticed(Break::ReplyBeforeCommit, 200);
+}
+
+#[test]
+fn releasing_what_was_executed_before_the_commit_is_noticed() {
+    is_noticed(Break::ReleaseAhead, 200);
+}
+
+#[test]
+fn a_server_that_keeps_what_was_not_committed_is_noticed() {
+    is_noticed(Break::KeepAstray, 200);
 }
 
 #[test]

@@ -21,6 +21,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 /// How long the run sleeps at most before it looks again: 2 ms.
 const LOOK_MS: u8 = 2;
+/// Here all is committed.
+const ALL: LogIndex = LogIndex(u64::MAX);
 
 /// Turns of a time bubble that is added behind a log's end, and how many such there may be.
 const FILLED_TURNS: u32 = 1 << 16;
@@ -176,14 +178,14 @@ impl Run {
 
     fn take_output(&mut self) -> Result<(), NodeError> {
         self.link
-            .drain(&mut (), |(), _, _| Ok(()), |(), _| Ok(()))
+            .drain(ALL, &mut (), |(), _, _| Ok(()), |(), _| Ok(()))
             .map(drop)
             .map_err(|Broken(why)| broken(why))
     }
 
     fn sleep(&mut self) -> Result<(), NodeError> {
         self.link.close_gate();
-        if !self.link.has_output().map_err(|Broken(why)| broken(why))? {
+        if !self.link.has_output(ALL).map_err(|Broken(why)| broken(why))? {
             let fd = self.link.wake_fd();
             // SAFETY: the link owns the descriptor and outlives this function.
             let wake = unsafe { BorrowedFd::borrow_raw(fd) };

@@ -5,7 +5,7 @@
 
 use skein_model::{EntryRef, LogIndex, Record};
 
-/// What to do with a committed entry.
+/// What to do with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The server gets it.
@@ -55,7 +55,13 @@ impl Feed {
         self.given
     }
 
-    /// What to do with the committed entry at `index`; `entry` is `None` for an entry that consensus made for itself.
+    /// Whether the server got all that is committed, and all that its leader proposed.
+    #[must_use]
+    pub fn has_all(&self, committed: LogIndex, proposed: LogIndex) -> bool {
+        self.next > committed.max(proposed)
+    }
+
+    /// What to do with the entry at `index`; `entry` is `None` for an entry that consensus made for itself.
     #[must_use]
     pub fn step(&mut self, index: LogIndex, entry: Option<&EntryRef<'_>>) -> Step {
         if index != self.next {

@@ -175,9 +175,11 @@ impl Reactor {
 
     fn offer(&mut self, bytes: Bytes) -> Option<LogIndex> {
         let len = bytes.len();
+        let before = self.lead.as_ref().map(Lead::last_proposed);
         match self.consensus.propose(bytes.clone()) {
             Ok(index) => {
                 self.unsent = None;
+                self.go_ahead(index, before, &bytes);
                 if let Some(lead) = &mut self.lead {
                     lead.proposed(index, len, self.now);
                 }
@@ -243,12 +245,15 @@ impl Reactor {
             self.leisure.committed(took);
             self.metrics.commit_seconds.observe(took.as_secs_f64());
         }
-        let in_step = self.server.feed.next() == self.handed.next();
+        let in_step = self.server.feed.next() > self.handed;
         let mut room = true;
         for entry in &batch.committed {
             let parsed = parse(entry)?;
             self.stamper.observe(parsed.wall());
             self.started = true;
+            if self.has_gone_past(entry, &parsed) {
+                continue;
+            }
             if in_step && room {
                 self.server.feed.skip_to(entry.index);
                 room = self.give(entry, &parsed);
@@ -258,6 +263,7 @@ impl Reactor {
             self.server.feed.skip_to(batch.applied.next());
         }
         self.handed = batch.applied;
+        self.has_reached(batch.applied);
         Ok(())
     }
 
@@ -333,23 +339,28 @@ impl Reactor {
             return false;
         }
         match self.server.feed.step(entry.index, Some(parsed)) {
-            Step::Give => match self.server.push(entry.index, &entry.payload) {
-                Ok(done) => {
-                    if done && self.lead.is_some() {
-                        self.compare.held.push_back((entry.index, self.now));
-                    }
-                    done
-                }
-                Err(broken) => {
-                    self.server_broke(&broken);
-                    false
-                }
-            },
+            Step::Give => self.hand_in(entry.index, &entry.payload),
             Step::Skip => {
                 self.digests_committed(parsed);
                 true
             }
             Step::NotNow => true,
+        }
+    }
+
+    /// Puts an entry into the server's ring; false when there is no room.
+    pub(super) fn hand_in(&mut self, index: LogIndex, payload: &[u8]) -> bool {
+        match self.server.push(index, payload) {
+            Ok(done) => {
+                if done && self.lead.is_some() {
+                    self.compare.held.push_back((index, self.now));
+                }
+                done
+            }
+            Err(broken) => {
+                self.server_broke(&broken);
+                false
+            }
         }
     }
 

@@ -53,8 +53,10 @@ pub struct Lifecycle {
     former: Vec<Keeper>,
     phase: Phase,
     begun: Duration,
-    /// Rebuilds in a row.
+    /// Rebuilds in a row,
     rebuilds: u32,
+    /// which the next one is not of.
+    forgiven: bool,
     /// It has executed all that was committed once.
     pub caught_up: bool,
     /// The entry after which it has, once that is known.
@@ -64,6 +66,8 @@ pub struct Lifecycle {
     /// How the replicas' servers ended.
     exits: BTreeMap<ReplicaId, (LogIndex, i32)>,
     last_end: Option<LogIndex>,
+    /// It ended with this status after an entry that is not committed yet.
+    ended_ahead: Option<i32>,
     spin: Spin,
 }
 
@@ -90,11 +94,13 @@ impl Lifecycle {
             phase: Phase::Starting,
             begun: Duration::ZERO,
             rebuilds: 0,
+            forgiven: false,
             caught_up: false,
             goal: None,
             diverged: false,
             exits: BTreeMap::new(),
             last_end: None,
+            ended_ahead: None,
             spin: Spin::default(),
         };
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
@@ -132,6 +138,17 @@ impl Lifecycle {
     #[must_use]
     pub const fn can_be_fed(&self) -> bool {
         !matches!(self.phase, Phase::Ended { .. })
+    }
+
+    /// Whether it may be given what is not committed yet.
+    #[must_use]
+    pub fn can_go_ahead(&self) -> bool {
+        self.phase == Phase::Running && self.ended_ahead.is_none()
+    }
+
+    /// The next rebuild is nobody's fault.
+    pub const fn forgive(&mut self) {
+        self.forgiven = true;
     }
 
     /// Whether its process is being started.
@@ -179,8 +196,20 @@ impl Reactor {
             ServerEvent::Ended { status } => {
                 self.fetch_output()?;
                 if self.life.can_be_fed() {
-                    self.server_ended(self.server.exit.unwrap_or(status));
+                    self.life.ended_ahead = Some(status);
+                    self.end_in_order()?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// The server has ended; so it has for the others to know when the entry is committed after which it did.
+    fn end_in_order(&mut self) -> Result<(), NodeError> {
+        if self.life.ended_ahead.is_some() && self.server.ahead.is_empty() {
+            self.fetch_output()?;
+            if let Some(status) = self.life.ended_ahead.take() {
+                self.server_ended(self.server.exit.unwrap_or(status));
             }
         }
         Ok(())
@@ -213,6 +242,7 @@ impl Reactor {
         self.life.phase = Phase::Ended { since: self.now, again, handed_over: false };
         self.life.caught_up = false;
         self.life.goal = None;
+        self.life.ended_ahead = None;
     }
 
     /// Another replica's server ended.
@@ -260,6 +290,7 @@ impl Reactor {
 
     /// Rebuilds, hands over, watches for spinning.
     pub(super) fn tend_server(&mut self) -> Result<(), NodeError> {
+        self.end_in_order()?;
         match self.life.phase {
             Phase::Ended { since, again, handed_over } => {
                 let other = self.peers.connected().next();
@@ -284,7 +315,7 @@ impl Reactor {
     }
 
     fn rebuild(&mut self) -> Result<(), NodeError> {
-        self.life.rebuilds += 1;
+        self.life.rebuilds += u32::from(!std::mem::take(&mut self.life.forgiven));
         let index = self.server.admitted;
         if self.life.rebuilds > self.config.tuning.max_rebuilds {
             let how = match self.life.exits.get(&self.own) {

@@ -2,21 +2,22 @@
 //!
 //! One turn of the loop, from a wake-up to the next sleep:
 //!
-//! 1. what the server sent goes to the clients (`serve.rs`, [`crate::gateway`]);
-//! 2. what clients sent becomes one entry and is proposed (`agree.rs`);
-//! 3. what consensus wants done is done: messages, the write-ahead log, committed entries into the input ring;
-//! 4. the server is woken, once; the peers' queues are written, once each.
+//! 1. what the server sent for committed entries goes to the clients (`serve.rs`, [`crate::gateway`]);
+//! 2. what clients sent becomes one entry, is proposed, and put into the input ring (`agree.rs`);
+//! 3. what consensus wants done is done: messages, the write-ahead log, on followers committed entries into the input ring;
+//! 4. the peers' queues are written, once each; the server is woken, once.
 //!
 //! So a cluster of one replica with its log in memory takes an input from the socket to the server in one turn, without
 //! another thread's help.
 //!
-//! Invariants: an entry reaches the server only after its commit; only a leader whose server has executed its own
-//! `TermStart` accepts or reads clients; the loop never waits for a process or a peer, nor for a disk for long (`relief.rs`).
+//! Invariants: what a server sends for an entry leaves only after the entry's commit, and only a leader's server gets an entry before that
+//! ([`crate::order::ahead`]); only a leader whose server has executed its own `TermStart` accepts or reads clients; the loop never waits for a process or a peer, nor for a disk for long (`relief.rs`).
 //!
 //! Threads: other threads speak to it through [`Inbox`] and a waker. Crash: the server dies with the node; the log's
 //! promises are on disk (or in the other replicas' memory); clients see resets.
 
 mod agree;
+mod ahead;
 mod clients;
 mod compare;
 mod datagrams;
@@ -191,6 +192,8 @@ pub struct Reactor {
     handed: LogIndex,
     /// The log has a `Start`.
     started: bool,
+    /// What is proposed is committed at once.
+    agrees_alone: bool,
 
     gateway: Gateway<ClientSocket>,
     ports: Ports,
@@ -258,6 +261,7 @@ impl Reactor {
             hearing: None,
             handed: consensus.applied(),
             started,
+            agrees_alone: alone,
             consensus,
             wal: None,
             leisure: Leisure::default(),
@@ -454,6 +458,10 @@ impl Reactor {
         self.read_clock();
         self.hear_peers()?;
         self.tick();
+        if !self.server.ahead.is_empty() {
+            // What is committed now may have been executed already.
+            self.drive()?;
+        }
         self.fetch_output()?;
         self.tend_standstill();
         self.propose_inputs();
@@ -462,7 +470,6 @@ impl Reactor {
         self.propose_for_server();
         self.drive()?;
         self.feed_backlog()?;
-        self.wake_server();
         self.compare_digests()?;
         self.drive()?;
         self.tend_log();
@@ -471,6 +478,7 @@ impl Reactor {
             self.hear_peers()?;
             self.drive()?;
         }
+        self.wake_server();
         self.tend_server()
     }
 
@@ -600,12 +608,13 @@ impl Reactor {
         at(self.rouse);
         at(self.leisure.due(self.oldest_in_flight()));
         // A follower's server need not wake it: nobody waits for what it sent.
+        // Nor a leader's that has only to say what cannot leave before a commit, which wakes the node itself.
         let leads = self.lead.is_some();
-        if leads {
+        if leads && self.server.owes() {
             self.server.close_gate();
         }
         let pending = self.nap.is_none() && self.may_propose_inputs() && self.has_inputs();
-        let output = self.server.has_output().unwrap_or(true);
+        let output = self.server.has_output(self.handed).unwrap_or(true);
         if pending || output || self.backlog_has_room() || self.has_come_to_stand() {
             self.server.reopen_gate();
             return Ok(Some(Duration::ZERO));

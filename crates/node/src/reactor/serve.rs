@@ -50,7 +50,7 @@ pub(super) fn not_allowed(to: SocketAddr) -> String {
 }
 
 impl Reactor {
-    /// Takes all frames out of the output ring: replies go to the clients at once.
+    /// Takes the frames out of the output ring that belong to what is committed: replies go to the clients at once.
     pub(super) fn fetch_output(&mut self) -> Result<(), NodeError> {
         let mut pass = Pass {
             gateway: &mut self.gateway,
@@ -63,6 +63,7 @@ impl Reactor {
             said: Vec::new(),
         };
         let drained = self.server.drain(
+            self.handed,
             &mut pass,
             |pass, frame, at| {
                 match frame {
@@ -120,11 +121,7 @@ impl Reactor {
                 return Ok(());
             }
         }
-        let quiet = self.server.waits().is_some();
-        if quiet {
-            self.server.digest.settle();
-        }
-        // An entry's outputs have left when the next entry is admitted, or when the server waits for one.
+        let quiet = self.server.settle();
         while let Some(&(index, since)) = self.compare.held.front() {
             if index > self.server.admitted || (index == self.server.admitted && !quiet) {
                 break;

@@ -75,7 +75,7 @@ impl Reactor {
     pub(super) fn applied(&self) -> LogIndex {
         let feed = &self.server.feed;
         if self.server.admitted == feed.given() {
-            LogIndex(feed.next().0 - 1)
+            LogIndex(feed.next().0 - 1).min(self.handed)
         } else {
             self.server.admitted
         }

@@ -4,6 +4,7 @@
 //! nothing that the server wrote: whatever is impossible there makes the server [`Broken`], never the node.
 
 use crate::error::NodeError;
+use crate::order::ahead::Ahead;
 use crate::order::digest::OutputDigest;
 use crate::order::events::Events;
 use crate::order::feed::Feed;
@@ -50,6 +51,8 @@ pub struct Link {
     pub layer: Option<Arc<Layer>>,
     /// Its position in the log.
     pub feed: Feed,
+    /// What it has executed before it was committed.
+    pub ahead: Ahead,
     /// What it sent.
     pub digest: OutputDigest,
     /// What it did last.
@@ -68,6 +71,12 @@ pub struct Link {
     pub tap: Option<Box<dyn Tap>>,
     /// The runtime may sleep though there is something for it: an entry, or room that it waits for.
     unseen: bool,
+    /// What it sent next is for this entry, which was not committed at the last look.
+    held: Option<LogIndex>,
+    /// It has executed all up to this entry, and what it sent for that has been taken.
+    settled: LogIndex,
+    /// What it sends counts no more.
+    condemned: bool,
 }
 
 impl Link {
@@ -97,6 +106,7 @@ impl Link {
             pid: 0,
             layer: None,
             feed: Feed::default(),
+            ahead: Ahead::default(),
             digest: OutputDigest::new(corrupt_at),
             events: Events::default(),
             admitted: LogIndex(0),
@@ -106,6 +116,9 @@ impl Link {
             fatal: None,
             tap: None,
             unseen: false,
+            held: None,
+            settled: LogIndex(0),
+            condemned: false,
         })
     }
 
@@ -211,34 +224,59 @@ impl Link {
         self.header().node_gate.reopen();
     }
 
-    /// Whether frames wait.
+    /// Whether frames wait that may be taken when all up to `committed` is.
     ///
     /// # Errors
     /// The ring is damaged.
-    pub fn has_output(&self) -> Result<bool, Broken> {
+    pub fn has_output(&self, committed: LogIndex) -> Result<bool, Broken> {
+        if self.condemned || self.held.is_some_and(|index| index > committed) {
+            return Ok(false);
+        }
         Ok(!self.output.is_empty().map_err(Broken::new)?)
     }
 
+    /// Whether something may come that can be taken now: the server has not executed all that is committed, or nothing else.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.ahead.behind().is_none_or(|behind| self.held.is_none() && behind > self.settled)
+    }
+
+    /// It has executed what never was committed: nothing of what it sent from there on counts.
+    pub fn condemn(&mut self) {
+        self.condemned = true;
+    }
+
     /// Hands every waiting frame to `each` (with where its payload starts in the slice), then the whole slice to `done`, and
-    /// gives the space back. Answers how many bytes there were.
+    /// gives the space back; but none that belongs to an entry after `committed`. Answers how many bytes there were.
     ///
     /// # Errors
     /// What is there are no frames, or `each` or `done` found a rule broken.
     pub fn drain<C>(
         &mut self,
+        committed: LogIndex,
         context: &mut C,
         mut each: impl FnMut(&mut C, &OutFrame<'_>, usize) -> Result<(), Broken>,
         done: impl FnOnce(&mut C, &[u8]) -> Result<(), Broken>,
     ) -> Result<usize, Broken> {
+        if self.condemned || self.held.is_some_and(|index| index > committed) {
+            return Ok(0);
+        }
         let Self {
             output, digest, events, admitted, listening, receiving, exit, fatal, tap, ..
         } = self;
+        self.held = None;
         let ring = output.readable().map_err(Broken::new)?;
         let mut at = 0;
         while at < ring.len() {
             let Some((frame, len)) = OutFrame::parse(&ring[at..]).map_err(Broken::new)? else {
                 return Err(Broken::new("the output ring holds part of a frame"));
             };
+            if let OutFrame::Admitted { index, .. } = frame
+                && index > committed
+            {
+                self.held = Some(index);
+                break;
+            }
             let raw = &ring[at..at + len];
             digest.frame(raw, &frame);
             events.frame(raw, &frame);
@@ -280,8 +318,9 @@ impl Link {
             fence(Ordering::SeqCst);
             self.unseen |= self.state() == state::OUTPUT_FULL;
         }
-        if self.admitted > self.feed.given() {
-            return Err(Broken(format!("entry {} was admitted and never given", self.admitted)));
+        let newest = self.held.unwrap_or(self.admitted);
+        if newest > self.feed.given() {
+            return Err(Broken(format!("entry {newest} was admitted and never given")));
         }
         if let Some(mut tap) = self.tap.take() {
             tap.drained(self.header(), self.waits().is_some());
@@ -302,8 +341,19 @@ impl Link {
         }
         let now = self.state();
         // After the state: the runtime publishes its frames before it says that it waits.
-        let drained = matches!(self.has_output(), Ok(false));
+        let drained = matches!(self.output.is_empty(), Ok(true));
         (drained && matches!(now, state::QUIESCENT | state::SLOT)).then_some(now)
+    }
+
+    /// Whether all has been taken that the server sent for the last entry that [`drain`](Self::drain) came to: it waits for the next, or is
+    /// beyond.
+    pub fn settle(&mut self) -> bool {
+        let settled = self.held.is_some() || self.waits().is_some();
+        if settled {
+            self.digest.settle();
+            self.settled = self.admitted;
+        }
+        settled
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Seen {
     pub clocks: AtomicU64,
     /// Lives begun.
     pub lives: AtomicU32,
+    /// Values set, over all lives.
+    pub sets: AtomicU64,
 }
 
 pub struct FakeLauncher {
@@ -311,6 +313,7 @@ impl Server {
         match words[0] {
             "set" => {
                 self.store.insert(words[1].into(), words[2].into());
+                self.seen.sets.fetch_add(1, Ordering::SeqCst);
                 self.reply(conn, b"ok\n")
             }
             "get" => {

@@ -3,6 +3,7 @@
 
 pub mod fake;
 pub mod stall;
+pub mod wires;
 
 use fake::{FakeLauncher, PORT, Seen};
 use skein_node::config::{

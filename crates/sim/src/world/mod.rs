@@ -47,6 +47,8 @@ pub struct Report {
     pub terms: usize,
     /// Faults injected.
     pub faults: usize,
+    /// Servers that had executed what was not committed, and began anew.
+    pub astray: usize,
     /// A digest over everything that happened: equal for equal seeds.
     pub fingerprint: u64,
 }
@@ -140,6 +142,7 @@ pub(crate) struct World {
     next_value: u64,
     checker: Checker,
     faults: usize,
+    astray: usize,
     fingerprint: u64,
 }
 
@@ -173,6 +176,7 @@ impl World {
             next_value: 0,
             checker: Checker::default(),
             faults: 0,
+            astray: 0,
             fingerprint: 0,
             plan,
         };
@@ -199,6 +203,7 @@ impl World {
                 operations: self.history.len(),
                 terms: self.checker.terms(),
                 faults: self.faults,
+                astray: self.astray,
                 fingerprint: self.fingerprint,
             }),
             Err(what) => Err(Failure { seed: self.seed, at_us: self.now_us, what }),
@@ -399,10 +404,12 @@ impl World {
             messages: Vec::new(),
             roles: Vec::new(),
             violation: None,
+            astray: 0,
         };
         process.turn(wall, &mut turn);
         let began = process.begin_write();
         let (messages, roles, violation) = (turn.messages, turn.roles, turn.violation);
+        self.astray += turn.astray;
         if let Some(violation) = violation {
             return Err(violation);
         }

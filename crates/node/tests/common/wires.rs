@@ -1,0 +1,122 @@
+//! Wires between nodes that can be cut as a network is: nothing comes through, and nobody is told.
+
+use super::free_address;
+use skein_node::config::NodeConfig;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+
+/// How often a wire looks whether it is cut or to be taken down.
+const LOOK: Duration = Duration::from_millis(2);
+
+#[derive(Default)]
+struct State {
+    cut: AtomicBool,
+    down: AtomicBool,
+}
+
+/// One direction of dialling: what connects here is connected to `to`.
+struct Wire {
+    address: SocketAddr,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One for each pair of nodes.
+#[derive(Default)]
+pub struct Wires(Mutex<BTreeMap<(u64, u64), Wire>>);
+
+impl Wires {
+    /// Has this node reach the others by wires.
+    pub fn lay(&self, config: &mut NodeConfig) {
+        let own = config.id;
+        // Else it follows from the addresses, which are no longer the same for all.
+        config.cluster_id = Some(format!("{:032x}", 0x5eed));
+        for peer in config.peers.iter_mut().filter(|peer| peer.id != own) {
+            let mut wires = self.0.lock().unwrap();
+            let wire = wires.entry((own, peer.id)).or_insert_with(|| Wire::new(peer.address));
+            peer.address = wire.address;
+        }
+    }
+
+    /// Cuts a node off from all others, or connects it again.
+    pub fn cut(&self, node: u64, cut: bool) {
+        for ((from, to), wire) in &*self.0.lock().unwrap() {
+            if node == *from || node == *to {
+                wire.state.cut.store(cut, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+impl Wire {
+    fn new(to: SocketAddr) -> Self {
+        let address = free_address();
+        let listener = TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let state = Arc::new(State::default());
+        let shared = state.clone();
+        let thread = spawn(move || {
+            let mut pumps = Vec::new();
+            while !shared.down.load(Ordering::SeqCst) {
+                let cut = shared.cut.load(Ordering::SeqCst);
+                let Some((dialled, _)) = listener.accept().ok().filter(|_| !cut) else {
+                    std::thread::park_timeout(LOOK);
+                    continue;
+                };
+                // Not there yet: who dials tries again.
+                let Ok(reached) = TcpStream::connect(to) else { continue };
+                for (from, to) in [(&dialled, &reached), (&reached, &dialled)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    from.set_nonblocking(false).unwrap();
+                    from.set_read_timeout(Some(LOOK)).unwrap();
+                    to.set_nodelay(true).unwrap();
+                    let state = shared.clone();
+                    pumps.push(spawn(move || pump(from, to, &state)));
+                }
+            }
+            for pump in pumps {
+                pump.join().unwrap();
+            }
+        });
+        Self { address, state, thread: Some(thread) }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.state.down.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, state: &State) {
+    let mut buffer = [0; 64 << 10];
+    while !state.down.load(Ordering::SeqCst) {
+        if state.cut.load(Ordering::SeqCst) {
+            std::thread::park_timeout(LOOK);
+            continue;
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => {
+                // What was read while the wire was cut waits as well: nothing is lost on it.
+                while state.cut.load(Ordering::SeqCst) && !state.down.load(Ordering::SeqCst) {
+                    std::thread::park_timeout(LOOK);
+                }
+                if to.write_all(&buffer[..n]).is_err() {
+                    break;
+                }
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => break,
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
