@@ -15,7 +15,10 @@ pub struct Chunk {
 }
 
 // SAFETY: links and bytes; all-zero is an unlinked chunk.
-unsafe impl ArenaObject for Chunk {}
+unsafe impl ArenaObject for Chunk {
+    // A queue reads only what it has written: a page for each short request would be a page too much.
+    const ZEROED: usize = core::mem::offset_of!(Self, data);
+}
 const _: () = assert!(core::mem::size_of::<Chunk>() == 4096);
 
 /// The chunks of all queues.

@@ -10,7 +10,10 @@ use core::marker::PhantomData;
 ///
 /// # Safety
 /// All-zero bytes are a valid value, and the type holds no pointers to process-private memory that another process would follow.
-pub unsafe trait ArenaObject {}
+pub unsafe trait ArenaObject: Sized {
+    /// How many of its first bytes a new one must have zero: all, unless the others are never read before they are written.
+    const ZEROED: usize = size_of::<Self>();
+}
 
 /// A reference to an object of a pool; never 0.
 pub struct Handle<T> {
@@ -120,7 +123,7 @@ impl<T: ArenaObject> Pool<T> {
         (self.base.get() as *mut T).wrapping_add(raw as usize - 1)
     }
 
-    /// A new object, all its bytes zero; `None` when the table is full.
+    /// A new object, with as many of its bytes zero as it needs ([`ArenaObject::ZEROED`]); `None` when the table is full.
     pub fn alloc(&self) -> Option<Handle<T>> {
         let raw = match self.free.get() {
             0 if self.high.get() < self.capacity.get() => {
@@ -133,7 +136,7 @@ impl<T: ArenaObject> Pool<T> {
                 // SAFETY: a free slot lies in the table; its first four bytes are the free list's link.
                 unsafe {
                     self.free.set(slot.cast::<u32>().read());
-                    slot.write_bytes(0, 1);
+                    slot.cast::<u8>().write_bytes(0, T::ZEROED);
                 }
                 raw
             }

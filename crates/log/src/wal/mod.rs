@@ -114,7 +114,7 @@ impl Wal {
         if self.synced_seq + 1 == self.next_seq {
             return Ok(());
         }
-        let result = self.file.sync().map_err(WalError::io(&self.path(self.segment), "sync"));
+        let result = self.file.sync().map_err(|error| self.failure("sync", error));
         self.note(result)?;
         self.synced_seq = self.next_seq - 1;
         Ok(())
@@ -133,8 +133,8 @@ impl Wal {
             self.zeroed = to;
             match self.file.zero(from, to).and_then(|()| self.file.sync()) {
                 Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
-                    let failed = WalError::io(&self.path(self.segment), "write")(error);
-                    return self.note(Err(failed));
+                    let failed = Err(self.failure("write", error));
+                    return self.note(failed);
                 }
                 _ => {}
             }
@@ -178,6 +178,10 @@ impl Wal {
             self.failed = Some(error.to_string());
         }
         result
+    }
+
+    fn failure(&self, what: &'static str, error: std::io::Error) -> WalError {
+        WalError::io(&self.path(self.segment), what)(error)
     }
 
     fn path(&self, segment: u64) -> String {
@@ -238,7 +242,7 @@ impl Wal {
         }
         self.file
             .write_at(&self.buffer, self.offset)
-            .map_err(WalError::io(&self.path(self.segment), "write"))?;
+            .map_err(|error| self.failure("write", error))?;
         self.offset += self.buffer.len() as u64;
         self.buffer.clear();
         // One huge batch must not pin its size for ever.

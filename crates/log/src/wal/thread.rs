@@ -31,27 +31,37 @@ enum Job {
 }
 
 struct Shared {
-    /// Not there while somebody writes.
-    wal: Mutex<Option<Box<Wal>>>,
+    wal: Mutex<Place>,
     returned: Condvar,
     /// Jobs handed over and not done, and claims.
     busy: AtomicUsize,
 }
 
+struct Place {
+    /// Not there while somebody writes.
+    wal: Option<Box<Wal>>,
+    /// Somebody waits for it: else nobody need be woken, which costs a call of the kernel each time.
+    awaited: bool,
+}
+
 impl Shared {
     fn take(&self) -> Box<Wal> {
-        let mut wal = self.wal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.wal.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match wal.take() {
-                Some(wal) => return wal,
-                None => wal = self.returned.wait(wal).unwrap_or_else(PoisonError::into_inner),
+            if let Some(wal) = place.wal.take() {
+                return wal;
             }
+            place.awaited = true;
+            place = self.returned.wait(place).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn give_back(&self, wal: Box<Wal>) {
-        *self.wal.lock().unwrap_or_else(PoisonError::into_inner) = Some(wal);
-        self.returned.notify_one();
+        let mut place = self.wal.lock().unwrap_or_else(PoisonError::into_inner);
+        place.wal = Some(wal);
+        if std::mem::take(&mut place.awaited) {
+            self.returned.notify_one();
+        }
     }
 
     fn done(&self, jobs: usize) {
@@ -80,7 +90,7 @@ impl WalThread {
         durable: impl FnMut(Result<Ticket, WalError>) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            wal: Mutex::new(Some(Box::new(wal))),
+            wal: Mutex::new(Place { wal: Some(Box::new(wal)), awaited: false }),
             returned: Condvar::new(),
             busy: AtomicUsize::new(0),
         });
