@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// How much is read from the log at a time for a server that is behind.
 const REFILL_BYTES: usize = 1 << 20;
-/// A thread that has other things to do does not wait for a disk that takes longer than this,
+/// A thread that has other things to do does not wait for a disk that takes longer than this, twice within [`SLOW_FOR`],
 const SLOW_DISK: Duration = Duration::from_millis(2);
 /// nor for so long after it did.
 const SLOW_FOR: Duration = Duration::from_millis(100);
@@ -300,7 +300,11 @@ impl Reactor {
     pub(super) fn wrote(&mut self, result: Result<Ticket, WalError>, took: Duration) {
         self.written = Some(result);
         if took > SLOW_DISK {
-            self.disk_was_slow();
+            let before = self.slow_at.replace(self.now);
+            // Once is a hiccup.
+            if before.is_some_and(|before| self.now.saturating_sub(before) < SLOW_FOR) {
+                self.disk_was_slow();
+            }
         }
     }
 

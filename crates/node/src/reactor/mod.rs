@@ -184,6 +184,8 @@ pub struct Reactor {
     own_writes: Vec<Persist>,
     /// unless the disk has been slow, until then.
     slow_until: Duration,
+    /// When last it was.
+    slow_at: Option<Duration>,
     /// What came of it.
     written: Option<Result<Ticket, WalError>>,
     peers: Peers,
@@ -267,6 +269,7 @@ impl Reactor {
             leisure: Leisure::default(),
             own_writes: Vec::new(),
             slow_until: Duration::ZERO,
+            slow_at: None,
             written: None,
             peers,
             peer_events: Vec::new(),
