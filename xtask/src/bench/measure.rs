@@ -28,7 +28,7 @@ pub struct Options {
     /// Which servers to measure
     #[arg(value_enum, default_values_t = [Choice::One(Server::Redis), Choice::One(Server::Memcached)])]
     servers: Vec<Choice>,
-    /// Rounds; medians of them count
+    /// Rounds, three in each where there are goals; medians of them count
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Requests an operation (SET and GET) and round, all connections together
@@ -98,9 +98,13 @@ fn measure(options: &Options) -> Outcome<Results> {
         outages_ms: Vec::new(),
         failures: Vec::new(),
     };
-    for (round, server) in
-        (0..options.rounds).flat_map(|round| servers.iter().map(move |at| (round, *at)))
-    {
+    let parts = |round: u32| {
+        servers.iter().flat_map(move |server| {
+            let more = server.workload().rounds();
+            (0..more).map(move |part| (round * more + part, *server))
+        })
+    };
+    for (round, server) in (0..options.rounds).flat_map(parts) {
         results.about.machine.sync_us.push(about::sync_us()?);
         for turn in 0..Target::ALL.len() {
             if interrupt.load(Ordering::Relaxed) {
