@@ -15,10 +15,7 @@ pub struct Chunk {
 }
 
 // SAFETY: links and bytes; all-zero is an unlinked chunk.
-unsafe impl ArenaObject for Chunk {
-    // A queue reads only what it has written: a page for each short request would be a page too much.
-    const ZEROED: usize = core::mem::offset_of!(Self, data);
-}
+unsafe impl ArenaObject for Chunk {}
 const _: () = assert!(core::mem::size_of::<Chunk>() == 4096);
 
 /// The chunks of all queues.
@@ -57,7 +54,10 @@ impl ByteQueue {
                     (tail, self.end.get() as usize)
                 }
                 last => {
-                    let Some(fresh) = chunks.alloc() else { break };
+                    // To clear a page for each short request would cost more than the request.
+                    let head = core::mem::offset_of!(Chunk, data);
+                    // SAFETY: of a chunk's data only what was written is read.
+                    let Some(fresh) = (unsafe { chunks.alloc_partly(head) }) else { break };
                     match last {
                         Some(last) => chunks.get(last).next.set(Some(fresh)),
                         None => {

@@ -10,10 +10,7 @@ use core::marker::PhantomData;
 ///
 /// # Safety
 /// All-zero bytes are a valid value, and the type holds no pointers to process-private memory that another process would follow.
-pub unsafe trait ArenaObject: Sized {
-    /// How many of its first bytes a new one must have zero: all, unless the others are never read before they are written.
-    const ZEROED: usize = size_of::<Self>();
-}
+pub unsafe trait ArenaObject {}
 
 /// A reference to an object of a pool; never 0.
 pub struct Handle<T> {
@@ -123,8 +120,18 @@ impl<T: ArenaObject> Pool<T> {
         (self.base.get() as *mut T).wrapping_add(raw as usize - 1)
     }
 
-    /// A new object, with as many of its bytes zero as it needs ([`ArenaObject::ZEROED`]); `None` when the table is full.
+    /// A new object, all its bytes zero; `None` when the table is full.
     pub fn alloc(&self) -> Option<Handle<T>> {
+        // SAFETY: nothing is left out.
+        unsafe { self.alloc_partly(size_of::<T>()) }
+    }
+
+    /// A new object of which the first `zeroed` bytes are zero, and the others whatever was there before.
+    ///
+    /// # Safety
+    /// The others are bytes that are not read before they are written.
+    pub unsafe fn alloc_partly(&self, zeroed: usize) -> Option<Handle<T>> {
+        let zeroed = zeroed.min(size_of::<T>());
         let raw = match self.free.get() {
             0 if self.high.get() < self.capacity.get() => {
                 self.high.set(self.high.get() + 1);
@@ -136,7 +143,7 @@ impl<T: ArenaObject> Pool<T> {
                 // SAFETY: a free slot lies in the table; its first four bytes are the free list's link.
                 unsafe {
                     self.free.set(slot.cast::<u32>().read());
-                    slot.cast::<u8>().write_bytes(0, T::ZEROED);
+                    slot.cast::<u8>().write_bytes(0, zeroed);
                 }
                 raw
             }

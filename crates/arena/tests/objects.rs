@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use proptest::prelude::*;
-use skein_arena::bytes::{ByteQueue, CHUNK_BYTES, Chunks};
+use skein_arena::bytes::{ByteQueue, CHUNK_BYTES, Chunk, Chunks};
 use skein_arena::layout::{SERVER_BASE, Sizes};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Pool};
@@ -121,6 +121,21 @@ fn a_pool_gives_the_same_handles_for_the_same_history() {
     };
     assert_eq!(run(), run());
     assert_eq!(run(), [1, 2, 1, 3, 4]);
+}
+
+#[test]
+fn a_page_that_a_queue_had_is_zero_for_the_next_who_takes_it_whole() {
+    let (_memory, chunks) = pool::<Chunk>(1);
+    let queue = ByteQueue::default();
+    for _ in 0..2 {
+        assert_eq!(queue.push(&chunks, &[0xff; CHUNK_BYTES]), CHUNK_BYTES);
+        queue.clear(&chunks);
+        let page = chunks.alloc().unwrap();
+        // SAFETY: a chunk is a page of plain bytes, and nobody else has it.
+        let bytes = unsafe { std::ptr::from_ref(chunks.get(page)).cast::<[u8; 4096]>().read() };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        chunks.free(page);
+    }
 }
 
 proptest! {
