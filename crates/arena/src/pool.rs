@@ -130,6 +130,8 @@ impl<T: ArenaObject> Pool<T> {
     ///
     /// # Safety
     /// The others are bytes that are not read before they are written.
+    // The length is a constant to whoever calls this: a few stores, or one call.
+    #[inline(always)]
     pub unsafe fn alloc_partly(&self, zeroed: usize) -> Option<Handle<T>> {
         let zeroed = zeroed.min(size_of::<T>());
         let raw = match self.free.get() {
