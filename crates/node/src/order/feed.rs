@@ -1,4 +1,5 @@
-//! Which committed entries the server gets, in log order, each once.
+//! Which entries the server gets, in log order, each once: those that are committed, on a leader those that it proposes
+//! ([`super::ahead`]).
 //!
 //! Committed entries are given to the server at once while its ring has room. When it has none, nothing is kept: the
 //! position stays, and entries are read again from the log when the server has made room. A fresh server starts at 1.

@@ -7,7 +7,7 @@
 //! * [`gather`]: when clients that are about to ask again are waited for.
 //! * [`leisure`]: when a leader's own disk is not waited for.
 //! * [`ahead`]: what a leader's server executes before it is committed.
-//! * [`feed`]: which committed entries the server gets, and which is next.
+//! * [`feed`]: which entries the server gets, and which is next.
 //! * [`lead`]: when a new leader may serve, and how much it may have in flight.
 //! * [`digest`] and [`verdict`]: what the server sent, and whether it is what the others' sent.
 //! * [`events`]: the last frames in short form, for a report of a divergence.

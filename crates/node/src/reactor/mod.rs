@@ -10,8 +10,9 @@
 //! So a cluster of one replica with its log in memory takes an input from the socket to the server in one turn, without
 //! another thread's help.
 //!
-//! Invariants: what a server sends for an entry leaves only after the entry's commit, and only a leader's server gets an entry before that
-//! ([`crate::order::ahead`]); only a leader whose server has executed its own `TermStart` accepts or reads clients; the loop never waits for a process or a peer, nor for a disk for long (`relief.rs`).
+//! Invariants: what a server sends for an entry leaves only after the entry's commit, and only a leader's server gets an
+//! entry before that ([`crate::order::ahead`]); only a leader whose server has executed its own `TermStart` accepts or
+//! reads clients; the loop never waits for a process or a peer, nor for a disk for long (`relief.rs`).
 //!
 //! Threads: other threads speak to it through [`Inbox`] and a waker. Crash: the server dies with the node; the log's
 //! promises are on disk (or in the other replicas' memory); clients see resets.
@@ -184,7 +185,7 @@ pub struct Reactor {
     own_writes: Vec<Persist>,
     /// unless the disk has been slow, until then.
     slow_until: Duration,
-    /// When last it was.
+    /// When last it was, for one write.
     slow_at: Option<Duration>,
     /// What came of it.
     written: Option<Result<Ticket, WalError>>,

@@ -15,8 +15,9 @@ const TARGETS: [Target; 4] =
 /// A paragraph and a table.
 pub fn room(results: &Results) -> String {
     let cores = results.about.machine.cores;
+    let connections = format!("{} connections", results.clients);
     let head = [
-        "50 connections",
+        &connections,
         "requests a second, of native",
         "CPU time a request, clients' and all replicas', us",
         "with full cores, of native",
