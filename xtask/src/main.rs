@@ -45,6 +45,9 @@ enum Command {
     /// The plain TCP proxy that `bench` compares with
     #[command(hide = true)]
     BenchProxy(bench::proxy::Options),
+    /// The bare replication that `bench` compares with
+    #[command(hide = true, subcommand)]
+    BenchBare(bench::bare::Options),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Counts(options) => counts::run(&options),
         Command::BenchProxy(options) => bench::proxy::run(&options),
+        Command::BenchBare(options) => bench::bare::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -106,7 +106,8 @@ fn measure(options: &Options) -> Outcome<Results> {
     };
     for (round, server) in (0..options.rounds).flat_map(parts) {
         results.about.machine.sync_us.push(about::sync_us()?);
-        for turn in 0..Target::ALL.len() {
+        let targets = Target::of(server);
+        for turn in 0..targets.len() {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(Failure("interrupted".to_owned()));
             }
@@ -115,7 +116,7 @@ fn measure(options: &Options) -> Outcome<Results> {
                 break;
             }
             // Another order each round: who runs after whom has no part in the median.
-            let target = Target::ALL[(turn + round as usize) % Target::ALL.len()];
+            let target = targets[(turn + round as usize) % targets.len()];
             match measure_one(server, target, round, options) {
                 Ok(sample) => {
                     show(&sample);

@@ -1,4 +1,4 @@
-//! The figures: a server alone, behind a plain proxy, and under Skein, in one interleaved run.
+//! The figures: a server alone, behind a plain proxy, beside bare replication, and under Skein, in one interleaved run.
 //!
 //! Each round starts every target afresh, measures it and stops it; ratios are taken within a
 //! round, so that a change of the machine's speed meets all targets. Results go to a JSON file
@@ -8,6 +8,7 @@
 //! leaves a cluster: `skein stop --name bench-...` ends it.
 
 mod about;
+pub mod bare;
 mod growth;
 mod load;
 mod measure;

@@ -1,4 +1,4 @@
-//! What is measured: the server alone, behind a plain proxy, and under Skein.
+//! What is measured: the server alone, behind a plain proxy, and under Skein; and bare replication instead of the server.
 //!
 //! A target is started fresh for every measurement and is gone after it: none runs beside another,
 //! and no log or memory of an earlier round is carried over.
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::bare;
 use super::process::{self, Kept};
 use super::servers::{Server, Workload};
 use nix::sys::signal::Signal;
@@ -43,12 +44,27 @@ pub enum Target {
     /// Three replicas, log on disk.
     #[serde(rename = "skein-3-fsync")]
     ThreeFsync,
+    /// Replication and nothing else, log on two disks: instead of servers with goals, to see what these could reach.
+    #[serde(rename = "bare-3-fsync")]
+    Bare,
 }
 
 impl Target {
     /// All, in the order of tables; the first is what the others are compared with.
-    pub const ALL: [Self; 5] =
-        [Self::Native, Self::Proxy, Self::OneMemory, Self::ThreeMemory, Self::ThreeFsync];
+    pub const ALL: &[Self] = &[
+        Self::Native,
+        Self::Proxy,
+        Self::OneMemory,
+        Self::ThreeMemory,
+        Self::ThreeFsync,
+        Self::Bare,
+    ];
+
+    /// Those that a server is measured in, in the order of tables.
+    pub fn of(server: Server) -> &'static [Self] {
+        let all = Self::ALL.len();
+        &Self::ALL[..if server.workload().has_goals() { all } else { all - 1 }]
+    }
 
     /// What tables call it.
     pub fn name(self) -> &'static str {
@@ -58,6 +74,7 @@ impl Target {
             Self::OneMemory => "Skein, 1 replica, memory",
             Self::ThreeMemory => "Skein, 3 replicas, memory",
             Self::ThreeFsync => "Skein, 3 replicas, fsync",
+            Self::Bare => "bare replication, fsync",
         }
     }
 
@@ -69,6 +86,7 @@ impl Target {
             Self::OneMemory => Way::Skein { replicas: 1, durability: "memory" },
             Self::ThreeMemory => Way::Skein { replicas: 3, durability: "memory" },
             Self::ThreeFsync => Way::Skein { replicas: 3, durability: "fsync" },
+            Self::Bare => Way::Bare,
         }
     }
 
@@ -92,6 +110,8 @@ pub enum Way {
         /// `memory` or `fsync`.
         durability: &'static str,
     },
+    /// No server: [`bare`].
+    Bare,
 }
 
 impl Way {
@@ -101,18 +121,30 @@ impl Way {
         let running = match self {
             Self::Native => {
                 let prepared = Prepared::of(server, service.port())?;
-                Running::Processes { service, kept: vec![prepared.start()?], _prepared: prepared }
+                let kept = vec![prepared.start()?];
+                Running::Processes { service, kept, beside: Vec::new(), _prepared: prepared }
             }
             Self::Proxy => {
                 let behind = free_address()?;
                 let prepared = Prepared::of(server, behind.port())?;
                 let served = prepared.start()?;
                 await_service(server, behind)?;
-                let own = std::env::current_exe()
-                    .map_err(|error| Failure::of("cannot find this program", error))?;
                 let ends = [service.to_string(), behind.to_string()];
-                let proxy = Kept::start(Command::new(own).arg("bench-proxy").args(ends))?;
-                Running::Processes { service, kept: vec![proxy, served], _prepared: prepared }
+                let proxy = Kept::start(own()?.arg("bench-proxy").args(ends))?;
+                let kept = vec![proxy, served];
+                Running::Processes { service, kept, beside: Vec::new(), _prepared: prepared }
+            }
+            Self::Bare => {
+                let prepared = Prepared::nothing()?;
+                let inside = free_address()?.to_string();
+                let ends = [service.to_string(), inside.clone()];
+                let leader = Kept::start(own()?.args(["bench-bare", "leader"]).args(ends))?;
+                let copy = |n: usize| {
+                    let file = prepared.files.path().join(format!("copy-{n}"));
+                    Kept::start(own()?.args(["bench-bare", "copy", &inside]).arg(file))
+                };
+                let beside = (0..bare::COPIES).map(copy).collect::<Outcome<Vec<Kept>>>()?;
+                Running::Processes { service, kept: vec![leader], beside, _prepared: prepared }
             }
             Self::Skein { replicas, durability } => {
                 Running::Skein(Cluster::of(server, service, replicas, durability)?)
@@ -130,8 +162,10 @@ pub enum Running {
     Processes {
         /// Where clients connect.
         service: SocketAddr,
-        /// All processes, the one that clients connect to first.
+        /// All processes on a request's way, the one that clients connect to first.
         kept: Vec<Kept>,
+        /// Those that keep copies.
+        beside: Vec<Kept>,
         /// Its configuration and data, and what it needs beside it.
         _prepared: Prepared,
     },
@@ -232,7 +266,9 @@ impl Running {
     /// All its processes.
     pub fn pids(&self) -> Outcome<Vec<i32>> {
         match self {
-            Self::Processes { .. } => self.pids_on_the_way(),
+            Self::Processes { kept, beside, .. } => {
+                Ok(process::trees(kept.iter().chain(beside).map(Kept::pid)))
+            }
             Self::Skein(cluster) => Ok(process::trees(cluster.whole()?.pids())),
         }
     }
@@ -311,6 +347,12 @@ pub fn data_root() -> PathBuf {
     if in_memory { Path::new("/var/tmp").to_path_buf() } else { temporary }
 }
 
+/// This program.
+fn own() -> Outcome<Command> {
+    let own = std::env::current_exe();
+    own.map(Command::new).map_err(|error| Failure::of("cannot find this program", error))
+}
+
 /// A port that nobody listens on.
 pub fn free_address() -> Outcome<SocketAddr> {
     skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
@@ -322,21 +364,28 @@ pub struct Prepared {
     farewell: Option<Signal>,
     _beside: Vec<Kept>,
     /// Readable by the user that the server becomes.
-    _files: tempfile::TempDir,
+    files: tempfile::TempDir,
 }
 
 impl Prepared {
     fn of(workload: &dyn Workload, port: u16) -> Outcome<Self> {
-        let failed = |error| Failure::of("cannot make a temporary directory", error);
+        let mut prepared = Self::nothing()?;
+        let files = prepared.files.path();
+        workload.prepare(files, port)?;
+        prepared._beside = workload.beside(files)?;
+        prepared.command = workload.command(files, port);
+        prepared.farewell = workload.farewell();
+        Ok(prepared)
+    }
+
+    /// An empty directory.
+    fn nothing() -> Outcome<Self> {
         let files = tempfile::Builder::new()
             .prefix("skein-bench-files-")
             .permissions(std::fs::Permissions::from_mode(0o755))
             .tempdir_in(data_root())
-            .map_err(failed)?;
-        workload.prepare(files.path(), port)?;
-        let beside = workload.beside(files.path())?;
-        let command = workload.command(files.path(), port);
-        Ok(Self { command, farewell: workload.farewell(), _beside: beside, _files: files })
+            .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
+        Ok(Self { command: Vec::new(), farewell: None, _beside: Vec::new(), files })
     }
 
     fn start(&self) -> Outcome<Kept> {

@@ -10,11 +10,13 @@
 use std::time::Duration;
 
 /// What is held is written after this long.
-const LONGEST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_millis(25);
 /// The others have at least so long,
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
-/// or so many times what a commit took lately.
+/// or so many times what a commit took lately,
 const PATIENCE: u32 = 3;
+/// but no longer than this.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
 /// More than this is not held.
 const MOST_BYTES: usize = 1 << 20;
 /// After its disk was needed, a leader writes so many entries at once at most.
@@ -79,7 +81,7 @@ impl<T> Leisure<T> {
     }
 
     fn patience(&self) -> Duration {
-        (PATIENCE * self.takes).clamp(SHORTEST_PATIENCE, LONGEST)
+        (PATIENCE * self.takes).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)
     }
 
     /// Hands out what is held, to be written now.

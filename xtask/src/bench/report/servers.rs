@@ -81,7 +81,11 @@ pub fn plots() -> Outcome<Vec<Page>> {
                 title,
                 y,
                 groups: all.iter().map(|server| server.name().to_owned()).collect(),
-                series: Target::ALL[1..].iter().map(series).collect(),
+                series: Target::ALL[1..]
+                    .iter()
+                    .filter(|at| **at != Target::Bare)
+                    .map(series)
+                    .collect(),
             };
             Ok(Page { path: plot_path(name), text: bars.svg()? })
         })
@@ -132,7 +136,7 @@ fn throughput(results: &Results, server: Server) -> String {
         head.extend([format!("{}/s", label(operation)), "of native".to_owned()]);
     }
     let mut rows = vec![head];
-    for target in Target::ALL {
+    for target in Target::of(server).iter().copied() {
         let mut row = vec![target.name().to_owned()];
         for operation in operations {
             let measure = |sample: &Sample| per_second(sample, operation);
@@ -164,7 +168,7 @@ fn cpu(results: &Results, server: Server) -> String {
         "target's cores",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for target in Target::ALL {
+    for target in Target::of(server).iter().copied() {
         let on_way = |sample: &Sample| Some(sample.cpu_us);
         rows.push(vec![
             target.name().to_owned(),
@@ -193,7 +197,7 @@ fn bytes(results: &Results, server: Server) -> String {
         "trapped calls a request",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for target in Target::ALL {
+    for target in Target::of(server).iter().copied() {
         rows.push(vec![
             target.name().to_owned(),
             cell(results.spread(server, target, |sample| sample.wire_bytes), 0),
@@ -207,8 +211,11 @@ fn bytes(results: &Results, server: Server) -> String {
 
 /// Which calls were trapped, the most frequent ones first; nothing where there are none to speak of.
 fn traps(results: &Results, server: Server) -> String {
-    let targets: Vec<Target> =
-        Target::ALL.into_iter().filter(|target| names_traps(results, server, *target)).collect();
+    let targets: Vec<Target> = Target::ALL
+        .iter()
+        .copied()
+        .filter(|target| names_traps(results, server, *target))
+        .collect();
     let samples = results.samples.iter().filter(|sample| sample.server == server);
     let names: BTreeSet<&String> =
         samples.flat_map(|sample| &sample.trapped_calls).flat_map(BTreeMap::keys).collect();
@@ -257,7 +264,7 @@ fn latency(results: &Results, server: Server) -> String {
         "p999 us",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for target in Target::ALL {
+    for target in Target::of(server).iter().copied() {
         let p50 = |sample: &Sample| Some(sample.alone.p50_us);
         let median =
             |measure: fn(&Sample) -> Option<f64>| cell(results.spread(server, target, measure), 0);

@@ -31,7 +31,8 @@ pub fn set(key: u32) -> Exchange {
     )
 }
 
-fn get(key: u32) -> Exchange {
+/// Reads it.
+pub fn get(key: u32) -> Exchange {
     let value = value(key);
     Exchange::exact(
         format!("get bench:{key:08}\r\n"),
