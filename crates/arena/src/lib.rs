@@ -16,6 +16,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod bytes;
+pub mod full;
 pub mod gate;
 pub mod inodes;
 pub mod layout;

@@ -4,10 +4,11 @@
 #![cfg(loom)]
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
+use skein_arena::full;
 use skein_arena::gate::Gate;
-use skein_arena::layout::{Line, Positions};
+use skein_arena::layout::{Line, Positions, state};
 use skein_arena::ring::{Consumer, Producer};
 
 /// A gate and what is published behind it.
@@ -34,6 +35,35 @@ fn no_wake_up_is_lost() {
         assert!(
             seen || woken || !shared.gate.is_closed(),
             "the sleeper sleeps and nobody wakes it"
+        );
+    });
+}
+
+/// If the runtime would sleep (its gate is closed and it saw no room), the node, which has made some, must know that it has to wake it.
+#[test]
+fn who_waits_for_room_is_woken() {
+    struct Shared {
+        gate: Gate,
+        state: AtomicU32,
+        taken: AtomicU64,
+    }
+    loom::model(|| {
+        let state = AtomicU32::new(state::RUNNING);
+        let shared = Arc::new(Shared { gate: Gate::default(), state, taken: AtomicU64::new(0) });
+        let node = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.taken.store(8, Ordering::Release);
+                full::was_said(&shared.state) && shared.gate.open()
+            })
+        };
+        full::say(&shared.state);
+        shared.gate.close();
+        let room = shared.taken.load(Ordering::Acquire) == 8;
+        let woken = node.join().unwrap();
+        assert!(
+            room || woken || !shared.gate.is_closed(),
+            "the runtime waits for room that there is"
         );
     });
 }

@@ -107,6 +107,8 @@ impl CutOff {
         });
         cluster.agree();
         assert_eq!(count(cluster, leader, "rebuilds_ahead"), 1);
+        let notes = cluster.status(leader).unwrap().notes;
+        assert!(notes.iter().any(|note| note.contains("another leader replaced")), "{notes:?}");
         assert!((1..=3).all(|id| count(cluster, id, "divergences") == 0));
         // What it has now is what the others have: with it there is a majority.
         let now = cluster.leader();

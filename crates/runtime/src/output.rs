@@ -5,7 +5,8 @@ use crate::kernel::header;
 use crate::{sys, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
-use skein_arena::layout::{WAKE_FD, state};
+use skein_arena::full;
+use skein_arena::layout::WAKE_FD;
 use skein_arena::ring::Producer;
 use skein_model::entry::pad8;
 use skein_model::frame::{FRAME_HEADER_BYTES, FRAME_SCRATCH_BYTES, OutFrame};
@@ -78,7 +79,7 @@ fn write(head: &[u8], len: usize, fill: impl FnOnce(&mut [u8])) {
                 sys::exit_group(125);
             }
         }
-        let before = header().server_state.swap(state::OUTPUT_FULL, Ordering::Relaxed);
+        let before = full::say(&header().server_state);
         turn::sleep_at_gate(|| !matches!(out.free(), Ok(free) if free >= whole));
         header().server_state.store(before, Ordering::Relaxed);
     }

@@ -155,7 +155,7 @@ fn first_line(words: &[&str]) -> Outcome<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// The commit that `skein` was built from: the newest one that is not newer than the file.
+/// The commit that `skein` was built from: `HEAD` if nothing that it is made of is newer than the file, or else the newest one that is not.
 fn commit(skein: &Path) -> String {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -163,14 +163,25 @@ fn commit(skein: &Path) -> String {
         process::output(&mut command, Duration::from_secs(10)).unwrap_or_default()
     };
     let built = skein.metadata().and_then(|data| data.modified()).ok();
+    let newer = |path: &str| {
+        let changed = workspace::root().join(path).metadata().and_then(|data| data.modified());
+        changed.ok() > built
+    };
+    let sources = git(&["ls-files", "--", "crates", "Cargo.toml", "Cargo.lock"]);
+    let current = !sources.is_empty() && !sources.lines().any(newer);
     let built_s = built.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     let before = format!("--before={}", built_s.unwrap_or_default().as_secs());
-    let hash = git(&["rev-list", "-1", "--abbrev-commit", "--abbrev=12", &before, "HEAD"]);
+    let mut list = vec!["rev-list", "-1", "--abbrev-commit", "--abbrev=12"];
+    if !current {
+        list.push(&before);
+    }
+    list.push("HEAD");
+    let hash = git(&list);
     if hash.trim().is_empty() {
         return "unknown".to_owned();
     }
     let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", "crates"]);
-    format!("{}{}", hash.trim(), if changed.is_empty() { "" } else { "+" })
+    format!("{}{}", hash.trim(), if current && changed.is_empty() { "" } else { "+" })
 }
 
 /// Seconds since 1970.

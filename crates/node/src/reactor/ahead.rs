@@ -70,6 +70,10 @@ impl Reactor {
             why = "the server executed what was then not committed; it is rebuilt from the log"
         );
         self.metrics.rebuilds_ahead.inc();
+        self.note(format!(
+            "the server had executed entry {}, which another leader replaced: it is rebuilt from the log",
+            lost.0
+        ));
         self.server.condemn();
         self.server.ahead.forget();
         self.compare.held.clear();

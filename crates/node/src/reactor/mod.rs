@@ -250,7 +250,11 @@ impl Reactor {
         let (server, life) = Lifecycle::begin(&config, launcher, &door, sources.urgent())?;
         let started = has_payload(&consensus)?;
         let alone = config.peers.len() == 1 && config.durability == DurabilityMode::Memory;
-        let cost = if alone { Cost::Low } else { Cost::High };
+        let cost = match config.durability {
+            DurabilityMode::Fsync => Cost::Highest,
+            DurabilityMode::Memory if alone => Cost::Low,
+            DurabilityMode::Memory => Cost::High,
+        };
         Ok(Self {
             own: ReplicaId(config.id),
             replicas: config.peers.len(),

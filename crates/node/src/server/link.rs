@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::inodes::{INODE_BYTES, INODES};
 use skein_arena::layout::{Header, Sizes, state};
-use skein_arena::{Arena, Consumer, Producer};
+use skein_arena::{Arena, Consumer, Producer, full};
 use skein_model::entry::pad8;
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::{LogIndex, OutFrame, SockAddr};
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a server wrote that no server writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -314,9 +314,7 @@ impl Link {
         done(context, &ring[..at])?;
         if at > 0 {
             output.release(at);
-            // Before the look, as the runtime says that it waits for room before it looks for some: one of the two sees the other.
-            fence(Ordering::SeqCst);
-            self.unseen |= self.state() == state::OUTPUT_FULL;
+            self.unseen |= full::was_said(&self.header().server_state);
         }
         let newest = self.held.unwrap_or(self.admitted);
         if newest > self.feed.given() {
