@@ -69,7 +69,37 @@ pub fn goals(results: &Results) -> String {
     }
     let outage = Spread::of(results.outages_ms.clone());
     row("Outage after kill -9 of the leader, ms".to_owned(), false, OUTAGE_MS, 0, outage);
-    table(&rows)
+    table(&rows) + &bare(results)
+}
+
+/// What replication alone costs, where goals are about replicas and disks; nothing where it was not measured.
+fn bare(results: &Results) -> String {
+    let found: Vec<String> = with_goals(results)
+        .into_iter()
+        .filter_map(|server| {
+            let of = |measure: &dyn Fn(&Sample) -> Option<f64>| {
+                let found = results.against_native(server, Target::Bare, measure, ratio)?;
+                Some(wide(Some(found), 2))
+            };
+            let operations = server.workload().operations();
+            let rates: Option<Vec<String>> = operations
+                .iter()
+                .map(|operation| {
+                    let rate = of(&|sample| per_second(sample, operation))?;
+                    Some(format!("{} {rate}", label(operation)))
+                })
+                .collect();
+            let cpu = of(&|sample| Some(sample.cpu_us))?;
+            Some(format!("{}: {}, leader's CPU {cpu}", server.name(), rates?.join(", ")))
+        })
+        .collect();
+    if found.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\nThe rows with fsync beside what replication alone reaches, in the place of the server (\"bare replication\"), of native:\n{}.\n",
+        found.join(";\n")
+    )
 }
 
 fn verdict(at_least: bool, goal: f64, found: f64, digits: usize) -> String {

@@ -127,9 +127,9 @@ const READING: &str = "## What stands in the way of native\n\n\
     With three replicas and fsync the two cores are not full: the columns of cores add up to less than two. An entry goes through some 13 changes of thread\n\
     (leader, two followers, server, clients), waking another core takes about 30 us here, and the kernel may place who is woken behind who runs while\n\
     the other core is idle. A sync is two requests to the disk, one after the other (the data, the disk's cache), and every 4 ms a third: the time of\n\
-    modification, as this machine's ext4 has no journal (`perf record -e sched:sched_switch,block:block_rq_issue` shows both). Larger and smaller entries,\n\
-    overlapping ones, replies in parts and shorter slices made no difference that could be told from noise\n\
-    ([decision 13](decisions/0013-nobody-waits-for-the-leaders-disk.md)); a follower that writes by itself made a small one\n\
+    modification, as this machine's ext4 has no journal (`perf record -e sched:sched_switch,block:block_rq_issue` shows both). Overlapping\n\
+    entries, replies in parts and shorter slices made no difference that could be told from noise\n\
+    ([decision 13](decisions/0013-nobody-waits-for-the-leaders-disk.md)), larger entries a small one ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)); a follower that writes by itself made a small one\n\
     ([decision 14](decisions/0014-a-follower-writes-by-itself.md)), and a leader that executes while the others write one of a tenth\n\
     ([decision 15](decisions/0015-a-leader-executes-ahead-of-the-commit.md)).\n\n\
     One reason why clamd is faster under Skein than natively: its temporary files reach the disk natively (see the bytes to disks), and not from a\n\
