@@ -87,7 +87,8 @@ fn head(results: &Results) -> Outcome<String> {
          times before its requests count (ApacheBench, sysbench, pgbench and clamdscan count from the first).\n\
          - Cores: CPU time by wall clock time while the crowd was there, of the load generator and of all processes of the target.\n\
          - Bytes between nodes: the nodes' own count of what they sent (`skein_peer_out_bytes`), without TCP's and IP's heads. Bytes to\n  \
-         disks: `write_bytes` in `/proc/PID/io` of all processes of the target: whole pages, of logs and of the server's own files.\n\
+         disks: `write_bytes` in `/proc/PID/io` of all processes of the target, of logs and of the server's own files. An upper bound: where a file was filled in large pieces, as\n  \
+         logs are, the kernel counts a piece of up to a MiB for each block of it that is written.\n\
          {traps}\
          - One client: requests one by one, nobody else there.\n\
          - Outage: three replicas with fsync, one client that writes without a pause and tries again every\n  \
