@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::report::{Failure, Outcome};
@@ -25,9 +25,15 @@ impl Kept {
     pub fn start(command: &mut Command) -> Outcome<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: prctl is async-signal-safe and touches nothing of the parent's.
+        // SAFETY: prctl and sigaction are async-signal-safe and touch nothing of the parent's.
         unsafe {
-            command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?));
+            command.pre_exec(|| {
+                // Ignored by what a shell starts in the background; a script could not even trap them.
+                for asked in [Signal::SIGINT, Signal::SIGQUIT] {
+                    signal(asked, SigHandler::SigDfl)?;
+                }
+                Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)
+            });
         }
         let failed = |error| Failure::of(format!("cannot run {name}"), error);
         Ok(Self { child: command.spawn().map_err(failed)?, farewell: None })
