@@ -1,10 +1,10 @@
-//! Bare replication, the measure of what replication itself costs on a machine: a store that keeps copies of what it is told, and no more.
+//! Bare replication, to compare with: a store that keeps copies of what it is told, and no more.
 //!
-//! It does what no replicated server with a leader can leave out. The leader's one thread reads requests, sends them as entries to two
+//! The leader's one thread reads requests, sends them as entries to two
 //! copies and executes them; each copy makes an entry durable, acknowledges it and executes it; when both have acknowledged, the
-//! replies leave. There are no elections, no catching up, no other server's code, nothing is checked and nothing survives: this is what
-//! is left when all of that costs nothing. It speaks as much of redis' and memcached's protocols as their workloads ask.
-//! Entries are gathered by the rule that Skein's leader has, with fewer words. Ends when its parent dies or with a signal.
+//! replies leave. There are no elections, no catching up, no other server's code, nothing is checked and nothing survives. It is
+//! simple, not tuned: no lower bound, but about what is left when all of that costs nothing. It speaks as much of redis' and memcached's protocols as their workloads ask.
+//! An entry is made when four fifths of all clients are back, or nobody came for [`NAP`]. Ends when its parent dies or with a signal.
 
 use std::collections::HashMap;
 use std::fs::File;

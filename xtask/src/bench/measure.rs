@@ -106,7 +106,7 @@ fn measure(options: &Options) -> Outcome<Results> {
     };
     for (round, server) in (0..options.rounds).flat_map(parts) {
         results.about.machine.sync_us.push(about::sync_us()?);
-        let targets = Target::of(server);
+        let targets: Vec<Target> = Target::of(server).collect();
         for turn in 0..targets.len() {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(Failure("interrupted".to_owned()));

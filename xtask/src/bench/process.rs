@@ -25,7 +25,7 @@ impl Kept {
     pub fn start(command: &mut Command) -> Outcome<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: prctl and sigaction are async-signal-safe and touch nothing of the parent's.
+        // SAFETY: signal and prctl are async-signal-safe and touch nothing of the parent's.
         unsafe {
             command.pre_exec(|| {
                 // Ignored by what a shell starts in the background; a script could not even trap them.

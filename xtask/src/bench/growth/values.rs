@@ -16,7 +16,7 @@ pub const TOPIC: Topic = Topic {
          follower and once into the ring, so Skein's curve bends earlier than native's. A value above 1 MiB, the largest entry, is several\n\
          entries, agreed on one after the other. The node's memory is that of the entries that it keeps in memory.\n\
          Each of them takes pages that were not used before: for values of a MiB that is the largest part of the node's work, and as fast as the\n\
-         host of this machine hands memory out. Those figures vary most; huge pages made them worse.",
+         host of this machine hands memory out. Those figures vary most; huge pages (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`) made them worse.",
 };
 
 /// What the requests come to.

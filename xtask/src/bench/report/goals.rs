@@ -72,7 +72,7 @@ pub fn goals(results: &Results) -> String {
     table(&rows) + &bare(results)
 }
 
-/// What replication alone costs, where goals are about replicas and disks; nothing where it was not measured.
+/// What bare replication reaches; nothing where it was not measured.
 fn bare(results: &Results) -> String {
     let found: Vec<String> = with_goals(results)
         .into_iter()
@@ -97,7 +97,7 @@ fn bare(results: &Results) -> String {
         return String::new();
     }
     format!(
-        "\nThe rows with fsync beside what replication alone reaches, in the place of the server (\"bare replication\"), of native:\n{}.\n",
+        "\nBeside the rows with fsync, what a simple store reaches that replicates and does nothing else (\"bare replication\"), of native:\n{}.\n",
         found.join(";\n")
     )
 }

@@ -117,11 +117,10 @@ const READING: &str = "## What stands in the way of native\n\n\
     replicas come messages to and from two others and, with fsync, durable writes; on two cores the other replicas' work competes with the\n\
     leader's, which on three machines it would not: the column of all replicas' CPU time says how much that is. How many requests share an\n\
     entry decides what each of these costs a request: a leader waits until half a crowd is back, or three fifths where it is to be written to disk ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)).\n\
-    With one replica and its log in memory three tenths are enough. The time varies most there: with both cores full, what else the host's cores do shows at once.\n\n\
-    Bare replication (`xtask/src/bench/bare.rs`) is what no replicated server with a leader can leave out, and nothing else: one thread receives, sends entries to two\n\
-    copies, which make them durable, executes and replies. Its leader costs what is in the tables, too: more of a native server's CPU time than its own work\n\
-    suggests, as on half-empty cores each reply wakes its client, and each client its leader, one by one. What Skein's rows have on top of it are the servers themselves, as\n\
-    processes of their own that are woken for entries, and consensus; less than bare replication no tuning can reach.\n\n\
+    With one replica and its log in memory three tenths are enough; those figures vary most.\n\n\
+    Bare replication (`xtask/src/bench/bare.rs`) is a store of one thread that receives, sends entries to two copies, which make them durable, executes and replies, and\n\
+    does nothing else. What Skein's rows with fsync have on top of it are the servers, as processes of their own that are woken for entries, and consensus. It is simple, not\n\
+    tuned, and gathers by a rule of its own: not a lower bound (where its leader takes more CPU time than Skein's, that shows it), but about what is there to gain.\n\n\
     The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
     noticed by missed heartbeats, which takes the election timeout; that is in\n\
     [the comparison](comparison.md) (a leader that is stopped).\n\n\

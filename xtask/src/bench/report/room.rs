@@ -9,8 +9,8 @@ use crate::bench::stats::Spread;
 use crate::bench::target::Target;
 
 /// What is compared with native.
-const TARGETS: &[Target] =
-    &[Target::Proxy, Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync, Target::Bare];
+const TARGETS: [Target; 5] =
+    [Target::Proxy, Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync, Target::Bare];
 
 /// A paragraph and a table.
 pub fn room(results: &Results) -> String {
@@ -24,7 +24,7 @@ pub fn room(results: &Results) -> String {
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for server in with_goals(results) {
-        for target in TARGETS.iter().copied() {
+        for target in TARGETS {
             let rate = |sample: &Sample| rate(&sample.throughput);
             let reached = results.against_native(server, target, rate, ratio);
             let used = results.spread(server, target, |sample| Some(used_us(sample)));

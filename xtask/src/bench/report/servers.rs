@@ -136,7 +136,7 @@ fn throughput(results: &Results, server: Server) -> String {
         head.extend([format!("{}/s", label(operation)), "of native".to_owned()]);
     }
     let mut rows = vec![head];
-    for target in Target::of(server).iter().copied() {
+    for target in Target::of(server) {
         let mut row = vec![target.name().to_owned()];
         for operation in operations {
             let measure = |sample: &Sample| per_second(sample, operation);
@@ -168,7 +168,7 @@ fn cpu(results: &Results, server: Server) -> String {
         "target's cores",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for target in Target::of(server).iter().copied() {
+    for target in Target::of(server) {
         let on_way = |sample: &Sample| Some(sample.cpu_us);
         rows.push(vec![
             target.name().to_owned(),
@@ -197,7 +197,7 @@ fn bytes(results: &Results, server: Server) -> String {
         "trapped calls a request",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for target in Target::of(server).iter().copied() {
+    for target in Target::of(server) {
         rows.push(vec![
             target.name().to_owned(),
             cell(results.spread(server, target, |sample| sample.wire_bytes), 0),
@@ -211,11 +211,8 @@ fn bytes(results: &Results, server: Server) -> String {
 
 /// Which calls were trapped, the most frequent ones first; nothing where there are none to speak of.
 fn traps(results: &Results, server: Server) -> String {
-    let targets: Vec<Target> = Target::ALL
-        .iter()
-        .copied()
-        .filter(|target| names_traps(results, server, *target))
-        .collect();
+    let targets: Vec<Target> =
+        Target::of(server).filter(|target| names_traps(results, server, *target)).collect();
     let samples = results.samples.iter().filter(|sample| sample.server == server);
     let names: BTreeSet<&String> =
         samples.flat_map(|sample| &sample.trapped_calls).flat_map(BTreeMap::keys).collect();
@@ -264,7 +261,7 @@ fn latency(results: &Results, server: Server) -> String {
         "p999 us",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for target in Target::of(server).iter().copied() {
+    for target in Target::of(server) {
         let p50 = |sample: &Sample| Some(sample.alone.p50_us);
         let median =
             |measure: fn(&Sample) -> Option<f64>| cell(results.spread(server, target, measure), 0);
