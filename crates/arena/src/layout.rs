@@ -8,7 +8,7 @@ pub const SERVER_BASE: usize = 0x2a00_0000_0000;
 /// Bytes of the header; the rings start behind it.
 pub const HEADER_BYTES: usize = 64 << 10;
 /// `skein` and a version of the layout: raised when a field moves.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x02");
 /// The descriptor under which the server finds the arena.
 pub const ARENA_FD: i32 = 900;
 /// The descriptor (an eventfd) with which the runtime wakes the node.
@@ -117,6 +117,9 @@ pub struct Header {
     /// The node sleeps in its event loop; the runtime wakes it by [`WAKE_FD`].
     pub node_gate: Gate,
     _pad1: [u32; 31],
+    /// The core on which the server is to run, from 1; 0: any. Written by the node.
+    pub core: AtomicU32,
+    _pad2: [u32; 31],
 
     /// What the server is doing ([`state`]); written by the runtime.
     pub server_state: AtomicU32,
@@ -148,6 +151,8 @@ pub struct Header {
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.
     pub bubbles: AtomicU64,
+    /// CPU time that the server takes from one time that it waits for its node to the next, ns; 0 when it is not known yet. Written by the runtime.
+    pub stint_ns: AtomicU64,
     /// Where in the heap the table of files is ([`crate::inodes`]), 0 when there is none yet; written by the runtime.
     pub inodes_at: AtomicU64,
     /// What the server has used; written by the runtime.

@@ -208,6 +208,8 @@ pub struct Tuning {
     /// Whether a leader's server executes what is proposed while it is being agreed on: yes. Its replies wait for the commit.
     /// A leader that was cut off from the others rebuilds its server from the log when it has executed what they never got.
     pub execute_ahead: bool,
+    /// Whether a leader and its server share a core while the server is busy for moments only: yes.
+    pub share_core: bool,
     /// The arena's input ring: 4 MiB.
     pub input_ring_bytes: usize,
     /// The arena's output ring: 4 MiB.
@@ -234,6 +236,7 @@ impl Default for Tuning {
             max_in_flight_bytes: 8 << 20,
             max_in_flight_entries: 4,
             execute_ahead: true,
+            share_core: true,
             input_ring_bytes: 4 << 20,
             output_ring_bytes: 4 << 20,
             arena_heap_bytes: 1 << 30,

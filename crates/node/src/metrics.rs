@@ -21,6 +21,7 @@ pub struct Call {
 pub struct Metrics {
     registry: Registry,
     pub leads: Gauge,
+    pub shares_core: Gauge,
     pub term: Gauge,
     pub commit_index: Gauge,
     pub applied_index: Gauge,
@@ -59,6 +60,7 @@ impl Default for Metrics {
         let mut m = Self {
             registry: Registry::with_prefix("skein"),
             leads: Gauge::default(),
+            shares_core: Gauge::default(),
             term: Gauge::default(),
             commit_index: Gauge::default(),
             applied_index: Gauge::default(),
@@ -89,6 +91,11 @@ impl Default for Metrics {
         };
         let r = &mut m.registry;
         r.register("leader", "1 while this replica leads", m.leads.clone());
+        r.register(
+            "shared_core",
+            "1 while this node's loop and its server keep to one core",
+            m.shares_core.clone(),
+        );
         r.register("term", "Consensus term", m.term.clone());
         r.register("commit_index", "Newest committed entry", m.commit_index.clone());
         r.register("applied_index", "Newest executed entry", m.applied_index.clone());

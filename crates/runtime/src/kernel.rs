@@ -64,8 +64,12 @@ pub struct Kernel {
     pub library: process::exec::Library,
     /// The core on which processes hand the turn to each other, from 1; 0: any.
     pub core: Cell<u32>,
+    /// Where the node wanted the server to be when it last looked; as above.
+    pub told: Cell<u32>,
     /// How often it has waited there for the node.
     pub sleeps: Cell<u32>,
+    /// How long the server is busy at a time.
+    pub stints: process::stint::Stints,
     /// Where the server may run.
     pub cores: Cell<process::cores::Cores>,
     /// Processes born so far.

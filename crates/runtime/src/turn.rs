@@ -283,10 +283,14 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     let gate = &header().server_gate;
     output::wake_node();
     gate.close();
+    let k = kernel();
+    process::stint::ends(k);
     while blocked() && gate.is_closed() {
-        process::cores::at_gate(kernel());
+        process::cores::at_gate(k);
         sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
         signal::fault::report_outside();
     }
     gate.reopen();
+    process::cores::at_work(k);
+    process::stint::begins(k);
 }

@@ -79,7 +79,7 @@ pub(super) struct Conn<S> {
     pub discarded: usize,
 }
 
-pub(super) const MIN_READ_BYTES: usize = 4 << 10;
+pub(super) const MIN_READ_BYTES: usize = 1 << 10;
 pub(super) const MAX_READ_BYTES: usize = 256 << 10;
 
 impl<S: Socket> Conn<S> {

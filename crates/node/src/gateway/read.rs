@@ -70,8 +70,8 @@ impl<S: Socket> Gateway<S> {
                     self.bytes_in += n as u64;
                     share -= n;
                     if n < max {
-                        conn.read_hint =
-                            (conn.read_hint / 2).max(MIN_READ_BYTES).max(n.min(MAX_READ_BYTES));
+                        let next = (n + 1).next_power_of_two().min(MAX_READ_BYTES);
+                        conn.read_hint = next.max(conn.read_hint / 2).max(MIN_READ_BYTES);
                         // A short read empties a stream; what comes later is announced again, an end that came already is not.
                         if !conn.peer_closed {
                             break Next::Blocked;

@@ -431,6 +431,7 @@ impl Reactor {
         self.gateway.reset_all();
         self.unsent = None;
         self.lead = None;
+        self.leave_core();
         self.write_held();
         self.gather.forget();
         self.hearing = None;

@@ -3,8 +3,9 @@
 use crate::gateway::Socket;
 use mio::net::TcpStream;
 use nix::sys::socket::{setsockopt, sockopt};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use skein_model::SockAddr;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 
 /// A client that vanished without a word is noticed after 60 s of silence and 3 probes, 10 s apart.
@@ -31,12 +32,13 @@ impl ClientSocket {
 
 impl Socket for ClientSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
+        // Not by libc, for which this is a place where threads can be cancelled: that takes longer than the rest of the way to the kernel.
+        Ok(recv(&self.0, buffer, RecvFlags::empty())?.0)
     }
 
     fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match slices {
-            [one] => self.0.write(one),
+            [one] => Ok(send(&self.0, one, SendFlags::NOSIGNAL)?),
             many => self.0.write_vectored(many),
         }
     }

@@ -332,6 +332,8 @@ impl Reactor {
         }
         let generation = self.server.generation + 1;
         tracing::info!(event = "rebuilding", generation, entries = self.handed.0);
+        // A server that this thread starts may run anywhere.
+        self.leave_core();
         // Closing the old eventfd takes it out of the poll.
         self.server = Link::new(self.config.tuning.sizes(), generation, None)?;
         self.life.start(&self.server, self.sources.urgent())?;

@@ -44,6 +44,7 @@ use crate::order::lead::Lead;
 use crate::order::leisure::Leisure;
 use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
+use crate::server::shared_core::SharedCore;
 use crate::server::{Launcher, Link, ServerEvent};
 use crate::status::NodeStatus;
 use crate::timer::Timer;
@@ -213,6 +214,8 @@ pub struct Reactor {
     spare: Vec<u8>,
 
     server: Link,
+    /// Whether it runs where this thread does.
+    core: SharedCore,
     /// When a follower's server is woken for what it has got.
     rouse: Option<Duration>,
     life: Lifecycle,
@@ -290,6 +293,7 @@ impl Reactor {
             unsent: None,
             spare: Vec::new(),
             server,
+            core: SharedCore::new(false),
             rouse: None,
             life,
             standstill: None,
@@ -331,6 +335,7 @@ impl Reactor {
         if self.replicas == 1 {
             self.consensus.campaign_now();
         }
+        self.core = SharedCore::new(self.config.tuning.share_core);
         let relief = Relief::default();
         let writes = self.wal.is_some() && self.replicas > 1;
         std::thread::scope(|scope| {
@@ -413,6 +418,8 @@ impl Reactor {
                 return Ok(Pause::End(reason));
             }
             if let Some((writes, claim)) = self.claim_own_writes() {
+                // Another thread may go on.
+                self.leave_core();
                 return Ok(Pause::Write(writes, claim));
             }
             let mut timeout = self.prepare_sleep()?;
@@ -492,6 +499,9 @@ impl Reactor {
 
     /// Wakes the server for what it has got: at once if somebody waits for it, or it could not take much more.
     fn wake_server(&mut self) {
+        if self.core.is_over(self.now) {
+            self.leave_core();
+        }
         if !self.server.has_unseen() {
             return;
         }
@@ -501,7 +511,17 @@ impl Reactor {
         let when = *self.rouse.get_or_insert(self.now + FOLLOWER_NAP);
         if waited_for || when <= self.now {
             self.rouse = None;
-            self.server.wake_server();
+            if self.server.wake_server() && self.lead.is_some() {
+                let core = self.core.handed_over(self.server.stint(), self.now);
+                core.inspect(|&core| self.server.call_to(core));
+            }
+        }
+    }
+
+    /// The server may run anywhere, and this thread.
+    pub(super) fn leave_core(&mut self) {
+        if self.core.part() {
+            self.server.call_to(0);
         }
     }
 

@@ -160,8 +160,14 @@ impl<S: Kind> Published<S> {
         watched: bool,
         registry: &Registry,
     ) -> Result<(), NodeError> {
-        self.open.retain(|p| {
-            !p.published || open && server.iter().any(|wanted| wanted.port == p.server.port)
+        self.open.retain_mut(|p| {
+            let stays =
+                !p.published || open && server.iter().any(|wanted| wanted.port == p.server.port);
+            if !stays {
+                // Closing it is not enough: the parent has it open, too, and the kernel would go on watching it.
+                let _ = p.watch(false, registry);
+            }
+            stays
         });
         for server in server.iter().filter(|_| open) {
             let known = self.open.iter().any(|p| p.published && p.server.port == server.port);
@@ -331,5 +337,57 @@ fn ask_parent(path: &Path, addr: &str, port: u16, udp: bool) -> io::Result<Answe
         (None, true, Some(address), Some(fd)) => Ok(Answer::Socket(address, fd)),
         (None, false, ..) => Ok(Answer::NotPublished),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "an answer without a socket")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Events, Poll};
+    use nix::sys::socket::{ControlMessage, sendmsg};
+    use std::io::{BufRead, BufReader, IoSlice};
+    use std::os::unix::net::UnixListener;
+
+    /// Answers `times` questions with the same socket.
+    fn parent(listener: &UnixListener, shared: &std::net::TcpListener, times: usize) {
+        let address = shared.local_addr().unwrap();
+        for _ in 0..times {
+            let (stream, _) = listener.accept().unwrap();
+            let mut question = String::new();
+            BufReader::new(&stream).read_line(&mut question).unwrap();
+            let answer = format!("{{\"ok\":true,\"address\":\"{address}\"}}\n");
+            let fds = [shared.as_raw_fd()];
+            let control = [ControlMessage::ScmRights(&fds)];
+            let slices = [IoSlice::new(answer.as_bytes())];
+            sendmsg::<()>(stream.as_raw_fd(), &slices, &control, MsgFlags::empty(), None).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_socket_that_the_parent_keeps_is_watched_no_more_and_then_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("parent");
+        let listener = UnixListener::bind(&path).unwrap();
+        let shared = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut poll = Poll::new().unwrap();
+        let mut events = Events::with_capacity(8);
+        let registry = poll.registry().try_clone().unwrap();
+        let mut happened = |patience: Duration| {
+            poll.poll(&mut events, Some(patience)).unwrap();
+            events.iter().map(|event| event.token().0).collect::<Vec<usize>>()
+        };
+        let server = BTreeSet::from([SockAddr::v4([0; 4], 80)]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| parent(&listener, &shared, 2));
+            let how = Publisher::Inherited { socket: path.clone() };
+            let mut ports = Published::<TcpListener>::new(how, 100);
+            ports.follow(&server, true, true, &registry).unwrap();
+            // The server is gone, and another one comes; a client is faster.
+            ports.follow(&BTreeSet::new(), true, true, &registry).unwrap();
+            let _client = std::net::TcpStream::connect(shared.local_addr().unwrap()).unwrap();
+            assert!(happened(Duration::ZERO).is_empty(), "what is closed is watched");
+            ports.follow(&server, true, true, &registry).unwrap();
+            assert_eq!(happened(Duration::from_secs(10)), [101]);
+        });
     }
 }

@@ -23,6 +23,7 @@ impl Reactor {
         m.commit_index.set(consensus.commit.0 as i64);
         m.applied_index.set(applied.0 as i64);
         m.leads.set(i64::from(self.lead.is_some()));
+        m.shares_core.set(i64::from(self.core.is_shared()));
         m.connections.set(self.gateway.connections() as i64);
         m.held_bytes.set(self.gateway.held_bytes() as i64);
         m.cut_connections.set(self.gateway.cut_connections() as i64);

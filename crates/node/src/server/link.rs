@@ -23,6 +23,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// What a server wrote that no server writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,13 +206,27 @@ impl Link {
         self.unseen
     }
 
-    /// Wakes the runtime if it sleeps and there is something for it: once a batch.
-    pub fn wake_server(&mut self) {
-        if std::mem::take(&mut self.unseen) && self.header().server_gate.open() {
+    /// Wakes the runtime if it sleeps and there is something for it: once a batch. Whether it slept.
+    pub fn wake_server(&mut self) -> bool {
+        let slept = std::mem::take(&mut self.unseen) && self.header().server_gate.open();
+        if slept {
             let word: *const AtomicU32 = self.header().server_gate.word();
             // SAFETY: a futex wake reads no memory; the word lies in the arena, which is mapped.
             unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1) };
         }
+        slept
+    }
+
+    /// How long the server is busy from one time that it waits for the node to the next, if it says so.
+    #[must_use]
+    pub fn stint(&self) -> Option<Duration> {
+        let ns = self.header().stint_ns.load(Ordering::Relaxed);
+        (ns > 0).then(|| Duration::from_nanos(ns))
+    }
+
+    /// The next time that it has waited the server is to go to this core, from 1; 0: to any.
+    pub fn call_to(&self, core: u32) {
+        self.header().core.store(core, Ordering::Relaxed);
     }
 
     /// The node is about to sleep: from now on the runtime wakes it. Look at everything after this.

@@ -6,6 +6,7 @@
 pub mod launch;
 pub mod link;
 pub mod program;
+pub mod shared_core;
 pub mod tap;
 
 pub use launch::{Launcher, Running, ServerEvent};

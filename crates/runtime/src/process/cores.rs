@@ -1,11 +1,14 @@
-//! On which core processes hand the turn to each other.
+//! On which core the server's processes hand the turn to each other, and the server what it did to its node.
 //!
 //! The kernel likes to wake a thread on an idle core, which takes ten times as long as to wake it where the waker is about to sleep
 //! (`cargo xtask handoff`). As one thread of the server runs at a time, nothing is gained by two cores: so a carrier that gets the turn binds itself to
 //! the core that it comes from. Every so many times that the server waits for its node it may move again, and the others follow it: on which core the server is stays
 //! the kernel's decision.
+//!
+//! A node that leads may say on which core it is to be: the node's own, while the server is busy for moments only ([`super::stint`]). Then that
+//! counts, for as long as the node says so.
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, header};
 use crate::sys;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -43,22 +46,34 @@ pub(super) fn lead(k: &Kernel) {
 
 /// The turn has come from another process: goes to where it came from.
 pub(super) fn follow(k: &Kernel) {
-    let core = k.core.get();
-    if core != 0 && BOUND.load(Ordering::Relaxed) != core {
-        let mut one = [0u64; WORDS];
-        one[(core as usize - 1) / 64] = 1 << ((core - 1) % 64);
-        bind(&one);
-        BOUND.store(core, Ordering::Relaxed);
-    }
+    go(k.core.get());
 }
 
 /// The carrier sleeps until the node wakes it: now and then it may go elsewhere. Not each time, since the others, which are bound where it was, would
 /// have to follow through a core that may be busy by now.
 #[inline]
 pub fn at_gate(k: &Kernel) {
-    if BOUND.load(Ordering::Relaxed) != 0 && k.sleeps.replace(k.sleeps.get() + 1) == STAYS {
+    if BOUND.load(Ordering::Relaxed) != 0
+        && k.told.get() == 0
+        && k.sleeps.replace(k.sleeps.get() + 1) == STAYS
+    {
         k.sleeps.set(0);
         roam(k);
+    }
+}
+
+/// There is something from the node: goes to where the node wants the server, if it says so, and away from there when it does not any more.
+#[inline]
+pub fn at_work(k: &Kernel) {
+    let wanted = header().core.load(Ordering::Relaxed);
+    if k.told.replace(wanted) != wanted {
+        k.core.set(wanted);
+        if wanted == 0 {
+            roam(k);
+        }
+    }
+    if wanted != 0 {
+        go(wanted);
     }
 }
 
@@ -69,6 +84,17 @@ pub fn roam(k: &Kernel) {
         BOUND.store(0, Ordering::Relaxed);
         k.core.set(0);
         bind(&k.cores.get());
+    }
+}
+
+/// Binds the carrier to a core, from 1, if it is not already bound to it.
+#[inline]
+fn go(core: u32) {
+    if core != 0 && BOUND.load(Ordering::Relaxed) != core && core as usize <= WORDS * 64 {
+        let mut one = [0u64; WORDS];
+        one[(core as usize - 1) / 64] = 1 << ((core - 1) % 64);
+        bind(&one);
+        BOUND.store(core, Ordering::Relaxed);
     }
 }
 

@@ -3,7 +3,7 @@
 //! A process that does not have the turn sleeps: its carrier in here, its other kernel threads where they park. So all that ever happens to
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
-use super::{Process, cores, end, this};
+use super::{Process, cores, end, stint, this};
 use crate::kernel::{Kernel, header};
 use crate::{admit, output, sys};
 use core::sync::atomic::Ordering;
@@ -16,6 +16,7 @@ const GO: u32 = 1;
 /// this process.
 pub fn hand_over(k: &Kernel, to: Handle<Process>) {
     cores::lead(k);
+    stint::leaves(k);
     wake(k, to);
     sleep(k);
 }
@@ -35,6 +36,7 @@ pub(super) fn sleep(k: &Kernel) {
     }
     p.go.store(SLEEP, Ordering::Relaxed);
     cores::follow(k);
+    stint::arrives(k);
     admit::catch_up();
     output::catch_up();
     header().carrier_tid.store(p.pid.get() as u32, Ordering::Relaxed);

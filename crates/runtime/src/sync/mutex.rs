@@ -205,7 +205,7 @@ impl Mutex {
     }
 
     /// `pthread_mutex_lock` and its timed forms.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self, until: Until<'_>) -> Result<()> {
         if let Some((clock, _)) = until
             && clock != libc::CLOCK_REALTIME
@@ -274,7 +274,7 @@ impl Mutex {
     }
 
     /// `pthread_mutex_unlock`.
-    #[inline]
+    #[inline(always)]
     pub fn unlock(&self) -> Result<()> {
         if self.kind.get() < 0 {
             return Err(Errno(libc::EINVAL));
