@@ -113,11 +113,13 @@ fn head(results: &Results) -> Outcome<String> {
 const READING: &str = "## What stands in the way of native\n\n\
     Sending a reply is the dearest part natively and under Skein alike: one system call a reply, which nothing saves as long as each\n\
     client waits for its own. The node pays it instead of the server. What comes on top is receiving and polling in the node, and that\n\
-    node and server wake each other; the code of gateway, log, rings and runtime together is the smaller part of that. With three\n\
+    node and server wake each other, for which both keep to one core ([decision 16](decisions/0016-a-leader-and-its-server-share-a-core.md)); the code of\n\
+    gateway, log, rings and runtime together is the smaller part of that. With three\n\
     replicas come messages to and from two others and, with fsync, durable writes; on two cores the other replicas' work competes with the\n\
     leader's, which on three machines it would not: the column of all replicas' CPU time says how much that is. How many requests share an\n\
-    entry decides what each of these costs a request: a leader waits until half a crowd is back, or three fifths where it is to be written to disk ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)).\n\
-    With one replica and its log in memory three tenths are enough; those figures vary most.\n\n\
+    entry decides what each of these costs a request: a leader waits until half a crowd is back, or two thirds where it is to be written to disk ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)).\n\
+    With one replica and its log in memory three tenths are enough; those figures vary most. Where they are above 1, replies leave in bursts and the load generator, whose\n\
+    core is the limit, takes less CPU time a request than natively (the column of the clients').\n\n\
     Bare replication (`xtask/src/bench/bare.rs`) is a store of one thread that receives, sends entries to two copies, which make them durable, executes and replies, and\n\
     does nothing else. What Skein's rows with fsync have on top of it are the servers, as processes of their own that are woken for entries, and consensus. It is simple, not\n\
     tuned, and gathers by a rule of its own: not a lower bound (where its leader takes more CPU time than Skein's, that shows it), but about what is there to gain.\n\n\
