@@ -32,7 +32,7 @@ impl ClientSocket {
 
 impl Socket for ClientSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Not by libc, for which this is a place where threads can be cancelled: that takes longer than the rest of the way to the kernel.
+        // Not by libc, for which this is a place where threads can be cancelled: it switches that on and off around the call.
         Ok(recv(&self.0, buffer, RecvFlags::empty())?.0)
     }
 
