@@ -67,6 +67,18 @@ fn is_free(pid: i32) -> bool {
     !found.is_empty() && found.iter().all(|list| *list == all())
 }
 
+/// Waits until a node and a server of it that is `wanted` are both free; answers the server. It has something to do ten times a second.
+#[track_caller]
+fn wait_free(real: &Real, node: i32, wanted: impl Fn(i32) -> bool) -> i32 {
+    wait_for("both to be free", || {
+        let status = real.cluster.wait_status(0);
+        let rows = status["replicas"].as_array()?;
+        let row = rows.iter().find(|row| row["node_pid"].as_i64() == Some(i64::from(node)))?;
+        let server = server_of(&status, row["id"].as_u64()?)?;
+        (wanted(server) && is_free(node) && is_free(server)).then_some(server)
+    })
+}
+
 /// Makes small requests until `done`.
 fn load_until(real: &Real, done: impl Fn() -> bool + Sync) {
     let over = AtomicBool::new(false);
@@ -133,6 +145,17 @@ fn a_server_that_is_rebuilt_may_run_anywhere() {
 }
 
 #[test]
+fn a_server_that_ends_alone_leaves_its_core_to_nobody() {
+    let real = redis(&["--replicas", "3"]);
+    let (node, first) = leader(&real);
+    load_until(&real, || shared(node, first).is_some());
+    // Its node starts another one before the time is over for which both were bound.
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    wait_free(&real, node, |server| server != first);
+    real.end();
+}
+
+#[test]
 fn who_leads_no_more_and_its_server_may_run_anywhere() {
     let real = redis(&["--replicas", "3"]);
     let (node, server) = leader(&real);
@@ -146,14 +169,8 @@ fn who_leads_no_more_and_its_server_may_run_anywhere() {
         })
     });
     kill(Pid::from_raw(node), Signal::SIGCONT).unwrap();
-    // Its server may have executed what was never committed: then it has another one now. Either has something to do ten times a second.
-    let server = wait_for("both to be free", || {
-        let status = real.cluster.wait_status(0);
-        let rows = status["replicas"].as_array()?;
-        let row = rows.iter().find(|row| row["node_pid"].as_i64() == Some(i64::from(node)))?;
-        let server = server_of(&status, row["id"].as_u64()?)?;
-        (is_free(node) && is_free(server)).then_some(server)
-    });
+    // Its server may have executed what was never committed: then it has another one now.
+    let server = wait_free(&real, node, |_| true);
     load_until(&real, || {
         leader_now(&real).is_some_and(|(heir, its)| heir != node && shared(heir, its).is_some())
     });
