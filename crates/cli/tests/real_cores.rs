@@ -149,7 +149,6 @@ fn a_server_that_ends_alone_leaves_its_core_to_nobody() {
     let real = redis(&["--replicas", "3"]);
     let (node, first) = leader(&real);
     load_until(&real, || shared(node, first).is_some());
-    // Its node starts another one before the time is over for which both were bound.
     kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
     wait_free(&real, node, |server| server != first);
     real.end();
