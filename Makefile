@@ -27,7 +27,7 @@ demo: setup-demo build
 
 # From the quickest to tell to the slowest.
 .PHONY: test
-test: setup-test style licences build run-tests counts model-check
+test: setup-test style licences build run-tests zoo counts model-check
 	@echo "make test: all passed"
 
 .PHONY: setup-demo setup-test
@@ -52,6 +52,12 @@ licences:
 .PHONY: run-tests
 run-tests: build
 	scripts/guarded.sh cargo test --locked --workspace --profile checked --no-fail-fast
+
+# Some servers as Debian has them, one of them in another distribution where that can be had; all of them: cargo xtask zoo.
+.PHONY: zoo
+zoo: build
+	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --in-tests
+	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --root debian-13 --or-skip redis python
 
 # Instructions of the hot path against bench/counts.json.
 .PHONY: counts

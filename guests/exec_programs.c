@@ -28,7 +28,7 @@ static void file(const char *path, const char *text, int mode)
 int main(void)
 {
     char path[64], script[80], plain[80], dull[80];
-    snprintf(path, sizeof path, "/tmp/exec_programs.XXXXXX");
+    snprintf(path, sizeof path, "./exec_programs.XXXXXX");
     CHECK(mkdtemp(path) != NULL);
     snprintf(script, sizeof script, "%s/script", path);
     snprintf(plain, sizeof plain, "%s/plain", path);

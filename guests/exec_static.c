@@ -6,7 +6,7 @@
 
 int main(void)
 {
-    char path[64] = "/tmp/exec_static.XXXXXX";
+    char path[64] = "./exec_static.XXXXXX";
     /* exit(7) */
     static const unsigned char code[] = {0xbf, 7, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05};
     struct {

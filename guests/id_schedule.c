@@ -46,6 +46,10 @@ int main(void)
     CHECK(setrlimit(RLIMIT_NICE, &(struct rlimit){0, 0}) == 0);
     CHECK(getrlimit(RLIMIT_NICE, &limit) == 0 && limit.rlim_cur == 0 && limit.rlim_max == 0);
     CHECK(getrlimit(99, &limit) == -1 && errno == EINVAL);
+    /* A limit of the address space leaves room for what the server itself has. */
+    CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){64 << 20, 64 << 20}) == 0);
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == 64 << 20 && limit.rlim_max == 64 << 20);
+    CHECK_ERRNO(setrlimit(RLIMIT_AS, &(struct rlimit){2, 1}), EINVAL);
 
     char *memory = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);

@@ -6,20 +6,18 @@
 
 int main(void)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/tmp/skein-lease-%d", getpid());
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    int fd = open("leased", O_RDWR | O_CREAT | O_EXCL, 0600);
     CHECK(fd >= 0);
     CHECK(fcntl(fd, F_GETLEASE) == F_UNLCK);
     note("lease %d", fcntl(fd, F_SETLEASE, F_WRLCK));
-    int directory = open("/tmp", O_RDONLY | O_DIRECTORY);
+    int directory = open(".", O_RDONLY | O_DIRECTORY);
     note("notify %d", fcntl(directory, F_NOTIFY, DN_CREATE));
     int watch = inotify_init1(IN_CLOEXEC);
     CHECK(watch >= 0);
-    note("inotify %d", inotify_add_watch(watch, "/tmp", IN_CREATE) < 0 ? errno : 0);
+    note("inotify %d", inotify_add_watch(watch, ".", IN_CREATE) < 0 ? errno : 0);
     struct sigevent event = {.sigev_notify = SIGEV_NONE};
     note("mq_notify %d", mq_notify((mqd_t)fd, &event) != 0);
-    CHECK(unlink(path) == 0);
+    CHECK(unlink("leased") == 0);
     say("asked");
     return 0;
 }

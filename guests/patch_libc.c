@@ -10,7 +10,7 @@ static void *body(void *arg)
 
 int main(void)
 {
-    char directory[] = "/tmp/patch_libcXXXXXX", path[64], text[8], resolved[4096];
+    char directory[] = "/mnt/patch_libcXXXXXX", path[64], text[8], resolved[4096];
     CHECK(mkdtemp(directory) != NULL);
     snprintf(path, sizeof path, "%s/file", directory);
     FILE *file = fopen(path, "w");

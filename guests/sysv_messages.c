@@ -105,7 +105,7 @@ int main(void)
     say("answers: %d", sum);
 
     thread = spawn(removed, NULL);
-    sleep_ms(10);
+    sleep_ms(500);
     CHECK(msgctl(queue, IPC_RMID, NULL) == 0);
     join(thread);
     CHECK_ERRNO(put(1, "x", 0), EINVAL);

@@ -4,7 +4,7 @@
 
 int main(void)
 {
-    char path[] = "/tmp/skein-guest-XXXXXX";
+    char path[] = "sent-XXXXXX";
     int file = mkstemp(path), p[2];
     CHECK(file >= 0);
     CHECK(unlink(path) == 0);

@@ -7,17 +7,23 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+/* Behind an abstract name: the working directory's device, natively another one in each run that goes on at a time. */
+#define OWN_LENGTH 8
+
 /* An address of a path, or of an abstract name when it begins with '@'; returns its length. */
 static inline __attribute__((unused)) socklen_t unix_address(const char *name, struct sockaddr_un *address)
 {
     size_t length = strlen(name);
     memset(address, 0, sizeof *address);
     address->sun_family = AF_UNIX;
-    CHECK(length < sizeof address->sun_path);
+    CHECK(length + OWN_LENGTH < sizeof address->sun_path);
     memcpy(address->sun_path, name, length);
     if (name[0] == '@') {
+        struct stat own;
+        CHECK(stat(".", &own) == 0);
+        snprintf(address->sun_path + length, OWN_LENGTH + 1, "%0*x", OWN_LENGTH, (unsigned)own.st_dev);
         address->sun_path[0] = 0;
-        return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+        return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + OWN_LENGTH);
     }
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + 1);
 }

@@ -24,14 +24,13 @@ int main(void)
     char buffer[64];
     int n, p[2];
     signal(SIGPIPE, SIG_IGN);
-    snprintf(path, sizeof path, "/tmp/guest_unix_dgram.%d", (int)getpid());
-    unlink(path);
+    snprintf(path, sizeof path, "/mnt/socket");
 
     int server = unix_bind(SOCK_DGRAM, path), client = unix_bind(SOCK_DGRAM, "@guest client");
     length = unix_address(path, &address);
     CHECK(sendto(client, "question", 8, 0, (struct sockaddr *)&address, length) == 8);
     CHECK(recvfrom(server, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &from_length) == 8);
-    CHECK(from_length == 2 + 13 && from.sun_path[0] == 0 && memcmp(from.sun_path + 1, "guest client", 12) == 0);
+    CHECK(from_length == 2 + 13 + OWN_LENGTH && from.sun_path[0] == 0 && memcmp(from.sun_path + 1, "guest client", 12) == 0);
     CHECK(sendto(server, "answer", 6, 0, (struct sockaddr *)&from, from_length) == 6);
     from_length = sizeof from;
     CHECK(recvfrom(client, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &from_length) == 6);

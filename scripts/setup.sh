@@ -19,7 +19,7 @@ readonly POLICY_SAVED=$POLICY.before-skein
 
 common=(build-essential pkg-config redis-server)
 tests=(
-    redis-tools memcached libmemcached-tools iproute2 util-linux shellcheck
+    redis-tools memcached libmemcached-tools iproute2 util-linux shellcheck strace
     # Servers that are driven as they come, and their usual clients.
     mariadb-server mariadb-client sysbench postgresql clamav-daemon clamdscan lighttpd nginx-light haproxy
     apache2 apache2-utils gerbera wrk curl openssl
@@ -133,7 +133,7 @@ case ${1:-} in
         ;;
     packages)
         shift
-        install_as_root "$@"
+        install_packages "$@"
         ;;
     *)
         fail "usage: scripts/setup.sh demo|test|bench"

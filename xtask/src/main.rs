@@ -1,19 +1,23 @@
 //! Developer commands, as `cargo xtask COMMAND`.
 //!
 //! Owns what a developer or CI runs that is not a test of one crate: the repository's own rules
-//! (`tidy`), the demonstration (`demo`), the figures (`bench`) and what
+//! (`tidy`), the demonstration (`demo`), servers as Debian has them (`zoo`), servers' own test suites (`suites`), the figures (`bench`) and what
 //! a decision record cites (`handoff`). A new command is one module with an `Options` struct
 //! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
 //! Nothing here is shipped, and no crate may depend on it.
 
 mod bench;
+mod cluster;
 mod counts;
 mod demo;
 mod handoff;
 mod interposition;
+mod interrupt;
 mod report;
+mod suites;
 mod tidy;
 mod workspace;
+mod zoo;
 
 use std::process::ExitCode;
 
@@ -42,6 +46,10 @@ enum Command {
     Bench(bench::Options),
     /// Count the instructions of the hot path, and compare with what is stored
     Counts(counts::Options),
+    /// Run servers as Debian has them: checked, and on three replicas while the leader dies
+    Zoo(zoo::Options),
+    /// Run a server's own test suite through three replicas, again and again
+    Suites(suites::Options),
     /// The plain TCP proxy that `bench` compares with
     #[command(hide = true)]
     BenchProxy(bench::proxy::Options),
@@ -58,6 +66,8 @@ fn main() -> ExitCode {
         Command::Handoff(options) => handoff::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Counts(options) => counts::run(&options),
+        Command::Zoo(options) => zoo::run(&options),
+        Command::Suites(options) => suites::run(&options),
         Command::BenchProxy(options) => bench::proxy::run(&options),
         Command::BenchBare(options) => bench::bare::run(&options),
     };

@@ -6,7 +6,7 @@
 /// Files that the table has room for: 65,536.
 pub const INODES: usize = 64 << 10;
 /// Bytes of one of them.
-pub const INODE_BYTES: usize = 64;
+pub const INODE_BYTES: usize = 96;
 /// Where in it are the kernel's device and inode number, which are its key.
 pub const ID_AT: usize = 0;
 /// Where its number is, which is 0 when the place is free.

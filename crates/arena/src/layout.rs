@@ -5,10 +5,13 @@ use crate::sync::{AtomicU32, AtomicU64};
 
 /// The arena's address in the server: far from everything that Linux places there itself with ASLR off.
 pub const SERVER_BASE: usize = 0x2a00_0000_0000;
+/// In each process of the server all that is the runtime's own lies from [`SERVER_BASE`] up to here: arena, library, stacks, listings. Replicas
+/// need not have the same there, but for what of the arena a server can see.
+pub const RUNTIME_END: usize = 0x3800_0000_0000;
 /// Bytes of the header; the rings start behind it.
 pub const HEADER_BYTES: usize = 64 << 10;
 /// `skein` and a version of the layout: raised when a field moves.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x03");
 /// The descriptor under which the server finds the arena.
 pub const ARENA_FD: i32 = 900;
 /// The descriptor (an eventfd) with which the runtime wakes the node.
@@ -76,6 +79,8 @@ pub mod state {
     pub const OUTPUT_FULL: u32 = 4;
     /// Ended.
     pub const ENDED: u32 = 5;
+    /// Waits for the next entry, having looked at files of the host that are to be agreed on first.
+    pub const ASKS: u32 = 6;
 }
 
 /// The positions of a ring, each on a cache line of its own.
@@ -127,9 +132,9 @@ pub struct Header {
     pub turn_holder: AtomicU32,
     /// Threads that could run but do not have the turn; written by the runtime at each operation that changes it.
     pub runnable: AtomicU32,
-    /// Set by the runtime's signal handler when it has written `spin_address`.
+    /// Set by the runtime when it has written `spin_address`; whoever has read that takes it back.
     pub spin_seen: AtomicU32,
-    /// Where the turn's holder was when the node asked by a signal.
+    /// Where a thread is that has computed for a second without an operation.
     pub spin_address: AtomicU64,
     /// Operations done by all threads; written by the runtime.
     pub operations: AtomicU64,
@@ -155,6 +160,16 @@ pub struct Header {
     pub stint_ns: AtomicU64,
     /// Where in the heap the table of files is ([`crate::inodes`]), 0 when there is none yet; written by the runtime.
     pub inodes_at: AtomicU64,
+    /// While the server asks ([`state::ASKS`]): where in the heap what it found is ([`skein_model::fact`]); written by the runtime.
+    pub facts_at: AtomicU64,
+    /// How many bytes that are.
+    pub facts_bytes: AtomicU64,
+    /// Which question that is, from its first fact on.
+    pub ask: AtomicU64,
+    /// The node wants no questions: the server's files are as they are. Written before the server starts.
+    pub asks_nothing: AtomicU64,
+    /// Where in the heap it says what lies where ([`crate::parts`]), 0 when it does not yet; written by the runtime.
+    pub parts_at: AtomicU64,
     /// What the server has used; written by the runtime.
     pub uses: crate::uses::Uses,
     /// What came through the net, by number; written by the runtime.

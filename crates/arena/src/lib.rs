@@ -7,7 +7,8 @@
 //!
 //! Each ring is mapped twice, one copy behind the other, so that a frame never wraps. In the server the arena lies at
 //! [`layout::SERVER_BASE`] always, so that what the server keeps in the heap may be compared between replicas; the node maps
-//! the header and the rings wherever there is room; of the heap it reads nothing but the table of files ([`inodes`]), when somebody asks.
+//! the header and the rings wherever there is room; of the heap it reads nothing but, when somebody asks, the table of files
+//! ([`inodes`]), and all of it to compare it with the other replicas' ([`parts`]).
 //!
 //! Who writes what: the node produces the input ring, the runtime the output ring; the header's fields name their writer.
 //! The heap belongs to the runtime, which under the `serial` schedule runs one thread at a time: its objects use [`core::cell::Cell`].
@@ -15,6 +16,7 @@
 //! A crash of the server leaves an arena that nobody reads again; a crash of the node takes the server with it.
 #![cfg_attr(not(test), no_std)]
 
+pub mod asks;
 pub mod bytes;
 pub mod full;
 pub mod gate;
@@ -22,6 +24,7 @@ pub mod inodes;
 pub mod layout;
 pub mod list;
 pub mod map;
+pub mod parts;
 pub mod places;
 pub mod pool;
 pub mod ring;

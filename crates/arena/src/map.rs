@@ -55,7 +55,9 @@ fn errno() -> i32 {
 }
 
 impl Arena {
-    /// Node: makes an arena in `fd` (an empty memfd that the caller owns), sizes it and maps its header and rings.
+    /// Node: makes an arena in `fd` (an empty memfd that the caller owns and that may be sealed), sizes it and maps its header and rings.
+    ///
+    /// Its size is sealed: the server has the descriptor, too, and a node that reads what is cut off dies of SIGBUS.
     ///
     /// # Errors
     /// The sizes cannot be used, or there is no memory.
@@ -66,6 +68,15 @@ impl Arena {
         // SAFETY: plain system call on a descriptor that the caller owns.
         if unsafe { libc::ftruncate(fd, sizes.file_bytes() as libc::off_t) } != 0 {
             return Err(MapError::System("ftruncate", errno()));
+        }
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: as above. Who makes an arena in the same file again finds it sealed.
+        let sealed = unsafe {
+            libc::fcntl(fd, libc::F_GET_SEALS) & seals == seals
+                || libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
+        };
+        if !sealed {
+            return Err(MapError::System("seal", errno()));
         }
         let arena = Self::map(fd, sizes, None, false)?;
         let header = arena.header();

@@ -177,7 +177,7 @@ proptest! {
 fn memfd() -> OwnedFd {
     // SAFETY: makes a descriptor that is owned from here on.
     unsafe {
-        let fd = libc::memfd_create(c"arena".as_ptr(), libc::MFD_CLOEXEC);
+        let fd = libc::memfd_create(c"arena".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         assert!(fd >= 0);
         OwnedFd::from_raw_fd(fd)
     }
@@ -229,6 +229,33 @@ fn a_hostile_position_is_an_error_not_an_access() {
     assert!(output.readable().is_err());
     node.header().input.tail.0.store(77, std::sync::atomic::Ordering::Relaxed);
     assert!(input.reserve(8).is_err());
+}
+
+#[test]
+fn nobody_changes_an_arenas_size() {
+    let _alone = FIXED.lock().unwrap();
+    let fd = memfd();
+    let sizes = Sizes { heap: Sizes::MIN_HEAP, ..Sizes::default() };
+    let node = Arena::create(fd.as_raw_fd(), sizes).unwrap();
+    let refused = |result: i32| {
+        result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+    };
+    for bytes in [0, sizes.file_bytes() as libc::off_t * 2] {
+        // SAFETY: an own file.
+        assert!(refused(unsafe { libc::ftruncate(fd.as_raw_fd(), bytes) }));
+    }
+    // SAFETY: as above.
+    assert!(refused(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) }));
+    // What the server punches out reads as zeros: the node finds no arena, but lives.
+    let holes = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: as above.
+    let punched =
+        unsafe { libc::fallocate(fd.as_raw_fd(), holes, 0, sizes.file_bytes() as libc::off_t) };
+    assert_eq!(punched, 0);
+    assert_eq!(node.header().magic.load(std::sync::atomic::Ordering::Relaxed), 0);
+    // SAFETY: the only ends.
+    let (_input, output) = unsafe { node.node_ends() };
+    assert_eq!(output.readable(), Ok(&[][..]));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// The largest answer that is read.
-const MAX_ANSWER_BYTES: u64 = 16 << 20;
+/// The largest answer that is read: the hashes of all that a server's memory may hold at most.
+const MAX_ANSWER_BYTES: u64 = 128 << 20;
 /// The status of an answer that says why not.
 const CONFLICT: &str = "409";
 
@@ -38,15 +38,31 @@ impl std::fmt::Display for AdminError {
 
 /// Gets `target`.
 pub fn get(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    ask(socket, "GET", target, limit)
+    ask(socket, "GET", target, "", limit)
 }
 
 /// Posts to `target`.
 pub fn post(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    ask(socket, "POST", target, limit)
+    ask(socket, "POST", target, "", limit)
 }
 
-fn ask(socket: &Path, method: &str, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
+/// Posts a question in JSON to `target`.
+pub fn post_json(
+    socket: &Path,
+    target: &str,
+    question: &str,
+    limit: Duration,
+) -> Result<Vec<u8>, AdminError> {
+    ask(socket, "POST", target, question, limit)
+}
+
+fn ask(
+    socket: &Path,
+    method: &str,
+    target: &str,
+    json: &str,
+    limit: Duration,
+) -> Result<Vec<u8>, AdminError> {
     let silent = |error: io::Error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AdminError::Silent,
         _ => AdminError::Absent(error),
@@ -54,8 +70,12 @@ fn ask(socket: &Path, method: &str, target: &str, limit: Duration) -> Result<Vec
     let mut stream = UnixStream::connect(socket).map_err(silent)?;
     stream.set_read_timeout(Some(limit)).map_err(AdminError::Absent)?;
     stream.set_write_timeout(Some(limit)).map_err(AdminError::Absent)?;
-    let head = format!("{method} {target} HTTP/1.0\r\nHost: skein\r\n\r\n");
-    stream.write_all(head.as_bytes()).map_err(silent)?;
+    let kind = match json.len() {
+        0 => String::new(),
+        len => format!("Content-Type: application/json\r\nContent-Length: {len}\r\n"),
+    };
+    let request = format!("{method} {target} HTTP/1.0\r\nHost: skein\r\n{kind}\r\n{json}");
+    stream.write_all(request.as_bytes()).map_err(silent)?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(silent)?;
     body(&answer).map(<[u8]>::to_vec)

@@ -27,8 +27,13 @@ pub struct Cli {
 pub enum Command {
     /// Run a server as several replicas on this machine, until it ends or Ctrl-C
     Run(Box<RunArgs>),
+    /// Found a cluster of `skein node`s: once, on each of its hosts, before the nodes are started for the first time
+    Found(FoundArgs),
     /// Run one replica on this machine, as its configuration file says
     Node(NodeArgs),
+    /// Bring one replica back whose data directory is lost or damaged: it is filled from the others, and votes again when it has
+    /// everything. Never for a majority at once: what only they had is gone
+    Rejoin(RejoinArgs),
     /// Try whether a program runs under Skein: run it twice from one log and compare (exit: 0 deterministic, 1 not, 2 cannot
     /// run or cannot tell)
     Check(CheckArgs),
@@ -37,6 +42,9 @@ pub enum Command {
     /// Show what the server has written to its files, and whether the replicas agree (exit: 0 they do, 1 they differ, 2 they
     /// cannot be compared, 3 not running)
     Files(FilesArgs),
+    /// Compare what the replicas' servers hold in memory, and name what differs (exit: 0 it is the same, 1 it differs, 2 it cannot be told,
+    /// 3 not running)
+    Verify(VerifyArgs),
     /// Show the events of the nodes and what the server printed
     Logs(LogsArgs),
     /// Send a signal to the server, at the same point on all replicas
@@ -137,6 +145,32 @@ pub struct TuningArgs {
     pub max_in_flight_entries: Option<u64>,
 }
 
+/// Arguments of `skein found`.
+#[derive(Args, Debug)]
+pub struct FoundArgs {
+    /// The configuration file of this host's replica
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Arguments of `skein rejoin`.
+#[derive(Args, Debug)]
+pub struct RejoinArgs {
+    /// The configuration file of a replica of `skein node`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replica", "name", "data"],
+          required_unless_present = "replica")]
+    pub config: Option<PathBuf>,
+    /// Which replica of `skein run`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=9))]
+    pub replica: Option<u64>,
+    /// Of which cluster; may be left out when exactly one runs
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// Where its data is, if it does not run and is not at the usual place
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
 /// Arguments of `skein node`.
 #[derive(Args, Debug)]
 pub struct NodeArgs {
@@ -155,6 +189,11 @@ pub struct CheckArgs {
     /// $SKEIN_PORT (its first TCP port; all of them as SERVERPORT:PORT in $SKEIN_PORTS)
     #[arg(long, value_name = "COMMAND")]
     pub drive: Option<String>,
+    /// Where clients reach the program's SERVERPORT (default: PORT), as for `skein run`; may be given again. The client command is
+    /// run when the program listens on all TCP ports that are named, and $SKEIN_PORT is the first of them. Without it the first
+    /// port that the program listens on is enough, and clients reach each port of the program at a free one of 127.0.0.1
+    #[arg(long, value_name = "HOST:PORT[:SERVERPORT][/udp]", value_parser = parse_publish)]
+    pub publish: Vec<Publish>,
     /// Machine-readable; docs/check.md explains every field
     #[arg(long)]
     pub json: bool,
@@ -194,6 +233,17 @@ pub struct FilesArgs {
     pub json: bool,
 }
 
+/// Arguments of `skein verify`.
+#[derive(Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// Which cluster; may be left out when exactly one runs
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// Machine-readable
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `skein status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
@@ -214,9 +264,15 @@ pub struct LogsArgs {
     /// Which cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
+    /// The data directory of a cluster that has stopped, where it is not the default one
+    #[arg(long, value_name = "DIR", conflicts_with = "name")]
+    pub data: Option<PathBuf>,
     /// Only this replica's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub replica: Option<u64>,
+    /// Events as they are in the files, a JSON object a line
+    #[arg(long)]
+    pub json: bool,
     /// Go on with what comes, until the cluster stops or Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
@@ -295,6 +351,19 @@ pub struct Publish {
     pub server_port: u16,
     /// Whether that is a port for datagrams.
     pub udp: bool,
+}
+
+impl Publish {
+    /// Whether it is about this TCP port of the server.
+    pub const fn names_tcp(&self, server_port: u16) -> bool {
+        !self.udp && self.server_port == server_port
+    }
+}
+
+impl From<Publish> for skein_node::config::Publish {
+    fn from(Publish { address, server_port, udp }: Publish) -> Self {
+        Self { address, server_port: Some(server_port), udp }
+    }
 }
 
 /// Reads `HOST:PORT[:SERVERPORT][/udp]`; an IPv6 host stands in brackets.
@@ -391,7 +460,8 @@ pub fn parse(args: &[OsString]) -> Result<Cli, (String, u8)> {
         return Err((error.render().to_string(), 0));
     }
     let command = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-    let known = ["run", "node", "check", "status", "logs", "signal", "stop"].contains(&command);
+    let known = ["run", "found", "node", "rejoin", "check", "status", "logs", "signal", "stop"]
+        .contains(&command);
     let code = if command == "run" { EXIT_SKEIN } else { EXIT_USAGE };
     let help =
         if known { format!("see 'skein {command} --help'") } else { "see 'skein --help'".into() };

@@ -16,11 +16,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use skein_node::{begin, durable};
+
 use crate::args::Durability;
 use crate::failure::Failure;
-use crate::{instance, paths};
+use crate::instance;
 
 const FILE: &str = "cluster.json";
+/// What to do about a directory that is in the way.
+const OTHER: &str = "choose another --data DIR, or remove this one to start anew";
 /// Version of the identity file.
 pub const FORMAT: u32 = 1;
 
@@ -70,6 +74,8 @@ pub enum Found {
     Continued,
     /// It was there, but its log was in memory and is gone.
     Emptied,
+    /// It was there, but nobody was ever answered from its log: that is begun anew.
+    Discarded,
 }
 
 /// 128 random bits as hexadecimal digits.
@@ -84,7 +90,8 @@ impl DataDir {
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let fail = |why: String, fix: &str| Failure::new(what(path), why, fix);
         let elsewhere = "choose another one with --data DIR";
-        paths::create_private(path).map_err(|error| fail(error.to_string(), elsewhere))?;
+        let private = || durable::create_dir(path).and_then(|()| durable::make_private(path));
+        private().map_err(|error| fail(error.to_string(), elsewhere))?;
         let path = path.canonicalize().map_err(|error| fail(error.to_string(), elsewhere))?;
         match instance::lock_file(&path.join("lock")) {
             Ok(Ok(lock)) => Ok(Self { path, _lock: lock }),
@@ -110,14 +117,14 @@ impl DataDir {
             Err(error) => return Err(Failure::new(what(&self.path), error, "")),
         };
         let Some(text) = text else {
-            if self.has_nodes() {
+            if self.nodes().iter().any(|node| begin::has_log(node)) {
                 return Err(Failure::new(
                     what(&self.path),
                     format!("it holds logs but no {FILE}"),
                     "restore that file or choose another --data DIR",
                 ));
             }
-            self.write(&wanted)?;
+            self.found(&wanted)?;
             return Ok((wanted, Found::New));
         };
         let kept: Identity = serde_json::from_str(&text).map_err(|error| {
@@ -127,18 +134,36 @@ impl DataDir {
                 "restore that file or choose another --data DIR",
             )
         })?;
-        self.compare(&kept, &wanted)?;
-        if kept.durability == Durability::Memory {
-            self.remove_nodes()?;
-            self.write(&wanted)?;
-            return Ok((wanted, Found::Emptied));
-        }
-        Ok((kept, Found::Continued))
+        self.check_owner(&kept, &wanted)?;
+        let found = match kept.durability {
+            Durability::Memory => Found::Emptied,
+            Durability::Fsync if self.answered_nobody(&kept) => Found::Discarded,
+            Durability::Fsync => {
+                self.compare(&kept, &wanted)?;
+                return Ok((kept, Found::Continued));
+            }
+        };
+        self.remove_nodes()?;
+        self.found(&wanted)?;
+        Ok((wanted, found))
     }
 
-    fn compare(&self, kept: &Identity, wanted: &Identity) -> Result<(), Failure> {
+    /// Lets all replicas begin their logs. Last comes what says that they have: a crash before that founds again.
+    fn found(&self, wanted: &Identity) -> Result<(), Failure> {
+        for id in 1..=wanted.replicas {
+            begin::found(&self.node(id)).map_err(|error| Failure::new("data", error, ""))?;
+        }
+        self.write(wanted)
+    }
+
+    /// Whether the logs of all replicas are there, and nothing of the server has reached the outside by any of them.
+    fn answered_nobody(&self, kept: &Identity) -> bool {
+        (1..=kept.replicas).all(|id| begin::answered_nobody(&self.node(id)))
+    }
+
+    /// Whether this directory is this cluster's, and can be read.
+    fn check_owner(&self, kept: &Identity, wanted: &Identity) -> Result<(), Failure> {
         let refuse = |why: String, fix: &str| Err(Failure::new(what(&self.path), why, fix));
-        let other = "choose another --data DIR, or remove this one to start anew";
         if kept.format != FORMAT {
             return refuse(
                 format!("its format is {}, this skein reads {FORMAT}", kept.format),
@@ -146,15 +171,17 @@ impl DataDir {
             );
         }
         if kept.name != wanted.name {
-            return refuse(format!("it belongs to the cluster '{}'", kept.name), other);
+            return refuse(format!("it belongs to the cluster '{}'", kept.name), OTHER);
         }
-        if kept.durability == Durability::Memory {
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    fn compare(&self, kept: &Identity, wanted: &Identity) -> Result<(), Failure> {
+        let refuse = |why: String, fix: &str| Err(Failure::new(what(&self.path), why, fix));
         if kept.program != wanted.program {
             return refuse(
                 format!("its log was made by {}, not by {}", kept.program, wanted.program),
-                other,
+                OTHER,
             );
         }
         if kept.args != wanted.args {
@@ -197,8 +224,12 @@ impl DataDir {
 
     fn write(&self, identity: &Identity) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(identity).expect("a plain struct is valid JSON");
-        paths::write_durable(&self.path.join(FILE), &text).map_err(|error| {
-            Failure::new(what(&self.path), error, "make room or choose another --data DIR")
+        durable::write(&self.path.join(FILE), &text).map_err(|error| {
+            Failure::new(
+                what(&self.path),
+                error,
+                "make room; only a new cluster can begin in another --data DIR",
+            )
         })
     }
 
@@ -208,10 +239,6 @@ impl DataDir {
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("node-"))
             .map(|entry| entry.path())
             .collect()
-    }
-
-    fn has_nodes(&self) -> bool {
-        !self.nodes().is_empty()
     }
 
     fn remove_nodes(&self) -> Result<(), Failure> {
@@ -258,6 +285,7 @@ mod tests {
         let dir = DataDir::open(&root.path().join("d")).unwrap();
         let (first, found) = dir.settle(identity()).unwrap();
         assert_eq!(found, Found::New);
+        answered(&dir);
         let (second, found) = dir.settle(identity()).unwrap();
         assert_eq!(found, Found::Continued);
         assert_eq!(first.cluster_id, second.cluster_id);
@@ -268,6 +296,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();
         dir.settle(identity()).unwrap();
+        answered(&dir);
         type Change = fn(&mut Identity);
         let changed: [(&str, Change); 9] = [
             ("belongs to the cluster 'a'", |i| i.name = "b".into()),
@@ -288,17 +317,44 @@ mod tests {
         }
     }
 
+    /// Replica 1 has a log, and a client was answered from it.
+    fn answered(dir: &DataDir) {
+        fs::create_dir_all(dir.node(1).join("log")).unwrap();
+        fs::write(dir.node(1).join("log/0000000000000001.wal"), "").unwrap();
+        fs::write(dir.node(1).join("answered"), "").unwrap();
+    }
+
+    #[test]
+    fn a_log_from_which_nobody_was_answered_is_begun_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        let (first, _) = dir.settle(identity()).unwrap();
+        fs::create_dir(dir.node(1).join("log")).unwrap();
+        fs::write(dir.node(1).join("log/0000000000000001.wal"), "").unwrap();
+        let corrected = || Identity { args: vec!["right".into()], ..identity() };
+        let (second, found) = dir.settle(corrected()).unwrap();
+        assert_eq!((found, &second.args), (Found::Discarded, &corrected().args));
+        assert_ne!(first.cluster_id, second.cluster_id);
+        assert!(!begin::has_log(&dir.node(1)));
+        // Another cluster's is left alone; and where a replica's directory is gone, nobody knows what was answered from it.
+        let other = Identity { name: "b".into(), ..identity() };
+        assert!(dir.settle(other).is_err());
+        fs::remove_dir_all(dir.node(2)).unwrap();
+        assert!(dir.settle(identity()).is_err());
+        assert_eq!(dir.settle(corrected()).unwrap().1, Found::Continued);
+    }
+
     #[test]
     fn a_log_in_memory_starts_empty() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();
         let memory = || Identity { durability: Durability::Memory, ..identity() };
         let (first, _) = dir.settle(memory()).unwrap();
-        fs::create_dir(dir.node(1)).unwrap();
+        answered(&dir);
         let (second, found) = dir.settle(memory()).unwrap();
         assert_eq!(found, Found::Emptied);
         assert_ne!(first.cluster_id, second.cluster_id);
-        assert!(!dir.node(1).exists());
+        assert!(!begin::has_log(&dir.node(1)));
     }
 
     #[test]
@@ -317,7 +373,7 @@ mod tests {
         let failure = dir.settle(identity()).unwrap_err().to_string();
         assert!(failure.contains("cluster.json:2:1"), "{failure}");
         fs::remove_file(root.path().join(FILE)).unwrap();
-        fs::create_dir(dir.node(1)).unwrap();
+        answered(&dir);
         assert!(dir.settle(identity()).is_err());
     }
 }

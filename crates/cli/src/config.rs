@@ -99,7 +99,7 @@ mod tests {
 name = "redis"
 id = 1
 data_dir = "/var/lib/skein/redis"
-peers = [{ id = 1, address = "10.0.0.1:7100" }]
+peers = [{ id = 1, address = "127.0.0.1:7100" }]
 [server]
 program = "redis-server"
 "#;
@@ -119,7 +119,8 @@ program = "redis-server"
         for (text, place, what) in [
             (GOOD.replace("id = 1\ndata", "idd = 1\ndata"), "a.toml:3:1", "unknown field `idd`"),
             (GOOD.replace("\"redis\"", "7"), "a.toml:2:8", "expected a string"),
-            (GOOD.replace("10.0.0.1:7100", "10.0.0.1"), "a.toml:5:30", "socket address"),
+            (GOOD.replace("127.0.0.1:7100", "127.0.0.1"), "a.toml:5:30", "ADDRESS:PORT"),
+            (GOOD.replace("127.0.0.1", "10.0.0.1"), "a.toml", "key_file is needed"),
             (GOOD.replace("name = \"redis\"", "name = \"redis"), "a.toml:2", "string"),
             (GOOD.replace("name = \"redis\"\n", ""), "a.toml:1:1", "missing field `name`"),
             (GOOD.replace("id = 1\ndata", "id = 2\ndata"), "a.toml:3:6", "not one of the ids"),

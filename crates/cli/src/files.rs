@@ -1,15 +1,12 @@
 //! `skein files`: what the server has written, on each replica of this machine, and whether they agree.
 //!
-//! A server that has timers never rests for long, and one that has got an entry may still be writing. So all are held for a moment, go on to one
-//! entry, and stand there while their files are read: what is compared is what the same entries have written. Where that does not
-//! succeed (a node does not answer, a replica is far behind) the command tries again until its patience ends.
+//! All servers stand at one entry while their files are read ([`crate::standstill`]): what is compared is what the same entries have written.
 //!
 //! Exit codes: 0 the replicas agree; 1 they differ; 2 they cannot be compared; 3 no such cluster.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use skein_node::FilesStatus;
@@ -19,16 +16,11 @@ use crate::admin::{self, AdminError};
 use crate::args::FilesArgs;
 use crate::failure::Failure;
 use crate::instance::{self, NodeFiles};
+use crate::standstill::{self, Verdict};
 use crate::status::state_of;
 
 /// How long a node may take to come to an entry and to read all files.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long it may take to answer that it holds its server.
-const LIMIT_TO_HOLD: Duration = Duration::from_secs(3);
-/// How long replicas that cannot be compared are asked again.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two questions.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Files shown to a reader.
 const SHOWN: usize = 50;
 
@@ -54,39 +46,19 @@ struct ReplicaFiles {
     files: Vec<WrittenFile>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Verdict {
-    Agree,
-    Differ,
-    Incomparable,
-}
-
-impl Verdict {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Agree => 0,
-            Self::Differ => 1,
-            Self::Incomparable => 2,
-        }
-    }
-}
-
-type Answer = Result<FilesStatus, String>;
+type Answer = standstill::Answer<FilesStatus>;
 
 /// Prints what the replicas have written; answers the exit code.
 pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
-    let begun = Instant::now();
-    let (answers, verdict) = loop {
+    let compared = || {
         let answers = compare(&state.nodes);
         let verdict = judge(&answers);
-        if verdict != Verdict::Incomparable || begun.elapsed() > PATIENCE {
-            break (answers, verdict);
-        }
-        thread::sleep(PAUSE);
+        (answers, verdict)
     };
+    let (answers, verdict) =
+        standstill::patiently(compared, |(_, verdict)| *verdict == Verdict::Incomparable);
     let report = Report {
         name: state.name.clone(),
         verdict,
@@ -103,37 +75,11 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
     Ok(verdict.code())
 }
 
-/// Holds all servers, lets them go on to the entry that the foremost has, and has their files read there.
+/// Has the files of all servers read at one entry.
 fn compare(nodes: &[NodeFiles]) -> Vec<Answer> {
-    let held = ask_all(nodes, |node| {
-        let index = admin::post(&node.admin, "/files/hold", LIMIT_TO_HOLD)?;
-        let index = String::from_utf8_lossy(&index).trim().parse::<u64>();
-        index.map_err(|error| AdminError::Wrong(error.to_string()))
-    });
-    let foremost = held.iter().flatten().max();
-    if let Some(foremost) = foremost.filter(|_| held.iter().all(Result::is_ok)) {
-        return ask_all(nodes, |node| {
-            let body = admin::get(&node.admin, &format!("/files/{foremost}"), LIMIT)?;
-            serde_json::from_slice(&body).map_err(|error| AdminError::Wrong(error.to_string()))
-        });
-    }
-    // Those that were held are not to wait for the others.
-    ask_all(nodes, |node| admin::post(&node.admin, "/files/go-on", LIMIT_TO_HOLD));
-    let other = || "its server was not compared: another replica gave no answer".into();
-    held.into_iter().map(|answer| answer.and_then(|_| Err(other()))).collect()
-}
-
-/// Asks all nodes at the same time.
-fn ask_all<T: Send>(
-    nodes: &[NodeFiles],
-    ask: impl Fn(&NodeFiles) -> Result<T, AdminError> + Sync,
-) -> Vec<Result<T, String>> {
-    let ask = |node| ask(node).map_err(|error| error.to_string());
-    thread::scope(|scope| {
-        let ask = &ask;
-        let asked: Vec<_> = nodes.iter().map(|node| scope.spawn(move || ask(node))).collect();
-        let lost = |_| Err("the question was lost".into());
-        asked.into_iter().map(|answer| answer.join().unwrap_or_else(lost)).collect()
+    standstill::at_one_entry(nodes, |node, index| {
+        let body = admin::get(&node.admin, &format!("/files/{index}"), LIMIT)?;
+        serde_json::from_slice(&body).map_err(|error| AdminError::Wrong(error.to_string()))
     })
 }
 

@@ -8,7 +8,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -101,8 +101,9 @@ fn is_locked(file: &File) -> io::Result<bool> {
 /// Locks a file for this process's life; `Err(pid)` names who has it.
 pub fn lock_file(path: &Path) -> io::Result<Result<File, i32>> {
     loop {
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(path)?;
         if !try_lock(&file)? {
             return Ok(Err(read_pid(path)));
         }

@@ -1,14 +1,15 @@
-//! `skein logs`: the nodes' events, and what the server printed.
+//! `skein logs`: what happened, as the nodes and `skein run` noted it, and what the server printed.
 //!
 //! Events of several nodes are put in the order of their times. All replicas of a server print the same, so without
-//! `--replica` only the first one's output is shown. Works for a cluster that has stopped as well, when its data directory
-//! is the default one.
+//! `--replica` only the first one's output is shown. Works for a cluster that has stopped as well: from its data directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use serde_json::{Map, Value, json};
 
 use crate::args::LogsArgs;
 use crate::failure::{EXIT_USAGE, Failure};
@@ -28,11 +29,15 @@ struct Source {
     events: bool,
     file: Option<File>,
     rest: Vec<u8>,
+    /// The time of its last event: lines without one belong to that.
+    time: String,
 }
 
 /// Prints the logs; answers the exit code.
 pub fn logs(args: &LogsArgs) -> Result<u8, Failure> {
     let (instance, nodes) = nodes(args)?;
+    let run = nodes.first().and_then(|node| Some(node.log.parent()?.parent()?.join("run.log")));
+    let run = run.filter(|path| args.replica.is_none() && path.exists());
     let nodes: Vec<&NodeFiles> =
         nodes.iter().filter(|node| args.replica.is_none_or(|id| id == node.id)).collect();
     if nodes.is_empty() {
@@ -43,23 +48,33 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Failure> {
     let mut sources: Vec<Source> = nodes
         .iter()
         .map(|node| Source::new(format!("node {}", node.id), &node.log, true))
+        .chain(run.map(|path| Source::new("run".into(), &path, true)))
         .chain(nodes.first().map(|n| Source::new(format!("server {}", n.id), &n.output, false)))
         .collect();
     // A reader that closed the pipe wants no more.
-    if print(&mut sources).is_err() || !args.follow {
+    if print(&mut sources, args.json).is_err() || !args.follow {
         return Ok(0);
     }
     while instance.as_ref().is_some_and(Instance::runs) {
         std::thread::sleep(LOOK);
-        if print(&mut sources).is_err() {
+        if print(&mut sources, args.json).is_err() {
             return Ok(0);
         }
     }
-    let _ = print(&mut sources);
+    let _ = print(&mut sources, args.json);
     Ok(0)
 }
 
 fn nodes(args: &LogsArgs) -> Result<(Option<Instance>, Vec<NodeFiles>), Failure> {
+    if let Some(dir) = &args.data {
+        let nodes = nodes_in(dir);
+        if nodes.is_empty() {
+            let why = "it holds no logs of nodes";
+            let fix = "give the data directory of a cluster, as 'skein run' names it";
+            return Err(Failure::new(dir.display().to_string(), why, fix).with_code(EXIT_USAGE));
+        }
+        return Ok((None, nodes));
+    }
     let failure = match instance::find(args.name.as_deref()) {
         Ok(instance) => {
             let nodes = status::state_of(&instance)?.nodes;
@@ -68,8 +83,13 @@ fn nodes(args: &LogsArgs) -> Result<(Option<Instance>, Vec<NodeFiles>), Failure>
         Err(failure) => failure,
     };
     let Some(name) = &args.name else { return Err(failure) };
-    let dir = paths::data_dir(name)?;
-    let mut nodes: Vec<NodeFiles> = std::fs::read_dir(&dir)
+    let nodes = nodes_in(&paths::data_dir(name)?);
+    if nodes.is_empty() { Err(failure) } else { Ok((None, nodes)) }
+}
+
+/// The nodes whose logs lie in a data directory.
+fn nodes_in(dir: &Path) -> Vec<NodeFiles> {
+    let mut nodes: Vec<NodeFiles> = std::fs::read_dir(dir)
         .into_iter()
         .flatten()
         .flatten()
@@ -85,42 +105,74 @@ fn nodes(args: &LogsArgs) -> Result<(Option<Instance>, Vec<NodeFiles>), Failure>
         })
         .collect();
     nodes.sort_by_key(|node| node.id);
-    if nodes.is_empty() { Err(failure) } else { Ok((None, nodes)) }
+    nodes
 }
 
 /// Prints what is new.
-fn print(sources: &mut [Source]) -> io::Result<()> {
+fn print(sources: &mut [Source], as_json: bool) -> io::Result<()> {
     let mut events: BTreeMap<(String, usize), String> = BTreeMap::new();
     let mut output = Vec::new();
     for source in sources {
         for line in source.read() {
-            let text = format!("{} | {line}\n", source.label);
-            if source.events {
-                let at = (timestamp(&line), events.len());
-                events.insert(at, text);
-            } else {
+            let event = serde_json::from_str(&line).ok().filter(|_| source.events);
+            let text = match (&event, as_json) {
+                (Some(event), true) => labelled(&source.label, event),
+                (None, true) => json!({ "source": source.label, "line": line }).to_string(),
+                (Some(event), false) => human(&source.label, event),
+                (None, false) => format!("{} | {line}", source.label),
+            };
+            if !source.events {
                 output.push(text);
+                continue;
             }
+            if let Some(time) = event.as_ref().and_then(|event| event["timestamp"].as_str()) {
+                source.time = time.into();
+            }
+            events.insert((source.time.clone(), events.len()), text);
         }
     }
     let mut out = io::stdout().lock();
     for text in events.values().chain(&output) {
-        out.write_all(text.as_bytes())?;
+        writeln!(out, "{text}")?;
     }
     out.flush()
 }
 
-/// The time of an event; lines that are none come first.
-fn timestamp(line: &str) -> String {
-    serde_json::from_str::<serde_json::Value>(line)
-        .ok()
-        .and_then(|event| event["timestamp"].as_str().map(Into::into))
-        .unwrap_or_default()
+/// An event with where it comes from.
+fn labelled(label: &str, event: &Map<String, Value>) -> String {
+    let mut event = event.clone();
+    event.insert("source".into(), label.into());
+    Value::Object(event).to_string()
+}
+
+/// An event as a line: when, who, how bad where it is, what, and the rest as name=value.
+fn human(label: &str, event: &Map<String, Value>) -> String {
+    let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+    // To the millisecond: 2026-01-01T00:00:00.123456Z.
+    let time = text("timestamp").trim_end_matches('Z').replace('T', " ");
+    let mut line = format!("{} {label} |", time.get(..23).unwrap_or(&time));
+    for word in [text("level"), text("event"), text("message")] {
+        if !["", "INFO", "DEBUG", "TRACE"].contains(&word) {
+            line.push_str(&format!(" {word}"));
+        }
+    }
+    for (name, value) in event {
+        if ["timestamp", "level", "target", "event", "message"].contains(&name.as_str()) {
+            continue;
+        }
+        match value {
+            Value::String(word) if !word.is_empty() && !word.contains([' ', '"']) => {
+                line.push_str(&format!(" {name}={word}"));
+            }
+            other => line.push_str(&format!(" {name}={other}")),
+        }
+    }
+    line
 }
 
 impl Source {
     fn new(label: String, path: &Path, events: bool) -> Self {
-        Self { label, path: path.into(), events, file: None, rest: Vec::new() }
+        Self { label, path: path.into(), events, file: None, rest: Vec::new(), time: String::new() }
     }
 
     /// The lines that are whole now.
@@ -169,8 +221,18 @@ mod tests {
     }
 
     #[test]
-    fn finds_times() {
-        assert_eq!(timestamp(r#"{"timestamp":"2026-01-01T00:00:00Z"}"#), "2026-01-01T00:00:00Z");
-        assert_eq!(timestamp("panicked at"), "");
+    fn an_event_is_a_line_that_people_read() {
+        let event = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap();
+        let ended = event(
+            r#"{"timestamp":"2026-01-01T00:00:00.123456Z","level":"WARN","event":"server_ended","how":"signal 9","index":7,"target":"skein_node"}"#,
+        );
+        assert_eq!(
+            human("node 2", &ended),
+            r#"2026-01-01 00:00:00.123 node 2 | WARN server_ended how="signal 9" index=7"#
+        );
+        assert!(labelled("node 2", &ended).contains(r#""source":"node 2""#));
+        let said =
+            event(r#"{"timestamp":"2026-01-01T00:00:00.123Z","message":"skein: t: stopping"}"#);
+        assert_eq!(human("run", &said), "2026-01-01 00:00:00.123 run | skein: t: stopping");
     }
 }

@@ -1,4 +1,4 @@
-//! The `skein` command: `run`, `node`, `check`, `status`, `logs`, `signal`, `stop`.
+//! The `skein` command: `run`, `found`, `node`, `rejoin`, `check`, `status`, `files`, `verify`, `logs`, `signal`, `stop`.
 //!
 //! Owns what concerns a whole cluster on one machine: names, directories, published sockets, the node processes. What
 //! one replica does is `skein-node`'s. Start at [`args`] for what can be asked, and at the module of that name for how it
@@ -17,10 +17,13 @@ mod logs;
 mod node;
 mod paths;
 mod publish;
+mod rejoin;
 mod run;
 mod signal;
+mod standstill;
 mod status;
 mod stop;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -47,10 +50,13 @@ fn dispatch(words: &[OsString]) -> u8 {
     };
     let result = match &cli.command {
         Command::Run(args) => Ok(run::run(args, words)),
+        Command::Found(args) => rejoin::found(args),
         Command::Node(args) => node::node(args),
+        Command::Rejoin(args) => rejoin::rejoin(args),
         Command::Check(args) => check::check(args),
         Command::Status(args) => status::status(args),
         Command::Files(args) => files::files(args),
+        Command::Verify(args) => verify::verify(args),
         Command::Logs(args) => logs::logs(args),
         Command::Signal(args) => signal::signal(args),
         Command::Stop(args) => stop::stop(args),

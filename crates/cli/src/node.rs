@@ -5,14 +5,13 @@
 //!
 //! Threads: the main thread becomes the node's reactor; one thread waits for signals and asks it to end.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use skein_node::server::program::ProgramLauncher;
-use skein_node::{ExitReason, Node, NodeConfig, NodeError};
+use skein_node::{ExitReason, Node, NodeConfig, NodeError, durable};
 
 use crate::args::{self, NodeArgs};
 use crate::config;
@@ -22,6 +21,8 @@ use crate::instance::{Claim, NodeFiles, State};
 
 /// Runs the replica; answers the exit code.
 pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
+    // The cluster's key will be in it, and what clients say.
+    skein_node::supervisor::hide_memory();
     let mut config = config::read(&args.config)?;
     config.corrupt_digest_at = corruption(config.id);
     args::parse_name(&config.name)
@@ -110,18 +111,15 @@ fn absolute(path: PathBuf) -> PathBuf {
 fn start_log(file: Option<&PathBuf>) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SKEIN_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter);
+    // A line that does not fit on a full disk is lost, and nothing else.
+    let lines = tracing_subscriber::fmt().json().flatten_event(true).log_internal_errors(false);
+    let lines = lines.with_env_filter(filter);
     match file {
         None => lines.with_writer(io::stderr).init(),
         Some(path) => {
-            let file =
-                OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
-                    Failure::new(
-                        format!("log_file {}", path.display()),
-                        error,
-                        "choose another place",
-                    )
-                })?;
+            let file = durable::append(path).map_err(|error| {
+                Failure::new(format!("log_file {}", path.display()), error, "choose another place")
+            })?;
             lines.with_writer(Arc::new(file)).init();
         }
     }

@@ -88,11 +88,20 @@ pub fn create_runtime_dir(root: &Path, name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Writes a file so that a reader sees the old text or the new one, never a part. Only this user may read it: a server's
-/// environment and arguments may hold secrets.
+/// environment and arguments may hold secrets. A file that is that already is left: there may be no room for another.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    if is_already(path, text) {
+        return Ok(());
+    }
     let fresh = path.with_extension("new");
     write_private(&fresh, text)?;
     fs::rename(&fresh, path)
+}
+
+fn is_already(path: &Path, text: &str) -> bool {
+    let is_private = |meta: fs::Metadata| meta.is_file() && meta.mode() & 0o777 == 0o600;
+    fs::symlink_metadata(path).is_ok_and(is_private)
+        && fs::read(path).is_ok_and(|bytes| bytes == text.as_bytes())
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<fs::File> {
@@ -100,17 +109,6 @@ fn write_private(path: &Path, text: &str) -> io::Result<fs::File> {
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     Ok(file)
-}
-
-/// Writes a file like [`write_whole`], and has it on disk before it answers.
-pub fn write_durable(path: &Path, text: &str) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    write_private(&fresh, text)?.sync_all()?;
-    fs::rename(&fresh, path)?;
-    match path.parent() {
-        Some(parent) => fs::File::open(parent)?.sync_all(),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -137,8 +135,11 @@ mod tests {
     fn a_file_is_written_whole() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("a.json");
-        write_durable(&path, "1").unwrap();
+        write_whole(&path, "1").unwrap();
         write_whole(&path, "2").unwrap();
+        let before = fs::metadata(&path).unwrap().ino();
+        write_whole(&path, "2").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().ino(), before, "it needs no room");
         assert_eq!(fs::read_to_string(&path).unwrap(), "2");
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

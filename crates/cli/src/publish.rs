@@ -14,7 +14,7 @@
 //!
 //! Threads: one accepts, one a connected node. The table of sockets is behind a mutex that nobody holds while waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -48,6 +48,13 @@ pub enum Published {
         /// Whether it is for datagrams.
         udp: bool,
     },
+    /// The server has a port that the user does not want to be published, or named otherwise.
+    Unnamed {
+        /// The server's port.
+        server_port: u16,
+        /// How it would be published where the user named something.
+        fix: String,
+    },
     /// A port cannot be published.
     Failed(Failure),
 }
@@ -63,6 +70,8 @@ pub struct Sockets {
     /// With a list only what it names is published.
     only_named: bool,
     table: Mutex<BTreeMap<(u16, bool), Socket>>,
+    /// What was asked for and is not named.
+    unnamed: Mutex<BTreeSet<(u16, bool)>>,
 }
 
 #[derive(Deserialize)]
@@ -132,7 +141,22 @@ impl Sockets {
                 ));
             }
         }
-        Ok(Self { only_named: !named.is_empty(), table: Mutex::new(table) })
+        let unnamed = Mutex::default();
+        Ok(Self { only_named: !named.is_empty(), table: Mutex::new(table), unnamed })
+    }
+
+    /// A port that nobody named, at the first time that it is asked for.
+    fn unnamed(&self, wanted: &Wanted) -> Option<Published> {
+        let Wanted { port: server_port, udp } = *wanted;
+        let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !unnamed.insert((server_port, udp)) {
+            return None;
+        }
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, socket) = table.iter().find(|((_, of), _)| *of == udp)?;
+        let suffix = if udp { "/udp" } else { "" };
+        let fix = format!("--publish {}:{server_port}{suffix}", socket.address);
+        Some(Published::Unnamed { server_port, fix })
     }
 
     /// The socket for a port of the server; `None` in the answer when that port is not to be published.
@@ -205,6 +229,7 @@ fn converse(stream: &UnixStream, sockets: &Sockets, tell: &impl Fn(Published)) -
                 answer(stream, &line, Some(&fd))?;
             }
             Ok(None) => {
+                sockets.unnamed(&publish).into_iter().for_each(tell);
                 let why = format!("port {} is not named by --publish", publish.port);
                 answer(stream, &serde_json::json!({"error": why, "hidden": true}), None)?;
             }
@@ -333,7 +358,7 @@ mod tests {
         let kinds: Vec<bool> = (0..2)
             .map(|_| match events.recv().unwrap() {
                 Published::New { udp, .. } => udp,
-                Published::Failed(failure) => panic!("{failure}"),
+                other => panic!("{other:?}"),
             })
             .collect();
         assert_eq!(kinds, [false, true]);
@@ -343,13 +368,20 @@ mod tests {
     fn with_a_list_only_named_ports_are_published() {
         let (outside, inside) = (free_port(), 6379);
         let address = format!("127.0.0.1:{outside}").parse().unwrap();
-        let (_dir, mut stream, _events) =
+        let (_dir, mut stream, events) =
             served(&[Publish { address, server_port: inside, udp: false }]);
         let (line, fd) = ask(&mut stream, inside);
         assert_eq!(line["address"], format!("127.0.0.1:{outside}"));
         assert!(fd.is_some());
         let (line, fd) = ask(&mut stream, inside + 1);
         assert!(line["error"].is_string() && fd.is_none());
+        let _ = ask(&mut stream, inside + 1);
+        let told: Vec<_> = events.try_iter().collect();
+        let [Published::New { .. }, Published::Unnamed { server_port: 6380, fix }] = &told[..]
+        else {
+            panic!("{told:?}")
+        };
+        assert_eq!(*fix, format!("--publish 127.0.0.1:{outside}:6380"));
     }
 
     #[test]

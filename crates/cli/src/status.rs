@@ -1,6 +1,6 @@
 //! `skein status`: asks every node of this machine and joins the answers.
 //!
-//! Exit codes: 0 all replicas run and a leader serves; 1 a majority does; 2 no leader, or no majority; 3 no such cluster.
+//! Exit codes: 0 all replicas run, nothing ails them, and a leader serves; 1 a majority does; 2 no leader, or no majority; 3 no such cluster.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,9 +19,12 @@ use crate::run::poll;
 /// How long a node may take to answer before it counts as down.
 const LIMIT: Duration = Duration::from_secs(1);
 
+/// Virtual time that is less than 1 s off is nothing to tell an operator of.
+const TIME_OFF_MS: i64 = 1000;
+
 /// All is well.
 const HEALTHY: u8 = 0;
-/// It serves, but not with all replicas.
+/// It serves, but not with all replicas, or something ails one.
 const DEGRADED: u8 = 1;
 /// It does not serve.
 const NO_QUORUM: u8 = 2;
@@ -89,6 +92,7 @@ fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) 
         .flatten()
         .filter(|status| status.replica.state == ReplicaState::Running)
         .count();
+    let ail = answers.iter().flatten().any(|status| !status.replica.faults.is_empty());
     let leads = match leader {
         Some(leader) => Some(leader.replica.id),
         None => known
@@ -98,7 +102,7 @@ fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) 
     let all_here = here == state.replicas;
     let code = if leads.is_none() || (all_here && alive <= here / 2) {
         NO_QUORUM
-    } else if running < here {
+    } else if running < here || ail {
         DEGRADED
     } else {
         HEALTHY
@@ -157,6 +161,15 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
+    let ailing = cluster.replicas.iter().flat_map(|replica| {
+        replica.faults.iter().map(|fault| format!("replica {}: {}\n", replica.id, fault.why))
+    });
+    let ailing: String = ailing.collect();
+    if !ailing.is_empty() {
+        text.push_str(&format!("\n{ailing}"));
+    }
+    text.push_str(&compared(cluster));
+    text.push_str(&clocks(cluster));
     let here = cluster.replicas.len();
     if here < of {
         text.push_str(&format!(
@@ -165,6 +178,30 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
         ));
     }
     text
+}
+
+/// What the digests say: those in the table are of different moments while there is work.
+fn compared(cluster: &ClusterStatus) -> String {
+    let last = cluster.replicas.iter().max_by_key(|replica| replica.compared_index);
+    match last.map(|replica| (replica.compared_index, replica.compared_same)) {
+        None | Some((0, _)) => String::new(),
+        Some((index, true)) => format!("\nThe digests are the same up to entry {index}.\n"),
+        Some((index, false)) => {
+            format!("\nThe digests were not the same at entry {index}: see 'skein logs'.\n")
+        }
+    }
+}
+
+/// A line for virtual time while it is far from the replicas' clocks.
+fn clocks(cluster: &ClusterStatus) -> String {
+    let behind = cluster.replicas.iter().find_map(|replica| replica.time_behind_ms);
+    let Some(behind) = behind.filter(|ms| ms.abs() >= TIME_OFF_MS) else { return String::new() };
+    let (side, rate) =
+        if behind > 0 { ("behind", "5 % faster") } else { ("ahead of", "5 % slower") };
+    let seconds = behind.unsigned_abs() as f64 / 1e3;
+    format!(
+        "\nVirtual time is {seconds:.1} s {side} the replicas' clocks: it goes {rate}, until it agrees with them.\n"
+    )
 }
 
 /// What went around the interposed functions: what came through the safety net, and what comes from patched places.
@@ -236,6 +273,14 @@ fn counts(
     text + "\n"
 }
 
+/// Entries, and the time where it is long enough to matter.
+fn lag(replica: &ReplicaStatus) -> String {
+    match replica.lag_ms {
+        0..100 => replica.lag_entries.to_string(),
+        ms => format!("{} ({:.1} s)", replica.lag_entries, ms as f64 / 1e3),
+    }
+}
+
 fn row(replica: &ReplicaStatus) -> [String; 11] {
     if replica.state == ReplicaState::Down {
         let mut row = ["-"; 11].map(String::from);
@@ -255,7 +300,7 @@ fn row(replica: &ReplicaStatus) -> [String; 11] {
         replica.term.to_string(),
         replica.commit_index.to_string(),
         replica.applied_index.to_string(),
-        replica.lag_entries.to_string(),
+        lag(replica),
         format!("{}@{}", replica.digest, replica.digest_index),
     ]
 }
@@ -263,6 +308,7 @@ fn row(replica: &ReplicaStatus) -> [String; 11] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skein_node::health::Fault;
 
     fn state(here: u64, replicas: usize) -> State {
         let node = |id| NodeFiles {
@@ -297,9 +343,15 @@ mod tests {
         use ReplicaState::{CatchingUp, Running};
         let lead = || answer(2, "leader", Running);
         let follow = |id| answer(id, "follower", Running);
+        let ailing = |id| {
+            let mut ailing = follow(id)?;
+            ailing.replica.faults.push(Fault::new("disk_hangs", "its disk hangs"));
+            Some(ailing)
+        };
         for (answers, code, leader) in [
             (vec![follow(1), lead(), follow(3)], HEALTHY, Some(2)),
             (vec![None, lead(), follow(3)], DEGRADED, Some(2)),
+            (vec![ailing(1), lead(), follow(3)], DEGRADED, Some(2)),
             (vec![answer(1, "follower", CatchingUp), lead(), follow(3)], DEGRADED, Some(2)),
             (vec![None, lead(), None], NO_QUORUM, Some(2)),
             (vec![follow(1), None, follow(3)], NO_QUORUM, None),
@@ -326,8 +378,8 @@ mod tests {
         assert_eq!(keys(&json), "leader mode name replicas schedule service term");
         assert_eq!(
             keys(&json["replicas"][0]),
-            "address applied_index commit_index counts digest digest_index id lag_entries node_pid \
-             patched_calls role server_pid state term trapped_calls trapped_places"
+            "address applied_index clock_offset_ms commit_index compared_index compared_same counts digest digest_index faults id lag_entries lag_ms \
+             node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
     }
@@ -379,6 +431,19 @@ mod tests {
             ["a+0x2", "clone", "stays", "0", "10"],
         ];
         assert_eq!(words[words.len() - 2..], rows);
+    }
+
+    #[test]
+    fn digests_of_different_moments_are_explained() {
+        let mut one = answer(1, "leader", ReplicaState::Running).unwrap();
+        let (cluster, code) = join(&state(1, 1), vec![Some(one.clone())]);
+        assert!(!table(&cluster, 1, code).contains("digests"));
+        (one.replica.compared_index, one.replica.compared_same) = (9, true);
+        let (cluster, code) = join(&state(1, 1), vec![Some(one.clone())]);
+        assert!(table(&cluster, 1, code).contains("the same up to entry 9."));
+        one.replica.compared_same = false;
+        let (cluster, code) = join(&state(1, 1), vec![Some(one)]);
+        assert!(table(&cluster, 1, code).contains("not the same at entry 9:"));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn stop(args: &StopArgs) -> Result<u8, Failure> {
     // A cluster whose `run` was itself stopped (SIGSTOP) hears no other signal.
     let _ = kill(pid, Signal::SIGCONT);
     if ended(&instance, IN_ORDER) {
-        println!("skein: {name}: stopped");
+        println!("skein: {name}: stopped{}", elsewhere(&instance));
         return Ok(0);
     }
     // The nodes go with it: the kernel kills them when their parent dies.
@@ -51,8 +51,19 @@ pub fn stop(args: &StopArgs) -> Result<u8, Failure> {
         return Err(fail("it was killed and still runs".into()));
     }
     instance::sweep(&instance.dir);
-    println!("skein: {name}: killed, it did not stop within {} s", IN_ORDER.as_secs());
+    let rest = elsewhere(&instance);
+    println!("skein: {name}: killed, it did not stop within {} s{rest}", IN_ORDER.as_secs());
     Ok(0)
+}
+
+/// What of the cluster is not this machine's, for the end of a line.
+fn elsewhere(instance: &Instance) -> String {
+    let Some(state) = &instance.state else { return String::new() };
+    match state.replicas.saturating_sub(state.nodes.len()) {
+        0 => String::new(),
+        1 => " on this machine; 1 more replica is on another: stop it there".into(),
+        more => format!(" on this machine; {more} more replicas are on others: stop them there"),
+    }
 }
 
 fn ended(instance: &Instance, limit: Duration) -> bool {

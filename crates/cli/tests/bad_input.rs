@@ -85,7 +85,8 @@ fn data_directories_of_something_else() {
     let place = Place::new();
     let data = place.data();
     let args = ["run", "--data", &data, "--name", "a", "--", "/bin/true"];
-    fs::create_dir_all(place.path("data/node-1")).unwrap();
+    fs::create_dir_all(place.path("data/node-1/log")).unwrap();
+    place.file("data/node-1/log/0000000000000001.wal", "", 0o600);
     assert_line(&place.run(&args), 125, &[&data, "cluster.json"]);
     place.file("data/cluster.json", "not json", 0o644);
     assert_line(&place.run(&args), 125, &["cluster.json:1:", "no cluster's identity"]);

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::cluster::free_port;
 use common::{Place, gerbera, processes_naming, wait_for};
 use serde_json::Value;
 
@@ -192,36 +193,57 @@ fn what_a_host_file_says_is_found_when_it_changes() {
 
 #[test]
 fn what_is_printed_differently_is_found() {
+    if !has_rdrand() {
+        return;
+    }
+    let place = Place::new();
+    let answer = format!(r#"{RANDOM} printf("%llu\n", r); fflush(stdout); strcpy(out, in);"#);
+    let server = compile(&place, "prints", &server_source("", &answer), &[]);
+    let found =
+        check(&place, "not_deterministic", &["--drive", &ask(1)], &[server.to_str().unwrap()]);
+    let difference = &found["difference"];
+    assert_eq!((&difference["kind"], &difference["index"]), (&"printed".into(), &Value::Null));
+    assert_ne!(difference["first"], difference["second"]);
+}
+
+#[test]
+fn a_host_file_that_changes_is_named() {
     let place = Place::new();
     let link = place.path("link");
     std::os::unix::fs::symlink("one", &link).unwrap();
     let prelude = format!("#define LINK \"{}\"", link.display());
     let answer = r#"char to[64] = ""; readlink(LINK, to, sizeof to - 1); puts(to); fflush(stdout); strcpy(out, in);"#;
-    let server = compile(&place, "prints", &server_source(&prelude, answer), &[]);
+    let server = compile(&place, "links", &server_source(&prelude, answer), &[]);
     let drive = format!("{} && ln -sfn two {}", ask(1), link.display());
     let found =
         check(&place, "not_deterministic", &["--drive", &drive], &[server.to_str().unwrap()]);
     let difference = &found["difference"];
-    assert_eq!((&difference["kind"], &difference["index"]), (&"printed".into(), &Value::Null));
-    assert_eq!(
-        (&difference["first"], &difference["second"]),
-        (&"\"one\"".into(), &"\"two\"".into())
-    );
+    assert_eq!(difference["kind"], "host_file");
+    let second = difference["second"].as_str().unwrap();
+    assert!(second.contains("/link: its"), "{second}");
+    assert!(second.contains("target was one and is two"), "{second}");
+}
+
+/// The instruction itself, without asking cpuid: nothing can hide that.
+const RANDOM: &str = r#"unsigned long long r; unsigned char ok; __asm__ volatile("rdrand %0; setc %1" : "=r"(r), "=qm"(ok));"#;
+
+fn has_rdrand() -> bool {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap();
+    let has = info.split_ascii_whitespace().any(|word| word == "rdrand");
+    if !has {
+        println!("not tested: this processor has no rdrand");
+    }
+    has
 }
 
 #[test]
 fn randomness_that_cannot_be_hidden_is_found() {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap();
-    let has = |flag: &str| info.split_ascii_whitespace().any(|word| word == flag);
-    if !has("rdrand") {
-        println!("not tested: this processor has no rdrand");
+    if !has_rdrand() {
         return;
     }
     let place = Place::new();
-    let answer = r#"unsigned long long r; unsigned char ok;
-        __asm__ volatile("rdrand %0; setc %1" : "=r"(r), "=qm"(ok)); sprintf(out, "%llu\n", r);"#;
-    let server = compile(&place, "random", &server_source("", answer), &[]);
-    // The instruction itself is used, without asking cpuid: nothing can hide that.
+    let answer = format!(r#"{RANDOM} sprintf(out, "%llu\n", r);"#);
+    let server = compile(&place, "random", &server_source("", &answer), &[]);
     let found =
         check(&place, "not_deterministic", &["--drive", &ask(1)], &[server.to_str().unwrap()]);
     assert_eq!(found["difference"]["kind"], "output");
@@ -230,24 +252,32 @@ fn randomness_that_cannot_be_hidden_is_found() {
 #[test]
 fn a_file_that_is_written_differently_is_found() {
     let place = Place::new();
-    // Answers are the same; what a host's file says, which the client command changes at last, goes into another file.
-    let from = place.file("changing", "one\n", 0o666);
-    let prelude = format!("#define FROM \"{}\"", from.display());
-    let answer = r#"char got[64] = ""; FILE *f = fopen(FROM, "r"); if (!fgets(got, sizeof got, f)) return 8; fclose(f);
-        f = fopen("/tmp/same", "w"); fputs(in, f); fclose(f);
-        f = fopen("/tmp/kept", "w"); fputs(got, f); fclose(f); strcpy(out, in);"#;
-    let server = compile(&place, "keeps", &server_source(&prelude, answer), &[]);
-    let server = server.to_str().unwrap();
-    let found = check(&place, "deterministic", &["--drive", &ask(2)], &[server]);
+    // Answers are the same; what goes into a file is not.
+    let keeps = |name: &str, random: &str| {
+        let answer = format!(
+            r#"{random} FILE *f = fopen("/tmp/same", "w"); fputs(in, f); fclose(f);
+            f = fopen("/tmp/kept", "w"); fwrite(&r, sizeof r, 1, f); fclose(f); strcpy(out, in);"#
+        );
+        compile(&place, name, &server_source("", &answer), &[]).to_str().unwrap().to_string()
+    };
+    let found = check(
+        &place,
+        "deterministic",
+        &["--drive", &ask(2)],
+        &[&keeps("same", "unsigned long long r = 1;")],
+    );
     assert_eq!(found["compared"]["files"], 2, "{found:#}");
-    let drive = format!("{} && echo three > {}", ask(2), from.display());
-    let found = check(&place, "not_deterministic", &["--drive", &drive], &[server]);
+    if !has_rdrand() {
+        return;
+    }
+    let random = keeps("keeps", RANDOM);
+    let found = check(&place, "not_deterministic", &["--drive", &ask(2)], &[&random]);
     let difference = &found["difference"];
     assert_eq!((&difference["kind"], &difference["index"]), (&"files".into(), &Value::Null));
     let (first, second) =
         (difference["first"].as_str().unwrap(), difference["second"].as_str().unwrap());
-    assert!(first.contains("/tmp/kept: file of 4 bytes"), "{found:#}");
-    assert!(second.contains("/tmp/kept: file of 6 bytes"), "{found:#}");
+    assert!(first.contains("/tmp/kept: file of 8 bytes"), "{found:#}");
+    assert!(second.contains("/tmp/kept: file of 8 bytes"), "{found:#}");
     assert!(!first.contains("/tmp/same"), "{found:#}");
     assert_reason(&found, &["the files that they left"]);
 }
@@ -412,6 +442,58 @@ fn a_program_that_never_listens() {
     assert!(found["warnings"].to_string().contains("no TCP port"), "{found:#}");
 }
 
+/// Listens on one port at once, and on the one at which it serves only later.
+const TWO_PORTS: &str = r#"
+__attribute__((constructor)) static void early(void) {
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(7071) };
+    if (bind(s, (void *)&a, sizeof a) || listen(s, 16)) exit(9);
+    usleep(1500 * 1000);
+}
+"#;
+
+#[test]
+fn a_client_waits_for_the_ports_that_are_named() {
+    let place = Place::new();
+    let server = compile(&place, "late", &server_source(TWO_PORTS, "strcpy(out, in);"), &[]);
+    let server = server.to_str().unwrap();
+    let port = free_port();
+    let publish = format!("127.0.0.1:{port}:7070");
+    let drive = format!("test $SKEIN_PORTS = 7070:{port} && {}", ask(2));
+    let options = ["--publish", &publish, "--drive", &drive];
+    let found = check(&place, "deterministic", &options, &[server]);
+    let places: Vec<_> = found["listeners"].as_array().unwrap().iter().collect();
+    assert_eq!(places[0]["server"], "0.0.0.0:7071");
+    assert_eq!(places[0]["reached_at"], Value::Null);
+    assert_eq!(places[1]["reached_at"], format!("127.0.0.1:{port}"));
+    // The first that is named is the first for the client.
+    let (first, second) =
+        (format!("127.0.0.1:{port}:7070"), format!("127.0.0.1:{}:7071", free_port()));
+    let drive = format!("test $SKEIN_PORT = {port} && {}", ask(1));
+    let options = ["--publish", &first, "--publish", &second, "--drive", &drive];
+    check(&place, "deterministic", &options, &[server]);
+    let publish = format!("127.0.0.1:{port}:7072");
+    let found =
+        check(&place, "cannot_tell", &["--publish", &publish, "--drive", "true"], &[server]);
+    assert_reason(&found, &["did not listen on port 7072", "--publish"]);
+}
+
+#[test]
+fn a_port_that_is_taken_is_one_line() {
+    let place = Place::new();
+    let server = compile(&place, "good", &server_source("", "strcpy(out, in);"), &[]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap();
+    let output = run(
+        &place,
+        &["--publish", &format!("{at}:7070"), "--drive", "true"],
+        &[server.to_str().unwrap()],
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(&at.to_string()) && said.lines().count() == 1, "{said}");
+}
+
 #[test]
 fn a_program_for_io_uring_only_cannot_run() {
     let place = Place::new();
@@ -436,12 +518,17 @@ fn a_program_that_spins_cannot_run() {
     let place = Place::new();
     let source = "#include <pthread.h>\nvolatile int go;\n\
         static void *other(void *arg) { go = 1; return 0; }\n\
-        int main(void) { pthread_t t; pthread_create(&t, 0, other, 0); while (!go) {} return 0; }\n";
+        int main(void) { pthread_t t; pthread_create(&t, 0, other, 0);\n\
+        unsigned long n = 1; while (!go) n = n * 6364136223846793005 + 1; return n == 0; }\n";
     let program = compile(&place, "spins", source, &[]);
     let found = check(&place, "cannot_run", &["--timeout", "20"], &[program.to_str().unwrap()]);
     assert_reason(&found, &["spins at spins+0x"]);
-    let alone =
-        compile(&place, "alone", "int main(void) { for (volatile int i = 0;;) i = 1; }\n", &[]);
+    let alone = compile(
+        &place,
+        "alone",
+        "int main(void) { for (volatile long i = 1;;) i = i * 5 + 1; }\n",
+        &[],
+    );
     let found = check(&place, "cannot_run", &["--timeout", "2"], &[alone.to_str().unwrap()]);
     assert_reason(&found, &["without a call"]);
 }

@@ -6,13 +6,14 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
 
 use common::cluster::{Cluster, free_port};
 use common::{Place, guest_server, runtime};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 /// The user "nobody" of most distributions.
 const NOBODY: u32 = 65534;
@@ -61,7 +62,6 @@ fn an_ordinary_user() {
     let mut run = as_user();
     run.args(["run", "--name", "t", "--"]).arg(&server).arg(port.to_string());
     let (ask, stop) = (as_user, as_user);
-    let status_code = |command: &mut Command| command.args(["status", "--name", "t"]).output();
     let (mut status, mut stopping) = (ask(), stop());
     let said = fs::File::create(place.path("said")).unwrap();
     let mut run = run.stderr(said).spawn().unwrap();
@@ -70,12 +70,59 @@ fn an_ordinary_user() {
     assert!(place.path("home/.local/state/skein/t/cluster.json").exists(), "the default place");
     let answer = common::cluster::ask_once(("127.0.0.1", port), "x");
     assert_eq!(answer.as_deref(), Some("1 x"));
-    assert_eq!(status_code(&mut status).unwrap().status.code(), Some(0));
+    let healthy = status.args(["status", "--name", "t", "--json"]).output().unwrap();
+    assert_eq!(healthy.status.code(), Some(0));
+    let told: serde_json::Value = serde_json::from_slice(&healthy.stdout).unwrap();
+    for replica in told["replicas"].as_array().unwrap() {
+        // Root's: its own user cannot look into it.
+        let node = format!("/proc/{}", replica["node_pid"]);
+        assert_eq!(fs::metadata(format!("{node}/environ")).unwrap().uid(), 0, "{node}");
+        assert_eq!(fs::metadata(node).unwrap().uid(), NOBODY);
+    }
     assert_eq!(stopping.args(["stop"]).output().unwrap().status.code(), Some(0));
     assert_eq!(run.wait().unwrap().code(), Some(0));
     let dir = place.dir.path().to_str().unwrap();
     assert!(common::processes_naming(dir).is_empty(), "{:?}", common::processes_naming(dir));
     assert_eq!(fs::read_dir(place.path("run")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_ordinary_user_is_told_where_a_server_cannot_write() {
+    if !root() {
+        return;
+    }
+    let place = Place::new();
+    let (skein, runtime) = copies(&place);
+    for dir in ["run", "home"] {
+        fs::create_dir_all(place.path(dir)).unwrap();
+        chown(place.path(dir), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // Its own directory in one of somebody else's, on a disk; it is neither the working directory nor below that.
+    let others = tempfile::Builder::new().prefix("skein-").tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(others.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let own = others.path().join("own");
+    fs::create_dir(&own).unwrap();
+    chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();
+    let file = own.join("file").display().to_string();
+    let server =
+        format!("try: open('{file}', 'w')\nexcept OSError as e: raise SystemExit(e.errno)\n");
+    let server = place.file("server.py", &server, 0o644);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&skein);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("HOME", place.path("home")).env("SKEIN_RUN_DIR", place.path("run"));
+    command.env("SKEIN_RUNTIME", &runtime).current_dir("/");
+    command.args(["run", "--name", "t", "--", "/usr/bin/python3"]).arg(server);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(libc::EOVERFLOW), "{said}");
+    let why = format!(
+        "not writable: a directory above it belongs to another user (EOVERFLOW); \
+         give the server one whose parents are yours, or run as root: {file}"
+    );
+    let log = |id| place.path(&format!("home/.local/state/skein/t/node-{id}/node.log"));
+    let log: String = (1..=3).map(|id| fs::read_to_string(log(id)).unwrap_or_default()).collect();
+    assert!(log.contains(&why), "{said}\n{log}");
 }
 
 #[test]
@@ -115,7 +162,7 @@ fn stopped_cluster() -> (Place, u16, [String; 2]) {
 }
 
 #[test]
-fn a_full_disk_stops_one_replica_and_the_others_go_on() {
+fn a_full_disk_is_named_and_its_replica_goes_on_when_there_is_room() {
     if !root() {
         return;
     }
@@ -130,17 +177,27 @@ fn a_full_disk_stops_one_replica_and_the_others_go_on() {
     command.env("SKEIN_RUN_DIR", place.path("run")).env("SKEIN_RUNTIME", runtime());
     let mut cluster = Cluster::spawn(place, port, &mut command);
     cluster.wait_said("ready");
+    let node = |status: &Value| Cluster::replica(status, 3)["node_pid"].clone();
+    let before = node(&cluster.wait_status(0));
     let line = "y".repeat(2000);
     let mut answers = 0;
-    while !cluster.said().contains("node 3 failed") {
+    while !cluster.said().contains("is full: its log waits until there is room") {
         cluster.ask(&line);
         answers += 1;
-        assert!(answers < 2000, "the disk is never full\n{}", cluster.said());
+        assert!(answers < 5000, "the disk is never full\n{}", cluster.said());
     }
-    assert!(cluster.said().contains("disk full; free space and restart the node"));
     let status = cluster.wait_status(1);
-    assert_eq!(Cluster::replica(&status, 3)["state"], "down");
+    let fault = &Cluster::replica(&status, 3)["faults"][0];
+    assert_eq!(fault["name"], "disk_full", "{status:#}");
     assert!(cluster.count() > answers, "the others go on");
+    let room = Command::new("nsenter")
+        .args(["--mount", "--target", &cluster.pid().to_string(), "mount"])
+        .args(["-o", "remount,size=64m"])
+        .arg(cluster.place.path("data/node-3"))
+        .status();
+    assert!(room.unwrap().success());
+    assert_eq!(node(&cluster.wait_status(0)), before, "it never ended");
+    cluster.wait_said("node 3 is well again");
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.wait_end(), Some(0));
     cluster.assert_nothing_left();

@@ -41,6 +41,13 @@ fn from_run_to_stop() {
         ["node 1 | ", "node 2 | ", "node 3 | "].iter().all(|word| lines.contains(word)),
         "{lines}"
     );
+    assert_in_order(&lines);
+    assert!(lines.contains(" run | skein: t: ready at 127.0.0.1:"), "{lines}");
+    assert!(lines.contains(" | server_started generation=1 pid="), "for people: {lines}");
+    let json = text(&cluster.place.run(&["logs", "--json"]).stdout);
+    let events: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.iter().any(|e| e["source"] == "node 3" && e["event"] == "server_started"));
     let one = text(&cluster.place.run(&["logs", "--replica", "2"]).stdout);
     assert!(one.contains("node 2 | ") && !one.contains("node 1 | "), "{one}");
     assert_line(&cluster.place.run(&["logs", "--replica", "9"]), 2, &["replica 9", "skein status"]);
@@ -58,6 +65,14 @@ fn from_run_to_stop() {
     assert_eq!(cluster.wait_end(), Some(0));
     cluster.assert_nothing_left();
     assert_eq!(cluster.status().1, Some(3));
+    // What happened can be read afterwards, too.
+    let after = cluster.place.run(&["logs", "--data", &cluster.place.data()]);
+    let after = text(&after.stdout);
+    assert!(after.contains("node 1 | ") && after.contains("run | skein: t: stopped"), "{after}");
+    assert_in_order(&after);
+    let nowhere = cluster.place.path("run");
+    let output = cluster.place.run(&["logs", "--data", nowhere.to_str().unwrap()]);
+    assert_line(&output, 2, &["holds no logs", "data directory"]);
 }
 
 #[test]
@@ -239,6 +254,13 @@ fn detached() {
     let dir = place.dir.path().to_str().unwrap();
     assert!(processes_naming(dir).is_empty(), "{:?}", processes_naming(dir));
     assert_eq!(fs::read_dir(place.path("run")).unwrap().count(), 0);
+}
+
+/// The lines that have a time are sorted by it.
+fn assert_in_order(lines: &str) {
+    let times: Vec<&str> = lines.lines().filter_map(|line| line.get(..23)).collect();
+    let times: Vec<&&str> = times.iter().filter(|time| time.starts_with("20")).collect();
+    assert!(times.len() > 10 && times.is_sorted(), "{lines}");
 }
 
 #[test]

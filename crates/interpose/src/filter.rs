@@ -3,7 +3,7 @@
 //! Runs of numbers with the same answer become one comparison each. With the number compared before anything else, Linux (since 5.11) finds
 //! out by itself that a call is let through whatever its arguments are, and does not run the program for it.
 
-use crate::caught;
+use crate::{caught, descriptors};
 
 /// Goes right when the number is at least `pivot`, left otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,19 @@ pub enum Next {
     Caught,
     /// The call is let through.
     Through,
+    /// The call is let through unless the argument at this place is a descriptor of the runtime's.
+    Guarded(u8),
+}
+
+/// The places of arguments that [`Next::Guarded`] names.
+pub const GUARDED: [u8; 2] = [0, 4];
+
+/// What becomes of a call.
+fn decision(nr: i64) -> Next {
+    if caught(nr) {
+        return Next::Caught;
+    }
+    descriptors(nr).first().map_or(Next::Through, |place| Next::Guarded(*place as u8))
 }
 
 /// The most comparisons that a program's short jumps can reach over.
@@ -49,7 +62,7 @@ impl Tree {
         let mut changes = [0u32; MAX_NODES];
         let mut count = 0;
         for nr in 1..=end {
-            if caught(i64::from(nr)) != caught(i64::from(nr) - 1) {
+            if decision(i64::from(nr)) != decision(i64::from(nr) - 1) {
                 changes[count] = nr;
                 count += 1;
             }
@@ -69,7 +82,7 @@ impl Tree {
     /// Adds the tree over `changes`; `first` is a number below the first of them.
     fn split(&mut self, changes: &[u32], first: u32) -> Next {
         let Some(pivot) = changes.get(changes.len() / 2).copied() else {
-            return if caught(i64::from(first)) { Next::Caught } else { Next::Through };
+            return decision(i64::from(first));
         };
         let at = self.len;
         self.len += 1;
@@ -91,12 +104,10 @@ impl Default for Tree {
 mod tests {
     use super::*;
 
-    fn walk(tree: &Tree, nr: u32) -> (bool, usize) {
+    fn walk(tree: &Tree, nr: u32) -> (Next, usize) {
         let (mut at, mut steps) = (Next::Node(0), 0);
         loop {
             match at {
-                Next::Caught => return (true, steps),
-                Next::Through => return (false, steps),
                 Next::Node(n) => {
                     let node = tree.nodes()[n as usize];
                     let next = if nr >= node.pivot { node.right } else { node.left };
@@ -106,6 +117,7 @@ mod tests {
                     at = next;
                     steps += 1;
                 }
+                end => return (end, steps),
             }
         }
     }
@@ -114,7 +126,18 @@ mod tests {
     fn the_tree_decides_as_the_table_does() {
         let tree = Tree::new();
         for nr in (0..2000).chain([1 << 30, (1 << 30) + 1, u32::MAX]) {
-            assert_eq!(walk(&tree, nr).0, caught(i64::from(nr)), "{nr}");
+            assert_eq!(walk(&tree, nr).0, decision(i64::from(nr)), "{nr}");
+        }
+        assert_eq!(walk(&tree, 9).0, Next::Guarded(4), "mmap");
+        assert_eq!(walk(&tree, 10).0, Next::Through, "mprotect");
+    }
+
+    #[test]
+    fn all_guarded_places_are_known() {
+        for nr in 0..512 {
+            if let Next::Guarded(place) = decision(nr) {
+                assert!(GUARDED.contains(&place), "{nr}");
+            }
         }
     }
 

@@ -7,10 +7,14 @@
 
 #![cfg_attr(not(test), no_std)]
 
+mod descriptors;
 pub mod filter;
+mod forbidden;
 pub mod symbols;
 mod syscalls;
 
+pub use descriptors::descriptors;
+pub use forbidden::forbidden;
 pub use syscalls::SYSCALLS;
 
 /// What is done with a call.

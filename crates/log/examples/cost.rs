@@ -40,7 +40,7 @@ fn one_replica_with_a_memory_log() {
 fn one_replica_with_a_log_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(DirDisk::open(dir.path()).unwrap());
-    let opened = Wal::open(disk, WalOptions::new(ClusterId(1), ProgramHash([1; 32]))).unwrap();
+    let opened = Wal::create(disk, WalOptions::new(ClusterId(1), ProgramHash([1; 32]))).unwrap();
     let mut wal = opened.wal;
     let reader = Box::new(wal.reader());
     let mut consensus =

@@ -14,7 +14,7 @@ fn append(rounds: u32) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let disk = Arc::new(DirDisk::open(dir.path()).expect("opened"));
     let options = WalOptions::new(ClusterId(1), ProgramHash([1; 32]));
-    let opened = Wal::open(disk, options).expect("a new log");
+    let opened = Wal::create(disk, options).expect("a new log");
     let mut wal = opened.wal;
     let reader = Box::new(wal.reader());
     let config =

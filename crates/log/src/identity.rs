@@ -1,7 +1,7 @@
 //! What a replica with a memory-only log keeps on disk.
 //!
 //! One small file: whose directory this is, and the *incarnation*, how often the replica has started and so forgotten
-//! what it had promised. It grows, durably, before the replica speaks to anyone. Incarnation 0 is a founding member;
+//! what it had promised. It grows, durably, before the replica speaks to anyone. Incarnation 0 is a founding member in its first life;
 //! a later one has no vote until the cluster has made it a learner, filled its log and promoted it (see
 //! [`crate::consensus`], "Memory-only logs").
 
@@ -27,39 +27,29 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Takes the directory and counts this start, durably. A new directory is that of a founding member.
+    /// Takes a directory for a replica that begins with this incarnation, durably. What was there is replaced.
+    pub fn create(
+        disk: &dyn Disk,
+        cluster: ClusterId,
+        program: ProgramHash,
+        incarnation: u64,
+    ) -> Result<Self, WalError> {
+        let (lock, _) = take(disk)?;
+        write(disk, cluster, program, incarnation)?;
+        Ok(Self { incarnation, _lock: lock })
+    }
+
+    /// Takes the directory and counts this start, durably.
     pub fn open(
         disk: &dyn Disk,
         cluster: ClusterId,
         program: ProgramHash,
     ) -> Result<Self, WalError> {
-        Self::open_after_loss(disk, cluster, program, 0)
-    }
-
-    /// As [`Self::open`]; a new directory replaces one that was lost, and `fresh` must be larger than any incarnation before
-    /// (seconds since 1970 will do).
-    pub fn open_after_loss(
-        disk: &dyn Disk,
-        cluster: ClusterId,
-        program: ProgramHash,
-        fresh: u64,
-    ) -> Result<Self, WalError> {
-        let dir = disk.location();
-        let lock = disk
-            .lock()
-            .map_err(WalError::io(&dir, "lock"))?
-            .ok_or_else(|| WalError::InUse { dir: dir.clone() })?;
-        let names = disk.list().map_err(WalError::io(&dir, "list"))?;
-        if names.iter().any(|name| format::parse_segment_name(name).is_some()) {
-            return Err(WalError::OtherDurability { dir, made_for: "fsync" });
+        let (lock, names) = take(disk)?;
+        if !names.iter().any(|name| name == FILE) {
+            return Err(WalError::NoLog { dir: disk.location() });
         }
-        let mut incarnation = fresh;
-        if names.iter().any(|name| name == FILE) {
-            incarnation = read(disk, cluster, program)? + 1;
-        }
-        if names.iter().any(|name| name == NEXT_FILE) {
-            disk.remove(NEXT_FILE).map_err(WalError::io(&dir, "remove identity.next"))?;
-        }
+        let incarnation = read(disk, cluster, program)? + 1;
         write(disk, cluster, program, incarnation)?;
         Ok(Self { incarnation, _lock: lock })
     }
@@ -69,6 +59,22 @@ impl Identity {
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
+}
+
+fn take(disk: &dyn Disk) -> Result<(Box<dyn Any + Send + Sync>, Vec<String>), WalError> {
+    let dir = disk.location();
+    let lock = disk
+        .lock()
+        .map_err(WalError::io(&dir, "lock"))?
+        .ok_or_else(|| WalError::InUse { dir: dir.clone() })?;
+    let names = disk.list().map_err(WalError::io(&dir, "list"))?;
+    if names.iter().any(|name| format::parse_segment_name(name).is_some()) {
+        return Err(WalError::OtherDurability { dir, made_for: "fsync" });
+    }
+    if names.iter().any(|name| name == NEXT_FILE) {
+        disk.remove(NEXT_FILE).map_err(WalError::io(&dir, "remove identity.next"))?;
+    }
+    Ok((lock, names))
 }
 
 fn write(

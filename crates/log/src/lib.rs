@@ -21,7 +21,7 @@ pub mod wal;
 pub mod wire;
 
 pub use consensus::{
-    Batch, Chunk, Config, Consensus, ConsensusError, EntryReader, Outgoing, PeerStatus,
+    Batch, Chunk, Config, Consensus, ConsensusError, EntryReader, OldEntries, Outgoing, PeerStatus,
     ProposeError, Recovered, RoleChange, Status, StepError,
 };
 pub use types::{

@@ -4,7 +4,8 @@ mod cluster;
 
 use cluster::Cluster;
 use skein_log::{
-    Config, Consensus, ConsensusError, Durability, ProposeError, Recovered, Role, StepError,
+    Config, Consensus, ConsensusError, Durability, OldEntries, ProposeError, Recovered, Role,
+    StepError,
 };
 use skein_model::{LogIndex, ReplicaId};
 
@@ -94,6 +95,25 @@ fn what_a_leader_executed_before_its_own_disk_was_done_survives_its_crash() {
         cluster.tick();
     }
     cluster.assert_executed(&["a", "b"]);
+}
+
+#[test]
+fn a_leader_whose_own_disk_hangs_goes_on_for_as_long_as_the_others_do() {
+    let mut cluster =
+        Cluster::with(3, Durability::Fsync, |config| config.max_uncommitted_bytes = 512 << 10);
+    let leader = cluster.elect();
+    cluster.at(leader).slow_disk = true;
+    let payload = "x".repeat(100_000);
+    for count in 1..=20 {
+        cluster.propose(leader, &payload);
+        assert_eq!(cluster.at(leader).executed.len(), count);
+    }
+    cluster.at(leader).slow_disk = false;
+    cluster.run(leader);
+    cluster.propose(leader, "and on");
+    cluster.tick_until("all to have it", |cluster| {
+        cluster.replicas.values().all(|replica| replica.executed.len() == 21)
+    });
 }
 
 #[test]
@@ -233,6 +253,44 @@ fn a_follower_that_was_away_catches_up_from_the_files() {
     assert!(cluster.at(leader).consensus.status().recent_bytes < 200, "old entries left memory");
     cluster.restart(away);
     cluster.tick_until("it caught up", |cluster| cluster.at(away).executed.len() == 100);
+    let payloads: Vec<&str> = payloads.iter().map(String::as_str).collect();
+    cluster.assert_executed(&payloads);
+}
+
+#[test]
+fn old_entries_are_only_asked_for_by_a_leader_that_may_not_wait() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    let away = leader % 3 + 1;
+    cluster.kill(away, true);
+    let mut payloads: Vec<String> = (0..100).map(|n| format!("payload {n:050}")).collect();
+    for payload in &payloads {
+        cluster.propose(leader, payload);
+    }
+    cluster.at(leader).consensus.read_aside();
+    cluster.restart(away);
+    for _ in 0..50 {
+        cluster.tick();
+    }
+    assert!(cluster.at(away).executed.len() < 100);
+    payloads.push("meanwhile".into());
+    cluster.propose(leader, "meanwhile");
+    assert_eq!(cluster.at(leader).executed.len(), 101, "the others go on");
+    let mut most = 0;
+    cluster.tick_until("it caught up", |cluster| {
+        let replica = cluster.at(leader);
+        let wanted = replica.consensus.take_wanted();
+        most = most.max(wanted.len());
+        let reader = replica.wal.as_ref().unwrap().reader();
+        for OldEntries { from, to, max_bytes } in wanted {
+            replica.consensus.give_old(from, reader.read(from, to, max_bytes));
+        }
+        cluster.at(away).executed.len() == 101
+    });
+    assert_eq!(most, 1, "one at a time for each follower");
+    for _ in 0..10 {
+        cluster.tick();
+    }
     let payloads: Vec<&str> = payloads.iter().map(String::as_str).collect();
     cluster.assert_executed(&payloads);
 }

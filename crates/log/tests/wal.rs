@@ -1,9 +1,10 @@
 //! The write-ahead log against a disk that loses, tears and changes bytes.
 
-use bytes::Bytes;
+mod support;
+
 use proptest::{collection::vec, prelude::*};
 use skein_log::{
-    ClusterId, EntryKind, HardState, LogEntry, Persist, ProgramHash, Ticket,
+    ClusterId, Persist, ProgramHash, Ticket,
     disk::{
         DirDisk, Disk,
         sim::{Faults, SimDisk, SimRng},
@@ -12,110 +13,11 @@ use skein_log::{
     wal::{Opened, Wal, WalError, WalOptions, thread::WalThread},
 };
 use skein_model::{LogIndex, Term};
-use std::sync::{Arc, mpsc};
-
-const CLUSTER: ClusterId = ClusterId(7);
-const PROGRAM: ProgramHash = ProgramHash([9; 32]);
-
-fn options() -> WalOptions {
-    WalOptions { segment_bytes: 1024, tail_bytes: 100, ..WalOptions::new(CLUSTER, PROGRAM) }
-}
-
-fn open(disk: &SimDisk) -> Result<Opened, WalError> {
-    Wal::open(Arc::new(disk.clone()), options())
-}
-
-fn entry(index: u64, term: u64, len: usize) -> LogEntry {
-    LogEntry {
-        index: LogIndex(index),
-        term: Term(term),
-        kind: if index % 7 == 3 { EntryKind::Membership } else { EntryKind::Normal },
-        payload: Bytes::from(vec![(index * 31 + term) as u8; len]),
-    }
-}
-
-fn persist(hard_state: Option<(u64, u64)>, entries: Vec<LogEntry>) -> Persist {
-    let hard_state = hard_state.map(|(term, commit)| HardState {
-        term: Term(term),
-        vote: term % 3,
-        commit: LogIndex(commit),
-    });
-    Persist { ticket: Ticket::default(), hard_state, entries }
-}
-
-/// What a log says: compared before and after a crash.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct State {
-    hard_state: HardState,
-    entries: Vec<LogEntry>,
-}
-
-impl State {
-    fn of(opened: &Opened) -> Self {
-        let last = opened.recovered.last_index();
-        let reader = opened.wal.reader();
-        let entries = match last.0 {
-            0 => Vec::new(),
-            _ => reader.read(LogIndex(1), last, usize::MAX).expect("a recovered log can be read"),
-        };
-        for entry in &entries {
-            assert_eq!(opened.recovered.term(entry.index), Some(entry.term));
-        }
-        Self { hard_state: opened.recovered.hard_state, entries }
-    }
-
-    fn push(&mut self, entry: LogEntry) {
-        self.entries.push(entry);
-    }
-}
-
-/// All states that a log goes through, record by record.
-#[derive(Default)]
-struct Model {
-    states: Vec<State>,
-}
-
-impl Model {
-    fn new() -> Self {
-        Self { states: vec![State::default()] }
-    }
-
-    fn append(&mut self, persist: &Persist) {
-        let mut state = self.states.last().expect("never empty").clone();
-        if let Some(hard_state) = persist.hard_state {
-            state.hard_state = hard_state;
-            self.states.push(state.clone());
-        }
-        if let Some(first) = persist.entries.first()
-            && first.index.0 <= state.entries.len() as u64
-        {
-            state.entries.truncate(first.index.0 as usize - 1);
-            self.states.push(state.clone());
-        }
-        for entry in &persist.entries {
-            state.push(entry.clone());
-            self.states.push(state.clone());
-        }
-    }
-
-    /// The state is one that the log had, and no earlier one than `synced`.
-    fn check(&self, found: &State, synced: usize, context: &str) {
-        // The commit index is a hint: it is lowered to the last entry.
-        let matches = |state: &State| {
-            let last = LogIndex(state.entries.len() as u64);
-            let mut hard_state = state.hard_state;
-            hard_state.commit = hard_state.commit.min(last);
-            found.entries == state.entries && found.hard_state == hard_state
-        };
-        assert!(
-            self.states[synced..].iter().any(matches),
-            "{context}: recovered {} entries and {:?}, but {} states from record {synced} on are others",
-            found.entries.len(),
-            found.hard_state,
-            self.states.len() - synced,
-        );
-    }
-}
+use std::{
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+use support::{CLUSTER, Model, PROGRAM, State, begin, entry, open, options, persist, reopen};
 
 /// A log's life: appends, group commits, new terms that overwrite, several segments.
 fn script() -> Vec<Persist> {
@@ -130,12 +32,23 @@ fn script() -> Vec<Persist> {
     steps
 }
 
-/// Runs the script, syncing after every second step; returns the model and how many of its states are durable.
-fn run_script(disk: &SimDisk) -> (Model, usize, Result<(), WalError>) {
+/// What became of a script.
+struct Run {
+    model: Model,
+    /// The log was begun.
+    begun: bool,
+    /// So many of the model's states are durable.
+    synced: usize,
+    result: Result<(), WalError>,
+}
+
+/// Runs the script, syncing after every second step.
+fn run_script(disk: &SimDisk) -> Run {
     let mut model = Model::new();
-    let mut synced = 0;
+    let (mut synced, mut begun) = (0, false);
     let mut run = || {
-        let mut wal = open(disk)?.wal;
+        let mut wal = begin(disk)?.wal;
+        begun = true;
         for (n, step) in script().iter().enumerate() {
             // Also what fails may be durable.
             model.append(step);
@@ -146,19 +59,21 @@ fn run_script(disk: &SimDisk) -> (Model, usize, Result<(), WalError>) {
                 // As the log's thread does; every other time the file grows with its records.
                 if n % 4 == 1 {
                     wal.prepare()?;
+                } else {
+                    wal.witness()?;
                 }
             }
         }
         Ok(())
     };
     let result = run();
-    (model, synced, result)
+    Run { model, begun, synced, result }
 }
 
 #[test]
 fn a_crash_at_every_operation_keeps_what_was_synced() {
     let full = SimDisk::new();
-    run_script(&full).2.expect("nothing fails");
+    run_script(&full).result.expect("nothing fails");
     let operations = full.operations();
     assert!(operations > 40, "{operations} operations");
     let mut recovered_counts = std::collections::BTreeSet::new();
@@ -166,12 +81,13 @@ fn a_crash_at_every_operation_keeps_what_was_synced() {
         for seed in 0..30 {
             let disk = SimDisk::new();
             disk.set_faults(Faults { stop_after: Some(stop_after), ..Faults::default() });
-            let (mut model, synced, result) = run_script(&disk);
+            let Run { mut model, begun, synced, result } = run_script(&disk);
             result.expect_err("the power failed");
             let mut rng = SimRng::new(seed * 1000 + stop_after);
             disk.crash(&mut rng);
             let context = format!("stopped after {stop_after} operations, seed {seed}");
-            let mut opened = open(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let opened = if begun { reopen(&disk) } else { begin(&disk) };
+            let mut opened = opened.unwrap_or_else(|error| panic!("{context}: {error}"));
             let found = State::of(&opened);
             model.check(&found, synced, &context);
             recovered_counts.insert(found.entries.len());
@@ -194,158 +110,16 @@ fn a_crash_at_every_operation_keeps_what_was_synced() {
     assert!(recovered_counts.len() > 10, "crashes hit different places: {recovered_counts:?}");
 }
 
-#[test]
-fn an_append_torn_at_every_byte_is_cut_off() {
+fn script_log() -> SimDisk {
     let disk = SimDisk::new();
-    let mut wal = open(&disk).unwrap().wal;
-    wal.append(&persist(Some((1, 0)), vec![entry(1, 1, 10)])).unwrap();
-    wal.sync().unwrap();
-    let name = "0000000000000001.wal";
-    let before = disk.bytes(name).unwrap().len();
-    wal.append(&persist(None, vec![entry(2, 1, 56), entry(3, 1, 8)])).unwrap();
-    drop(wal);
-    let whole = disk.bytes(name).unwrap();
-    for cut in before..whole.len() {
-        // Once the rest is missing, once it is zeros, once it is garbage.
-        for filler in [None, Some(0_u8), Some(0xa5)] {
-            let torn = disk.fork();
-            let mut bytes = whole[..cut].to_vec();
-            if let Some(filler) = filler {
-                bytes.resize(whole.len() + 100, filler);
-            }
-            let expected = if cut - before < 104 { 1 } else { 2 };
-            torn.set_bytes(name, bytes);
-            let mut opened = open(&torn).unwrap();
-            assert_eq!(opened.recovered.last_index(), LogIndex(expected), "cut at {cut}");
-            let dirty = filler == Some(0xa5) || (cut > before && cut != before + 104);
-            assert_eq!(opened.repair.is_some(), dirty, "cut at {cut}, then {filler:?}");
-            opened.wal.append(&persist(None, vec![entry(expected + 1, 1, 20)])).unwrap();
-            opened.wal.sync().unwrap();
-            drop(opened);
-            let opened = open(&torn).unwrap();
-            assert_eq!(opened.recovered.last_index(), LogIndex(expected + 1));
-            assert_eq!(opened.repair, None);
-        }
-    }
-}
-
-/// A log of several segments in which each record is synced before the next one is written.
-fn synced_log() -> SimDisk {
-    let disk = SimDisk::new();
-    let mut wal = open(&disk).unwrap().wal;
-    wal.append(&persist(Some((1, 0)), vec![])).unwrap();
-    wal.sync().unwrap();
-    for n in 1..=16 {
-        wal.append(&persist(None, vec![entry(n, 1, 100)])).unwrap();
-        wal.sync().unwrap();
-    }
-    drop(wal);
+    run_script(&disk).result.expect("nothing fails");
+    disk.kill_process();
     disk
 }
 
 #[test]
-fn a_changed_byte_anywhere_but_in_the_last_record_is_refused() {
-    let disk = synced_log();
-    let names: Vec<String> = disk.list().unwrap();
-    assert!(names.len() >= 3, "{names:?}");
-    let last_name = names.last().unwrap();
-    let last_record = disk.bytes(last_name).unwrap().len() - 152;
-    for name in &names {
-        let whole = disk.bytes(name).unwrap();
-        for place in 0..whole.len() {
-            let damaged = disk.fork();
-            let mut bytes = whole.clone();
-            bytes[place] ^= 0x10;
-            damaged.set_bytes(name, bytes);
-            match open(&damaged) {
-                Err(WalError::Damaged { file, offset, .. }) => {
-                    assert!(file.ends_with(name.as_str()), "{file} for {name}");
-                    let within = offset <= place as u64 && place as u64 - offset < 160;
-                    assert!(within, "byte {place} of {name}: offset {offset}");
-                }
-                Err(other) => panic!("byte {place} of {name}: {other}"),
-                // Nothing can vouch for the very last record.
-                Ok(opened) => {
-                    assert!(name == last_name && place >= last_record, "byte {place} of {name}");
-                    assert_eq!(opened.recovered.last_index(), LogIndex(15));
-                    assert!(opened.repair.is_some());
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_record_that_is_lost_before_others_is_refused_if_it_was_durable_and_cut_if_it_was_not() {
-    for synced in [true, false] {
-        let disk = SimDisk::new();
-        let mut wal = open(&disk).unwrap().wal;
-        wal.append(&persist(Some((1, 0)), vec![entry(1, 1, 8)])).unwrap();
-        wal.sync().unwrap();
-        let name = "0000000000000001.wal";
-        let before = disk.bytes(name).unwrap().len();
-        wal.append(&persist(None, vec![entry(2, 1, 8)])).unwrap();
-        let after = disk.bytes(name).unwrap().len();
-        if synced {
-            wal.sync().unwrap();
-        }
-        wal.append(&persist(None, vec![entry(3, 1, 8)])).unwrap();
-        drop(wal);
-        let mut bytes = disk.bytes(name).unwrap();
-        bytes[before..after].fill(0);
-        disk.set_bytes(name, bytes);
-        match open(&disk) {
-            Err(error @ WalError::Damaged { .. }) if synced => {
-                let line = error.to_string();
-                assert!(line.contains(&format!("{name}: damaged at byte {before}")), "{line}");
-            }
-            Ok(opened) if !synced => assert_eq!(opened.recovered.last_index(), LogIndex(1)),
-            other => panic!("synced: {synced}, {:?}", other.err()),
-        }
-    }
-}
-
-#[test]
-fn misdirected_and_stale_sectors_are_refused() {
-    let disk = synced_log();
-    let names = disk.list().unwrap();
-    let first = disk.bytes(&names[0]).unwrap();
-    let second = disk.bytes(&names[1]).unwrap();
-    // Records begin after a header of 96 bytes and a hard state of 56; each entry takes 152.
-    let misdirected = {
-        let mut bytes = first.clone();
-        let (from, to) = (152..304, 304..456);
-        bytes.copy_within(from, to.start);
-        bytes
-    };
-    let of_another_segment = {
-        let mut bytes = second.clone();
-        bytes[96 + 152..96 + 304].copy_from_slice(&first[96 + 56 + 152..96 + 56 + 304]);
-        bytes
-    };
-    let cases = [
-        (&names[0], misdirected, "misdirected within a segment"),
-        (&names[1], of_another_segment, "misdirected from another segment"),
-        (&names[1], first.clone(), "a segment in place of another"),
-        (&names[0], first[..first.len() - 200].to_vec(), "a segment's end is missing"),
-    ];
-    for (name, bytes, what) in cases {
-        let damaged = disk.fork();
-        damaged.set_bytes(name, bytes);
-        assert!(matches!(open(&damaged).err(), Some(WalError::Damaged { .. })), "{what}");
-    }
-    let missing = disk.fork();
-    missing.remove(&names[1]).unwrap();
-    let error = open(&missing).err().expect("a segment is missing").to_string();
-    assert!(
-        error.contains("0000000000000002.wal: damaged at byte 0: the file is missing"),
-        "{error}"
-    );
-}
-
-#[test]
 fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
-    let disk = synced_log();
+    let disk = script_log();
     let with = |options| Wal::open(Arc::new(disk.clone()), options).err();
     let other = WalOptions { cluster: ClusterId(8), ..options() };
     assert!(matches!(with(other), Some(WalError::OtherCluster { .. })));
@@ -357,7 +131,7 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     let newer = disk.fork();
     let name = &disk.list().unwrap()[0];
     let mut bytes = disk.bytes(name).unwrap();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let crc = {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes[..12]);
@@ -366,19 +140,28 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     };
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     newer.set_bytes(name, bytes);
-    assert!(matches!(open(&newer).err(), Some(WalError::Version { found: 2, .. })));
+    assert!(matches!(open(&newer).err(), Some(WalError::Version { found: 3, .. })));
+}
+
+fn open_real(disk: DirDisk) -> Result<Opened, WalError> {
+    let is_new = !disk.list().unwrap().iter().any(|name| name.ends_with(".wal"));
+    if is_new {
+        Wal::create(Arc::new(disk), options())
+    } else {
+        Wal::open(Arc::new(disk), options())
+    }
 }
 
 #[test]
 fn two_nodes_cannot_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = || Arc::new(DirDisk::open(dir.path()).unwrap());
-    let first = Wal::open(disk(), options()).unwrap();
-    let error = Wal::open(disk(), options()).err().expect("it is in use");
+    let disk = || DirDisk::open(dir.path()).unwrap();
+    let first = open_real(disk()).unwrap();
+    let error = open_real(disk()).err().expect("it is in use");
     assert!(matches!(error, WalError::InUse { .. }));
     assert!(error.to_string().contains("is in use by another node"), "{error}");
     drop(first);
-    Wal::open(disk(), options()).expect("it is free again");
+    open_real(disk()).expect("it is free again");
 }
 
 #[test]
@@ -427,7 +210,7 @@ fn a_full_disk_is_named_and_what_fitted_is_kept() {
 #[test]
 fn real_files_keep_entries_over_segments_and_restarts() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Wal::open(Arc::new(DirDisk::open(dir.path()).unwrap()), options()).unwrap();
+    let open = || open_real(DirDisk::open(dir.path()).unwrap()).unwrap();
     let mut written = Vec::new();
     for round in 0..4_u64 {
         let mut opened = open();
@@ -449,7 +232,9 @@ fn real_files_keep_entries_over_segments_and_restarts() {
 fn a_kept_memory_marker_counts_starts() {
     let disk = SimDisk::new();
     let open = || Identity::open(&disk, CLUSTER, PROGRAM);
-    for expected in 0..3 {
+    assert!(matches!(open().err(), Some(WalError::NoLog { .. })));
+    assert_eq!(Identity::create(&disk, CLUSTER, PROGRAM, 0).unwrap().incarnation(), 0);
+    for expected in 1..3 {
         assert_eq!(open().unwrap().incarnation(), expected);
     }
     let first = open().unwrap();
@@ -472,13 +257,21 @@ fn a_memory_marker_never_goes_back_over_a_crash() {
             let disk = SimDisk::new();
             disk.set_faults(Faults { stop_after: Some(stop_after), ..Faults::default() });
             let mut spoken = None;
-            while let Ok(identity) = Identity::open(&disk, CLUSTER, PROGRAM) {
+            let mut start = Identity::create(&disk, CLUSTER, PROGRAM, 0);
+            let begun = start.is_ok();
+            while let Ok(identity) = start {
                 // From here on the replica may promise things as this incarnation.
                 assert!(spoken < Some(identity.incarnation()));
                 spoken = Some(identity.incarnation());
+                drop(identity);
+                start = Identity::open(&disk, CLUSTER, PROGRAM);
             }
             disk.crash(&mut SimRng::new(seed));
-            let next = Identity::open(&disk, CLUSTER, PROGRAM).expect("no torn file").incarnation();
+            let next = match begun {
+                true => Identity::open(&disk, CLUSTER, PROGRAM),
+                false => Identity::create(&disk, CLUSTER, PROGRAM, 0),
+            };
+            let next = next.expect("no torn file").incarnation();
             assert!(spoken < Some(next), "stopped after {stop_after}, seed {seed}");
         }
     }
@@ -560,6 +353,40 @@ fn what_fails_under_a_claim_is_said_to_who_has_it_and_nothing_is_written_after()
     assert!(held.write(&[persist(None, vec![entry(1, 1, 8)])]).is_err());
     thread.append(persist(None, vec![entry(2, 1, 8)]));
     assert!(matches!(receiver.recv().unwrap(), Err(WalError::Stopped { .. })));
+}
+
+#[test]
+fn while_the_disk_is_full_writes_wait() {
+    // At each place where it may be full: within a record, between two, where a segment begins.
+    for space_bytes in (0..2500).step_by(61) {
+        let disk = SimDisk::new();
+        let (sender, receiver) = mpsc::channel();
+        let wal = open(&disk).unwrap().wal;
+        let thread = WalThread::spawn(wal, move |result| sender.send(result).unwrap()).unwrap();
+        disk.set_faults(Faults { space_bytes: Some(space_bytes), ..Faults::default() });
+        for n in 1..=30 {
+            let one = persist(Some((1, 0)), vec![entry(n, 1, 90)]);
+            thread.append(Persist { ticket: Ticket(n), ..one });
+        }
+        let began = Instant::now();
+        while !thread.is_full() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not wait");
+            std::thread::yield_now();
+        }
+        assert!(receiver.try_iter().all(|ticket| ticket.unwrap() < Ticket(30)));
+        if space_bytes % 2 == 0 {
+            disk.set_faults(Faults::default());
+            while receiver.recv().unwrap().unwrap() < Ticket(30) {}
+            assert!(!thread.is_full());
+            drop(thread);
+            disk.crash(&mut SimRng::new(1));
+            assert_eq!(open(&disk).unwrap().recovered.last_index(), LogIndex(30));
+        } else {
+            // Its end is not held up.
+            drop(thread);
+            assert!(matches!(receiver.recv().unwrap(), Err(WalError::DiskFull { .. })));
+        }
+    }
 }
 
 #[test]

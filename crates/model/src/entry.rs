@@ -9,11 +9,12 @@
 //!           payload[len] | zero padding to 8
 //! ```
 //!
-//! The wall clock stamp of an entry becomes the server's time when the entry is admitted. An entry without records is
+//! The stamp of an entry, virtual time, becomes the server's time when the entry is admitted. An entry without records is
 //! a clock entry: it only advances time.
 //!
 //! [`EntryRef::parse`] checks the whole entry once; afterwards iterating its records cannot fail.
 
+use crate::fact::{MAX_FACTS_BYTES, are_facts};
 use crate::limits::MAX_DATAGRAM_BYTES;
 use crate::{ConnId, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 
@@ -23,7 +24,8 @@ pub const ENTRY_HEADER_BYTES: usize = 24;
 pub const RECORD_HEADER_BYTES: usize = 16;
 /// The largest entry: 1 MiB, a quarter of the input ring.
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
-const VERSION: u8 = 2;
+/// Raised too when the same bytes would make the server do something else: replaying them would lead elsewhere.
+const VERSION: u8 = 3;
 
 /// Rounds `n` up to a multiple of 8.
 #[must_use]
@@ -120,6 +122,13 @@ pub enum Record<'a> {
         /// Its number, from 1 to 64.
         number: u8,
     },
+    /// What the server found of its host's files, where it says so in [`OutFrame::Asked`](crate::OutFrame::Asked).
+    Files {
+        /// Which of its questions that is, from 1.
+        ask: u64,
+        /// What was found ([`crate::fact`]).
+        facts: &'a [u8],
+    },
 }
 
 impl Record<'_> {
@@ -128,7 +137,11 @@ impl Record<'_> {
     pub const fn is_input(&self) -> bool {
         !matches!(
             self,
-            Self::Start(_) | Self::TermStart | Self::Bubble { .. } | Self::Digest { .. }
+            Self::Start(_)
+                | Self::TermStart
+                | Self::Bubble { .. }
+                | Self::Digest { .. }
+                | Self::Files { .. }
         )
     }
 }
@@ -158,6 +171,7 @@ const KIND_CONNECT_FAILED: u8 = 11;
 const KIND_DATAGRAM: u8 = 12;
 const KIND_DATAGRAM_FAILED: u8 = 13;
 const KIND_SIGNAL: u8 = 14;
+const KIND_FILES: u8 = 15;
 
 /// Why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,6 +309,7 @@ impl<B: Buffer> EntryBuilder<B> {
                 small[0] = number;
                 (KIND_SIGNAL, 0, &small[..1])
             }
+            Record::Files { ask, facts } => (KIND_FILES, ask, facts),
         };
         let len = payload.len() + tail.len();
         assert!(len <= self.room(), "record does not fit into the entry");
@@ -374,6 +389,13 @@ pub struct EntryRef<'a> {
     bytes: &'a [u8],
 }
 
+/// The question that an entry of nothing but facts answers ([`Record::Files`]); found without reading all of it.
+#[must_use]
+pub fn answers(entry: &[u8]) -> Option<u64> {
+    let head = entry.get(ENTRY_HEADER_BYTES..ENTRY_HEADER_BYTES + RECORD_HEADER_BYTES)?;
+    (head[0] == KIND_FILES).then(|| u64_at(head, 8))
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -404,7 +426,7 @@ impl<'a> EntryRef<'a> {
         Ok(Self { bytes })
     }
 
-    /// The wall clock when the leader made the entry.
+    /// Virtual time when the leader made the entry.
     #[must_use]
     pub fn wall(&self) -> WallNs {
         WallNs(u64_at(self.bytes, 8))
@@ -517,6 +539,9 @@ fn decode_record(bytes: &[u8], at: usize) -> Result<(Record<'_>, usize), EntryEr
                 return Err(bad);
             }
             Record::Signal { number: payload[0] }
+        }
+        KIND_FILES if len <= MAX_FACTS_BYTES && are_facts(payload) => {
+            Record::Files { ask: conn.0, facts: payload }
         }
         _ => return Err(bad),
     };

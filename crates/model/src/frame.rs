@@ -5,7 +5,8 @@
 //! Output ring, server to node: `kind u8 | 0 u8 | 0 u16 | len u32 | conn u64 | payload | padding to 8`. The same server
 //! executing the same entries writes the same frames, whatever the ring's fill: a write of the server is cut into
 //! [`MAX_SEND_BYTES`] pieces always. So a hash over frames in order is a digest of the server's output. Frames of kinds
-//! [`OutFrame::Consumed`], [`OutFrame::Notice`] and [`OutFrame::Refused`] are advice to the node and belong to no digest.
+//! [`OutFrame::Consumed`], [`OutFrame::Notice`] and [`OutFrame::Refused`] are advice to the node and belong to no digest; nor do those about
+//! files of the host and [`OutFrame::Fatal`].
 //!
 //! The node treats the output ring as hostile: [`OutFrame::parse`] checks everything.
 
@@ -23,6 +24,9 @@ const DATAGRAM_PREFIX_BYTES: usize = 2 * SockAddr::WIRE_BYTES;
 pub const FRAME_SCRATCH_BYTES: usize = FRAME_HEADER_BYTES + DATAGRAM_PREFIX_BYTES;
 /// The largest payload of a frame.
 const MAX_PAYLOAD_BYTES: usize = MAX_SEND_BYTES + DATAGRAM_PREFIX_BYTES;
+
+/// How a [`OutFrame::Notice`] begins that an operator must hear of: the server may not write somewhere.
+pub const NOT_WRITABLE: &str = "not writable: ";
 
 const _: () = assert!(MAX_DATAGRAM_BYTES <= MAX_SEND_BYTES);
 
@@ -118,6 +122,17 @@ pub enum OutFrame<'a> {
         /// The line, UTF-8.
         text: &'a [u8],
     },
+    /// The server has looked at files of its host that were not agreed on yet: what follows is good only when they are, by the record with this number
+    /// ([`crate::Record::Files`]).
+    Asked {
+        /// Which question that is, from 1.
+        ask: u64,
+    },
+    /// A file of the host is not what the log has, or not what it was when the server first used it: the server does not go on.
+    Differs {
+        /// Which and how, UTF-8.
+        text: &'a [u8],
+    },
     /// The runtime refuses to go on: what the server did cannot be made deterministic, or an invariant is broken.
     Fatal {
         /// Why, UTF-8.
@@ -141,6 +156,8 @@ const CONNECT: u8 = 13;
 const LISTEN_DATAGRAM: u8 = 14;
 const UNLISTEN_DATAGRAM: u8 = 15;
 const DATAGRAM: u8 = 16;
+const ASKED: u8 = 17;
+const DIFFERS: u8 = 18;
 
 fn put_addr(scratch: &mut [u8], addr: SockAddr) -> usize {
     scratch[..SockAddr::WIRE_BYTES].copy_from_slice(&addr.encode());
@@ -221,6 +238,8 @@ impl<'a> OutFrame<'a> {
             OutFrame::Refused { call } => (REFUSED, 0, 0, call),
             OutFrame::Notice { text } => (NOTICE, 0, 0, text),
             OutFrame::Fatal { text } => (FATAL, 0, 0, text),
+            OutFrame::Asked { ask } => (ASKED, ask, 0, &[]),
+            OutFrame::Differs { text } => (DIFFERS, 0, 0, text),
         }
     }
 
@@ -284,6 +303,8 @@ impl<'a> OutFrame<'a> {
             (REFUSED, _) => OutFrame::Refused { call: payload },
             (NOTICE, _) => OutFrame::Notice { text: payload },
             (FATAL, _) => OutFrame::Fatal { text: payload },
+            (ASKED, 0) => OutFrame::Asked { ask: conn.0 },
+            (DIFFERS, _) => OutFrame::Differs { text: payload },
             _ => return Err(bad),
         };
         Ok(Some((frame, pad8(end))))
@@ -298,6 +319,8 @@ impl<'a> OutFrame<'a> {
                 | OutFrame::Notice { .. }
                 | OutFrame::Refused { .. }
                 | OutFrame::Fatal { .. }
+                | OutFrame::Asked { .. }
+                | OutFrame::Differs { .. }
         )
     }
 }

@@ -40,7 +40,7 @@ id! {
     Clock
 }
 id! {
-    /// Nanoseconds of wall time since the Unix epoch, as stamped by a leader.
+    /// Nanoseconds since the Unix epoch: virtual time, as stamped by a leader, or a wall clock.
     WallNs
 }
 id! {

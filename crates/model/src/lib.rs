@@ -7,6 +7,7 @@
 #![no_std]
 
 pub mod entry;
+pub mod fact;
 pub mod frame;
 pub mod ids;
 pub mod limits;

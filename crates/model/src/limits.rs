@@ -28,6 +28,10 @@ pub const SPIN_SIGNAL: i32 = 63;
 /// agreed points, and digests are not compared. Replicas then differ; that is what the experiment shows.
 pub const UNSAFE_ADMIT_ON_ARRIVAL: &core::ffi::CStr = c"UNSAFE_ADMIT_ON_ARRIVAL";
 
+/// A variable of the server's environment: when it is set, `cpuid` is not trapped, as on a processor that cannot fault on it. For tests, and for a
+/// cluster in which some processors can and others cannot.
+pub const NO_CPUID_FAULTING: &core::ffi::CStr = c"NO_CPUID_FAULTING";
+
 /// A variable of the server's environment, set by Skein's own options: the interface that it is given beside the loopback one
 /// ([`crate::Interface::parse`]). In the environment it is part of what is the same on all replicas and at every start.
 pub const INTERFACE: &core::ffi::CStr = c"SKEIN_INTERFACE";

@@ -12,6 +12,8 @@ pub struct SockAddr {
 }
 
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+/// `64:ff9b::/96`, the prefix of addresses that hold one of IPv4 (RFC 6052).
+const TRANSLATED: [u8; 12] = [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
 
 impl SockAddr {
     /// Bytes that an encoded address takes.
@@ -42,6 +44,39 @@ impl SockAddr {
     #[must_use]
     pub fn is_unspecified(&self) -> bool {
         self.ip == [0; 16] || self.ipv4() == Some([0; 4])
+    }
+
+    /// Whether this is an address of the loopback interface.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.ipv4().map_or(self.ip == Self::loopback_v6(0).ip, |ip| ip[0] == 127)
+    }
+
+    /// `::1`.
+    #[must_use]
+    pub const fn loopback_v6(port: u16) -> Self {
+        Self::v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], port)
+    }
+
+    /// How a socket of the other IP version sees this host: a loopback address as the other one, IPv4 behind the prefix `64:ff9b::/96`. `None` for other
+    /// addresses of IPv6.
+    #[must_use]
+    pub fn translated(&self) -> Option<Self> {
+        match self.ipv4() {
+            Some([127, ..]) => Some(Self::loopback_v6(self.port)),
+            Some(v4) => {
+                let mut ip = [0; 16];
+                ip[..12].copy_from_slice(&TRANSLATED);
+                ip[12..].copy_from_slice(&v4);
+                Some(Self::v6(ip, self.port))
+            }
+            None if self.is_loopback() => Some(Self::v4([127, 0, 0, 1], self.port)),
+            None if self.ip[..12] == TRANSLATED => {
+                let v4 = [self.ip[12], self.ip[13], self.ip[14], self.ip[15]];
+                Some(Self::v4(v4, self.port))
+            }
+            None => None,
+        }
     }
 
     /// Encodes the address.
@@ -144,6 +179,18 @@ impl Interface {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_seen_by_the_other_ip_version_and_found_again() {
+        let far = SockAddr::v4([192, 0, 2, 7], 5);
+        let seen = far.translated().unwrap();
+        assert_eq!(seen.ip[..4], [0, 0x64, 0xff, 0x9b]);
+        assert_eq!(seen.translated(), Some(far));
+        let near = SockAddr::v4([127, 0, 0, 1], 5);
+        assert_eq!(near.translated(), Some(SockAddr::loopback_v6(5)));
+        assert_eq!(SockAddr::loopback_v6(5).translated(), Some(near));
+        assert_eq!(SockAddr::v6([0x20; 16], 5).translated(), None);
+    }
 
     #[test]
     fn an_interface_is_an_address_with_its_network() {

@@ -6,8 +6,15 @@ use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{Clock, ConnId, LogIndex, OutFrame, ReplicaId, SockAddr, Term, WallNs};
 
+/// A fact of nothing: 64 bytes, `Absent`, the path `/x`.
+const FACT: &[u8] = &{
+    let mut bytes = [0; 72];
+    (bytes[0], bytes[4], bytes[6], bytes[64], bytes[65]) = (72, 1, 2, b'/', b'x');
+    bytes
+};
+
 fn record() -> impl Strategy<Value = (u8, u64, Vec<u8>)> {
-    (0u8..14, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
+    (0u8..15, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
 }
 
 fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
@@ -38,6 +45,7 @@ fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
             errno: n as u16,
         },
         12 => Record::Signal { number: (n % 64) as u8 + 1 },
+        13 => Record::Files { ask: n, facts: FACT },
         _ => Record::Digest { replica: ReplicaId(n), index: LogIndex(n), digest: n },
     }
 }
@@ -101,6 +109,8 @@ proptest! {
             OutFrame::Refused { call: &bytes },
             OutFrame::Notice { text: &bytes },
             OutFrame::Fatal { text: &bytes },
+            OutFrame::Asked { ask: n },
+            OutFrame::Differs { text: &bytes },
         ] {
             let mut scratch = [0; FRAME_SCRATCH_BYTES];
             let (header, payload) = frame.encode(&mut scratch);

@@ -88,7 +88,8 @@ fn gateway(rounds: u32) {
 }
 
 fn admission(rounds: u32) {
-    let fd = memfd_create(c"arena", MFdFlags::MFD_CLOEXEC).expect("a file in memory");
+    let fd = memfd_create(c"arena", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+        .expect("a file in memory");
     let arena = Arena::create(fd.as_raw_fd(), Sizes::default()).expect("an arena");
     // SAFETY: nobody else uses this arena, and it outlives both ends.
     let ((mut producer, _), (mut consumer, _)) =

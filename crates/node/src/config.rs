@@ -3,6 +3,7 @@
 //! The command line reads them from TOML; the names of the fields are the names of the keys. Unknown keys are refused.
 
 pub use crate::outgoing::{OutgoingConfig, Rule};
+pub use crate::transport::Address;
 use serde::{Deserialize, Serialize};
 pub use skein_model::Interface;
 use skein_model::limits;
@@ -21,9 +22,17 @@ pub struct NodeConfig {
     pub peers: Vec<Peer>,
     /// Where this node listens for the other nodes; default: this replica's address in `peers`.
     #[serde(default)]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Address>,
+    /// A file with the key that all nodes of the cluster share: 64 hexadecimal digits, readable by nobody else. With it they prove to each
+    /// other who they are, and encrypt what they say. Needed where they listen beyond this machine; default: none.
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
+    /// Whether nodes listen beyond this machine without a key: whoever reaches their ports can then end and control the cluster.
+    /// Default: no.
+    #[serde(default)]
+    pub trust_network: bool,
     /// Drawn when the cluster is made, as 32 hexadecimal digits, and then the same on all replicas: nodes of different
-    /// clusters refuse each other. Default: a hash of the name and of the peers' list.
+    /// clusters refuse each other. Default: a hash of the name and of the replicas' ids.
     #[serde(default)]
     pub cluster_id: Option<String>,
     /// Where the log is kept.
@@ -66,7 +75,7 @@ pub struct Peer {
     /// Its id, from 1.
     pub id: u64,
     /// Where its node listens for other nodes.
-    pub address: SocketAddr,
+    pub address: Address,
 }
 
 /// What an acknowledged write survives.
@@ -205,6 +214,9 @@ pub struct Tuning {
     /// Entries that may be proposed and not yet committed: 4. While so many are on their way, what clients send gathers
     /// for the next one: few, large entries cost less than many small ones.
     pub max_in_flight_entries: usize,
+    /// How far the servers of followers may be behind the leader's, in time: 1,000 ms. When too few are within it, what clients send waits
+    /// ([`crate::order::lag`]). 0: without a bound.
+    pub max_lag_ms: u64,
     /// Whether a leader's server executes what is proposed while it is being agreed on: yes. Its replies wait for the commit.
     /// A leader that was cut off from the others rebuilds its server from the log when it has executed what they never got.
     pub execute_ahead: bool,
@@ -219,6 +231,13 @@ pub struct Tuning {
     /// Descriptors that the server may raise its limit to (it starts with 1,024): 16,384, the same on all replicas. Not more
     /// than the host allows the node.
     pub max_open_files: u64,
+    /// A leader hands leadership over when a write of its log has not been done for so long, or an election timeout:
+    /// 1,000 ms.
+    pub disk_patience_ms: u64,
+    /// And when its server has executed nothing for so long, though another replica's did: 1,000 ms, at least an election
+    /// timeout. After thirty times that a stuck server is
+    /// rebuilt from the log, on any replica.
+    pub server_patience_ms: u64,
     /// How often a server that keeps ending on this replica alone is rebuilt before the node gives up: 5 times in a row.
     pub max_rebuilds: u32,
 }
@@ -235,12 +254,15 @@ impl Default for Tuning {
             max_memory_bytes: 512 << 20,
             max_in_flight_bytes: 8 << 20,
             max_in_flight_entries: 4,
+            max_lag_ms: 1_000,
             execute_ahead: true,
             share_core: true,
             input_ring_bytes: 4 << 20,
             output_ring_bytes: 4 << 20,
             arena_heap_bytes: 1 << 30,
             max_open_files: 16_384,
+            disk_patience_ms: 1000,
+            server_patience_ms: 1000,
             max_rebuilds: 5,
         }
     }
@@ -277,6 +299,12 @@ impl NodeConfig {
                 return bad("peers", "two replicas have the same id or address");
             }
         }
+        let local =
+            self.peers.iter().map(|p| &p.address).chain(&self.listen).all(Address::is_local);
+        if !local && self.key_file.is_none() && !self.trust_network {
+            let why = "is needed, as the nodes talk over a network: make a key with 'openssl rand -hex 32', give it to all nodes and nobody else; or write trust_network = true where only they can reach their ports";
+            return bad("key_file", why);
+        }
         if self.cluster_id.is_some() && self.parsed_cluster_id().is_none() {
             return bad("cluster_id", "must be 32 hexadecimal digits");
         }
@@ -298,15 +326,15 @@ impl NodeConfig {
         (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten()
     }
 
-    /// The cluster's id: as configured, or a hash of the name and of the peers' list.
+    /// The cluster's id: as configured, or a hash of the name and of the replicas' ids. Not of their addresses: a replica may move.
     #[must_use]
     pub fn cluster(&self) -> u128 {
         self.parsed_cluster_id().unwrap_or_else(|| {
             let mut text = self.name.clone();
-            let mut peers: Vec<_> = self.peers.iter().collect();
-            peers.sort_by_key(|p| p.id);
-            for peer in peers {
-                text.push_str(&format!("\n{} {}", peer.id, peer.address));
+            let mut ids: Vec<_> = self.peers.iter().map(|p| p.id).collect();
+            ids.sort_unstable();
+            for id in ids {
+                text.push_str(&format!("\n{id}"));
             }
             xxhash_rust::xxh3::xxh3_128(text.as_bytes())
         })
@@ -314,8 +342,9 @@ impl NodeConfig {
 
     /// Where this node listens for the others.
     #[must_use]
-    pub fn listen_address(&self) -> Option<SocketAddr> {
-        self.listen.or_else(|| self.peers.iter().find(|p| p.id == self.id).map(|p| p.address))
+    pub fn listen_address(&self) -> Option<Address> {
+        let own = || self.peers.iter().find(|p| p.id == self.id).map(|p| p.address.clone());
+        self.listen.clone().or_else(own)
     }
 
     /// The admin interface's unix socket.

@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::supervisor::{LaunchError, ProgramError};
+use crate::transport::Address;
 use skein_log::wal::WalError;
 use skein_log::{ConsensusError, StepError};
 use skein_model::LogIndex;
@@ -53,11 +54,30 @@ pub enum NodeError {
     #[error("consensus: {0}")]
     Consensus(#[from] ConsensusError),
     /// This replica's log was lost behind its back.
-    #[error("{0}; restore it, or remove what is left and let the replica join as a new one")]
+    #[error("{0}; 'skein rejoin' fills it anew from the others")]
     LogLost(StepError),
+    /// A cluster is to be founded where a replica has been.
+    #[error("data directory {} holds a log already; start its node, or choose another directory", path.display())]
+    HasLog {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The only replica is to be filled from others.
+    #[error(
+        "this is the only replica, so nobody else has its log; 'skein found' begins anew in another directory"
+    )]
+    NobodyToRejoin,
     /// The data directory.
     #[error("data directory {}: {error}; choose another one, or make it writable", path.display())]
     DataDir {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The cluster's key.
+    #[error("key file {}: {error}", path.display())]
+    Key {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -69,7 +89,7 @@ pub enum NodeError {
     )]
     Listen {
         /// Where.
-        address: std::net::SocketAddr,
+        address: Address,
         /// Why.
         error: io::Error,
     },
@@ -98,6 +118,9 @@ pub enum NodeError {
     /// The arena.
     #[error("{0}; change tuning.arena_heap_bytes and the ring sizes")]
     Arena(#[from] skein_arena::MapError),
+    /// A file of the host is not what the log was made with, or not what it was when the server first used it.
+    #[error("{0}")]
+    HostFile(String),
     /// The server keeps ending here, and only here.
     #[error("the server ended {times} times in a row on this replica alone, last after entry {index} with {how}; see its output in {}", output.display())]
     KeepsEnding {
@@ -137,6 +160,12 @@ impl NodeError {
             Self::Launch(error) => error.exit_code(),
             _ => 125,
         }
+    }
+
+    /// Whether another node has the data directory.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::Log(WalError::InUse { .. }))
     }
 
     /// Wraps the failure of a system call.

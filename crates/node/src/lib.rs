@@ -4,10 +4,13 @@
 //! free of I/O; [`server`] is the replicated program from the node's side, [`supervisor`] its sandbox.
 
 pub mod admin;
+pub mod begin;
 pub mod check;
 pub mod config;
 pub mod error;
 pub mod gateway;
+pub mod health;
+pub mod memory;
 pub mod metrics;
 pub mod node;
 pub mod order;
@@ -17,8 +20,10 @@ pub mod server;
 pub mod status;
 pub mod supervisor;
 mod timer;
+pub mod transport;
 
 pub use config::NodeConfig;
 pub use error::{ExitReason, NodeError};
 pub use node::Node;
-pub use status::{Counts, FilesStatus, NodeStatus, ReplicaState, ReplicaStatus};
+pub use skein_log::disk::durable;
+pub use status::{Counts, FilesStatus, MemoryStatus, NodeStatus, ReplicaState, ReplicaStatus};

@@ -25,6 +25,8 @@ pub struct Metrics {
     pub term: Gauge,
     pub commit_index: Gauge,
     pub applied_index: Gauge,
+    pub lag_milliseconds: Gauge,
+    pub held_back: Gauge,
     pub connections: Gauge,
     pub held_bytes: Gauge,
     pub cut_connections: Gauge,
@@ -64,6 +66,8 @@ impl Default for Metrics {
             term: Gauge::default(),
             commit_index: Gauge::default(),
             applied_index: Gauge::default(),
+            lag_milliseconds: Gauge::default(),
+            held_back: Gauge::default(),
             connections: Gauge::default(),
             held_bytes: Gauge::default(),
             cut_connections: Gauge::default(),
@@ -99,6 +103,16 @@ impl Default for Metrics {
         r.register("term", "Consensus term", m.term.clone());
         r.register("commit_index", "Newest committed entry", m.commit_index.clone());
         r.register("applied_index", "Newest executed entry", m.applied_index.clone());
+        r.register(
+            "lag_milliseconds",
+            "How far the server is behind the leader's in time",
+            m.lag_milliseconds.clone(),
+        );
+        r.register(
+            "held_back",
+            "1 while this leader admits nothing as its followers' servers are too far behind",
+            m.held_back.clone(),
+        );
         r.register("connections", "Client connections", m.connections.clone());
         r.register_with_unit(
             "held",

@@ -1,19 +1,20 @@
 //! Puts a node together and runs it.
 
 use crate::admin::Admin;
+use crate::begin;
 use crate::config::{DurabilityMode, NodeConfig};
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
 use crate::reactor::{Command, Door, Inbox, Parts, Reactor, TICK};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
-use skein_log::disk::{DirDisk, Disk};
+use skein_log::disk::{DirDisk, Disk, durable};
 use skein_log::frame::Hello;
 use skein_log::identity::Identity;
 use skein_log::wal::thread::WalThread;
 use skein_log::wal::{Wal, WalOptions};
 use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
-use skein_model::ReplicaId;
+use skein_model::{EntryRef, ReplicaId};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,7 +70,13 @@ impl Node {
         raise_file_limit();
         let cluster = ClusterId(config.cluster());
         let program = ProgramHash(launcher.program_hash());
+        let begin = begin::asked(&config.data_dir)?;
         let data = |error| NodeError::DataDir { path: config.data_dir.clone(), error };
+        for dir in [config.data_dir.clone(), Self::log_dir(&config)] {
+            if dir.exists() {
+                durable::make_private(&dir).map_err(data)?;
+            }
+        }
         let durability = match config.durability {
             DurabilityMode::Fsync => Durability::Fsync,
             DurabilityMode::Memory => Durability::Memory,
@@ -80,13 +87,11 @@ impl Node {
         let mut recovered = Recovered::default();
         match durability {
             Durability::Fsync => {
-                let began = config.data_dir.join(BEGAN);
-                let options = WalOptions {
-                    incarnation: life_of_empty_log(&began, config.peers.len()),
-                    ..WalOptions::new(cluster, program)
+                let options = WalOptions::new(cluster, program);
+                let opened = match begin {
+                    Some(incarnation) => Wal::create(disk, WalOptions { incarnation, ..options })?,
+                    None => Wal::open(disk, options)?,
                 };
-                let opened = Wal::open(disk, options)?;
-                std::fs::write(&began, BEGAN_TEXT).map_err(data)?;
                 incarnation = opened.incarnation;
                 if let Some(repair) = opened.repair {
                     tracing::warn!(event = "log_repaired", repair = ?repair);
@@ -95,11 +100,15 @@ impl Node {
                 wal = Some(opened.wal);
             }
             Durability::Memory => {
-                let opened = Identity::open(&*disk, cluster, program)?;
+                let opened = match begin {
+                    Some(incarnation) => Identity::create(&*disk, cluster, program, incarnation)?,
+                    None => Identity::open(&*disk, cluster, program)?,
+                };
                 incarnation = opened.incarnation();
                 identity = Some(opened);
             }
         }
+        begin::done(&config.data_dir)?;
         let id = ReplicaId(config.id);
         let ticks = |ms: u64| (ms / TICK.as_millis() as u64).max(1) as u32;
         let mut seed = config.id;
@@ -111,6 +120,7 @@ impl Node {
             election_ticks: ticks(config.tuning.election_timeout_ms),
             heartbeat_ticks: ticks(config.tuning.heartbeat_ms),
             seed,
+            is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
             ..Config::new(id, config.peers.iter().map(|p| ReplicaId(p.id)).collect())
         };
         let reader =
@@ -122,14 +132,14 @@ impl Node {
         let parts = Parts { config, consensus, hello, cluster, launcher, metrics: metrics.clone() };
         let mut reactor = Reactor::new(parts)?;
         if let Some(wal) = wal {
-            let door = reactor.door();
+            let (door, old) = (reactor.door(), wal.reader());
             let durable = move |result| {
                 // The reactor is gone when the node ends; what is written is written.
                 let _ = door.tell(Inbox::Durable(result));
             };
             let thread = WalThread::spawn(wal, durable)
                 .map_err(NodeError::system("start the log's thread"))?;
-            reactor.attach_wal(thread);
+            reactor.attach_wal(thread, old);
         }
         Ok(Self { reactor, metrics, admin_path, metrics_at, _identity: identity })
     }
@@ -157,21 +167,6 @@ impl Node {
             Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics(), clients)?;
         self.reactor.run()
     }
-}
-
-/// Beside the log's directory from the first start on.
-const BEGAN: &str = "began";
-const BEGAN_TEXT: &str = "This replica has had a log. If its directory was removed, the replica joins again as a new one.\n";
-
-/// The incarnation of a log that is not there: a founder's when there never was one. A replica whose log was removed must not vote as the
-/// founder that it was; seconds since 1970 are more than any life before had.
-fn life_of_empty_log(began: &std::path::Path, replicas: usize) -> u64 {
-    // The only replica has nobody to join: it begins anew.
-    if replicas == 1 || !began.exists() {
-        return 0;
-    }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(1, |since| since.as_secs().max(1))
 }
 
 /// Thousands of clients need as many descriptors. What the hard limit does not give, `accept` will say.

@@ -1,5 +1,6 @@
 //! What a node says about itself: the reply to `GET /status` at its admin socket.
 
+use crate::health::Fault;
 use serde::{Deserialize, Serialize};
 use skein_arena::places::{Seen, Verdict};
 use skein_arena::trapped::{CPUID, INT80, OTHER, RDTSC};
@@ -40,6 +41,9 @@ pub struct ReplicaStatus {
     pub role: String,
     /// What it is doing.
     pub state: ReplicaState,
+    /// What ails it now.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
     /// Where its node listens for other nodes.
     pub address: String,
     /// Its node's process.
@@ -54,10 +58,28 @@ pub struct ReplicaStatus {
     pub applied_index: u64,
     /// How many entries its server is behind.
     pub lag_entries: u64,
+    /// By how much this host's wall clock is ahead of the time that a majority's clocks agree on, ms; 0 while it agrees. One that
+    /// does not is not used.
+    #[serde(default)]
+    pub clock_offset_ms: i64,
+    /// By how much virtual time is behind that time, ms, negative when it is ahead: it is slewed towards it. Only on the leader, and
+    /// while a majority's clocks agree.
+    #[serde(default)]
+    pub time_behind_ms: Option<i64>,
+    /// How far it is behind the leader's server in time, ms, without the time in which the leader waited: about what it would have to make up for
+    /// before it could serve.
+    #[serde(default)]
+    pub lag_ms: u64,
     /// The entry up to which `digest` counts.
     pub digest_index: u64,
     /// The rolling digest of all that its server sent, 16 hexadecimal digits.
     pub digest: String,
+    /// The entry at which the replicas' digests were compared last, as far as its server has come; 0: at none.
+    #[serde(default)]
+    pub compared_index: u64,
+    /// Whether they were the same there.
+    #[serde(default)]
+    pub compared_same: bool,
     /// Calls and instructions of its server that came through the safety net, by name, since the server was started. Each costs a signal.
     #[serde(default)]
     pub trapped_calls: BTreeMap<String, u64>,
@@ -163,6 +185,8 @@ pub enum ReplicaState {
     CatchingUp,
     /// In step.
     Running,
+    /// In step, but its server runs without a call while others wait for it.
+    Stuck,
     /// Its server's output differed from the others'; it is rebuilt from the log.
     Diverged,
     /// Not there.
@@ -177,6 +201,7 @@ impl ReplicaState {
             Self::Starting => "starting",
             Self::CatchingUp => "catching_up",
             Self::Running => "running",
+            Self::Stuck => "stuck",
             Self::Diverged => "diverged",
             Self::Down => "down",
         }
@@ -190,4 +215,13 @@ pub struct FilesStatus {
     pub index: u64,
     /// What was found.
     pub written: crate::supervisor::Written,
+}
+
+/// What a replica's server holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// The last entry that the server had executed: it stands there, so that more can be asked.
+    pub index: u64,
+    /// What was found.
+    pub survey: crate::memory::Survey,
 }

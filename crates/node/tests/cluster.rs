@@ -110,6 +110,8 @@ fn a_leader_whose_server_crashes_lets_another_lead() {
 #[test]
 fn an_end_on_all_replicas_is_the_servers_end() {
     let mut cluster = Cluster::new(3, Fsync);
+    // One that has not joined yet would find the others gone.
+    cluster.agree();
     cluster.client().send("exit 7");
     let reasons: Vec<_> = (1..=3).map(|id| cluster.ended(id).unwrap()).collect();
     assert!(matches!(reasons[0], ExitReason::ServerEnded { status: 0x700, .. }), "{reasons:?}");
@@ -117,10 +119,56 @@ fn an_end_on_all_replicas_is_the_servers_end() {
 }
 
 #[test]
+fn damage_on_all_replicas_at_one_entry_is_the_servers_end() {
+    let mut cluster = Cluster::new(3, Fsync);
+    // One that has not joined yet would find the others gone.
+    cluster.agree();
+    cluster.client().send("garbage");
+    let reasons: Vec<_> = (1..=3).map(|id| cluster.ended(id).unwrap()).collect();
+    assert!(reasons.iter().all(|r| *r == reasons[0] && r.code() == 125), "{reasons:?}");
+}
+
+#[test]
 fn an_end_that_repeats_is_the_end_even_with_restart() {
     let mut cluster = Cluster::with(1, Fsync, |c| c.on_exit = OnExit::Restart);
     cluster.client().send("exit 7");
     assert_eq!(cluster.ended(1).unwrap().code(), 7);
+}
+
+#[test]
+fn servers_that_died_one_after_the_other_are_mended_one_after_the_other() {
+    let cluster = Cluster::new(3, Fsync);
+    let leader = cluster.leader();
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    cluster.agree();
+    let admitted = || cluster.node(leader).seen.admitted.load(Ordering::SeqCst);
+    let last = admitted();
+    for follower in (1..=3).filter(|id| *id != leader) {
+        let node = cluster.node(follower);
+        node.seen.kill();
+        wait_for("the second life", || (node.seen.lives.load(Ordering::SeqCst) == 2).then_some(()));
+        cluster.agree();
+        assert_eq!(admitted(), last, "both died at the same entry");
+    }
+    assert_eq!(client.ask("get a"), "1", "its client noticed nothing");
+}
+
+#[test]
+fn a_majority_that_is_killed_at_once_is_no_end_while_a_server_lives() {
+    let cluster = Cluster::new(3, Fsync);
+    let leader = cluster.leader();
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    cluster.agree();
+    let followers: Vec<_> = (1..=3).filter(|id| *id != leader).collect();
+    followers.iter().for_each(|id| cluster.node(*id).seen.kill());
+    for id in followers {
+        let seen = &cluster.node(id).seen;
+        wait_for("the second life", || (seen.lives.load(Ordering::SeqCst) == 2).then_some(()));
+    }
+    cluster.agree();
+    assert_eq!(client.ask("get a"), "1");
 }
 
 #[test]
@@ -150,6 +198,53 @@ fn a_leader_whose_output_differs_lets_another_lead() {
     wait_for("another leader", || (cluster.leader() != leader).then_some(()));
     cluster.agree();
     assert!(cluster.node(leader).metrics.text().contains("skein_divergences_total 1\n"));
+}
+
+/// A cluster of three, one of which is away, whose leader puts out something else once; and that leader and the other one.
+fn two_that_differ() -> (Cluster, u64, u64) {
+    let mut cluster = Cluster::new(3, Fsync);
+    let leader = cluster.leader();
+    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    cluster.stop(others[1]).unwrap();
+    let mut client = cluster.client();
+    assert_eq!(client.ask("set a 1"), "ok");
+    client.send(&format!("differ-on {leader}"));
+    (cluster, leader, others[0])
+}
+
+#[test]
+fn two_replicas_that_differ_say_so_and_keep_what_they_did() {
+    let (cluster, leader, other) = two_that_differ();
+    for id in [leader, other] {
+        let note = wait_for("a note of it", || {
+            let notes = cluster.status(id)?.notes;
+            notes.into_iter().find(|note| note.contains("no majority says which is right"))
+        });
+        let file = note.rsplit(' ').next().unwrap();
+        let kept = std::fs::read_to_string(file).unwrap();
+        assert!(kept.contains(&format!("replica {leader}: ")), "{kept}");
+        assert!(kept.contains(&format!("replica {other}: ")), "{kept}");
+    }
+}
+
+#[test]
+fn a_rebuilt_follower_that_does_the_same_again_outvotes_the_leader() {
+    let (mut cluster, leader, other) = two_that_differ();
+    let lives = |cluster: &Cluster, id| cluster.node(id).seen.lives.load(Ordering::SeqCst);
+    wait_for("the other one to lead", || (cluster.leader() == other).then_some(()));
+    cluster.agree();
+    assert_eq!((lives(&cluster, leader), lives(&cluster, other)), (2, 2), "each was rebuilt once");
+    assert_eq!(cluster.client().ask("get a"), "1");
+    // What was disputed is the past, for those that read of it again, too.
+    let third = (1..=3).find(|id| ![leader, other].contains(id)).unwrap();
+    cluster.start(third).unwrap();
+    cluster.agree();
+    cluster.stop(other).unwrap();
+    cluster.start(other).unwrap();
+    cluster.agree();
+    assert_eq!(cluster.client().ask("set a 2"), "ok");
+    cluster.agree();
+    assert_eq!([leader, other, third].map(|id| lives(&cluster, id)), [2, 1, 1]);
 }
 
 #[test]
@@ -191,11 +286,28 @@ fn no_quorum_serves_nobody() {
 }
 
 #[test]
+fn a_signal_is_reported_when_it_is_committed() {
+    use skein_node::reactor::{Command, Inbox};
+    let cluster = Cluster::new(3, Fsync);
+    let leader = cluster.leader();
+    assert_eq!(cluster.client().ask("set a 1"), "ok");
+    cluster.disks.begin();
+    let (reply, mut answer) = tokio::sync::oneshot::channel();
+    cluster.node(leader).door.tell(Inbox::Command(Command::Signal(10, reply)));
+    wait_for("all three logs to be written", || (cluster.disks.waiting() >= 3).then_some(()));
+    assert!(cluster.status(leader).is_some(), "the signal was proposed before that was asked");
+    assert!(answer.try_recv().is_err(), "nothing is committed yet");
+    cluster.disks.end();
+    answer.blocking_recv().unwrap().unwrap();
+    cluster.agree();
+}
+
+#[test]
 fn garbage_and_strangers_are_refused_and_harm_nobody() {
     let mut cluster = Cluster::new(3, Memory);
     let mut client = cluster.client();
     for config in cluster.configs.clone() {
-        let address = config.listen_address().unwrap();
+        let address = config.listen_address().unwrap().tcp().unwrap();
         let mut stranger = TcpStream::connect(address).unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut half = TcpStream::connect(address).unwrap();
@@ -207,6 +319,7 @@ fn garbage_and_strangers_are_refused_and_harm_nobody() {
     let other = (1..=3).find(|id| *id != leader).unwrap();
     cluster.stop(other).unwrap();
     std::fs::remove_dir_all(&cluster.configs[other as usize - 1].data_dir).unwrap();
+    cluster.found(other);
     cluster.start_program(other, [8; 32]).unwrap();
     assert_eq!(client.ask("get a"), "1");
     let status = wait_for("its server to start", || {
@@ -223,10 +336,16 @@ fn a_follower_passes_clients_on_to_the_leader() {
     cluster.agree();
     let leader = cluster.leader();
     for id in (1..=3).filter(|id| *id != leader) {
-        let stream = wait_for("the follower's port", || {
-            TcpStream::connect(cluster.service[id as usize - 1]).ok()
-        });
-        let mut client = common::Client::new(stream);
+        let connect = || {
+            let service = cluster.service[id as usize - 1];
+            let port = || TcpStream::connect(service).ok();
+            common::Client::new(wait_for("the follower's port", port))
+        };
+        let mut aborted = connect();
+        aborted.send("abort");
+        let end = aborted.end().expect_err("a reset stays a reset");
+        assert_eq!(end.kind(), std::io::ErrorKind::ConnectionReset);
+        let mut client = connect();
         assert_eq!(client.ask("get a"), "1");
         assert_eq!(client.ask(&format!("set b {id}")), "ok");
         client.send("big 3000000");
@@ -281,32 +400,4 @@ fn a_log_that_cannot_be_written_ends_the_node_and_the_others_go_on() {
     let error = cluster.ended(leader).unwrap_err();
     assert!(matches!(error, NodeError::Log(WalError::DiskFull { .. })), "{error}");
     assert_eq!(cluster.client().ask("get a"), "1");
-}
-
-#[test]
-fn a_replica_whose_log_was_removed_joins_again_and_then_counts() {
-    let mut cluster = Cluster::new(3, Fsync);
-    let mut client = cluster.client();
-    for i in 0..20 {
-        assert_eq!(client.ask(&format!("set k{i} {i}")), "ok");
-    }
-    let leader = cluster.leader();
-    let lost = (1..=3).find(|id| *id != leader).unwrap();
-    cluster.agree();
-    cluster.stop(lost).unwrap();
-    let log = cluster.dir.path().join(lost.to_string()).join("log");
-    std::fs::remove_dir_all(&log).unwrap();
-    cluster.start(lost).unwrap();
-    wait_for("the emptied replica to be a voter again", || {
-        let status = cluster.status(lost)?;
-        (status.replica.state == ReplicaState::Running).then_some(())
-    });
-    wait_for("its incarnation to be on disk", || std::fs::read_dir(&log).ok()?.next().map(|_| ()));
-    cluster.agree();
-    // With it, and without the old leader, there is a majority that has everything.
-    cluster.stop(leader).unwrap();
-    let mut client = cluster.client();
-    for i in 0..20 {
-        assert_eq!(client.ask(&format!("get k{i}")), i.to_string());
-    }
 }

@@ -61,7 +61,7 @@ fn taken_ports_are_named() {
     let mut cluster = Cluster::new(1, Memory);
     cluster.leader();
     cluster.stop(1).unwrap();
-    let address = cluster.configs[0].peers[0].address;
+    let address = cluster.configs[0].peers[0].address.tcp().unwrap();
     let taken = TcpListener::bind(address).unwrap();
     let refused = line(&cluster.start(1).unwrap_err());
     assert!(refused.contains(&format!("cannot listen for other nodes at {address}")), "{refused}");

@@ -3,10 +3,12 @@
 mod common;
 
 use common::{Client, Cluster, wait_for};
+use nix::sys::socket::{MsgFlags, send};
 use skein_node::ExitReason;
 use skein_node::config::DurabilityMode::{Fsync, Memory};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -65,6 +67,19 @@ fn large_requests_arrive_whole() {
     thread.join().unwrap();
     client.send("get big");
     assert!(client.line() == value);
+}
+
+#[test]
+fn urgent_bytes_are_bytes_of_the_stream() {
+    let cluster = Cluster::new(1, Memory);
+    let mut client = cluster.client();
+    client.stream.get_mut().write_all(b"set a 4").unwrap();
+    // The last byte of what is sent so is the urgent one.
+    let fd = client.stream.get_ref().as_raw_fd();
+    assert_eq!(send(fd, b"2", MsgFlags::MSG_OOB).unwrap(), 1);
+    client.send("");
+    assert_eq!(client.line(), "ok");
+    assert_eq!(client.ask("get a"), "42");
 }
 
 #[test]

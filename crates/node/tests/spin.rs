@@ -1,8 +1,9 @@
-//! A server that spins while others wait is asked where it is, and named.
+//! A server that makes no call while others wait is named, with the function that it is in.
 
 mod common;
 
 use common::{Cluster, wait_for};
+use skein_node::ReplicaState;
 use skein_node::config::DurabilityMode::Memory;
 
 #[test]
@@ -10,10 +11,14 @@ fn a_spinning_server_is_named_with_its_place() {
     let cluster = Cluster::new(1, Memory);
     let mut client = cluster.client();
     client.send("spin");
-    let note = wait_for("the spin to be named", || {
-        cluster.status(1)?.notes.into_iter().find(|n| n.contains("spins at"))
+    let status = wait_for("the spin to be named", || {
+        cluster.status(1).filter(|status| status.replica.state == ReplicaState::Stuck)
     });
     // The address lies in this test's executable.
-    assert!(note.starts_with("thread 3 spins at spin-") && note.contains("+0x"), "{note}");
+    let named = |text: &str| text.contains("spin-") && text.contains(" (a_place_that_spins)");
+    let note = status.notes.iter().find(|note| note.contains("spins at")).unwrap();
+    assert!(note.starts_with("thread 3 spins at spin-") && named(note), "{note}");
+    let fault = &status.replica.faults[0];
+    assert!(fault.name == "server_spins" && named(&fault.why), "{fault:?}");
     assert!(cluster.node(1).metrics.text().contains("skein_spins_total 1\n"));
 }

@@ -126,28 +126,6 @@ fn the_layer_has_a_bound() {
 }
 
 #[test]
-fn the_loopback_interface_is_up_and_nothing_else_is_reachable() {
-    const SOURCE: &str = r#"
-#include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-static int reach(const char *address) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
-    inet_pton(AF_INET, address, &to.sin_addr);
-    return connect(socket(AF_INET, SOCK_STREAM, 0), (void *)&to, sizeof to) ? errno : 0;
-}
-int main(void) {
-    printf("%d %d\n", reach("127.0.0.1") == ECONNREFUSED, reach("192.0.2.1") == ENETUNREACH);
-}
-"#;
-    let dir = workspace();
-    let ran = Setup::new(&compile(dir.path(), "reach", SOURCE, &[]), &[]).run();
-    assert_eq!(ran.stdout, "1 1\n");
-}
-
-#[test]
 fn descriptors_arrive_at_their_numbers_even_when_they_overlap() {
     let dir = workspace();
     let files: Vec<fs::File> = ["a", "b"]

@@ -44,7 +44,7 @@ fn a_dynamic_program_is_found_with_its_libraries() {
     assert_eq!(program.path, path);
     assert_eq!(program.loader, Path::new("/lib64/ld-linux-x86-64.so.2"));
     assert!(program.libraries.iter().any(|path| path.ends_with("libc.so.6")));
-    assert!(program.glibc >= (2, 34));
+    assert!(program.glibc >= (2, 35));
     assert_eq!(program.argv(&["x".into(), "y".into()]), ["x", "y"]);
     // By a relative name, from another directory, and through PATH.
     assert_eq!(look_up(OsStr::new("./hello"), dir.path()).unwrap().hash, program.hash);

@@ -4,6 +4,7 @@
 //! awaited, never "taken if it is there": that makes the points a function of the log alone.
 
 use crate::fatal::refuse;
+use crate::files::inputs;
 use crate::kernel::{Kernel, header};
 use crate::{io, output, signal, turn};
 use core::cell::RefCell;
@@ -45,6 +46,9 @@ pub fn catch_up() {
 
 /// Awaits the next entry and admits it.
 pub fn wait(k: &Kernel, why: Wait) {
+    if k.sched.started() {
+        inputs::libraries::look(k, header().applied.load(Ordering::Relaxed));
+    }
     let mut input = INPUT.0.borrow_mut();
     let input = input.as_mut().expect("the input ring is installed");
     let empty = |input: &Consumer| match input.is_empty() {
@@ -54,7 +58,14 @@ pub fn wait(k: &Kernel, why: Wait) {
     if empty(input) {
         let h = header();
         h.deadline_ns.store(k.timers.next_deadline(), Ordering::Relaxed);
-        let state = if why == Wait::Slot { state::SLOT } else { state::QUIESCENT };
+        let state = if k.files.inputs.are_asked() {
+            k.files.inputs.show(k);
+            state::ASKS
+        } else if why == Wait::Slot {
+            state::SLOT
+        } else {
+            state::QUIESCENT
+        };
         h.server_state.store(state, Ordering::Release);
         while empty(input) {
             turn::sleep_at_gate(|| empty(input));
@@ -136,6 +147,7 @@ fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
             Record::Drained { conn, bytes } => io::inbound::drained(k, conn, bytes),
             Record::Connected { conn } => io::outbound::connected(k, conn),
             Record::ConnectFailed { conn, errno } => io::outbound::failed(k, conn, errno),
+            Record::Files { ask, facts } => k.files.inputs.answer(ask, facts),
             Record::Signal { number } => signal::fault::from_log(k, number),
             Record::Datagram { local, peer, bytes } => {
                 io::socket::outside::arrived(k, local, peer, bytes);

@@ -157,6 +157,9 @@ fn limit([pid, resource, new, old, ..]: [usize; 6]) -> Option<Result<usize>> {
     let own = process::this();
     let given = [libc::RLIMIT_STACK, libc::RLIMIT_CORE, libc::RLIMIT_NOFILE];
     let bit = 1 << (resource & 31);
+    if resource == libc::RLIMIT_AS as usize && (pid == 0 || pid as i32 == own.pid.get()) {
+        return Some(space_limit(new, old));
+    }
     if given.iter().any(|r| *r as usize == resource)
         || own.limits_set.get() & bit != 0
         || resource >= RESOURCES
@@ -179,6 +182,31 @@ fn limit([pid, resource, new, old, ..]: [usize; 6]) -> Option<Result<usize>> {
         return Some(put(old as *mut libc::rlimit, before));
     }
     Some(Ok(0))
+}
+
+/// The limit of the address space: taken, without effect, as the arena and the runtime's stacks are many times larger than what a server would have.
+fn space_limit(new: usize, old: usize) -> Result<usize> {
+    let own = process::this();
+    let bit = 1 << libc::RLIMIT_AS;
+    let is_set = own.limits_set.get() & bit != 0;
+    let none = (libc::RLIM_INFINITY, libc::RLIM_INFINITY);
+    let (soft, hard) = if is_set { own.space_limit.get() } else { none };
+    if new != 0 {
+        // SAFETY: the server's own pointer.
+        let wanted = unsafe { *(new as *const libc::rlimit) };
+        if wanted.rlim_cur > wanted.rlim_max {
+            return Err(Errno(libc::EINVAL));
+        }
+        if wanted.rlim_max > hard {
+            return Err(Errno(libc::EPERM));
+        }
+        own.space_limit.set((wanted.rlim_cur, wanted.rlim_max));
+        own.limits_set.set(own.limits_set.get() | bit);
+    }
+    if old == 0 {
+        return Ok(0);
+    }
+    put(old as *mut libc::rlimit, libc::rlimit { rlim_cur: soft, rlim_max: hard })
 }
 
 /// `arch_prctl`: what is read is the server's own; segments are how the runtime tells threads apart.
@@ -237,26 +265,5 @@ fn control(option: c_int, arg: usize) -> Option<Result<usize>> {
         // The net is not to be seen.
         libc::PR_GET_SECCOMP => Some(Ok(0)),
         _ => Some(refuse(line!("prctl {option}").bytes(), libc::EINVAL)),
-    }
-}
-
-/// Takes the CPU number away that the kernel keeps up to date in each thread's memory: libc registers the area before the runtime begins, and does
-/// so for later threads only while the first one is registered.
-pub fn hide_cpu_number() {
-    /// glibc's, for x86-64.
-    const SIGNATURE: usize = 0x5305_3053;
-    const UNREGISTER: usize = 1;
-    const AREA_BYTES: usize = 32;
-    /// `RSEQ_CPU_ID_REGISTRATION_FAILED`.
-    const FAILED: i32 = -2;
-    // SAFETY: libc's variable of this name is an offset from the thread pointer.
-    let offset = unsafe { *(crate::hooks::next_symbol("__rseq_offset\0") as *const isize) };
-    let area = (crate::context::fs_base() as usize).wrapping_add_signed(offset);
-    // SAFETY: the area is the running thread's own; it stays memory when it is not registered.
-    unsafe {
-        let gone = sys::call(libc::SYS_rseq, sys::args([area, AREA_BYTES, UNREGISTER, SIGNATURE]));
-        if gone.is_ok() {
-            (area as *mut i32).add(1).write(FAILED);
-        }
     }
 }

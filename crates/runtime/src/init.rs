@@ -6,8 +6,9 @@
 //! Ends: an `Exit` frame with the status, so that every replica ends at a known point of the log.
 
 use crate::fatal::refuse;
+use crate::files::inputs;
 use crate::kernel::{self, Kernel, OFF, READY, SETTING_UP, UNSET, kernel};
-use crate::{admit, hooks, io, output, patch, process, sys, thread, trap};
+use crate::{admit, glibc, hooks, io, output, patch, process, stack, sys, thread, trap};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -62,9 +63,6 @@ fn begin() -> bool {
             "this machine's kernel does not allow FSGSBASE instructions: Linux 5.9 or newer and a processor of 2012 or newer are needed"
         );
     }
-    if !thread::descriptor_known() {
-        refuse!("this C library is not supported: Skein knows glibc 2.36");
-    }
     let arena = match Arena::attach(ARENA_FD) {
         Ok(arena) => arena,
         Err(MapError::Sizes(s)) => refuse!(
@@ -96,6 +94,7 @@ fn begin() -> bool {
         output::install(out);
     }
     output::check_wake_fd();
+    stack::begin();
     if first {
         begin_server()
     } else {
@@ -112,6 +111,7 @@ fn begin_server() {
     kernel::header().server_state.store(state::RUNNING, Ordering::Release);
     take_preload(k);
     k.unsafe_admission.set(variable(limits::UNSAFE_ADMIT_ON_ARRIVAL.to_bytes()).is_some());
+    k.cpuid_is_left.set(variable(limits::NO_CPUID_FAULTING.to_bytes()).is_some());
     if let Some(text) = variable(limits::INTERFACE.to_bytes()) {
         let Some(interface) = core::str::from_utf8(text).ok().and_then(Interface::parse) else {
             refuse!("the variable SKEIN_INTERFACE is no address");
@@ -120,7 +120,10 @@ fn begin_server() {
     }
     // The log's first entry starts the schedule, the clock and the randomness.
     admit::wait(k, admit::Wait::Quiescent);
+    // Only now: whoever refuses to go on after an entry does so on all replicas.
+    glibc::check();
     io::adopt_descriptors();
+    inputs::libraries::begin();
     trap::install();
 }
 
@@ -131,6 +134,7 @@ fn go_on_in_new_program() {
     kernel::set_state(READY);
     trap::join();
     process::exec::join(k, process);
+    glibc::check();
     take_preload(k);
     process::image::make_equal(k);
     patch::executed();

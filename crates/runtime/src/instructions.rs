@@ -1,13 +1,14 @@
 //! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped (or replaced, [`patch`]) and answers from virtual time, and `cpuid` hides
 //! `rdrand`, `rdseed` and `rdpid`.
 //!
-//! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). The handler answers them and hands every other SIGSEGV on ([`crate::signal::fault`]). Where the processor cannot fault on `cpuid`, the node is told.
+//! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). They are answered here; every other SIGSEGV is a fault ([`crate::signal::fault`]). Where the processor cannot fault on `cpuid`, the node is told.
 
+use crate::entry::{Registers, Trap};
 use crate::fatal::notice;
 use crate::patch::{self, Kind};
-use crate::sys::{self, Result, args};
-use crate::{kernel, signal, turn};
-use libc::{c_int, c_void};
+use crate::sys::{self, Errno, Result, args};
+use crate::{kernel, turn};
+use libc::c_int;
 use skein_arena::trapped;
 
 // arch_prctl: whether the cpuid instruction may be used.
@@ -42,63 +43,58 @@ pub fn install() {
     }
 }
 
-/// Makes the instructions fault: `rdtsc`, and `cpuid`.
+/// Makes the instructions fault: `rdtsc`, and `cpuid` unless that is not wanted.
 pub fn forbid() -> (Result<usize>, Result<usize>) {
-    // SAFETY: both calls only make instructions of this process fault.
-    unsafe {
-        (
-            sys::call(
-                libc::SYS_prctl,
-                args([libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize, 0, 0, 0]),
-            ),
-            sys::call(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])),
-        )
+    let trap = [libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize, 0, 0, 0];
+    // SAFETY: only makes an instruction of this process fault.
+    let tsc = unsafe { sys::call(libc::SYS_prctl, args(trap)) };
+    if kernel::kernel().cpuid_is_left.get() {
+        return (tsc, Err(Errno(libc::ENODEV)));
     }
+    // SAFETY: as above.
+    (tsc, unsafe { sys::call(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])) })
 }
 
-/// The handler of SIGSEGV.
-pub extern "C" fn on_segv(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid context.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    // SAFETY: as above.
-    let code = unsafe { (*info).si_code };
+/// Whether it was an instruction that traps; then it is answered.
+pub fn answer(registers: &mut Registers, trap: &Trap) -> bool {
     // A trapped instruction is a general protection fault: the kernel's own signal, with no address.
     const SI_KERNEL: c_int = 0x80;
-    if code == SI_KERNEL {
-        let at = registers[libc::REG_RIP as usize] as *const u8;
-        // SAFETY: the processor has just fetched an instruction there; an instruction of two bytes is looked at whole, and a third byte only
-        // behind the first two of `rdtscp`.
-        let op = unsafe { [at.read(), at.add(1).read()] };
-        // SAFETY: as above.
-        let rdtscp = op == [0x0f, 0x01] && unsafe { at.add(2).read() } == 0xf9;
-        if op == [0x0f, 0x31] || rdtscp {
-            let kind = if rdtscp { Kind::Rdtscp } else { Kind::Rdtsc };
-            kernel::header().trapped.note(trapped::RDTSC);
-            let inside = match patch::trapped(at as usize, kind, trapped::RDTSC, true) {
-                patch::Met::Answer(inside) => inside,
-                patch::Met::Replaced(stub) => {
-                    registers[libc::REG_RIP as usize] = stub as i64;
-                    return;
-                }
-            };
-            let now = time_stamp();
-            registers[libc::REG_RAX as usize] = (now & 0xffff_ffff) as i64;
-            registers[libc::REG_RDX as usize] = (now >> 32) as i64;
-            if rdtscp {
-                registers[libc::REG_RCX as usize] = 0;
-            }
-            let behind = at as usize + kind.bytes().len();
-            registers[libc::REG_RIP as usize] = inside.moved().unwrap_or(behind) as i64;
-            return;
-        }
-        if op == [0x0f, 0xa2] {
-            kernel::header().trapped.note(trapped::CPUID);
-            cpuid(registers);
-            registers[libc::REG_RIP as usize] += 2;
-            return;
-        }
+    if trap.signo != libc::SIGSEGV || trap.code() != SI_KERNEL {
+        return false;
     }
-    signal::fault::fault(number, info, context);
+    let at = registers.rip as *const u8;
+    // SAFETY: the processor has just fetched an instruction there; an instruction of two bytes is looked at whole, and a third byte only
+    // behind the first two of `rdtscp`.
+    let op = unsafe { [at.read(), at.add(1).read()] };
+    // SAFETY: as above.
+    let rdtscp = op == [0x0f, 0x01] && unsafe { at.add(2).read() } == 0xf9;
+    if op == [0x0f, 0x31] || rdtscp {
+        let kind = if rdtscp { Kind::Rdtscp } else { Kind::Rdtsc };
+        kernel::header().trapped.note(trapped::RDTSC);
+        let inside = match patch::trapped(at as usize, kind, trapped::RDTSC, true) {
+            patch::Met::Answer(inside) => inside,
+            patch::Met::Replaced(stub) => {
+                registers.rip = stub as u64;
+                return true;
+            }
+        };
+        let now = time_stamp();
+        registers.rax = now & 0xffff_ffff;
+        registers.rdx = now >> 32;
+        if rdtscp {
+            registers.rcx = 0;
+        }
+        let behind = at as usize + kind.bytes().len();
+        registers.rip = inside.moved().unwrap_or(behind) as u64;
+        return true;
+    }
+    if op == [0x0f, 0xa2] {
+        kernel::header().trapped.note(trapped::CPUID);
+        cpuid(registers);
+        registers.rip += 2;
+        return true;
+    }
+    false
 }
 
 /// What the time stamp counter says: nanoseconds, as of a processor of 1 GHz.
@@ -106,10 +102,9 @@ pub fn time_stamp() -> u64 {
     crate::time::look()
 }
 
-fn cpuid(registers: &mut [libc::greg_t; 23]) {
+fn cpuid(registers: &mut Registers) {
     turn::operation();
-    let (leaf, sub) =
-        (registers[libc::REG_RAX as usize] as u32, registers[libc::REG_RCX as usize] as u32);
+    let (leaf, sub) = (registers.rax as u32, registers.rcx as u32);
     // SAFETY: allows the instruction for the time of one use.
     unsafe { sys::raw(libc::SYS_arch_prctl, args([ARCH_CPUID, 1])) };
     let mut found = core::arch::x86_64::__cpuid_count(leaf, sub);
@@ -133,8 +128,8 @@ fn cpuid(registers: &mut [libc::greg_t; 23]) {
         }
         _ => {}
     }
-    registers[libc::REG_RAX as usize] = i64::from(found.eax);
-    registers[libc::REG_RBX as usize] = i64::from(found.ebx);
-    registers[libc::REG_RCX as usize] = i64::from(found.ecx);
-    registers[libc::REG_RDX as usize] = i64::from(found.edx);
+    registers.rax = u64::from(found.eax);
+    registers.rbx = u64::from(found.ebx);
+    registers.rcx = u64::from(found.ecx);
+    registers.rdx = u64::from(found.edx);
 }

@@ -6,10 +6,12 @@ use crate::process::{self, Process};
 use crate::thread::Thread;
 use crate::timers::Timers;
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use skein_arena::bytes::Chunks;
 use skein_arena::layout::Header;
 use skein_arena::list::List;
+use skein_arena::parts::{Own, Parts};
 use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
 use skein_sched::Serial;
 
@@ -32,6 +34,8 @@ pub struct Kernel {
     pub threads: Pool<Thread>,
     /// Threads that wait at addresses: mutexes, condition variables, futexes, joins.
     pub keys: KeyQueues,
+    /// Threads that spin.
+    pub spins: crate::spin::Spins,
     /// Deadlines.
     pub timers: Timers,
     /// The server's time of day, ns since the epoch.
@@ -42,6 +46,8 @@ pub struct Kernel {
     pub boot_ns: Cell<u64>,
     /// Agreed points of admission are switched off, to show what they are for ([`crate::admit::arrived`]).
     pub unsafe_admission: Cell<bool>,
+    /// `cpuid` is not trapped, though the processor might be able to.
+    pub cpuid_is_left: Cell<bool>,
     /// The interface that the server was given beside the loopback one.
     pub interface: Cell<skein_model::Interface>,
     /// Randomness.
@@ -139,15 +145,19 @@ pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
     HEADER.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
     let kernel = heap.cast::<Kernel>();
     KERNEL.store(kernel, Ordering::Relaxed);
-    // SAFETY: zero bytes are a valid `Kernel`; the heap is large enough (checked sizes).
+    let parts_at = size_of::<Kernel>().next_multiple_of(4096);
+    // SAFETY: zero bytes are a valid `Kernel` and valid `Parts`; the heap is larger than both (checked sizes).
+    let (kernel, parts) = unsafe { (&*kernel, &*heap.add(parts_at).cast::<Parts>()) };
+    parts.note(core::any::type_name::<Kernel>(), 0, size_of::<Kernel>(), 1);
     let mut room = Room {
-        // SAFETY: the heap is larger than a `Kernel` (checked sizes).
-        at: unsafe { heap.add(size_of::<Kernel>().next_multiple_of(4096)) },
+        // SAFETY: as above.
+        at: unsafe { heap.add(parts_at + size_of::<Parts>().next_multiple_of(4096)) },
+        heap: heap as usize,
         end: heap as usize + len,
+        parts,
     };
-    // SAFETY: as above.
-    let kernel = unsafe { &*kernel };
     kernel.lay_out(&mut room);
+    header.parts_at.store(parts_at as u64, Ordering::Relaxed);
     let inodes_at = kernel.files.inodes.address() - heap as usize;
     header.inodes_at.store(inodes_at as u64, Ordering::Relaxed);
 }
@@ -161,28 +171,45 @@ pub fn attach(header: &'static Header, heap: *mut u8) {
 /// The rest of the heap while it is handed out to pools.
 pub struct Room {
     at: *mut u8,
+    heap: usize,
     end: usize,
+    parts: &'static Parts,
 }
 
 impl Room {
-    /// Gives `pool` room for `capacity` objects.
-    pub fn pool<T: ArenaObject>(&mut self, pool: &Pool<T>, capacity: u32) {
-        let bytes = Pool::<T>::bytes(capacity).next_multiple_of(4096);
-        assert!(self.at as usize + bytes <= self.end, "arena too small");
+    /// Gives `pool` room for `capacity` objects; answers where that is.
+    pub fn pool<T: ArenaObject>(&mut self, pool: &Pool<T>, capacity: u32) -> *const u8 {
+        let base = self.row::<T>(core::any::type_name::<T>(), capacity);
         // SAFETY: fresh zero bytes of the heap, page-aligned.
-        unsafe { pool.init(self.at, capacity) };
-        // SAFETY: checked above.
-        self.at = unsafe { self.at.add(bytes) };
+        unsafe { pool.init(base, capacity) };
+        base
     }
 
-    /// Hands out `bytes` zero bytes.
-    pub fn take(&mut self, bytes: usize) -> *mut u8 {
-        let bytes = bytes.next_multiple_of(4096);
+    /// Hands out zero bytes for `count` objects of this type; `name` is for those who compare heaps.
+    pub fn row<T>(&mut self, name: &str, count: u32) -> *mut u8 {
+        let bytes = (count as usize * size_of::<T>()).next_multiple_of(4096);
         assert!(self.at as usize + bytes <= self.end, "arena too small");
         let at = self.at;
+        self.parts.note(name, self.offset(at), size_of::<T>(), count);
         // SAFETY: checked above.
         self.at = unsafe { at.add(bytes) };
         at
+    }
+
+    /// `len` bytes at `offset` in each of the `count` objects of this type at `row` may differ between replicas: no server can see them.
+    pub fn own<T>(&self, row: *const u8, count: u32, offset: usize, len: usize) {
+        let at = self.offset(row) + offset as u64;
+        let (stride, count, len) = (size_of::<T>() as u64, count.into(), len as u64);
+        self.parts.note_own(Own { at, stride, count, len });
+    }
+
+    /// So may what is in this one place of the heap.
+    pub fn own_here<T>(&self, place: &T) {
+        self.own::<T>(core::ptr::from_ref(place).cast(), 1, 0, size_of::<T>());
+    }
+
+    fn offset(&self, at: *const u8) -> u64 {
+        (at as usize - self.heap) as u64
     }
 
     /// Bytes left.
@@ -196,11 +223,15 @@ pub const MAX_THREADS: u32 = 4096;
 
 impl Kernel {
     fn lay_out(&self, room: &mut Room) {
-        room.pool(&self.threads, MAX_THREADS);
-        room.pool(&self.processes, process::MAX_PROCESSES);
+        // Where the server runs, and for how long at a time, is each replica's own.
+        let places = (offset_of!(Self, core), offset_of!(Self, births));
+        room.own::<Self>(core::ptr::from_ref(self).cast(), 1, places.0, places.1 - places.0);
+        let threads = room.pool(&self.threads, MAX_THREADS);
+        Thread::note_own(room, threads, MAX_THREADS);
+        let processes = room.pool(&self.processes, process::MAX_PROCESSES);
+        Process::note_own(room, processes, process::MAX_PROCESSES);
         room.pool(&self.pidfds, process::pidfd::MAX_PIDFDS);
-        room.pool(&self.shared.mappings, process::shared::MAX_MAPPINGS);
-        room.pool(&self.shared.regions, process::shared::MAX_REGIONS);
+        self.shared.lay_out(room);
         self.timers.lay_out(room);
         self.signals.lay_out(room);
         self.io.lay_out(room);

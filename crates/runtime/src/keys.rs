@@ -200,6 +200,21 @@ impl KeyQueues {
         oldest
     }
 
+    /// Wakes the thread that has waited longest at `key` of those that are meant.
+    pub fn wake_first(&self, key: Key, meant: impl Fn(&Thread) -> bool) -> Option<Handle<Thread>> {
+        let mut first = None;
+        self.each(key, |list, thread, t| {
+            if !t.blocked() || !meant(t) {
+                return true;
+            }
+            list.remove(&kernel().threads, thread);
+            turn::resume(thread, Wake::Event);
+            first = Some(thread);
+            false
+        });
+        first
+    }
+
     /// Moves up to `most` threads from `from` to `to`, oldest first; answers how many.
     pub fn requeue(&self, from: Key, to: Key, most: u32) -> u32 {
         let mut moved = 0;

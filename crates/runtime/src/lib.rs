@@ -16,6 +16,8 @@
 //! destructors are libc's own, but its kernel thread parks at once and the carrier switches to its stack and TLS. Only a thread that
 //! ends runs on its own kernel thread again ("pinned"), while the carrier waits, so that libc's exit path is the real one.
 //!
+//! Whatever the runtime does for a thread it does on a stack of its own ([`stack`], [`entry`]), so that it leaves nothing in the server's memory but answers.
+//!
 //! # When the world comes in
 //!
 //! Only at an admission ([`admit`]): when no thread can run, or at a slot of the schedule. Everything that a server may observe between two
@@ -33,8 +35,10 @@
 
 mod admit;
 mod context;
+mod entry;
 mod fatal;
 mod files;
+mod glibc;
 mod hooks;
 mod host;
 mod identity;
@@ -45,12 +49,15 @@ mod ipc;
 mod kernel;
 mod keys;
 mod libc_calls;
+mod loader;
 mod origin;
 mod output;
 mod patch;
 mod process;
 mod random;
 mod signal;
+mod spin;
+mod stack;
 mod sync;
 mod sys;
 mod thread;

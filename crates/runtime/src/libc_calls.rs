@@ -1,15 +1,18 @@
 //! System calls that libc makes inside itself while it creates a thread: some of them on the new kernel thread, which does not have the turn.
 //!
-//! Creating a thread, libc blocks all signals, makes the thread with `clone` and unblocks them on both. Here the mask is changed in the context
-//! that the net's handler returns to, SIGSYS never being in it (a trapped call would kill), and `clone` is made by [`clone_thread`]. At places that were
-//! replaced ([`crate::patch`]) the same is done without a context.
+//! Creating a thread, libc blocks all signals, makes the thread with `clone` and unblocks them on both. SIGSYS is never blocked (a trapped call would
+//! kill), and `clone` is made by [`clone_thread`]. On a new thread a trapped call is answered in the kernel's handler, whose context has the mask; at
+//! places that were replaced ([`crate::patch`]) there is no context.
 
 use crate::context;
 use crate::fatal::refuse;
+use crate::glibc;
 use crate::kernel::kernel;
 use crate::process;
+use crate::stack;
 use crate::sys::{self, Errno, Result};
 use core::arch::naked_asm;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use libc::ucontext_t;
 use skein_model::limits::SPIN_SIGNAL;
@@ -17,10 +20,22 @@ use skein_model::limits::SPIN_SIGNAL;
 /// Whether libc is creating a thread that the runtime has asked it for.
 static CREATING: AtomicBool = AtomicBool::new(false);
 
-/// Runs libc's `pthread_create`.
-pub fn while_creating<T>(create: impl FnOnce() -> T) -> T {
+/// The kernel's stack for signals of the thread that is being created.
+struct Signals(Cell<libc::stack_t>);
+// SAFETY: written before there is a thread that reads it.
+unsafe impl Sync for Signals {}
+static SIGNALS: Signals = Signals(Cell::new(libc::stack_t {
+    ss_sp: core::ptr::null_mut(),
+    ss_flags: libc::SS_DISABLE,
+    ss_size: 0,
+}));
+
+/// Runs libc's `pthread_create` for a thread whose stack of the runtime's ends at `stack`, until its kernel thread is parked.
+pub fn while_creating<T>(stack: usize, create: impl FnOnce() -> T) -> T {
+    let signals = stack::for_signals(stack);
+    SIGNALS.0.set(signals);
     CREATING.store(true, Ordering::Relaxed);
-    let result = create();
+    let result = stack::while_creating(stack, create);
     CREATING.store(false, Ordering::Relaxed);
     result
 }
@@ -38,34 +53,17 @@ pub fn newborn() -> bool {
     kernel().this().fs.get() != context::fs_base()
 }
 
-/// A trapped call that libc made for itself, or that makes a process: `None` when it is another one. `libcs` says whether libc's text made it.
+/// A trapped call on a kernel thread that libc has just made, answered where it was trapped: what libc does there concerns that thread only.
 ///
 /// # Safety
 /// The arguments are those of the call, which was trapped at `context`.
-pub unsafe fn handle(
-    nr: i64,
-    a: [usize; 6],
-    context: *mut ucontext_t,
-    libcs: bool,
-) -> Option<Result<usize>> {
-    // SAFETY: the caller's contract.
-    let at = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] } as usize;
-    match nr {
+pub unsafe fn of_newborn(nr: i64, a: [usize; 6], context: *mut ucontext_t) -> Result<usize> {
+    if nr == libc::SYS_rt_sigprocmask {
         // SAFETY: the caller's contract.
-        libc::SYS_rt_sigprocmask if libcs => unsafe {
-            Some(change_mask(a, (&raw mut (*context).uc_sigmask).cast()))
-        },
-        // SAFETY: the caller's contract.
-        libc::SYS_clone if a[0] as i32 & libc::CLONE_THREAD == 0 => unsafe {
-            let rsp = &mut (*context).uc_mcontext.gregs[libc::REG_RSP as usize];
-            Some(process::fork::clone(a, |stack| *rsp = stack as i64))
-        },
-        // SAFETY: behind the trapped instruction.
-        libc::SYS_clone => Some(unsafe { thread(a, at) }),
-        // SAFETY: what libc does first on a new thread concerns that thread only.
-        _ if newborn() => Some(unsafe { sys::call(nr, a) }),
-        _ => None,
+        return unsafe { change_mask(a, (&raw mut (*context).uc_sigmask).cast()) };
     }
+    // SAFETY: as above.
+    unsafe { sys::call(nr, a) }
 }
 
 /// `clone` that makes a thread, which goes on at `go_on`.
@@ -78,15 +76,16 @@ unsafe fn thread(a: [usize; 6], go_on: usize) -> Result<usize> {
             "clone was called outside pthread_create: a thread that Skein does not know cannot be made deterministic"
         );
     }
+    glibc::note_birth(a);
     // SAFETY: libc's own arguments for a new thread.
     sys::check(unsafe { clone_thread(a[0], a[1], a[2], a[3], a[4], go_on) })
 }
 
-/// `clone` at a place that was replaced: a new thread goes on at `go_on`; a new process returns, too, and goes on with the stack that is answered.
+/// `clone`: a new thread goes on at `go_on`; a new process returns, too, and goes on with the stack that is answered.
 ///
 /// # Safety
 /// The arguments are those of the call; code that expects its result is at `go_on`.
-pub unsafe fn birth_patched(a: [usize; 6], go_on: usize) -> (Result<usize>, Option<usize>) {
+pub unsafe fn birth(a: [usize; 6], go_on: usize) -> (Result<usize>, Option<usize>) {
     let mut stack = None;
     // SAFETY: the caller's contract.
     let result = unsafe {
@@ -99,11 +98,11 @@ pub unsafe fn birth_patched(a: [usize; 6], go_on: usize) -> (Result<usize>, Opti
     (result, stack)
 }
 
-/// What [`handle`] does at a place that was replaced ([`crate::patch`]), where no context is returned to.
+/// A call that libc made for itself: `None` when it is another one. `libcs` says whether libc's text made it.
 ///
 /// # Safety
 /// The arguments are those of the call.
-pub unsafe fn handle_patched(nr: i64, mut a: [usize; 6], libcs: bool) -> Option<Result<usize>> {
+pub unsafe fn handle(nr: i64, mut a: [usize; 6], libcs: bool) -> Option<Result<usize>> {
     if nr == libc::SYS_rt_sigprocmask && libcs {
         // SAFETY: the caller's contract.
         let mut set = unsafe { (a[1] as *const u64).as_ref() }.copied();
@@ -115,7 +114,7 @@ pub unsafe fn handle_patched(nr: i64, mut a: [usize; 6], libcs: bool) -> Option<
         // SAFETY: libc's own arguments, but for the set.
         return Some(unsafe { sys::call(nr, a) });
     }
-    // SAFETY: as in `handle`.
+    // SAFETY: the caller's contract; of libc's own on a new thread.
     newborn().then(|| unsafe { sys::call(nr, a) })
 }
 
@@ -164,7 +163,30 @@ unsafe extern "C" fn clone_thread(
         "test rax, rax",
         "jz 2f",
         "ret",
-        "2: jmp [rsp - 8]",
+        // The new one: what the kernel's handlers run on, then on with none of the runtime's registers.
+        "2:",
+        "lea rdi, [rip + {signals}]",
+        "xor esi, esi",
+        "mov eax, {sigaltstack}",
+        "syscall",
+        "xor eax, eax",
+        "xor ebx, ebx",
+        "xor ecx, ecx",
+        "xor edx, edx",
+        "xor esi, esi",
+        "xor edi, edi",
+        "xor ebp, ebp",
+        "xor r8d, r8d",
+        "xor r9d, r9d",
+        "xor r10d, r10d",
+        "xor r11d, r11d",
+        "xor r12d, r12d",
+        "xor r13d, r13d",
+        "xor r14d, r14d",
+        "xor r15d, r15d",
+        "jmp [rsp - 8]",
         clone = const libc::SYS_clone,
+        sigaltstack = const libc::SYS_sigaltstack,
+        signals = sym SIGNALS,
     )
 }

@@ -1,6 +1,7 @@
 //! The output ring: what the server did, for its node.
 
 use crate::fatal::refuse;
+use crate::files::inputs;
 use crate::kernel::header;
 use crate::{sys, turn};
 use core::cell::RefCell;
@@ -56,6 +57,7 @@ fn write_filled(frame: OutFrame<'_>, len: usize, fill: impl FnOnce(&mut [u8])) {
     let used = frame.encode(&mut scratch).0.len();
     let whole = used - FRAME_HEADER_BYTES + len;
     scratch[4..8].copy_from_slice(&(whole as u32).to_le_bytes());
+    inputs::sent(whole);
     write(&scratch[..used], len, fill);
 }
 

@@ -10,14 +10,17 @@ mod end;
 
 pub use end::{exit, exit_by_call, gone};
 
+use crate::entry::entry;
 use crate::fatal::refuse;
-use crate::kernel::{Kernel, header, kernel};
+use crate::kernel::{Kernel, Room, header, kernel};
 use crate::keys::Key;
 use crate::process::{self, Process};
+use crate::stack::{self, Level, Place};
 use crate::sys::{self, Errno, Result};
 use crate::turn::{self, Wake};
-use crate::{context, hooks, libc_calls, patch, signal};
+use crate::{context, glibc, hooks, libc_calls, patch, signal};
 use core::cell::{Cell, UnsafeCell};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::c_void;
 use skein_arena::bytes::Chunk;
@@ -60,6 +63,10 @@ pub struct Thread {
     pub sp: Cell<u64>,
     /// Its TLS; also its `pthread_t`.
     pub fs: Cell<u64>,
+    /// Where its stack of the runtime's ends ([`crate::stack`]).
+    pub stack: Cell<usize>,
+    /// What its call of `getaddrinfo` asks for ([`crate::hooks::names`]).
+    pub hints: Cell<crate::hooks::names::Hints>,
     /// Whether it runs on its own kernel thread.
     pub pinned: Cell<bool>,
     /// Whether nobody will join it.
@@ -98,6 +105,8 @@ pub struct Thread {
     pub clear_at_end: Cell<usize>,
     /// The address of the robust mutex that it locked last ([`crate::sync::mutex`]).
     pub robust: Cell<usize>,
+    /// How it spins.
+    pub spin: crate::spin::Spinner,
     /// Its signals.
     pub signals: crate::signal::ThreadSignals,
     start: Cell<usize>,
@@ -139,6 +148,15 @@ const OUT: u32 = 2;
 const GIVEN_UP: u32 = 3;
 
 impl Thread {
+    /// What of all threads is a replica's own: how deep in the runtime they wait, how their kernel threads wake each other, and where those sleep.
+    pub fn note_own(room: &Room, threads: *const u8, count: u32) {
+        room.own::<Self>(threads, count, offset_of!(Self, sp), size_of::<Cell<u64>>());
+        room.own::<Self>(threads, count, offset_of!(Self, go), size_of::<AtomicU32>());
+        room.own::<Self>(threads, count, offset_of!(Self, back), size_of::<AtomicU32>());
+        let stack = offset_of!(Self, park_stack);
+        room.own::<Self>(threads, count, stack, size_of::<ParkStack>());
+    }
+
     /// Whether it waits to be resumed.
     pub fn blocked(&self) -> bool {
         self.life.get() == Life::Blocked
@@ -177,6 +195,7 @@ pub fn adopt_main(k: &Kernel) {
     let t = k.threads.get(main);
     t.life.set(Life::Running);
     t.fs.set(context::fs_base());
+    t.stack.set(stack::of_main());
     t.tid.set(sys::gettid());
     t.name.set(process_name());
     let root = process::adopt_root(k, t.tid.get() as libc::pid_t);
@@ -206,6 +225,7 @@ fn process_name() -> [u8; 16] {
 pub fn be_new_main(k: &Kernel, thread: Handle<Thread>) {
     let t = k.threads.get(thread);
     t.fs.set(context::fs_base());
+    t.stack.set(stack::of_main());
     t.tid.set(sys::gettid());
     t.pinned.set(false);
     t.detached.set(false);
@@ -230,6 +250,7 @@ pub fn copy_current(k: &Kernel, process: Handle<Process>) -> Option<Handle<Threa
     let t = k.threads.get(handle);
     t.process.set(Some(process));
     t.fs.set(this.fs.get());
+    t.stack.set(this.stack.get());
     t.detached.set(this.detached.get());
     t.cancel_asked.set(this.cancel_asked.get());
     t.cancel_off.set(this.cancel_off.get());
@@ -278,6 +299,11 @@ pub unsafe fn create(
     let k = kernel();
     let Some(handle) = k.threads.alloc() else { return Err(Errno(libc::EAGAIN)) };
     let t = k.threads.get(handle);
+    let Some(stack) = stack::alloc() else {
+        discard(k, handle);
+        return Err(Errno(libc::EAGAIN));
+    };
+    t.stack.set(stack);
     t.life.set(Life::Unborn);
     t.start.set(start);
     t.arg.set(arg);
@@ -295,20 +321,24 @@ pub unsafe fn create(
     }
     t.detached.set(detached == libc::PTHREAD_CREATE_DETACHED);
     let mut pthread: libc::pthread_t = 0;
-    let error = libc_calls::while_creating(|| {
+    let error = libc_calls::while_creating(stack, || {
         // SAFETY: libc's function, with our start routine.
-        unsafe { (real.pthread_create)(&raw mut pthread, attr, born, handle.raw() as *mut c_void) }
+        let error = unsafe {
+            (real.pthread_create)(&raw mut pthread, attr, born, handle.raw() as *mut c_void)
+        };
+        while error == 0 && t.back.load(Ordering::Acquire) == UNPARKED {
+            sys::futex_wait(&t.back, UNPARKED);
+        }
+        error
     });
     if !attr.is_null() {
         // SAFETY: restores what was there.
         unsafe { libc::pthread_attr_setdetachstate(attr, detached) };
     }
     if error != 0 {
+        stack::release(stack);
         discard(k, handle);
         return Err(Errno(error));
-    }
-    while t.back.load(Ordering::Acquire) == UNPARKED {
-        sys::futex_wait(&t.back, UNPARKED);
     }
     patch::thread_created();
     crate::uses::note(crate::uses::Use::Threads);
@@ -321,7 +351,13 @@ pub unsafe fn create(
 }
 
 /// Where a new kernel thread begins.
+#[unsafe(naked)]
 extern "C-unwind" fn born(arg: *mut c_void) -> *mut c_void {
+    entry!(live)
+}
+
+/// A thread's life, on its stack of the runtime's.
+extern "C" fn live(arg: *mut c_void) -> *mut c_void {
     let k = kernel();
     let raw = arg as usize as u32;
     let t = k.threads.get(Handle::from_raw(raw).expect("a thread's handle"));
@@ -332,12 +368,12 @@ extern "C-unwind" fn born(arg: *mut c_void) -> *mut c_void {
     // SAFETY: the park stack is this thread's own; `parked` returns this thread's saved context.
     unsafe { context::park_here(t.sp.as_ptr(), top, parked, raw) };
     // From here the carrier runs, on this stack and TLS.
+    Level::bottom(t.stack.get()).set();
+    signal::boundary();
     // SAFETY: the start routine and argument of `pthread_create`. It may be left by forced unwinding, for which this frame must have
     // no landing pad ([`hooks::Real`]): so it is not called as one that unwinds.
-    let start: extern "C" fn(*mut c_void) -> *mut c_void =
-        unsafe { core::mem::transmute(t.start.get()) };
-    signal::boundary();
-    let value = start(t.arg.get() as *mut c_void);
+    let value = unsafe { stack::call_server(t.start.get(), [t.arg.get(), 0, 0], Place::here()) };
+    let value = value as *mut c_void;
     if context::fs_base() == main_fs() {
         // In a process that it has forked, as the main thread there: it has no kernel thread of its own.
         exit(value);
@@ -387,7 +423,7 @@ pub fn run_on_own(t: &Thread) -> HandBack {
     t.go.store(GO, Ordering::Release);
     sys::futex_wake(&t.go);
     // SAFETY: libc's descriptor of the thread stays until we join it; the kernel clears the word when the thread is gone.
-    let tid_word = unsafe { &*tid_word(t.fs.get()) };
+    let tid_word = unsafe { glibc::tid_word(t.fs.get()) };
     loop {
         let back = t.back.load(Ordering::Acquire);
         if back == GIVEN_UP {
@@ -409,19 +445,6 @@ pub fn hand_to_carrier(t: &Thread) {
         sys::futex_wait(&t.go, SLEEP);
     }
     t.go.store(SLEEP, Ordering::Relaxed);
-}
-
-/// Offset of the kernel's thread id in libc's thread descriptor; checked at start against the running thread.
-pub const TID_OFFSET: usize = 0x2d0;
-
-fn tid_word(pthread: u64) -> *const AtomicU32 {
-    (pthread as usize + TID_OFFSET) as *const AtomicU32
-}
-
-/// Whether libc's thread descriptor is as this file knows it.
-pub fn descriptor_known() -> bool {
-    // SAFETY: reads a word of the running thread's own descriptor, which is larger than this in every glibc.
-    unsafe { &*tid_word(context::fs_base()) }.load(Ordering::Relaxed) == sys::gettid()
 }
 
 /// Sleeps until one of two words may have changed (futex_waitv, Linux 5.16).
@@ -453,6 +476,7 @@ fn wait_either(a: &AtomicU32, a_value: u32, b: &AtomicU32, b_value: u32) {
 fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
     let t = k.threads.get(handle);
     let mut value = core::ptr::null_mut();
+    stack::release(t.stack.get());
     if t.fs.get() == main_fs() {
         // Its kernel thread is the carrier, which goes on.
         value = t.arg.get() as *mut c_void;

@@ -9,19 +9,22 @@ use skein_sched::Policy;
 
 /// What one look at a clock takes: about what it takes natively, so that virtual time does not outrun the real one.
 const LOOK_NS: u64 = 20;
-/// A server that has looked more often since the last entry is working by the clock, until its time is up, or answers many requests. Each of the next
-/// looks takes as long as some work between two does; for 10 ms at most, as whoever looks without working would make virtual time run far ahead. It then
-/// stands still until real time, which comes with the entries, has caught up.
-const WORKING_LOOKS: core::ops::Range<u64> = 64..64 + 10_000;
+/// A server that has looked more often since the last entry is working by the clock, until its time is up, or answers many requests. Each further
+/// look takes as long as some work between two does.
+const WORKING_LOOKS: u64 = 64;
 const WORKING_LOOK_NS: u64 = 1000;
 /// Whoever has looked so often and done nothing else that is ordered (who answers a crowd receives and sends between looks) is working by the clock
 /// indeed: a look takes twice as long every few looks, up to 16 us. So "for a millisecond" is some 150 looks, where it would be 1,000.
 const RUN_LOOKS: u64 = 64;
 const RUN_DOUBLES_LOOKS: u64 = 8;
 const RUN_DOUBLINGS_MAX: u64 = 4;
-/// Only while the clock is ahead of the last entry's stamp by less than 10 ms. Commands that a client sends by the hundred without waiting look like
-/// such work, and take a microsecond each: they must neither make the clock run away nor use up what [`WORKING_LOOKS`] leaves to others: 20 ms an entry in all.
-const RUN_AHEAD_NS: u64 = 10_000_000;
+/// Longer looks than [`LOOK_NS`] are for a clock that is ahead of the last entry's stamp by less than 10 ms. Stamps are the leader's clock, so
+/// virtual time keeps pace with it, however often a server looks: commands that a client sends by the hundred without waiting look like such work, and take a
+/// microsecond each.
+const AHEAD_NS: u64 = 10_000_000;
+/// A server that works by the clock and has used that up gets more time from the leader alone. After so many looks in a row it waits for the next
+/// entry, and what time it is then: else its work, which it bounds by the clock, would go on for long.
+const WAIT_EVERY_LOOKS: u64 = 4096;
 /// What the monotonic clock says at the server's start: some time after "boot", as on any machine.
 const MONOTONIC_AT_START_NS: u64 = 1000 * NS_PER_S;
 /// Nanoseconds of a second.
@@ -54,17 +57,29 @@ impl Pace {
         self.run.set(if on { self.run.get() + 1 } else { 0 });
     }
 
+    /// Whether the clock, which reads `now_ns`, is as far ahead of the last entry as it may be.
+    fn is_ahead(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.stamp_ns.get()) >= AHEAD_NS
+    }
+
+    /// Whether the server must know the next entry before this look ends.
+    fn needs_entry(&self, now_ns: u64) -> bool {
+        let run = self.run.get();
+        run > 0 && run.is_multiple_of(WAIT_EVERY_LOOKS) && self.is_ahead(now_ns)
+    }
+
     /// It ends after so many operations, at `now_ns`: how long it took.
     fn end(&self, operations: u64, now_ns: u64) -> u64 {
         self.operations.set(operations);
         let looks = self.looks.get();
         self.looks.set(looks + 1);
-        let working = if WORKING_LOOKS.contains(&looks) { WORKING_LOOK_NS } else { LOOK_NS };
+        if self.is_ahead(now_ns) {
+            return LOOK_NS;
+        }
         match self.run.get().checked_sub(RUN_LOOKS) {
-            Some(run) if now_ns.saturating_sub(self.stamp_ns.get()) < RUN_AHEAD_NS => {
-                WORKING_LOOK_NS << (run / RUN_DOUBLES_LOOKS).min(RUN_DOUBLINGS_MAX)
-            }
-            _ => working,
+            Some(run) => WORKING_LOOK_NS << (run / RUN_DOUBLES_LOOKS).min(RUN_DOUBLINGS_MAX),
+            None if looks < WORKING_LOOKS => LOOK_NS,
+            None => WORKING_LOOK_NS,
         }
     }
 }
@@ -74,6 +89,9 @@ pub fn look() -> u64 {
     let k = kernel();
     k.pace.begin(k.sched.operations());
     turn::operation();
+    if k.pace.needs_entry(k.now_ns.get()) {
+        turn::await_entry();
+    }
     let now = k.now_ns.get();
     let now = now + k.pace.end(k.sched.operations(), now);
     k.now_ns.set(now);
@@ -232,9 +250,11 @@ mod tests {
     #[test]
     fn a_clock_that_is_ahead_goes_on_by_short_looks() {
         let (pace, mut now) = admitted(MS);
-        looks_for(&pace, &mut now, RUN_AHEAD_NS, 0);
-        let looks = looks_for(&pace, &mut now, MS, 0);
-        assert!((1000..1100).contains(&looks), "{looks} looks");
+        looks_for(&pace, &mut now, AHEAD_NS, 0);
+        for between in [0, 1] {
+            let looks = looks_for(&pace, &mut now, MS, between);
+            assert_eq!(looks, MS / LOOK_NS, "{between} between");
+        }
         // The next entry comes before real time has caught up.
         pace.admitted(2 * MS);
         assert!(looks_for(&pace, &mut now, MS, 0) > 1000);
@@ -245,11 +265,33 @@ mod tests {
     }
 
     #[test]
-    fn whoever_only_looks_is_ahead_by_20_ms_at_most() {
+    fn however_often_a_server_looks_it_keeps_pace_with_the_stamps() {
         let (pace, mut now) = admitted(MS);
-        for _ in 0..20_000 {
-            looks_for(&pace, &mut now, 1, 0);
+        // 10,000 looks in each entry, which takes 5 ms; a few of them with other operations between.
+        for entry in 1..1000 {
+            for look in 0..10_000_u64 {
+                let between = u64::from(look.is_multiple_of(entry));
+                looks_for(&pace, &mut now, 1, between);
+            }
+            let stamp = MS + entry * 5 * MS;
+            assert!(now < stamp + AHEAD_NS, "{} ns ahead", now - stamp);
+            now = now.max(stamp);
+            pace.admitted(stamp);
         }
-        assert!(now - MS < 21 * MS, "{} ns ahead", now - MS);
+    }
+
+    #[test]
+    fn whoever_works_by_a_clock_that_is_ahead_waits_for_the_next_entry_now_and_then() {
+        let (pace, mut now) = admitted(MS);
+        let mut waits = |looks: u64, between: u64| {
+            let needs = |_: &u64| {
+                looks_for(&pace, &mut now, 1, between);
+                pace.needs_entry(now)
+            };
+            (0..looks).filter(needs).count()
+        };
+        assert_eq!(waits(WAIT_EVERY_LOOKS / 2, 0), 0, "it was not ahead for long");
+        assert_eq!(waits(WAIT_EVERY_LOOKS * 10, 0), 10);
+        assert_eq!(waits(WAIT_EVERY_LOOKS * 10, 1), 0, "it does other things");
     }
 }

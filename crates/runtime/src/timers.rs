@@ -44,7 +44,7 @@ impl Timers {
     /// Takes its memory.
     pub fn lay_out(&self, room: &mut Room) {
         room.pool(&self.pool, MAX_TIMERS);
-        self.heap.set(room.take(MAX_TIMERS as usize * 4) as usize);
+        self.heap.set(room.row::<u32>("timers by deadline", MAX_TIMERS) as usize);
     }
 
     fn place(&self, at: u32) -> &Cell<u32> {

@@ -4,28 +4,29 @@
 //! SIGSYS for whatever the table does not pass, from anywhere else: from libc's own insides, from `syscall` instructions in the server. The handler answers
 //! as the hooks would ([`dispatch`]), refuses the call, or refuses to go on and names it: what is not known to be harmless never reaches the kernel unseen.
 //!
-//! The handler runs on the stack of the thread that has the turn and may block like any hook: SIGSYS is not masked meanwhile. A place that is caught again and
-//! again is replaced by a jump that asks the same functions without a signal ([`patch`]).
+//! The kernel's handler only has the kernel return to the runtime's stack of the thread that has the turn ([`entry`]). There the call is answered, and may block
+//! like any hook. A place that is caught again and again is replaced by a jump that asks the same functions without a signal ([`patch`]).
 //!
 //! The filter stays for all that the server executes, so it knows only what lies at one place in every program: this library (linked to its
 //! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else.
 //!
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
 
+use crate::entry::Registers;
 use crate::fatal::{refuse, refused};
+use crate::glibc;
 use crate::kernel::{header, kernel};
 use crate::signal::{self, fault::handle};
 use crate::sys::{self, Errno, Result};
 use crate::{
-    fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, patch, process, sync,
-    thread, time, turn,
+    entry, fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, loader, patch,
+    process, spin, stack, sync, thread, time, turn,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_arena::trapped;
 use skein_interpose::Treatment;
 use skein_interpose::filter::{self, Next, Tree};
-use skein_model::limits::SPIN_SIGNAL;
 
 fn name_of(nr: i64) -> &'static str {
     skein_interpose::name(nr).unwrap_or("unknown")
@@ -43,12 +44,16 @@ fn refuse_call(nr: i64, errno: i32) -> Result<usize> {
 
 /// A system call by number, as the hooks would do it: `None` when it is none of the runtime's business.
 pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
+    if let Err(e) = io::table::no_own(nr, &a) {
+        turn::operation();
+        return Some(Err(e));
+    }
     match answer(nr, a) {
         Some(result) => Some(result),
         None => match skein_interpose::treatment(nr) {
             Treatment::Refused(errno) => Some(refuse_call(nr, errno)),
             // SAFETY: the server's own call, which the table says may be made.
-            Treatment::Checked(_) => Some(unsafe { sys::call(nr, a) }),
+            Treatment::Checked(_) | Treatment::Ordered(_) => Some(unsafe { sys::call(nr, a) }),
             _ => None,
         },
     }
@@ -120,7 +125,7 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_sched_setaffinity => Ok(0),
         libc::SYS_gettid => Ok(kernel().this().tid.get() as usize),
         libc::SYS_exit => {
-            thread::exit_by_call(a[0] as i32, from_libc(kernel().this().trapped_at.get()))
+            thread::exit_by_call(a[0] as i32, is_in_libc(kernel().this().trapped_at.get()))
         }
         libc::SYS_exit_group => init::end_process(a[0] as i32),
         libc::SYS_fork => process::fork::fork().map(|pid| pid as usize),
@@ -162,7 +167,10 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
                 a[4] as i32,
             )
         },
-        // By `syscall()`, around the net's handler: it cannot return twice on one stack.
+        // By `syscall()`, around the net's handler: a copy that goes on where its parent does is a fork.
+        // SAFETY: the server's own arguments.
+        libc::SYS_clone if process::fork::is_plain(a) => unsafe { process::fork::clone(a, |_| {}) },
+        // Others cannot return twice on one stack.
         libc::SYS_clone | libc::SYS_vfork => refuse_call(nr, libc::ENOSYS),
         libc::SYS_clone3 => Err(Errno(libc::ENOSYS)),
         _ => {
@@ -175,32 +183,19 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
     })
 }
 
-/// The registers of a signal's frame.
-fn context_registers<'a>(context: *mut c_void) -> &'a mut [libc::greg_t; 23] {
-    // SAFETY: the kernel passes a valid context; it belongs to the handler's frame, and the handler uses one such reference at a time.
-    unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs }
-}
-
-extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let registers = context_registers(context);
-    let at = |r: c_int| registers[r as usize] as usize;
-    let nr = registers[libc::REG_RAX as usize];
-    let a = [
-        at(libc::REG_RDI),
-        at(libc::REG_RSI),
-        at(libc::REG_RDX),
-        at(libc::REG_R10),
-        at(libc::REG_R8),
-        at(libc::REG_R9),
-    ];
-    // SAFETY: as above.
-    let (code, arch) = unsafe { ((*info).si_code, info.cast::<u32>().add(SI_ARCH_WORD).read()) };
+/// A system call that was caught, on a stack for signals. On a kernel thread that libc has just made it is answered there.
+extern "C" fn on_sigsys(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid `siginfo`, with words of the call's, and a valid context, which belongs to the handler's frame.
+    let (code, arch, registers) = unsafe {
+        let arch = info.cast::<u32>().add(SI_ARCH_WORD).read();
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        ((*info).si_code, arch, &mut context.uc_mcontext.gregs)
+    };
     const SYS_SECCOMP: c_int = 1;
     if code != SYS_SECCOMP {
         refuse!("a SIGSYS that is not from the safety net (code {code})");
     }
-    let at = patch::original(at(libc::REG_RIP));
-    let in_stub = at != registers[libc::REG_RIP as usize] as usize;
+    let nr = registers[libc::REG_RAX as usize];
     if arch != AUDIT_ARCH_X86_64 {
         header().net_calls.fetch_add(1, Ordering::Relaxed);
         header().trapped.note(trapped::INT80);
@@ -209,34 +204,73 @@ extern "C" fn on_sigsys(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
         registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
         return;
     }
+    if libc_calls::newborn() {
+        let arguments = [
+            libc::REG_RDI,
+            libc::REG_RSI,
+            libc::REG_RDX,
+            libc::REG_R10,
+            libc::REG_R8,
+            libc::REG_R9,
+        ]
+        .map(|r| registers[r as usize] as usize);
+        count_trapped(nr, registers[libc::REG_RIP as usize] as usize);
+        // SAFETY: the arguments and the context of this call.
+        let result = unsafe { libc_calls::of_newborn(nr, arguments, context.cast()) };
+        registers[libc::REG_RAX as usize] = value_of(result);
+        return;
+    }
+    // SAFETY: the kernel's own arguments.
+    unsafe { entry::leave_signal(signo, info, context) };
+}
+
+/// A call has been caught, behind whose instruction `at` is: whether that is replaced now.
+fn count_trapped(nr: i64, at: usize) -> patch::Met {
     header().trapped.note(counter(nr));
-    let inside = if in_stub {
-        patch::Inside::unknown()
-    } else {
+    let original = patch::original(at);
+    let met = if original == at {
         let site = at - patch::Kind::Syscall.bytes().len();
-        match patch::trapped(site, patch::Kind::Syscall, counter(nr), without_signal(nr)) {
-            patch::Met::Answer(inside) => inside,
-            patch::Met::Replaced(stub) => {
-                registers[libc::REG_RIP as usize] = stub as i64;
-                return;
-            }
+        patch::trapped(site, patch::Kind::Syscall, counter(nr), without_signal(nr))
+    } else {
+        patch::Met::Answer(patch::Inside::unknown())
+    };
+    if matches!(met, patch::Met::Answer(_)) {
+        header().net_calls.fetch_add(1, Ordering::Relaxed);
+    }
+    met
+}
+
+/// The server has come in at an instruction. It goes on with the registers as they are left.
+pub extern "C" fn met(registers: &mut Registers, vectors: *mut u8) {
+    let Some(trap) = registers.trap().copied() else {
+        patch::answer(registers);
+        return;
+    };
+    if trap.signo == libc::SIGSYS {
+        caught(registers);
+    } else if !instructions::answer(registers, &trap) {
+        // SAFETY: `resumed` has saved them there.
+        unsafe { signal::fault::fault(registers, &trap, vectors) };
+    }
+}
+
+/// A system call that was caught.
+fn caught(registers: &mut Registers) {
+    let (nr, a, at) = (registers.rax as i64, registers.arguments(), registers.rip as usize);
+    let inside = match count_trapped(nr, at) {
+        patch::Met::Answer(inside) => inside,
+        patch::Met::Replaced(stub) => {
+            registers.rip = stub as u64;
+            return;
         }
     };
-    header().net_calls.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: this thread's errno.
-    let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the arguments and the context of this call.
-    let births = unsafe { libc_calls::handle(nr, a, context.cast(), from_libc(at)) };
-    if let Some(result) = births {
-        // SAFETY: this thread's errno.
-        unsafe { *libc::__errno_location() = errno };
-        context_registers(context)[libc::REG_RAX as usize] = value_of(result);
+    if nr == libc::SYS_clone {
+        birth(registers, a, at);
     } else {
-        context_registers(context)[libc::REG_RAX as usize] = answer_caught(nr, a, at);
-        signal::boundary();
+        registers.rax = answer_call(nr, a, patch::original(at)) as u64;
     }
     if let Some(behind) = inside.moved() {
-        context_registers(context)[libc::REG_RIP as usize] = behind as i64;
+        registers.rip = behind as u64;
     }
 }
 
@@ -258,10 +292,10 @@ fn answer_caught(nr: i64, a: [usize; 6], at: usize) -> i64 {
     value_of(result)
 }
 
-/// The same at a place that was replaced: there is no signal's frame.
-pub fn answer_patched(nr: i64, a: [usize; 6], at: usize) -> i64 {
+/// Answers a call that makes no thread or process, behind whose instruction `at` is in the server's text.
+pub fn answer_call(nr: i64, a: [usize; 6], at: usize) -> i64 {
     // SAFETY: the arguments of this call.
-    if let Some(result) = unsafe { libc_calls::handle_patched(nr, a, from_libc(at)) } {
+    if let Some(result) = unsafe { libc_calls::handle(nr, a, is_in_libc(at)) } {
         return value_of(result);
     }
     let value = answer_caught(nr, a, at);
@@ -269,15 +303,18 @@ pub fn answer_patched(nr: i64, a: [usize; 6], at: usize) -> i64 {
     value
 }
 
-/// The birth of a thread or a process at a place that was replaced: a thread goes on at `go_on`, a process also with the stack that is answered.
-pub fn birth_patched(a: [usize; 6], go_on: usize) -> (i64, Option<usize>) {
+/// The birth of a thread or a process: a thread goes on at `go_on`, a process also with a stack of its own.
+pub fn birth(registers: &mut Registers, a: [usize; 6], go_on: usize) {
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the arguments of this call, and behind it in the stub.
-    let (result, stack) = unsafe { libc_calls::birth_patched(a, go_on) };
+    // SAFETY: the arguments of this call, and behind it.
+    let (result, stack) = unsafe { libc_calls::birth(a, go_on) };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    (value_of(result), stack)
+    registers.rax = value_of(result) as u64;
+    if let Some(stack) = stack {
+        registers.rsp = stack as u64;
+    }
 }
 
 /// Whether a call is answered alike with a signal's frame and without one: what is caught, but for calls that nobody's C library makes.
@@ -294,7 +331,8 @@ pub fn counter(nr: i64) -> usize {
     }
 }
 
-fn from_libc(at: usize) -> bool {
+/// Whether an address is in libc's text.
+pub fn is_in_libc(at: usize) -> bool {
     // SAFETY: written once, before the net is spread.
     let (start, end) = unsafe { *LIBC_TEXT.0.get() };
     (start..end).contains(&at)
@@ -308,17 +346,8 @@ fn value_of(result: Result<usize>) -> i64 {
     }
 }
 
-extern "C" fn on_spin(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid context.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let h = header();
-    let at = patch::original(registers[libc::REG_RIP as usize] as usize);
-    h.spin_address.store(at as u64, Ordering::Relaxed);
-    h.spin_seen.store(1, Ordering::Release);
-}
-
 /// Where this library is linked to be: as in `build.rs`.
-const PLACE: u64 = 0x2f00_0000_0000;
+const PLACE: u64 = (stack::PLACE as u64) << stack::PLACE_BITS;
 
 /// Executable segments that matter: this library's, the loader's and libc's.
 #[derive(Default)]
@@ -382,7 +411,8 @@ const AT_NR: u32 = 0;
 const AT_ARCH: u32 = 4;
 const AT_IP_LOW: u32 = 8;
 const AT_IP_HIGH: u32 = 12;
-const AT_ARG_1_LOW: u32 = 24;
+const AT_ARG_LOW: u32 = 16;
+const ARG_BYTES: u32 = 8;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 // The tree, its two returns and what looks at the instruction's address.
 const MAX_CODE: usize = filter::MAX_NODES + 64;
@@ -396,21 +426,36 @@ impl Filter {
         self.len += 1;
     }
 
-    /// Lets the calls through that the table does not want caught; goes on behind with the others. The number is loaded.
+    /// Lets the calls through that the table does not want caught, unless they name a descriptor of the runtime's; goes on behind with the
+    /// others. The number is loaded.
     fn decide(&mut self, tree: &Tree) {
+        /// Instructions that look at one argument.
+        const GUARD: usize = 3;
         let nodes = tree.nodes();
-        // Behind the tree: the return for what goes through, then the way on.
+        // Behind the tree: one look for each argument that may be a descriptor, the return for what goes through, then the way on.
+        let guards = filter::GUARDED.len() * GUARD;
         let distance = |next: Next, from: usize| {
             let to = match next {
                 Next::Node(n) => n as usize,
-                Next::Through => nodes.len(),
-                Next::Caught => nodes.len() + 1,
+                Next::Guarded(place) => {
+                    let at = filter::GUARDED.iter().position(|guarded| *guarded == place);
+                    nodes.len() + GUARD * at.expect("a place that is guarded")
+                }
+                Next::Through => nodes.len() + guards,
+                Next::Caught => nodes.len() + guards + 1,
             };
             u8::try_from(to - from - 1).expect("the tree is short enough")
         };
         for (at, node) in nodes.iter().enumerate() {
             let (right, left) = (distance(node.right, at), distance(node.left, at));
             self.push(JUMP_GE, node.pivot, right, left);
+        }
+        let (first, last) = io::table::own_range();
+        for (at, place) in filter::GUARDED.iter().enumerate() {
+            let end = (guards - at * GUARD) as u8;
+            self.push(LOAD, AT_ARG_LOW + ARG_BYTES * u32::from(*place), 0, 0);
+            self.push(JUMP_GE, first, 0, end - 2);
+            self.push(JUMP_GE, last + 1, end - 3, end - 2);
         }
         self.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     }
@@ -429,6 +474,7 @@ impl Filter {
 /// Spreads the net. From here on nothing but this library makes the trapped calls.
 pub fn install() {
     let texts = prepare();
+    loader::make_equal(kernel(), true);
     instructions::install();
     spread(&texts);
 }
@@ -436,16 +482,16 @@ pub fn install() {
 /// In a program that the server executed: the filter is there already.
 pub fn join() {
     prepare();
+    loader::make_equal(kernel(), false);
     let _ = instructions::forbid();
 }
 
 /// Installs the handlers; finds what the filter lets through.
 fn prepare() -> Texts {
     patch::prepare();
-    host::hide_cpu_number();
+    glibc::hide_cpu_number();
     handle(libc::SIGSYS, on_sigsys);
-    handle(SPIN_SIGNAL, on_spin);
-    handle(libc::SIGSEGV, instructions::on_segv);
+    handle(libc::SIGSEGV, signal::fault::on_trap);
     signal::fault::install();
     let mut texts = Texts::default();
     // SAFETY: `note_text` is what the loader wants; `texts` outlives the call.
@@ -462,6 +508,7 @@ fn prepare() -> Texts {
     }
     // SAFETY: the only thread.
     unsafe { *LIBC_TEXT.0.get() = texts.libc };
+    spin::begin(texts.own);
     texts
 }
 
@@ -479,7 +526,7 @@ fn spread(texts: &Texts) {
     filter.push(LOAD, AT_NR, 0, 0);
     // libc asks for the limit of the stack, which is the supervisor's, before there is a handler.
     filter.push(JUMP_EQ, libc::SYS_prlimit64 as u32, 0, 3);
-    filter.push(LOAD, AT_ARG_1_LOW, 0, 0);
+    filter.push(LOAD, AT_ARG_LOW + ARG_BYTES, 0, 0);
     filter.push(JUMP_EQ, libc::RLIMIT_STACK, 0, 1);
     filter.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     filter.push(LOAD, AT_NR, 0, 0);

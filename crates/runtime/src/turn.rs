@@ -9,9 +9,10 @@
 use crate::admit::{self, Wait};
 use crate::kernel::{Kernel, header, kernel};
 use crate::process::{self, Process};
+use crate::stack::Level;
 use crate::thread::{self, Life, Thread};
-use crate::{context, output, signal, sys};
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::{context, output, signal, spin, sys};
+use core::sync::atomic::Ordering;
 use skein_arena::pool::Handle;
 use skein_sched::{Next, Policy};
 
@@ -34,19 +35,29 @@ pub fn operation() {
     let next = k.sched.operation();
     header().operations.store(k.sched.operations(), Ordering::Relaxed);
     if next != Next::Continue {
-        end_turn(k);
+        end_turn(k, false);
     }
 }
 
 /// Gives the turn up although the thread can go on (`sched_yield`).
 pub fn yield_now() {
-    end_turn(kernel());
+    end_turn(kernel(), false);
+}
+
+/// Gives the turn up, and waits for the next entry though no slot is due.
+#[cold]
+pub fn await_entry() {
+    let k = kernel();
+    end_turn(k, !k.unsafe_admission.get());
 }
 
 #[cold]
-fn end_turn(k: &Kernel) {
-    if tick(k) == Next::Admit {
+fn end_turn(k: &Kernel, needs_entry: bool) {
+    if tick(k) == Next::Admit || needs_entry {
         admit::wait(k, Wait::Slot);
+    }
+    if spin::looks_are_due(k) {
+        spin::let_look(k);
     }
     if !k.run_queue.is_empty() {
         k.this().life.set(Life::Runnable);
@@ -58,7 +69,7 @@ fn end_turn(k: &Kernel) {
 /// Gives the turn up because the holder's process is stopped.
 pub fn stand_aside() {
     let k = kernel();
-    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+    if tick(k) == Next::Admit && others_can_run(k) {
         admit::wait(k, Wait::Slot);
     }
     k.this().life.set(Life::Runnable);
@@ -89,7 +100,7 @@ pub fn suspend(deadline_ns: Option<u64>) -> Wake {
     if let Some(deadline) = deadline_ns {
         k.timers.set_thread(k, me, deadline);
     }
-    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+    if tick(k) == Next::Admit && others_can_run(k) {
         admit::wait(k, Wait::Slot);
     }
     pass_on(k);
@@ -128,13 +139,20 @@ fn take_first(k: &Kernel) -> Option<Handle<Thread>> {
     }
 }
 
+/// Whether there is a thread to give the turn to. One that spins may look only now.
+fn others_can_run(k: &Kernel) -> bool {
+    !k.run_queue.is_empty() || spin::let_look(k)
+}
+
 /// The first thread of the run queue, waiting for entries while there is none.
 fn next_runnable(k: &Kernel) -> Handle<Thread> {
     loop {
         if let Some(next) = take_first(k) {
             return next;
         }
-        admit::wait(k, Wait::Quiescent);
+        if !spin::let_look(k) {
+            admit::wait(k, Wait::Quiescent);
+        }
     }
 }
 
@@ -166,7 +184,7 @@ fn next_here(k: &Kernel) -> Handle<Thread> {
 /// The turn's holder ends with its process: gives the turn to the next thread, if one can run, and answers its process.
 pub fn leave(k: &Kernel) -> Option<Handle<Process>> {
     k.current.set(0);
-    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+    if tick(k) == Next::Admit && others_can_run(k) {
         admit::wait(k, Wait::Slot);
     }
     let next = take_first(k)?;
@@ -179,12 +197,16 @@ fn pass_on(k: &Kernel) {
     let this = k.threads.get(me);
     if this.pinned.get() {
         // On its own kernel thread: the carrier decides what runs next.
+        let level = Level::current();
         thread::hand_to_carrier(this);
+        level.set();
         return;
     }
+    let level = Level::current();
     loop {
         let next = next_here(k);
         if next == me {
+            level.set();
             return;
         }
         let t = k.threads.get(next);
@@ -195,6 +217,7 @@ fn pass_on(k: &Kernel) {
         // SAFETY: `t` is suspended with a context saved by `switch` or `park_here` that nobody else takes up: only the carrier switches,
         // and it is here.
         unsafe { context::switch(this.sp.as_ptr(), t.sp.get(), t.fs.get()) };
+        level.set();
         return;
     }
 }
@@ -208,6 +231,7 @@ pub fn pin_current() {
         return;
     }
     this.pinned.set(true);
+    let level = Level::current();
     // SAFETY: the idle stack is free: the carrier is on this thread's stack.
     unsafe {
         context::onto_stack(
@@ -218,6 +242,7 @@ pub fn pin_current() {
             k.current.get(),
         );
     }
+    level.set();
 }
 
 /// The carrier on its idle stack: runs a pinned thread, then whatever comes next.
@@ -252,15 +277,15 @@ fn run_pinned(k: &Kernel, handle: Handle<Thread>) {
     }
 }
 
-/// The main thread is done but others are not: it never runs again. Where its stack ends goes to `ended_at`.
-pub fn end_main(ended_at: &AtomicU64) -> ! {
+/// The main thread is done but others are not: it never runs again.
+pub fn end_main() -> ! {
     let k = kernel();
     let this = k.this();
     this.life.set(Life::Ended);
     // SAFETY: as in `pin_current`; the context saved is never taken up.
     unsafe {
         context::onto_stack(
-            ended_at.as_ptr(),
+            this.sp.as_ptr(),
             thread::idle_stack_top(),
             thread::main_fs(),
             end_carry_on,
@@ -272,7 +297,7 @@ pub fn end_main(ended_at: &AtomicU64) -> ! {
 
 extern "C" fn end_carry_on(_: u32) -> ! {
     let k = kernel();
-    if tick(k) == Next::Admit && !k.run_queue.is_empty() {
+    if tick(k) == Next::Admit && others_can_run(k) {
         admit::wait(k, Wait::Slot);
     }
     carry(k)

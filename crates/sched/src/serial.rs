@@ -30,6 +30,12 @@ impl Serial {
         self.slot_at.set(self.clock.get() + u64::from(nclock));
     }
 
+    /// The turn ends at the next operation, and the next entry must be admitted then.
+    pub fn press(&self) {
+        self.left.set(1);
+        self.slot_at.set(self.clock.get());
+    }
+
     /// Whether the schedule was started.
     pub fn started(&self) -> bool {
         self.quantum.get() > 0

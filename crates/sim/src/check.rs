@@ -1,7 +1,10 @@
 //! What must hold at every moment, seen from above all replicas.
 
-use skein_model::{LogIndex, ReplicaId, Term};
+use skein_model::{LogIndex, ReplicaId, Term, WallNs};
 use std::collections::BTreeMap;
+
+/// Virtual time is never further ahead of the true one: 10 s, four times what most clocks are off.
+const AHEAD_NS: u64 = 10_000_000_000;
 
 /// What was seen so far. Each method says what is wrong, if anything is.
 #[derive(Debug, Default)]
@@ -44,6 +47,17 @@ impl Checker {
         Err(format!(
             "entry {index} is of term {known} elsewhere, replica {replica} has one of term {term}"
         ))
+    }
+
+    /// A committed entry has this stamp.
+    ///
+    /// # Errors
+    /// It is ahead of the true time by more than all clocks together but one can make it.
+    pub fn stamped(&self, stamp: WallNs, true_time: WallNs) -> Result<(), String> {
+        if stamp.0.saturating_sub(true_time.0) < AHEAD_NS {
+            return Ok(());
+        }
+        Err(format!("virtual time is {stamp}, the true time {true_time}"))
     }
 
     /// A replica's server has this output digest at an entry.

@@ -19,6 +19,8 @@ pub enum Break {
     ForgetIncarnation,
     /// One replica's server answers one read wrongly.
     WrongServer,
+    /// A leader takes its own wall clock for the time that all agree on.
+    TrustOwnClock,
 }
 
 /// What to simulate.

@@ -20,10 +20,11 @@ use skein_node::{
     gateway::{Gateway, Limits, Socket},
     order::{
         ahead::{Ahead, Lost},
+        clocks::Clocks,
         digest::OutputDigest,
         feed::{Feed, Step, is_for_server},
         lead::Lead,
-        stamp::Stamper,
+        virtual_time::{VirtualTime, WallClocks},
     },
 };
 use std::{
@@ -112,6 +113,8 @@ pub struct Link {
 /// What a turn needs from the world and gives to it.
 pub struct Turn<'a> {
     pub now: Duration,
+    /// What a wall clock shows that is right.
+    pub true_time: WallNs,
     pub checker: &'a mut Checker,
     pub broken: Option<Break>,
     pub messages: Vec<Outgoing>,
@@ -146,7 +149,8 @@ pub struct Process {
     execute_ahead: bool,
     ahead: Ahead,
     started: bool,
-    stamper: Stamper,
+    time: VirtualTime,
+    pub clocks: Clocks,
     digest: OutputDigest,
     pub server: RegisterServer,
     ring: Vec<u8>,
@@ -164,19 +168,19 @@ pub struct Replica {
     pub life: u64,
     pub incarnation: u64,
     pub disk: SimDisk,
-    /// Of the log that an empty disk would get.
-    pub fresh_incarnation: u64,
+    /// Somebody asked for a log to be begun, as this incarnation.
+    pub begin: Option<u64>,
     pub process: Option<Process>,
     pub stopped: bool,
-    /// Added to the true time.
-    pub clock_offset_us: u64,
+    /// By how much its wall clock is off the true time.
+    pub clock_offset_us: i64,
 }
 
 impl Process {
     pub fn start(
         id: ReplicaId,
         disk: &SimDisk,
-        fresh_incarnation: u64,
+        begin: Option<u64>,
         plan: &Plan,
         broken: Option<Break>,
         seed: u64,
@@ -198,10 +202,13 @@ impl Process {
                 let options = WalOptions {
                     segment_bytes: SEGMENT_BYTES,
                     tail_bytes: 500,
-                    incarnation: fresh_incarnation,
+                    incarnation: begin.unwrap_or_default(),
                     ..WalOptions::new(CLUSTER, PROGRAM)
                 };
-                let opened = Wal::open(Arc::new(disk.clone()), options)?;
+                let opened = match begin {
+                    Some(_) => Wal::create(Arc::new(disk.clone()), options)?,
+                    None => Wal::open(Arc::new(disk.clone()), options)?,
+                };
                 let reader = Box::new(opened.wal.reader());
                 process_wal = Some(opened.wal);
                 incarnation = opened.incarnation;
@@ -209,7 +216,10 @@ impl Process {
                 Consensus::new(config, opened.recovered, Some(reader))
             }
             Durability::Memory => {
-                let taken = Identity::open_after_loss(disk, CLUSTER, PROGRAM, fresh_incarnation)?;
+                let taken = match begin {
+                    Some(incarnation) => Identity::create(disk, CLUSTER, PROGRAM, incarnation)?,
+                    None => Identity::open(disk, CLUSTER, PROGRAM)?,
+                };
                 config.incarnation = match broken {
                     Some(Break::ForgetIncarnation) => 0,
                     _ => taken.incarnation(),
@@ -231,7 +241,8 @@ impl Process {
             execute_ahead: plan.execute_ahead,
             ahead: Ahead::default(),
             started: false,
-            stamper: Stamper::default(),
+            time: VirtualTime::new(),
+            clocks: Clocks::new(id, plan.replicas as usize),
             digest: OutputDigest::new(None),
             server: RegisterServer::default(),
             ring: Vec::new(),
@@ -279,6 +290,11 @@ impl Process {
         for entry in &batch.committed {
             let checked = turn.checker.committed(own, entry.index, entry.term, &entry.payload);
             turn.note(checked);
+            if let Ok(parsed) = EntryRef::parse(&entry.payload) {
+                self.time.observe(parsed.wall(), turn.now);
+                let checked = turn.checker.stamped(parsed.wall(), turn.true_time);
+                turn.note(checked);
+            }
             match self.ahead.committed(entry.index, entry.term) {
                 Ok(true) => {}
                 Ok(false) if self.lagging => {}
@@ -305,6 +321,7 @@ impl Process {
             if led != Some(change.term) {
                 self.gateway.begin_term(change.term);
                 self.unproposed = None;
+                self.time.begin_term();
                 self.lead = Some(Lead::new(change.term, status.last_index, self.started));
             }
         } else if led.is_some() {
@@ -364,7 +381,6 @@ impl Process {
     fn execute(&mut self, index: LogIndex, entry: &EntryRef<'_>) {
         self.feed.gave(index);
         self.started |= entry.records().any(|record| matches!(record, Record::Start(_)));
-        self.stamper.observe(entry.wall());
         self.server.execute(index, entry, &mut self.ring);
     }
 
@@ -454,7 +470,13 @@ impl Process {
         }
         let (term, before) = (lead.term(), lead.last_proposed());
         if !entry.is_empty() {
-            self.unproposed = Some(entry.finish(self.stamper.stamp(wall), term));
+            let trusts_itself = turn.broken == Some(Break::TrustOwnClock);
+            let clocks = || match trusts_itself {
+                true => WallClocks { agreed: Some(wall), earliest: wall },
+                false => self.clocks.read(wall, turn.now),
+            };
+            let stamp = self.time.stamp(turn.now, clocks);
+            self.unproposed = Some(entry.finish(stamp, term));
         }
         let Some(payload) = self.unproposed.take() else { return false };
         match self.consensus.propose(payload.clone()) {
@@ -533,6 +555,11 @@ impl Process {
             self.consensus.persisted(ticket);
         }
         Ok(())
+    }
+
+    /// The log's witness is written now and then.
+    pub fn witness(&mut self) -> Result<(), WalError> {
+        self.wal.as_mut().map_or(Ok(()), Wal::witness)
     }
 
     /// The broken rule: durable before it is.

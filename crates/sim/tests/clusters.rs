@@ -123,3 +123,8 @@ fn a_vote_of_one_who_forgot_is_noticed() {
 fn a_server_that_answers_otherwise_is_noticed() {
     is_noticed(Break::WrongServer, 50);
 }
+
+#[test]
+fn a_leader_that_trusts_its_own_clock_is_noticed() {
+    is_noticed(Break::TrustOwnClock, 100);
+}

@@ -2,7 +2,7 @@
 //! vector.
 //!
 //! ```text
-//! harness --clone--> init, process 1 of new pid and mount namespaces --fork--> guest, process 2
+//! harness --clone--> init, process 1 of new namespaces --fork--> guest, process 2
 //! ```
 //!
 //! init traces the guest up to its exec, sets the random bytes that the kernel put on its stack and hides the vDSO, then
@@ -20,6 +20,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header, WAKE_FD};
+use skein_model::limits;
 
 /// The bytes that `AT_RANDOM` points to in every guest.
 const RANDOM: [c_ulong; 2] = [0x7365_6564_206f_6620, 0x6120_6775_6573_7421];
@@ -43,6 +44,8 @@ pub struct Launch<'a> {
     pub stderr: BorrowedFd<'a>,
     /// `libskein.so`, the arena and the node's eventfd; `None` for a native run.
     pub skein: Option<(&'a Path, BorrowedFd<'a>, BorrowedFd<'a>)>,
+    /// As on a processor that cannot fault on `cpuid`.
+    pub no_cpuid_faulting: bool,
 }
 
 /// A started guest; killed and reaped when dropped.
@@ -86,6 +89,10 @@ impl Guest {
             word.extend_from_slice(library.as_os_str().as_bytes());
             env.push(c_string(OsStr::from_bytes(&word))?);
         }
+        if launch.no_cpuid_faulting {
+            let name = limits::NO_CPUID_FAULTING.to_string_lossy();
+            env.push(c_string(OsStr::new(&format!("{name}=1")))?);
+        }
         let pointers = |words: &[CString]| -> Vec<*const c_char> {
             words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect()
         };
@@ -100,7 +107,7 @@ impl Guest {
         };
         // SAFETY: takes no pointers.
         let user = if unsafe { libc::geteuid() } == 0 { 0 } else { libc::CLONE_NEWUSER };
-        let init = fork(libc::CLONE_NEWPID | libc::CLONE_NEWNS | user)?;
+        let init = fork(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | user)?;
         if init == 0 {
             become_init(&job);
         }
@@ -255,7 +262,7 @@ fn map_header(job: &Job) -> Option<&'static Header> {
     }
 }
 
-/// An empty directory of the guest's own, which is its working directory, and the namespace's own /proc.
+/// Empty directories of the guest's own, its working directory and that of shared memory, and the namespace's own /proc.
 fn surround() -> Option<()> {
     let mount = |what: &CStr, at: &CStr, flags| {
         let (source, target) = (what.as_ptr(), at.as_ptr());
@@ -266,6 +273,7 @@ fn surround() -> Option<()> {
     mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)?;
     mount(c"proc", c"/proc", libc::MS_NOSUID | libc::MS_NODEV)?;
     mount(c"tmpfs", c"/mnt", libc::MS_NOSUID | libc::MS_NODEV)?;
+    mount(c"tmpfs", c"/dev/shm", libc::MS_NOSUID | libc::MS_NODEV)?;
     let old = [libc::timespec { tv_sec: 0, tv_nsec: 0 }; 2];
     // SAFETY: the path is terminated, the times are live.
     unsafe {

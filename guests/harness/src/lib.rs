@@ -8,6 +8,8 @@
 //! - standard error (what only a schedule decides), the output frames and the marks in them (index, logical clock,
 //!   operations) must be the same in both Skein runs.
 //!
+//! Both are done with two schedules; with the second one as on a processor that cannot fault on `cpuid`.
+//!
 //! Time is virtual: a timer that is due in an hour is due at once, so nothing sleeps.
 //!
 //! Threads: one a run; runs share nothing. Crash: a guest's pid namespace dies with the thread that started it.
@@ -20,4 +22,4 @@ pub mod node;
 mod outside;
 pub mod runner;
 pub mod script;
-mod sys;
+pub mod sys;

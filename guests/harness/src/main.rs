@@ -6,7 +6,7 @@
 use skein_harness::catalogue;
 use skein_harness::images::Images;
 use skein_harness::node::{ORDINARY, Role};
-use skein_harness::runner;
+use skein_harness::runner::{self, How};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -58,8 +58,8 @@ fn show(words: &[String]) -> std::io::Result<()> {
             continue;
         }
         let script = guest.script.clone().unwrap_or_default();
-        let run =
-            runner::skein(&guest.program, &images.library, Role::Leader(script, ORDINARY), false)?;
+        let role = Role::Leader(script, ORDINARY);
+        let run = runner::skein(&guest.program, &images.library, role, How::default())?;
         println!("== {}: {:?}, {:?}", guest.name, run.account.end, run.account.counts);
         println!(
             "-- {} trapped, {} from replaced places",

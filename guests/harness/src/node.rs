@@ -8,14 +8,15 @@ use crate::launch::{Guest, Launch};
 use crate::script::{Input, Script, TERM};
 use crate::sys;
 use skein_arena::layout::{Sizes, state};
-use skein_arena::trapped::Trapped;
-use skein_arena::{Arena, Consumer, Producer};
+use skein_arena::trapped::{self, Trapped};
+use skein_arena::{Arena, Consumer, Producer, asks};
 use skein_model::entry::{EntryBuilder, Record, Start, pad8};
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::limits::SPIN_SIGNAL;
 use skein_model::{OutFrame, Term, WallNs};
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -114,6 +115,7 @@ pub struct Node {
     arena: Arena,
     input: Producer,
     output: Consumer,
+    memory: std::fs::File,
     wake: OwnedFd,
     guest: Guest,
     role: Role,
@@ -134,6 +136,7 @@ pub struct Node {
 enum Waiting {
     Nothing,
     Slot,
+    Files,
     Quiescent(u64),
 }
 
@@ -166,6 +169,7 @@ impl Node {
             arena,
             input,
             output,
+            memory,
             wake,
             guest,
             role,
@@ -211,7 +215,11 @@ impl Node {
                 let status = self.guest.wait()?;
                 self.collect()?;
                 let header = self.arena.header();
-                let sum = |calls: &Trapped| calls.counts().map(|(_, count)| count).sum();
+                // `cpuid` traps on some processors only, a dozen times for each program that begins, and is not replaced.
+                let sum = |calls: &Trapped| {
+                    let counted = |(call, _): &(usize, u64)| *call != trapped::CPUID;
+                    calls.counts().filter(counted).map(|(_, count)| count).sum()
+                };
                 self.record.trapped = sum(&header.trapped);
                 self.record.patched = sum(&header.patched);
                 self.record.end = End::Status(status);
@@ -230,6 +238,7 @@ impl Node {
         }
         match header.server_state.load(Ordering::Acquire) {
             state::SLOT => Waiting::Slot,
+            state::ASKS => Waiting::Files,
             state::QUIESCENT => Waiting::Quiescent(header.deadline_ns.load(Ordering::Acquire)),
             _ => Waiting::Nothing,
         }
@@ -241,6 +250,11 @@ impl Node {
         let nclock = schedule.nclock;
         let inputs = match waiting {
             Waiting::Nothing => return Ok(false),
+            Waiting::Files => {
+                let (ask, facts) = self.asks()?;
+                self.propose(&[Record::Files { ask, facts: &facts }], 0)?;
+                return Ok(true);
+            }
             Waiting::Slot | Waiting::Quiescent(_) => script.inputs(),
         };
         if !inputs.is_empty() {
@@ -261,7 +275,7 @@ impl Node {
                 let bubble = Record::Bubble { turns: nclock * growth };
                 self.propose(&[bubble], BUBBLE_NS * u64::from(growth))?;
             }
-            Waiting::Quiescent(u64::MAX) | Waiting::Nothing => return Ok(false),
+            Waiting::Quiescent(u64::MAX) | Waiting::Nothing | Waiting::Files => return Ok(false),
             Waiting::Quiescent(deadline) => {
                 self.growth = 1;
                 self.record.counts.clocks += 1;
@@ -269,6 +283,15 @@ impl Node {
             }
         }
         Ok(true)
+    }
+
+    /// What the guest found of its host's files.
+    fn asks(&self) -> io::Result<(u64, Vec<u8>)> {
+        let impossible = || Error::other("the guest asks about files, and not which");
+        let asked = asks::asked(self.arena.header(), &self.arena.sizes()).ok_or_else(impossible)?;
+        let mut facts = vec![0; asked.len];
+        self.memory.read_exact_at(&mut facts, asked.at)?;
+        Ok((asked.ask, facts))
     }
 
     /// Leader: appends an entry, so much later than the last one, and gives it to the guest.
@@ -343,7 +366,7 @@ impl Node {
                     OutFrame::Notice { text: line } => {
                         self.record.advice.push(format!("notice: {}", text(line)));
                     }
-                    OutFrame::Fatal { text: line } => {
+                    OutFrame::Differs { text: line } | OutFrame::Fatal { text: line } => {
                         self.record.advice.push(format!("fatal: {}", text(line)));
                     }
                     _ => {}
@@ -442,6 +465,7 @@ impl Node {
             state::RUNNING => "running",
             state::QUIESCENT => "quiescent",
             state::SLOT => "at a slot",
+            state::ASKS => "waiting until files of the host are agreed on",
             state::OUTPUT_FULL => "waiting for the output ring",
             state::ENDED => "ended",
             _ => "in an unknown state",

@@ -42,7 +42,7 @@ impl Output {
 
     fn launch<'a>(&'a self, program: &'a Path) -> Launch<'a> {
         let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
-        Launch { program, args: &[], stdout, stderr, skein: None }
+        Launch { program, args: &[], stdout, stderr, skein: None, no_cpuid_faulting: false }
     }
 }
 
@@ -76,14 +76,25 @@ pub fn native(program: &Path) -> io::Result<(i32, Vec<u8>, Vec<u8>)> {
     Ok((status, stdout, stderr))
 }
 
+/// How a guest is run under Skein.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How {
+    /// Until a thread that spins is named.
+    pub stop_at_spin: bool,
+    /// As on a processor that cannot fault on `cpuid`.
+    pub no_cpuid_faulting: bool,
+}
+
 /// Runs a guest under Skein.
 ///
 /// # Errors
 /// It cannot be started, or damages its arena.
-pub fn skein(program: &Path, library: &Path, role: Role, stop_at_spin: bool) -> io::Result<Run> {
+pub fn skein(program: &Path, library: &Path, role: Role, how: How) -> io::Result<Run> {
     let output = Output::new()?;
-    let node = Node::start(&output.launch(program), library, role)?;
-    let account = node.run(stop_at_spin)?;
+    let no_cpuid_faulting = how.no_cpuid_faulting;
+    let launch = Launch { no_cpuid_faulting, ..output.launch(program) };
+    let node = Node::start(&launch, library, role)?;
+    let account = node.run(how.stop_at_spin)?;
     let (stdout, stderr) = output.texts()?;
     Ok(Run { stdout, stderr, account })
 }
@@ -125,8 +136,10 @@ fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, Stri
         native_stdout = Some(stdout);
     }
     let mut done = String::new();
-    for schedule in [ORDINARY, guest.finest] {
-        match judge_schedule(guest, images, native_stdout.as_deref(), schedule)? {
+    // With the second one as on a processor that cannot fault on `cpuid`.
+    for (schedule, no_cpuid_faulting) in [(ORDINARY, false), (guest.finest, true)] {
+        let how = How { stop_at_spin: guest.expect == Expect::Spin, no_cpuid_faulting };
+        match judge_schedule(guest, images, native_stdout.as_deref(), schedule, how)? {
             Ok(line) if done.is_empty() => done = line,
             Ok(line) => done += &format!(" | {line}"),
             Err(why) => return Ok(Err(format!("{schedule:?}: {why}"))),
@@ -141,11 +154,11 @@ fn judge_schedule(
     images: &Images,
     native: Option<&[u8]>,
     schedule: Schedule,
+    how: How,
 ) -> io::Result<Result<String, String>> {
-    let spins = guest.expect == Expect::Spin;
     let role = Role::Leader(guest.script.clone().unwrap_or_default(), schedule);
-    let leader = skein(&guest.program, &images.library, role, spins)?;
-    if spins {
+    let leader = skein(&guest.program, &images.library, role, how)?;
+    if how.stop_at_spin {
         return Ok(judge_spin(&leader));
     }
     if let Some(verdict) = judge_refusal(guest.expect, &leader) {
@@ -155,7 +168,7 @@ fn judge_schedule(
         return Ok(Err(why));
     }
     let role = Role::Follower(leader.account.log.clone());
-    let follower = skein(&guest.program, &images.library, role, false)?;
+    let follower = skein(&guest.program, &images.library, role, how)?;
     let (a, b) = (&leader, &follower);
     let texts = |what, left, right| compare::text(what, ("leader", left), ("follower", right));
     let difference = native
@@ -314,6 +327,13 @@ pub fn all(words: &[String]) -> ExitCode {
     });
     let mut failed = failed.into_inner().expect("no panics");
     failed.sort();
+    println!(
+        "{}",
+        match sys::faults_on_cpuid() {
+            true => "CPUID faulting: on with the first schedule, off with the second",
+            false => "CPUID faulting: this processor has none",
+        }
+    );
     println!("{} guests, {} failed {}", guests.len(), failed.len(), failed.join(" "));
     if failed.is_empty() && !guests.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

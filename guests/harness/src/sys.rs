@@ -17,10 +17,11 @@ fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Memory with a descriptor, closed at exec.
+/// Memory with a descriptor, closed at exec, that may be sealed.
 pub fn memfd(name: &CStr) -> io::Result<File> {
     // SAFETY: the name is terminated.
-    owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) }).map(File::from)
+    owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })
+        .map(File::from)
 }
 
 /// A counter that never blocks, closed at exec.
@@ -66,4 +67,12 @@ pub fn is_readable(fd: RawFd) -> io::Result<bool> {
     let mut fds = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
     // SAFETY: the array is live and its length is given.
     check(unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) }).map(|n| n > 0)
+}
+
+/// Whether the processor can fault on `cpuid`, and the kernel lets it.
+#[must_use]
+pub fn faults_on_cpuid() -> bool {
+    const ARCH_SET_CPUID: libc::c_int = 0x1012;
+    // SAFETY: takes no pointers; the instruction stays allowed, as it is.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_CPUID, 1) == 0 }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::process;
 use super::stats::percentile;
 use super::target::data_root;
-use crate::demo::find_command;
+use crate::cluster::find_command;
 use crate::report::{Failure, Outcome};
 use crate::workspace;
 

@@ -17,8 +17,8 @@ use super::process::{self, Kept};
 use super::servers::{Server, Workload};
 use nix::sys::signal::Signal;
 
-use crate::demo::find_command;
-use crate::demo::status::Status;
+use crate::cluster::find_command;
+use crate::cluster::status::Status;
 use crate::report::{Failure, Outcome};
 
 /// How long a target may take to serve, and a cluster to answer or to stop.

@@ -9,23 +9,19 @@
 //! Threads: the story is told by the main thread; one thread writes, one passes on what `skein
 //! run` prints. A crash of the demonstration itself can leave the cluster: `skein stop` ends it.
 
-mod cluster;
 mod redis;
-pub mod status;
 mod writer;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use self::cluster::Cluster;
-pub use self::cluster::find_command;
-use self::status::Status;
 use self::writer::{Acknowledged, Writer};
+use crate::cluster::status::Status;
+use crate::cluster::{Cluster, Server};
+use crate::interrupt::Interrupt;
 use crate::report::{Failure, Outcome};
 
 /// Keys written before anything goes wrong.
@@ -34,48 +30,12 @@ const KEYS_BEFORE: u64 = 1_000;
 /// Acknowledged writes that are waited for after the kill, and again under the new leader.
 const KEYS_AFTER: u64 = 500;
 
-/// Longest wait for the first service, a new leader and the killed replica's return.
-const WAIT_MAX: Duration = Duration::from_secs(60);
-
 /// How the demonstration is run.
 #[derive(clap::Args)]
 pub struct Options {
     /// How many replicas: odd, from 3
     #[arg(long, default_value_t = 3)]
     replicas: u64,
-}
-
-/// Set by Ctrl-C or a polite kill: every wait looks at it.
-#[derive(Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    fn catch() -> Outcome<Self> {
-        let interrupt = Self::default();
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupt.0))
-                .map_err(|error| Failure::of("cannot catch signals", error))?;
-        }
-        Ok(interrupt)
-    }
-
-    /// Asks `probe` every few milliseconds until it has something, in a `WAIT_MAX` at most.
-    fn wait<T>(&self, what: &str, mut probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
-        let start = Instant::now();
-        loop {
-            if self.0.load(Ordering::Relaxed) {
-                return Err(Failure("interrupted".to_owned()));
-            }
-            if let Some(found) = probe()? {
-                return Ok(found);
-            }
-            if start.elapsed() > WAIT_MAX {
-                let seconds = WAIT_MAX.as_secs();
-                return Err(Failure(format!("waited {seconds} s in vain for {what}")));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
 }
 
 /// Tells the whole story; an error is a claim that did not hold.
@@ -89,9 +49,10 @@ pub fn run(options: &Options) -> Outcome {
     let interrupt = Interrupt::catch()?;
     let service = free_address()?;
     let port = service.port().to_string();
-    let server = ["redis-server", "--port", &port, "--save", ""];
-    say(&format!("skein run --replicas {} -- {}", options.replicas, quoted(&server)));
-    let mut cluster = Cluster::start(options.replicas, &server)?;
+    let command = ["redis-server", "--port", &port, "--save", ""].map(str::to_owned);
+    say(&format!("skein run --replicas {} -- {}", options.replicas, quoted(&command)));
+    let server = Server { options: &[], command: &command };
+    let mut cluster = Cluster::start("demo", options.replicas, Path::new("."), &server)?;
     let told = tell(&interrupt, &mut cluster, service);
     let stopped = cluster.stop();
     told?;
@@ -169,8 +130,8 @@ fn free_address() -> Outcome<SocketAddr> {
     skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }
 
-fn quoted(words: &[&str]) -> String {
-    let quote = |word: &&str| if word.is_empty() { "\"\"".to_owned() } else { (*word).to_owned() };
+fn quoted(words: &[String]) -> String {
+    let quote = |word: &String| if word.is_empty() { "\"\"".to_owned() } else { word.clone() };
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 

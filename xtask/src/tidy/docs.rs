@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
 use super::{Complaint, Tree};
-use crate::{bench, interposition};
+use crate::{bench, interposition, zoo};
 
 /// Where decision records live.
 const DECISIONS: &str = "docs/decisions";
@@ -15,7 +15,7 @@ const DECISIONS: &str = "docs/decisions";
 const DECISION_PARTS: &[&str] = &["Context", "Decision", "Consequences"];
 
 /// `code` in a document that begins so names a file or folder of the repository.
-const OWN_PATHS: &[&str] = &["crates/", "docs/", "guests/", "scripts/", "xtask/", "bench/"];
+const OWN_PATHS: &[&str] = &["crates/", "docs/", "guests/", "scripts/", "xtask/", "bench/", "zoo/"];
 
 /// Complaints about all documents of `tree`.
 pub fn check(tree: &Tree) -> Vec<Complaint> {
@@ -25,6 +25,7 @@ pub fn check(tree: &Tree) -> Vec<Complaint> {
     }
     found.extend(check_decisions(tree));
     found.extend(check_interposition(tree));
+    found.extend(check_servers(tree));
     found.extend(check_figures(tree));
     found
 }
@@ -125,6 +126,17 @@ fn check_interposition(tree: &Tree) -> Option<Complaint> {
     let say = "is not what the table says: run `cargo xtask interposition`";
     (printed != interposition::page())
         .then(|| Complaint::of_file(Path::new(interposition::PAGE), 0, say))
+}
+
+/// The page of servers says what the zoo's files say.
+fn check_servers(tree: &Tree) -> Option<Complaint> {
+    let printed = tree.text(zoo::PAGE)?;
+    let wrong = |text: String| Some(Complaint::of_file(Path::new(zoo::PAGE), 0, text));
+    match zoo::page() {
+        Ok(page) if page == printed => None,
+        Ok(_) => wrong("is not what zoo/ says: run `cargo xtask zoo --page`".to_owned()),
+        Err(failure) => wrong(failure.to_string()),
+    }
 }
 
 /// What is made from results says what these say.

@@ -180,6 +180,7 @@ fn what(kind: &str) -> &'static str {
         "end" => "how they ended",
         "printed" => "what they printed",
         "files" => "the files that they left",
+        "host_file" => "a file of the host",
         _ => "what they put out",
     }
 }
@@ -187,9 +188,14 @@ fn what(kind: &str) -> &'static str {
 /// Why the client command says nothing about the program.
 fn drive_failed(trial: &Trial, how: Option<&str>) -> Option<String> {
     let Some(end) = &trial.drive else {
-        return Some(match how {
-            Some(how) => format!("it {how} before the client command could be run"),
-            None => "it did not listen on a TCP port, so the client command was not run".into(),
+        return Some(match (how, &trial.came) {
+            (Some(how), _) => format!("it {how} before the client command could be run"),
+            (None, Came::Silent(Some(port))) => format!(
+                "it did not listen on port {port}, which --publish names, so the client command was not run"
+            ),
+            (None, _) => {
+                "it did not listen on a TCP port, so the client command was not run".into()
+            }
         });
     };
     if end.timed_out {
@@ -275,6 +281,9 @@ fn recommend(trial: &Trial, figures: &Figures) -> Recommend {
              server's again on each other replica",
             figures.server_cpu_seconds, figures.node_cpu_seconds
         ),
+        None if trial.drive.is_some() => {
+            "too little work to measure; give a client command that asks for more".into()
+        }
         None => "too little work to measure; give a client command with --drive".into(),
     };
     Recommend {

@@ -10,7 +10,9 @@ use skein_node::check::otherwise::other_answers;
 use skein_node::check::second::{Former, Replayed, replay};
 use skein_node::check::seen::Use;
 use skein_node::check::{Difference, Kind, Seen, files};
-use skein_node::config::{DurabilityMode, NodeConfig, OnExit, Publisher, ServerConfig, Tuning};
+use skein_node::config::{
+    DurabilityMode, NodeConfig, OnExit, Publish, Publisher, ServerConfig, Tuning,
+};
 use skein_node::server::program::ProgramLauncher;
 use skein_node::{ExitReason, NodeError};
 use std::net::SocketAddr;
@@ -41,8 +43,8 @@ pub enum Came {
     Through,
     /// The program ended by itself.
     Ended,
-    /// It did not listen, though there is a client command.
-    Silent,
+    /// It did not listen, though there is a client command: on this port, where the user named any.
+    Silent(Option<u16>),
     /// A thread of it computes without any operation: what the node says about it.
     Spinning(String),
 }
@@ -121,10 +123,12 @@ impl Bench<'_> {
             id: 1,
             peers: Vec::new(),
             listen: None,
+            key_file: None,
+            trust_network: false,
             cluster_id: None,
             data_dir: "/".into(),
             durability: DurabilityMode::Memory,
-            publisher: Publisher::Anywhere,
+            publisher: self.publisher(),
             outgoing: crate::run::setup::outgoing(&self.args.outgoing),
             server: ServerConfig { output: Some(output.into()), ..self.server.clone() },
             on_exit: OnExit::Stop,
@@ -134,6 +138,12 @@ impl Bench<'_> {
             tuning: Tuning::default(),
             corrupt_digest_at: None,
         })
+    }
+
+    /// Where clients reach the program: at what the user names, or wherever a port is free.
+    fn publisher(&self) -> Publisher {
+        let publish: Vec<Publish> = self.args.publish.iter().map(|one| (*one).into()).collect();
+        if publish.is_empty() { Publisher::Anywhere } else { Publisher::Bind { publish } }
     }
 
     fn go_on(&self) -> Result<(), Fault> {
@@ -326,11 +336,13 @@ impl<'a> Attempt<'a> {
                 return Ok(came);
             }
             // One that is never at rest is used all the same, a little later.
-            let listens_since = (!seen.listening.is_empty())
+            let awaited = awaited(self.bench.args, &seen);
+            let listens_since = matches!(awaited, Awaited::Nothing)
                 .then(|| *listens_since.get_or_insert_with(Instant::now));
             if listens_since.is_some_and(|since| seen.rests || since.elapsed() > 2 * ASLEEP) {
                 self.note_places(&seen);
                 if !self.places.is_empty() {
+                    self.first_named_first();
                     return Ok(Came::Through);
                 }
             }
@@ -341,7 +353,13 @@ impl<'a> Attempt<'a> {
                 return Ok(self.still());
             }
             match driven {
-                true if asleep || age > self.bench.timeout() => return Ok(Came::Silent),
+                true if asleep || age > self.bench.timeout() => {
+                    self.note_places(&seen);
+                    return Ok(Came::Silent(match awaited {
+                        Awaited::Port(port) => Some(port),
+                        Awaited::AnyPort | Awaited::Nothing => None,
+                    }));
+                }
                 // Without a client it is only watched; something that still starts gets more time.
                 false if age > observe && (seen.rests || age > self.bench.timeout()) => {
                     return Ok(Came::Through);
@@ -366,6 +384,12 @@ impl<'a> Attempt<'a> {
                 self.places.push((addr.port, at));
             }
         }
+    }
+
+    /// Puts the places that the user named into the user's order.
+    fn first_named_first(&mut self) {
+        let named = &self.bench.args.publish;
+        self.places.sort_by_key(|(port, _)| named.iter().position(|one| one.names_tcp(*port)));
     }
 
     /// Lets clients work on it, or watches it; measures meanwhile.
@@ -441,6 +465,23 @@ impl<'a> Attempt<'a> {
                 return Ok(Came::Through);
             }
         }
+    }
+}
+
+/// What a program must still listen on before a client is started: this port, where the user named any.
+enum Awaited {
+    Nothing,
+    AnyPort,
+    Port(u16),
+}
+
+fn awaited(args: &CheckArgs, seen: &Seen) -> Awaited {
+    let listens = |port: u16| seen.listening.iter().any(|addr| addr.port == port);
+    let named = || args.publish.iter().filter(|one| !one.udp).map(|one| one.server_port);
+    match named().find(|port| !listens(*port)) {
+        Some(port) => Awaited::Port(port),
+        None if seen.listening.is_empty() => Awaited::AnyPort,
+        None => Awaited::Nothing,
     }
 }
 

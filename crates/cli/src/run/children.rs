@@ -4,7 +4,7 @@
 //! order) and asks the kernel to be killed when its parent dies, however that happens. That request is bound to the
 //! *thread* that started the child, so all starts happen on the main thread.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+use skein_node::durable;
 
 use crate::end::End;
 
@@ -234,7 +235,7 @@ fn describe(status: ExitStatus) -> String {
 }
 
 fn spawn(exe: &std::path::Path, plan: &Plan) -> io::Result<Child> {
-    let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
+    let log = durable::append(&plan.log)?;
     let _ = fs::remove_file(&plan.end);
     let mut command = Command::new(exe);
     command.arg("node").arg("--config").arg(&plan.config).arg("--end").arg(&plan.end);

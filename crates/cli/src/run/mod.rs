@@ -30,7 +30,7 @@ use skein_node::NodeStatus;
 use crate::args::{Durability, RunArgs, YesNo};
 use crate::cluster::Found;
 use crate::end::End;
-use crate::failure::{EXIT_SKEIN, Failure};
+use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
 use crate::publish::{self, Published, Sockets};
 use children::{Children, Ended};
 use poll::Pollers;
@@ -163,6 +163,7 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
         Found::New => "",
         Found::Continued => ", goes on from its log",
         Found::Emptied => ", starts empty: its log was in memory",
+        Found::Discarded => ", begins anew: nobody was answered from its log",
     };
     let replicas = if count == 1 { "1 replica".into() } else { format!("{count} replicas") };
     voice.say(&format!(
@@ -171,6 +172,15 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
         setup.program,
         setup.data.path.display()
     ));
+    if let Some((server, users)) = &setup.elsewhere {
+        voice.say(&format!(
+            "skein: {}: {} is {}; your shell's is {}: give that path, or --env PATH=..., to run it",
+            setup.name,
+            setup.program,
+            server.display(),
+            users.display()
+        ));
+    }
     if count.is_multiple_of(2) {
         let loss = (count - 1) / 2;
         voice.say(&format!(
@@ -235,11 +245,11 @@ impl Run {
             Ok(Event::Published(event)) => return self.published(voice, event),
             Err(_) => Vec::new(),
         };
-        self.act(voice, acts);
+        let failed = self.act(voice, acts);
         let acts = self.watch.tick(self.now(), self.restart);
-        self.act(voice, acts);
+        let failed = failed.or(self.act(voice, acts));
         self.pollers.set_hurry(self.watch.hurry());
-        None
+        failed
     }
 
     fn start_nodes(&mut self, voice: &mut Voice) -> Option<Finish> {
@@ -261,7 +271,7 @@ impl Run {
         None
     }
 
-    fn act(&mut self, voice: &mut Voice, acts: Vec<Act>) {
+    fn act(&mut self, voice: &mut Voice, acts: Vec<Act>) -> Option<Finish> {
         for act in acts {
             match act {
                 Act::Say(text) => self.say(voice, &text),
@@ -272,8 +282,13 @@ impl Run {
                     self.say(voice, &format!("{how} ({time:.1} s)"));
                     voice.release(0);
                 }
+                Act::Fail(what, why, fix) => {
+                    let failure = Failure::new(what, why, fix).with_code(EXIT_USAGE);
+                    return Some(Finish::Failed(failure));
+                }
             }
         }
+        None
     }
 
     fn published(&mut self, voice: &mut Voice, event: Published) -> Option<Finish> {
@@ -284,6 +299,10 @@ impl Run {
                     voice,
                     &format!("the server's {kind} {server_port} is published at {address}"),
                 );
+                None
+            }
+            Published::Unnamed { server_port, fix } => {
+                self.watch.unnamed(server_port, fix);
                 None
             }
             Published::Failed(failure) if self.ready => {
@@ -302,7 +321,8 @@ impl Run {
             if let Some(status) = status {
                 let now = self.now();
                 let acts = self.watch.answered(now, id, status);
-                self.act(voice, acts);
+                // It was ready before.
+                let _ = self.act(voice, acts);
             }
         }
         self.watch.lost_majority()

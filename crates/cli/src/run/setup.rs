@@ -2,12 +2,12 @@
 //! started, so that most mistakes cost no more than a line.
 
 use std::ffi::{OsStr, OsString};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use skein_node::NodeConfig;
 use skein_node::config::{
-    DurabilityMode, OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig, Tuning,
+    Address, DurabilityMode, OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig,
+    Tuning,
 };
 use skein_node::supervisor::{self, Search};
 
@@ -18,10 +18,6 @@ use crate::instance::{Claim, NodeFiles, State};
 use crate::paths;
 use crate::run::children::Plan;
 
-/// Where peers listen: below the ports that the kernel gives to outgoing connections, so that no client of anything can
-/// hold a node's port while the node is being restarted.
-const PEER_PORTS: std::ops::Range<u16> = 20_000..32_000;
-
 /// The search path of the server, also for finding it.
 pub(crate) const SERVER_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -31,6 +27,8 @@ pub struct Setup {
     pub name: String,
     /// The program as the user named it, for messages.
     pub program: String,
+    /// Where a name without a path leads, where the user's own search path leads elsewhere: the server's, and the user's.
+    pub elsewhere: Option<(PathBuf, PathBuf)>,
     /// Its right to its name.
     pub _claim: Claim,
     /// Its data.
@@ -136,28 +134,19 @@ pub(crate) fn outgoing(rules: &[args::Outgoing]) -> OutgoingConfig {
     }
 }
 
-/// Ports for the peers to listen on, all free now.
-fn peer_addresses(count: u64) -> Result<Vec<SocketAddr>, Failure> {
-    let width = u32::from(PEER_PORTS.end - PEER_PORTS.start);
-    let mut held = Vec::new();
-    let first = std::process::id().wrapping_mul(97);
-    for step in 0..width {
-        if held.len() as u64 == count {
-            break;
-        }
-        let port = PEER_PORTS.start + (first.wrapping_add(step) % width) as u16;
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            held.push((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), listener));
-        }
+/// Where the user's own shell would find the program, if that is another file than the server's search path has.
+fn elsewhere(program: &OsStr, server: &Path, path: &OsStr) -> Option<(PathBuf, PathBuf)> {
+    use std::os::unix::fs::PermissionsExt;
+    if program.as_encoded_bytes().contains(&b'/') {
+        return None;
     }
-    if (held.len() as u64) < count {
-        return Err(Failure::new(
-            format!("ports {} to {} of 127.0.0.1", PEER_PORTS.start, PEER_PORTS.end - 1),
-            "none is free for the nodes to talk to each other",
-            "see 'ss -ltnp' for what holds them",
-        ));
-    }
-    Ok(held.into_iter().map(|(address, _)| address).collect())
+    let runs = |file: &PathBuf| {
+        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    let found = std::env::split_paths(path).map(|dir| dir.join(program)).find(runs)?;
+    // /bin and /usr/bin may be one; a link from a virtual environment is another program.
+    let dir = |file: &Path| file.parent().and_then(|dir| dir.canonicalize().ok());
+    (dir(&found) != dir(server)).then(|| (server.into(), found))
 }
 
 /// Checks everything, takes the name and the data directory, and writes the nodes' configurations.
@@ -187,6 +176,8 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     })?;
     skein_node::server::program::runtime_path()
         .map_err(|error| Failure::new("installation", error, ""))?;
+    let users = std::env::var_os("PATH").unwrap_or_default();
+    let elsewhere = elsewhere(program, &inspected.path, &users);
     let claim = Claim::take(&name)?;
     let dir = args.data.clone().map_or_else(|| paths::data_dir(&name), Ok)?;
     let data = DataDir::open(&dir)?;
@@ -206,9 +197,10 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         quantum: tuning.quantum,
         nclock: tuning.nclock,
     })?;
-    let addresses = peer_addresses(args.replicas)?;
+    // Nobody but this user reaches into the directory, and so nobody else talks to the nodes.
+    let address = |id| Address::Unix(claim.dir.join(format!("peer-{id}.sock")));
     let peers: Vec<Peer> =
-        (1..).zip(&addresses).map(|(id, address)| Peer { id, address: *address }).collect();
+        (1..=args.replicas).map(|id| Peer { id, address: address(id) }).collect();
     let publish = claim.dir.join("publish.sock");
     let mut plans = Vec::new();
     let mut nodes = Vec::new();
@@ -225,6 +217,8 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
             id: peer.id,
             peers: peers.clone(),
             listen: None,
+            key_file: None,
+            trust_network: false,
             cluster_id: Some(identity.cluster_id.clone()),
             data_dir: data.node(peer.id),
             durability: match args.durability {
@@ -263,7 +257,17 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         nodes,
     };
     claim.announce(&state)?;
-    Ok(Setup { name, program: program_text, _claim: claim, data, found, state, plans, publish })
+    Ok(Setup {
+        name,
+        program: program_text,
+        elsewhere,
+        _claim: claim,
+        data,
+        found,
+        state,
+        plans,
+        publish,
+    })
 }
 
 fn write_node(
@@ -279,7 +283,7 @@ fn write_node(
         Failure::new(
             format!("data directory {}", dir.display()),
             error,
-            "make room or choose another --data DIR",
+            "make room; only a new cluster can begin in another --data DIR",
         )
     };
     paths::create_private(dir).map_err(fail)?;
@@ -301,6 +305,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_program_that_the_users_shell_finds_elsewhere_is_noticed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let root = tempfile::tempdir().unwrap();
+        let (bin, venv) = (root.path().join("bin"), root.path().join("venv"));
+        for dir in [&bin, &venv] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        let tool = bin.join("tool");
+        std::fs::write(&tool, "").unwrap();
+        std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
+        let path = |dirs: &[&PathBuf]| std::env::join_paths(dirs).unwrap();
+        let find = |name: &str, dirs: &[&PathBuf]| elsewhere(name.as_ref(), &tool, &path(dirs));
+        assert_eq!(find("tool", &[&bin]), None);
+        assert_eq!(find("tool", &[&venv, &bin]), None, "there is none");
+        symlink(&tool, venv.join("tool")).unwrap();
+        assert_eq!(find("tool", &[&venv, &bin]), Some((tool.clone(), venv.join("tool"))));
+        assert_eq!(find("/venv/tool", &[&venv, &bin]), None);
+        let merged = root.path().join("merged");
+        symlink(&bin, &merged).unwrap();
+        assert_eq!(find("tool", &[&merged]), None);
+    }
+
+    #[test]
     fn the_environment_is_fixed_but_for_what_is_given() {
         let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
         let env = server_env(&[pair("TZ", "CET"), pair("A", "1"), pair("A", "2")], None);
@@ -312,14 +339,5 @@ mod tests {
         assert_eq!(get("LANG"), ["C.UTF-8"]);
         assert_eq!(get("PATH"), [SERVER_PATH]);
         assert!(get("PWD").is_empty() && get("TERM").is_empty());
-    }
-
-    #[test]
-    fn peers_get_different_ports_outside_the_ephemeral_range() {
-        let mut ports: Vec<u16> = peer_addresses(5).unwrap().iter().map(SocketAddr::port).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        assert_eq!(ports.len(), 5);
-        assert!(ports.iter().all(|port| PEER_PORTS.contains(port)));
     }
 }

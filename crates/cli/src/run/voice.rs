@@ -3,10 +3,12 @@
 //! Under `--detach` the lines go through a pipe to the command that waits in the foreground, until the cluster is ready;
 //! the byte [`DONE`] and an exit code end that.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::SystemTime;
+
+use skein_node::durable;
 
 /// Ends the lines in the pipe to the foreground; the exit code follows.
 pub const DONE: u8 = 4;
@@ -33,7 +35,7 @@ impl Voice {
 
     /// Writes a log as well from now on.
     pub fn log_to(&mut self, path: &Path) -> io::Result<()> {
-        self.log = Some(OpenOptions::new().create(true).append(true).open(path)?);
+        self.log = Some(durable::append(path)?);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use skein_node::health::SERVER_ENDED;
 use skein_node::{NodeStatus, ReplicaState};
 
 /// A node that gives no answer for this long is named.
@@ -15,11 +16,23 @@ pub const HUNG: Duration = Duration::from_secs(10);
 const STRAGGLERS: Duration = Duration::from_secs(10);
 /// How long a server may run without listening before the cluster counts as ready.
 const NO_LISTENER: Duration = Duration::from_secs(10);
+/// A server that listens only where nothing is published is told of after this,
+const WRONG_PORT: Duration = Duration::from_secs(2);
+/// and given up after this, counted from when it last opened a port or used something of the host: one that starts slowly opens others later.
+const NO_SUCH_PORT: Duration = Duration::from_secs(30);
 /// How many notes are remembered, so that what all replicas note is said once.
 const NOTES: usize = 64;
 
 /// What a node's note of its own divergence says; the state itself may have passed between two looks.
 const DIFFERED: &str = "output differed";
+
+/// How the names of faults begin that say that another replica is not heard of.
+const SILENT_FAULT: &str = "silent_";
+
+/// Whether a fault is worth a line: which nodes are not there is known here, and so is which servers ended.
+fn tells(fault: &str) -> bool {
+    !fault.starts_with(SILENT_FAULT) && fault != SERVER_ENDED
+}
 
 /// How a node's note of a refused call begins; the call's name follows.
 const REFUSED: &str = "call_refused: ";
@@ -33,6 +46,8 @@ pub enum Act {
     Ready(String),
     /// Kill this node, which hangs.
     Kill(u64),
+    /// End it all: no client will ever reach the server. What, why and what to do.
+    Fail(String, String, String),
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +62,8 @@ struct Node {
     killed: bool,
     /// Since when it, or its server, has been on its way back.
     recovering: Option<Duration>,
+    /// What ails it, as far as was said.
+    faults: Vec<String>,
     /// How often it was started.
     starts: u32,
     /// It has been in step since its last start, so it holds what was committed.
@@ -70,12 +87,24 @@ pub struct Watch {
     /// Since when a leader has been there while the cluster was not ready.
     leading: Option<Duration>,
     notes: VecDeque<String>,
+    /// Ports of the server that nobody named, with how they would be.
+    unnamed: Vec<(u16, String)>,
+    /// Since when no other has come and [`inputs`] has stood still, while the cluster was not ready.
+    still: Option<(Duration, u64)>,
+    /// That was said.
+    told_unnamed: bool,
 }
 
 fn list(ids: &[u64]) -> String {
     let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
     let word = if ids.len() == 1 { "replica" } else { "replicas" };
     format!("{word} {}", ids.join(", "))
+}
+
+/// Entries that a node has proposed and that no timer asked for: what a server uses of the host for the first time is among them.
+const fn inputs(status: &NodeStatus) -> u64 {
+    let counts = &status.replica.counts;
+    counts.proposed_entries.saturating_sub(counts.bubbles.saturating_add(counts.clock_entries))
 }
 
 fn took(time: Duration) -> String {
@@ -96,7 +125,16 @@ impl Watch {
             ready: false,
             leading: None,
             notes: VecDeque::new(),
+            unnamed: Vec::new(),
+            still: None,
+            told_unnamed: false,
         }
+    }
+
+    /// The server has a port that is not named, and is published like this.
+    pub fn unnamed(&mut self, server_port: u16, fix: String) {
+        self.unnamed.push((server_port, fix));
+        self.still = None;
     }
 
     /// A node's process was started.
@@ -160,7 +198,8 @@ impl Watch {
         node.heard = now;
         let was = node.status.as_ref().map(|status| status.replica.state);
         let is = status.replica.state;
-        if is == ReplicaState::CatchingUp && was == Some(ReplicaState::Running) {
+        let in_step = [Some(ReplicaState::Running), Some(ReplicaState::Stuck)];
+        if is == ReplicaState::CatchingUp && in_step.contains(&was) {
             node.ended = true;
         }
         // Told only when a new server is there: one that ends on all replicas is not rebuilt.
@@ -171,6 +210,19 @@ impl Watch {
         if self.ready && (rebuilt || is == ReplicaState::Diverged) {
             node.recovering.get_or_insert(now);
         }
+        let ailing: Vec<_> = status.replica.faults.iter().map(|fault| fault.name.clone()).collect();
+        if self.ready {
+            for fault in &status.replica.faults {
+                if tells(&fault.name) && !node.faults.contains(&fault.name) {
+                    say(format!("node {id}: {}", fault.why));
+                }
+            }
+            let some_tell = |names: &[String]| names.iter().any(|name| tells(name));
+            if !some_tell(&ailing) && some_tell(&node.faults) {
+                say(format!("node {id} is well again"));
+            }
+        }
+        node.faults = ailing;
         node.in_step |= is == ReplicaState::Running;
         if is == ReplicaState::Running
             && let Some(since) = node.recovering.take()
@@ -305,6 +357,27 @@ impl Watch {
             .and_then(|leader| self.nodes.get(&leader.id)?.status.as_ref())
             .map(|status| status.service.clone())
             .unwrap_or_default();
+        if let Some((port, fix)) = self.unnamed.first().filter(|_| service.is_empty()) {
+            let ports: Vec<String> =
+                self.unnamed.iter().map(|(port, _)| port.to_string()).collect();
+            let what = format!("the server listens at port {}", ports.join(", "));
+            let why = "no --publish names that, so no client can reach it";
+            let inputs = states().filter_map(|(_, status)| status).map(inputs).sum();
+            let begin = match self.still {
+                Some((begin, known)) if known == inputs => begin,
+                _ => now,
+            };
+            self.still = Some((begin, inputs));
+            let still = now.saturating_sub(begin);
+            if since.min(still) >= NO_SUCH_PORT {
+                let fix = format!("publish port {port} with {fix}");
+                acts.push(Act::Fail(what, why.into(), fix));
+                self.ready = true;
+            } else if since >= WRONG_PORT && !std::mem::replace(&mut self.told_unnamed, true) {
+                acts.push(Act::Say(format!("{what}: {why}; {fix} would")));
+            }
+            return;
+        }
         let text = match (service.is_empty(), missing.is_empty()) {
             (false, true) => format!("ready at {}", service.join(", ")),
             (false, false) if since >= STRAGGLERS => {

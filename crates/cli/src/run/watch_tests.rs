@@ -43,6 +43,7 @@ fn texts(acts: &[Act]) -> String {
     let text = |act: &Act| match act {
         Act::Say(text) | Act::Ready(text) => text.clone(),
         Act::Kill(id) => format!("KILL {id}"),
+        Act::Fail(what, why, fix) => format!("{what}: {why}; {fix}"),
     };
     acts.iter().map(text).collect::<Vec<_>>().join("\n")
 }
@@ -176,4 +177,53 @@ fn a_straggler_or_a_server_that_never_listens_does_not_block_for_ever() {
     assert!(watch.answered(ms(100), 1, mute.clone()).is_empty());
     let acts = watch.answered(ms(10_100), 1, mute);
     assert_eq!(texts(&acts), "running, but the server listens nowhere yet");
+}
+
+#[test]
+fn a_server_that_listens_where_nothing_is_published_is_told_of_and_given_up() {
+    let mut watch = Watch::new(1..=1);
+    watch.started(ms(0), 1);
+    watch.unnamed(6400, "--publish 127.0.0.1:6401:6400".into());
+    let mut mute = status(1, "leader", 1);
+    mute.service.clear();
+    assert_eq!(texts(&watch.answered(ms(100), 1, mute.clone())), "node 1 leads (term 1)");
+    assert_eq!(
+        texts(&watch.answered(ms(2_100), 1, mute.clone())),
+        "the server listens at port 6400: no --publish names that, so no client can reach it; \
+         --publish 127.0.0.1:6401:6400 would"
+    );
+    assert!(watch.answered(ms(29_000), 1, mute.clone()).is_empty(), "once");
+    // It is still opening ports: the named one may come.
+    watch.unnamed(6500, "--publish 127.0.0.1:6401:6500".into());
+    assert!(watch.answered(ms(30_100), 1, mute.clone()).is_empty());
+    assert!(watch.answered(ms(60_000), 1, mute.clone()).is_empty());
+    // It is still using files for the first time; timers alone are no sign of that.
+    mute.replica.counts.proposed_entries = 9;
+    assert!(watch.answered(ms(60_090), 1, mute.clone()).is_empty());
+    mute.replica.counts.proposed_entries = 20;
+    mute.replica.counts.clock_entries = 11;
+    assert!(watch.answered(ms(90_000), 1, mute.clone()).is_empty());
+    assert!(
+        texts(&watch.answered(ms(90_100), 1, mute))
+            .ends_with("; publish port 6400 with --publish 127.0.0.1:6401:6400")
+    );
+}
+
+#[test]
+fn what_ails_a_node_is_said_once_and_so_is_its_end() {
+    use skein_node::health::Fault;
+    let mut watch = ready();
+    let mut ailing = status(2, "follower", 1);
+    ailing.replica.faults = vec![Fault::new("silent_3", "replica 3 has not been heard of")];
+    assert!(watch.answered(ms(200), 2, ailing.clone()).is_empty(), "its end is said elsewhere");
+    ailing.replica.faults.push(Fault::new("disk_hangs", "its disk hangs for 1 s"));
+    assert_eq!(
+        texts(&watch.answered(ms(300), 2, ailing.clone())),
+        "node 2: its disk hangs for 1 s"
+    );
+    ailing.replica.faults[1].why = "its disk hangs for 2 s".into();
+    assert!(watch.answered(ms(400), 2, ailing.clone()).is_empty());
+    ailing.replica.faults.pop();
+    assert_eq!(texts(&watch.answered(ms(500), 2, ailing)), "node 2 is well again");
+    assert!(watch.answered(ms(600), 2, status(2, "follower", 1)).is_empty());
 }

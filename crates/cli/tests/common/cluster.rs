@@ -46,6 +46,11 @@ impl Cluster {
         Self { place, port, run }
     }
 
+    /// Its directories, for another start.
+    pub fn into_place(mut self) -> Place {
+        std::mem::replace(&mut self.place, Place::new())
+    }
+
     /// The process of `skein run`.
     pub fn pid(&self) -> i32 {
         self.run.id() as i32

@@ -4,13 +4,13 @@
 //! `sleep` in it, which a guard ends (and which ends by itself if the test is killed).
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::wait_for;
 
 /// How long a namespace lives at most when its test was killed.
-const SLEEP_S: &str = "600";
+const SLEEP_S: &str = "1200";
 
 /// A network namespace.
 pub struct Net {
@@ -36,7 +36,8 @@ impl Net {
         net
     }
 
-    fn path(&self) -> PathBuf {
+    /// What [`join`] takes.
+    pub fn path(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.sleeper.id()).into()
     }
 
@@ -57,16 +58,20 @@ impl Net {
 
     /// Runs `work` in it.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let file = fs::File::open(self.path()).unwrap();
         std::thread::scope(|scope| {
-            // A namespace is a thread's: this one ends with the work.
             let inside = scope.spawn(move || {
-                nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+                join(&self.path());
                 work()
             });
             inside.join().unwrap()
         })
     }
+}
+
+/// Puts this thread into a network namespace, for good.
+pub fn join(path: &Path) {
+    let file = fs::File::open(path).unwrap();
+    nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
 }
 
 impl Drop for Net {
@@ -111,5 +116,20 @@ impl Hosts {
     /// Pulls, or plugs in, the cable of host `number`.
     pub fn cable(&self, number: u64, state: &str) {
         self.middle.ip(&format!("link set cable{number} {state}"));
+    }
+
+    /// Has what host `from` sends to host `to` be lost, or (`del`) no longer.
+    pub fn lose(&self, from: u64, to: u64, what: &str) {
+        self.host(from).ip(&format!("route {what} blackhole 10.77.0.{to}/32"));
+    }
+
+    /// Makes host `number` send slowly, through a queue, or (`del`) no longer; false where the kernel has no such queue.
+    pub fn slow(&self, number: u64, what: &str) -> bool {
+        let mut tc = self.host(number).command("tc");
+        tc.args(["qdisc", what, "dev", "eth0", "root"]);
+        if what == "add" {
+            tc.args(["tbf", "rate", "250kbit", "burst", "4kb", "latency", "400ms"]);
+        }
+        tc.status().unwrap().success()
     }
 }

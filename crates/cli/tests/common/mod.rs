@@ -5,12 +5,17 @@
 
 pub mod binary;
 pub mod cluster;
+pub mod faults;
 pub mod gerbera;
 pub mod hosts;
 pub mod http;
+pub mod load;
+pub mod machine;
 pub mod mysql;
 pub mod own;
 pub mod postgres;
+pub mod postgres_server;
+pub mod preloaded;
 pub mod real;
 pub mod resp;
 pub mod story;
@@ -31,7 +36,10 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection to a server's port, for a client that waits; an answer may take as long as `patience`.
 pub fn connect(port: u16, patience: Duration) -> io::Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect(("127.0.0.1", port))?;
+    prepared(TcpStream::connect(("127.0.0.1", port))?, patience)
+}
+
+fn prepared(stream: TcpStream, patience: Duration) -> io::Result<BufReader<TcpStream>> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;

@@ -104,11 +104,32 @@ impl Real {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// Waits for one digest and the same files on all replicas, ends the cluster and asserts that nothing is left.
+    /// Asserts that all replicas' servers hold the same in memory, as soon as that can be told. One replica is the same as itself.
+    #[track_caller]
+    pub fn wait_memory_agreed(&self) {
+        let (status, _) = self.cluster.status();
+        if status["replicas"].as_array().is_some_and(|rows| rows.len() == 1) {
+            return;
+        }
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let output = self.cluster.place.run(&["verify", "--name", "t"]);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            match output.status.code() {
+                Some(0) => return,
+                // A replica cannot be asked now.
+                Some(2) if Instant::now() < limit => {}
+                code => panic!("verify ends with {code:?}:\n{text}\n{}", self.cluster.said()),
+            }
+        }
+    }
+
+    /// Waits for one digest, the same files and the same memory on all replicas, ends the cluster and asserts that nothing is left.
     #[track_caller]
     pub fn end(mut self) {
         self.wait_agreed();
         self.wait_files_agreed();
+        self.wait_memory_agreed();
         self.cluster.signal(Signal::SIGTERM);
         assert_eq!(self.cluster.wait_end(), Some(0), "{}", self.cluster.said());
         self.cluster.assert_nothing_left();

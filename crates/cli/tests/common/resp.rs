@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::{connect, read_line};
+use super::{connect, prepared, read_line};
 
 /// What redis answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,11 @@ impl Redis {
     /// Connects; an answer may take as long as `patience`.
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
         Ok(Self { stream: connect(port, patience)?, wanted: Vec::new() })
+    }
+
+    /// A connection that is there already.
+    pub fn over(stream: TcpStream, patience: Duration) -> io::Result<Self> {
+        Ok(Self { stream: prepared(stream, patience)?, wanted: Vec::new() })
     }
 
     /// Adds a request to what the next [`Self::flush`] sends.

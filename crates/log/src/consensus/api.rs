@@ -30,6 +30,8 @@ pub struct Config {
     pub seed: u64,
     /// The longest payload.
     pub max_entry_bytes: usize,
+    /// Whether bytes are a payload: what is none does not come into the log.
+    pub is_payload: fn(&[u8]) -> bool,
     /// A message carries about this many bytes of entries, or one entry.
     pub max_message_bytes: usize,
     /// Messages with entries on their way to one follower.
@@ -59,6 +61,7 @@ impl Config {
             stagger_ticks: 2,
             seed: id.0,
             max_entry_bytes: 4 << 20,
+            is_payload: |_| true,
             max_message_bytes: 512 << 10,
             max_inflight_messages: 64,
             max_uncommitted_bytes: 64 << 20,
@@ -155,6 +158,14 @@ pub enum StepError {
         acknowledged: LogIndex,
         /// The last entry here.
         last: LogIndex,
+    },
+    /// An entry that is none of this cluster's program.
+    #[error("replica {from} sent entry {index}, which has no known format")]
+    Entry {
+        /// The sender.
+        from: ReplicaId,
+        /// The entry.
+        index: LogIndex,
     },
     /// A follower acknowledges what was never sent.
     #[error("replica {from} acknowledges entry {index}, which does not exist")]

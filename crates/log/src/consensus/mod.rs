@@ -49,6 +49,7 @@ mod api;
 mod members;
 mod recovered;
 mod store;
+mod uncommitted;
 
 pub use api::{
     Batch, Chunk, Config, ConsensusError, Outgoing, PeerStatus, ProposeError, RoleChange, Status,
@@ -74,6 +75,8 @@ use raft::{
 use skein_model::{LogIndex, ReplicaId, Term};
 use std::collections::{BTreeMap, VecDeque};
 use store::LogStore;
+pub use store::OldEntries;
+use uncommitted::Uncommitted;
 
 /// The longest membership entry: far more than seven changes need.
 const MAX_MEMBERSHIP_BYTES: usize = 1024;
@@ -105,6 +108,7 @@ pub struct Consensus {
     hard_state: HardState,
     reported: RoleChange,
     applied: LogIndex,
+    uncommitted: Uncommitted,
     /// The newest membership change that is applied.
     membership: LogIndex,
 }
@@ -152,6 +156,9 @@ impl Consensus {
             hard_state,
             reported: RoleChange::default(),
             applied: LogIndex(0),
+            uncommitted: Uncommitted::new(
+                config.max_uncommitted_bytes.max(config.max_message_bytes),
+            ),
             membership: LogIndex(0),
             config,
         };
@@ -323,6 +330,25 @@ impl Consensus {
         Ok(Chunk { entries, next })
     }
 
+    /// From now on old entries that a follower needs are not read in here, but asked for by [`take_wanted`](Self::take_wanted). For callers that must
+    /// not wait for a disk.
+    pub fn read_aside(&mut self) {
+        self.node.mut_store().read_aside();
+    }
+
+    /// What is to be read for followers; each is to be answered by [`give_old`](Self::give_old).
+    pub fn take_wanted(&mut self) -> Vec<OldEntries> {
+        self.node.mut_store().take_wanted()
+    }
+
+    /// Old entries have been read, from this one on, as [`EntryReader::read`] gives them.
+    pub fn give_old(&mut self, from: LogIndex, entries: Result<Vec<LogEntry>, WalError>) {
+        for context in self.node.mut_store().give_old(from, entries) {
+            self.node.on_entries_fetched(context);
+        }
+        self.node.mut_store().forget_old();
+    }
+
     /// Why a follower could not be given old entries lately: the log cannot be read.
     pub fn take_read_error(&mut self) -> Option<WalError> {
         self.node.store().take_read_error()
@@ -393,6 +419,15 @@ impl Consensus {
 
     /// What a peer says that the library would take for a broken invariant and panic.
     fn check_message(&self, from: ReplicaId, message: &Message) -> Result<(), StepError> {
+        // A leader's first entry of a term is empty.
+        let odd = |entry: &&Entry| {
+            entry.get_entry_type() == EntryType::EntryNormal
+                && !entry.data.is_empty()
+                && !(self.config.is_payload)(&entry.data)
+        };
+        if let Some(entry) = message.entries.iter().find(odd) {
+            return Err(StepError::Entry { from, index: LogIndex(entry.index) });
+        }
         let raft = &self.node.raft;
         let last = LogIndex(raft.raft_log.last_index());
         match message.get_msg_type() {
@@ -414,6 +449,10 @@ impl Consensus {
     }
 
     fn propose_entry(&mut self, kind: EntryType, payload: Bytes) -> Result<(), ProposeError> {
+        let bytes = payload.len();
+        if !self.uncommitted.has_room(self.node.raft.term, bytes) {
+            return Err(ProposeError::Busy);
+        }
         let mut entry = Entry::default();
         entry.set_entry_type(kind);
         entry.data = payload;
@@ -421,7 +460,10 @@ impl Consensus {
         message.set_msg_type(MessageType::MsgPropose);
         message.from = self.member;
         message.set_entries(vec![entry].into());
-        self.node.raft.step(message).map_err(|_| ProposeError::Busy)
+        self.node.raft.step(message).map_err(|_| ProposeError::Busy)?;
+        let index = LogIndex(self.node.raft.raft_log.last_index());
+        self.uncommitted.proposed(index, bytes);
+        Ok(())
     }
 
     fn draw_election_timeout(&mut self) {
@@ -537,6 +579,7 @@ impl Consensus {
                 batch.committed.push(entry);
             }
         }
+        self.uncommitted.committed(self.applied);
         let log = &self.node.raft.raft_log;
         let told = self.applied.0.min(log.persisted);
         if told > log.applied {
@@ -598,7 +641,8 @@ fn library_config(config: &Config, member: u64) -> raft::Config {
         check_quorum: true,
         pre_vote: true,
         skip_bcast_commit: !config.eager_commit,
-        max_uncommitted_size: config.max_uncommitted_bytes.max(config.max_message_bytes) as u64,
+        // Counted in here: see `uncommitted`.
+        max_uncommitted_size: raft::NO_LIMIT,
         max_committed_size_per_ready: config.max_committed_bytes as u64,
         ..raft::Config::default()
     }

@@ -10,7 +10,31 @@ use raft::{
     eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot},
 };
 use skein_model::{LogIndex, Term};
-use std::{cell::RefCell, collections::VecDeque};
+use std::{cell::RefCell, collections::VecDeque, mem::take};
+
+/// How often a follower may ask for the same entries while they are read.
+const MAX_ASKED: usize = 16;
+
+/// Old entries that a follower needs, to be read by a thread that may wait for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldEntries {
+    /// The first one.
+    pub from: LogIndex,
+    /// The last one.
+    pub to: LogIndex,
+    /// About how much is needed, or one entry.
+    pub max_bytes: usize,
+}
+
+/// Old entries on their way from the disk.
+#[derive(Default)]
+struct Aside {
+    wanted: Vec<OldEntries>,
+    /// Who waits for the entries from an index on.
+    asked: Vec<(u64, GetEntriesContext)>,
+    /// What has just come, and its first index.
+    come: Option<(u64, Vec<Entry>)>,
+}
 
 pub(super) fn to_log_entry(entry: &Entry) -> LogEntry {
     LogEntry {
@@ -43,6 +67,8 @@ pub(super) struct LogStore {
     reader: Option<Box<dyn EntryReader + Send>>,
     /// Why older entries could not be read, until asked for.
     read_error: RefCell<Option<WalError>>,
+    /// Where followers' old entries are not read at once.
+    aside: Option<RefCell<Aside>>,
 }
 
 impl LogStore {
@@ -63,7 +89,71 @@ impl LogStore {
             recent_bytes,
             reader,
             read_error: RefCell::default(),
+            aside: None,
         }
+    }
+
+    /// From now on old entries for followers are only asked for.
+    pub(super) fn read_aside(&mut self) {
+        self.aside = Some(RefCell::default());
+    }
+
+    pub(super) fn take_wanted(&mut self) -> Vec<OldEntries> {
+        self.aside.as_mut().map_or_else(Vec::new, |aside| take(&mut aside.get_mut().wanted))
+    }
+
+    /// Entries from an index on have been read; answers who asked for them. [`forget_old`](Self::forget_old) ends it.
+    pub(super) fn give_old(
+        &mut self,
+        from: LogIndex,
+        entries: Result<Vec<LogEntry>, WalError>,
+    ) -> Vec<GetEntriesContext> {
+        let Some(aside) = &mut self.aside else { return Vec::new() };
+        let aside = aside.get_mut();
+        let asked = aside.asked.extract_if(.., |(low, _)| *low == from.0);
+        let asked = asked.map(|(_, context)| context).collect();
+        match entries {
+            Ok(entries) => {
+                aside.come = Some((from.0, entries.into_iter().map(from_log_entry).collect()));
+                asked
+            }
+            Err(error) => {
+                self.read_error.replace(Some(error));
+                Vec::new()
+            }
+        }
+    }
+
+    pub(super) fn forget_old(&mut self) {
+        if let Some(aside) = &mut self.aside {
+            aside.get_mut().come = None;
+        }
+    }
+
+    /// Old entries from `low` on: those that have come, or none yet.
+    fn old(
+        &self,
+        aside: &RefCell<Aside>,
+        (low, high): (u64, u64),
+        max_bytes: u64,
+        context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        let mut aside = aside.borrow_mut();
+        if let Some((_, entries)) = aside.come.as_ref().filter(|(from, _)| *from == low) {
+            return Ok(entries.clone());
+        }
+        let asked = aside.asked.iter().filter(|(from, _)| *from == low).count();
+        if asked == 0 {
+            aside.wanted.push(OldEntries {
+                from: LogIndex(low),
+                to: LogIndex(high.min(self.first_recent()) - 1),
+                max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
+            });
+        }
+        if asked < MAX_ASKED {
+            aside.asked.push((low, context));
+        }
+        Err(Error::Store(StorageError::LogTemporarilyUnavailable))
     }
 
     /// Adds entries at the end, or in place of all from the first one's index on.
@@ -139,9 +229,16 @@ impl Storage for LogStore {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
-        self.read(low, high, max_size.into().unwrap_or(u64::MAX)).map_err(|error| {
+        let max_bytes = max_size.into().unwrap_or(u64::MAX);
+        if let Some(aside) = &self.aside
+            && context.can_async()
+            && low < high.min(self.first_recent())
+        {
+            return self.old(aside, (low, high), max_bytes, context);
+        }
+        self.read(low, high, max_bytes).map_err(|error| {
             // The library leaves the follower alone for now; the caller learns from `take_read_error`.
             self.read_error.replace(Some(error));
             Error::Store(StorageError::LogTemporarilyUnavailable)

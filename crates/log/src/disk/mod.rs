@@ -4,6 +4,7 @@
 //! may survive wholly, partly (any bytes of it) or not at all, in any order; a file that was created survives once
 //! [`Disk::sync_dir`] returned. [`sim::SimDisk`] takes every freedom that this leaves.
 
+pub mod durable;
 mod real;
 pub mod sim;
 
@@ -25,6 +26,12 @@ pub trait Disk: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
+    /// 64 bits that nobody can guess.
+    fn random(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
     /// Takes the directory for this process until the guard is dropped; `None` if another one has it.
     fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
 }

@@ -1,10 +1,13 @@
 //! The disk of the machine: one directory.
 
-use super::{Disk, File};
+use super::{Disk, File, durable};
 use std::{
     any::Any,
     fs, io,
-    os::{fd::AsFd, unix::fs::FileExt},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileExt, OpenOptionsExt},
+    },
     path::PathBuf,
 };
 
@@ -14,10 +17,10 @@ pub struct DirDisk {
 }
 
 impl DirDisk {
-    /// Uses `path`, which is created if it does not exist.
+    /// Uses `path`, which is created, durably, if it does not exist.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        fs::create_dir_all(&path)?;
+        durable::create_dir(&path)?;
         Ok(Self { path })
     }
 }
@@ -38,6 +41,7 @@ impl Disk for DirDisk {
             .read(true)
             .write(true)
             .create_new(create)
+            .mode(0o600)
             .open(self.path.join(name))?;
         Ok(Box::new(RealFile(file)))
     }
@@ -59,6 +63,7 @@ impl Disk for DirDisk {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(self.path.join("lock"))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),

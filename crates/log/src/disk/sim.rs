@@ -1,14 +1,16 @@
 //! A disk in memory that forgets, tears and fails on request, always the same way for the same seed.
 //!
-//! Each file is what is durable plus the list of operations since its last sync. Reading sees all of them, as through a
-//! page cache. [`SimDisk::crash`] decides for each pending operation whether it reached the disk: not, wholly, or each
-//! 512-byte sector on its own, one of them torn at any byte. Names are durable once the directory was synced.
+//! Each file is what is on the platter plus the list of operations since its last sync. Reading sees all of them, as through a
+//! page cache. [`SimDisk::crash`] decides for each pending operation whether it reached the platter: not, wholly, or each
+//! 512-byte sector on its own, one of them torn at any byte. A sync that fails may drop what was pending, as ext4 and xfs do: it can still be read,
+//! and no later sync writes it. Names are durable once the directory was synced; before that each change of one may be lost by itself.
+//! Sectors can be made unreadable until they are written again.
 
 use super::{Disk, File};
 pub use crate::rng::Rng as SimRng;
 use std::{
     any::Any,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -24,11 +26,22 @@ enum Op {
     SetLen(usize),
 }
 
+impl Op {
+    fn apply(&self, data: &mut Vec<u8>) {
+        match self {
+            Self::Write { offset, bytes } => apply_write(data, *offset, bytes),
+            Self::SetLen(len) => data.resize(*len, 0),
+        }
+    }
+}
+
 #[derive(Clone, Default)]
 struct Content {
     durable: Vec<u8>,
     current: Vec<u8>,
     pending: Vec<Op>,
+    /// Sectors that cannot be read.
+    bad: BTreeSet<usize>,
 }
 
 fn apply_write(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
@@ -44,16 +57,16 @@ fn apply_write(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 
 impl Content {
     fn apply(&mut self, op: Op) {
-        match &op {
-            Op::Write { offset, bytes } => apply_write(&mut self.current, *offset, bytes),
-            Op::SetLen(len) => self.current.resize(*len, 0),
+        if let Op::Write { offset, bytes } = &op {
+            let written = offset / SECTOR_BYTES..(offset + bytes.len()).div_ceil(SECTOR_BYTES);
+            self.bad.retain(|sector| !written.contains(sector));
         }
+        op.apply(&mut self.current);
         self.pending.push(op);
     }
 
     fn sync(&mut self) {
-        self.durable.clone_from(&self.current);
-        self.pending.clear();
+        self.pending.drain(..).for_each(|op| op.apply(&mut self.durable));
     }
 
     /// What a crash leaves, each pending operation being lost, done, or torn.
@@ -91,11 +104,38 @@ impl Content {
 }
 
 type Inode = Arc<Mutex<Content>>;
+type Names = BTreeMap<String, Inode>;
+
+#[derive(Clone)]
+enum NameOp {
+    Add(String, Inode),
+    Remove(String),
+    Rename(String, String, Inode),
+}
+
+impl NameOp {
+    fn apply(self, names: &mut Names) {
+        match self {
+            Self::Add(name, inode) => {
+                names.insert(name, inode);
+            }
+            Self::Remove(name) => {
+                names.remove(&name);
+            }
+            Self::Rename(from, to, inode) => {
+                names.remove(&from);
+                names.insert(to, inode);
+            }
+        }
+    }
+}
 
 #[derive(Default)]
 struct State {
-    names: BTreeMap<String, Inode>,
-    durable_names: BTreeMap<String, Inode>,
+    names: Names,
+    durable_names: Names,
+    pending_names: Vec<NameOp>,
+    drawn: u64,
     faults: Faults,
     /// Operations that change something, since the start.
     operations: u64,
@@ -108,6 +148,8 @@ struct State {
 pub struct Faults {
     /// Each sync fails while this is set, and makes nothing durable.
     pub fail_sync: bool,
+    /// A sync that fails drops what it was to write from what is pending: it is in the page cache only.
+    pub drop_dirty: bool,
     /// Each sync reports success and makes nothing durable: a disk that lies. Nothing can be safe on it; a test that
     /// sets this proves that the checks would notice.
     pub lie_about_sync: bool,
@@ -153,7 +195,12 @@ impl SimDisk {
     /// The machine loses power: unsynced operations survive as `rng` decides, open files are dead, faults end.
     pub fn crash(&self, rng: &mut SimRng) {
         let mut state = lock(&self.state);
-        let names = if rng.chance(50) { state.names.clone() } else { state.durable_names.clone() };
+        let mut names = state.durable_names.clone();
+        for op in std::mem::take(&mut state.pending_names) {
+            if rng.chance(50) {
+                op.apply(&mut names);
+            }
+        }
         for inode in names.values() {
             lock(inode).crash(rng);
         }
@@ -175,8 +222,9 @@ impl SimDisk {
     pub fn fork(&self) -> Self {
         let state = lock(&self.state);
         let copy = |inode: &Inode| {
-            let current = lock(inode).current.clone();
-            Arc::new(Mutex::new(Content { durable: current.clone(), current, pending: Vec::new() }))
+            let Content { current, bad, .. } = lock(inode).clone();
+            let pending = Vec::new();
+            Arc::new(Mutex::new(Content { durable: current.clone(), current, pending, bad }))
         };
         let names: BTreeMap<_, _> =
             state.names.iter().map(|(name, inode)| (name.clone(), copy(inode))).collect();
@@ -193,14 +241,26 @@ impl SimDisk {
     /// Replaces a file's bytes, durably: bit rot, a misdirected write, a restored copy.
     pub fn set_bytes(&self, name: &str, bytes: Vec<u8>) {
         let mut state = lock(&self.state);
-        let content = Content { durable: bytes.clone(), current: bytes, pending: Vec::new() };
+        let content = Content { durable: bytes.clone(), current: bytes, ..Content::default() };
         let inode = Arc::new(Mutex::new(content));
         state.names.insert(name.to_owned(), inode.clone());
         state.durable_names.insert(name.to_owned(), inode);
     }
+
+    /// The sector at `offset` of a file cannot be read until it is written.
+    pub fn break_sector(&self, name: &str, offset: usize) {
+        if let Some(inode) = lock(&self.state).names.get(name) {
+            lock(inode).bad.insert(offset / SECTOR_BYTES);
+        }
+    }
 }
 
 impl State {
+    fn change(&mut self, op: NameOp) {
+        op.clone().apply(&mut self.names);
+        self.pending_names.push(op);
+    }
+
     /// Counts an operation that changes something.
     fn operate(&mut self) -> io::Result<()> {
         self.operations += 1;
@@ -229,7 +289,7 @@ impl Disk for SimDisk {
             (None, true) => {
                 state.operate()?;
                 let inode = Inode::default();
-                state.names.insert(name.to_owned(), inode.clone());
+                state.change(NameOp::Add(name.to_owned(), inode.clone()));
                 inode
             }
         };
@@ -239,15 +299,19 @@ impl Disk for SimDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = lock(&self.state);
         state.operate()?;
-        let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        state.names.insert(to.to_owned(), inode);
+        let inode = state.names.get(from).ok_or(io::ErrorKind::NotFound)?.clone();
+        state.change(NameOp::Rename(from.to_owned(), to.to_owned(), inode));
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = lock(&self.state);
         state.operate()?;
-        state.names.remove(name).map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
+        if !state.names.contains_key(name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        state.change(NameOp::Remove(name.to_owned()));
+        Ok(())
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -258,8 +322,15 @@ impl Disk for SimDisk {
         }
         if !state.faults.lie_about_sync {
             state.durable_names = state.names.clone();
+            state.pending_names.clear();
         }
         Ok(())
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        let mut state = lock(&self.state);
+        state.drawn += 1;
+        Ok(SimRng::new(state.drawn).next_u64())
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
@@ -302,6 +373,11 @@ impl File for SimFile {
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
         let rest = content.current.get(offset..).unwrap_or_default();
         let count = rest.len().min(buf.len());
+        let mut read = offset / SECTOR_BYTES..(offset + count).div_ceil(SECTOR_BYTES);
+        if count > 0 && read.any(|sector| content.bad.contains(&sector)) {
+            // EIO
+            return Err(io::Error::from_raw_os_error(5));
+        }
         buf[..count].copy_from_slice(&rest[..count]);
         Ok(count)
     }
@@ -332,8 +408,13 @@ impl File for SimFile {
         Ok(())
     }
 
-    fn reserve(&self, _len: u64) -> io::Result<()> {
-        Ok(())
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        let state = self.operate()?;
+        let more = len.saturating_sub(lock(&self.inode).current.len() as u64);
+        match state.faults.space_bytes {
+            Some(space) if space < more => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
+        }
     }
 
     fn zero(&self, from: u64, to: u64) -> io::Result<()> {
@@ -344,6 +425,9 @@ impl File for SimFile {
     fn sync(&self) -> io::Result<()> {
         let state = self.operate()?;
         if state.faults.fail_sync {
+            if state.faults.drop_dirty {
+                lock(&self.inode).pending.clear();
+            }
             return Err(io::Error::other("simulated failure of sync"));
         }
         if !state.faults.lie_about_sync {

@@ -61,10 +61,19 @@ pub enum WalError {
         /// The version that this program reads.
         expected: u32,
     },
+    /// Nothing is there.
+    #[error(
+        "{dir} holds no log; 'skein rejoin' brings a replica back whose disk was lost, \
+         'skein found' begins a new cluster"
+    )]
+    NoLog {
+        /// The directory.
+        dir: String,
+    },
     /// Bytes that were durable are not what was written.
     #[error(
         "{file}: damaged at byte {offset}: {why}; what follows cannot be trusted. \
-         Remove this replica's data directory and let it join as a new replica"
+         The other replicas have it: 'skein rejoin' fills this one anew"
     )]
     Damaged {
         /// The file.
@@ -79,6 +88,16 @@ pub enum WalError {
     DiskFull {
         /// The file.
         file: String,
+    },
+    /// No space where a log begins.
+    #[error(
+        "{file}: disk full; free space and restart the node: a log takes {mib} MiB at a time, and each replica has its own"
+    )]
+    NoRoom {
+        /// The file.
+        file: String,
+        /// What it takes.
+        mib: u64,
     },
     /// The operating system refused.
     #[error("{file}: cannot {what}: {source}")]

@@ -3,12 +3,13 @@
 //! A segment is a header of [`HEADER_BYTES`] and then records, each padded to 8 bytes. Numbers are little-endian.
 //!
 //! ```text
-//! header: magic[8] version:u32 crc:u32 cluster:u128 program[32] segment:u64 first_seq:u64 incarnation:u64 zero[8]
-//! record: magic:u32 crc:u32 len:u32 kind:u8 zero[3] seq:u64 synced_seq:u64 payload[len] zero[..7]
+//! header: magic[8] version:u32 crc:u32 cluster:u128 program[32] segment:u64 first_seq:u64 incarnation:u64 salt:u64
+//! record: tag:u32 crc:u32 len:u32 kind:u8 zero[3] seq:u64 synced_seq:u64 payload[len] zero[..7]
 //! ```
 //!
 //! A record's checksum covers where it belongs (segment number and offset) as well as its bytes, so a sector that was
-//! written to the wrong place or kept from an earlier file is not taken for a record. `seq` counts records over all
+//! written to the wrong place or kept from an earlier file is not taken for a record. Nor are bytes that a client sent: tag and
+//! checksum depend on the segment's salt, which is drawn at random and told to nobody. `seq` counts records over all
 //! segments without a gap. `synced_seq` is the newest record known to be durable when this one was written: a bad record
 //! that a later one says was durable is damage; one that nothing vouches for is the torn end of a crashed append.
 
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use skein_model::{LogIndex, Term};
 
 /// The version of this format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The length of a segment's header.
 pub const HEADER_BYTES: usize = 96;
 /// The length of a record's header.
@@ -29,7 +30,8 @@ pub const RECORD_HEADER_BYTES: usize = 32;
 pub const MAX_PAYLOAD_BYTES: usize = 64 << 20;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"SKEINWAL";
-const RECORD_MAGIC: [u8; 4] = *b"skr1";
+/// What a disk may lose at once: the largest sector there is. A vote and its copy lie in different ones.
+pub const SECTOR_BYTES: u64 = 4096;
 /// index, term
 const ENTRY_HEAD_BYTES: usize = 8 + 8;
 
@@ -38,6 +40,7 @@ const KIND_MEMBERSHIP: u8 = 2;
 const KIND_HARD_STATE: u8 = 3;
 const KIND_TRUNCATE: u8 = 4;
 const KIND_SEAL: u8 = 5;
+const KIND_PAD: u8 = 6;
 
 /// What a segment's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub struct SegmentHeader {
     pub first_seq: u64,
     /// Which life of the replica writes here; the same in all segments.
     pub incarnation: u64,
+    /// What nobody else knows.
+    pub salt: u64,
 }
 
 /// Why a segment's header cannot be used.
@@ -73,6 +78,7 @@ impl SegmentHeader {
         out[64..72].copy_from_slice(&self.segment.to_le_bytes());
         out[72..80].copy_from_slice(&self.first_seq.to_le_bytes());
         out[80..88].copy_from_slice(&self.incarnation.to_le_bytes());
+        out[88..96].copy_from_slice(&self.salt.to_le_bytes());
         let crc = Self::checksum(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
         out
@@ -101,6 +107,7 @@ impl SegmentHeader {
             segment: cursor.u64()?,
             first_seq: cursor.u64()?,
             incarnation: cursor.u64()?,
+            salt: cursor.u64()?,
         }))
     }
 
@@ -123,15 +130,26 @@ pub enum Record {
     Truncate(LogIndex),
     /// The last record of a segment that is followed by another.
     Seal,
+    /// So many bytes that say nothing, so that what follows lies in another sector.
+    Pad(usize),
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// The segment's number.
+    pub segment: u64,
+    /// And salt.
+    pub salt: u64,
+    /// The record's first byte in the segment.
+    pub offset: u64,
 }
 
 /// Where a record is, and what it vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The segment's number.
-    pub segment: u64,
-    /// The record's first byte in the segment.
-    pub offset: u64,
+    /// Where.
+    pub spot: Spot,
     /// The record's number.
     pub seq: u64,
     /// The newest record known to be durable when it was written.
@@ -160,10 +178,27 @@ pub(crate) fn entry_record_bytes(entry: &LogEntry) -> usize {
     record_bytes(ENTRY_HEAD_BYTES + entry.payload.len())
 }
 
+/// What makes a record at `from` end where the next sector begins.
+pub(crate) fn pad_to_sector(from: u64) -> Record {
+    let end = (from + RECORD_HEADER_BYTES as u64).next_multiple_of(SECTOR_BYTES);
+    // Lossless: less than a sector.
+    Record::Pad((end - from) as usize - RECORD_HEADER_BYTES)
+}
+
+/// A salt from random bits; never one whose tag is that of zeros.
+pub(crate) fn salt(random: u64) -> u64 {
+    random | 1 << 32
+}
+
+/// The first bytes of each record of a segment.
+fn tag(salt: u64) -> [u8; 4] {
+    ((salt >> 32) as u32).to_le_bytes()
+}
+
 /// Appends a record to `out`.
 pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
     let start = out.len();
-    out.extend_from_slice(&RECORD_MAGIC);
+    out.extend_from_slice(&tag(place.spot.salt));
     out.extend_from_slice(&[0; 28]);
     let kind = match record {
         Record::Entry(entry) => {
@@ -186,6 +221,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
             KIND_TRUNCATE
         }
         Record::Seal => KIND_SEAL,
+        Record::Pad(bytes) => {
+            out.resize(out.len() + bytes, 0);
+            KIND_PAD
+        }
     };
     let len = out.len() - start - RECORD_HEADER_BYTES;
     assert!(len <= MAX_PAYLOAD_BYTES, "a record of {len} bytes");
@@ -195,14 +234,14 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
     header[12] = kind;
     header[16..24].copy_from_slice(&place.seq.to_le_bytes());
     header[24..32].copy_from_slice(&place.synced_seq.to_le_bytes());
-    let crc = checksum(place.segment, place.offset, &out[start + 8..]);
+    let crc = checksum(place.spot, &out[start + 8..]);
     out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
     out.resize(start + record_bytes(len), 0);
 }
 
 /// Reads the record that begins at `bytes[0]`; `None` if there is none that belongs here.
-pub(crate) fn decode(bytes: &[u8], segment: u64, offset: u64) -> Option<Decoded> {
-    if bytes.first_chunk::<4>()? != &RECORD_MAGIC {
+pub(crate) fn decode(bytes: &[u8], spot: Spot) -> Option<Decoded> {
+    if bytes.first_chunk::<4>()? != &tag(spot.salt) {
         return None;
     }
     let mut cursor = Cursor::new(&bytes[4..]);
@@ -216,7 +255,7 @@ pub(crate) fn decode(bytes: &[u8], segment: u64, offset: u64) -> Option<Decoded>
     }
     let payload = cursor.take(len)?;
     let padding = cursor.take(record_bytes(len) - RECORD_HEADER_BYTES - len)?;
-    if crc != checksum(segment, offset, &bytes[8..RECORD_HEADER_BYTES + len])
+    if crc != checksum(spot, &bytes[8..RECORD_HEADER_BYTES + len])
         || padding.iter().any(|byte| *byte != 0)
     {
         return None;
@@ -245,15 +284,17 @@ fn decode_payload(kind: u8, payload: &[u8]) -> Option<Record> {
         }),
         KIND_TRUNCATE => Record::Truncate(LogIndex(cursor.u64()?)),
         KIND_SEAL => Record::Seal,
+        KIND_PAD => Record::Pad(cursor.take(cursor.left())?.len()),
         _ => return None,
     };
     (cursor.left() == 0).then_some(record)
 }
 
-fn checksum(segment: u64, offset: u64, bytes: &[u8]) -> u32 {
+fn checksum(spot: Spot, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&segment.to_le_bytes());
-    hasher.update(&offset.to_le_bytes());
+    hasher.update(&spot.salt.to_le_bytes());
+    hasher.update(&spot.segment.to_le_bytes());
+    hasher.update(&spot.offset.to_le_bytes());
     hasher.update(bytes);
     hasher.finalize()
 }

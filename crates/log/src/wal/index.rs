@@ -6,7 +6,7 @@
 
 use super::{
     error::WalError,
-    format::{self, Record},
+    format::{self, Record, Spot},
 };
 use crate::{
     disk::{File, read_range},
@@ -38,12 +38,13 @@ struct Run {
 #[derive(Default)]
 pub(crate) struct Index {
     runs: Vec<Run>,
-    files: BTreeMap<u64, Arc<dyn File>>,
+    /// Each segment's file and salt.
+    files: BTreeMap<u64, (Arc<dyn File>, u64)>,
 }
 
 impl Index {
-    pub(crate) fn add_file(&mut self, segment: u64, file: Arc<dyn File>) {
-        self.files.insert(segment, file);
+    pub(crate) fn add_file(&mut self, segment: u64, file: Arc<dyn File>, salt: u64) {
+        self.files.insert(segment, (file, salt));
     }
 
     pub(crate) fn add_entry(&mut self, index: LogIndex, segment: u64, start: u64, end: u64) {
@@ -69,10 +70,11 @@ impl Index {
         }
     }
 
-    fn find(&self, index: LogIndex) -> Option<(Run, Arc<dyn File>)> {
+    fn find(&self, index: LogIndex) -> Option<(Run, Arc<dyn File>, u64)> {
         let run = *self.runs.get(self.runs.partition_point(|run| run.last < index))?;
         (run.first <= index).then_some(())?;
-        Some((run, self.files.get(&run.segment)?.clone()))
+        let (file, salt) = self.files.get(&run.segment)?;
+        Some((run, file.clone(), *salt))
     }
 }
 
@@ -119,7 +121,7 @@ impl WalReader {
     /// The entries from `from` to the end of its run: at least one.
     fn read_run(&self, from: LogIndex) -> Result<Vec<LogEntry>, WalError> {
         let found = self.index.read().unwrap_or_else(PoisonError::into_inner).find(from);
-        let (run, file) = found.ok_or(WalError::Missing { index: from.0 })?;
+        let (run, file, salt) = found.ok_or(WalError::Missing { index: from.0 })?;
         let name = || format!("{}/{}", self.location, format::segment_name(run.segment));
         let len = usize::try_from(run.end - run.start).expect("a run is shorter than a segment");
         let bytes = read_range(&*file, run.start, len).map_err(WalError::io(&name(), "read"))?;
@@ -129,7 +131,8 @@ impl WalReader {
         while expected <= run.last {
             let offset = run.start + position as u64;
             let rest = bytes.get(position..).unwrap_or_default();
-            let decoded = format::decode(rest, run.segment, offset).ok_or_else(|| {
+            let spot = Spot { segment: run.segment, salt, offset };
+            let decoded = format::decode(rest, spot).ok_or_else(|| {
                 WalError::damaged(name(), offset, "the record's checksum is wrong")
             })?;
             position += decoded.len;

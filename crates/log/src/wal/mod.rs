@@ -3,20 +3,24 @@
 //! Owns the segment files of one data directory, and the directory itself by a lock. One thread writes ([`Wal::append`],
 //! then [`Wal::sync`] for all that was appended); [`WalReader`]s read from any thread.
 //!
-//! Invariants: records are numbered without a gap; a segment is complete and durable before the next one exists; after
-//! [`Wal::sync`] returned `Ok`, all that was appended before is recovered by [`Wal::open`], whatever happens to the
-//! machine. After the first failure nothing is accepted any more: the kernel may have dropped the pages, so a later sync
-//! that succeeds would prove nothing.
+//! Invariants: records are numbered without a gap; a segment has its seal, durable, before the next one has a record, and the next
+//! one's file is durable before the seal; after [`Wal::sync`] returned `Ok`, all that was appended before is recovered by [`Wal::open`],
+//! whatever happens to the machine. After the first failure nothing is accepted any more: the kernel may have dropped the pages, so a
+//! later sync that succeeds would prove nothing. For the same reason `open` writes again what nothing vouches for.
 //!
 //! A crash leaves a prefix of what was appended that contains all that was synced, followed by torn bytes, which `open`
 //! cuts off. Bytes that were durable and are wrong now are refused with the file and the offset: a replica that starts
-//! from a part of its promises would break them.
+//! from a part of its promises would break them. Later records and the [`witness`] say what was durable. In the moment before the witness
+//! is written, the last group of entries may be damaged unnoticed; a vote may not: it is written twice.
 
 mod error;
 pub mod format;
 mod index;
 mod recover;
+mod room;
+mod tail;
 pub mod thread;
+mod witness;
 
 pub use error::WalError;
 pub use index::WalReader;
@@ -25,15 +29,17 @@ pub use recover::Repair;
 use crate::{
     consensus::Recovered,
     disk::{Disk, File},
-    types::{ClusterId, LogEntry, Persist, ProgramHash},
+    types::{ClusterId, HardState, LogEntry, Persist, ProgramHash},
 };
-use format::{HEADER_BYTES, Place, Record, SegmentHeader};
+use format::{HEADER_BYTES, Place, Record, SegmentHeader, Spot};
 use index::SharedIndex;
+use room::Room;
 use skein_model::LogIndex;
 use std::{
     any::Any,
     sync::{Arc, PoisonError},
 };
+use witness::{Synced, Witness};
 
 /// Whose log this is, and how its files are cut.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +48,7 @@ pub struct WalOptions {
     pub cluster: ClusterId,
     /// The program: a log of another one is refused.
     pub program: ProgramHash,
-    /// Which life of the replica a log that is begun now belongs to; an existing one knows. 0 for a founding member's first
+    /// Which life of the replica a log that is created belongs to; an existing one knows. 0 for a founding member's first
     /// log; a larger number than ever before for one whose log was lost (seconds since 1970 will do), so that the others
     /// take it in as a learner and do not count on what it has forgotten.
     pub incarnation: u64,
@@ -83,20 +89,34 @@ pub struct Wal {
     index: SharedIndex,
     file: Arc<dyn File>,
     segment: u64,
+    salt: u64,
     /// Where the next record goes.
     offset: u64,
     /// Up to here the file is filled with zeros, or records.
     zeroed: u64,
     next_seq: u64,
     synced_seq: u64,
+    /// Tells whoever writes the witness.
+    synced: Arc<Synced>,
+    /// Until a thread has it.
+    witness: Option<Witness>,
     last_index: LogIndex,
+    hard_state: HardState,
     failed: Option<String>,
+    /// Whether writes that find the disk full wait; without it they fail.
+    room: Option<Arc<Room>>,
     /// Records on their way to the file.
     buffer: Vec<u8>,
 }
 
 impl Wal {
-    /// Opens the log of a directory, or begins it; repairs a torn end.
+    /// Begins a log in a directory; what is there of another one is removed. Only for a replica that has promised nothing to anybody
+    /// as this incarnation.
+    pub fn create(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
+        recover::create(disk, options)
+    }
+
+    /// Opens the log of a directory; repairs a torn end.
     pub fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
         recover::open(disk, options)
     }
@@ -116,8 +136,24 @@ impl Wal {
         }
         let result = self.file.sync().map_err(|error| self.failure("sync", error));
         self.note(result)?;
-        self.synced_seq = self.next_seq - 1;
+        self.is_synced();
         Ok(())
+    }
+
+    fn is_synced(&mut self) {
+        self.synced_seq = self.next_seq - 1;
+        self.synced.note(self.synced_seq);
+    }
+
+    /// Has the witness say what is durable, if it does not: what a [`thread::WalThread`] does by itself.
+    pub fn witness(&mut self) -> Result<(), WalError> {
+        self.check()?;
+        let synced_seq = self.synced_seq;
+        let result = match &mut self.witness {
+            Some(witness) if witness.seq() < synced_seq => witness.say(synced_seq),
+            _ => Ok(()),
+        };
+        self.note(result)
     }
 
     /// Fills some of the file ahead with zeros, durably, if there is little left, so that syncs of small appends need not write the file's
@@ -191,7 +227,7 @@ impl Wal {
     fn append_records(&mut self, persist: &Persist) -> Result<(), WalError> {
         // First the hard state: entries of a term without that term would be a state that never was.
         if let Some(state) = persist.hard_state {
-            self.push(&Record::HardState(state));
+            self.push_hard_state(state);
         }
         if let Some(first) = persist.entries.first()
             && first.index <= self.last_index
@@ -204,6 +240,17 @@ impl Wal {
             self.push_entry(entry)?;
         }
         self.flush()
+    }
+
+    /// A term and a vote are written twice, to different sectors: they are often the last thing that is written.
+    fn push_hard_state(&mut self, state: HardState) {
+        let before = self.hard_state;
+        self.push(&Record::HardState(state));
+        if (state.term, state.vote) != (before.term, before.vote) {
+            self.push(&format::pad_to_sector(self.end()));
+            self.push(&Record::HardState(state));
+        }
+        self.hard_state = state;
     }
 
     fn push_entry(&mut self, entry: &LogEntry) -> Result<(), WalError> {
@@ -227,8 +274,7 @@ impl Wal {
 
     fn push(&mut self, record: &Record) {
         let place = Place {
-            segment: self.segment,
-            offset: self.end(),
+            spot: Spot { segment: self.segment, salt: self.salt, offset: self.end() },
             seq: self.next_seq,
             synced_seq: self.synced_seq,
         };
@@ -240,9 +286,10 @@ impl Wal {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        self.file
-            .write_at(&self.buffer, self.offset)
-            .map_err(|error| self.failure("write", error))?;
+        self.when_there_is_room(|| {
+            let written = self.file.write_at(&self.buffer, self.offset);
+            written.map_err(|error| self.failure("write", error))
+        })?;
         self.offset += self.buffer.len() as u64;
         self.buffer.clear();
         // One huge batch must not pin its size for ever.
@@ -250,48 +297,73 @@ impl Wal {
         Ok(())
     }
 
-    /// Ends the segment, durably, and begins the next one, durably.
+    /// Writes, again and again while the disk is full, if this log waits for that.
+    fn when_there_is_room<T>(
+        &self,
+        write: impl Fn() -> Result<T, WalError>,
+    ) -> Result<T, WalError> {
+        loop {
+            let result = write();
+            let Some(room) = &self.room else { return result };
+            if !matches!(result, Err(WalError::DiskFull { .. })) {
+                room.found();
+                return result;
+            }
+            if !room.wait() {
+                return result;
+            }
+        }
+    }
+
+    /// Ends the segment and begins the next one, durably. The next one's file comes first: a seal says that it must be there.
     fn roll(&mut self) -> Result<(), WalError> {
+        let next = self.segment + 1;
+        let (file, salt) = self.when_there_is_room(|| {
+            let created = create_segment(&*self.disk, self.options, next, self.next_seq + 1);
+            if matches!(created, Err(WalError::DiskFull { .. })) {
+                // Half made it would be in the way. Nothing refers to it.
+                let _ = self.disk.remove(&format::segment_name(next));
+            }
+            created
+        })?;
         self.push(&Record::Seal);
         self.flush()?;
         let path = self.path(self.segment);
         self.file.set_len(self.offset).map_err(WalError::io(&path, "cut"))?;
         self.file.sync().map_err(WalError::io(&path, "sync"))?;
-        self.synced_seq = self.next_seq - 1;
-        self.begin_segment(self.segment + 1)
-    }
-
-    fn begin_segment(&mut self, segment: u64) -> Result<(), WalError> {
-        let file = create_segment(&*self.disk, self.options, segment, self.next_seq)?;
-        self.index.write().unwrap_or_else(PoisonError::into_inner).add_file(segment, file.clone());
-        self.file = file;
-        self.segment = segment;
+        self.is_synced();
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.add_file(next, file.clone(), salt);
+        drop(index);
+        (self.file, self.segment, self.salt) = (file, next, salt);
         self.offset = HEADER_BYTES as u64;
         self.zeroed = self.offset;
         Ok(())
     }
 }
 
-/// Creates a segment with nothing but a header, durably.
+/// Creates a segment with nothing but a header, durably; answers its file and salt.
 fn create_segment(
     disk: &dyn Disk,
     options: WalOptions,
     segment: u64,
     first_seq: u64,
-) -> Result<Arc<dyn File>, WalError> {
+) -> Result<(Arc<dyn File>, u64), WalError> {
     let name = format::segment_name(segment);
     let path = format!("{}/{name}", disk.location());
     let file = disk.open(&name, true).map_err(WalError::io(&path, "create"))?;
+    let salt = format::salt(disk.random().map_err(WalError::io(&path, "draw a salt for"))?);
     let header = SegmentHeader {
         cluster: options.cluster,
         program: options.program,
         segment,
         first_seq,
         incarnation: options.incarnation,
+        salt,
     };
     file.write_at(&header.encode(), 0).map_err(WalError::io(&path, "write"))?;
     file.reserve(options.segment_bytes).map_err(WalError::io(&path, "reserve space"))?;
     file.sync().map_err(WalError::io(&path, "sync"))?;
     disk.sync_dir().map_err(WalError::io(&disk.location(), "sync"))?;
-    Ok(Arc::from(file))
+    Ok((Arc::from(file), salt))
 }

@@ -1,16 +1,23 @@
-//! Opening a log: reading all segments, cutting off a torn end, refusing damage.
+//! Opening a log: reading all segments, cutting off a torn end, refusing damage, and writing again what may be in the page cache only.
 
 use super::{
     Opened, Wal, WalError, WalOptions, create_segment,
-    format::{self, Decoded, HEADER_BYTES, HeaderError, Record, SegmentHeader},
+    format::{self, Decoded, HEADER_BYTES, HeaderError, Record, SegmentHeader, Spot},
     index::{Index, SharedIndex},
+    tail::{self, Tail},
+    witness::{self, Owner, Witness},
 };
 use crate::{
     consensus::Recovered,
-    disk::{Disk, File, read_range},
+    disk::{Disk, File},
     identity,
+    types::{HardState, Persist, Ticket},
 };
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    any::Any,
+    collections::VecDeque,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 /// The torn end of an append that a crash interrupted, now cut off. Nothing in it was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,17 +30,28 @@ pub struct Repair {
     pub dropped_bytes: u64,
 }
 
-/// What reading one segment's records found.
-struct Scanned {
-    /// After the last good record.
-    end: u64,
-    sealed: bool,
-    /// The segment is torn from `end` on.
-    torn_bytes: u64,
+type Lock = Box<dyn Any + Send + Sync>;
+
+/// A segment in memory.
+struct Segment {
+    number: u64,
+    file: Arc<dyn File>,
+    bytes: Vec<u8>,
 }
 
-/// The segment that is written on, its number, and where.
-type OpenEnd = (Arc<dyn File>, u64, u64);
+impl Segment {
+    /// No record was ever written to it.
+    fn is_blank(&self) -> bool {
+        self.bytes.iter().skip(HEADER_BYTES).all(|byte| *byte == 0)
+    }
+}
+
+/// Where a segment's records end.
+struct End {
+    offset: u64,
+    sealed: bool,
+    tail: Tail,
+}
 
 struct Recovery {
     disk: Arc<dyn Disk>,
@@ -41,10 +59,16 @@ struct Recovery {
     index: SharedIndex,
     recovered: Recovered,
     next_seq: u64,
+    /// The witness vouches for so many records, and so do records.
+    witnessed: u64,
+    vouched: u64,
+    /// Records that no later one vouches for: number, segment, offset.
+    unproven: VecDeque<(u64, u64, u64)>,
     repair: Option<Repair>,
 }
 
-pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
+/// Takes the directory, and what is in it.
+fn take(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
     let dir = disk.location();
     let lock = disk
         .lock()
@@ -54,104 +78,152 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, W
     if names.iter().any(|name| name == identity::FILE) {
         return Err(WalError::OtherDurability { dir, made_for: "memory" });
     }
-    let mut segments: Vec<u64> =
-        names.iter().filter_map(|name| format::parse_segment_name(name)).collect();
-    segments.sort_unstable();
-    let mut recovery = Recovery {
-        disk,
-        options,
-        index: Arc::new(RwLock::new(Index::default())),
-        recovered: Recovered::default(),
-        next_seq: 1,
-        repair: None,
+    Ok((lock, names))
+}
+
+/// Begins a log; what is left of another one is removed.
+pub(super) fn create(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
+    let (lock, names) = take(&*disk)?;
+    let old = |name: &&String| {
+        format::parse_segment_name(name).is_some() || name.as_str() == witness::FILE
     };
-    let (file, segment, offset) = recovery.read_segments(&segments)?;
-    recovery.finish(lock, file, segment, offset)
+    for name in names.iter().filter(old) {
+        let path = format!("{}/{name}", disk.location());
+        disk.remove(name).map_err(WalError::io(&path, "remove"))?;
+    }
+    let recovery = Recovery::new(disk, options);
+    let witness = Witness::create(&*recovery.disk, recovery.owner())?;
+    let first = create_segment(&*recovery.disk, options, 1, 1);
+    // Nothing has begun: whoever started it is told how much there must be.
+    let (file, salt) = first.map_err(|error| match error {
+        WalError::DiskFull { file } => WalError::NoRoom { file, mib: options.segment_bytes >> 20 },
+        other => other,
+    })?;
+    let bytes = file_bytes(&recovery.path(1), &*file)?;
+    recovery.add_file(1, file.clone(), salt);
+    let segment = Segment { number: 1, file, bytes };
+    let end = End { offset: HEADER_BYTES as u64, sealed: false, tail: Tail::default() };
+    recovery.finish(lock, witness, vec![segment], salt, end)
+}
+
+/// Opens the log that is there.
+pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
+    let (lock, names) = take(&*disk)?;
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|name| format::parse_segment_name(name)).collect();
+    numbers.sort_unstable();
+    let recovery = Recovery::new(disk, options);
+    let Some(&newest) = numbers.last() else {
+        return Err(WalError::NoLog { dir: recovery.disk.location() });
+    };
+    if let Some(missing) = (1..=newest).zip(&numbers).find(|(n, number)| n != *number) {
+        return Err(WalError::damaged(recovery.path(missing.0), 0, "the file is missing"));
+    }
+    recovery.read(lock, newest, names.iter().any(|name| name == witness::FILE))
+}
+
+fn file_bytes(path: &str, file: &dyn File) -> Result<Vec<u8>, WalError> {
+    let len = file.len().map_err(WalError::io(path, "read"))?;
+    let len = usize::try_from(len).expect("segments fit into memory");
+    tail::read(|buf, at| file.read_at(buf, at), len).map_err(|(offset, error)| {
+        WalError::damaged(path.to_owned(), offset, format!("it cannot be read ({error})"))
+    })
 }
 
 impl Recovery {
+    fn new(disk: Arc<dyn Disk>, options: WalOptions) -> Self {
+        Self {
+            disk,
+            options,
+            index: Arc::new(RwLock::new(Index::default())),
+            recovered: Recovered::default(),
+            next_seq: 1,
+            witnessed: 0,
+            vouched: 0,
+            unproven: VecDeque::new(),
+            repair: None,
+        }
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { cluster: self.options.cluster, incarnation: self.options.incarnation }
+    }
+
     fn path(&self, segment: u64) -> String {
         format!("{}/{}", self.disk.location(), format::segment_name(segment))
     }
 
-    fn read_segments(&mut self, segments: &[u64]) -> Result<OpenEnd, WalError> {
-        let mut open_end = None;
-        for (n, &segment) in segments.iter().enumerate() {
-            let expected = n as u64 + 1;
-            if segment != expected {
-                return Err(WalError::damaged(self.path(expected), 0, "the file is missing"));
+    fn add_file(&self, segment: u64, file: Arc<dyn File>, salt: u64) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.add_file(segment, file, salt);
+    }
+
+    fn load(&self, number: u64) -> Result<Segment, WalError> {
+        let path = self.path(number);
+        let name = format::segment_name(number);
+        let file = self.disk.open(&name, false).map_err(WalError::io(&path, "open"))?;
+        let bytes = file_bytes(&path, &*file)?;
+        Ok(Segment { number, file: Arc::from(file), bytes })
+    }
+
+    /// Reads segments 1 to `newest`.
+    fn read(mut self, lock: Lock, newest: u64, has_witness: bool) -> Result<Opened, WalError> {
+        let last = self.load(newest)?;
+        let first = if newest == 1 { &last } else { &self.load(1)? };
+        self.options.incarnation = self.header(first)?.incarnation;
+        self.check_header(first)?;
+        let witness = self.open_witness(has_witness)?;
+        self.witnessed = witness.seq();
+        let mut before = None;
+        for number in 1..newest {
+            let segment = self.load(number)?;
+            let salt = self.check_header(&segment)?;
+            self.add_file(number, segment.file.clone(), salt);
+            // The newest one may have been made, and this one not sealed any more.
+            let may_end = number + 1 == newest && last.is_blank();
+            let end = self.scan(&segment, salt, may_end)?;
+            if !end.sealed {
+                let path = self.path(newest);
+                let name = format::segment_name(newest);
+                self.disk.remove(&name).map_err(WalError::io(&path, "remove"))?;
+                return self.finish(lock, witness, vec![segment], salt, end);
             }
-            let is_last = n + 1 == segments.len();
-            open_end = self.read_segment(segment, is_last)?;
+            before = Some(segment);
         }
-        match open_end {
-            Some(open_end) => Ok(open_end),
-            // Nothing yet, or a crash between the end of one segment and the next.
-            None => self.create(segments.len() as u64 + 1),
+        let salt = self.check_header(&last)?;
+        self.add_file(newest, last.file.clone(), salt);
+        let end = self.scan(&last, salt, true)?;
+        if end.sealed {
+            return Err(WalError::damaged(self.path(newest + 1), 0, "the file is missing"));
         }
+        let segments = before.into_iter().chain([last]).collect();
+        self.finish(lock, witness, segments, salt, end)
     }
 
-    fn create(&mut self, segment: u64) -> Result<OpenEnd, WalError> {
-        let file = create_segment(&*self.disk, self.options, segment, self.next_seq)?;
-        self.add_file(segment, file.clone());
-        Ok((file, segment, HEADER_BYTES as u64))
-    }
-
-    fn add_file(&self, segment: u64, file: Arc<dyn File>) {
-        self.index.write().unwrap_or_else(PoisonError::into_inner).add_file(segment, file);
-    }
-
-    /// Returns where to go on if this segment is the open one.
-    fn read_segment(&mut self, segment: u64, is_last: bool) -> Result<Option<OpenEnd>, WalError> {
-        let path = self.path(segment);
-        let file = self
-            .disk
-            .open(&format::segment_name(segment), false)
-            .map_err(WalError::io(&path, "open"))?;
-        let file: Arc<dyn File> = Arc::from(file);
-        let len = file.len().map_err(WalError::io(&path, "read"))?;
-        let len = usize::try_from(len).expect("segments fit into memory");
-        let bytes = read_range(&*file, 0, len).map_err(WalError::io(&path, "read"))?;
-        if !self.check_header(segment, &bytes, is_last)? {
-            self.disk
-                .remove(&format::segment_name(segment))
-                .map_err(WalError::io(&path, "remove"))?;
-            return self.create(segment).map(Some);
+    fn open_witness(&self, there: bool) -> Result<Witness, WalError> {
+        let damaged = |why| WalError::damaged(witness::path(&*self.disk), 0, why);
+        if !there {
+            return Err(damaged("the file is missing"));
         }
-        self.add_file(segment, file.clone());
-        let scanned = self.scan(segment, &bytes, is_last)?;
-        if scanned.torn_bytes > 0 {
-            file.set_len(scanned.end).map_err(WalError::io(&path, "cut"))?;
-            file.sync().map_err(WalError::io(&path, "sync"))?;
-            self.repair =
-                Some(Repair { file: path, offset: scanned.end, dropped_bytes: scanned.torn_bytes });
-        }
-        Ok((!scanned.sealed).then_some((file, segment, scanned.end)))
+        let witness = Witness::open(&*self.disk, self.owner())?;
+        witness.ok_or_else(|| damaged("no slot of it is whole"))
     }
 
-    /// False if the segment was being created when the node crashed: it holds nothing.
-    fn check_header(
-        &mut self,
-        segment: u64,
-        bytes: &[u8],
-        is_last: bool,
-    ) -> Result<bool, WalError> {
-        let file = self.path(segment);
+    fn header(&self, segment: &Segment) -> Result<SegmentHeader, WalError> {
+        let file = self.path(segment.number);
+        SegmentHeader::decode(&segment.bytes).map_err(|error| match error {
+            HeaderError::Version(found) => {
+                WalError::Version { file, found, expected: format::VERSION }
+            }
+            HeaderError::Damaged => WalError::damaged(file, 0, "the header's checksum is wrong"),
+        })
+    }
+
+    /// Answers the segment's salt.
+    fn check_header(&self, segment: &Segment) -> Result<u64, WalError> {
+        let file = self.path(segment.number);
         let dir = self.disk.location();
-        let header = match SegmentHeader::decode(bytes) {
-            Ok(header) => header,
-            Err(HeaderError::Version(found)) => {
-                return Err(WalError::Version { file, found, expected: format::VERSION });
-            }
-            Err(HeaderError::Damaged) => {
-                // The header is durable before the first record is written.
-                let empty = bytes.iter().skip(HEADER_BYTES).all(|byte| *byte == 0);
-                if is_last && empty {
-                    return Ok(false);
-                }
-                return Err(WalError::damaged(file, 0, "the header's checksum is wrong"));
-            }
-        };
+        let header = self.header(segment)?;
         if header.cluster != self.options.cluster {
             let expected = self.options.cluster;
             return Err(WalError::OtherCluster { dir, found: header.cluster, expected });
@@ -160,85 +232,70 @@ impl Recovery {
             let expected = self.options.program;
             return Err(WalError::OtherProgram { dir, found: header.program, expected });
         }
-        if segment == 1 {
-            self.options.incarnation = header.incarnation;
-        } else if header.incarnation != self.options.incarnation {
+        if header.incarnation != self.options.incarnation {
             return Err(WalError::damaged(file, 0, "it is of another life of this replica"));
         }
-        if header.segment != segment || header.first_seq != self.next_seq {
+        if header.segment != segment.number || header.first_seq != self.next_seq {
             let why = format!(
-                "it begins segment {} at record {}, expected segment {segment} at record {}",
-                header.segment, header.first_seq, self.next_seq
+                "it begins segment {} at record {}, expected segment {} at record {}",
+                header.segment, header.first_seq, segment.number, self.next_seq
             );
             return Err(WalError::damaged(file, 0, why));
         }
-        Ok(true)
+        Ok(header.salt)
     }
 
-    fn scan(&mut self, segment: u64, bytes: &[u8], is_last: bool) -> Result<Scanned, WalError> {
+    /// Replays a segment's records. Only where `may_end` the log may end in it.
+    fn scan(&mut self, segment: &Segment, salt: u64, may_end: bool) -> Result<End, WalError> {
+        let Segment { number, ref bytes, .. } = *segment;
+        let spot = |position: usize| Spot { segment: number, salt, offset: position as u64 };
         let mut position = HEADER_BYTES;
-        while position < bytes.len() {
-            let offset = position as u64;
-            let decoded = format::decode(&bytes[position..], segment, offset)
-                .filter(|decoded| decoded.seq == self.next_seq);
+        loop {
+            let rest = bytes.get(position..).unwrap_or_default();
+            let decoded =
+                format::decode(rest, spot(position)).filter(|decoded| decoded.seq == self.next_seq);
             let Some(decoded) = decoded else {
-                return self.judge_bad_record(segment, bytes, position, is_last);
+                let tail = tail::look(bytes, position.min(bytes.len()), spot(0), self.next_seq);
+                self.judge(number, position, &tail, may_end)?;
+                return Ok(End { offset: position as u64, sealed: false, tail });
             };
+            self.vouched = self.vouched.max(decoded.synced_seq);
+            self.unproven.push_back((decoded.seq, number, position as u64));
+            while self.unproven.pop_front_if(|(seq, ..)| *seq <= self.vouched).is_some() {}
+            let offset = position as u64;
             position += decoded.len;
             self.next_seq += 1;
             if decoded.record == Record::Seal {
-                return self.after_seal(segment, bytes, position);
+                if bytes[position..].iter().any(|byte| *byte != 0) {
+                    let why = "bytes after the segment's last record";
+                    return Err(WalError::damaged(self.path(number), position as u64, why));
+                }
+                let (offset, tail) = (position as u64, Tail::default());
+                return Ok(End { offset, sealed: true, tail });
             }
-            self.replay(segment, offset, decoded)?;
+            self.replay(number, offset, decoded)?;
         }
-        if !is_last {
-            return Err(WalError::damaged(
-                self.path(segment),
-                position as u64,
-                "the end is missing",
-            ));
-        }
-        Ok(Scanned { end: position as u64, sealed: false, torn_bytes: 0 })
-    }
-
-    fn after_seal(&self, segment: u64, bytes: &[u8], end: usize) -> Result<Scanned, WalError> {
-        if bytes[end..].iter().any(|byte| *byte != 0) {
-            let why = "bytes after the segment's last record";
-            return Err(WalError::damaged(self.path(segment), end as u64, why));
-        }
-        Ok(Scanned { end: end as u64, sealed: true, torn_bytes: 0 })
     }
 
     /// The record at `bad` is not the expected one: the end of the log, a torn append, or damage?
-    fn judge_bad_record(
-        &self,
-        segment: u64,
-        bytes: &[u8],
-        bad: usize,
-        is_last: bool,
-    ) -> Result<Scanned, WalError> {
-        if !is_last {
-            return Err(WalError::damaged(
-                self.path(segment),
-                bad as u64,
-                "not the expected record",
-            ));
-        }
-        let later = (bad.next_multiple_of(8)..bytes.len())
-            .step_by(8)
-            .filter_map(|position| format::decode(&bytes[position..], segment, position as u64));
-        for later in later {
-            if later.synced_seq >= self.next_seq {
-                let why = format!(
-                    "record {} is unreadable, but record {} says that it was durable",
-                    self.next_seq, later.seq
-                );
-                return Err(WalError::damaged(self.path(segment), bad as u64, why));
+    fn judge(&self, segment: u64, bad: usize, tail: &Tail, may_end: bool) -> Result<(), WalError> {
+        let missing = self.next_seq;
+        let why = match tail.vouched {
+            _ if !may_end => "not the expected record".to_owned(),
+            Some((later, synced)) if synced >= missing => {
+                format!(
+                    "record {missing} is unreadable, but record {later} says that it was durable"
+                )
             }
-        }
-        let dirty = bytes[bad..].iter().any(|byte| *byte != 0);
-        let torn_bytes = if dirty { (bytes.len() - bad) as u64 } else { 0 };
-        Ok(Scanned { end: bad as u64, sealed: false, torn_bytes })
+            _ if self.witnessed >= missing => {
+                let witnessed = self.witnessed;
+                format!(
+                    "record {missing} is unreadable, but the witness says that record {witnessed} was durable"
+                )
+            }
+            _ => return Ok(()),
+        };
+        Err(WalError::damaged(self.path(segment), bad as u64, why))
     }
 
     fn replay(&mut self, segment: u64, offset: u64, decoded: Decoded) -> Result<(), WalError> {
@@ -273,42 +330,87 @@ impl Recovery {
                 drop(index);
                 self.recovered.push(entry, self.options.tail_bytes);
             }
+            Record::Pad(_) => {}
             Record::Seal => unreachable!("handled by the caller"),
         }
         Ok(())
     }
 
+    /// Makes durable what was read, and goes on behind it. `segments` are the last ones, the open one at the end.
     fn finish(
         mut self,
-        lock: Box<dyn std::any::Any + Send + Sync>,
-        file: Arc<dyn File>,
-        segment: u64,
-        offset: u64,
+        lock: Lock,
+        witness: Witness,
+        segments: Vec<Segment>,
+        salt: u64,
+        end: End,
     ) -> Result<Opened, WalError> {
+        self.settle(&segments, &end)?;
+        let open = segments.into_iter().next_back().expect("a log has a segment");
         let last_index = self.recovered.last_index();
         let state = &mut self.recovered.hard_state;
         // The commit index is only a hint, and may have become durable before its entries.
         state.commit = state.commit.min(last_index);
-        // A crashed process leaves records that its kernel will write, but that are not durable yet: what is handed to
-        // consensus must be.
-        file.sync().map_err(WalError::io(&self.path(segment), "sync"))?;
-        self.disk.sync_dir().map_err(WalError::io(&self.disk.location(), "sync"))?;
         let incarnation = self.options.incarnation;
-        let wal = Wal {
+        let mut wal = Wal {
             disk: self.disk,
             _lock: lock,
             options: self.options,
             index: self.index,
-            file,
-            segment,
-            offset,
-            zeroed: offset,
+            file: open.file,
+            segment: open.number,
+            salt,
+            offset: end.offset,
+            zeroed: end.offset,
             next_seq: self.next_seq,
             synced_seq: self.next_seq - 1,
+            synced: Arc::default(),
+            witness: Some(witness),
             last_index,
+            hard_state: *state,
             failed: None,
+            room: None,
             buffer: Vec::new(),
         };
+        if let Some(vote) = end.tail.vote.filter(|vote| tail::says_more(*vote, *state)) {
+            *state = HardState { commit: state.commit, ..vote };
+            let hard_state = Some(*state);
+            let again = Persist { ticket: Ticket::default(), hard_state, entries: Vec::new() };
+            wal.append(&again)?;
+            wal.sync()?;
+        }
+        wal.witness()?;
         Ok(Opened { wal, recovered: self.recovered, incarnation, repair: self.repair })
+    }
+
+    /// Cuts off a torn end, and makes the rest durable. A process that crashed leaves records that its kernel has still to write. After a
+    /// failed sync the kernel takes its pages for written, though they are not, and would never write them: what nobody vouches for is
+    /// therefore written again.
+    fn settle(&mut self, segments: &[Segment], end: &End) -> Result<(), WalError> {
+        let proven = self.vouched.max(self.witnessed);
+        let unproven = self.unproven.iter().find(|(seq, ..)| *seq > proven);
+        for segment in segments {
+            let path = self.path(segment.number);
+            let open = segment.number == segments[segments.len() - 1].number;
+            let write = |from: usize, to: usize| {
+                let bytes = &segment.bytes[from..to];
+                segment.file.write_at(bytes, from as u64).map_err(WalError::io(&path, "write"))
+            };
+            let to = if open { end.offset as usize } else { segment.bytes.len() };
+            match unproven {
+                Some((_, number, from)) if *number == segment.number => write(*from as usize, to)?,
+                // Nor may its header be more than cached.
+                _ if segment.is_blank() => write(0, HEADER_BYTES)?,
+                _ => {}
+            }
+            if open && end.tail.torn_bytes > 0 {
+                segment.file.set_len(end.offset).map_err(WalError::io(&path, "cut"))?;
+                let dropped_bytes = end.tail.torn_bytes;
+                let file = path.clone();
+                self.repair = Some(Repair { file, offset: end.offset, dropped_bytes });
+            }
+            segment.file.sync().map_err(WalError::io(&path, "sync"))?;
+        }
+        self.disk.sync_dir().map_err(WalError::io(&self.disk.location(), "sync"))
     }
 }

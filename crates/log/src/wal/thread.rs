@@ -2,13 +2,15 @@
 //!
 //! It takes whatever [`Persist`]s have gathered while the last sync ran, appends them all and syncs once. Then it tells
 //! the node which ticket is durable by a callback, which is expected to do no more than store a number and wake a
-//! reactor. After a failure it says so once and takes nothing more. Dropping [`WalThread`] writes what was handed over
+//! reactor. After a failure it says so once and takes nothing more. Another thread writes the [witness](super::witness). Dropping [`WalThread`] writes what was handed over
 //! and joins the thread.
 //!
 //! While it has nothing to do, another thread that would only wait for it can write by itself ([`WalThread::claim`]), which saves waking this one
 //! and being woken by it. What is handed over meanwhile is written after that.
+//!
+//! While the disk is full, whoever writes waits for [room](super::room).
 
-use super::{Wal, WalError};
+use super::{Wal, WalError, room::Room, witness::Watch};
 use crate::types::{Persist, Ticket};
 use std::{
     io,
@@ -35,6 +37,7 @@ struct Shared {
     returned: Condvar,
     /// Jobs handed over and not done, and claims.
     busy: AtomicUsize,
+    room: Arc<Room>,
 }
 
 struct Place {
@@ -74,6 +77,7 @@ pub struct WalThread {
     shared: Arc<Shared>,
     sender: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    watch: Option<Watch>,
 }
 
 /// The right to write now, by the thread that has it.
@@ -86,20 +90,28 @@ pub struct Claim {
 impl WalThread {
     /// Starts the thread. `durable` is called there with the newest durable ticket, or with the failure that ended it.
     pub fn spawn(
-        wal: Wal,
+        mut wal: Wal,
         durable: impl FnMut(Result<Ticket, WalError>) + Send + 'static,
     ) -> io::Result<Self> {
+        let (witness, synced) = (wal.witness.take(), wal.synced.clone());
+        let report = Arc::new(Report { durable: Mutex::new(Some(durable)) });
+        let told = report.clone();
+        let failed = move |error| told.tell(Err(error));
+        let watch = witness.map(|witness| Watch::spawn(witness, synced, failed)).transpose()?;
+        let room = Arc::new(Room::default());
+        wal.room = Some(room.clone());
         let shared = Arc::new(Shared {
             wal: Mutex::new(Place { wal: Some(Box::new(wal)), awaited: false }),
             returned: Condvar::new(),
             busy: AtomicUsize::new(0),
+            room,
         });
         let (sender, receiver) = mpsc::channel();
         let own = shared.clone();
         let thread = Builder::new()
             .name("skein-wal".to_owned())
-            .spawn(move || run(&own, &receiver, durable))?;
-        Ok(Self { shared, sender: Some(sender), thread: Some(thread) })
+            .spawn(move || run(&own, &receiver, &report))?;
+        Ok(Self { shared, sender: Some(sender), thread: Some(thread), watch })
     }
 
     /// Hands over the next thing to make durable. After a failure it is dropped: its ticket is never reported.
@@ -109,6 +121,12 @@ impl WalThread {
             // The receiver is gone after a failure only, which was reported.
             let _ = sender.send(Job::Append(persist));
         }
+    }
+
+    /// Whether what is to be written waits for room on the disk.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.shared.room.is_missing()
     }
 
     /// The right to write, if nothing is being written and nothing waits to be.
@@ -125,8 +143,29 @@ impl WalThread {
 impl Drop for WalThread {
     fn drop(&mut self) {
         self.sender = None;
+        self.shared.room.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        // Says what was durable in the end.
+        self.watch = None;
+    }
+}
+
+/// Who is told what is durable, until the first failure.
+struct Report<F> {
+    durable: Mutex<Option<F>>,
+}
+
+impl<F: FnMut(Result<Ticket, WalError>)> Report<F> {
+    fn tell(&self, result: Result<Ticket, WalError>) {
+        let mut durable = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = result.is_err();
+        if let Some(tell) = durable.as_mut() {
+            tell(result);
+        }
+        if failed {
+            *durable = None;
         }
     }
 }
@@ -162,10 +201,10 @@ impl Drop for Claim {
     }
 }
 
-fn run(
+fn run<F: FnMut(Result<Ticket, WalError>)>(
     shared: &Shared,
     receiver: &mpsc::Receiver<Job>,
-    mut durable: impl FnMut(Result<Ticket, WalError>),
+    report: &Report<F>,
 ) {
     while let Ok(first) = receiver.recv() {
         let mut wal = shared.take();
@@ -174,7 +213,7 @@ fn run(
             Job::Append(persist) => {
                 let result = commit_group(&mut wal, persist, receiver, &mut jobs);
                 let failed = result.is_err();
-                durable(result);
+                report.tell(result);
                 if failed {
                     return;
                 }
@@ -184,7 +223,7 @@ fn run(
             Job::Prepare => wal.prepare(),
         };
         if let Err(error) = result {
-            durable(Err(error));
+            report.tell(Err(error));
             return;
         }
         shared.give_back(wal);

@@ -5,7 +5,10 @@
 
 use skein_log::{
     Batch, ClusterId, Config, Consensus, Durability, Outgoing, ProgramHash, Role, StepError,
-    disk::sim::{SimDisk, SimRng},
+    disk::{
+        Disk,
+        sim::{SimDisk, SimRng},
+    },
     wal::{Wal, WalOptions},
     wire,
 };
@@ -70,8 +73,12 @@ impl Replica {
         let (consensus, wal) = match durability {
             Durability::Memory => (Consensus::new(config, Default::default(), None), None),
             Durability::Fsync => {
-                let opened =
-                    Wal::open(Arc::new(disk.clone()), wal_options()).expect("the log opens");
+                let shared = Arc::new(disk.clone());
+                let opened = match disk.list().expect("a disk").is_empty() {
+                    true => Wal::create(shared, wal_options()),
+                    false => Wal::open(shared, wal_options()),
+                };
+                let opened = opened.expect("the log opens");
                 let reader = Box::new(opened.wal.reader());
                 (Consensus::new(config, opened.recovered, Some(reader)), Some(opened.wal))
             }

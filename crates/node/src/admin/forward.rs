@@ -1,8 +1,9 @@
 //! Clients that connected to a follower: their bytes go to the leader and back.
 //!
 //! Runs on the admin thread, away from the reactor: a follower's own work does not wait for it. A connection that
-//! cannot be passed on, or breaks on one side, is closed on the other.
+//! cannot be passed on, or breaks on one side, is reset on the other: an answer that ends with the connection must not look whole.
 
+use nix::sys::socket::{setsockopt, sockopt};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,18 +30,27 @@ pub async fn run(mut clients: mpsc::UnboundedReceiver<Forward>, limit: usize) {
         if let Ok(place) = places.clone().try_acquire_owned() {
             tokio::spawn(async move {
                 let _place = place;
-                // The ends of both connections say all that there is to say.
-                let _ = pass_on(forward).await;
+                pass_on(forward).await;
             });
         }
     }
 }
 
-async fn pass_on(forward: Forward) -> std::io::Result<()> {
-    let mut client = TcpStream::from_std(forward.client)?;
-    let mut leader = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(forward.to)).await??;
-    client.set_nodelay(true)?;
-    leader.set_nodelay(true)?;
-    tokio::io::copy_bidirectional(&mut client, &mut leader).await?;
-    Ok(())
+async fn pass_on(forward: Forward) {
+    let Ok(mut client) = TcpStream::from_std(forward.client) else { return };
+    let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(forward.to));
+    let Ok(Ok(mut leader)) = connecting.await else { return reset(&client) };
+    // What fails here is gone already.
+    let _ = (client.set_nodelay(true), leader.set_nodelay(true));
+    if tokio::io::copy_bidirectional(&mut client, &mut leader).await.is_err() {
+        reset(&client);
+        reset(&leader);
+    }
+}
+
+/// Makes closing it a reset.
+fn reset(stream: &TcpStream) {
+    let now = libc::linger { l_onoff: 1, l_linger: 0 };
+    // Fails when it is gone already.
+    let _ = setsockopt(stream, sockopt::Linger, &now);
 }

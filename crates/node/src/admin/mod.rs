@@ -3,9 +3,11 @@
 //! ```text
 //! GET  /status                  NodeStatus as JSON
 //! GET  /metrics                 Prometheus text
-//! POST /files/hold              holds the server for a moment; answers the last entry that it has
+//! POST /hold                    holds the server for a moment; answers the last entry that it has
 //! GET  /files/ENTRY             FilesStatus as JSON: what the held server has written up to this entry; it goes on
-//! POST /files/go-on             the held server goes on
+//! GET  /memory/ENTRY            MemoryStatus as JSON: what the held server holds at this entry; it stands there
+//! POST /memory/look             a memory::Question as JSON: pages of the server that stands; answers memory::Page as JSON, one for each
+//! POST /go-on                   the held server goes on
 //! POST /stop                    ends the node in order
 //! POST /transfer[/REPLICA]       hands leadership over
 //! ```
@@ -16,20 +18,20 @@
 //! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
 
 mod forward;
+mod standstill;
 
 pub use forward::Forward;
 
 use crate::error::NodeError;
 use crate::metrics::Metrics;
 use crate::reactor::{Command, Door, Inbox};
-use crate::status::{FilesStatus, NodeStatus};
+use crate::status::NodeStatus;
 use axum::extract::{Path as Segment, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use skein_model::LogIndex;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -41,8 +43,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long the reactor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a server may take to come to where its files are read; the reactor gives up earlier.
-const PATIENCE_FOR_FILES: Duration = Duration::from_secs(40);
 /// Clients that a follower passes on at a time.
 const MAX_FORWARDED: usize = 10_000;
 
@@ -133,9 +133,11 @@ async fn serve(
     let all = Router::new()
         .route("/status", get(status))
         .route("/metrics", get(metrics))
-        .route("/files/hold", post(hold))
-        .route("/files/{entry}", get(files))
-        .route("/files/go-on", post(go_on))
+        .route("/hold", post(standstill::hold))
+        .route("/files/{entry}", get(standstill::files))
+        .route("/memory/{entry}", get(standstill::memory))
+        .route("/memory/look", post(standstill::look))
+        .route("/go-on", post(standstill::go_on))
         .route("/stop", post(stop))
         .route("/signal/{number}", post(signal))
         .route("/transfer", post(transfer))
@@ -201,41 +203,6 @@ async fn metrics(State(shared): State<Shared>) -> Result<Response, Response> {
     ask(&shared.door, Command::Status).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], shared.metrics.text()).into_response())
-}
-
-async fn hold(State(shared): State<Shared>) -> Result<String, Response> {
-    match ask(&shared.door, Command::Hold).await? {
-        Ok(index) => Ok(format!("{index}\n")),
-        Err(why) => Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
-    }
-}
-
-async fn go_on(State(shared): State<Shared>) -> Result<(), Response> {
-    ask(&shared.door, Command::GoOn).await.map(drop)
-}
-
-/// The reactor does not wait until the files are read; its server does.
-async fn files(
-    State(shared): State<Shared>,
-    Segment(index): Segment<u64>,
-) -> Result<Json<FilesStatus>, Response> {
-    let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why + "\n").into_response();
-    let stand = |reply| Command::StandAt(LogIndex(index), reply);
-    let (layer, times) = match ask_long(&shared.door, PATIENCE_FOR_FILES, stand).await? {
-        Ok(standing) => standing,
-        Err(why) => return Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
-    };
-    let read = move || layer.written(Some(&times.read()?));
-    let read = tokio::task::spawn_blocking(read).await;
-    let stood = ask(&shared.door, Command::GoOn).await?;
-    let written = read
-        .map_err(|error| failed(error.to_string()))?
-        .map_err(|error| failed(format!("the server's files cannot be read: {error}")))?;
-    if !stood {
-        let why = "reading the files took longer than a server is held\n";
-        return Err((StatusCode::CONFLICT, why).into_response());
-    }
-    Ok(Json(FilesStatus { index, written }))
 }
 
 async fn stop(State(shared): State<Shared>) -> StatusCode {

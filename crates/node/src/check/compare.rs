@@ -31,6 +31,8 @@ pub enum Kind {
     Printed,
     /// The files that it left.
     Files,
+    /// A file of the host, which changed between the runs.
+    HostFile,
 }
 
 impl Kind {
@@ -43,6 +45,7 @@ impl Kind {
             Self::End => "end",
             Self::Printed => "printed",
             Self::Files => "files",
+            Self::HostFile => "host_file",
         }
     }
 }

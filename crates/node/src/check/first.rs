@@ -1,8 +1,8 @@
-//! The first run: an ordinary node, the only replica, its log in memory; clients reach it at free ports.
+//! The first run: an ordinary node, the only replica, its log in memory; clients reach it where its configuration says.
 
 use super::recording::{Recorder, Recording};
 use super::seen::{Seen, Shared};
-use crate::config::{NodeConfig, Peer, Publisher};
+use crate::config::{Address, NodeConfig, Peer};
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
 use crate::reactor::{Command, Door, Inbox, Parts, Reactor};
@@ -36,13 +36,12 @@ pub struct FirstEnd {
     pub recording: Recording,
 }
 
-/// What makes a configuration that of a check: one replica, no directory, ports wherever they are free.
+/// What makes a configuration that of a check: one replica, no directory.
 #[must_use]
 pub fn alone(mut config: NodeConfig) -> NodeConfig {
     config.id = 1;
-    config.peers = vec![Peer { id: 1, address: (Ipv4Addr::LOCALHOST, 0).into() }];
+    config.peers = vec![Peer { id: 1, address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()) }];
     config.listen = None;
-    config.publisher = Publisher::Anywhere;
     config.tuning.max_rebuilds = 0;
     config
 }

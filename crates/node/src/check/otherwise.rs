@@ -17,6 +17,7 @@ use skein_model::{ConnId, LogIndex, OutFrame};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -91,6 +92,8 @@ pub fn other_answers(
     let (entries, _) = recording.read().map_err(reading)?;
     let listener = Listener::default();
     let mut link = Link::new(config.tuning.sizes(), 1, None)?;
+    // With other turns it looks at files at other points.
+    link.header().asks_nothing.store(1, Ordering::Relaxed);
     link.tap = Some(Box::new(listener.clone()));
     let (keeper, events) = start(&link, launcher)?;
     let mut run = Run { link, backlog: Backlog::new(entries, Some(quantum)), events, status: None };

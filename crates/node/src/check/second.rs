@@ -75,8 +75,8 @@ pub fn replay(
     keeper.finish();
     // One that is quick is through before its keeper has said that it runs.
     for event in run.events.try_iter() {
-        if let ServerEvent::Launched { pid, layer } = event {
-            run.link.launched(pid, layer);
+        if let ServerEvent::Launched { pid, init, layer } = event {
+            run.link.launched(pid, init, layer);
         }
     }
     // The comparison is complete when its tap is gone.
@@ -99,6 +99,18 @@ pub fn replay(
             second: say(status),
         });
     }
+    let found = run.link.differs.take().or_else(|| run.link.last_words());
+    if let Some(second) = found
+        && state.difference.as_ref().is_none_or(|difference| difference.kind == Kind::End)
+    {
+        state.difference = Some(Difference {
+            kind: Kind::HostFile,
+            index: seen.admitted,
+            connection: None,
+            first: "used the file as it was".into(),
+            second,
+        });
+    }
     Ok(Replayed { difference: state.difference.take(), seen, whole, status })
 }
 
@@ -109,7 +121,7 @@ pub(super) fn start(
 ) -> Result<(Keeper, Receiver<ServerEvent>), NodeError> {
     let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
     let (sender, events) = channel();
-    let keeper = Keeper::start(launcher, arena, wake, move |event| {
+    let keeper = Keeper::start(launcher, arena, wake, link.passage.clone(), move |event| {
         // The run is over and nobody listens.
         let _ = sender.send(event);
     })
@@ -138,8 +150,8 @@ impl Run {
             self.link.wake_server();
             self.take_output()?;
             match self.events.try_recv() {
-                Ok(ServerEvent::Launched { pid, layer }) => {
-                    self.link.launched(pid, layer);
+                Ok(ServerEvent::Launched { pid, init, layer }) => {
+                    self.link.launched(pid, init, layer);
                 }
                 Ok(ServerEvent::Failed(error)) => return Err(error),
                 Ok(ServerEvent::Ended { status }) => {

@@ -121,7 +121,9 @@ impl Seen {
             OutFrame::Notice { text } if self.notices.len() < MAX_NOTICES => {
                 self.notices.push(printable(text));
             }
-            OutFrame::Fatal { text } => self.fatal = Some(printable(text)),
+            OutFrame::Fatal { text } | OutFrame::Differs { text } => {
+                self.fatal = Some(printable(text))
+            }
             _ => {}
         }
     }

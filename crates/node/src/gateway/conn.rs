@@ -1,6 +1,7 @@
 //! One client's connection.
 
 use super::crowd::Turn;
+use skein_model::SockAddr;
 use skein_model::limits::{CONSUMED_STEP_BYTES, RECV_WINDOW_BYTES};
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -42,13 +43,15 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Conn<S> {
     pub socket: S,
+    /// The client; nobody for a connection that the server began.
+    pub peer: Option<SockAddr>,
     pub phase: Phase,
     /// How many bytes may still be read from the client.
     credit: usize,
     /// A read may succeed.
     pub readable: bool,
-    /// The client's end is closed or broken: read until that shows.
-    pub peer_closed: bool,
+    /// The client's end is closed or broken, or an urgent byte came: a short read does not mean that nothing is left.
+    pub read_on: bool,
     /// `Fin` was proposed.
     pub input_ended: bool,
     /// In the gateway's list of connections to read from.
@@ -83,13 +86,14 @@ pub(super) const MIN_READ_BYTES: usize = 1 << 10;
 pub(super) const MAX_READ_BYTES: usize = 256 << 10;
 
 impl<S: Socket> Conn<S> {
-    pub fn new(socket: S, phase: Phase) -> Self {
+    pub fn new(socket: S, peer: Option<SockAddr>, phase: Phase) -> Self {
         Self {
             socket,
+            peer,
             phase,
             credit: RECV_WINDOW_BYTES,
             readable: false,
-            peer_closed: false,
+            read_on: false,
             input_ended: false,
             enlisted: false,
             turn: Turn::default(),

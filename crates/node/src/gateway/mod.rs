@@ -30,7 +30,8 @@ use conn::{Conn, Phase};
 use crowd::Crowd;
 use outgoing::Outgoing;
 use skein_model::{ConnId, EntryBuilder, OutFrame, Record, SockAddr, Term};
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
@@ -116,13 +117,17 @@ pub struct Gateway<S> {
     drained: VecDeque<ConnId>,
     /// Connections that got frames in this pass.
     dirty: Vec<ConnId>,
-    /// Connections that only deliver what is left or discard.
-    lingering: Vec<ConnId>,
+    /// How many connections only deliver what is left or discard,
+    lingering: usize,
+    /// and when to look at them: a deadline that was put off is put off here when it comes.
+    deadlines: BinaryHeap<Reverse<(Duration, ConnId)>>,
     crowd: Crowd,
     /// Bytes that the server has not taken (beyond what it need not report) or that clients have not.
     held_bytes: usize,
-    /// Connections that were cut because too many bytes were held.
+    /// Connections that were cut because too many bytes were held,
     cut: u64,
+    /// and the clients of those that nobody was told of yet.
+    cut_clients: Vec<SockAddr>,
     /// Bytes read from clients.
     pub bytes_in: u64,
     /// Bytes written to clients.
@@ -143,10 +148,12 @@ impl<S: Socket> Gateway<S> {
             resets: VecDeque::new(),
             drained: VecDeque::new(),
             dirty: Vec::new(),
-            lingering: Vec::new(),
+            lingering: 0,
+            deadlines: BinaryHeap::new(),
             crowd: Crowd::default(),
             held_bytes: 0,
             cut: 0,
+            cut_clients: Vec::new(),
             bytes_in: 0,
             bytes_out: 0,
         }
@@ -170,7 +177,8 @@ impl<S: Socket> Gateway<S> {
         self.resets.clear();
         self.drained.clear();
         self.dirty.clear();
-        self.lingering.clear();
+        self.lingering = 0;
+        self.deadlines.clear();
         self.crowd.forget();
         self.held_bytes = 0;
         self.outgoing.end();
@@ -200,6 +208,11 @@ impl<S: Socket> Gateway<S> {
     #[must_use]
     pub const fn cut_connections(&self) -> u64 {
         self.cut
+    }
+
+    /// The clients that were cut since this was asked last.
+    pub fn take_cut(&mut self) -> Vec<SockAddr> {
+        std::mem::take(&mut self.cut_clients)
     }
 
     /// Whether [`collect`](Self::collect) would have something to try.
@@ -243,12 +256,16 @@ impl<S: Socket> Gateway<S> {
         self.next += 1;
         let id = ConnId::new(self.term, self.next);
         entry.push(Record::Open { conn: id, peer, local });
-        self.conns.insert(id, Conn::new(socket, Phase::Live));
+        self.conns.insert(id, Conn::new(socket, Some(peer), Phase::Live));
         Ok(id)
     }
 
     /// Why there is no room for one more connection, if so.
-    fn full(&self) -> Option<Refusal> {
+    fn full(&mut self) -> Option<Refusal> {
+        if self.conns.len() >= self.limits.connections {
+            // One that the server has closed gives way.
+            self.end_one_lingering();
+        }
         if self.conns.len() >= self.limits.connections {
             Some(Refusal::Connections(self.conns.len()))
         } else if self.held_bytes >= self.limits.memory_bytes {
@@ -280,11 +297,11 @@ impl<S: Socket> Gateway<S> {
         ConnId::new(self.term, n)
     }
 
-    /// The kernel says that a read would not block; `closed`: that the client's end is closed or broken too.
-    pub fn readable(&mut self, id: ConnId, closed: bool, now: Duration) {
+    /// The kernel says that a read would not block; `more`: also behind a short read, since an end or an urgent byte came.
+    pub fn readable(&mut self, id: ConnId, more: bool, now: Duration) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.readable = true;
-        conn.peer_closed |= closed;
+        conn.read_on |= more;
         match conn.phase {
             Phase::Connecting => {}
             Phase::Live => {
@@ -347,7 +364,7 @@ impl<S: Socket> Gateway<S> {
                     conn.fin_queued = true;
                     self.held_bytes -= conn.held_in().min(self.held_bytes);
                     conn.forget_input();
-                    self.lingering.push(id);
+                    self.lingering += 1;
                 }
                 Self::soil(&mut self.dirty, id, conn);
             }
@@ -377,27 +394,41 @@ impl<S: Socket> Gateway<S> {
 
     /// Cuts connections that the server closed and that make no progress. Answers when to call again, if ever.
     pub fn expire(&mut self, now: Duration) -> Option<Duration> {
-        let mut next = self.expire_connecting(now);
-        let mut index = 0;
-        while let Some(&id) = self.lingering.get(index) {
-            match self.conns.get(&id).and_then(|c| c.deadline) {
-                Some(deadline) if deadline <= now => {
-                    self.remove(id);
-                }
-                Some(deadline) => {
-                    next = Some(next.map_or(deadline, |n| n.min(deadline)));
-                    index += 1;
-                    continue;
-                }
-                None if self.conns.contains_key(&id) => {
-                    index += 1;
-                    continue;
-                }
+        let connecting = self.expire_connecting(now);
+        while let Some(&Reverse((at, id))) = self.deadlines.peek() {
+            let deadline = self.conns.get(&id).and_then(|conn| conn.deadline);
+            if at > now && deadline.is_some() {
+                break;
+            }
+            self.deadlines.pop();
+            match deadline {
+                Some(deadline) if deadline <= now => drop(self.remove(id)),
+                Some(deadline) => self.deadlines.push(Reverse((deadline, id))),
                 None => {}
             }
-            self.lingering.swap_remove(index);
         }
-        next
+        let lingering = self.deadlines.peek().map(|Reverse((at, _))| *at);
+        connecting.into_iter().chain(lingering).min()
+    }
+
+    /// The connection is cut at `deadline`, which may put an earlier one off.
+    fn cut_at(&mut self, id: ConnId, deadline: Duration) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let known = conn.deadline.replace(deadline);
+        if known.is_none_or(|known| deadline < known) {
+            self.deadlines.push(Reverse((deadline, id)));
+        }
+    }
+
+    fn end_one_lingering(&mut self) {
+        while self.lingering > 0
+            && let Some(Reverse((_, id))) = self.deadlines.pop()
+        {
+            if self.conns.get(&id).is_some_and(|conn| conn.deadline.is_some()) {
+                self.remove(id);
+                return;
+            }
+        }
     }
 
     fn enlist(ready: &mut VecDeque<ConnId>, id: ConnId, conn: &mut Conn<S>) {
@@ -417,6 +448,7 @@ impl<S: Socket> Gateway<S> {
     fn remove(&mut self, id: ConnId) -> Option<Conn<S>> {
         let mut conn = self.conns.remove(&id)?;
         self.crowd.spoke(&mut conn.turn);
+        self.lingering -= usize::from(matches!(conn.phase, Phase::Delivering | Phase::Discarding));
         let held = conn.held_in() + conn.queued();
         self.held_bytes -= held.min(self.held_bytes);
         Some(conn)

@@ -81,7 +81,7 @@ impl<S: Socket> Gateway<S> {
             // As when a machine has no port left.
             return self.fail(id, libc::EADDRNOTAVAIL);
         }
-        self.conns.insert(id, Conn::new(socket, Phase::Connecting));
+        self.conns.insert(id, Conn::new(socket, None, Phase::Connecting));
         self.outgoing.deadlines.push_back((now + CONNECT_FOR, id));
     }
 

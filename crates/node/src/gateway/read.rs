@@ -72,8 +72,8 @@ impl<S: Socket> Gateway<S> {
                     if n < max {
                         let next = (n + 1).next_power_of_two().min(MAX_READ_BYTES);
                         conn.read_hint = next.max(conn.read_hint / 2).max(MIN_READ_BYTES);
-                        // A short read empties a stream; what comes later is announced again, an end that came already is not.
-                        if !conn.peer_closed {
+                        // A short read empties a stream; what comes later is announced again, what is behind an urgent byte, or an end, is not.
+                        if !conn.read_on {
                             break Next::Blocked;
                         }
                     } else {
@@ -90,8 +90,7 @@ impl<S: Socket> Gateway<S> {
             Next::Blocked => conn.readable = false,
             Next::More => {
                 if conn.held_in() > 0 && self.held_bytes > self.limits.memory_bytes {
-                    self.cut += 1;
-                    self.cut_off(id);
+                    self.cut_client(id);
                 } else if conn.may_read() {
                     Self::enlist(&mut self.ready, id, conn);
                 }
@@ -123,7 +122,7 @@ impl<S: Socket> Gateway<S> {
                 Ok(n) => {
                     conn.discarded += n;
                     if conn.discarded > DISCARD_BYTES {
-                        conn.deadline = Some(now);
+                        self.cut_at(id, now);
                         return;
                     }
                 }

@@ -357,3 +357,36 @@ fn who_was_answered_is_awaited_until_it_says_more_or_is_gone() {
     b.gateway.reset_all();
     assert_eq!(b.gateway.awaited(), 0);
 }
+
+#[test]
+fn the_slowest_reader_is_cut_when_too_much_waits() {
+    let mut b = Bench::new(10, 100 << 10);
+    let clients: Vec<_> = (0..3).map(|_| b.open()).collect();
+    clients.iter().for_each(|(_, fake)| fake.0.borrow_mut().room = 0);
+    for ((id, _), kib) in clients.iter().zip([40, 50, 20]) {
+        b.send(*id, &[&vec![0; kib << 10]]).unwrap();
+    }
+    let reset: Vec<bool> = clients.iter().map(|(_, fake)| fake.0.borrow().reset).collect();
+    assert_eq!(reset, [false, true, false]);
+    assert_eq!(b.gateway.held_bytes(), 60 << 10);
+    assert_eq!((b.gateway.take_cut().len(), b.gateway.cut_connections()), (1, 1));
+    assert_eq!(b.turn(), ["reset 2"]);
+}
+
+#[test]
+fn a_connection_that_the_server_closed_gives_way_to_a_new_one() {
+    let mut b = Bench::new(1, 1 << 30);
+    for _ in 0..3 {
+        let (id, fake) = b.open();
+        b.send(id, &[b"bye"]).unwrap();
+        b.server(OutFrame::Close { conn: id });
+        assert!(fake.0.borrow().shut);
+        assert_eq!(b.gateway.connections(), 1, "its client has not closed yet");
+    }
+    let _live = b.open();
+    let late = Fake::default();
+    let addr = SockAddr::v4([1, 2, 3, 4], 5);
+    let mut entry = EntryBuilder::new(Vec::new());
+    assert!(b.gateway.open(late, addr, addr, &mut entry).is_err());
+    assert_eq!(b.gateway.expire(NOW + Duration::from_secs(60)), None, "nothing is left to look at");
+}

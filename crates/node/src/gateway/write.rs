@@ -1,5 +1,6 @@
 //! From the output ring to the clients' sockets.
 
+use super::conn::Conn;
 use super::{DISCARD_FOR, Gateway, LINGER_IDLE, Phase, Socket, WindowExceeded};
 use skein_model::ConnId;
 use skein_model::limits::{DRAINED_STEP_BYTES, SEND_WINDOW_BYTES};
@@ -30,7 +31,21 @@ impl<S: Socket> Gateway<S> {
             }
         }
         self.dirty = dirty;
+        while self.held_bytes > self.limits.memory_bytes {
+            // Whoever takes least of what was sent to it.
+            let queued = |(id, conn): (&ConnId, &Conn<S>)| (conn.queued(), *id);
+            let slowest = self.conns.iter().map(queued).max().filter(|(queued, _)| *queued > 0);
+            let Some((_, id)) = slowest else { break };
+            self.cut_client(id);
+        }
         result
+    }
+
+    /// Cuts a client off because too many bytes are held.
+    pub(super) fn cut_client(&mut self, id: ConnId) {
+        self.cut += 1;
+        self.cut_clients.extend(self.conns.get(&id).and_then(|conn| conn.peer));
+        self.cut_off(id);
     }
 
     pub(super) fn write(&mut self, id: ConnId, ring: &[u8], now: Duration) {
@@ -116,15 +131,15 @@ impl<S: Socket> Gateway<S> {
             conn.fin_sent = true;
         }
         if conn.phase == Phase::Delivering {
-            conn.deadline = Some(now + LINGER_IDLE);
-            if conn.fin_sent {
-                conn.phase = Phase::Discarding;
-                conn.deadline = Some(now + DISCARD_FOR);
-                if conn.input_ended {
-                    self.remove(id);
-                } else {
-                    self.discard(id, now);
-                }
+            if !conn.fin_sent {
+                return self.cut_at(id, now + LINGER_IDLE);
+            }
+            conn.phase = Phase::Discarding;
+            if conn.input_ended {
+                self.remove(id);
+            } else {
+                self.cut_at(id, now + DISCARD_FOR);
+                self.discard(id, now);
             }
         }
     }

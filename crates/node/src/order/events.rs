@@ -63,6 +63,8 @@ impl Events {
             OutFrame::Exit { .. } => ("exit", ConnId(0), 0),
             OutFrame::Consumed { .. }
             | OutFrame::Refused { .. }
+            | OutFrame::Asked { .. }
+            | OutFrame::Differs { .. }
             | OutFrame::Notice { .. }
             | OutFrame::Fatal { .. } => return,
         };

@@ -77,6 +77,12 @@ impl Lead {
         self.stage = Stage::Announced { at: index };
     }
 
+    /// Whether `TermStart` was proposed.
+    #[must_use]
+    pub const fn has_announced(&self) -> bool {
+        matches!(self.stage, Stage::Announced { .. } | Stage::Serving)
+    }
+
     /// The server executed up to `index`. True when the leader begins to serve by that.
     #[must_use]
     pub fn applied(&mut self, index: LogIndex) -> bool {

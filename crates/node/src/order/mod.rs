@@ -2,23 +2,28 @@
 //!
 //! Pure decisions without I/O or clocks, each in a file of its own; the reactor and the simulation put them together:
 //!
-//! * [`stamp`]: the wall clock that goes into entries.
+//! * [`virtual_time`]: the time that goes into entries, and [`clocks`]: what replicas' wall clocks say about it.
 //! * [`admission`]: when a leader proposes time bubbles and clock entries.
 //! * [`gather`]: when clients that are about to ask again are waited for.
 //! * [`leisure`]: when a leader's own disk is not waited for.
 //! * [`ahead`]: what a leader's server executes before it is committed.
 //! * [`feed`]: which entries the server gets, and which is next.
 //! * [`lead`]: when a new leader may serve, and how much it may have in flight.
+//! * [`lag`]: how far servers are behind, and when a leader waits for them.
 //! * [`digest`] and [`verdict`]: what the server sent, and whether it is what the others' sent.
+//! * [`exits`]: whether the servers ended because of their input.
 //! * [`events`]: the last frames in short form, for a report of a divergence.
 
 pub mod admission;
 pub mod ahead;
+pub mod clocks;
 pub mod digest;
 pub mod events;
+pub mod exits;
 pub mod feed;
 pub mod gather;
+pub mod lag;
 pub mod lead;
 pub mod leisure;
-pub mod stamp;
 pub mod verdict;
+pub mod virtual_time;

@@ -1,7 +1,8 @@
 //! Comparing digests: whose server did what most servers did?
 //!
 //! The leader asks all replicas for their digest at one entry (a round), and puts the answers into the log together. So
-//! every replica judges by the same answers: what a majority says is right; when no majority agrees, what the leader says.
+//! every replica judges by the same answers: what a majority says is right; when no majority agrees, what the leader says, until a server that was
+//! rebuilt from the log does the same again ([`judge`]).
 
 use skein_model::{LogIndex, ReplicaId};
 use std::time::Duration;
@@ -29,6 +30,51 @@ pub struct Answer {
 pub fn right(answers: &[Answer], replicas: usize) -> Option<u64> {
     let votes = |digest: u64| answers.iter().filter(|a| a.digest == digest).count();
     answers.iter().find(|a| votes(a.digest) * 2 > replicas).or(answers.first()).map(|a| a.digest)
+}
+
+/// Whether the answers differ and no majority says which is right: then the leader's counts without proof.
+#[must_use]
+pub fn is_undecided(answers: &[Answer], replicas: usize) -> bool {
+    let votes = |digest: u64| answers.iter().filter(|a| a.digest == digest).count();
+    answers.iter().all(|a| votes(a.digest) * 2 <= replicas)
+        && answers.iter().any(|a| a.digest != answers[0].digest)
+}
+
+/// What a round says of one replica's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Nothing is wrong with it.
+    Right,
+    /// It differs from this digest, which counts: it is to be rebuilt.
+    Wrong(u64),
+    /// No majority answered, and it has executed the log anew: what it says is what the log leads to, twice.
+    Stands,
+}
+
+/// Judges the server of the replica `own`, whose digest is `digest`. `again`: this server has executed the entry since the round, from the
+/// log; it was rebuilt or its node started again.
+#[must_use]
+pub fn judge(
+    answers: &[Answer],
+    replicas: usize,
+    own: ReplicaId,
+    digest: u64,
+    again: bool,
+) -> Judgement {
+    let Some(right) = right(answers, replicas) else { return Judgement::Right };
+    if again && is_undecided(answers, replicas) {
+        let mine = answers.iter().find(|a| a.replica == own);
+        let of_another = answers.iter().any(|a| a.replica != own && a.digest == digest);
+        match mine {
+            Some(mine) if mine.digest == digest => return Judgement::Stands,
+            // It was the one that differed, and does no more.
+            Some(_) if of_another => return Judgement::Right,
+            // A third one, that was missing.
+            None if of_another && digest != right => return Judgement::Stands,
+            _ => {}
+        }
+    }
+    if digest == right { Judgement::Right } else { Judgement::Wrong(right) }
 }
 
 /// The leader's side of the rounds.
@@ -116,6 +162,38 @@ mod tests {
         assert_eq!(right(&answers(&[6, 5]), 3), Some(6), "no majority: the leader counts");
         assert_eq!(right(&answers(&[4, 5, 6]), 3), Some(4));
         assert_eq!(right(&[], 3), None);
+        for (digests, undecided) in [
+            (&[5, 5, 6][..], false),
+            (&[6, 5, 5], false),
+            (&[5, 5], false),
+            (&[6, 5], true),
+            (&[4, 5, 6], true),
+            (&[5], false),
+        ] {
+            assert_eq!(is_undecided(&answers(digests), 3), undecided, "{digests:?}");
+        }
+    }
+
+    #[test]
+    fn who_was_rebuilt_and_does_the_same_again_stands_by_it() {
+        use Judgement::{Right, Stands, Wrong};
+        let judge = |digests: &[u64], own, digest, again| {
+            judge(&answers(digests), 3, ReplicaId(own), digest, again)
+        };
+        // The leader answered first; one is missing.
+        assert_eq!(judge(&[6, 5], 1, 6, false), Right);
+        assert_eq!(judge(&[6, 5], 2, 5, false), Wrong(6), "the leader counts, at first");
+        assert_eq!(judge(&[6, 5], 2, 5, true), Stands);
+        assert_eq!(judge(&[6, 5], 2, 7, true), Wrong(6));
+        assert_eq!(judge(&[6, 5], 2, 6, true), Right);
+        assert_eq!(judge(&[6, 5], 1, 5, true), Right, "the leader, rebuilt");
+        assert_eq!(judge(&[6, 5], 1, 6, true), Stands);
+        assert_eq!(judge(&[6, 5], 3, 5, true), Stands, "the third one, when it is back");
+        assert_eq!(judge(&[6, 5], 3, 6, true), Right);
+        assert_eq!(judge(&[6, 5], 3, 7, true), Wrong(6));
+        // A majority is beyond dispute.
+        assert_eq!(judge(&[6, 5, 5], 1, 6, true), Wrong(5));
+        assert_eq!(judge(&[6, 6, 5], 3, 5, true), Wrong(6));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use skein_log::{
     Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, Ticket, frame,
 };
 use skein_model::entry::Start;
-use skein_model::{EntryBuilder, EntryRef, LogIndex, Record};
+use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -35,14 +35,21 @@ impl Reactor {
         for event in events.drain(..) {
             match event {
                 PeerEvent::Joined(hello) => {
+                    self.health.neighbours.connected(hello.replica, true, self.now);
                     self.consensus.request_rejoin(hello.replica, hello.incarnation);
                     self.compare.lives.insert(hello.replica, hello.incarnation);
                     self.life.forget_exit(hello.replica);
                     self.repeat_exit();
+                    self.compare.dispute.tell_again();
+                    self.pulse_for(hello.replica);
                     self.tell_places();
                     self.compare.untold.insert(hello.replica);
                 }
-                PeerEvent::Lost(peer) => self.consensus.peer_lost(peer),
+                PeerEvent::Lost(peer) => {
+                    self.health.neighbours.connected(peer, false, self.now);
+                    self.consensus.peer_lost(peer);
+                    self.pulse.lost(peer);
+                }
                 PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {
                     if let Some(heard) = &mut self.hearing {
                         heard.insert(peer);
@@ -55,6 +62,11 @@ impl Reactor {
                         Err(error @ StepError::LogLost { .. }) => {
                             return Err(NodeError::LogLost(error));
                         }
+                        Err(
+                            error @ (StepError::Wire(_)
+                            | StepError::Sender(..)
+                            | StepError::Entry { .. }),
+                        ) => self.distrust(peer, &error.to_string()),
                         Err(error) => {
                             self.note_rarely(
                                 "peer_message_refused",
@@ -73,10 +85,16 @@ impl Reactor {
         Ok(())
     }
 
+    /// Ends the connection of a peer that has sent what no node sends.
+    pub(super) fn distrust(&mut self, peer: ReplicaId, why: &str) {
+        self.peers.distrust(peer, why, self.now, &mut self.peer_events);
+    }
+
     /// Whether clients may be read from now.
     pub(super) fn may_propose_inputs(&self) -> bool {
         self.serves()
             && self.unsent.is_none()
+            && !self.pulse.holds()
             && self.lead.as_ref().is_some_and(|l| {
                 l.in_flight_bytes() < self.config.tuning.max_in_flight_bytes
                     && l.in_flight_entries() < self.config.tuning.max_in_flight_entries
@@ -107,7 +125,7 @@ impl Reactor {
         self.datagrams.collect(&mut entry);
         self.gateway.collect(&mut entry);
         if entry.is_empty() {
-            self.spare = entry.finish(self.stamper.last(), self.consensus.term());
+            self.spare = entry.finish(self.pulse.time.last(), self.consensus.term());
             return;
         }
         self.admission.input();
@@ -119,12 +137,16 @@ impl Reactor {
     fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
         while Gateway::<ClientSocket>::has_room(entry) {
             let Some((stream, peer, local)) = self.ports.accept() else { return };
+            if let Err(error) = self.answered.note() {
+                self.note_rarely("client_refused", &format!("the data directory: {error}"));
+                return;
+            }
             let socket = ClientSocket::new(stream);
             match self.gateway.open(socket, sock_addr(peer), local, entry) {
                 Ok(id) => {
                     self.metrics.connections_total.inc();
                     let token = Token(CLIENTS + (id.0 as u32) as usize);
-                    let interest = Interest::READABLE | Interest::WRITABLE;
+                    let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
                     if let Some(socket) = self.gateway.socket(id)
                         && let Err(error) =
                             self.sources.crowd().register(&mut socket.0, token, interest)
@@ -142,7 +164,7 @@ impl Reactor {
     }
 
     /// An entry with a signal for the server; answers its index.
-    pub(super) fn propose_signal(&mut self, number: u8) -> Result<u64, String> {
+    pub(super) fn propose_signal(&mut self, number: u8) -> Result<LogIndex, String> {
         if !self.serves() {
             return Err("this replica does not lead".into());
         }
@@ -153,7 +175,7 @@ impl Reactor {
         entry.push(Record::Signal { number });
         self.admission.input();
         match self.propose(entry) {
-            Some(index) => Ok(index.0),
+            Some(index) => Ok(index),
             None => {
                 // It was not taken, and is not to be tried again behind the asker's back.
                 self.unsent = None;
@@ -164,7 +186,7 @@ impl Reactor {
 
     /// Stamps and proposes an entry.
     pub(super) fn propose(&mut self, entry: EntryBuilder<Vec<u8>>) -> Option<LogIndex> {
-        let stamp = self.stamper.stamp(self.wall());
+        let stamp = self.pulse.stamp();
         let whole = entry.finish(stamp, self.consensus.term());
         // The log keeps the entry for as long as it keeps it: exactly its bytes. The buffer, which has grown to hold what sockets might have had,
         // is used again.
@@ -201,6 +223,7 @@ impl Reactor {
             while let Some(batch) = self.consensus.take_ready() {
                 self.process(batch)?;
             }
+            self.read_old()?;
             if let Some(error) = self.consensus.take_read_error() {
                 return Err(NodeError::Log(error));
             }
@@ -249,7 +272,7 @@ impl Reactor {
         let mut room = true;
         for entry in &batch.committed {
             let parsed = parse(entry)?;
-            self.stamper.observe(parsed.wall());
+            self.pulse.observe(parsed.wall());
             self.started = true;
             if self.has_gone_past(entry, &parsed) {
                 continue;
@@ -263,11 +286,23 @@ impl Reactor {
             self.server.feed.skip_to(batch.applied.next());
         }
         self.handed = batch.applied;
+        for (index, asker) in self.signals.extract_if(.., |(index, _)| *index <= batch.applied) {
+            // Who asked may be gone.
+            let _ = asker.send(Ok(index.0));
+        }
         self.has_reached(batch.applied);
         Ok(())
     }
 
+    /// Up to here the log is on disk.
+    pub(super) fn persisted(&mut self, ticket: Ticket) {
+        // This thread may have written it by itself, after the loop's last look at the clock.
+        self.health.disk.done(ticket, self.start.elapsed());
+        self.consensus.persisted(ticket);
+    }
+
     fn write(&mut self, persist: Persist) {
+        self.health.disk.began(persist.ticket, self.now);
         self.own_writes.push(persist);
         // A leader has clients to look after meanwhile.
         if self.lead.is_some() || self.replicas == 1 || self.now < self.slow_until {
@@ -383,7 +418,6 @@ impl Reactor {
             let chunk = self.consensus.entries(from, REFILL_BYTES).map_err(NodeError::Log)?;
             for entry in &chunk.entries {
                 let parsed = parse(entry)?;
-                self.stamper.observe(parsed.wall());
                 self.server.feed.skip_to(entry.index);
                 if !self.give(entry, &parsed) {
                     return Ok(());
@@ -410,6 +444,7 @@ impl Reactor {
         if role == Role::Leader && self.lead.is_none() {
             let last = self.consensus.status().last_index;
             self.begin_lead(Lead::new(term, last, self.started));
+            self.leave_to_the_furthest();
             if self.compare.saw_leader {
                 self.metrics.failovers.inc();
             }
@@ -420,6 +455,7 @@ impl Reactor {
     /// Leads, from now on, by `lead`.
     pub(super) fn begin_lead(&mut self, lead: Lead) {
         self.gateway.begin_term(lead.term());
+        self.pulse.begin_term(self.now);
         self.rounds = crate::order::verdict::Rounds::default();
         self.compare.untold = self.peers.connected().collect();
         self.lead = Some(lead);
@@ -430,6 +466,11 @@ impl Reactor {
         tracing::info!(event = "stepped_down", clients_reset = clients);
         self.gateway.reset_all();
         self.unsent = None;
+        for (_, asker) in self.signals.drain(..) {
+            let why = "another replica leads now: whether the signal arrives is not known";
+            // Who asked may be gone.
+            let _ = asker.send(Err(why.into()));
+        }
         self.lead = None;
         self.leave_core();
         self.write_held();
@@ -478,6 +519,7 @@ impl Reactor {
         let settled = self.lead.as_ref().is_some_and(|l| l.serves() && l.is_settled());
         if !settled
             || self.hearing.is_some()
+            || self.pulse.holds()
             || self.unsent.is_some()
             || self.server.feed.next() <= self.handed
         {
@@ -493,7 +535,7 @@ impl Reactor {
     /// Time bubbles and clock entries.
     pub(super) fn propose_for_server(&mut self) {
         let waiting = self.waiting();
-        match self.admission.decide(waiting, self.now, self.wall()) {
+        match self.admission.decide(waiting, self.now, self.pulse.now()) {
             Decision::Rest | Decision::After(_) => {}
             Decision::Bubble(turns) => {
                 let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
@@ -515,7 +557,7 @@ impl Reactor {
         if waiting == Waiting::Nothing {
             return None;
         }
-        match self.admission.peek(waiting, self.now, self.wall()) {
+        match self.admission.peek(waiting, self.now, self.pulse.now()) {
             Decision::Rest => None,
             Decision::After(left) => Some(self.now + left),
             Decision::Bubble(_) | Decision::Clock => Some(self.now),

@@ -57,8 +57,9 @@ impl Reactor {
 
     /// All up to `index` is committed, entries without a payload among it.
     pub(super) fn has_reached(&mut self, index: LogIndex) {
-        if let Err(lost) = self.server.ahead.all_committed(index) {
-            self.went_astray(lost);
+        match self.server.ahead.all_committed(index) {
+            Ok(()) => self.server.committed(index),
+            Err(lost) => self.went_astray(lost),
         }
     }
 

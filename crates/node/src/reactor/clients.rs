@@ -3,6 +3,7 @@
 use crate::gateway::Socket;
 use mio::net::TcpStream;
 use nix::sys::socket::{setsockopt, sockopt};
+use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use skein_model::SockAddr;
 use std::io::{self, IoSlice, Write};
@@ -22,6 +23,8 @@ impl ClientSocket {
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         let _ = stream.set_nodelay(true);
+        // A byte that a client marks as urgent is a byte of the stream: the log has no place beside it.
+        let _ = set_socket_oobinline(&stream, true);
         let _ = setsockopt(&stream, sockopt::KeepAlive, &true);
         let _ = setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S);
         let _ = setsockopt(&stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S);

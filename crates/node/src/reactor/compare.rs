@@ -1,9 +1,12 @@
 //! Digests between nodes, and what else nodes tell each other outside of consensus; see [`crate::order::verdict`].
 
 use super::Reactor;
+use super::dispute::{Dispute, STANDS};
+use super::health::{ANSWER, STATE};
+use super::pulse::PULSE;
 use crate::config::unsafe_admission;
 use crate::error::NodeError;
-use crate::order::verdict::{Answer, right};
+use crate::order::verdict::{Answer, Judgement, is_undecided, judge, right};
 use skein_log::Status;
 use skein_log::frame::KIND_APP;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
@@ -26,6 +29,8 @@ const PLACES: u8 = KIND_APP + 5;
 
 /// "I lead, all votes are where they belong, and up to here all is committed": index u64.
 const TARGET: u8 = KIND_APP + 6;
+/// "My server has executed this entry and lives": index u64.
+const SURVIVED: u8 = KIND_APP + 9;
 /// Lines in a report of a divergence, from either side.
 const MAX_LINES: usize = 128;
 /// Rounds whose verdict waits for this replica's server.
@@ -56,6 +61,10 @@ pub struct Comparison {
     pub saw_leader: bool,
     /// The last entry compared, and whether all were equal.
     pub last: Option<(LogIndex, bool)>,
+    /// What this replica's server did last when it differed, until another one has said what its own did.
+    diverged: Vec<String>,
+    /// What no majority has decided.
+    pub(super) dispute: Dispute,
     /// Nothing is: see [`unsafe_admission`].
     off: bool,
 }
@@ -81,8 +90,10 @@ impl Reactor {
             bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")))
         };
         match (kind, u64_at(0), u64_at(8)) {
-            (ASK_DIGEST, Some(index), None) if self.compare.asked.len() < MAX_PENDING => {
-                self.compare.asked.push_back((peer, LogIndex(index)));
+            (ASK_DIGEST, Some(index), None) => {
+                if self.compare.asked.len() < MAX_PENDING {
+                    self.compare.asked.push_back((peer, LogIndex(index)));
+                }
             }
             (DIGEST, Some(index), Some(digest)) => {
                 self.rounds.answer(Answer { replica: peer, index: LogIndex(index), digest });
@@ -92,20 +103,33 @@ impl Reactor {
                 self.peers.send(peer, EVENTS, text.as_bytes());
             }
             (EVENTS, ..) => {
-                for line in String::from_utf8_lossy(bytes).lines().take(MAX_LINES) {
+                let text = String::from_utf8_lossy(bytes);
+                let theirs: Vec<&str> = text.lines().take(MAX_LINES).collect();
+                for line in &theirs {
                     tracing::error!(event = "diverged_theirs", replica = peer.0, line);
+                }
+                let ours = std::mem::take(&mut self.compare.diverged);
+                if let Some((ours, theirs)) = first_difference(&ours, &theirs) {
+                    self.note(format!(
+                        "where its server's output first differed: {ours}; on replica {peer}: {theirs}"
+                    ));
                 }
             }
             (EXITED, Some(index), _) if bytes.len() == 12 => {
                 let status = i32::from_le_bytes(bytes[8..12].try_into().expect("4 bytes"));
                 self.peer_exit(peer, LogIndex(index), status);
             }
+            (STATE, ..) => self.peer_is(peer, bytes),
+            (ANSWER, Some(stamp), None) => self.peer_answered(peer, stamp),
+            (STANDS, Some(index), Some(digest)) => self.peer_stands(peer, LogIndex(index), digest),
+            (SURVIVED, Some(index), None) => self.peer_survived(LogIndex(index)),
+            (PULSE, ..) => self.pulse_heard(peer, bytes),
             (TARGET, Some(index), None) => self.compare.target = (peer, LogIndex(index)),
             (PLACES, ..) => {
                 let places: Vec<(u16, SocketAddr)> =
                     serde_json::from_slice(bytes).unwrap_or_default();
-                let host =
-                    self.config.peers.iter().find(|p| p.id == peer.0).map(|p| p.address.ip());
+                let of_peer = self.config.peers.iter().find(|p| p.id == peer.0);
+                let host = of_peer.and_then(|p| p.address.tcp()).map(|at| at.ip());
                 let reachable = |at: SocketAddr| match host {
                     Some(host) if at.ip().is_unspecified() => SocketAddr::new(host, at.port()),
                     _ => at,
@@ -113,12 +137,12 @@ impl Reactor {
                 self.compare.places =
                     (peer, places.into_iter().map(|(p, at)| (p, reachable(at))).collect());
             }
-            _ => tracing::warn!(event = "peer_message_refused", peer = peer.0, kind),
+            _ => self.distrust(peer, &format!("a malformed message ({kind})")),
         }
     }
 
     /// What the server did last, and the digests of its newest connections: to be compared with another replica's.
-    fn last_words(&self) -> Vec<String> {
+    pub(super) fn last_words(&self) -> Vec<String> {
         let mut lines = self.server.events.lines();
         let conns = self.server.digest.connections();
         let newest = conns.iter().rev().take(MAX_LINES - lines.len());
@@ -168,9 +192,18 @@ impl Reactor {
     pub(super) fn tell_exit(&mut self, index: LogIndex, status: i32) {
         let mut bytes = index.0.to_le_bytes().to_vec();
         bytes.extend_from_slice(&status.to_le_bytes());
+        self.tell_all(EXITED, &bytes);
+    }
+
+    /// Tells all that this replica's server has executed this entry and lives.
+    pub(super) fn tell_survived(&mut self, index: LogIndex) {
+        self.tell_all(SURVIVED, &index.0.to_le_bytes());
+    }
+
+    pub(super) fn tell_all(&mut self, kind: u8, bytes: &[u8]) {
         let peers: Vec<_> = self.peers.connected().collect();
         for peer in peers {
-            self.peers.send(peer, EXITED, &bytes);
+            self.peers.send(peer, kind, bytes);
         }
     }
 
@@ -182,6 +215,7 @@ impl Reactor {
         for _ in 0..self.compare.asked.len() {
             let Some((peer, index)) = self.compare.asked.pop_front() else { break };
             if let Some(digest) = self.server.digest.at(index) {
+                self.compare.dispute.answers(index);
                 let bytes = [index.0.to_le_bytes(), digest.to_le_bytes()].concat();
                 self.peers.send(peer, DIGEST, &bytes);
             } else if index > self.server.digest.latest().map_or(LogIndex(0), |(i, _)| i) {
@@ -191,10 +225,8 @@ impl Reactor {
         if self.serves() {
             if let Some(index) = self.rounds.begin(self.own, self.server.digest.latest(), self.now)
             {
-                let peers: Vec<_> = self.peers.connected().collect();
-                for peer in peers {
-                    self.peers.send(peer, ASK_DIGEST, &index.0.to_le_bytes());
-                }
+                self.compare.dispute.answers(index);
+                self.tell_all(ASK_DIGEST, &index.0.to_le_bytes());
             }
             if let Some(answers) = self.rounds.end(self.replicas, self.now) {
                 self.compare.to_propose = Some(answers);
@@ -210,6 +242,7 @@ impl Reactor {
             }
         }
         self.judge_pending();
+        self.tell_stand();
         Ok(())
     }
 
@@ -250,29 +283,54 @@ impl Reactor {
             }
             let Some(answers) = self.compare.pending.pop_front() else { return };
             let Some(right) = right(&answers, self.replicas) else { continue };
+            let undecided = is_undecided(&answers, self.replicas);
             for answer in answers.iter().filter(|a| a.digest != right && a.replica != self.own) {
                 tracing::error!(event = "diverged", replica = answer.replica.0, index = index.0);
             }
             self.compare.last = Some((index, answers.iter().all(|a| a.digest == right)));
-            if let Some(own) = known.filter(|d| *d != right) {
-                self.diverged(index, own, right);
-                return;
+            let Some(own) = known else { continue };
+            if undecided {
+                self.undecided(index, own, &answers);
+            } else {
+                self.compare.dispute.is_over();
+            }
+            let again = self.compare.dispute.is_again(index);
+            match judge(&answers, self.replicas, self.own, own, again) {
+                Judgement::Right => {}
+                Judgement::Stands => self.stand_by(index, own),
+                // It stands by what it did before, and what follows from that.
+                Judgement::Wrong(_) if undecided && self.compare.dispute.stands() => {}
+                Judgement::Wrong(right) => {
+                    self.diverged(index, own, right, None);
+                    return;
+                }
             }
         }
     }
 
-    /// This replica's server did what the others' did not: reported, ended, and rebuilt.
-    fn diverged(&mut self, index: LogIndex, own: u64, right: u64) {
+    /// This replica's server did what the others' did not, or what `by` knows better: reported, ended, and rebuilt.
+    pub(super) fn diverged(
+        &mut self,
+        index: LogIndex,
+        own: u64,
+        right: u64,
+        by: Option<ReplicaId>,
+    ) {
         self.metrics.divergences.inc();
         let (own, right) = (format!("{own:016x}"), format!("{right:016x}"));
         tracing::error!(event = "diverged", replica = self.own.0, index = index.0, own, right);
-        for line in self.last_words() {
+        self.compare.diverged = self.last_words();
+        for line in &self.compare.diverged {
             tracing::error!(event = "diverged_ours", line);
         }
-        self.note(format!("the server's output differed from the others' at entry {index}; it is rebuilt from the log"));
-        let connected: Vec<_> = self.peers.connected().collect();
-        let whom =
-            self.consensus.leader().filter(|l| *l != self.own).or(connected.first().copied());
+        let others = by.map_or("the others'".into(), |by| {
+            format!("that of replica {by}, which did the same again when it was rebuilt,")
+        });
+        self.note(format!(
+            "the server's output differed from {others} at entry {index}; it is rebuilt from the log"
+        ));
+        let heir = by.or_else(|| self.heir()).or_else(|| self.peers.connected().next());
+        let whom = self.consensus.leader().filter(|l| *l != self.own).or(heir);
         if let Some(whom) = whom {
             self.peers.send(whom, ASK_EVENTS, &[]);
             if self.lead.is_some() {
@@ -282,5 +340,33 @@ impl Reactor {
         self.compare.pending.clear();
         self.kill_server();
         self.life.diverged = true;
+    }
+}
+
+/// The first of two servers' events that are not the same, from what both still remember on.
+fn first_difference<'a>(ours: &'a [String], theirs: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    let event = |line: &&str| line.starts_with("entry ");
+    let ours: Vec<&str> = ours.iter().map(String::as_str).filter(event).collect();
+    let theirs: Vec<&str> = theirs.iter().copied().filter(event).collect();
+    let both = ours.iter().find_map(|line| {
+        Some((ours.iter().position(|o| o == line)?, theirs.iter().position(|t| t == line)?))
+    });
+    let (from, their_from) = both?;
+    let rest = ours[from..].iter().zip(&theirs[their_from..]);
+    rest.map(|(ours, theirs)| (*ours, *theirs)).find(|(ours, theirs)| ours != theirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_event_that_differs_is_found() {
+        let line = |words: &str| words.to_string();
+        let ours = ["entry 1 a", "entry 2 b", "entry 3 c", "entry 4 d", "conn 1"].map(line);
+        let theirs = ["entry 2 b", "entry 3 x", "entry 4 y", "conn 2"];
+        assert_eq!(first_difference(&ours, &theirs), Some(("entry 3 c", "entry 3 x")));
+        assert_eq!(first_difference(&ours, &["entry 2 b", "entry 3 c"]), None);
+        assert_eq!(first_difference(&ours, &["entry 9 z"]), None, "nothing is remembered by both");
     }
 }

@@ -142,10 +142,12 @@ impl Datagrams {
         bytes: &[u8],
         registry: &Registry,
     ) -> io::Result<()> {
-        let to = socket_addr(peer);
-        let at = match self.way(local, to) {
-            Some(at) => at,
-            None => self.open_own(local, to.is_ipv6(), registry)?,
+        let (at, to) = match self.way(local, peer) {
+            Some(way) => way,
+            None => {
+                let to = socket_addr(peer);
+                (self.open_own(local, to.is_ipv6(), registry)?, to)
+            }
         };
         let Self { sockets, failures, .. } = self;
         let port = &sockets.open[at];
@@ -167,14 +169,19 @@ impl Datagrams {
         Ok(())
     }
 
-    /// The socket by which the server's socket sends there.
-    fn way(&self, local: SockAddr, to: SocketAddr) -> Option<usize> {
-        self.sockets.open.iter().position(|p| {
-            p.server.port == local.port
-                && p.address.is_ipv6() == to.is_ipv6()
-                // From a loopback address the rest of the world cannot be reached.
-                && (!p.address.ip().is_loopback() || to.ip().is_loopback())
-        })
+    /// The socket by which the server's socket sends there, and where to. A client that the server sees translated is answered by its own IP version.
+    fn way(&self, local: SockAddr, peer: SockAddr) -> Option<(usize, SocketAddr)> {
+        let by = |to: SocketAddr, published: bool| {
+            let at = self.sockets.open.iter().position(|p| {
+                p.server.port == local.port
+                    && (p.published || !published)
+                    && p.address.is_ipv6() == to.is_ipv6()
+                    // From a loopback address the rest of the world cannot be reached.
+                    && (!p.address.ip().is_loopback() || to.ip().is_loopback())
+            })?;
+            Some((at, to))
+        };
+        by(socket_addr(peer), false).or_else(|| by(socket_addr(peer.translated()?), true))
     }
 
     fn open_own(&mut self, local: SockAddr, v6: bool, registry: &Registry) -> io::Result<usize> {
@@ -214,9 +221,9 @@ impl Datagrams {
 }
 
 impl Port<UdpSocket> {
-    /// Where the server's socket finds what came here.
+    /// The address to which came what came here: the runtime finds out for which of the server's sockets that is.
     fn seen_by_server(&self) -> SockAddr {
-        if !self.server.is_unspecified() {
+        if !self.published {
             return self.server;
         }
         let port = self.server.port;

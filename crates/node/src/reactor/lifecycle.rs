@@ -1,12 +1,19 @@
 //! The server's life: started, ended, rebuilt from the log.
 //!
 //! A server that ends on this replica alone (it crashed, was killed, differed, or broke the arena) is started afresh and
-//! executes the log from entry 1. One that ends on a majority of the replicas after the same entry has ended: `on_exit`
-//! decides. The replicas tell each other how their servers ended.
+//! executes the log from entry 1. One that ends on a majority of the replicas after the same entry, in the same way, has ended: `on_exit`
+//! decides. The replicas tell each other how their servers ended, and whose lives on after that entry ([`crate::order::exits`]).
+//!
+//! An arena is thousands of pages: making or unmapping one takes a busy machine longer than an election timeout. So threads of their own make
+//! the next server's arena, from the end of the one before on, and unmap the old one.
 
+use super::rebuilds::Rebuilds;
 use super::{Door, Inbox, Reactor, SERVER};
-use crate::config::{NodeConfig, OnExit};
+use crate::config::{NodeConfig, OnExit, Peer};
 use crate::error::{ExitReason, NodeError};
+use crate::health::spin::Spin;
+use crate::health::{Fault, SERVER_ENDED};
+use crate::order::exits::Exits;
 use crate::order::lead::Lead;
 use crate::server::launch::Keeper;
 use crate::server::{Broken, Launcher, Link, ServerEvent};
@@ -14,24 +21,17 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use skein_arena::layout::state;
 use skein_log::Role;
-use skein_model::limits::SPIN_SIGNAL;
 use skein_model::{LogIndex, ReplicaId};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::thread::Builder;
 use std::time::Duration;
 
 /// How long the others may take to report the same end.
 const EXIT_WAIT: Duration = Duration::from_secs(1);
 /// A leader whose server ended alone lets another lead after this.
 const HAND_OVER_AFTER: Duration = Duration::from_millis(200);
-/// The pause before the second rebuild in a row; doubled each time.
-const REBUILD_PAUSE: Duration = Duration::from_millis(200);
-/// A server that ran this long has not failed in a row.
-const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// A server that does no operation for this long while others wait is asked where it is.
-const SPIN_AFTER: Duration = Duration::from_secs(1);
-const SPIN_AGAIN: Duration = Duration::from_secs(10);
+/// How a server ends that damaged its arena: as one that the runtime ends.
+const DAMAGED: i32 = 125 << 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -45,18 +45,25 @@ enum Phase {
     },
 }
 
+/// The arena of the next generation.
+enum Next {
+    /// Nobody makes one.
+    None,
+    /// A thread makes it, and says so when it is done.
+    Coming,
+    Made(Box<Link>),
+}
+
 /// The process side of the server, generation after generation.
 pub struct Lifecycle {
     launcher: Arc<dyn Launcher>,
     door: Door,
     keeper: Option<Keeper>,
     former: Vec<Keeper>,
+    next: Next,
     phase: Phase,
     begun: Duration,
-    /// Rebuilds in a row,
-    rebuilds: u32,
-    /// which the next one is not of.
-    forgiven: bool,
+    rebuilds: Rebuilds,
     /// It has executed all that was committed once.
     pub caught_up: bool,
     /// The entry after which it has, once that is known.
@@ -64,18 +71,16 @@ pub struct Lifecycle {
     /// It differed from the others and is not running again yet.
     pub diverged: bool,
     /// How the replicas' servers ended.
-    exits: BTreeMap<ReplicaId, (LogIndex, i32)>,
+    exits: Exits,
+    /// Since when a majority's ends are the same.
+    common_since: Option<Duration>,
     last_end: Option<LogIndex>,
     /// It ended with this status after an entry that is not committed yet.
     ended_ahead: Option<i32>,
-    spin: Spin,
-}
-
-#[derive(Debug, Default)]
-struct Spin {
-    operations: u64,
-    since: Duration,
-    asked: Option<Duration>,
+    /// Its last end, and how, until it has caught up again.
+    ended: Option<(LogIndex, i32)>,
+    /// Whether it spins.
+    pub spin: Spin,
 }
 
 impl Lifecycle {
@@ -91,16 +96,18 @@ impl Lifecycle {
             door: door.clone(),
             keeper: None,
             former: Vec::new(),
+            next: Next::None,
             phase: Phase::Starting,
             begun: Duration::ZERO,
-            rebuilds: 0,
-            forgiven: false,
+            rebuilds: Rebuilds::default(),
             caught_up: false,
             goal: None,
             diverged: false,
-            exits: BTreeMap::new(),
+            exits: Exits::default(),
+            common_since: None,
             last_end: None,
             ended_ahead: None,
+            ended: None,
             spin: Spin::default(),
         };
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
@@ -121,7 +128,7 @@ impl Lifecycle {
             // The reactor is gone when the node ends.
             let _ = door.tell(Inbox::Server(generation, event));
         };
-        let keeper = Keeper::start(self.launcher.clone(), arena, wake, tell)
+        let keeper = Keeper::start(self.launcher.clone(), arena, wake, link.passage.clone(), tell)
             .map_err(NodeError::system("start a thread for the server"))?;
         self.keeper = Some(keeper);
         self.phase = Phase::Starting;
@@ -148,7 +155,29 @@ impl Lifecycle {
 
     /// The next rebuild is nobody's fault.
     pub const fn forgive(&mut self) {
-        self.forgiven = true;
+        self.rebuilds.forgive();
+    }
+
+    /// Whether its process runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    /// How often it was rebuilt in a row.
+    #[must_use]
+    pub const fn rebuilds_in_a_row(&self) -> u32 {
+        self.rebuilds.count()
+    }
+
+    /// That it has ended, until it is there again.
+    #[must_use]
+    pub fn ended_fault(&self) -> Option<Fault> {
+        let (index, status) = self.ended?;
+        let how = how(status);
+        let why =
+            format!("its server ended after entry {index} ({how}) and is rebuilt from the log");
+        Some(Fault::new(SERVER_ENDED, why))
     }
 
     /// Whether its process is being started.
@@ -159,19 +188,22 @@ impl Lifecycle {
 
     /// A replica's node has started again, so its server has, too.
     pub fn forget_exit(&mut self, replica: ReplicaId) {
-        self.exits.remove(&replica);
+        self.exits.started(replica);
     }
 
     /// When to look again, if ever.
     #[must_use]
     pub fn wake(&self) -> Option<Duration> {
-        match self.phase {
-            Phase::Ended { since, again, handed_over: false } => {
-                Some(again.min(since + HAND_OVER_AFTER))
-            }
-            Phase::Ended { again, .. } => Some(again),
+        let phase = match self.phase {
+            Phase::Ended { since, handed_over: false, .. } => Some(since + HAND_OVER_AFTER),
             _ => None,
-        }
+        };
+        let rebuild = match self.phase {
+            Phase::Ended { again, .. } if !matches!(self.next, Next::Coming) => Some(again),
+            _ => None,
+        };
+        let judged = self.common_since.map(|since| since + EXIT_WAIT);
+        phase.into_iter().chain(rebuild).chain(judged).min()
     }
 }
 
@@ -185,9 +217,9 @@ impl Reactor {
             return Ok(());
         }
         match event {
-            ServerEvent::Launched { pid, layer } => {
+            ServerEvent::Launched { pid, init, layer } => {
                 tracing::info!(event = "server_started", pid, generation);
-                self.server.launched(pid, layer);
+                self.server.launched(pid, init, layer);
                 self.life.phase = Phase::Running;
                 self.life.begun = self.now;
                 self.life.diverged = false;
@@ -195,6 +227,7 @@ impl Reactor {
             ServerEvent::Failed(error) => return Err(error),
             ServerEvent::Ended { status } => {
                 self.fetch_output()?;
+                Self::check_files(self.server.last_words())?;
                 if self.life.can_be_fed() {
                     self.life.ended_ahead = Some(status);
                     self.end_in_order()?;
@@ -218,51 +251,104 @@ impl Reactor {
     fn server_ended(&mut self, status: i32) {
         let index = self.server.admitted;
         let how = how(status);
+        self.life.ended = Some((index, status));
         tracing::warn!(event = "server_ended", index = index.0, status, how, pid = self.server.pid);
         self.server.pid = 0;
+        self.report_end(status);
+    }
+
+    /// Tells the others how it ended, who may have met the same end.
+    fn report_end(&mut self, status: i32) {
+        let index = self.server.admitted;
         self.end_phase(EXIT_WAIT);
-        self.life.exits.insert(self.own, (index, status));
+        self.life.exits.ended(self.own, (index, status));
         self.tell_exit(index, status);
         self.judge_exits();
     }
 
     /// Somebody joined who may not know that this replica's server has ended.
     pub(super) fn repeat_exit(&mut self) {
-        if let Some(&(index, status)) = self.life.exits.get(&self.own) {
+        if let Some((index, status)) = self.life.exits.of(self.own) {
             self.tell_exit(index, status);
         }
     }
 
     fn end_phase(&mut self, wait: Duration) {
-        if self.now.saturating_sub(self.life.begun) > STABLE_AFTER {
-            self.life.rebuilds = 0;
-        }
-        let pause = REBUILD_PAUSE * (1 << self.life.rebuilds.min(6)) / 2;
-        let again = self.now + wait.max(pause);
+        let again = self.now + wait.max(self.life.rebuilds.ended(self.now));
         self.life.phase = Phase::Ended { since: self.now, again, handed_over: false };
         self.life.caught_up = false;
         self.life.goal = None;
         self.life.ended_ahead = None;
+        self.make_next();
+    }
+
+    /// Has a thread make the arena of the next generation.
+    fn make_next(&mut self) {
+        if !matches!(self.life.next, Next::None) {
+            return;
+        }
+        let (sizes, generation) = (self.config.tuning.sizes(), self.server.generation + 1);
+        let door = self.door.clone();
+        let make = move || {
+            let made = Link::new(sizes, generation, None).map(Box::new);
+            // The reactor is gone when the node ends.
+            let _ = door.tell(Inbox::Arena(made));
+        };
+        self.life.next = Next::Coming;
+        if let Err(error) = Builder::new().name("skein-arena".into()).spawn(make) {
+            let failed = NodeError::system("start a thread for the arena")(error);
+            // Read in the next turn.
+            let _ = self.door.tell(Inbox::Arena(Err(failed)));
+        }
+    }
+
+    /// A thread has made the next generation's arena.
+    pub(super) fn next_made(&mut self, link: Box<Link>) {
+        self.life.next = Next::Made(link);
     }
 
     /// Another replica's server ended.
     pub(super) fn peer_exit(&mut self, peer: ReplicaId, index: LogIndex, status: i32) {
-        self.life.exits.insert(peer, (index, status));
+        self.life.exits.ended(peer, (index, status));
         self.judge_exits();
     }
 
+    /// Another replica's server lives that has executed this entry.
+    pub(super) fn peer_survived(&mut self, index: LogIndex) {
+        self.life.exits.survived(index);
+    }
+
+    /// Tells the others when this replica's server lives on where one ended.
+    fn tell_survival(&mut self) {
+        let survived = self.server.survived();
+        if self.life.exits.newest().is_some_and(|newest| newest <= survived) {
+            self.life.exits.survived(survived);
+            self.tell_survived(survived);
+        }
+    }
+
+    /// Ends the node, or starts the server again, when a majority's servers ended in the same way. While there are servers that did not, they
+    /// have until `EXIT_WAIT` or the rebuild to say that they live on.
     fn judge_exits(&mut self) {
-        let exits = &self.life.exits;
-        let same = |index: LogIndex| exits.values().filter(|(i, _)| *i == index).count();
-        let Some(&(index, status)) = exits.values().find(|(i, _)| same(*i) * 2 > self.replicas)
-        else {
+        let Some(common) = self.life.exits.common(self.replicas) else {
+            self.life.common_since = None;
             return;
         };
-        let again = self.life.last_end == Some(index);
+        let (end @ (index, status), replicas) = (common.end, common.count);
+        let since = *self.life.common_since.get_or_insert(self.now);
+        // One that is not connected now may have a server that lives.
+        let ended = |peer: &Peer| self.life.exits.of(ReplicaId(peer.id)) == Some(end);
+        let all = self.config.peers.iter().all(ended);
+        let rebuilds = matches!(self.life.phase, Phase::Ended { again, .. } if self.now >= again);
+        if !all && !rebuilds && self.now < since + EXIT_WAIT {
+            return;
+        }
+        self.life.common_since = None;
+        let repeated = self.life.last_end == Some(index);
         self.life.last_end = Some(index);
         let how = how(status);
-        tracing::warn!(event = "server_end", index = index.0, status, how, replicas = same(index));
-        if self.config.on_exit == OnExit::Restart && !again {
+        tracing::warn!(event = "server_end", index = index.0, status, how, replicas);
+        if self.config.on_exit == OnExit::Restart && !repeated {
             self.life.exits.clear();
             return;
         }
@@ -277,6 +363,10 @@ impl Reactor {
         tracing::error!(event = "server_broken", why = broken.0, index = self.server.admitted.0);
         self.note(format!("the server damaged its arena: {}", broken.0));
         self.kill_server();
+        if self.replicas > 1 {
+            // On all replicas alike it is an end like any other.
+            self.report_end(DAMAGED);
+        }
     }
 
     /// Ends this replica's server, to be rebuilt soon.
@@ -291,18 +381,26 @@ impl Reactor {
     /// Rebuilds, hands over, watches for spinning.
     pub(super) fn tend_server(&mut self) -> Result<(), NodeError> {
         self.end_in_order()?;
+        if self.life.phase == Phase::Running {
+            self.tell_survival();
+        }
+        self.judge_exits();
         match self.life.phase {
             Phase::Ended { since, again, handed_over } => {
-                let other = self.peers.connected().next();
                 if !handed_over && self.now >= since + HAND_OVER_AFTER {
                     self.life.phase = Phase::Ended { since, again, handed_over: true };
-                    if let Some(to) = other.filter(|_| self.lead.is_some()) {
+                    let heir = self.heir().or_else(|| self.peers.connected().next());
+                    if let Some(to) = heir.filter(|_| self.lead.is_some()) {
                         tracing::info!(event = "handing_over", to = to.0);
                         self.consensus.transfer_leadership(to);
                     }
                 }
-                if self.now >= again {
-                    self.rebuild()?;
+                if self.now >= again && self.ending.is_none() {
+                    match std::mem::replace(&mut self.life.next, Next::None) {
+                        Next::Made(link) => self.rebuild(*link)?,
+                        Next::Coming => self.life.next = Next::Coming,
+                        Next::None => self.make_next(),
+                    }
                 }
             }
             Phase::Running => {
@@ -314,32 +412,36 @@ impl Reactor {
         Ok(())
     }
 
-    fn rebuild(&mut self) -> Result<(), NodeError> {
-        self.life.rebuilds += u32::from(!std::mem::take(&mut self.life.forgiven));
+    fn rebuild(&mut self, link: Link) -> Result<(), NodeError> {
+        let times = self.life.rebuilds.begin();
         let index = self.server.admitted;
-        if self.life.rebuilds > self.config.tuning.max_rebuilds {
-            let how = match self.life.exits.get(&self.own) {
-                Some((_, status)) => how(*status),
+        if times > self.config.tuning.max_rebuilds {
+            let how = match self.life.exits.of(self.own) {
+                Some((_, status)) => how(status),
                 None => "a divergence or a damaged arena".into(),
             };
             let output = self.config.output_path();
-            return Err(NodeError::KeepsEnding { times: self.life.rebuilds, index, how, output });
+            return Err(NodeError::KeepsEnding { times, index, how, output });
         }
-        self.life.exits.remove(&self.own);
+        self.life.exits.started(self.own);
         if let Some(mut keeper) = self.life.keeper.take() {
             keeper.kill();
             self.life.former.push(keeper);
         }
-        let generation = self.server.generation + 1;
+        let generation = link.generation;
+        assert_eq!(generation, self.server.generation + 1, "an arena for another generation");
         tracing::info!(event = "rebuilding", generation, entries = self.handed.0);
         // A server that this thread starts may run anywhere.
         self.leave_core();
-        // Closing the old eventfd takes it out of the poll.
-        self.server = Link::new(self.config.tuning.sizes(), generation, None)?;
+        let old = std::mem::replace(&mut self.server, link);
+        // Closing the old eventfd takes it out of the poll; events of it until then concern nobody. Without a thread it is dropped here.
+        drop(Builder::new().name("skein-arena".into()).spawn(move || drop(old)));
         self.life.start(&self.server, self.sources.urgent())?;
         self.life.caught_up = false;
         self.life.goal = None;
+        self.health.progress.forget();
         self.compare.held.clear();
+        self.compare.dispute.rebuilt();
         self.metrics.rebuilds.inc();
         if self.lead.is_some() {
             // Alone, or nobody took over: the clients' connections end, in order.
@@ -360,6 +462,8 @@ impl Reactor {
         }
         if self.life.goal.is_some_and(|goal| self.server.admitted >= goal) {
             self.life.caught_up = true;
+            self.life.rebuilds.in_step(self.now);
+            self.life.ended = None;
             let ms = self.now.saturating_sub(self.life.begun).as_millis() as u64;
             tracing::info!(event = "caught_up", index = self.server.admitted.0, ms);
         }
@@ -383,44 +487,6 @@ impl Reactor {
         let behind = self.server.admitted != self.server.feed.given();
         self.life.phase == Phase::Running && (behind || self.server.state() == state::RUNNING)
     }
-
-    fn watch_spin(&mut self) {
-        let header = self.server.header();
-        let operations = header.operations.load(Ordering::Relaxed);
-        let busy =
-            self.server.state() == state::RUNNING && header.runnable.load(Ordering::Relaxed) > 0;
-        let spin = &mut self.life.spin;
-        if operations != spin.operations || !busy {
-            *spin = Spin { operations, since: self.now, asked: None };
-            return;
-        }
-        let how_long = self.now.saturating_sub(spin.since);
-        let due = spin.asked.is_none_or(|at| self.now.saturating_sub(at) >= SPIN_AGAIN);
-        if how_long >= SPIN_AFTER && due && self.server.pid != 0 {
-            spin.asked = Some(self.now);
-            header.spin_seen.store(0, Ordering::Relaxed);
-            // SAFETY: takes no pointers. The process is ours and not reaped before its `Ended` event, which clears the pid.
-            unsafe {
-                libc::syscall(libc::SYS_tgkill, self.server.pid, self.server.pid, SPIN_SIGNAL)
-            };
-            return;
-        }
-        if spin.asked.is_some() && header.spin_seen.swap(0, Ordering::AcqRel) != 0 {
-            let address = header.spin_address.load(Ordering::Relaxed);
-            let thread = header.turn_holder.load(Ordering::Relaxed);
-            let at = module_of(self.server.pid, address);
-            let ms = how_long.as_millis() as u64;
-            tracing::warn!(
-                event = "spinning",
-                thread,
-                address = at,
-                ms,
-                why = "a thread runs without any operation while others wait"
-            );
-            self.metrics.spins.inc();
-            self.note(format!("thread {thread} spins at {at} for {ms} ms while others wait"));
-        }
-    }
 }
 
 /// A wait status in words.
@@ -429,22 +495,4 @@ fn how(status: i32) -> String {
         0 => format!("exit status {}", status >> 8 & 0xff),
         signal => format!("signal {signal}"),
     }
-}
-
-/// `libfoo.so+0x12ab`, or the bare address.
-fn module_of(pid: u32, address: u64) -> String {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let found = maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (from, to) = range.split_once('-')?;
-        let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
-        if !(from..to).contains(&address) {
-            return None;
-        }
-        let mut fields = rest.split_ascii_whitespace();
-        let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
-        let file = fields.nth(2)?.rsplit('/').next()?;
-        Some(format!("{file}+{:#x}", address - from + offset))
-    });
-    found.unwrap_or_else(|| format!("{address:#x}"))
 }

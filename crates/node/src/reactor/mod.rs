@@ -22,18 +22,26 @@ mod ahead;
 mod clients;
 mod compare;
 mod datagrams;
+mod dispute;
+mod health;
+mod inputs;
 mod lifecycle;
+mod old;
 mod outgoing;
 mod peers;
 mod ports;
 mod publish;
+mod pulse;
+mod rebuilds;
 mod relief;
 mod serve;
 mod snapshot;
 mod sources;
+mod spin;
 mod standstill;
 
 use crate::admin::Forward;
+use crate::begin::Answered;
 use crate::config::{DurabilityMode, NodeConfig};
 use crate::error::{ExitReason, NodeError};
 use crate::gateway::{Gateway, Limits};
@@ -42,34 +50,38 @@ use crate::order::admission::Admission;
 use crate::order::gather::{Cost, Gather};
 use crate::order::lead::Lead;
 use crate::order::leisure::Leisure;
-use crate::order::stamp::Stamper;
 use crate::order::verdict::Rounds;
 use crate::server::shared_core::SharedCore;
 use crate::server::{Launcher, Link, ServerEvent};
 use crate::status::NodeStatus;
 use crate::timer::Timer;
+use crate::transport::Key;
+use crate::transport::socket::Listener;
 use bytes::Bytes;
 use clients::ClientSocket;
 use compare::Comparison;
 use datagrams::Datagrams;
+use health::Health;
 use lifecycle::Lifecycle;
 use mio::{Token, Waker};
+use old::OldReader;
 use peers::{PeerEvent, Peers};
 use ports::Ports;
+use pulse::Pulse;
 use relief::Relief;
 use skein_log::frame::Hello;
-use skein_log::wal::WalError;
 use skein_log::wal::thread::{Claim, WalThread};
-use skein_log::{Consensus, Persist, Role, Ticket};
+use skein_log::wal::{WalError, WalReader};
+use skein_log::{Consensus, LogEntry, Persist, Role, Ticket};
 use skein_model::entry::MAX_ENTRY_BYTES;
-use skein_model::{LogIndex, ReplicaId, WallNs};
+use skein_model::{LogIndex, ReplicaId};
 use sources::{Happened, Sources};
-pub use standstill::Standing;
 use standstill::Standstill;
+pub use standstill::{STANDS, Standing, Stood};
 use std::collections::BTreeSet;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 const WAKER: Token = Token(0);
@@ -84,6 +96,9 @@ const CLIENTS: usize = 2;
 
 /// Consensus counts time in ticks of 10 ms.
 pub const TICK: Duration = Duration::from_millis(10);
+/// A turn counts no more than this and one: the others' silence is known only while this thread runs. Else one that waited for a busy machine's processor
+/// takes its own pause for theirs.
+const MAX_TICKS: u32 = 2;
 /// While the server runs, its output is fetched at least this often.
 const BUSY_POLL: Duration = Duration::from_millis(1);
 /// And on a follower, which is not woken for it.
@@ -106,6 +121,10 @@ enum Pause {
 pub enum Inbox {
     /// The write-ahead log is durable up to this ticket, or broken.
     Durable(Result<Ticket, WalError>),
+    /// Old entries from this one on, for a follower.
+    Old(LogIndex, Result<Vec<LogEntry>, WalError>),
+    /// The next server's arena is made, or cannot be.
+    Arena(Result<Box<Link>, NodeError>),
     /// Something happened to the process of a server's generation.
     Server(u64, ServerEvent),
     /// An operator asks for something.
@@ -121,13 +140,15 @@ pub enum Command {
     Hold(tokio::sync::oneshot::Sender<Result<u64, String>>),
     /// Go on to this entry and no further; answers when the server waits there.
     StandAt(LogIndex, tokio::sync::oneshot::Sender<Standing>),
+    /// Stand there for a while longer.
+    StandOn(tokio::sync::oneshot::Sender<Standing>),
     /// End the standstill; answers whether the server has stood up to now.
     GoOn(tokio::sync::oneshot::Sender<bool>),
     /// End, in order.
     Stop,
     /// Which port of the server is published where?
     Places(tokio::sync::oneshot::Sender<Vec<(u16, std::net::SocketAddr)>>),
-    /// Send the server a signal through the log; answers the entry.
+    /// Send the server a signal through the log; answers the entry when it is committed.
     Signal(u8, tokio::sync::oneshot::Sender<Result<u64, String>>),
     /// Hand leadership to this replica, or to any.
     Transfer(Option<u64>, tokio::sync::oneshot::Sender<Result<u64, String>>),
@@ -180,6 +201,10 @@ pub struct Reactor {
 
     consensus: Consensus,
     wal: Option<WalThread>,
+    /// Reads what followers that are far behind need.
+    old: Option<OldReader>,
+    /// Notes when the outside first sees anything of what is in the log.
+    answered: Answered,
     /// What the log on disk is to get, while others have it.
     leisure: Leisure<Persist>,
     /// What this thread is to write by itself before it sleeps,
@@ -204,13 +229,17 @@ pub struct Reactor {
     datagrams: Datagrams,
     forwarder: Option<UnboundedSender<Forward>>,
     lead: Option<Lead>,
-    stamper: Stamper,
+    pulse: Pulse,
     admission: Admission,
     gather: Gather,
     /// What clients said waits for this long.
     nap: Option<Duration>,
+    /// Who waits for a signal to be committed, and in which entry it is.
+    signals: Vec<(LogIndex, tokio::sync::oneshot::Sender<Result<u64, String>>)>,
     /// A proposal that consensus was too busy for.
     unsent: Option<Bytes>,
+    /// When the server last asked about files of its host.
+    asked_at: Option<Duration>,
     spare: Vec<u8>,
 
     server: Link,
@@ -219,6 +248,7 @@ pub struct Reactor {
     /// When a follower's server is woken for what it has got.
     rouse: Option<Duration>,
     life: Lifecycle,
+    health: Health,
     /// The server is to stop at an entry.
     standstill: Option<Standstill>,
     rounds: Rounds,
@@ -241,11 +271,24 @@ impl Reactor {
         let (sender, inbox) = mpsc::channel();
         let door = Door { sender, waker: Arc::new(waker) };
         let timer = Timer::new(sources.urgent(), TIMER)?;
-        let members: Vec<_> = config.peers.iter().map(|p| (ReplicaId(p.id), p.address)).collect();
+        let members: Vec<_> =
+            config.peers.iter().map(|p| (ReplicaId(p.id), p.address.clone())).collect();
         let address = config.listen_address().expect("a checked configuration lists this replica");
-        let listen = |error| NodeError::Listen { address, error };
-        let listener = mio::net::TcpListener::bind(address).map_err(listen)?;
-        let mut peers = Peers::new(cluster, hello, &members, listener, PEERS);
+        let key = config.key_file.as_ref().map(|path| {
+            Key::read(path).map_err(|error| NodeError::Key { path: path.clone(), error })
+        });
+        let key = key.transpose()?;
+        let listen = |error| NodeError::Listen { address: address.clone(), error };
+        let listener = Listener::bind(&address).map_err(listen)?;
+        let mut peers = Peers::new(
+            cluster,
+            hello,
+            &members,
+            key,
+            listener,
+            PEERS,
+            Duration::from_millis(config.tuning.election_timeout_ms),
+        );
         peers.register(sources.urgent()).map_err(listen)?;
         let tuning = &config.tuning;
         let limits =
@@ -274,6 +317,8 @@ impl Reactor {
             agrees_alone: alone,
             consensus,
             wal: None,
+            old: None,
+            answered: Answered::default(),
             leisure: Leisure::default(),
             own_writes: Vec::new(),
             slow_until: Duration::ZERO,
@@ -286,16 +331,23 @@ impl Reactor {
             datagrams: Datagrams::new(config.publisher.clone(), DATAGRAMS),
             forwarder: None,
             lead: None,
-            stamper: Stamper::default(),
+            pulse: Pulse::new(
+                ReplicaId(config.id),
+                config.peers.len(),
+                Duration::from_millis(tuning.max_lag_ms),
+            ),
             admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
             gather: Gather::new(cost),
             nap: None,
+            signals: Vec::new(),
             unsent: None,
+            asked_at: None,
             spare: Vec::new(),
             server,
             core: SharedCore::new(false),
             rouse: None,
             life,
+            health: Health::new(members.iter().map(|(id, _)| *id).filter(|id| id.0 != config.id)),
             standstill: None,
             rounds: Rounds::default(),
             compare: Comparison::new(&config.server.env),
@@ -322,8 +374,11 @@ impl Reactor {
         self.server.tap = Some(tap);
     }
 
-    /// The log on disk.
-    pub fn attach_wal(&mut self, wal: WalThread) {
+    /// The log on disk, and who reads its old entries for others.
+    pub fn attach_wal(&mut self, wal: WalThread, old: WalReader) {
+        self.consensus.read_aside();
+        self.old = Some(OldReader::new(old));
+        self.answered = Answered::of(&self.config.data_dir);
         self.wal = Some(wal);
     }
 
@@ -332,6 +387,8 @@ impl Reactor {
     /// # Errors
     /// What the node cannot go on with.
     pub fn run(mut self) -> Outcome {
+        // What came before was no pause.
+        self.start = Instant::now();
         if self.replicas == 1 {
             self.consensus.campaign_now();
         }
@@ -410,7 +467,7 @@ impl Reactor {
     /// Goes round until the node ends, or this thread is to write something.
     fn go_round(&mut self, happened: &mut Happened) -> Result<Pause, NodeError> {
         if let Some(result) = self.written.take() {
-            self.consensus.persisted(result?);
+            self.persisted(result?);
         }
         loop {
             self.turn()?;
@@ -453,8 +510,9 @@ impl Reactor {
                     n => {
                         let id = self.gateway.id_of((n - CLIENTS) as u32);
                         if event.is_readable() || event.is_error() {
-                            let closed = event.is_read_closed() || event.is_error();
-                            self.gateway.readable(id, closed, self.now);
+                            let more = event.is_read_closed() || event.is_priority();
+                            let more = more || event.is_error();
+                            self.gateway.readable(id, more, self.now);
                         }
                         if event.is_writable() {
                             self.gateway.writable(id, self.now);
@@ -479,9 +537,11 @@ impl Reactor {
         }
         self.fetch_output()?;
         self.tend_standstill();
+        self.look_after_followers();
         self.propose_inputs();
         self.forward_clients();
         self.drive()?;
+        self.propose_facts();
         self.propose_for_server();
         self.drive()?;
         self.feed_backlog()?;
@@ -542,18 +602,16 @@ impl Reactor {
         }
     }
 
-    fn wall(&self) -> WallNs {
-        // A clock before 1970 gives stamps that only count up.
-        WallNs(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64))
-    }
-
     fn tick(&mut self) {
         if self.replicas == 1 {
             return;
         }
         if self.next_tick <= self.now {
+            self.tend_health();
             self.tell_target();
+            self.beat();
         }
+        self.next_tick = self.next_tick.max(self.now.saturating_sub(MAX_TICKS * TICK));
         while self.next_tick <= self.now {
             self.next_tick += TICK;
             self.consensus.tick();
@@ -563,8 +621,10 @@ impl Reactor {
     fn read_inbox(&mut self) -> Result<(), NodeError> {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
-                Inbox::Durable(Ok(ticket)) => self.consensus.persisted(ticket),
+                Inbox::Durable(Ok(ticket)) => self.persisted(ticket),
                 Inbox::Durable(Err(error)) => return Err(error.into()),
+                Inbox::Old(from, entries) => self.consensus.give_old(from, entries),
+                Inbox::Arena(link) => self.next_made(link?),
                 Inbox::Server(generation, event) => self.server_event(generation, event)?,
                 Inbox::Command(command) => self.command(command)?,
             }
@@ -582,6 +642,9 @@ impl Reactor {
                 let _ = reply.send(self.hold());
             }
             Command::StandAt(index, reply) => self.stand_at(index, reply),
+            Command::StandOn(reply) => {
+                let _ = reply.send(self.stand_on());
+            }
             Command::GoOn(reply) => {
                 let _ = reply.send(self.go_on());
             }
@@ -590,7 +653,7 @@ impl Reactor {
                 let _ = reply.send(self.ports.places());
             }
             Command::Stop => {
-                let heir = self.peers.connected().next();
+                let heir = self.heir();
                 if let Some(to) = heir.filter(|_| self.lead.is_some()) {
                     // The last words tell it to campaign at once.
                     self.consensus.transfer_leadership(to);
@@ -599,17 +662,23 @@ impl Reactor {
                 self.ending = Some(ExitReason::Stopped);
             }
             Command::Signal(number, reply) => {
-                let _ = reply.send(self.propose_signal(number));
+                match self.propose_signal(number) {
+                    // It may be committed already.
+                    Ok(index) if index > self.handed => self.signals.push((index, reply)),
+                    Ok(index) => drop(reply.send(Ok(index.0))),
+                    Err(why) => drop(reply.send(Err(why))),
+                }
             }
             Command::Transfer(to, reply) => {
-                let to = to.map(ReplicaId).or_else(|| self.peers.connected().next());
+                let to = to.map(ReplicaId).or_else(|| self.heir());
                 let result = match to {
                     Some(to) if self.consensus.transfer_leadership(to) => Ok(to.0),
                     Some(to) if self.consensus.role() == Role::Leader => {
                         Err(format!("replica {to} has no vote"))
                     }
                     Some(_) => Err("this replica does not lead".into()),
-                    None => Err("no other replica is connected".into()),
+                    None if self.lead.is_none() => Err("this replica does not lead".into()),
+                    None => Err("no other replica is connected and well".into()),
                 };
                 let _ = reply.send(result);
             }
@@ -633,17 +702,23 @@ impl Reactor {
         at(self.compare_wake());
         at(self.life.wake());
         at(self.standstill_wake());
+        at(self.followers_wake());
         at(self.rouse);
         at(self.leisure.due(self.oldest_in_flight()));
         // A follower's server need not wake it: nobody waits for what it sent.
         // Nor a leader's that has only to say what cannot leave before a commit, which wakes the node itself.
         let leads = self.lead.is_some();
-        if leads && self.server.owes() {
+        if leads && (self.server.owes() || self.asks_more()) {
             self.server.close_gate();
         }
         let pending = self.nap.is_none() && self.may_propose_inputs() && self.has_inputs();
         let output = self.server.has_output(self.handed).unwrap_or(true);
-        if pending || output || self.backlog_has_room() || self.has_come_to_stand() {
+        if pending
+            || output
+            || self.backlog_has_room()
+            || self.has_come_to_stand()
+            || self.may_propose_facts()
+        {
             self.server.reopen_gate();
             return Ok(Some(Duration::ZERO));
         }

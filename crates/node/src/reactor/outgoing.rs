@@ -31,9 +31,10 @@ impl Reactor {
             self.note_rarely("connect_not_allowed", &not_allowed(address));
             return Err(io::Error::from_raw_os_error(libc::ENETUNREACH));
         }
+        self.answered.note()?;
         let mut socket = ClientSocket::new(TcpStream::connect(address)?);
         let token = Token(CLIENTS + (id.0 as u32) as usize);
-        let interest = Interest::READABLE | Interest::WRITABLE;
+        let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         self.sources.crowd().register(&mut socket.0, token, interest)?;
         Ok(socket)
     }

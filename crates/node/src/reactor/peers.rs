@@ -1,29 +1,41 @@
 //! Connections between nodes.
 //!
 //! One connection a pair: the replica with the greater id connects, again and again with a growing pause, the other
-//! accepts. Both say hello first; who belongs to another cluster, runs another program or another durability is
-//! refused, with one log line. What a peer sends is checked by `skein-log`'s frames; nonsense ends the connection.
+//! accepts. Both say hello first, the accepting side only to who has proved the key and named the cluster ([`crate::transport`]); who
+//! belongs to another cluster, runs another program or another durability is refused, with one log line. What a peer sends is checked by
+//! `skein-log`'s frames; nonsense ends the connection.
+//!
+//! Strangers are connections whose hello has not come. There are few at a time, and not for long; a new one takes the place of the oldest,
+//! first of those from hosts where no peer is: so nobody is kept out by who only connects.
+//!
+//! All peers are heard of several times a second ([`super::health`]). A connection on which nothing comes for a few election timeouts is closed and
+//! dialled again: TCP would notice a cut link after minutes, and a mended one after as long as the cut had lasted.
 //!
 //! What cannot be sent at once is queued up to a bound and then dropped: consensus lives with lost messages.
 
-use super::ports;
+use crate::transport::channel::Sealer;
+use crate::transport::socket::{Listener, Stream};
+use crate::transport::{Address, Key};
 use mio::event::Event;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use skein_log::frame::{self, Decoder, Hello};
 use skein_log::{ClusterId, Outgoing};
 use skein_model::ReplicaId;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// A peer that has sent what no node sends is not dialled again for so long.
+const DISTRUST_FOR: Duration = Duration::from_secs(1);
+/// A connection is silent after so many election timeouts; an attempt that finds nobody for as long is given up.
+const SILENT_TIMEOUTS: u32 = 4;
 /// A connection without a hello is cut after this.
 const HELLO_WITHIN: Duration = Duration::from_secs(3);
-/// Connections that have not said hello: more are refused.
-const MAX_STRANGERS: usize = 32;
+/// Connections that have not said hello: with more the oldest goes.
+const MAX_STRANGERS: usize = 256;
 /// What may wait for one peer: four of the largest frames.
 const MAX_QUEUE_BYTES: usize = 4 * frame::MAX_FRAME_BYTES;
 const READ_BYTES: usize = 256 << 10;
@@ -47,19 +59,29 @@ enum Side {
 }
 
 struct Link {
-    stream: TcpStream,
+    stream: Stream,
     side: Side,
+    /// Where it comes from, when it was accepted over TCP.
+    from: Option<IpAddr>,
     peer: Option<ReplicaId>,
+    sealer: Sealer,
+    /// Sealed, or said before anything can be.
+    wire: Vec<u8>,
+    wire_start: usize,
     decoder: Decoder,
     out: Vec<u8>,
     out_start: usize,
     writable: bool,
+    /// The other side took the connection.
+    established: bool,
     since: Duration,
+    /// When the last bytes came.
+    heard: Duration,
 }
 
 struct Dialer {
     peer: ReplicaId,
-    address: SocketAddr,
+    address: Address,
     at: Duration,
     pause: Duration,
 }
@@ -69,11 +91,18 @@ pub struct Peers {
     cluster: ClusterId,
     hello: Hello,
     members: Vec<ReplicaId>,
-    listener: TcpListener,
+    /// Hosts of the members.
+    hosts: Vec<IpAddr>,
+    key: Option<Key>,
+    listener: Listener,
     links: BTreeMap<usize, Link>,
     by_peer: BTreeMap<ReplicaId, usize>,
     dialers: Vec<Dialer>,
     refused: BTreeMap<String, Duration>,
+    /// How long nothing may come.
+    silence: Duration,
+    /// When connections were last looked at.
+    looked: Duration,
     first_token: usize,
     next_token: usize,
     buffer: Vec<u8>,
@@ -84,27 +113,34 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Connections to `members`; tokens count from `first_token`, which is the listener's.
+    /// Connections to `members`; tokens count from `first_token`, which is the listener's. A peer is silent after a few times `election_timeout`.
     pub fn new(
         cluster: ClusterId,
         hello: Hello,
-        members: &[(ReplicaId, SocketAddr)],
-        listener: TcpListener,
+        members: &[(ReplicaId, Address)],
+        key: Option<Key>,
+        listener: Listener,
         first_token: usize,
+        election_timeout: Duration,
     ) -> Self {
         let own = hello.replica;
-        let dialer = |&(peer, address): &(ReplicaId, SocketAddr)| {
+        let dialer = |(peer, address): &(ReplicaId, Address)| {
+            let (peer, address) = (*peer, address.clone());
             (own > peer).then_some(Dialer { peer, address, at: Duration::ZERO, pause: FIRST_PAUSE })
         };
         Self {
             cluster,
             hello,
             members: members.iter().map(|(id, _)| *id).filter(|id| *id != own).collect(),
+            hosts: members.iter().filter_map(|(_, at)| Some(at.tcp()?.ip())).collect(),
+            key,
             listener,
             links: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             dialers: members.iter().filter_map(dialer).collect(),
             refused: BTreeMap::new(),
+            silence: SILENT_TIMEOUTS * election_timeout,
+            looked: Duration::ZERO,
             first_token,
             next_token: first_token + 1,
             buffer: vec![0; READ_BYTES],
@@ -118,7 +154,7 @@ impl Peers {
     /// # Errors
     /// The poll does not take the socket.
     pub fn register(&mut self, registry: &Registry) -> std::io::Result<()> {
-        registry.register(&mut self.listener, Token(self.first_token), Interest::READABLE)
+        self.listener.register(registry, Token(self.first_token))
     }
 
     /// Whether this is the token of the listener or of a connection.
@@ -137,20 +173,20 @@ impl Peers {
         let strangers: Vec<usize> = self
             .links
             .iter()
-            .filter(|(_, l)| l.peer.is_none() && now.saturating_sub(l.since) >= HELLO_WITHIN)
+            .filter(|(_, l)| l.peer.is_none() && now.saturating_sub(l.since) >= self.patience(l))
             .map(|(serial, _)| *serial)
             .collect();
         for serial in strangers {
             self.close(serial, now);
         }
         for index in 0..self.dialers.len() {
-            let Dialer { peer, address, at, .. } = self.dialers[index];
+            let Dialer { peer, ref address, at, .. } = self.dialers[index];
             let busy = self.links.values().any(|l| l.side == Side::Dialed(peer));
             if busy || self.by_peer.contains_key(&peer) || at > now {
                 continue;
             }
-            match TcpStream::connect(address) {
-                Ok(stream) => self.add(stream, Side::Dialed(peer), registry, now),
+            match Stream::connect(address) {
+                Ok(stream) => self.add(stream, Side::Dialed(peer), None, registry, now),
                 Err(_) => self.pause(peer, now),
             }
         }
@@ -160,7 +196,7 @@ impl Peers {
             .filter(|d| !self.by_peer.contains_key(&d.peer))
             .map(|d| d.at.max(now + FIRST_PAUSE));
         let hello =
-            self.links.values().filter(|l| l.peer.is_none()).map(|l| l.since + HELLO_WITHIN);
+            self.links.values().filter(|l| l.peer.is_none()).map(|l| l.since + self.patience(l));
         waiting.chain(hello).min()
     }
 
@@ -174,7 +210,7 @@ impl Peers {
     ) {
         let token = event.token();
         if token.0 == self.first_token {
-            self.accept(registry, now);
+            self.accept(registry, now, events);
             return;
         }
         let serial = token.0;
@@ -182,9 +218,26 @@ impl Peers {
             && let Some(link) = self.links.get_mut(&serial)
         {
             link.writable = true;
+            link.established = true;
         }
         if !self.read(serial, event.is_read_closed() || event.is_error(), now, events) {
             self.drop_link(serial, now, events);
+        }
+    }
+
+    /// A peer has sent what no node sends: its connection ends, and is not dialled again at once.
+    pub fn distrust(
+        &mut self,
+        peer: ReplicaId,
+        why: &str,
+        now: Duration,
+        events: &mut Vec<PeerEvent>,
+    ) {
+        let Some(serial) = self.by_peer.get(&peer).copied() else { return };
+        self.refuse(serial, why, now);
+        self.drop_link(serial, now, events);
+        if let Some(dialer) = self.dialers.iter_mut().find(|d| d.peer == peer) {
+            dialer.at = now + DISTRUST_FOR;
         }
     }
 
@@ -205,11 +258,29 @@ impl Peers {
         true
     }
 
-    /// Sends what is queued, one write a peer.
+    /// How long a connection may be without a hello.
+    fn patience(&self, link: &Link) -> Duration {
+        match link.side {
+            Side::Dialed(_) if !link.established => self.silence.min(HELLO_WITHIN),
+            _ => HELLO_WITHIN,
+        }
+    }
+
+    /// Sends what is queued, one write a peer; closes connections that are silent.
     pub fn flush(&mut self, now: Duration, events: &mut Vec<PeerEvent>) {
+        // After a pause of this node's own, what came meanwhile is not read yet.
+        let paused = now.saturating_sub(self.looked) >= self.silence / 2;
+        self.looked = now;
         let mut broken = Vec::new();
         for (serial, link) in &mut self.links {
-            if !link.flush(&mut self.bytes_out) {
+            if paused {
+                link.heard = now;
+            }
+            let silent = link.peer.is_some() && now.saturating_sub(link.heard) >= self.silence;
+            if silent {
+                tracing::info!(event = "peer_silent", peer = link.peer.map(|peer| peer.0));
+            }
+            if silent || !link.flush(&mut self.bytes_out) {
                 broken.push(*serial);
             }
         }
@@ -218,13 +289,16 @@ impl Peers {
         }
     }
 
-    fn accept(&mut self, registry: &Registry, now: Duration) {
+    fn accept(&mut self, registry: &Registry, now: Duration, events: &mut Vec<PeerEvent>) {
         loop {
-            match ports::accept(&self.listener) {
-                Ok(Some((stream, _))) => {
-                    // Who is too many sees its connection closed and tries again.
-                    if self.links.values().filter(|l| l.peer.is_none()).count() < MAX_STRANGERS {
-                        self.add(stream, Side::Accepted, registry, now);
+            match self.listener.accept() {
+                Ok(Some((stream, from))) => {
+                    self.make_room(now);
+                    let serial = self.next_token;
+                    self.add(stream, Side::Accepted, from, registry, now);
+                    // A peer has said something already, and is no stranger when the next one comes.
+                    if !self.read(serial, false, now, events) {
+                        self.drop_link(serial, now, events);
                     }
                 }
                 Ok(None) => return,
@@ -236,29 +310,57 @@ impl Peers {
         }
     }
 
-    fn add(&mut self, mut stream: TcpStream, side: Side, registry: &Registry, now: Duration) {
-        let serial = self.next_token;
-        self.next_token += 1;
-        // Fails when the connection is gone already; the first read tells.
-        let _ = stream.set_nodelay(true);
-        if registry
-            .register(&mut stream, Token(serial), Interest::READABLE | Interest::WRITABLE)
-            .is_err()
-        {
+    /// Closes the oldest stranger when there are many, first one from where no peer is. Serials are in the order of age.
+    fn make_room(&mut self, now: Duration) {
+        let unknown =
+            |l: &Link| l.peer.is_none() && l.side == Side::Accepted && !l.sealer.has_proof();
+        let strangers = || self.links.iter().filter(|(_, l)| unknown(l));
+        if strangers().count() < MAX_STRANGERS {
             return;
         }
-        let mut out = Vec::new();
-        frame::encode(&mut out, self.cluster, frame::KIND_HELLO, &self.hello.encode());
+        let foreign = |l: &Link| l.from.is_some_and(|from| !self.hosts.contains(&from));
+        let oldest = strangers().find(|(_, l)| foreign(l)).or_else(|| strangers().next());
+        if let Some(serial) = oldest.map(|(serial, _)| *serial) {
+            self.close(serial, now);
+        }
+    }
+
+    fn add(
+        &mut self,
+        mut stream: Stream,
+        side: Side,
+        from: Option<IpAddr>,
+        registry: &Registry,
+        now: Duration,
+    ) {
+        let serial = self.next_token;
+        self.next_token += 1;
+        stream.give_up_after(self.silence);
+        if stream.register(registry, Token(serial)).is_err() {
+            return;
+        }
+        let dials = matches!(side, Side::Dialed(_));
+        let (mut out, mut wire) = (Vec::new(), Vec::new());
+        if dials {
+            frame::encode(&mut out, self.cluster, frame::KIND_HELLO, &self.hello.encode());
+        }
+        let sealer = Sealer::new(self.key.as_ref(), self.cluster, dials, &mut wire);
         let decoder = Decoder::new(self.cluster);
         let link = Link {
             stream,
             side,
+            from,
             peer: None,
+            sealer,
+            wire,
+            wire_start: 0,
             decoder,
             out,
             out_start: 0,
             writable: false,
+            established: false,
             since: now,
+            heard: now,
         };
         self.links.insert(serial, link);
     }
@@ -283,7 +385,13 @@ impl Peers {
                 Err(_) => return false,
             };
             self.bytes_in += n as u64;
-            link.decoder.push(&self.buffer[..n]);
+            link.heard = now;
+            let Link { sealer, wire, decoder, .. } = link;
+            let opened = sealer.open(&self.buffer[..n], wire, &mut |plain| decoder.push(plain));
+            if let Err(error) = opened {
+                self.refuse(serial, &error.to_string(), now);
+                return false;
+            }
             // What comes after a short read is announced again; an end that came already is not.
             let drained = n < self.buffer.len() && !closed;
             loop {
@@ -301,6 +409,9 @@ impl Peers {
                             } else {
                                 Err(frame::FrameError::Hello)
                             };
+                            if hello.is_ok() {
+                                self.answer(serial);
+                            }
                             let judged = hello
                                 .map_err(|e| e.to_string())
                                 .and_then(|h| self.judge(serial, h));
@@ -319,6 +430,17 @@ impl Peers {
                     }
                 }
             }
+        }
+    }
+
+    /// The accepting side's hello, to who belongs to the cluster; sent at once, so that one who is then refused can say why.
+    fn answer(&mut self, serial: usize) {
+        if let Some(link) = self.links.get_mut(&serial)
+            && link.side == Side::Accepted
+        {
+            frame::encode(&mut link.out, self.cluster, frame::KIND_HELLO, &self.hello.encode());
+            // A broken connection is found by the next read.
+            let _ = link.flush(&mut self.bytes_out);
         }
     }
 
@@ -418,11 +540,24 @@ impl Peers {
 impl Link {
     /// Adds what it sends to `sent`. False when the connection is broken.
     fn flush(&mut self, sent: &mut u64) -> bool {
-        while self.writable && self.out_start < self.out.len() {
-            match self.stream.write(&self.out[self.out_start..]) {
+        while self.writable {
+            if self.wire_start == self.wire.len() {
+                self.wire.clear();
+                self.wire_start = 0;
+                if self.sealer.seals() {
+                    self.out_start += self.sealer.seal(&self.out[self.out_start..], &mut self.wire);
+                }
+            }
+            let sealed = !self.wire.is_empty() || self.sealer.seals();
+            let next =
+                if sealed { &self.wire[self.wire_start..] } else { &self.out[self.out_start..] };
+            if next.is_empty() {
+                break;
+            }
+            match self.stream.write(next) {
                 Ok(0) => return false,
                 Ok(n) => {
-                    self.out_start += n;
+                    *if sealed { &mut self.wire_start } else { &mut self.out_start } += n;
                     *sent += n as u64;
                 }
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {

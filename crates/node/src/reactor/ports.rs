@@ -79,10 +79,8 @@ impl Ports {
             match accept(&port.socket) {
                 Ok(Some((stream, peer))) => {
                     // Clients may connect to another address than the server listens on: --publish.
-                    let mut local = match stream.local_addr() {
-                        Ok(at) if port.server.is_unspecified() => sock_addr(at),
-                        _ => port.server,
-                    };
+                    // Which of its sockets is meant the runtime finds out.
+                    let mut local = stream.local_addr().map_or(port.server, sock_addr);
                     local.port = port.server.port;
                     return Some((stream, peer, local));
                 }

@@ -4,6 +4,7 @@ use super::Reactor;
 use super::clients::{ClientSocket, socket_addr};
 use super::datagrams::Datagrams;
 use crate::admin::Forward;
+use crate::begin::Answered;
 use crate::config::OutgoingConfig;
 use crate::error::NodeError;
 use crate::gateway::Gateway;
@@ -11,6 +12,7 @@ use crate::order::lead::Lead;
 use crate::server::Broken;
 use crate::server::link::printable;
 use mio::Registry;
+use skein_model::frame::NOT_WRITABLE;
 use skein_model::{OutFrame, SockAddr};
 use std::io;
 use std::net::SocketAddr;
@@ -21,6 +23,7 @@ struct Pass<'a> {
     gateway: &'a mut Gateway<ClientSocket>,
     datagrams: &'a mut Datagrams,
     outgoing: &'a OutgoingConfig,
+    answered: &'a mut Answered,
     registry: &'a Registry,
     /// Datagrams may leave.
     serves: bool,
@@ -33,7 +36,8 @@ impl Pass<'_> {
     fn datagram(&mut self, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
         let to = socket_addr(peer);
         let sent = if self.datagrams.heard_from(local) || self.outgoing.allows(to) {
-            self.datagrams.send(local, peer, bytes, self.registry)
+            let datagrams = &mut *self.datagrams;
+            self.answered.note().and_then(|()| datagrams.send(local, peer, bytes, self.registry))
         } else {
             self.said.push(("datagram_not_allowed", not_allowed(to)));
             Err(io::Error::from_raw_os_error(libc::ENETUNREACH))
@@ -56,6 +60,7 @@ impl Reactor {
             gateway: &mut self.gateway,
             datagrams: &mut self.datagrams,
             outgoing: &self.config.outgoing,
+            answered: &mut self.answered,
             registry: self.sources.crowd(),
             serves: self.lead.as_ref().is_some_and(Lead::serves),
             now: self.now,
@@ -93,8 +98,12 @@ impl Reactor {
                     OutFrame::Datagram { local, peer, bytes } if pass.serves => {
                         pass.datagram(*local, *peer, bytes);
                     }
+                    OutFrame::Differs { text } => {
+                        pass.said.push(("file_differs", printable(text)));
+                    }
                     OutFrame::Datagram { .. }
                     | OutFrame::Admitted { .. }
+                    | OutFrame::Asked { .. }
                     | OutFrame::Exit { .. } => {}
                 }
                 Ok(())
@@ -109,10 +118,18 @@ impl Reactor {
             },
         );
         let Pass { sockets_changed, said, .. } = pass;
+        for client in self.gateway.take_cut() {
+            let text = format!(
+                "{}: more than tuning.max_memory_bytes wait, and it takes what it is sent most slowly, or says most",
+                socket_addr(client)
+            );
+            self.note_rarely("client_cut", &text);
+        }
         self.begin_connections();
         for (event, text) in said {
             self.server_said(event, &text);
         }
+        Self::check_files(self.server.differs.take())?;
         match drained {
             Ok(0) => {}
             Ok(_) => self.rounds.output(self.now),
@@ -153,10 +170,12 @@ impl Reactor {
                 self.note_rarely(event, text);
             }
             "datagram_not_allowed" => self.note_rarely(event, text),
+            "file_differs" => tracing::error!(event, text, index = self.server.admitted.0),
             "runtime_refuses" => {
                 tracing::error!(event, text, index = self.server.admitted.0);
                 self.note(format!("the runtime refuses to go on: {text}"));
             }
+            _ if text.starts_with(NOT_WRITABLE) => self.note_rarely("server", text),
             _ => tracing::info!(event, text),
         }
     }

@@ -17,11 +17,14 @@ impl Reactor {
         if digest_index == self.server.admitted && self.server.waits().is_some() {
             digest_index = applied;
         }
+        let (compared_index, compared_same) = self.compare.last.unwrap_or_default();
         let state = self.replica_state();
+        let lag_ms = self.pulse.lag(applied, consensus.leader, self.now).as_millis() as u64;
         let m = &self.metrics;
         m.term.set(consensus.term.0 as i64);
         m.commit_index.set(consensus.commit.0 as i64);
         m.applied_index.set(applied.0 as i64);
+        m.lag_milliseconds.set(lag_ms as i64);
         m.leads.set(i64::from(self.lead.is_some()));
         m.shares_core.set(i64::from(self.core.is_shared()));
         m.connections.set(self.gateway.connections() as i64);
@@ -53,9 +56,15 @@ impl Reactor {
                 term: consensus.term.0,
                 commit_index: consensus.commit.0,
                 applied_index: applied.0,
+                faults: self.faults(),
                 lag_entries: consensus.commit.0.saturating_sub(applied.0),
+                lag_ms,
+                clock_offset_ms: self.pulse.clock_offset_ms(),
+                time_behind_ms: self.lead.as_ref().and_then(|_| self.pulse.behind_ms()),
                 digest_index: digest_index.0,
                 digest: format!("{digest:016x}"),
+                compared_index: compared_index.0,
+                compared_same,
                 trapped_calls: trapped_by_name(self.server.header().trapped.counts()),
                 patched_calls: trapped_by_name(self.server.header().patched.counts()),
                 trapped_places: trapped_places(self.server.header().places.seen()),
@@ -89,6 +98,8 @@ impl Reactor {
             ReplicaState::Starting
         } else if !self.life.caught_up {
             ReplicaState::CatchingUp
+        } else if self.life.spin.lasts() {
+            ReplicaState::Stuck
         } else {
             ReplicaState::Running
         }

@@ -1,9 +1,10 @@
-//! A standstill: for a moment the server gets no entry beyond a certain one, so that all replicas' files can be read at the same point.
+//! A standstill: for a moment the server gets no entry beyond a certain one, so that all replicas' files or memory can be read at the same point.
 //!
 //! ```text
 //! ask all:  hold             each stops where it is and says where that is
 //! ask all:  stand at N       each goes on to entry N, the largest of these, and answers when its server waits there
-//!           ... the files are read ...
+//!           ... the files, or the memory, are read ...
+//! ask all:  stand on          if there is more to read
 //! ask all:  go on
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! long. Whoever asked may be gone: a standstill ends by itself.
 
 use super::Reactor;
+use crate::memory::ServerMemory;
 use crate::supervisor::{KeptTimes, Layer};
 use skein_model::LogIndex;
 use std::sync::Arc;
@@ -19,11 +21,24 @@ use tokio::sync::oneshot;
 
 /// How long a server is held for somebody who does not say up to where it is to go.
 const HELD: Duration = Duration::from_secs(1);
-/// How long it stands, at most: it has to come there, and its files are read.
-const STANDS: Duration = Duration::from_secs(30);
+/// How long it stands, at most: it has to come there, and its files or its memory are read.
+pub const STANDS: Duration = Duration::from_secs(30);
+/// How much longer it stands for somebody who goes on reading.
+const STANDS_ON: Duration = Duration::from_secs(5);
 
-/// The layer of a server that stands and where its times are, or why it does not.
-pub type Standing = Result<(Arc<Layer>, KeptTimes), String>;
+/// A server that stands.
+#[derive(Debug)]
+pub struct Stood {
+    /// What it writes.
+    pub layer: Arc<Layer>,
+    /// When it wrote that.
+    pub times: KeptTimes,
+    /// What it holds.
+    pub memory: ServerMemory,
+}
+
+/// A server that stands, or why it does not.
+pub type Standing = Result<Stood, String>;
 
 /// See the module.
 #[derive(Debug)]
@@ -55,7 +70,7 @@ impl Reactor {
             return Err("its server still executes what the others have executed".into());
         }
         if !matches!(self.standstill, None | Some(Standstill { step: Step::Held, .. })) {
-            return Err("somebody else compares files now".into());
+            return Err("somebody else compares replicas now".into());
         }
         let after = self.server.feed.given();
         let (until, generation) = (self.now + HELD, self.server.generation);
@@ -76,6 +91,26 @@ impl Reactor {
                 let _ = reply.send(Err("it was not held".into()));
             }
         }
+    }
+
+    /// What is to be read of a server that stands.
+    fn stood(&self) -> Standing {
+        let layer = self.server.layer.clone().ok_or("its server does not run")?;
+        let times = self.server.kept_times().ok_or("it does not say when it wrote")?;
+        let memory = self.server.memory().ok_or("it does not say what lies where")?;
+        Ok(Stood { layer, times, memory })
+    }
+
+    /// Stands for a while longer, if it has stood up to now.
+    pub(super) fn stand_on(&mut self) -> Standing {
+        let generation = self.server.generation;
+        match &mut self.standstill {
+            Some(held) if matches!(held.step, Step::Stands) && held.generation == generation => {
+                held.until = self.now + STANDS_ON;
+            }
+            _ => return Err("its server has not stood up to now".into()),
+        }
+        self.stood()
     }
 
     /// Ends a standstill; true when the server has stood up to now.
@@ -100,7 +135,7 @@ impl Reactor {
         self.standstill.as_ref().is_some_and(|held| {
             matches!(held.step, Step::Coming(_))
                 && self.server.feed.given() == held.after
-                && self.server.waits().is_some()
+                && (self.server.waits().is_some() || self.server.is_asking())
         })
     }
 
@@ -113,12 +148,12 @@ impl Reactor {
             return;
         }
         if let Step::Coming(asked) = std::mem::replace(&mut held.step, Step::Stands) {
-            let layer = self.server.layer.clone().filter(|_| !ended);
-            let standing = layer.ok_or("it did not get there in time").and_then(|layer| {
-                Ok((layer, self.server.kept_times().ok_or("it does not say when it wrote")?))
-            });
+            let standing = match ended {
+                true => Err("it did not get there in time".to_owned()),
+                false => self.stood(),
+            };
             // Who asked may be gone.
-            let _ = asked.send(standing.map_err(str::to_owned));
+            let _ = asked.send(standing);
         }
         if ended {
             self.standstill = None;

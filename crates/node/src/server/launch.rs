@@ -3,7 +3,8 @@
 //! The thread ends the server when its [`Keeper`] is dropped. When the node dies, the supervisor's own watch does.
 
 use crate::error::NodeError;
-use crate::supervisor::{Exit, Layer};
+use crate::server::printed::{LOOK, LOOK_AGAIN, Passage, Printed};
+use crate::supervisor::{Exit, Layer, ServerProcess};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,8 +31,16 @@ pub trait Launcher: Send + Sync {
 pub trait Running: Send {
     /// Its process; 0 if it has none of its own.
     fn pid(&self) -> u32;
+    /// The parent of all its processes; 0 if there is none.
+    fn init(&self) -> u32 {
+        0
+    }
     /// What it writes, if that is kept apart.
     fn layer(&self) -> Option<Arc<Layer>> {
+        None
+    }
+    /// What it prints, if its keeper is to pass that on.
+    fn printed(&mut self) -> Option<Printed> {
         None
     }
     /// Readable when it has ended.
@@ -48,21 +57,33 @@ pub trait Running: Send {
     fn kill(&mut self) -> io::Result<()>;
 }
 
-impl Running for crate::supervisor::ServerProcess {
+/// A process, and what it prints until its keeper has that.
+pub(super) struct Started {
+    pub(super) process: ServerProcess,
+    pub(super) printed: Option<Printed>,
+}
+
+impl Running for Started {
     fn pid(&self) -> u32 {
-        self.pid()
+        self.process.pid()
+    }
+    fn init(&self) -> u32 {
+        self.process.init()
     }
     fn layer(&self) -> Option<Arc<Layer>> {
-        self.layer()
+        self.process.layer()
+    }
+    fn printed(&mut self) -> Option<Printed> {
+        self.printed.take()
     }
     fn exit_fd(&self) -> BorrowedFd<'_> {
-        self.exit_fd()
+        self.process.exit_fd()
     }
     fn wait(&mut self) -> io::Result<Exit> {
-        self.wait()
+        self.process.wait()
     }
     fn kill(&mut self) -> io::Result<()> {
-        self.kill()
+        self.process.kill()
     }
 }
 
@@ -73,6 +94,8 @@ pub enum ServerEvent {
     Launched {
         /// Its process.
         pid: u32,
+        /// The parent of all its processes.
+        init: u32,
         /// What it writes.
         layer: Option<Arc<Layer>>,
     },
@@ -101,6 +124,7 @@ impl Keeper {
         launcher: Arc<dyn Launcher>,
         arena: OwnedFd,
         wake: OwnedFd,
+        passage: Arc<Passage>,
         tell: impl Fn(ServerEvent) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
@@ -109,8 +133,16 @@ impl Keeper {
                 Ok(running) => running,
                 Err(error) => return tell(ServerEvent::Failed(error)),
             };
-            tell(ServerEvent::Launched { pid: running.pid(), layer: running.layer() });
-            tell(ServerEvent::Ended { status: keep(&mut *running, &stopped) });
+            let (pid, init, layer) = (running.pid(), running.init(), running.layer());
+            let mut output = Output { printed: running.printed(), passage };
+            tell(ServerEvent::Launched { pid, init, layer });
+            let status = keep(&mut *running, &stopped, &mut output);
+            output.printed.iter_mut().for_each(Printed::ended);
+            let waits = output.copy();
+            tell(ServerEvent::Ended { status });
+            if waits {
+                output.wait(&stopped);
+            }
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -129,15 +161,52 @@ impl Keeper {
     }
 }
 
-fn keep(running: &mut dyn Running, stopped: &UnixStream) -> i32 {
+/// What a server prints, on its way out.
+struct Output {
+    printed: Option<Printed>,
+    passage: Arc<Passage>,
+}
+
+impl Output {
+    /// Passes on what may be; true while something waits.
+    fn copy(&mut self) -> bool {
+        self.printed.as_mut().is_some_and(|printed| printed.copy(&self.passage))
+    }
+
+    /// When to do so again.
+    fn next(&mut self) -> PollTimeout {
+        let next = if self.copy() { LOOK_AGAIN } else { LOOK };
+        match self.printed {
+            Some(_) => next.try_into().unwrap_or(PollTimeout::MAX),
+            None => PollTimeout::NONE,
+        }
+    }
+
+    /// Of a server that has ended: passes on the rest as soon as it may, unless the keeper is told to end.
+    fn wait(&mut self, stopped: &UnixStream) {
+        let told = |timeout| {
+            let mut waiting = [PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
+            !matches!(poll(&mut waiting, timeout), Ok(0) | Err(nix::errno::Errno::EINTR))
+        };
+        while self.copy() {
+            let timeout = self.next();
+            if told(timeout) {
+                self.copy();
+                return;
+            }
+        }
+    }
+}
+
+fn keep(running: &mut dyn Running, stopped: &UnixStream, output: &mut Output) -> i32 {
     loop {
+        let timeout = output.next();
         let mut waiting = [
             PollFd::new(running.exit_fd(), PollFlags::POLLIN),
             PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
         ];
         // An interrupted wait is tried again; any other failure would repeat, and the server is not to outlive its keeper.
-        let failed =
-            !matches!(poll(&mut waiting, PollTimeout::NONE), Ok(_) | Err(nix::errno::Errno::EINTR));
+        let failed = !matches!(poll(&mut waiting, timeout), Ok(_) | Err(nix::errno::Errno::EINTR));
         let is_set = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
         let (ended, told) = (is_set(&waiting[0]), is_set(&waiting[1]) || failed);
         if told {

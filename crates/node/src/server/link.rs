@@ -4,23 +4,27 @@
 //! nothing that the server wrote: whatever is impossible there makes the server [`Broken`], never the node.
 
 use crate::error::NodeError;
+use crate::memory::ServerMemory;
 use crate::order::ahead::Ahead;
 use crate::order::digest::OutputDigest;
 use crate::order::events::Events;
 use crate::order::feed::Feed;
+use crate::server::printed::Passage;
 use crate::server::tap::Tap;
 use crate::supervisor::{KeptTimes, Layer};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::inodes::{INODE_BYTES, INODES};
 use skein_arena::layout::{Header, Sizes, state};
-use skein_arena::{Arena, Consumer, Producer, full};
+use skein_arena::{Arena, Consumer, Producer, asks, full};
 use skein_model::entry::pad8;
+use skein_model::fact::are_facts;
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::{LogIndex, OutFrame, SockAddr};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -48,8 +52,12 @@ pub struct Link {
     pub generation: u64,
     /// Its process; 0 until it is started.
     pub pid: u32,
+    /// The parent of all its processes; 0 until it is started.
+    init: u32,
     /// What it writes.
     pub layer: Option<Arc<Layer>>,
+    /// What its keeper knows of the log.
+    pub passage: Arc<Passage>,
     /// Its position in the log.
     pub feed: Feed,
     /// What it has executed before it was committed.
@@ -68,12 +76,18 @@ pub struct Link {
     pub exit: Option<i32>,
     /// Why it refuses to go on.
     pub fatal: Option<String>,
+    /// Which file of the host is not what it was, and how.
+    pub differs: Option<String>,
     /// Who looks on, if anybody does.
     pub tap: Option<Box<dyn Tap>>,
     /// The runtime may sleep though there is something for it: an entry, or room that it waits for.
     unseen: bool,
     /// What it sent next is for this entry, which was not committed at the last look.
     held: Option<LogIndex>,
+    /// What it sent next is good only when this question is answered, which it was not at the last look.
+    held_ask: Option<u64>,
+    /// Which entries that it was given answer which questions.
+    answers: VecDeque<(u64, LogIndex)>,
     /// It has executed all up to this entry, and what it sent for that has been taken.
     settled: LogIndex,
     /// What it sends counts no more.
@@ -90,8 +104,9 @@ impl Link {
         generation: u64,
         corrupt_at: Option<LogIndex>,
     ) -> Result<Self, NodeError> {
-        let arena_fd = memfd_create(c"skein-arena", MFdFlags::MFD_CLOEXEC)
-            .map_err(|e| NodeError::System { what: "make the arena", error: e.into() })?;
+        let arena_fd =
+            memfd_create(c"skein-arena", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+                .map_err(|e| NodeError::System { what: "make the arena", error: e.into() })?;
         let arena = Arena::create(arena_fd.as_raw_fd(), sizes)?;
         let wake_fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| NodeError::System { what: "make an eventfd", error: e.into() })?;
@@ -105,7 +120,9 @@ impl Link {
             wake_fd,
             generation,
             pid: 0,
+            init: 0,
             layer: None,
+            passage: Arc::default(),
             feed: Feed::default(),
             ahead: Ahead::default(),
             digest: OutputDigest::new(corrupt_at),
@@ -115,9 +132,12 @@ impl Link {
             receiving: BTreeSet::new(),
             exit: None,
             fatal: None,
+            differs: None,
             tap: None,
             unseen: false,
             held: None,
+            held_ask: None,
+            answers: VecDeque::new(),
             settled: LogIndex(0),
             condemned: false,
         })
@@ -145,8 +165,19 @@ impl Link {
         Some(KeptTimes::new(arena, (heap_at + at) as u64))
     }
 
-    /// The server's process runs.
-    pub fn launched(&mut self, pid: u32, layer: Option<Arc<Layer>>) {
+    /// Where the server's memory is; `None` while it has none, or does not say what lies where.
+    #[must_use]
+    pub fn memory(&self) -> Option<ServerMemory> {
+        let parts_at = self.header().parts_at.load(Ordering::Relaxed);
+        let arena = self.arena_fd.try_clone().ok()?.into();
+        let there = self.init != 0 && parts_at != 0;
+        let (init, sizes) = (self.init, self.arena.sizes());
+        there.then_some(ServerMemory { init, arena, sizes, parts_at })
+    }
+
+    /// The server's process runs, as a child of `init`.
+    pub fn launched(&mut self, pid: u32, init: u32, layer: Option<Arc<Layer>>) {
+        self.init = init;
         if let Some(tap) = &mut self.tap {
             tap.launched(layer.as_ref());
         }
@@ -183,8 +214,12 @@ impl Link {
         space[8..16].copy_from_slice(&index.0.to_le_bytes());
         space[FRAME_HEADER_BYTES..][..entry.len()].copy_from_slice(entry);
         space[FRAME_HEADER_BYTES + entry.len()..].fill(0);
+        self.passage.gives(index);
         self.input.publish(whole);
         self.feed.gave(index);
+        if let Some(ask) = skein_model::entry::answers(entry) {
+            self.answers.push_back((ask, index));
+        }
         if let Some(tap) = &mut self.tap {
             tap.entry(index, entry);
         }
@@ -244,10 +279,17 @@ impl Link {
     /// # Errors
     /// The ring is damaged.
     pub fn has_output(&self, committed: LogIndex) -> Result<bool, Broken> {
-        if self.condemned || self.held.is_some_and(|index| index > committed) {
+        if self.is_held(committed) {
             return Ok(false);
         }
         Ok(!self.output.is_empty().map_err(Broken::new)?)
+    }
+
+    /// Whether nothing of what it sent next may be taken.
+    fn is_held(&self, committed: LogIndex) -> bool {
+        self.condemned
+            || self.held.is_some_and(|index| index > committed)
+            || self.held_ask.is_some_and(|ask| !is_answered(&self.answers, ask, committed))
     }
 
     /// Whether something may come that can be taken now: the server has not executed all that is committed, or nothing else.
@@ -256,8 +298,17 @@ impl Link {
         self.ahead.behind().is_none_or(|behind| self.held.is_none() && behind > self.settled)
     }
 
+    /// All up to this entry is committed: what it has printed for that may be read.
+    pub fn committed(&self, index: LogIndex) {
+        if let Some((ask, _)) = self.answers.iter().rev().find(|(_, at)| *at <= index) {
+            self.passage.answered(*ask);
+        }
+        self.passage.committed(index);
+    }
+
     /// It has executed what never was committed: nothing of what it sent from there on counts.
     pub fn condemn(&mut self) {
+        self.passage.condemn();
         self.condemned = true;
     }
 
@@ -273,63 +324,81 @@ impl Link {
         mut each: impl FnMut(&mut C, &OutFrame<'_>, usize) -> Result<(), Broken>,
         done: impl FnOnce(&mut C, &[u8]) -> Result<(), Broken>,
     ) -> Result<usize, Broken> {
-        if self.condemned || self.held.is_some_and(|index| index > committed) {
+        self.committed(committed);
+        if self.is_held(committed) {
             return Ok(0);
         }
-        let Self {
-            output, digest, events, admitted, listening, receiving, exit, fatal, tap, ..
-        } = self;
-        self.held = None;
+        let Self { output, digest, events, admitted, listening, receiving, exit, tap, .. } = self;
+        let Self { fatal, differs, answers, .. } = self;
         let ring = output.readable().map_err(Broken::new)?;
-        let mut at = 0;
-        while at < ring.len() {
-            let Some((frame, len)) = OutFrame::parse(&ring[at..]).map_err(Broken::new)? else {
-                return Err(Broken::new("the output ring holds part of a frame"));
-            };
-            if let OutFrame::Admitted { index, .. } = frame
-                && index > committed
-            {
-                self.held = Some(index);
-                break;
-            }
-            let raw = &ring[at..at + len];
-            digest.frame(raw, &frame);
-            events.frame(raw, &frame);
-            if let Some(tap) = tap {
-                tap.frame(raw, &frame);
-            }
-            match frame {
-                OutFrame::Admitted { index, .. } => {
-                    if index <= *admitted {
-                        return Err(Broken(format!(
-                            "entry {index} was admitted after entry {admitted}"
-                        )));
+        let (mut at, mut later, mut later_ask) = (0, None, None);
+        let mut take = || {
+            while at < ring.len() {
+                let Some((frame, len)) = OutFrame::parse(&ring[at..]).map_err(Broken::new)? else {
+                    return Err(Broken::new("the output ring holds part of a frame"));
+                };
+                if let OutFrame::Admitted { index, .. } = frame
+                    && index > committed
+                {
+                    later = Some(index);
+                    break;
+                }
+                if let OutFrame::Asked { ask } = frame {
+                    if !is_answered(answers, ask, committed) {
+                        later_ask = Some(ask);
+                        break;
                     }
-                    *admitted = index;
+                    answers.retain(|(other, _)| *other > ask);
                 }
-                OutFrame::Listen { addr } => {
-                    listening.insert(addr);
+                let raw = &ring[at..at + len];
+                digest.frame(raw, &frame);
+                events.frame(raw, &frame);
+                if let Some(tap) = &mut *tap {
+                    tap.frame(raw, &frame);
                 }
-                OutFrame::Unlisten { addr } => {
-                    listening.remove(&addr);
+                match frame {
+                    OutFrame::Admitted { index, .. } => {
+                        if index <= *admitted {
+                            return Err(Broken(format!(
+                                "entry {index} was admitted after entry {admitted}"
+                            )));
+                        }
+                        *admitted = index;
+                    }
+                    OutFrame::Listen { addr } => {
+                        listening.insert(addr);
+                    }
+                    OutFrame::Unlisten { addr } => {
+                        listening.remove(&addr);
+                    }
+                    OutFrame::ListenDatagram { addr } => {
+                        receiving.insert(addr);
+                    }
+                    OutFrame::UnlistenDatagram { addr } => {
+                        receiving.remove(&addr);
+                    }
+                    OutFrame::Exit { status } => *exit = Some(status),
+                    OutFrame::Fatal { text } => *fatal = Some(printable(text)),
+                    OutFrame::Differs { text } => *differs = Some(printable(text)),
+                    _ => {}
                 }
-                OutFrame::ListenDatagram { addr } => {
-                    receiving.insert(addr);
-                }
-                OutFrame::UnlistenDatagram { addr } => {
-                    receiving.remove(&addr);
-                }
-                OutFrame::Exit { status } => *exit = Some(status),
-                OutFrame::Fatal { text } => *fatal = Some(printable(text)),
-                _ => {}
+                each(context, &frame, at + FRAME_HEADER_BYTES)?;
+                at += len;
             }
-            each(context, &frame, at + FRAME_HEADER_BYTES)?;
-            at += len;
-        }
-        done(context, &ring[..at])?;
+            Ok(())
+        };
+        // What came before the damage was noted by its place in the ring: it leaves now, or never would.
+        let taken = take();
+        let flushed = done(context, &ring[..at]);
         if at > 0 {
             output.release(at);
-            self.unseen |= full::was_said(&self.header().server_state);
+            self.unseen |= full::was_said(&self.arena.header().server_state);
+        }
+        (self.held, self.held_ask) = (later, later_ask);
+        if let Err(broken) = taken.and(flushed) {
+            // Nothing behind it can be understood, and nothing before it may be taken twice.
+            self.condemned = true;
+            return Err(broken);
         }
         let newest = self.held.unwrap_or(self.admitted);
         if newest > self.feed.given() {
@@ -340,6 +409,38 @@ impl Link {
             self.tap = Some(tap);
         }
         Ok(at)
+    }
+
+    /// Whether the server has executed all that it was given, and waits until what it found of its host's files is agreed on.
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        // As for `waits`: the state is raised before the last entry is noted.
+        self.header().applied.load(Ordering::Acquire) == self.feed.given().0
+            && self.state() == state::ASKS
+    }
+
+    /// What it found, and which question that is; `None` when it does not ask, or says nothing possible.
+    #[must_use]
+    pub fn asks(&self) -> Option<(u64, Vec<u8>)> {
+        let asked = asks::asked(self.header(), &self.arena.sizes())?;
+        let mut facts = vec![0; asked.len];
+        let arena = std::fs::File::from(self.arena_fd.try_clone().ok()?);
+        arena.read_exact_at(&mut facts, asked.at).ok()?;
+        are_facts(&facts).then_some((asked.ask, facts))
+    }
+
+    /// What a server that has ended said of a file, though it may be held.
+    #[must_use]
+    pub fn last_words(&mut self) -> Option<String> {
+        let ring = self.output.readable().ok()?;
+        let mut at = 0;
+        while let Ok(Some((frame, len))) = OutFrame::parse(&ring[at..]) {
+            if let OutFrame::Differs { text } = frame {
+                return Some(printable(text));
+            }
+            at += len;
+        }
+        None
     }
 
     /// Whether the server has executed all that it was given, up to the point where it waits; only then the state words
@@ -358,6 +459,12 @@ impl Link {
         (drained && matches!(now, state::QUIESCENT | state::SLOT)).then_some(now)
     }
 
+    /// The server has executed this entry, and lived on.
+    #[must_use]
+    pub fn survived(&self) -> LogIndex {
+        self.settled.max(LogIndex(self.admitted.0.saturating_sub(1)))
+    }
+
     /// Whether all has been taken that the server sent for the last entry that [`drain`](Self::drain) came to: it waits for the next, or is
     /// beyond.
     pub fn settle(&mut self) -> bool {
@@ -370,6 +477,11 @@ impl Link {
     }
 }
 
+/// Whether the entry that answers a question is committed.
+fn is_answered(answers: &VecDeque<(u64, LogIndex)>, ask: u64, committed: LogIndex) -> bool {
+    answers.iter().any(|(other, index)| *other == ask && *index <= committed)
+}
+
 /// What the runtime says, fit for a log line: one line of printable text, not too long.
 #[must_use]
 pub fn printable(text: &[u8]) -> String {
@@ -379,3 +491,75 @@ pub fn printable(text: &[u8]) -> String {
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skein_model::fact::{Fact, What};
+    use skein_model::frame::FRAME_SCRATCH_BYTES;
+    use skein_model::{Clock, ConnId, EntryBuilder, Record, Term, WallNs};
+
+    /// The server's side.
+    fn emit(out: &mut Producer, frame: OutFrame<'_>) {
+        let mut scratch = [0; FRAME_SCRATCH_BYTES];
+        let (head, payload) = frame.encode(&mut scratch);
+        let bytes = [head, payload].concat();
+        let whole = pad8(bytes.len());
+        let space = out.reserve(whole).unwrap().unwrap();
+        space[..bytes.len()].copy_from_slice(&bytes);
+        space[bytes.len()..].fill(0);
+        out.publish(whole);
+    }
+
+    fn entry(records: &[Record<'_>]) -> Vec<u8> {
+        let mut builder = EntryBuilder::new(Vec::new());
+        records.iter().for_each(|record| builder.push(*record));
+        builder.finish(WallNs(1), Term(1))
+    }
+
+    fn drain(link: &mut Link, committed: u64) -> usize {
+        let mut sends = 0;
+        let each = |sends: &mut usize, frame: &OutFrame<'_>, _| {
+            *sends += usize::from(matches!(frame, OutFrame::Send { .. }));
+            Ok(())
+        };
+        link.drain(LogIndex(committed), &mut sends, each, |_, _| Ok(())).unwrap();
+        sends
+    }
+
+    #[test]
+    fn what_follows_from_a_file_is_kept_until_that_file_is_agreed_on() {
+        let sizes = Sizes { heap: Sizes::MIN_HEAP, ..Sizes::default() };
+        let mut link = Link::new(sizes, 1, None).unwrap();
+        let (arena, _) = link.descriptors().unwrap();
+        let arena = Arena::attach(arena.as_raw_fd()).unwrap();
+        // SAFETY: called once; the arena outlives the ends.
+        let (_, mut out) = unsafe { arena.server_ends() };
+        let send = OutFrame::Send { conn: ConnId(1), bytes: b"x" };
+        let admitted =
+            |index| OutFrame::Admitted { index: LogIndex(index), clock: Clock(1), ops: 1 };
+        assert!(link.push(LogIndex(1), &entry(&[Record::TermStart])).unwrap());
+        for frame in [admitted(1), send, OutFrame::Asked { ask: 1 }, send, send] {
+            emit(&mut out, frame);
+        }
+        assert_eq!(drain(&mut link, 1), 1, "what was sent before the file was used leaves");
+        assert!(!link.has_output(LogIndex(1)).unwrap() && !link.settle());
+        let mut facts = vec![0; 256];
+        let len = Fact::new(What::Contents, b"/etc/x").encode(&mut facts).unwrap();
+        let answer = entry(&[Record::Files { ask: 1, facts: &facts[..len] }]);
+        assert!(link.push(LogIndex(2), &answer).unwrap());
+        emit(&mut out, admitted(2));
+        assert_eq!(drain(&mut link, 1), 0, "proposed is not committed");
+        assert!(link.has_output(LogIndex(2)).unwrap());
+        assert_eq!(drain(&mut link, 2), 2);
+        assert_eq!(link.admitted, LogIndex(2));
+        emit(&mut out, OutFrame::Asked { ask: 2 });
+        emit(&mut out, OutFrame::Differs { text: b"/etc/x" });
+        assert_eq!(drain(&mut link, 2), 0);
+        assert_eq!((link.differs.clone(), link.last_words()), (None, Some("/etc/x".into())));
+    }
+}
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod damage_tests;

@@ -5,6 +5,8 @@
 
 pub mod launch;
 pub mod link;
+pub mod place;
+pub mod printed;
 pub mod program;
 pub mod shared_core;
 pub mod tap;

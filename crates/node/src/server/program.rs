@@ -1,14 +1,14 @@
 //! The replicated program as configured, and how the supervisor starts it.
 
-use super::launch::{Launcher, Running};
+use super::launch::{Launcher, Running, Started};
+use super::printed::Printed;
 use crate::config::{Isolation, NodeConfig};
 use crate::error::NodeError;
 use crate::supervisor::{self, LaunchSpec, Limits, Program, Search};
 use sha2::{Digest, Sha256};
 use skein_arena::layout::{ARENA_FD, WAKE_FD};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 /// What all files that a server writes may take: 4 GiB, used as needed.
@@ -102,10 +102,9 @@ impl Launcher for ProgramLauncher {
         arena: BorrowedFd<'_>,
         wake: BorrowedFd<'_>,
     ) -> Result<Box<dyn Running>, NodeError> {
-        let output: File = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.output)
+        let printed = arena
+            .try_clone_to_owned()
+            .and_then(|arena| Printed::new(&self.output, arena.into()))
             .map_err(|error| NodeError::DataDir { path: self.output.clone(), error })?;
         let process = supervisor::launch(&LaunchSpec {
             program: &self.program.path,
@@ -113,8 +112,8 @@ impl Launcher for ProgramLauncher {
             env: self.env.clone(),
             cwd: &self.cwd,
             inherit: vec![(arena, ARENA_FD), (wake, WAKE_FD)],
-            stdout: output.as_fd(),
-            stderr: output.as_fd(),
+            stdout: printed.descriptor(),
+            stderr: printed.descriptor(),
             hostname: "skein",
             layer_bytes: LAYER_BYTES,
             writable: Vec::new(),
@@ -122,7 +121,7 @@ impl Launcher for ProgramLauncher {
             isolation: self.isolation,
             random: *b"skein replicates",
         })?;
-        Ok(Box::new(process))
+        Ok(Box::new(Started { process, printed: Some(printed) }))
     }
 
     fn program_hash(&self) -> [u8; 32] {

@@ -36,9 +36,11 @@ pub enum ProgramError {
     LibraryMissing { path: PathBuf, library: String },
     #[error("cannot run {}: its libraries cannot be listed: {reason}", path.display())]
     Loader { path: PathBuf, reason: String },
-    #[error("cannot run {}: its C library is glibc {major}.{minor}; Skein needs 2.34 or newer", path.display())]
+    #[error("cannot run {}: its C library is glibc {major}.{minor}; Skein needs 2.35 or newer", path.display())]
     GlibcTooOld { path: PathBuf, major: u32, minor: u32 },
-    #[error("cannot run {}: the version of its C library is unknown; Skein needs glibc 2.34 or newer", path.display())]
+    #[error("cannot run {}: its C library is glibc {major}.{minor}; Skein knows 2.35 to 2.41", path.display())]
+    GlibcTooNew { path: PathBuf, major: u32, minor: u32 },
+    #[error("cannot run {}: the version of its C library is unknown; Skein needs glibc 2.35 or newer", path.display())]
     GlibcUnknown { path: PathBuf },
 }
 

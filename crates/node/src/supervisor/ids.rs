@@ -10,6 +10,9 @@ use nix::errno::Errno;
 use super::error::LaunchError;
 use super::plan::Owner;
 
+/// Which file of a new user namespace could not be written, and why.
+pub(super) type MapError = (&'static str, Errno);
+
 pub(super) fn namespaces(step: &'static str, errno: Errno) -> LaunchError {
     LaunchError::Namespaces { step, error: errno.into(), hint: namespace_hint(errno) }
 }
@@ -71,12 +74,11 @@ fn covers_overflow(map: &str) -> bool {
     })
 }
 
-pub(super) fn write_id_maps(pid: libc::pid_t, owner: Owner) -> Result<(), LaunchError> {
+/// Gives a process in a new user namespace the ids that it keeps. Called by the process that made it.
+pub(super) fn write_id_maps(pid: libc::pid_t, owner: Owner) -> Result<(), MapError> {
     let write = |file: &'static str, text: &str| {
-        fs::write(format!("/proc/{pid}/{file}"), text).map_err(|error| {
-            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
-            namespaces(file, errno)
-        })
+        fs::write(format!("/proc/{pid}/{file}"), text)
+            .map_err(|error| (file, Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))
     };
     match owner {
         Owner::Kept => {

@@ -1,19 +1,18 @@
 //! Process 1 of the sandbox: builds the surroundings, starts the server, waits for it, dies with the node.
 //!
-//! It is a forked copy of a multithreaded node that never executes a program: it only reads what the node prepared
-//! ([`InitJob`]) and makes system calls. It keeps three descriptors: the socket to the node, the node's pidfd and a
-//! signalfd. All signals stay blocked, so the terminal's Ctrl-C, which reaches the node's process group, does not reach it.
-//!
-//! It holds a copy-on-write view of the node's memory as of the launch, so a node launches its server before it grows.
+//! It is a program of its own ([`super::handover`]) with nothing of the node's: of its memory what the job says, of its descriptors the socket to the
+//! node and the node's pidfd, once the server has the others. All signals stay blocked, so the terminal's Ctrl-C, which reaches the node's process
+//! group, does not reach it.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+use serde::{Deserialize, Serialize};
 use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header};
 
-use super::plan::Step;
+use super::plan::{Owner, Step};
 use super::report::{Record, Stage};
 use super::server::{self, ServerJob};
 use super::sys::{self, Errno, check, check_int};
@@ -22,13 +21,12 @@ use super::sys::{self, Errno, check, check_int};
 pub(super) type Ranges = Vec<(u32, u32)>;
 
 /// What init needs, prepared by the node.
+#[derive(Serialize, Deserialize)]
 pub(super) struct InitJob {
     /// To the node: records out; a byte in to go on (id maps written; server's pid known); end of file when the node lets go.
     pub(super) socket: RawFd,
     /// A pidfd of the node: readable when the whole process is gone, whichever thread launched.
     pub(super) node: RawFd,
-    /// All descriptors but those that init and the server need.
-    pub(super) foreign: Ranges,
     /// All descriptors but `socket` and `node`.
     pub(super) not_mine: Ranges,
     /// `None` without isolation.
@@ -37,7 +35,9 @@ pub(super) struct InitJob {
 }
 
 /// What is set up inside the namespaces.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Surroundings {
+    pub(super) owner: Owner,
     pub(super) hostname: CString,
     pub(super) steps: Vec<Step>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Surroundings {
 /// Where setting up failed.
 pub(super) struct Failure(pub(super) Stage, pub(super) u32, pub(super) Errno);
 
-/// Runs init. Called in the child of the fork only.
+/// Runs init.
 pub(super) fn run(job: &InitJob) -> ! {
     sys::reset_dispositions();
     // SAFETY: these take no pointers but a terminated string.
@@ -54,10 +54,7 @@ pub(super) fn run(job: &InitJob) -> ! {
         libc::setsid();
         libc::umask(0);
     }
-    for (first, last) in &job.foreign {
-        // Cannot fail: the ranges are in order.
-        let _ = sys::close_range(*first, *last, 0);
-    }
+    sys::send(job.socket, &Record::Init.encode());
     if !await_node(job.socket) {
         sys::exit(1);
     }
@@ -91,16 +88,17 @@ fn start(job: &InitJob) -> Result<libc::pid_t, Failure> {
     }
     // SAFETY: getpid has no preconditions.
     let me = unsafe { libc::getpid() };
+    let namespaces =
+        if job.surroundings.is_some() { libc::CLONE_NEWUSER | libc::CLONE_NEWNS } else { 0 };
     // SAFETY: this process has one thread, and the child goes straight to `server::run`, which ends in exec or exit.
-    match unsafe { sys::fork(0, None) } {
-        Ok(0) => server::run(&job.server, job.socket, me),
+    match unsafe { sys::fork(namespaces.cast_unsigned().into(), None) } {
+        Ok(0) => server::run(job, me),
         Ok(server) => Ok(server),
         Err(errno) => Err(Failure(Stage::Fork, 0, errno)),
     }
 }
 
 fn surround(socket: RawFd, surroundings: &Surroundings) -> Result<(), Failure> {
-    sys::loopback_up().map_err(|errno| Failure(Stage::Loopback, 0, errno))?;
     let name = surroundings.hostname.as_bytes();
     let domain = b"(none)";
     let at = |errno| Failure(Stage::HostName, 0, errno);
@@ -116,7 +114,7 @@ fn surround(socket: RawFd, surroundings: &Surroundings) -> Result<(), Failure> {
 
 /// Follows the server through its exec, then waits for its end. `None` when the node is gone.
 fn watch(job: &InitJob, server: libc::pid_t) -> Result<Option<i32>, Failure> {
-    if let Some(status) = server::trace_exec(server, job.socket, job.server.random)? {
+    if let Some(status) = server::trace_exec(server, job)? {
         // Ended before it ran: it has said why, unless it was killed.
         return Ok(Some(status));
     }

@@ -1,4 +1,4 @@
-//! The node's side of a start: prepares all that init needs, forks it, and hears how it went.
+//! The node's side of a start: prepares all that init needs, starts it, and hears how it went.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,13 +15,16 @@ use nix::sys::socket::{
 };
 
 use super::error::LaunchError;
+use super::handover::Handover;
 use super::ids::{id_owner, namespaces, write_id_maps};
-use super::init::{self, InitJob, Ranges, Surroundings};
+use super::init::{InitJob, Ranges, Surroundings};
 use super::layer::Layer;
 use super::plan::{self, Owner, Step};
-use super::process::{Exit, ServerProcess, own_pidfd, pidfd_open, reap, receive, signal_pidfd};
+use super::process::{
+    Exit, Message, ServerProcess, own_pidfd, pidfd_open, reap, receive, signal_pidfd,
+};
 use super::report::{Record, Stage};
-use super::server::{MAX_INHERITED, ServerJob, StringArray};
+use super::server::{MAX_INHERITED, ServerJob};
 use super::spec::{Isolation, LaunchSpec};
 use super::sys;
 
@@ -60,26 +62,43 @@ fn launch_once(spec: &LaunchSpec<'_>) -> Result<ServerProcess, LaunchError> {
             .map_err(step("socketpair"))?;
     setsockopt(&ours, sockopt::PassCred, &true).map_err(step("socket option"))?;
     let node = own_pidfd().map_err(|error| LaunchError::Step { step: "pidfd_open", error })?;
-    let job = prepare(spec, owner, theirs.as_raw_fd(), node.as_raw_fd())?;
+    let given = Given::of(spec).map_err(|error| LaunchError::Step { step: "dup", error })?;
+    let job = prepare(spec, &given, owner, theirs.as_raw_fd(), node.as_raw_fd())?;
+    let handover = Handover::new(&job)
+        .map_err(|error| LaunchError::Step { step: "write init's job", error })?;
 
-    let init = fork_init(&job, spec.isolation)?;
-    drop(theirs);
+    let init = fork_init(&job, &handover, spec.isolation)?;
+    drop((theirs, handover, given));
+    let init_pid = init.pid.cast_unsigned();
     let mut guard = InitGuard(Some(init.pidfd));
-    if spec.isolation == Isolation::Full {
-        write_id_maps(init.pid, owner)?;
+    let wake = || send(ours.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL).map_err(step("wake init"));
+    let map_ids =
+        || write_id_maps(init.pid, owner).map_err(|(file, errno)| namespaces(file, errno));
+    // root's init has its ids before its exec, which a program that only its owner may read needs. An ordinary user may write the maps only after it: until
+    // then init has the memory of a node that hides its own.
+    let (before, after) = match (spec.isolation, owner) {
+        (Isolation::None, _) => (false, false),
+        (Isolation::Full, Owner::Kept) => (true, false),
+        (Isolation::Full, Owner::Single { .. }) => (false, true),
+    };
+    if before {
+        map_ids()?;
     }
-    send(ours.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL).map_err(step("wake init"))?;
-    let (pid, server, top) = await_start(spec, &job, &ours, &mut guard)?;
+    wake()?;
+    await_init(spec, &job, &ours, &mut guard)?;
+    if after {
+        map_ids()?;
+    }
+    wake()?;
+    let (pid, server, layer) = await_start(spec, &job, &ours, &mut guard)?;
     let Some(init) = guard.0.take() else {
         return Err(LaunchError::Step { step: "keep init", error: Errno::ECHILD.into() });
     };
-    let steps = job.surroundings.as_ref().map(|around| &around.steps[..]);
     // Of a server that has ended already nobody asks.
     let root = File::open(format!("/proc/{pid}/root")).ok();
-    let layer = top.zip(steps);
-    let layer = layer.map(|((top, begun), steps)| Arc::new(Layer::new(top, root, begun, steps)));
+    let layer = layer.map(|layer| Arc::new(layer.shown_by(root)));
     let isolation = spec.isolation;
-    Ok(ServerProcess { init, server, pid, socket: ours, isolation, exit: None, layer })
+    Ok(ServerProcess { init, init_pid, server, pid, socket: ours, isolation, exit: None, layer })
 }
 
 /// Kills and reaps init unless the launch succeeded.
@@ -102,8 +121,29 @@ impl Drop for InitGuard {
     }
 }
 
+/// The descriptors that the server gets, each with a number above the standard ones, which init uses itself.
+struct Given {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    inherit: Vec<(OwnedFd, RawFd)>,
+}
+
+impl Given {
+    fn of(spec: &LaunchSpec<'_>) -> io::Result<Self> {
+        let inherit = spec.inherit.iter();
+        Ok(Self {
+            stdout: spec.stdout.try_clone_to_owned()?,
+            stderr: spec.stderr.try_clone_to_owned()?,
+            inherit: inherit
+                .map(|(fd, target)| Ok((fd.try_clone_to_owned()?, *target)))
+                .collect::<io::Result<_>>()?,
+        })
+    }
+}
+
 fn prepare(
     spec: &LaunchSpec<'_>,
+    given: &Given,
     owner: Owner,
     socket: RawFd,
     node: RawFd,
@@ -119,15 +159,12 @@ fn prepare(
             writable.extend([spec.cwd.to_owned(), PathBuf::from("/var/tmp")]);
             let steps = plan::make(spec.layer_bytes, owner, &writable)
                 .map_err(file_system("list the host's directories and mounts"))?;
-            Some(Surroundings { hostname: string("the host name", spec.hostname)?, steps })
+            Some(Surroundings { owner, hostname: string("the host name", spec.hostname)?, steps })
         }
     };
     let inherit: Vec<(RawFd, RawFd)> =
-        spec.inherit.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
+        given.inherit.iter().map(|(fd, target)| (fd.as_raw_fd(), *target)).collect();
     let targets = targets(&inherit)?;
-    let (stdout, stderr) = (spec.stdout.as_raw_fd(), spec.stderr.as_raw_fd());
-    let mut needed = vec![socket, node, stdout, stderr];
-    needed.extend(inherit.iter().map(|(source, _)| *source));
     let argv = spec.argv.iter().map(|text| string("an argument", text));
     let env = spec.env.iter().map(|(name, value)| {
         let text = [name.as_bytes(), value.as_bytes()].join(&b'=');
@@ -137,16 +174,15 @@ fn prepare(
     Ok(InitJob {
         socket,
         node,
-        foreign: gaps(needed, 0),
         not_mine: gaps(vec![socket, node], 0),
         surroundings,
         server: ServerJob {
             program: string("the program's path", spec.program.as_os_str())?,
-            argv: StringArray::new(argv.collect::<Result<_, _>>()?),
-            env: StringArray::new(env.collect::<Result<_, _>>()?),
+            argv: argv.collect::<Result<_, _>>()?,
+            env: env.collect::<Result<_, _>>()?,
             cwd: string("the working directory", spec.cwd.as_os_str())?,
-            stdout,
-            stderr,
+            stdout: given.stdout.as_raw_fd(),
+            stderr: given.stderr.as_raw_fd(),
             inherit,
             not_inherited: gaps(targets, 3),
             limits: spec.limits,
@@ -172,7 +208,7 @@ fn targets(inherit: &[(RawFd, RawFd)]) -> Result<Vec<RawFd>, LaunchError> {
 }
 
 /// The ranges of descriptors from `first` that leave out `kept`.
-fn gaps(mut kept: Vec<RawFd>, first: u32) -> Ranges {
+pub(super) fn gaps(mut kept: Vec<RawFd>, first: u32) -> Ranges {
     kept.sort_unstable();
     kept.dedup();
     let mut ranges = Vec::new();
@@ -192,7 +228,11 @@ struct Init {
     pid: libc::pid_t,
 }
 
-fn fork_init(job: &InitJob, isolation: Isolation) -> Result<Init, LaunchError> {
+fn fork_init(
+    job: &InitJob,
+    handover: &Handover,
+    isolation: Isolation,
+) -> Result<Init, LaunchError> {
     let flags = match isolation {
         Isolation::None => 0,
         Isolation::Full => {
@@ -205,13 +245,12 @@ fn fork_init(job: &InitJob, isolation: Isolation) -> Result<Init, LaunchError> {
         }
     };
     let mut pidfd: RawFd = -1;
-    // No handler of the node may run in init before init has reset them.
+    // No handler of the node may run in init before its exec.
     let mask = sys::block_signals();
-    // SAFETY: the child only runs `init::run`, which makes system calls and reads `job`, which no other thread has, and
-    // ends in exit.
+    // SAFETY: the child only runs `Handover::execute`, which makes system calls and reads what no other thread has, and ends in exec or exit.
     let forked = unsafe { sys::fork(flags.cast_unsigned().into(), Some(&mut pidfd)) };
     match forked {
-        Ok(0) => init::run(job),
+        Ok(0) => handover.execute(job),
         Ok(pid) => {
             sys::set_signal_mask(mask);
             // SAFETY: clone3 succeeded and has made this descriptor; nothing else owns it.
@@ -224,8 +263,43 @@ fn fork_init(job: &InitJob, isolation: Isolation) -> Result<Init, LaunchError> {
     }
 }
 
-/// The server's pid, a pidfd of it, and its layer with the time when that was laid out.
-type Start = (u32, OwnedFd, Option<(OwnedFd, SystemTime)>);
+fn hear_error(error: io::Error) -> LaunchError {
+    LaunchError::Step { step: "hear from init", error }
+}
+
+/// Waits for the next record.
+fn hear(socket: &OwnedFd) -> Result<Option<Message>, LaunchError> {
+    let timeout = PollTimeout::try_from(READY_S * 1000).unwrap_or(PollTimeout::MAX);
+    loop {
+        let mut waiting = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut waiting, timeout) {
+            Ok(0) => return Err(LaunchError::Timeout { timeout_s: READY_S }),
+            Ok(_) => return receive(socket).map_err(hear_error),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(hear_error(errno.into())),
+        }
+    }
+}
+
+/// Waits until init is a program of its own.
+fn await_init(
+    spec: &LaunchSpec<'_>,
+    job: &InitJob,
+    socket: &OwnedFd,
+    guard: &mut InitGuard,
+) -> Result<(), LaunchError> {
+    match hear(socket)? {
+        Some((Record::Init, ..)) => Ok(()),
+        Some((Record::Failed { stage, index, errno }, ..)) => {
+            Err(failure(spec, job, stage, index, Errno::from_raw(errno)))
+        }
+        Some(_) => Err(hear_error(Errno::EPROTO.into())),
+        None => Err(LaunchError::Ended { exit: guard.end().map_err(hear_error)? }),
+    }
+}
+
+/// The server's pid, a pidfd of it, and its layer.
+type Start = (u32, OwnedFd, Option<Layer>);
 
 /// Waits for the records of a start: the server's pid, then that it runs.
 fn await_start(
@@ -234,28 +308,26 @@ fn await_start(
     socket: &OwnedFd,
     guard: &mut InitGuard,
 ) -> Result<Start, LaunchError> {
-    let io_error = |error| LaunchError::Step { step: "hear from init", error };
-    let timeout = PollTimeout::try_from(READY_S * 1000).unwrap_or(PollTimeout::MAX);
-    let (mut server, mut layer) = (None, None);
+    let (mut server, mut top, mut layer) = (None, None, None);
     loop {
-        let mut waiting = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut waiting, timeout) {
-            Ok(0) => return Err(LaunchError::Timeout { timeout_s: READY_S }),
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(io_error(errno.into())),
-        }
-        match receive(socket).map_err(io_error)? {
-            Some((Record::Layer, _, top)) => layer = top.map(|top| (top, SystemTime::now())),
+        match hear(socket)? {
+            Some((Record::Init, ..)) => return Err(hear_error(Errno::EPROTO.into())),
+            Some((Record::Layer, _, descriptor)) => top = descriptor,
             Some((Record::Hello, sender, _)) => {
                 let pid = sender.pid();
-                let pidfd = pidfd_open(pid).map_err(io_error)?;
+                let pidfd = pidfd_open(pid).map_err(hear_error)?;
                 server = Some((pid.cast_unsigned(), pidfd));
-                // The server is stopped until now, so that the pid is surely its own.
+                let steps = job.surroundings.as_ref().map(|around| &around.steps[..]);
+                let laid = top.take().zip(steps).map(|(top, steps)| Layer::new(top, steps));
+                layer = laid
+                    .transpose()
+                    .map_err(|error| LaunchError::Step { step: "look at the layer", error })?;
+                // The server is stopped until now, so that the pid is surely its own, and the layer as it was laid out.
                 send(socket.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL)
-                    .map_err(|errno| io_error(errno.into()))?;
+                    .map_err(|errno| hear_error(errno.into()))?;
             }
             Some((Record::Started, ..)) => {
-                let (pid, process) = server.ok_or_else(|| io_error(Errno::ESRCH.into()))?;
+                let (pid, process) = server.ok_or_else(|| hear_error(Errno::ESRCH.into()))?;
                 return Ok((pid, process, layer));
             }
             Some((Record::Failed { stage, index, errno }, ..)) => {
@@ -265,7 +337,7 @@ fn await_start(
                 return Err(LaunchError::Ended { exit: Exit::from_wait(status) });
             }
             None => {
-                let exit = guard.end().map_err(io_error)?;
+                let exit = guard.end().map_err(hear_error)?;
                 return Err(LaunchError::Ended { exit });
             }
         }
@@ -317,6 +389,9 @@ fn failure(
         | Stage::TraceRegisters
         | Stage::TraceStack
         | Stage::TraceDetach => LaunchError::Trace { step: stage.name(), error },
+        Stage::Fork | Stage::IdMaps if spec.isolation == Isolation::Full => {
+            namespaces(stage.name(), errno)
+        }
         _ => LaunchError::Step { step: stage.name(), error },
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! The layer is one tmpfs that only the server's mount namespace shows, in pieces: init hands the node a descriptor of its top before it lets
 //! go of it. Below it, `u/N` is the upper directory of an overlay: all that is in it was written by the server. `r` is the root: what
-//! the plan has put there is left out unless it was changed since.
+//! was there when the server began is left out unless it was changed since. That is looked up and not taken from the plan: what others remove from the
+//! host in between never came to be.
 //!
 //! Told of an entry: path, kind, mode, owner (the node's own user counts as 0), size, contents; of a symbolic link where to. When it was modified is the
 //! runtime's to know ([`Times`]), by numbers of files that only the server's own mounts show: so the node has a descriptor of its root, too. Not
 //! told: other times; sockets; what is in files and directories that are closed to the node's user (root sees all).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -16,7 +17,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
@@ -66,36 +66,42 @@ pub struct Layer {
     root: Option<File>,
     /// Number of the upper directory, and what it is laid over.
     overlays: Vec<(String, PathBuf)>,
-    /// What the plan has put into the root itself.
-    made: BTreeSet<PathBuf>,
-    begun: SystemTime,
+    /// What was in the root itself when the server began, and when it was changed last.
+    made: BTreeMap<PathBuf, (i64, i64)>,
 }
 
 impl Layer {
-    /// The layer that `steps` have made until `begun`, by the descriptor of its top.
-    pub(super) fn new(top: OwnedFd, root: Option<File>, begun: SystemTime, steps: &[Step]) -> Self {
+    /// The layer that `steps` have made, by the descriptor of its top. Nothing is mounted there any more, and the server has not begun.
+    pub(super) fn new(top: OwnedFd, steps: &[Step]) -> io::Result<Self> {
         let host = |path: &std::ffi::CStr| {
             let path = Path::new(OsStr::from_bytes(path.to_bytes()));
             path.strip_prefix("/r").ok().map(|rest| Path::new("/").join(rest))
         };
         let mut overlays = Vec::new();
-        let mut made = BTreeSet::new();
         for step in steps {
-            match step {
-                Step::Overlay { target, data, .. } => {
-                    let data = String::from_utf8_lossy(data.as_bytes()).into_owned();
-                    let upper = data.split(',').find_map(|word| word.strip_prefix("upperdir=/u/"));
-                    if let (Some(upper), Some(path)) = (upper, host(target)) {
-                        overlays.push((upper.to_owned(), path));
-                    }
-                }
-                Step::Directory { path, .. }
-                | Step::File { path, .. }
-                | Step::Symlink { path, .. } => made.extend(host(path)),
-                _ => {}
+            let Step::Overlay { target, data, .. } = step else { continue };
+            let data = String::from_utf8_lossy(data.as_bytes()).into_owned();
+            let upper = data.split(',').find_map(|word| word.strip_prefix("upperdir=/u/"));
+            if let (Some(upper), Some(path)) = (upper, host(target)) {
+                overlays.push((upper.to_owned(), path));
             }
         }
-        Self { top, root, overlays, made, begun }
+        let mut layer = Self { top, root: None, overlays, made: BTreeMap::new() };
+        let mut made = BTreeMap::new();
+        walk(&layer.place().join("r"), Path::new("/"), &mut |_, path, meta| {
+            made.insert(path.to_owned(), changed(meta));
+        })?;
+        layer.made = made;
+        Ok(layer)
+    }
+
+    /// The server's root, as its mounts show it.
+    pub(super) fn shown_by(self, root: Option<File>) -> Self {
+        Self { root, ..self }
+    }
+
+    fn place(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.top.as_raw_fd()))
     }
 
     /// Lists what the server has changed so far; with `times`, which are those of a server that runs, also when.
@@ -116,25 +122,22 @@ impl Layer {
         };
         let entry =
             |place: &Path, path: &Path, meta: &Metadata| entry(place, path, meta, modified(path));
-        let top = PathBuf::from(format!("/proc/self/fd/{}", self.top.as_raw_fd()));
+        let top = self.place();
         let mut found = Vec::new();
         for (upper, path) in &self.overlays {
             let place = top.join("u").join(upper);
             walk(&place, path, &mut |place, path, meta| found.extend(entry(place, path, meta)))?;
         }
-        let mut left: BTreeSet<&PathBuf> = self.made.iter().collect();
+        let mut left: BTreeMap<&Path, _> =
+            self.made.iter().map(|(path, at)| (path.as_path(), *at)).collect();
         walk(&top.join("r"), Path::new("/"), &mut |place, path, meta| {
-            let old = left.remove(&path.to_owned());
-            let changed = meta.ctime() > seconds(self.begun)
-                || (meta.ctime() == seconds(self.begun) && meta.ctime_nsec() > nanos(self.begun));
-            // Directories of the plan change with every entry.
-            if !old || (changed && !meta.is_dir()) {
+            let old = left.remove(path);
+            // Directories change with every entry.
+            if old.is_none_or(|at| at != changed(meta) && !meta.is_dir()) {
                 found.extend(entry(place, path, meta));
             }
         })?;
-        for path in left.into_iter().filter(|path| path.as_path() != Path::new("/")) {
-            found.push(deleted(path));
-        }
+        found.extend(left.into_keys().map(deleted));
         found.sort_by(|a, b| a.path.cmp(&b.path));
         let mut all = Xxh3::new();
         for file in &found {
@@ -148,12 +151,9 @@ impl Layer {
     }
 }
 
-fn seconds(time: SystemTime) -> i64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
-}
-
-fn nanos(time: SystemTime) -> i64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| i64::from(since.subsec_nanos()))
+/// When a file was changed last, in any way.
+fn changed(meta: &Metadata) -> (i64, i64) {
+    (meta.ctime(), meta.ctime_nsec())
 }
 
 /// Calls `each` for all entries below `place`, which the server knows as `path`.
@@ -252,9 +252,9 @@ fn contents(place: &Path, hash: &mut Xxh3) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::ffi::CString;
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::time::Duration;
 
     fn layer(root: &Path) -> Layer {
         for path in ["u/0", "w/0", "r/etc", "r/tmp"] {
@@ -267,6 +267,8 @@ mod tests {
             directory("/r/etc"),
             directory("/r/tmp"),
             Step::File { path: path("/r/tmp/old"), from: None, mode: 0o644, owner: None },
+            // Removed from the host meanwhile.
+            Step::File { path: path("/r/tmp/gone"), from: None, mode: 0o644, owner: None },
             Step::Overlay {
                 lower: path("/old/etc"),
                 target: path("/r/etc"),
@@ -275,9 +277,7 @@ mod tests {
             },
         ];
         let top = File::open(root).unwrap().into();
-        // The clock of file systems is coarser than the node's.
-        let root = File::open(root.join("r")).ok();
-        Layer::new(top, root, SystemTime::now() + Duration::from_secs(1), &steps)
+        Layer::new(top, &steps).unwrap().shown_by(File::open(root.join("r")).ok())
     }
 
     fn paths(written: &Written) -> Vec<(&str, &str)> {
@@ -300,6 +300,16 @@ mod tests {
         assert_eq!((written.count, written.bytes), (3, 3));
         fs::remove_file(root.path().join("r/tmp/old")).unwrap();
         assert_eq!(paths(&layer.written(None).unwrap())[3], ("/tmp/old", "deleted"));
+        // File systems' clocks are coarse: in the same tick it may look as before.
+        let begin = std::time::Instant::now();
+        loop {
+            fs::write(root.path().join("r/tmp/old"), "another").unwrap();
+            let written = layer.written(None).unwrap();
+            match paths(&written).get(3) {
+                Some(told) => break assert_eq!(*told, ("/tmp/old", "file")),
+                None => assert!(begin.elapsed().as_secs() < 10, "it is not told"),
+            }
+        }
     }
 
     #[test]

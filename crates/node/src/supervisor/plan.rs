@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat};
+use serde::{Deserialize, Serialize};
 
 use super::mountinfo::{Mounts, ancestors_from_root};
 
@@ -31,10 +32,32 @@ const SPLIT_ENTRIES: usize = 4096;
 /// Device files that the server gets.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
+/// In /proc, for looking only: a server of root's has the host's root's id, and these ask for no more than that from whoever writes (the program that
+/// dumps cores, say).
+const READ_ONLY_PROC: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
+
+/// Files in /proc that tell of the kernel's memory, keys and timers: empty.
+const EMPTY_PROC: [&str; 14] = [
+    "interrupts",
+    "kcore",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "mtrr",
+    "pagetypeinfo",
+    "sched_debug",
+    "slabinfo",
+    "timer_list",
+    "vmallocinfo",
+];
+
 const MOUNT_FLAGS: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
 
 /// Who owns what init creates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Owner {
     /// Every id is mapped: owners are kept.
     Kept,
@@ -43,7 +66,7 @@ pub(super) enum Owner {
 }
 
 /// One step. Strings are ready for the kernel.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Step {
     Mount {
         source: CString,
@@ -133,6 +156,7 @@ pub(super) fn make(layer_bytes: u64, owner: Owner, writable: &[PathBuf]) -> io::
     planner.split_directory(Path::new("/"))?;
     let proc_flags = MOUNT_FLAGS | libc::MS_NOEXEC;
     planner.mount("proc", "/r/proc", "proc", proc_flags, "")?;
+    planner.proc()?;
     planner.mount(
         "devpts",
         "/r/dev/pts",
@@ -213,13 +237,8 @@ impl Planner {
             }
             let path = CString::new(format!("/r/dev/{name}"))?;
             self.steps.push(Step::File { path, from: None, mode: 0o666, owner: None });
-            self.mount(
-                &format!("/old/dev/{name}"),
-                &format!("/r/dev/{name}"),
-                "",
-                libc::MS_BIND,
-                "",
-            )?;
+            // A device is written through a read-only mount, too; its mode and owner, which are the host's, are not.
+            self.read_only(&format!("/old/dev/{name}"), &format!("/r/dev/{name}"))?;
         }
         let links = [
             ("fd", "/proc/self/fd"),
@@ -236,6 +255,25 @@ impl Planner {
             let path = CString::new(path)?;
             self.steps.push(Step::Times { path, accessed: (0, 0), modified: (0, 0) });
         }
+        Ok(())
+    }
+
+    /// Takes from /proc what reaches beyond the server.
+    fn proc(&mut self) -> io::Result<()> {
+        let there = |name: &str| Path::new("/proc").join(name).exists();
+        for name in READ_ONLY_PROC.into_iter().filter(|name| there(name)) {
+            let path = format!("/r/proc/{name}");
+            self.read_only(&path, &path)?;
+        }
+        for name in EMPTY_PROC.into_iter().filter(|name| there(name)) {
+            self.read_only("/r/dev/null", &format!("/r/proc/{name}"))?;
+        }
+        Ok(())
+    }
+
+    fn read_only(&mut self, source: &str, target: &str) -> io::Result<()> {
+        let (source, target) = (CString::new(source)?, CString::new(target)?);
+        self.steps.push(Step::ReadOnly { source, target });
         Ok(())
     }
 

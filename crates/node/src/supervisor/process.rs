@@ -46,6 +46,7 @@ impl fmt::Display for Exit {
 pub struct ServerProcess {
     /// A pidfd.
     pub(super) init: OwnedFd,
+    pub(super) init_pid: u32,
     /// A pidfd.
     pub(super) server: OwnedFd,
     pub(super) pid: u32,
@@ -61,6 +62,11 @@ impl ServerProcess {
     /// The server's pid as the node sees it (in its own namespace it is 2).
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// The process that is the parent of all of the server's, as the node sees it.
+    pub fn init(&self) -> u32 {
+        self.init_pid
     }
 
     /// Its private layer over the host's files; none without isolation.

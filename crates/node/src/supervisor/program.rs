@@ -20,8 +20,12 @@ use super::error::ProgramError;
 use super::libraries::{self, Listing};
 use super::sys;
 
-/// The oldest glibc that has the threads library inside libc.so.6, which the runtime interposes on.
-pub const MIN_GLIBC: (u32, u32) = (2, 34);
+/// The oldest glibc that says what the runtime asks (`_dl_find_object`, `__rseq_offset`).
+pub const MIN_GLIBC: (u32, u32) = (2, 35);
+
+/// The newest glibc that is known. 2.43 draws random bytes (malloc's key) before any constructor runs, so before the runtime is there: they would be others on each
+/// replica, and a program that the server executes would be ended by the safety net.
+pub const MAX_GLIBC: (u32, u32) = (2, 41);
 
 /// How many `#!` files may name each other; the kernel's own limit is 5.
 const MAX_SCRIPT_DEPTH: usize = 4;
@@ -128,12 +132,20 @@ fn hash_libraries(
         }
         hasher.add("library", file_name(library), &data);
     }
+    known(glibc, program)
+}
+
+fn known(glibc: Option<(u32, u32)>, program: &Path) -> Result<(u32, u32), ProgramError> {
+    let path = program.to_owned();
     match glibc {
-        Some(version) if version >= MIN_GLIBC => Ok(version),
-        Some((major, minor)) => {
-            Err(ProgramError::GlibcTooOld { path: program.to_owned(), major, minor })
+        Some((major, minor)) if (major, minor) < MIN_GLIBC => {
+            Err(ProgramError::GlibcTooOld { path, major, minor })
         }
-        None => Err(ProgramError::GlibcUnknown { path: program.to_owned() }),
+        Some((major, minor)) if (major, minor) > MAX_GLIBC => {
+            Err(ProgramError::GlibcTooNew { path, major, minor })
+        }
+        Some(version) => Ok(version),
+        None => Err(ProgramError::GlibcUnknown { path }),
     }
 }
 
@@ -291,5 +303,28 @@ impl FileHasher {
 
     fn finish(self) -> [u8; 32] {
         self.0.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_glibc_that_is_known_will_do() {
+        let program = Path::new("/bin/server");
+        for version in [MIN_GLIBC, (2, 36), MAX_GLIBC] {
+            assert_eq!(known(Some(version), program).unwrap(), version);
+        }
+        let refused = |version| {
+            let error = known(version, program).unwrap_err();
+            (error.to_string(), error.exit_code())
+        };
+        let (old, code) = refused(Some((2, 34)));
+        assert!(old.ends_with("is glibc 2.34; Skein needs 2.35 or newer") && code == 126, "{old}");
+        let (new, code) = refused(Some((2, 43)));
+        assert!(new.ends_with("is glibc 2.43; Skein knows 2.35 to 2.41") && code == 126, "{new}");
+        assert!(refused(Some((3, 0))).0.contains("3.0"));
+        assert!(refused(None).0.contains("unknown"));
     }
 }

@@ -3,15 +3,16 @@
 /// Size of a record: four native 32-bit words.
 pub(super) const RECORD_BYTES: usize = 16;
 
-/// Where setting up can fail. The number travels, so the order is between a node and its own fork only.
+/// Where setting up can fail. The number travels, so the order is between processes of one program only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Stage {
-    Loopback,
+    Init,
     HostName,
     /// A step of the mount plan; the record's index says which.
     Plan,
     Fork,
+    IdMaps,
     Session,
     Descriptors,
     Stdin,
@@ -22,6 +23,8 @@ pub(super) enum Stage {
     Personality,
     NoNewPrivileges,
     TraceMe,
+    Capabilities,
+    Filter,
     Exec,
     TraceStop,
     TraceRegisters,
@@ -31,11 +34,12 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 20] = [
-        Self::Loopback,
+    const ALL: [Self; 23] = [
+        Self::Init,
         Self::HostName,
         Self::Plan,
         Self::Fork,
+        Self::IdMaps,
         Self::Session,
         Self::Descriptors,
         Self::Stdin,
@@ -46,6 +50,8 @@ impl Stage {
         Self::Personality,
         Self::NoNewPrivileges,
         Self::TraceMe,
+        Self::Capabilities,
+        Self::Filter,
         Self::Exec,
         Self::TraceStop,
         Self::TraceRegisters,
@@ -57,10 +63,11 @@ impl Stage {
     /// What was being done, for a message.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Loopback => "bring up the loopback interface",
+            Self::Init => "execute this program again, as the server's init",
             Self::HostName => "set the host name",
             Self::Plan => "prepare the file system",
-            Self::Fork => "fork",
+            Self::Fork => "clone3",
+            Self::IdMaps => "map the server's ids",
             Self::Session => "start a session",
             Self::Descriptors => "place the descriptors",
             Self::Stdin => "open /dev/null",
@@ -71,6 +78,8 @@ impl Stage {
             Self::Personality => "switch off address randomisation (personality)",
             Self::NoNewPrivileges => "set no_new_privs",
             Self::TraceMe => "PTRACE_TRACEME",
+            Self::Capabilities => "drop capabilities",
+            Self::Filter => "forbid system calls (seccomp)",
             Self::Exec => "exec",
             Self::TraceStop => "wait for exec",
             Self::TraceRegisters => "PTRACE_GETREGS",
@@ -84,6 +93,8 @@ impl Stage {
 /// One message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
+    /// From init, which is a program of its own now.
+    Init,
     /// From the server before its exec; the message's credentials carry its pid.
     Hello,
     /// Setting up failed, with an errno; nothing was started.
@@ -104,6 +115,7 @@ impl Record {
             Self::Started => [3, 0, 0, 0],
             Self::Exited { status } => [4, 0, 0, status.cast_unsigned()],
             Self::Layer => [5, 0, 0, 0],
+            Self::Init => [6, 0, 0, 0],
         };
         let mut bytes = [0; RECORD_BYTES];
         for (slot, word) in bytes.chunks_exact_mut(4).zip(words) {
@@ -129,6 +141,7 @@ impl Record {
             3 => Some(Self::Started),
             4 => Some(Self::Exited { status: value }),
             5 => Some(Self::Layer),
+            6 => Some(Self::Init),
             _ => None,
         }
     }
@@ -145,8 +158,13 @@ mod tests {
             let record = Record::Failed { stage, index: 7, errno: libc::ENOENT };
             assert_eq!(Record::decode(&record.encode()), Some(record));
         }
-        for record in [Record::Hello, Record::Layer, Record::Started, Record::Exited { status: -1 }]
-        {
+        for record in [
+            Record::Init,
+            Record::Hello,
+            Record::Layer,
+            Record::Started,
+            Record::Exited { status: -1 },
+        ] {
             assert_eq!(Record::decode(&record.encode()), Some(record));
         }
         assert_eq!(Record::decode(&[0; RECORD_BYTES]), None);

@@ -1,6 +1,9 @@
 //! Process 2 of the sandbox, from the fork to the program's first instruction: its own part before exec ([`run`]), and
 //! what init does to it at exec ([`trace_exec`]).
 //!
+//! It has user and mount namespaces of its own inside init's: what init has mounted is locked for it. Were it to get back all that it gives up, it
+//! could not unmount anything, nor write where init has mounted for reading.
+//!
 //! At exec the kernel puts an auxiliary vector on the new stack. Two of its entries would make replicas differ: 16 random
 //! bytes (`AT_RANDOM`), and the vDSO (`AT_SYSINFO_EHDR`), through which the C library reads clocks past everything that the
 //! runtime can see. init stops the server there with ptrace, sets the bytes, hides the vDSO, and detaches. ptrace works by
@@ -10,7 +13,11 @@ use std::ffi::{CString, c_char, c_long, c_ulong};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use super::init::{Failure, Ranges, await_node};
+use serde::{Deserialize, Serialize};
+
+use super::confine;
+use super::ids::write_id_maps;
+use super::init::{Failure, InitJob, Ranges, await_node};
 use super::report::{Record, Stage};
 use super::spec::Limits;
 use super::sys::{self, Errno, check, check_int};
@@ -19,10 +26,11 @@ use super::sys::{self, Errno, check, check_int};
 pub(super) const MAX_INHERITED: usize = 16;
 
 /// What the server needs before exec, prepared by the node.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ServerJob {
     pub(super) program: CString,
-    pub(super) argv: StringArray,
-    pub(super) env: StringArray,
+    pub(super) argv: Vec<CString>,
+    pub(super) env: Vec<CString>,
     pub(super) cwd: CString,
     pub(super) stdout: RawFd,
     pub(super) stderr: RawFd,
@@ -35,36 +43,36 @@ pub(super) struct ServerJob {
     pub(super) random: [c_ulong; 2],
 }
 
-/// Strings with the null-terminated array of pointers to them that exec reads.
-pub(super) struct StringArray {
-    pointers: Vec<*const c_char>,
-    _strings: Vec<CString>,
-}
-
-impl StringArray {
-    pub(super) fn new(strings: Vec<CString>) -> Self {
-        // The strings' bytes are on the heap and stay there when the vector moves.
-        let pointers = strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
-        Self { pointers, _strings: strings }
-    }
+/// The null-terminated array of pointers to strings that exec reads.
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
 /// Becomes the program. Called in the child of init's fork only.
-pub(super) fn run(job: &ServerJob, socket: RawFd, init: libc::pid_t) -> ! {
-    let (socket, Failure(stage, index, errno)) = become_program(job, socket, init);
+pub(super) fn run(job: &InitJob, init: libc::pid_t) -> ! {
+    let (socket, Failure(stage, index, errno)) = become_program(job, init);
     sys::send(socket, &Record::Failed { stage, index, errno }.encode());
     sys::exit(127)
 }
 
 /// Returns only on failure, with the number that the socket has by then.
-fn become_program(job: &ServerJob, socket: RawFd, init: libc::pid_t) -> (RawFd, Failure) {
-    if let Err(failure) = start_session(job, init) {
-        return (socket, failure);
+fn become_program(job: &InitJob, init: libc::pid_t) -> (RawFd, Failure) {
+    if let Err(failure) = meet_tracer(job.socket).and_then(|()| start_session(&job.server, init)) {
+        return (job.socket, failure);
     }
-    match place_descriptors(job, socket) {
-        Ok(socket) => (socket, execute(job, socket)),
-        Err((stage, errno)) => (socket, Failure(stage, 0, errno)),
+    match place_descriptors(&job.server, job.socket) {
+        Ok(socket) => (socket, execute(&job.server, job.surroundings.is_some())),
+        Err((stage, errno)) => (job.socket, Failure(stage, 0, errno)),
     }
+}
+
+/// Stops until init traces this process, the node has its pid, and it has its ids.
+fn meet_tracer(socket: RawFd) -> Result<(), Failure> {
+    sys::send(socket, &Record::Hello.encode());
+    ptrace(libc::PTRACE_TRACEME, 0, 0, 0).map_err(|errno| Failure(Stage::TraceMe, 0, errno))?;
+    // SAFETY: takes no pointers.
+    unsafe { libc::syscall(libc::SYS_kill, libc::getpid(), libc::SIGSTOP) };
+    Ok(())
 }
 
 fn start_session(job: &ServerJob, init: libc::pid_t) -> Result<(), Failure> {
@@ -84,21 +92,22 @@ fn start_session(job: &ServerJob, init: libc::pid_t) -> Result<(), Failure> {
         .map_err(at(Stage::WorkingDirectory))
 }
 
-fn execute(job: &ServerJob, socket: RawFd) -> Failure {
+fn execute(job: &ServerJob, confined: bool) -> Failure {
     if let Err((stage, errno)) = set_limits(&job.limits).and_then(|()| set_manners()) {
         return Failure(stage, 0, errno);
     }
-    sys::send(socket, &Record::Hello.encode());
-    if let Err(errno) = ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
-        return Failure(Stage::TraceMe, 0, errno);
+    let (argv, env) = (pointers(&job.argv), pointers(&job.env));
+    if confined {
+        if let Err(errno) = confine::drop_capabilities() {
+            return Failure(Stage::Capabilities, 0, errno);
+        }
+        if let Err(errno) = confine::install(&confine::filter()) {
+            return Failure(Stage::Filter, 0, errno);
+        }
     }
-    // SAFETY: takes no pointers. Stops here until init, the tracer by now, lets go on.
-    unsafe { libc::syscall(libc::SYS_kill, libc::getpid(), libc::SIGSTOP) };
     sys::set_signal_mask(0);
     // SAFETY: the path is terminated, both arrays end in a null pointer, and all of it is alive.
-    let result = unsafe {
-        libc::execve(job.program.as_ptr(), job.argv.pointers.as_ptr(), job.env.pointers.as_ptr())
-    };
+    let result = unsafe { libc::execve(job.program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
     Failure(Stage::Exec, 0, check_int(result).err().unwrap_or(libc::EINVAL))
 }
 
@@ -127,7 +136,7 @@ fn place_descriptors(job: &ServerJob, socket: RawFd) -> Result<RawFd, (Stage, Er
     let socket = away(socket).map_err(failed)?;
     let stdout = away(job.stdout).map_err(failed)?;
     let stderr = away(job.stderr).map_err(failed)?;
-    // All sources first, then all targets: the numbers may overlap. On the stack, because nothing may be allocated.
+    // All sources first, then all targets: the numbers may overlap.
     let mut moved = [-1; MAX_INHERITED];
     for (slot, (source, _)) in moved.iter_mut().zip(&job.inherit) {
         *slot = away(*source).map_err(failed)?;
@@ -164,11 +173,7 @@ fn set_limits(limits: &Limits) -> Result<(), (Stage, Errno)> {
 }
 
 /// Runs the server up to its exec, sets its auxiliary vector, and lets go of it. Gives its wait status if it ended before.
-pub(super) fn trace_exec(
-    server: libc::pid_t,
-    socket: RawFd,
-    random: [c_ulong; 2],
-) -> Result<Option<i32>, Failure> {
+pub(super) fn trace_exec(server: libc::pid_t, job: &InitJob) -> Result<Option<i32>, Failure> {
     let at = |stage| move |errno| Failure(stage, 0, errno);
     let mut seen_stop = false;
     loop {
@@ -186,8 +191,12 @@ pub(super) fn trace_exec(
             libc::SIGTRAP => break,
             libc::SIGSTOP if !seen_stop => {
                 seen_stop = true;
-                if !await_node(socket) {
+                if !await_node(job.socket) {
                     sys::exit(1);
+                }
+                if let Some(around) = &job.surroundings {
+                    write_id_maps(server, around.owner)
+                        .map_err(|(_, errno)| Failure(Stage::IdMaps, 0, errno as i32))?;
                 }
                 0
             }
@@ -199,8 +208,10 @@ pub(super) fn trace_exec(
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
     ptrace(libc::PTRACE_GETREGS, server, 0, (&raw mut registers).expose_provenance())
         .map_err(at(Stage::TraceRegisters))?;
-    rewrite_auxiliary_vector(server, registers.rsp as usize, random)
+    rewrite_auxiliary_vector(server, registers.rsp as usize, job.server.random)
         .map_err(at(Stage::TraceStack))?;
+    // Not sooner: the files by which it and the server get their ids would be root's. From here on the server runs.
+    confine::hide_memory();
     ptrace(libc::PTRACE_DETACH, server, 0, 0).map_err(at(Stage::TraceDetach))?;
     Ok(None)
 }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// How far the server is kept apart from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
@@ -16,7 +18,7 @@ pub enum Isolation {
 
 /// Resource limits of the server, soft and hard. They are part of its input: a server asks for them, and the stack limit
 /// decides where memory is mapped. A core file is never written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Soft limit of open files (`RLIMIT_NOFILE`).
     pub open_files: u64,

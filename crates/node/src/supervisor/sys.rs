@@ -139,24 +139,6 @@ pub(super) fn has_file_capabilities(path: &Path) -> bool {
     size > 0
 }
 
-/// Sets the flags of the loopback interface of this network namespace to "up".
-pub(super) fn loopback_up() -> Result<(), Errno> {
-    // SAFETY: no pointers.
-    let socket = check_int(unsafe {
-        libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
-    })?;
-    // SAFETY: all zeroes is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[0] = b'l' as libc::c_char;
-    request.ifr_name[1] = b'o' as libc::c_char;
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the request is an ifreq with a terminated name, as SIOCSIFFLAGS reads it.
-    let up = check_int(unsafe { libc::ioctl(socket, libc::SIOCSIFFLAGS, &raw const request) });
-    // SAFETY: the descriptor was opened above and is used no more.
-    unsafe { libc::close(socket) };
-    up.map(drop)
-}
-
 /// `mount(2)`; empty strings stand for null pointers.
 pub(super) fn mount(
     source: &CStr,

@@ -2,7 +2,7 @@
 //!
 //! Lines: `set K V`, `get K`, `big N`, `close`, `abort`, `exit N`, `slots N` (busy: N admission slots), `sleep MS`,
 //! `half` (ends the direction to the client), `spin` (one test a process), and, each on one replica only and in its first life, `crash-on ID`,
-//! `garbage-on ID`, `differ-on ID`.
+//! `garbage-on ID`, `differ-on ID`, `hang-on ID`. `garbage`: on all, in each life.
 
 use skein_arena::layout::{Sizes, state};
 use skein_arena::{Arena, Consumer, Producer};
@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// The port that the fake server listens on.
@@ -37,6 +37,18 @@ pub struct Seen {
     pub lives: AtomicU32,
     /// Values set, over all lives.
     pub sets: AtomicU64,
+    /// The current life's.
+    process: Mutex<Option<(Arc<AtomicBool>, Arc<Arena>)>>,
+}
+
+impl Seen {
+    /// Kills the server, as an operator might, or the kernel.
+    pub fn kill(&self) {
+        if let Some((stop, arena)) = &*self.process.lock().unwrap() {
+            stop.store(true, Ordering::SeqCst);
+            wake_futex(arena.header().server_gate.word());
+        }
+    }
 }
 
 pub struct FakeLauncher {
@@ -67,6 +79,7 @@ impl Launcher for FakeLauncher {
         let life = self.seen.lives.fetch_add(1, Ordering::SeqCst) + 1;
         let (id, seen) = (self.id, self.seen.clone());
         let (arena2, stop2) = (arena.clone(), stop.clone());
+        *self.seen.process.lock().unwrap() = Some((stop.clone(), arena.clone()));
         let thread = std::thread::spawn(move || {
             // SAFETY: the only server ends in use on this arena; the arena lives as long as this thread holds it.
             let (input, output) = unsafe { arena2.server_ends() };
@@ -284,7 +297,8 @@ impl Server {
             | Record::ConnectFailed { .. }
             | Record::Datagram { .. }
             | Record::DatagramFailed { .. } => panic!("the fake server has asked for none"),
-            Record::Signal { .. } => panic!("no test signals the fake server"),
+            Record::Files { .. } => panic!("the fake server has no files"),
+            Record::Signal { .. } => Ok(()),
             Record::Digest { .. } => panic!("digests are not for servers"),
         }
     }
@@ -358,12 +372,18 @@ impl Server {
                 Ok(())
             }
             "crash-on" if here => Err(End(-libc::SIGSEGV)),
-            "garbage-on" if here => {
+            "garbage-on" | "garbage" if here || words[0] == "garbage" => {
                 let space = self.output.reserve(64).unwrap().expect("room");
                 space.fill(0xee);
                 self.output.publish(64);
                 self.wake_node();
                 self.sleep(|_| true)
+            }
+            "hang-on" if here => {
+                while !self.stop.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                Err(End(-libc::SIGKILL))
             }
             "spin" => self.spin(),
             "differ-on" if here => self.reply(conn, b"OK\n"),
@@ -373,17 +393,9 @@ impl Server {
 
     /// Runs on without any operation while others could run, until it is killed.
     fn spin(&mut self) -> Result<(), End> {
-        extern "C" fn on_spin(_: i32) {
-            if let Some(arena) = SPINNING.get() {
-                let header = arena.header();
-                header.spin_address.store(on_spin as *const () as u64, Ordering::Relaxed);
-                header.spin_seen.store(1, Ordering::Release);
-            }
-        }
-        static SPINNING: std::sync::OnceLock<Arc<Arena>> = std::sync::OnceLock::new();
-        let _ = SPINNING.set(self.arena.clone());
-        // SAFETY: the handler only stores to atomics of an arena that is never unmapped.
-        unsafe { libc::signal(skein_model::limits::SPIN_SIGNAL, on_spin as *const () as usize) };
+        let header = self.arena.header();
+        header.spin_address.store(a_place_that_spins as *const () as u64, Ordering::Relaxed);
+        header.spin_seen.store(1, Ordering::Release);
         self.arena.header().runnable.store(1, Ordering::Relaxed);
         self.arena.header().turn_holder.store(3, Ordering::Relaxed);
         while !self.stop.load(Ordering::SeqCst) {
@@ -416,4 +428,10 @@ impl Server {
             self.emit(OutFrame::Send { conn: id, bytes: &bytes })?;
         }
     }
+}
+
+/// Where a fake server says that it spins.
+#[unsafe(no_mangle)]
+extern "C" fn a_place_that_spins() -> u32 {
+    std::hint::black_box(3)
 }

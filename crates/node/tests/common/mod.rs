@@ -34,8 +34,10 @@ pub struct Cluster {
     pub configs: Vec<NodeConfig>,
     pub nodes: Vec<Option<Running>>,
     pub service: Vec<SocketAddr>,
-    /// The disks under all logs.
+    /// The disks under all logs,
     pub disks: Arc<Stall>,
+    /// and under that of each node.
+    pub own_disks: Vec<Arc<Stall>>,
 }
 
 pub fn free_address() -> SocketAddr {
@@ -73,7 +75,7 @@ impl Cluster {
         }
         let dir = tempfile::tempdir().unwrap();
         let peers: Vec<Peer> =
-            (1..=replicas).map(|id| Peer { id, address: free_address() }).collect();
+            (1..=replicas).map(|id| Peer { id, address: free_address().into() }).collect();
         let service: Vec<SocketAddr> = (0..replicas).map(|_| free_address()).collect();
         let config = |id: u64| {
             let mut config = NodeConfig {
@@ -81,6 +83,8 @@ impl Cluster {
                 id,
                 peers: peers.clone(),
                 listen: None,
+                key_file: None,
+                trust_network: false,
                 cluster_id: None,
                 data_dir: dir.path().join(id.to_string()),
                 durability,
@@ -112,11 +116,18 @@ impl Cluster {
         };
         let configs: Vec<_> = (1..=replicas).map(config).collect();
         let nodes = configs.iter().map(|_| None).collect();
-        let mut cluster = Self { dir, configs, nodes, service, disks: Arc::default() };
+        let own_disks = configs.iter().map(|_| Arc::default()).collect();
+        let mut cluster = Self { dir, configs, nodes, service, disks: Arc::default(), own_disks };
         for id in 1..=replicas {
+            cluster.found(id);
             cluster.start(id).unwrap();
         }
         cluster
+    }
+
+    /// Lets a replica begin its log as a founding member.
+    pub fn found(&self, id: u64) {
+        skein_node::begin::found(&self.configs[id as usize - 1].data_dir).unwrap();
     }
 
     pub fn start(&mut self, id: u64) -> Result<(), NodeError> {
@@ -129,7 +140,7 @@ impl Cluster {
         let launcher =
             FakeLauncher { id, sizes: config.tuning.sizes(), seen: seen.clone(), program };
         let log = Node::log_dir(&config);
-        let disk = StallDisk::open(&log, self.disks.clone()).unwrap();
+        let disk = StallDisk::open(&log, vec![self.disks.clone(), self.disk(id).clone()]).unwrap();
         let node = Node::with_disk(config, Arc::new(launcher), Arc::new(disk))?;
         let (door, metrics) = (node.door(), node.metrics());
         let thread = std::thread::Builder::new()
@@ -139,6 +150,27 @@ impl Cluster {
         self.nodes[id as usize - 1] =
             Some(Running { id, door, seen, metrics, thread: Some(thread) });
         Ok(())
+    }
+
+    /// The disk under a node's log.
+    pub fn disk(&self, id: u64) -> &Arc<Stall> {
+        &self.own_disks[id as usize - 1]
+    }
+
+    /// Waits until a node names a fault whose name begins with this.
+    pub fn wait_fault(&self, id: u64, name: &str) {
+        wait_for(name, || {
+            let faults = self.status(id)?.replica.faults;
+            faults.iter().any(|fault| fault.name.starts_with(name)).then_some(())
+        });
+    }
+
+    /// Waits until nothing ails any node.
+    pub fn wait_well(&self) {
+        wait_for("all to be well", || {
+            let well = |id| self.status(id).is_some_and(|s| s.replica.faults.is_empty());
+            self.running().into_iter().all(well).then_some(())
+        });
     }
 
     pub fn node(&self, id: u64) -> &Running {

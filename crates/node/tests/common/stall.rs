@@ -1,17 +1,23 @@
-//! A disk that can stall: what is to be made durable waits until it goes on.
+//! A disk that can stall, or be slow: what is to be made durable waits until it goes on, or for a while.
 
 use super::LIMIT;
 use skein_log::disk::{DirDisk, Disk, File};
 use std::any::Any;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 /// Whether disks stall, and how many threads wait for them.
 #[derive(Default)]
 pub struct Stall {
     state: Mutex<(bool, usize)>,
     changed: Condvar,
+    /// Each sync takes so many more milliseconds.
+    pub delay_ms: AtomicU64,
+    /// What is read waits, and nothing else, for as long as this is set.
+    reads: AtomicBool,
 }
 
 impl Stall {
@@ -24,27 +30,53 @@ impl Stall {
         self.changed.notify_all();
     }
 
+    pub fn begin_reads(&self) {
+        self.reads.store(true, Ordering::SeqCst);
+    }
+
+    pub fn end_reads(&self) {
+        let state = self.state.lock().unwrap();
+        self.reads.store(false, Ordering::SeqCst);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn pass_read(&self) {
+        if self.reads.load(Ordering::SeqCst) {
+            self.wait(|_| self.reads.load(Ordering::SeqCst));
+        }
+    }
+
+    /// Not for ever: a test whose node hangs here must fail, not hang.
+    fn wait(&self, mut stalls: impl FnMut(&(bool, usize)) -> bool) {
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        state = self.changed.wait_timeout_while(state, LIMIT, |state| stalls(state)).unwrap().0;
+        state.1 -= 1;
+    }
+
     pub fn waiting(&self) -> usize {
         self.state.lock().unwrap().1
     }
 
-    /// Not for ever: a test whose node hangs here must fail, not hang.
     fn pass(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.1 += 1;
-        state = self.changed.wait_timeout_while(state, LIMIT, |state| state.0).unwrap().0;
-        state.1 -= 1;
+        self.wait(|state| state.0);
+        let delay = self.delay_ms.load(Ordering::SeqCst);
+        if delay > 0 {
+            std::thread::sleep(Duration::from_millis(delay));
+        }
     }
 }
 
 pub struct StallDisk {
     disk: DirDisk,
-    stall: Arc<Stall>,
+    stalls: Vec<Arc<Stall>>,
 }
 
 impl StallDisk {
-    pub fn open(path: &Path, stall: Arc<Stall>) -> io::Result<Self> {
-        Ok(Self { disk: DirDisk::open(path)?, stall })
+    /// One that stalls with each of these.
+    pub fn open(path: &Path, stalls: Vec<Arc<Stall>>) -> io::Result<Self> {
+        Ok(Self { disk: DirDisk::open(path)?, stalls })
     }
 }
 
@@ -59,7 +91,7 @@ impl Disk for StallDisk {
 
     fn open(&self, name: &str, create: bool) -> io::Result<Box<dyn File>> {
         let file = self.disk.open(name, create)?;
-        Ok(Box::new(StallFile { file, stall: self.stall.clone() }))
+        Ok(Box::new(StallFile { file, stalls: self.stalls.clone() }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -81,11 +113,12 @@ impl Disk for StallDisk {
 
 struct StallFile {
     file: Box<dyn File>,
-    stall: Arc<Stall>,
+    stalls: Vec<Arc<Stall>>,
 }
 
 impl File for StallFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.stalls.iter().for_each(|stall| stall.pass_read());
         self.file.read_at(buf, offset)
     }
 
@@ -110,7 +143,7 @@ impl File for StallFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.stall.pass();
+        self.stalls.iter().for_each(|stall| stall.pass());
         self.file.sync()
     }
 }

@@ -1,21 +1,23 @@
-//! Wires between nodes that can be cut as a network is: nothing comes through, and nobody is told.
+//! Wires between nodes that can be cut as a network is, both ways or one way: nothing comes through, and nobody is told. They can be slow, too.
 
 use super::free_address;
 use skein_node::config::NodeConfig;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a wire looks whether it is cut or to be taken down.
 const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 struct State {
-    cut: AtomicBool,
+    /// What was dialled to what was reached, and back.
+    cut: [AtomicBool; 2],
+    delay_ms: AtomicU64,
     down: AtomicBool,
 }
 
@@ -38,8 +40,10 @@ impl Wires {
         config.cluster_id = Some(format!("{:032x}", 0x5eed));
         for peer in config.peers.iter_mut().filter(|peer| peer.id != own) {
             let mut wires = self.0.lock().unwrap();
-            let wire = wires.entry((own, peer.id)).or_insert_with(|| Wire::new(peer.address));
-            peer.address = wire.address;
+            let wire = wires
+                .entry((own, peer.id))
+                .or_insert_with(|| Wire::new(peer.address.tcp().unwrap()));
+            peer.address = wire.address.into();
         }
     }
 
@@ -47,7 +51,26 @@ impl Wires {
     pub fn cut(&self, node: u64, cut: bool) {
         for ((from, to), wire) in &*self.0.lock().unwrap() {
             if node == *from || node == *to {
-                wire.state.cut.store(cut, Ordering::SeqCst);
+                wire.state.cut.iter().for_each(|way| way.store(cut, Ordering::SeqCst));
+            }
+        }
+    }
+
+    /// Cuts one way between two nodes, or mends it. Nobody can connect while one is cut.
+    pub fn cut_way(&self, from: u64, to: u64, cut: bool) {
+        let wires = self.0.lock().unwrap();
+        for (ends, way) in [((from, to), 0), ((to, from), 1)] {
+            if let Some(wire) = wires.get(&ends) {
+                wire.state.cut[way].store(cut, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// What a node says, and what is said to it, takes so much longer.
+    pub fn delay(&self, node: u64, ms: u64) {
+        for ((from, to), wire) in &*self.0.lock().unwrap() {
+            if node == *from || node == *to {
+                wire.state.delay_ms.store(ms, Ordering::SeqCst);
             }
         }
     }
@@ -63,20 +86,22 @@ impl Wire {
         let thread = spawn(move || {
             let mut pumps = Vec::new();
             while !shared.down.load(Ordering::SeqCst) {
-                let cut = shared.cut.load(Ordering::SeqCst);
+                let cut = shared.cut.iter().any(|way| way.load(Ordering::SeqCst));
                 let Some((dialled, _)) = listener.accept().ok().filter(|_| !cut) else {
                     std::thread::park_timeout(LOOK);
                     continue;
                 };
                 // Not there yet: who dials tries again.
                 let Ok(reached) = TcpStream::connect(to) else { continue };
-                for (from, to) in [(&dialled, &reached), (&reached, &dialled)] {
+                for (way, (from, to)) in
+                    [(&dialled, &reached), (&reached, &dialled)].into_iter().enumerate()
+                {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     from.set_nonblocking(false).unwrap();
                     from.set_read_timeout(Some(LOOK)).unwrap();
                     to.set_nodelay(true).unwrap();
                     let state = shared.clone();
-                    pumps.push(spawn(move || pump(from, to, &state)));
+                    pumps.push(spawn(move || pump(from, to, way, &state)));
                 }
             }
             for pump in pumps {
@@ -96,26 +121,31 @@ impl Drop for Wire {
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, state: &State) {
+fn pump(mut from: TcpStream, mut to: TcpStream, way: usize, state: &State) {
     let mut buffer = [0; 64 << 10];
-    while !state.down.load(Ordering::SeqCst) {
-        if state.cut.load(Ordering::SeqCst) {
+    let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+    'open: while !state.down.load(Ordering::SeqCst) {
+        if state.cut[way].load(Ordering::SeqCst) {
             std::thread::park_timeout(LOOK);
             continue;
         }
         match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(n) => {
-                // What was read while the wire was cut waits as well: nothing is lost on it.
-                while state.cut.load(Ordering::SeqCst) && !state.down.load(Ordering::SeqCst) {
-                    std::thread::park_timeout(LOOK);
-                }
-                if to.write_all(&buffer[..n]).is_err() {
-                    break;
-                }
+                let delay = Duration::from_millis(state.delay_ms.load(Ordering::SeqCst));
+                under_way.push_back((Instant::now() + delay, buffer[..n].to_vec()));
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => break,
+        }
+        // What was read while the wire was cut waits as well: nothing is lost on it.
+        let cut = || state.cut[way].load(Ordering::SeqCst);
+        while let Some((_, bytes)) =
+            under_way.pop_front_if(|(at, _)| *at <= Instant::now() && !cut())
+        {
+            if to.write_all(&bytes).is_err() {
+                break 'open;
+            }
         }
     }
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));

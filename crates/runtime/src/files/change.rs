@@ -1,13 +1,15 @@
 //! Calls that change files and directories: done by the kernel, then noted with the server's time.
 
+use crate::fatal::{self, line};
 use crate::files::inode::{Id, Time};
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
-use crate::files::{bytes, now};
-use crate::io::fifo;
+use crate::files::{bytes, inputs, kernel_files, now};
+use crate::io::{fifo, table};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Errno, Result};
 use libc::{c_char, c_int};
+use skein_model::frame::NOT_WRITABLE;
 
 /// A file's descriptor has been written to.
 #[inline]
@@ -77,6 +79,21 @@ pub unsafe fn created(at: c_int, path: *const c_char) {
 pub unsafe fn parent_changed(at: c_int, path: *const c_char) {
     let k = kernel();
     // SAFETY: the caller's contract.
+    if let Some(st) = unsafe { parent(at, path) }
+        && stat::class(k, &st) == Class::Own
+    {
+        // SAFETY: as above.
+        inputs::touched(k, &st, unsafe { bytes(path) });
+        k.files.inodes.modified(k.files.inodes.see(Id::of(&st)), now(k));
+    }
+}
+
+/// The directory that `path` is an entry of.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn parent(at: c_int, path: *const c_char) -> Option<libc::stat> {
+    // SAFETY: the caller's contract.
     let path = unsafe { bytes(path) };
     let name_end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let slash = path[..name_end].iter().rposition(|byte| *byte == b'/');
@@ -87,13 +104,20 @@ pub unsafe fn parent_changed(at: c_int, path: *const c_char) {
         Some(at) if at + 1 < parent.len() => {
             parent[..at.max(1)].copy_from_slice(&path[..at.max(1)]);
         }
-        Some(_) => return,
+        Some(_) => return None,
     }
     // SAFETY: a string that ends in zero.
-    if let Ok(st) = unsafe { stat::real_at(at, parent.as_ptr().cast(), 0) }
-        && stat::class(k, &st) == Class::Own
-    {
-        k.files.inodes.modified(k.files.inodes.see(Id::of(&st)), now(k));
+    unsafe { stat::real_at(at, parent.as_ptr().cast(), 0) }.ok()
+}
+
+/// Says why the private layer refuses a change: an ordinary user's cannot hold directories of others.
+pub fn explain(path: &[u8], error: Errno) {
+    if error.0 == libc::EOVERFLOW {
+        let mut text = line!(
+            "{NOT_WRITABLE}a directory above it belongs to another user (EOVERFLOW); give the server one whose parents are yours, or run as root: "
+        );
+        text.append(path);
+        fatal::notice(text.bytes());
     }
 }
 
@@ -106,6 +130,10 @@ pub unsafe fn entries(
     args: [usize; 6],
     places: &[(c_int, *const c_char)],
 ) -> Result<usize> {
+    for (at, path) in places {
+        // SAFETY: the caller's contract.
+        unsafe { inputs::glance(*at, *path, libc::AT_SYMLINK_NOFOLLOW) };
+    }
     // SAFETY: the caller's contract.
     let result = unsafe { sys::call(nr, args) };
     if result.is_ok() {
@@ -123,10 +151,14 @@ pub unsafe fn entries(
 /// As for the call.
 pub unsafe fn creation(nr: i64, args: [usize; 6], at: c_int, path: *const c_char) -> Result<usize> {
     // SAFETY: the caller's contract.
+    unsafe { inputs::glance(at, path, libc::AT_SYMLINK_NOFOLLOW) };
+    // SAFETY: as above.
     let result = unsafe { sys::call(nr, args) };
-    if result.is_ok() {
+    match result {
         // SAFETY: the kernel has read the path.
-        unsafe { created(at, path) };
+        Ok(_) => unsafe { created(at, path) },
+        // SAFETY: as above.
+        Err(error) => explain(unsafe { bytes(path) }, error),
     }
     result
 }
@@ -156,6 +188,10 @@ pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<usize> {
     let k = kernel();
     // SAFETY: the caller's contract.
     unsafe {
+        if kernel_files::hidden(bytes(path)) {
+            return Err(Errno(libc::ENOENT));
+        }
+        inputs::before_truncation(path);
         sys::call(libc::SYS_truncate, sys::args([path as usize, len as usize]))?;
         if let Ok(st) = stat::real_at(libc::AT_FDCWD, path, 0) {
             k.files.inodes.modified(k.files.inodes.see(Id::of(&st)), now(k));
@@ -174,6 +210,7 @@ pub unsafe fn utimensat(
     times: *const [libc::timespec; 2],
     flags: c_int,
 ) -> Result<usize> {
+    table::not_own(at)?;
     let k = kernel();
     let current = now(k);
     // SAFETY: the caller's contract.
@@ -188,7 +225,11 @@ pub unsafe fn utimensat(
     let (accessed, modified) = (pick(0), pick(1));
     let args = sys::args([at as usize, path as usize, times as usize, flags as usize]);
     // SAFETY: the server's own call.
-    unsafe { sys::call(libc::SYS_utimensat, args)? };
+    unsafe {
+        let seen = inputs::before_change(at, path, flags);
+        sys::call(libc::SYS_utimensat, args)?;
+        inputs::own(seen);
+    }
     let st = if path.is_null() {
         stat::real_of(at)
     } else {
@@ -206,6 +247,28 @@ pub unsafe fn utimensat(
         }
     }
     Ok(0)
+}
+
+/// Makes a call that changes who may do what with the file at a path.
+///
+/// # Safety
+/// As for the call.
+pub unsafe fn permissions(
+    nr: i64,
+    args: [usize; 6],
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let seen = inputs::before_change(at, path, flags);
+        let result = sys::call(nr, args);
+        if result.is_ok() {
+            inputs::own(seen);
+        }
+        result
+    }
 }
 
 /// Microseconds as the older calls take them.

@@ -57,10 +57,16 @@ impl Time {
 }
 
 const ACCESS_SET: u32 = 2;
+/// In the flags: the server has made the file.
+pub const MADE: u32 = 4;
+/// The file is a copy of the server's own, or what is said about it is.
+pub const OWNED: u32 = 8;
+/// It is agreed on that the file is there.
+pub const THERE: u32 = 16;
 
 /// A file.
 #[repr(C)]
-struct Inode {
+pub struct Inode {
     id: Cell<Id>,
     /// 0: the place is free.
     number: Cell<u64>,
@@ -69,6 +75,26 @@ struct Inode {
     flags: Cell<u32>,
     /// The next one of the bucket, from 1.
     next: Cell<u32>,
+    /// Of a file of the host: by what it is known again, as the kernel told last; 0 if it has not told yet.
+    pub stamp: Cell<u64>,
+    /// Hash of what was agreed on about it, 0 if nothing was,
+    pub about: Cell<u64>,
+    /// of its contents,
+    pub contents: Cell<u64>,
+    /// and of its entries, as they were when the server changed them last.
+    pub listing: Cell<u64>,
+}
+
+impl Inode {
+    /// Whether it has a flag.
+    pub fn is(&self, flag: u32) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    /// Gives it a flag.
+    pub fn set(&self, flag: u32) {
+        self.flags.set(self.flags.get() | flag);
+    }
 }
 
 // What a node reads.
@@ -87,7 +113,10 @@ pub struct Inodes {
     buckets: Cell<usize>,
     given: Cell<u64>,
     hand: Cell<u32>,
-    _pad: Cell<u32>,
+    /// Whether a file of the server's own was forgotten.
+    lost: Cell<bool>,
+    /// When the server began, by the kernel's clock.
+    pub begun: Cell<Time>,
 }
 
 /// A file of the table: its place, valid as long as its number is there.
@@ -113,8 +142,17 @@ impl Seen {
 impl Inodes {
     /// Takes its memory.
     pub fn lay_out(&self, room: &mut Room) {
-        self.places.set(room.take(INODES * size_of::<Inode>()) as usize);
-        self.buckets.set(room.take(INODES * size_of::<Cell<u32>>()) as usize);
+        const COUNT: u32 = INODES as u32;
+        let places = room.row::<Inode>("files by number", COUNT);
+        let buckets = room.row::<Cell<u32>>("files by the kernel's number", COUNT);
+        self.places.set(places as usize);
+        self.buckets.set(buckets as usize);
+        // The kernel's numbers and times, and the order of those that share a bucket, are each replica's own.
+        room.own_here(&self.begun);
+        room.own::<Inode>(places, COUNT, offset_of!(Inode, stamp), size_of::<Cell<u64>>());
+        room.own::<Inode>(places, COUNT, offset_of!(Inode, id), size_of::<Id>());
+        room.own::<Inode>(places, COUNT, offset_of!(Inode, next), size_of::<Cell<u32>>());
+        room.own::<Cell<u32>>(buckets, COUNT, 0, size_of::<Cell<u32>>());
     }
 
     /// Its address.
@@ -164,7 +202,9 @@ impl Inodes {
             if place.number.get() == 0 {
                 return at;
             }
-            if place.flags.get() == 0 || spared == SPARED {
+            let own = place.is(CHANGED | ACCESS_SET | MADE | OWNED);
+            if !own || spared == SPARED {
+                self.lost.set(self.lost.get() | own);
                 self.forget(at);
                 return at;
             }
@@ -187,6 +227,9 @@ impl Inodes {
         place.id.set(id);
         place.number.set(number);
         place.flags.set(0);
+        for cell in [&place.stamp, &place.about, &place.contents, &place.listing] {
+            cell.set(0);
+        }
         place.next.set(bucket.get());
         bucket.set(at + 1);
         Seen { place: at, number }
@@ -198,7 +241,29 @@ impl Inodes {
             self.forget(at);
         }
         let seen = self.see(id);
+        self.place(seen.place).set(MADE);
         self.modified(seen, now);
+        seen
+    }
+
+    /// Whether the server has made a file; one that it has not looked at gets no number by that.
+    pub fn has_made(&self, id: Id) -> bool {
+        self.find(id).is_some_and(|at| self.place(at).is(MADE))
+    }
+
+    /// What is known of a file.
+    pub fn known(&self, seen: Seen) -> &Inode {
+        self.place(seen.place)
+    }
+
+    /// The file that `st` is about. One that appeared while the server ran and is not known is the server's own, if such ones were forgotten.
+    pub fn see_stat(&self, st: &libc::stat) -> Seen {
+        let seen = self.see(Id::of(st));
+        let (place, begun) = (self.place(seen.place), self.begun.get());
+        let unknown = self.lost.get() && place.flags.get() == 0 && place.stamp.get() == 0;
+        if unknown && (st.st_ctime, st.st_ctime_nsec) > (begun.s, begun.ns) {
+            place.set(MADE);
+        }
         seen
     }
 
@@ -211,14 +276,15 @@ impl Inodes {
     pub fn modified(&self, seen: Seen, at: Time) {
         let place = self.place(seen.place);
         place.modified.set(at);
-        place.flags.set(place.flags.get() | CHANGED);
+        place.listing.set(0);
+        place.set(CHANGED);
     }
 
     /// The server has set the time of the last access.
     pub fn accessed(&self, seen: Seen, at: Time) {
         let place = self.place(seen.place);
         place.accessed.set(at);
-        place.flags.set(place.flags.get() | ACCESS_SET);
+        place.set(ACCESS_SET);
     }
 
     /// When the server changed it, and the time of the last access that the server has set.

@@ -32,6 +32,11 @@ pub fn treatment(path: &[u8]) -> Option<Treatment> {
     if let Some(rest) = below(path, b"/sys") {
         return Some(in_sys(rest));
     }
+    if let Some(name) = below(path, b"/dev/fd")
+        && number(name).is_some_and(|fd| table::is_own(fd as i32))
+    {
+        return Some(Treatment::Hidden);
+    }
     let rest = below(path, b"/proc")?;
     let (first, more) = split(rest);
     Some(match first {
@@ -83,6 +88,9 @@ fn of_process(file: &[u8], pid: u32) -> Treatment {
             Some(tid) if !rest.is_empty() && rest != b"task" => of_process(rest, tid),
             _ => Treatment::Pass,
         };
+    }
+    if first == b"fd" && number(more).is_some_and(|fd| table::is_own(fd as i32)) {
+        return Treatment::Hidden;
     }
     let text = match file {
         b"stat" => Text::Stat,
@@ -228,6 +236,10 @@ pub fn open(path: &[u8], flags: c_int) -> Option<Result<usize>> {
 }
 
 fn refuse(path: &[u8], errno: c_int) -> Result<usize> {
+    // The runtime's own descriptors are not there; that is no news either.
+    if descriptor(path).is_some_and(table::is_own) {
+        return Err(Errno(errno));
+    }
     // An empty /sys is what containers have, too: looking for things there is no news.
     if path.starts_with(b"/proc") {
         let text = core::str::from_utf8(path).unwrap_or("/proc/?");

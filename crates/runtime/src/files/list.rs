@@ -4,8 +4,9 @@
 //! number of an entry. Listings lie at addresses of their own, by descriptor, so that they do not move what the server maps.
 
 use crate::fatal::refuse;
+use crate::files::inode::Id;
 use crate::files::local::{self, Slot};
-use crate::files::stat;
+use crate::files::{inputs, stat};
 use crate::io::table::{self, MAX_FDS};
 use crate::kernel::kernel;
 use crate::sys::{self, Errno, Result};
@@ -104,14 +105,14 @@ fn fill(fd: i32, base: *mut u8) -> Result<&'static Listing> {
         }
     }
     let order_at = end.next_multiple_of(4);
-    let filter = descriptors_listing(fd);
+    let (filter, public) = (descriptors_listing(fd), is_public(fd));
     let mut count = 0;
     let mut at = first;
     while at < end {
         // SAFETY: an entry of the kernel's; behind the entries there is room for their places.
         unsafe {
             let entry = Entry(base.add(at));
-            if !(filter && hidden(entry.name())) {
+            if !(filter && hidden(entry.name()) || public && is_of_others(fd, entry.name())) {
                 base.add(order_at).cast::<u32>().add(count).write(at as u32);
                 count += 1;
             }
@@ -124,6 +125,11 @@ fn fill(fd: i32, base: *mut u8) -> Result<&'static Listing> {
     // SAFETY: a place of an entry.
     let name = |place: &u32| unsafe { Entry(base.add(*place as usize)) }.name();
     places.sort_unstable_by(|a, b| name(a).cmp(name(b)));
+    // SAFETY: as above.
+    let entry = |place: &u32| unsafe { Entry(base.add(*place as usize)) };
+    if !public {
+        inputs::listed(fd, places.iter().map(|place| (kind(fd, entry(place)), name(place))));
+    }
     // SAFETY: the head of the mapping, which lives until the descriptor is closed.
     unsafe {
         base.cast::<Listing>().write(Listing {
@@ -133,6 +139,24 @@ fn fill(fd: i32, base: *mut u8) -> Result<&'static Listing> {
         });
         Ok(&*base.cast::<Listing>())
     }
+}
+
+/// Whether the directory is one where everybody keeps temporary files: the server sees its own there, those of others come and go.
+fn is_public(fd: i32) -> bool {
+    const PUBLIC: u32 = libc::S_IFDIR | libc::S_ISVTX | libc::S_IWOTH;
+    stat::real_of(fd).is_ok_and(|st| {
+        st.st_mode & PUBLIC == PUBLIC && stat::class(kernel(), &st) == stat::Class::Own
+    })
+}
+
+/// Whether an entry is not one that the server has made.
+fn is_of_others(fd: i32, name: &[u8]) -> bool {
+    if matches!(name, b"." | b"..") {
+        return false;
+    }
+    // SAFETY: the name ends in zero.
+    let st = unsafe { stat::real_at(fd, name.as_ptr().cast(), libc::AT_SYMLINK_NOFOLLOW) };
+    !st.is_ok_and(|st| kernel().files.inodes.has_made(Id::of(&st)))
 }
 
 /// Whether the directory is one of /proc's with descriptors in it.

@@ -13,6 +13,8 @@ pub struct Slot {
     place: Cell<u32>,
     /// Whether it is a directory's; set when it is opened or first read.
     pub directory: Cell<bool>,
+    /// Whether it is a file of the host's, which must stay what it was.
+    pub watched: Cell<bool>,
     /// The listing of an open directory, or 0.
     pub listing: Cell<usize>,
 }
@@ -63,6 +65,7 @@ static SLOTS: Slots = Slots(
             number: Cell::new(0),
             place: Cell::new(0),
             directory: Cell::new(false),
+            watched: Cell::new(false),
             listing: Cell::new(0),
         }
     }; MAX_FDS as usize],
@@ -77,6 +80,7 @@ fn clear(fd: i32) {
     if let Some(slot) = slot(fd) {
         slot.number.set(0);
         slot.directory.set(false);
+        slot.watched.set(false);
         if slot.listing.get() != 0 {
             list::drop_listing(slot);
         }

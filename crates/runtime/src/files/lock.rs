@@ -4,7 +4,7 @@
 //! been given up: by an unlock, by a close, by the end of a process. All waiters try in the order in which they began to wait.
 
 use crate::fatal::refused;
-use crate::io::fail;
+use crate::io::{fail, table};
 use crate::kernel::kernel;
 use crate::keys::Key;
 use crate::sys::{self, Errno, Result};
@@ -39,6 +39,7 @@ fn until_granted(attempt: impl Fn() -> Result<usize>) -> Result<usize> {
 /// `flock`.
 pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
     turn::operation();
+    table::not_own(fd)?;
     let call = |operation: c_int| {
         // SAFETY: no memory is involved.
         unsafe { sys::call(libc::SYS_flock, sys::args([fd as usize, operation as usize])) }

@@ -10,7 +10,9 @@
 //! - [`change`]: calls that change a file or a directory, which note when;
 //! - [`list`]: directories, sorted;
 //! - [`lock`]: file locks, which block in the runtime and never in the kernel;
-//! - [`kernel_files`]: what /proc and /sys say.
+//! - [`root`]: what a process calls `/`;
+//! - [`kernel_files`]: what /proc and /sys say;
+//! - [`inputs`]: what was found of the host's files, agreed on through the log.
 //!
 //! Invariant: all decisions in here are functions of what the server did and of the contents of files. The kernel's inode numbers are used as
 //! keys only; they are stable while a file exists (overlays are mounted with `xino=on`, upper layers are in memory).
@@ -18,11 +20,13 @@
 pub mod change;
 mod fake;
 pub mod inode;
+pub mod inputs;
 pub mod kernel_files;
 pub mod list;
 mod local;
 pub mod lock;
 pub mod open;
+pub mod root;
 pub mod stat;
 mod syscall;
 
@@ -30,18 +34,24 @@ pub use local::{closed, closed_range};
 pub use syscall::{from_loader, syscall};
 
 use crate::kernel::{Kernel, Room, kernel};
+use crate::sys;
 use core::cell::Cell;
 use core::ffi::CStr;
+use skein_arena::layout::ARENA_FD;
 
 /// What is known about files. All-zero bytes, then `lay_out`, then [`begin`].
 #[repr(C)]
 pub struct Files {
     /// Numbers and times.
     pub inodes: inode::Inodes,
+    /// What the host's files are.
+    pub inputs: inputs::Inputs,
     /// The device of /proc.
     pub(crate) proc_dev: Cell<u64>,
     /// What descriptors 1 and 2 were at the start: the server's own output, which no replica shares with another.
     pub(crate) console: [Cell<inode::Id>; 2],
+    /// The file that the arena is, which the server may open by no name.
+    pub(crate) arena: Cell<inode::Id>,
     begun: Cell<u32>,
     _pad: Cell<u32>,
 }
@@ -50,6 +60,10 @@ impl Files {
     /// Takes its memory.
     pub fn lay_out(&self, room: &mut Room) {
         self.inodes.lay_out(room);
+        self.inputs.lay_out(room);
+        room.own_here(&self.proc_dev);
+        room.own_here(&self.console);
+        room.own_here(&self.arena);
     }
 }
 
@@ -59,9 +73,17 @@ pub fn begin() {
     if files.begun.replace(1) != 0 {
         return;
     }
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let args = [libc::CLOCK_REALTIME_COARSE as usize, &raw mut now as usize];
+    // SAFETY: writes a local.
+    unsafe { sys::raw(libc::SYS_clock_gettime, sys::args(args)) };
+    files.inodes.begun.set(inode::Time { s: now.tv_sec, ns: now.tv_nsec });
     // SAFETY: a constant path.
     if let Ok(st) = unsafe { stat::real_at(libc::AT_FDCWD, c"/proc".as_ptr(), 0) } {
         files.proc_dev.set(st.st_dev);
+    }
+    if let Ok(st) = stat::real_of(ARENA_FD) {
+        files.arena.set(inode::Id::of(&st));
     }
     for (place, fd) in files.console.iter().zip([1, 2]) {
         if let Ok(st) = stat::real_of(fd)

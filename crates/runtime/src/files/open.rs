@@ -7,8 +7,8 @@ use crate::fatal::{self, line};
 use crate::files::inode::Id;
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
-use crate::files::{bytes, change, kernel_files, now};
-use crate::io::{fifo, random};
+use crate::files::{bytes, change, inputs, kernel_files, now};
+use crate::io::{fifo, random, table};
 use crate::kernel::kernel;
 use crate::sys::{self, Errno, Result};
 use libc::{c_char, c_int};
@@ -25,6 +25,9 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
     unsafe {
         if random::is_device(path) {
             return random::open(flags);
+        }
+        if bytes(path).first() != Some(&b'/') {
+            table::not_own(at)?;
         }
         if let Some(result) = kernel_files::open(bytes(path), flags) {
             return result;
@@ -47,22 +50,31 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
             _ => Err(e),
         };
         let creates = flags & libc::O_CREAT != 0 && flags & (libc::O_PATH | TMPFILE) == 0;
-        let (fd, created) = if !creates {
-            match call(flags) {
-                Ok(fd) => (fd, false),
-                Err(e) => return no_reader(e),
-            }
+        let opened = if !creates {
+            call(flags).map(|fd| (fd, false))
         } else if flags & libc::O_EXCL != 0 {
-            (call(flags)?, true)
+            inputs::glance(at, path, libc::AT_SYMLINK_NOFOLLOW);
+            call(flags).map(|fd| (fd, true))
         } else {
             match call(flags & !libc::O_CREAT) {
-                Ok(fd) => (fd, false),
-                Err(Errno(libc::ENOENT)) => match call(flags | libc::O_EXCL) {
-                    // A link to nothing: what it names is created.
-                    Err(Errno(libc::EEXIST)) => (call(flags)?, true),
-                    result => (result?, true),
-                },
-                Err(e) => return no_reader(e),
+                Err(e @ Errno(libc::ENOENT)) => {
+                    inputs::not_opened(at, path, flags, e);
+                    let made = match call(flags | libc::O_EXCL) {
+                        // A link to nothing: what it names is created.
+                        Err(Errno(libc::EEXIST)) => call(flags),
+                        result => result,
+                    };
+                    made.map(|fd| (fd, true))
+                }
+                result => result.map(|fd| (fd, false)),
+            }
+        };
+        let (fd, created) = match opened {
+            Ok(opened) => opened,
+            Err(e) => {
+                inputs::not_opened(at, path, flags, e);
+                change::explain(bytes(path), e);
+                return no_reader(e);
             }
         };
         finish(fd as i32, at, path, flags, (created, hasty))
@@ -79,6 +91,14 @@ unsafe fn finish(
 ) -> Result<usize> {
     let k = kernel();
     let Ok(st) = stat::real_of(fd) else { return Ok(fd as usize) };
+    if Id::of(&st) == k.files.arena.get() {
+        let _ = sys::close(fd);
+        return Err(Errno(libc::ENOENT));
+    }
+    if !created && flags & TMPFILE == 0 {
+        // SAFETY: the kernel has read the path.
+        unsafe { inputs::opened(fd, &st, at, path, flags) };
+    }
     if flags & libc::O_PATH == 0 && is_fifo(&st) && stat::class(k, &st) == Class::Own {
         let _ = sys::close(fd);
         // SAFETY: the kernel has read the path.

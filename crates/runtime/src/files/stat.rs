@@ -6,19 +6,21 @@
 //! | device | one for all files, one for /proc |
 //! | blocks | what the size takes in blocks of 4096 bytes |
 //! | size and links of a directory | 4096, 1 |
-//! | modification | the server's time of its last change; of a file that it has not changed, the file's own |
+//! | modification | the server's time of its last change; of a file that it has not changed, the file's own, of a directory the log's start |
+//! | links | 1 for a file of the host |
 //! | change of status | as modification: a host's files have been installed at different times |
 //! | last access | what the server has set, else as modification: nothing is noted when a file is read |
 //! | birth | not told (statx) |
 
 use crate::fatal::line;
-use crate::files::inode::{Id, Seen, Time};
-use crate::files::kernel_files;
+use crate::files::inode::{Id, OWNED, Seen, Time};
 use crate::files::local::{self, Noted};
-use crate::io::descriptor;
+use crate::files::{inputs, kernel_files};
+use crate::io::{descriptor, table};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Errno, Result};
 use libc::{c_char, c_int, c_uint};
+use skein_model::fact::What;
 
 /// The device of all files.
 const DEV_FILES: u64 = 0x801;
@@ -115,6 +117,11 @@ pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
             if class == Class::Own {
                 times = times_of(k, st, seen, start);
                 shape(st);
+                let known = k.files.inodes.known(seen);
+                if known.stamp.get() != 0 && !known.is(OWNED) {
+                    // How often somebody else has linked it.
+                    st.st_nlink = 1;
+                }
             }
         }
     }
@@ -128,6 +135,10 @@ pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
 fn times_of(k: &Kernel, st: &libc::stat, seen: Seen, start: Time) -> (Time, Time) {
     let (changed, accessed) = k.files.inodes.times(seen);
     let modified = changed.unwrap_or_else(|| {
+        if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            // What others do in a directory beside the server is not its affair.
+            return start;
+        }
         // Changed in a way that was not seen, a mapping for example: the real time must not be. When the log began, no replica's server ran;
         // when this one did, is its own affair.
         let own = Time { s: st.st_mtime, ns: st.st_mtime_nsec };
@@ -156,6 +167,7 @@ pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Result<usize> {
     if let Some(answer) = unsafe { descriptor::fstat(fd, out) } {
         return answer;
     }
+    table::not_own(fd)?;
     if out.is_null() {
         return Err(Errno(libc::EFAULT));
     }
@@ -164,6 +176,7 @@ pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Result<usize> {
         sys::call(libc::SYS_fstat, sys::args([fd as usize, out as usize]))?;
         &mut *out
     };
+    inputs::stated(fd, st);
     replace(kernel(), st, known(fd));
     Ok(0)
 }
@@ -200,11 +213,13 @@ pub unsafe fn fstatat(
     }
     let args = sys::args([at as usize, path as usize, out as usize, flags as u32 as usize]);
     // SAFETY: the kernel checks the addresses; `out` is valid when it has written there.
-    let st = unsafe {
-        sys::call(libc::SYS_newfstatat, args)?;
-        &mut *out
-    };
-    replace(kernel(), st, None);
+    let answer = unsafe { sys::call(libc::SYS_newfstatat, args).map(|_| *out) };
+    // SAFETY: the kernel has seen the path.
+    unsafe { inputs::looked(at, path, flags, &answer, What::About) };
+    let mut st = answer?;
+    replace(kernel(), &mut st, None);
+    // SAFETY: the kernel has written there.
+    unsafe { out.write(st) };
     Ok(0)
 }
 
@@ -299,6 +314,7 @@ pub unsafe fn statfs(nr: i64, what: usize, out: *mut libc::statfs) -> Result<usi
     let virtual_fd =
         nr == libc::SYS_fstatfs && kernel().table().get(what as i32).is_some() && !out.is_null();
     if !virtual_fd {
+        table::no_own(nr, &sys::args([what]))?;
         // SAFETY: the kernel checks the addresses.
         unsafe { sys::call(nr, sys::args([what, out as usize]))? };
     }
@@ -327,5 +343,10 @@ pub unsafe fn readlinkat(
     }
     let args = sys::args([at as usize, path as usize, out as usize, len]);
     // SAFETY: the server's own call.
-    unsafe { sys::call(libc::SYS_readlinkat, args) }
+    let result = unsafe { sys::call(libc::SYS_readlinkat, args) };
+    if result != Err(Errno(libc::EFAULT)) {
+        // SAFETY: the kernel has read the path.
+        unsafe { inputs::link_read(at, path) };
+    }
+    result
 }

@@ -1,7 +1,7 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
 use crate::fatal;
-use crate::files::{change, list, lock, open, stat};
+use crate::files::{change, inputs, list, lock, open, root, stat};
 use crate::sys::{self, Errno, Result};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char};
@@ -9,7 +9,12 @@ use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char};
 /// A call on files by number: `None` when it is not one.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
     // SAFETY: the arguments are the server's for this call.
-    unsafe { looks(nr, args).or_else(|| changes(nr, args)).or_else(|| writes(nr, args)) }
+    unsafe {
+        looks(nr, args)
+            .or_else(|| changes(nr, args))
+            .or_else(|| writes(nr, args))
+            .or_else(|| others(nr, args))
+    }
 }
 
 unsafe fn looks(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Option<Result<usize>> {
@@ -62,8 +67,14 @@ unsafe fn changes(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
             libc::SYS_mknodat => change::mknodat(at, path(b), c as u32, d as u64),
             libc::SYS_rmdir | libc::SYS_unlink => change::entries(nr, args, &[(AT_FDCWD, first)]),
             libc::SYS_unlinkat => change::entries(nr, args, &[(at, path(b))]),
-            libc::SYS_link => change::entries(nr, args, &[(AT_FDCWD, path(b))]),
-            libc::SYS_linkat => change::entries(nr, args, &[(c as i32, path(d))]),
+            libc::SYS_link => {
+                inputs::glance(AT_FDCWD, first, AT_SYMLINK_NOFOLLOW);
+                change::entries(nr, args, &[(AT_FDCWD, path(b))])
+            }
+            libc::SYS_linkat => {
+                inputs::glance(at, path(b), AT_SYMLINK_NOFOLLOW);
+                change::entries(nr, args, &[(c as i32, path(d))])
+            }
             libc::SYS_rename => {
                 change::entries(nr, args, &[(AT_FDCWD, first), (AT_FDCWD, path(b))])
             }
@@ -71,6 +82,7 @@ unsafe fn changes(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
                 change::entries(nr, args, &[(at, path(b)), (c as i32, path(d))])
             }
             libc::SYS_truncate => change::truncate(first, b as i64),
+            libc::SYS_chroot => root::change(first),
             libc::SYS_utimensat => change::utimensat(at, path(b), c as *const _, d as i32),
             libc::SYS_futimesat => change::utimes(at, path(b), c as *const _),
             libc::SYS_utimes => change::utimes(AT_FDCWD, first, b as *const _),
@@ -79,6 +91,48 @@ unsafe fn changes(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
         })
     }
 }
+
+/// Calls that say whether a file is there, or who may do what with it; and those that read from a descriptor of the kernel's.
+unsafe fn others(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
+    let [a, b, _, d, e, _] = args;
+    let path = |word: usize| word as *const c_char;
+    let (at, first) = (a as i32, path(a));
+    // SAFETY: the arguments are the server's for this call.
+    unsafe {
+        match nr {
+            libc::SYS_access | libc::SYS_chdir => inputs::glance(AT_FDCWD, first, 0),
+            libc::SYS_faccessat => inputs::glance(at, path(b), 0),
+            libc::SYS_faccessat2 => inputs::glance(at, path(b), d as i32),
+            libc::SYS_chmod | libc::SYS_chown => {
+                return Some(change::permissions(nr, args, AT_FDCWD, first, 0));
+            }
+            libc::SYS_lchown => {
+                let flags = AT_SYMLINK_NOFOLLOW;
+                return Some(change::permissions(nr, args, AT_FDCWD, first, flags));
+            }
+            libc::SYS_fchmodat => return Some(change::permissions(nr, args, at, path(b), 0)),
+            SYS_FCHMODAT2 => return Some(change::permissions(nr, args, at, path(b), d as i32)),
+            libc::SYS_fchownat => {
+                return Some(change::permissions(nr, args, at, path(b), e as i32));
+            }
+            libc::SYS_fchmod | libc::SYS_fchown => {
+                return Some(change::permissions(nr, args, at, core::ptr::null(), 0));
+            }
+            libc::SYS_read
+            | libc::SYS_pread64
+            | libc::SYS_readv
+            | libc::SYS_preadv
+            | libc::SYS_preadv2 => {
+                return Some(inputs::after_read(at, sys::call(nr, args)));
+            }
+            _ => return None,
+        }
+        Some(sys::call(nr, args))
+    }
+}
+
+/// `fchmodat2`, which libc does not name.
+const SYS_FCHMODAT2: i64 = 452;
 
 /// Calls that write to a descriptor of the kernel's.
 unsafe fn writes(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
@@ -104,38 +158,36 @@ unsafe fn writes(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
 /// The loader's text, first and last address, once it is known.
 static LOADER: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// The loader compares files by device and inode number with those that it has loaded before the runtime was there: it gets the kernel's own.
-/// `None` when the call is another one, or another's.
+/// The loader's question about a file, whose answer stays in its record of a library and below the server's stack: as the server would be told, but not
+/// an operation of the server's. `None` when the call is another one, or another's.
 pub fn from_loader(nr: i64, args: [usize; 6], at: usize) -> Option<Result<usize>> {
-    if !matches!(nr, libc::SYS_fstat | libc::SYS_newfstatat) {
+    let answer = match nr {
+        libc::SYS_fstat => args[1],
+        libc::SYS_newfstatat => args[2],
+        _ => return None,
+    };
+    if !is_in_loader(at) {
         return None;
     }
+    // SAFETY: the loader's own call.
+    let result = unsafe { sys::call(nr, args) };
+    if result.is_ok() {
+        // SAFETY: the kernel has just written there.
+        stat::replace(crate::kernel::kernel(), unsafe { &mut *(answer as *mut libc::stat) }, None);
+    }
+    Some(result)
+}
+
+/// Whether an address is in the loader's text.
+fn is_in_loader(at: usize) -> bool {
     let mut text = [0, 1].map(|i| LOADER[i].load(Ordering::Relaxed));
     if text[1] == 0 {
-        text = loader_text();
+        text = crate::loader::Image::find().map_or([0, 1], |loader| {
+            let start = loader.text.at;
+            [start, start + loader.text.bytes.len()]
+        });
         LOADER[0].store(text[0], Ordering::Relaxed);
         LOADER[1].store(text[1], Ordering::Relaxed);
     }
-    // SAFETY: the loader's own call.
-    (text[0] <= at && at < text[1]).then(|| unsafe { sys::call(nr, args) })
-}
-
-fn loader_text() -> [usize; 2] {
-    // SAFETY: reads a word of the auxiliary vector.
-    let base = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
-    if base == 0 {
-        return [0, 1];
-    }
-    // SAFETY: the loader is mapped there, its headers first.
-    unsafe {
-        let header = &*(base as *const libc::Elf64_Ehdr);
-        let table = (base + header.e_phoff as usize) as *const libc::Elf64_Phdr;
-        let headers = core::slice::from_raw_parts(table, header.e_phnum as usize);
-        let text =
-            headers.iter().find(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0);
-        text.map_or([0, 1], |h| {
-            let start = base + h.p_vaddr as usize;
-            [start, start + h.p_memsz as usize]
-        })
-    }
+    text[0] <= at && at < text[1]
 }

@@ -3,6 +3,7 @@
 use super::hook;
 use crate::files::{change, list, lock, open, stat};
 use crate::hooks::IntoC;
+use crate::io::table;
 use crate::sys;
 use libc::{
     AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_long, c_uint, c_void, dev_t, mode_t, off_t,
@@ -24,8 +25,10 @@ macro_rules! handled {
 
 /// One of the calls that are done by number.
 unsafe fn numbered<const N: usize>(nr: c_long, args: [usize; N]) -> sys::Result<usize> {
+    let args = sys::args(args);
+    table::no_own(nr, &args)?;
     // SAFETY: the caller's arguments.
-    crate::files::syscall(nr, sys::args(args)).unwrap_or(Err(sys::Errno(libc::ENOSYS)))
+    crate::files::syscall(nr, args).unwrap_or(Err(sys::Errno(libc::ENOSYS)))
 }
 
 type Stat = *mut libc::stat;

@@ -59,8 +59,10 @@ macro_rules! answer_or_call {
             #[allow(clippy::macro_metavars_in_unsafe)]
             let result = unsafe { $handler };
             $crate::hooks::IntoC::into_c(result.unwrap_or_else(|| {
+                let args = $crate::sys::args([$($arg as usize),*]);
+                $crate::io::table::no_own(libc::$nr, &args)?;
                 // SAFETY: as above.
-                unsafe { $crate::sys::call(libc::$nr, $crate::sys::args([$($arg as usize),*])) }
+                unsafe { $crate::sys::call(libc::$nr, args) }
             }))
         } else {
             let real = $crate::hooks::real!($name: fn($($ty),*) -> $ret);

@@ -2,7 +2,7 @@
 
 use super::{IntoC, hook, set_errno};
 use crate::process::shared;
-use crate::sys::Result;
+use crate::sys::{self, Result};
 use libc::{c_int, c_void, off_t, size_t};
 
 fn address(result: Result<usize>) -> *mut c_void {
@@ -15,13 +15,28 @@ fn address(result: Result<usize>) -> *mut c_void {
     }
 }
 
+/// Before the runtime is ready: from this library's text, as the net keeps the arena's descriptor from all others.
+///
+/// # Safety
+/// As for the call.
+unsafe fn map(args: [usize; 6]) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    unsafe { sys::call(libc::SYS_mmap, args) }
+}
+
 hook! {
     fn mmap(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         address(shared::mmap([at as usize, len, protection as usize, flags as usize, fd as usize, offset as usize]))
+    } else {
+        // SAFETY: the caller's arguments.
+        address(unsafe { map([at as usize, len, protection as usize, flags as usize, fd as usize, offset as usize]) })
     }
 
     fn mmap64(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         address(shared::mmap([at as usize, len, protection as usize, flags as usize, fd as usize, offset as usize]))
+    } else {
+        // SAFETY: the caller's arguments.
+        address(unsafe { map([at as usize, len, protection as usize, flags as usize, fd as usize, offset as usize]) })
     }
 
     fn munmap(at: *mut c_void, len: size_t) -> c_int {

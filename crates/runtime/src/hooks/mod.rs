@@ -9,6 +9,7 @@ pub mod io;
 pub mod ipc;
 pub mod lookup;
 pub mod memory;
+pub mod names;
 pub mod process;
 pub mod signal;
 pub mod sync;
@@ -65,24 +66,32 @@ pub fn pthread_result(result: Result<()>) -> c_int {
 }
 
 /// Defines interposed functions: `hook! { fn name(args) -> ret { handled } }`. When the process is not replicated, or not yet, libc's own
-/// function is called instead, or the block behind `else`.
+/// function is called instead, or the block behind `else`. It runs on the runtime's own stack, with up to six arguments, or a seventh that comes `on stack`.
 macro_rules! hook {
-    ($( $(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block $(else $pass:block)? )*) => {$(
-        $(#[$meta])*
-        #[unsafe(no_mangle)]
-        #[allow(unused_variables, reason = "some calls are answered without looking at what they were asked")]
-        #[allow(unreachable_code, clippy::diverging_sub_expression, reason = "some calls do not return")]
-        #[allow(clippy::let_unit_value, reason = "some calls answer nothing")]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
-            if $crate::init::ensure() {
-                let result = $body;
-                // What came for the thread meanwhile is delivered between two of its operations.
-                $crate::signal::boundary();
-                result
-            } else {
-                $crate::hooks::pass!($name($($arg: $ty),*) $(-> $ret)? $(, $pass)?)
+    ($( $(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block $(else $pass:block)? $(on $stack:ident)? )*) => {$(
+        const _: () = {
+            $(#[$meta])*
+            #[allow(unused_variables, reason = "some calls are answered without looking at what they were asked")]
+            #[allow(unreachable_code, clippy::diverging_sub_expression, reason = "some calls do not return")]
+            #[allow(clippy::let_unit_value, reason = "some calls answer nothing")]
+            unsafe extern "C" fn body($($arg: $ty),*) $(-> $ret)? {
+                if $crate::init::ensure() {
+                    let result = $body;
+                    // What came for the thread meanwhile is delivered between two of its operations.
+                    $crate::signal::boundary();
+                    result
+                } else {
+                    $crate::hooks::pass!($name($($arg: $ty),*) $(-> $ret)? $(, $pass)?)
+                }
             }
-        }
+
+            $(#[$meta])*
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+                $crate::entry::entry!(body $(, on $stack)?)
+            }
+        };
     )*};
 }
 pub(crate) use hook;

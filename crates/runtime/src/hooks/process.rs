@@ -223,5 +223,5 @@ hook! {
     fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         let n: isize = trap::by_number(nr, [a, b, c, d, e, f]).into_c();
         n as c_long
-    }
+    } on stack
 }

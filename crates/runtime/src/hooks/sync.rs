@@ -1,7 +1,7 @@
 //! Hooks: mutexes, conditions, rwlocks, spin locks, barriers, semaphores, POSIX and C11. `pthread_once` is in [`crate::sync::once`],
 //! because its frame is written by hand.
 
-use super::{IntoC, hook, pthread_result, real};
+use super::{IntoC, hook, pthread_result};
 use crate::sync::Until;
 use crate::sync::barrier::{self, Barrier};
 use crate::sync::c11;
@@ -253,15 +253,13 @@ hook! {
 
 /// Names that old programs use. When the process is not replicated libc's newer name is called: the old one cannot be looked up.
 macro_rules! aliases {
-    ($( $name:ident = $of:ident($($arg:ident: $ty:ty),*) )*) => { hook! {$(
-        fn $name($($arg: $ty),*) -> c_int {
-            // SAFETY: the same function.
-            unsafe { $of($($arg),*) }
-        } else {
-            // SAFETY: libc's own function, with the caller's arguments.
-            unsafe { real!($of: fn($($ty),*) -> c_int)($($arg),*) }
+    ($( $name:ident = $of:ident($($arg:ident: $ty:ty),*) )*) => {$(
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            core::arch::naked_asm!(concat!("jmp ", stringify!($of), "@PLT"))
         }
-    )*} };
+    )*};
 }
 
 aliases! {

@@ -1,6 +1,7 @@
 //! Hooks: threads, from creation to cancellation, POSIX and C11.
 
 use super::{hook, pthread_result};
+use crate::entry::entry;
 use crate::kernel::kernel;
 use crate::sys::{Errno, Result};
 use crate::{thread, time, turn};
@@ -152,8 +153,13 @@ hook! {
 ///
 /// # Safety
 /// As `pthread_exit`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
+    entry!(end)
+}
+
+unsafe extern "C" fn end(value: *mut c_void) -> ! {
     if crate::init::ensure() {
         thread::exit(value)
     }
@@ -165,18 +171,28 @@ pub unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
 ///
 /// # Safety
 /// As `thrd_exit`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn thrd_exit(value: c_int) -> ! {
+    entry!(end_c11)
+}
+
+unsafe extern "C" fn end_c11(value: c_int) -> ! {
     // SAFETY: as for `pthread_exit`.
-    unsafe { pthread_exit(value as isize as *mut c_void) }
+    unsafe { end(value as isize as *mut c_void) }
 }
 
 /// A cancellation point.
 ///
 /// # Safety
 /// As `pthread_testcancel`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pthread_testcancel() {
+    entry!(test_cancel)
+}
+
+unsafe extern "C" fn test_cancel() {
     if crate::init::ensure() {
         turn::operation();
         thread::test_cancel();

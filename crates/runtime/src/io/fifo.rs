@@ -8,11 +8,12 @@ use crate::files::inode::Id;
 use crate::io::file::{self, File, Hold, Kind};
 use crate::io::pipe::{self, Pipe};
 use crate::io::{fail, wait};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::{Kernel, Room, kernel};
 use crate::keys::Key;
 use crate::sys::Result;
 use crate::{signal, thread, turn};
 use core::cell::Cell;
+use core::mem::offset_of;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
@@ -25,6 +26,13 @@ pub struct Fifo {
     id: Cell<Id>,
     /// What `fstat` says of it.
     stat: Cell<libc::stat>,
+}
+
+impl Fifo {
+    /// What of all FIFOs is a replica's own: the kernel's numbers.
+    pub fn note_own(room: &Room, fifos: *const u8, count: u32) {
+        room.own::<Self>(fifos, count, offset_of!(Self, id), size_of::<Id>());
+    }
 }
 
 /// All FIFOs that are open.

@@ -4,6 +4,7 @@
 use crate::fatal;
 use crate::io::file::{self, ready};
 use crate::io::outbound;
+use crate::io::socket::bind::Ends;
 use crate::io::socket::{Socket, State, Transport, bind, close, connect, external, make};
 use crate::kernel::Kernel;
 use crate::output;
@@ -24,8 +25,7 @@ pub fn term_start(k: &Kernel, term: Term) {
 
 /// A client connected.
 pub fn open(k: &Kernel, conn: ConnId, peer: SockAddr, local: SockAddr) {
-    let found = bind::find_listener(k, local, conn.0).map(|listener| (listener, local));
-    let Some((listener, local)) = found.or_else(|| bind::listener_elsewhere(k, local.port)) else {
+    let Some((listener, ends)) = bind::find_listener_for(k, Ends { local, peer }, conn.0) else {
         output::emit(OutFrame::Abort { conn });
         return;
     };
@@ -40,8 +40,8 @@ pub fn open(k: &Kernel, conn: ConnId, peer: SockAddr, local: SockAddr) {
     s.state.set(State::Connected);
     s.transport.set(Transport::External);
     let v6 = l.family.get() == libc::AF_INET6;
-    s.local.set(SockAddr { v6, ..local });
-    s.remote.set(SockAddr { v6, ..peer });
+    s.local.set(SockAddr { v6, ..ends.local });
+    s.remote.set(SockAddr { v6, ..ends.peer });
     k.io.external.add(k, socket, conn);
     connect::enqueue(k, listener, socket);
 }

@@ -102,6 +102,8 @@ pub struct IoState {
     pub automatic_name: Cell<u32>,
     /// Datagram sockets that own a port.
     pub datagram_ports: List<Socket, socket::Bound>,
+    /// Netlink sockets that have a port id.
+    pub netlink_ports: List<Socket, socket::Bound>,
     /// Signalfds.
     pub signalfds: Pool<signalfd::SignalFd>,
     /// TCP sockets that own a port.
@@ -123,9 +125,11 @@ impl IoState {
         room.pool(&self.messages, MAX_WATCHES);
         room.pool(&self.rights, MAX_SMALL);
         room.pool(&self.memberships, MAX_SMALL);
-        room.pool(&self.names, MAX_FILES);
+        let names = room.pool(&self.names, MAX_FILES);
+        socket::unix::name::Name::note_own(room, names, MAX_FILES);
         room.pool(&self.pipes, MAX_SMALL);
-        room.pool(&self.fifos, MAX_SMALL);
+        let fifos = room.pool(&self.fifos, MAX_SMALL);
+        fifo::Fifo::note_own(room, fifos, MAX_SMALL);
         room.pool(&self.epolls, MAX_SMALL);
         room.pool(&self.items, MAX_WATCHES);
         room.pool(&self.eventfds, MAX_SMALL);

@@ -55,6 +55,23 @@ pub const fn own_range() -> (u32, u32) {
     (ARENA_FD as u32, PARK_OUT_FD as u32)
 }
 
+/// Refuses one of the runtime's own descriptors, as one that is not open.
+pub fn not_own(fd: i32) -> Result<()> {
+    if is_own(fd) { fail(libc::EBADF) } else { Ok(()) }
+}
+
+/// Refuses a system call that names one of the runtime's own descriptors.
+pub fn no_own(nr: i64, args: &[usize; 6]) -> Result<()> {
+    let places = skein_interpose::descriptors(nr);
+    if places.iter().any(|place| is_own(args[*place] as i32)) {
+        // An anonymous mapping names none.
+        if nr != libc::SYS_mmap || args[3] as i32 & libc::MAP_ANONYMOUS == 0 {
+            return fail(libc::EBADF);
+        }
+    }
+    Ok(())
+}
+
 impl Table {
     fn entry(&self, fd: i32) -> Option<&Entry> {
         if !(0..MAX_FDS).contains(&fd) {

@@ -18,7 +18,7 @@ const MOST_PARTS: usize = 64;
 const MOST_ENTRIES: usize = 4096;
 
 /// A stretch of memory and its address.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stretch<'a> {
     pub at: usize,
     pub bytes: &'a [u8],
@@ -29,7 +29,8 @@ impl Stretch<'_> {
         self.bytes.get(address.checked_sub(self.at)?..).filter(|rest| !rest.is_empty())
     }
 
-    fn contains(&self, address: usize) -> bool {
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: usize) -> bool {
         (self.at..self.at + self.bytes.len()).contains(&address)
     }
 }
@@ -87,6 +88,15 @@ impl Code<'_> {
             look.walk((self.function)(*part)?, &mut |_| Some(()))?;
         }
         Some(room)
+    }
+
+    /// Whether an instruction begins at `site`, when its function is read from its begin.
+    pub fn is_instruction(&self, site: usize) -> Option<bool> {
+        let mut at = (self.function)(site)?.start;
+        while at < site {
+            at += len_of(&decode(self.text.from(at)?)?);
+        }
+        Some(at == site)
     }
 
     /// What of the instructions around `site` can be moved to make room for a jump: those behind, or where these cannot, those in front.

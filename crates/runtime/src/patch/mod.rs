@@ -25,13 +25,15 @@
 //! replaces what is known at the first trap.
 
 mod code;
-mod instruction;
+pub mod instruction;
 mod module;
 mod newborn;
 mod stub;
 
-pub use stub::Kind;
+pub use code::Stretch;
+pub use stub::{Kind, write};
 
+use crate::entry::{self, Registers};
 use crate::kernel::header;
 use crate::{instructions, libc_calls, trap};
 use code::Room;
@@ -40,7 +42,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use module::{Called, Module};
 use skein_arena::places::{Id, Verdict};
 use skein_arena::trapped;
-use stub::{Areas, Made, Registers};
+use stub::{Areas, Made};
 
 /// Executions of one place that are trapped before it is replaced, in all processes: most places of most programs are executed a few times in
 /// their lives, and looking through a large program's text takes as long as a thousand traps. A small text is looked through sooner.
@@ -108,7 +110,7 @@ static PROCESS: Process = Process {
 
 /// Begins; to be called while `cpuid` does not trap.
 pub fn prepare() {
-    PROCESS.ready.store(stub::prepare(), Ordering::Relaxed);
+    PROCESS.ready.store(entry::prepare(), Ordering::Relaxed);
 }
 
 /// Whether the processor and the kernel know how to save vector registers.
@@ -378,19 +380,31 @@ fn replace(address: usize, kind: Kind, known: Option<Room>) -> Option<(Room, Mad
     if !there.starts_with(kind.bytes()) {
         return None;
     }
-    let areas = &PROCESS.areas;
-    let code = code::Code {
-        text: module.text,
-        data: module.data,
-        function: &|at| module.function(at),
-        displaced: &|target| areas.displaced(target),
-    };
     let len = kind.bytes().len();
-    let room = match known {
+    let room = module.code(|code| match known {
         Some(known) => code.displaces(address, len).filter(|room| *room == known),
         None => code.room(address, len),
-    }?;
-    let stub = areas.make(address, kind, room, module.start)?;
+    })?;
+    jump_from(&module, address, kind, room)
+}
+
+/// Replaces a system call of the loader's, which has a handful of them, each in a function of its own that nothing jumps into.
+pub fn replace_loaders(address: usize) -> bool {
+    let kind = Kind::Syscall;
+    let replaced = || {
+        let module = Module::of(address)?;
+        let room = module.code(|code| {
+            let fits = code.displaces(address, kind.bytes().len());
+            fits.filter(|_| code.is_instruction(address) == Some(true))
+        })?;
+        jump_from(&module, address, kind, room)
+    };
+    PROCESS.ready.load(Ordering::Relaxed) && replaced().is_some()
+}
+
+/// Makes a stub for an instruction, and puts a jump to it in the place of the instruction and those around it.
+fn jump_from(module: &Module, address: usize, kind: Kind, room: Room) -> Option<(Room, Made)> {
+    let stub = PROCESS.areas.make(address, kind, room, module.start)?;
     let start = address - room.before;
     // What is left over is never executed: a breakpoint, so that it would not go unnoticed.
     let mut bytes = [0xcc; code::MOST_BEFORE + code::MOST_BYTES];
@@ -398,6 +412,18 @@ fn replace(address: usize, kind: Kind, known: Option<Room>) -> Option<(Room, Mad
     // SAFETY: text of a loaded object, which is private; all other kernel threads of this process sleep in this library.
     unsafe { stub::write(start, &bytes[..room.before + room.from])? };
     Some((room, stub))
+}
+
+impl Module {
+    /// Its code, for `look` to look at.
+    fn code<T>(&self, look: impl FnOnce(&code::Code<'_>) -> T) -> T {
+        look(&code::Code {
+            text: self.text,
+            data: self.data,
+            function: &|at| self.function(at),
+            displaced: &|target| PROCESS.areas.displaced(target),
+        })
+    }
 }
 
 /// The address in the server's text that a place in a stub stands for; any other address as it is.
@@ -410,9 +436,10 @@ pub fn moved(in_stub: usize, original: usize) -> usize {
     PROCESS.areas.moved(in_stub, original)
 }
 
-/// A replaced instruction is executed. Answers with which registers it goes on, and so on which stack.
-extern "C" fn answer(registers: &mut Registers) -> *mut Registers {
+/// A replaced instruction is executed.
+pub fn answer(registers: &mut Registers) {
     let (kind, behind) = registers.place();
+    registers.at = behind as u64;
     match kind {
         Kind::Rdtsc | Kind::Rdtscp => {
             header().patched.note(trapped::RDTSC);
@@ -424,29 +451,21 @@ extern "C" fn answer(registers: &mut Registers) -> *mut Registers {
             }
         }
         Kind::Syscall => {
-            let nr = registers.rax as i64;
-            let r = &*registers;
-            let a = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9].map(|word| word as usize);
+            let (nr, a) = (registers.rax as i64, registers.arguments());
             // As the processor leaves them.
             registers.rcx = behind as u64;
             registers.r11 = registers.flags;
             if !trap::without_signal(nr) {
                 registers.really();
-                return registers;
+                return;
             }
             header().net_calls.fetch_add(1, Ordering::Relaxed);
             header().patched.note(trap::counter(nr));
             if nr == libc::SYS_clone {
-                let (value, stack) = trap::birth_patched(a, registers.displaced());
-                registers.rax = value as u64;
-                if let Some(stack) = stack {
-                    // SAFETY: the new process's own memory, and a stack that its maker has given it.
-                    return unsafe { registers.on_stack(stack) };
-                }
-                return registers;
+                trap::birth(registers, a, registers.displaced());
+            } else {
+                registers.rax = trap::answer_call(nr, a, behind) as u64;
             }
-            registers.rax = trap::answer_patched(nr, a, behind) as u64;
         }
     }
-    registers
 }

@@ -1,10 +1,10 @@
 //! Stubs: what a replaced instruction jumps to.
 //!
 //! A stub executes what was displaced in front of the replaced instruction, if anything was, and calls [`enter`], which saves every register, asks
-//! [`super::answer`], restores them as that has left them and returns to the stub. The stub then executes what was displaced behind the instruction and
+//! [`super::answer`], restores them as that has left them and goes on in the stub. The stub then executes what was displaced behind the instruction and
 //! jumps back behind that. Where the call must really be made at the server's own stack pointer (a return from a handler, whatever the net lets
-//! through), [`enter`] returns to a second entry of the stub, which makes it. A new thread begins at what was displaced behind the instruction, on its
-//! own stack; a new process returns from [`enter`] as its parent does, on another stack if that was asked for ([`Registers::on_stack`]).
+//! through), it goes on at a second entry of the stub, which makes it. A new thread begins at what was displaced behind the instruction, on its
+//! own stack; a new process goes on as its parent does, on another stack if that was asked for.
 //!
 //! The 128 bytes below the stack pointer, which a function that calls nothing may use, are stepped over first.
 //!
@@ -13,11 +13,10 @@
 
 use super::code::{JUMP_BYTES, MOST_BEFORE, MOST_BYTES, Room, Stretch};
 use super::instruction;
+use crate::entry::{Registers, enter};
 use crate::sys::{self, args};
-use core::arch::naked_asm;
 use core::cell::Cell;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// What was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +48,11 @@ struct Stub {
     front: [u8; MOST_BEFORE],
     /// `lea rsp, [rsp - 128]; call [enter]`
     begin: [u8; 5 + 6],
-    /// `lea rsp, [rsp + 128]`
-    back: [u8; 8],
     /// The instructions displaced behind it, and a jump behind them.
     displaced: [u8; MOST_BYTES + JUMP_BYTES],
-    /// `lea rsp, [rsp + 128]; syscall; jmp displaced`
-    really: [u8; 8 + 2 + JUMP_BYTES],
-    _pad: [u8; 2],
+    /// `syscall; jmp displaced`
+    really: [u8; 2 + JUMP_BYTES],
+    _pad: [u8; 18],
     enter: usize,
     /// Behind the instruction that was replaced.
     behind: usize,
@@ -159,9 +156,8 @@ impl Areas {
         let mut stub = Stub {
             front: [0xcc; _],
             begin: [0x48, 0x8d, 0x64, 0x24, 0x80, 0xff, 0x15, 0, 0, 0, 0],
-            back: [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0],
             displaced: [0xcc; _],
-            really: [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0, 0x0f, 0x05, 0xe9, 0, 0, 0, 0],
+            really: [0x0f, 0x05, 0xe9, 0, 0, 0, 0],
             _pad: [0xcc; _],
             enter: enter as *const () as usize,
             behind,
@@ -179,10 +175,10 @@ impl Areas {
         instruction::relocate(displaced, code, &mut stub.displaced[..len])?;
         let jump = jump(code + len, behind + len)?;
         stub.displaced[len..len + JUMP_BYTES].copy_from_slice(&jump);
-        let call = offset_of!(Stub, enter) - offset_of!(Stub, back);
+        let call = offset_of!(Stub, enter) - offset_of!(Stub, displaced);
         stub.begin[7..].copy_from_slice(&(call as u32).to_le_bytes());
-        let last = at + offset_of!(Stub, really) + 10;
-        stub.really[10..].copy_from_slice(&self::jump(last, code)?);
+        let last = at + offset_of!(Stub, really) + 2;
+        stub.really[2..].copy_from_slice(&self::jump(last, code)?);
         // SAFETY: `Stub` is bytes and numbers, without gaps that matter.
         let bytes = unsafe {
             core::slice::from_raw_parts((&raw const stub).cast::<u8>(), size_of::<Stub>())
@@ -260,159 +256,22 @@ pub unsafe fn write(at: usize, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// What a function may use below the stack pointer.
-const BELOW_STACK: usize = 128;
-
-/// The server's registers at the replaced instruction.
-#[repr(C)]
-pub struct Registers {
-    others: [u64; 4],
-    pub r11: u64,
-    pub r10: u64,
-    pub r9: u64,
-    pub r8: u64,
-    pub rdi: u64,
-    pub rsi: u64,
-    rbp: u64,
-    rbx: u64,
-    pub rdx: u64,
-    pub rcx: u64,
-    pub rax: u64,
-    pub flags: u64,
-    /// Where in the stub it goes on.
-    back: usize,
-}
-
+// Of the server where it has come in behind a stub's call of `enter`.
 impl Registers {
     /// What was replaced, and the address behind it.
     pub fn place(&self) -> (Kind, usize) {
-        let stub = (self.back - offset_of!(Stub, back)) as *const Stub;
+        let stub = (self.displaced() - offset_of!(Stub, displaced)) as *const Stub;
         // SAFETY: `enter` was called by a stub.
         unsafe { ((*stub).kind, (*stub).behind) }
     }
 
     /// Where in the stub it goes on behind the instruction.
     pub fn displaced(&self) -> usize {
-        self.back + offset_of!(Stub, displaced) - offset_of!(Stub, back)
-    }
-
-    /// The same registers for going on with the stack pointer at `stack`, below which nothing is in use.
-    ///
-    /// # Safety
-    /// There are writable bytes for them below `stack`, and for what a function may use there.
-    pub unsafe fn on_stack(&mut self, stack: usize) -> *mut Self {
-        let there = (stack - BELOW_STACK - size_of::<Self>()) as *mut Self;
-        // SAFETY: the caller's contract; a multiple of eight, as stacks are.
-        unsafe { there.copy_from_nonoverlapping(self, 1) };
-        there
+        self.cause as usize
     }
 
     /// Lets the stub make the call itself.
     pub fn really(&mut self) {
-        self.back += offset_of!(Stub, really) - offset_of!(Stub, back);
+        self.rip += (offset_of!(Stub, really) - offset_of!(Stub, displaced)) as u64;
     }
-}
-
-/// Bytes that saving vector registers takes, and which of them are saved. No bytes: nothing may be replaced.
-static VECTORS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-/// x87, SSE, AVX, and the three parts of AVX-512: what libc's functions may use.
-const SAVED: u64 = 0b1110_0111;
-
-/// Finds out how vector registers are saved. Answers whether they can be.
-pub fn prepare() -> bool {
-    const OSXSAVE: u32 = 1 << 27;
-    if core::arch::x86_64::__cpuid(1).ecx & OSXSAVE == 0 {
-        return false;
-    }
-    // Of all that the kernel has switched on: more than is needed.
-    let bytes = core::arch::x86_64::__cpuid_count(0xd, 0).ebx;
-    VECTORS[0].store(u64::from(bytes).next_multiple_of(64), Ordering::Relaxed);
-    VECTORS[1].store(SAVED, Ordering::Relaxed);
-    true
-}
-
-/// Called by a stub, 128 bytes below the server's stack.
-///
-/// An unwinder that comes from below finds the server's registers and goes on in its text, where the instruction was, as it would from a signal's
-/// frame: threads that end inside a call do that.
-#[unsafe(naked)]
-unsafe extern "C" fn enter() {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_signal_frame",
-        ".cfi_def_cfa rsp, 136",
-        "pushfq",
-        "push rax",
-        "push rcx",
-        "push rdx",
-        "push rbx",
-        "push rbp",
-        "push rsi",
-        "push rdi",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "cld",
-        "mov rbp, rsp",
-        "mov rax, [rsp + {back}]",
-        "push [rax + {behind}]",
-        ".cfi_def_cfa rbp, 264",
-        ".cfi_offset rip, -272",
-        ".cfi_offset rbx, -176",
-        ".cfi_offset rbp, -184",
-        ".cfi_offset r12, -240",
-        ".cfi_offset r13, -248",
-        ".cfi_offset r14, -256",
-        ".cfi_offset r15, -264",
-        "sub rsp, [rip + {vectors}]",
-        "and rsp, -64",
-        // The header behind the first 512 bytes: what `xsave` does not write must be zero.
-        "xor eax, eax",
-        "mov [rsp + 512], rax",
-        "mov [rsp + 520], rax",
-        "mov [rsp + 528], rax",
-        "mov [rsp + 536], rax",
-        "mov [rsp + 544], rax",
-        "mov [rsp + 552], rax",
-        "mov [rsp + 560], rax",
-        "mov [rsp + 568], rax",
-        "xor edx, edx",
-        "mov eax, [rip + {vectors} + 8]",
-        "xsave64 [rsp]",
-        "mov rdi, rbp",
-        "call {answer}",
-        "mov rbp, rax",
-        "xor edx, edx",
-        "mov eax, [rip + {vectors} + 8]",
-        "xrstor64 [rsp]",
-        "mov rsp, rbp",
-        ".cfi_def_cfa rsp, 264",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rdi",
-        "pop rsi",
-        "pop rbp",
-        "pop rbx",
-        "pop rdx",
-        "pop rcx",
-        "pop rax",
-        "popfq",
-        "ret",
-        ".cfi_endproc",
-        back = const offset_of!(Registers, back),
-        behind = const offset_of!(Stub, behind) - offset_of!(Stub, back),
-        vectors = sym VECTORS,
-        answer = sym super::answer,
-    )
 }

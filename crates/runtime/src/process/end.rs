@@ -7,6 +7,7 @@
 use super::{
     Life, Process, all, children_key, forget, handle, handover, pidfd, this, threads_of, vfork_key,
 };
+use crate::files::inputs;
 use crate::io::wait;
 use crate::kernel::{self, Kernel, header, kernel};
 use crate::thread::{self, Thread};
@@ -26,6 +27,10 @@ pub fn end(wait_status: c_int) -> ! {
         die(wait_status);
     }
     let k = kernel();
+    if k.live_processes.get() == 1 {
+        // Why it ends may be what it found in a file.
+        inputs::settle();
+    }
     leave(k, wait_status);
     depart(k, None, wait_status)
 }
@@ -72,7 +77,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
         thread::discard(k, thread);
     }
     p.threads.set(0);
-    super::fork::note_spawn_errno(p);
+    p.left.ended(p);
     release_groups(k, me);
     orphan(k, me);
     p.life.set(Life::Zombie);
@@ -103,6 +108,7 @@ pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     k.timers.clear_thread(k, thread);
     signal::abandon(k, t);
     k.keys.abandon(k, thread);
+    crate::spin::abandon(k, t);
     crate::ipc::abandon(k, thread);
     wait::abandon(k, t);
     t.held.drop_all(k);

@@ -5,7 +5,9 @@
 
 use super::{Process, become_process, cores, handle, this, threads_of, vfork_key};
 use crate::fatal::{line, refuse, refused};
+use crate::files::inputs;
 use crate::instructions;
+use crate::io::table;
 use crate::kernel::{Kernel, header, kernel};
 use crate::sys::{self, Errno, Result, args};
 use crate::{signal, thread, turn};
@@ -27,7 +29,8 @@ pub struct Library {
 }
 
 impl Library {
-    fn path(&self) -> &[u8] {
+    /// The path.
+    pub fn path(&self) -> &[u8] {
         // SAFETY: written once, at the server's start.
         unsafe { &(&*self.path.as_ptr())[..self.len.get() as usize] }
     }
@@ -83,6 +86,7 @@ pub unsafe fn execute(
     flags: c_int,
 ) -> Result<usize> {
     turn::operation();
+    table::not_own(at)?;
     let k = kernel();
     if path.is_null() {
         return Err(Errno(libc::EFAULT));
@@ -251,6 +255,9 @@ unsafe fn read_head(
         };
         let mut st: libc::stat = core::mem::zeroed();
         let known = sys::call(libc::SYS_fstat, args([file, &raw mut st as usize]));
+        if known.is_ok() && !by_number {
+            inputs::opened(file as c_int, &st, at, path, libc::O_RDONLY | nofollow);
+        }
         let read =
             sys::call(libc::SYS_pread64, args([file, head.as_mut_ptr() as usize, head.len(), 0]));
         let by_path = if by_number {

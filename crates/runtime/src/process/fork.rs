@@ -9,13 +9,27 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Errno, Result};
 use crate::thread::{self, Thread};
 use crate::turn::{self, Wake};
-use crate::{hooks, patch, signal};
+use crate::{hooks, patch, signal, stack};
 use libc::pid_t;
 use skein_arena::pool::Handle;
 
 /// What the flags of a fork may be, besides the signal at its end.
 const KNOWN: u32 =
     (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_PARENT_SETTID) as u32;
+
+/// Namespaces of the child's own, which a process without privileges may not make.
+const NAMESPACES: u32 = (libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWUTS) as u32;
+
+/// Whether the arguments of `clone` ask for a process that has a copy of all memory and goes on with its parent's stack.
+pub fn is_plain(a: [usize; 6]) -> bool {
+    a[1] == 0 && a[0] as u32 & (libc::CLONE_THREAD as u32 | SHARING) == 0
+}
 
 /// `fork`.
 pub fn fork() -> Result<i32> {
@@ -43,8 +57,8 @@ pub fn vfork() -> Result<i32> {
 
 /// The system call `clone` that makes a process. A child that asked for a stack of its own goes on there: `on_stack` is told.
 ///
-/// A child that would share its parent's memory while that waits (`posix_spawn`, and with it `system` and `popen`) has a copy, too: what it leaves
-/// in that memory for its parent, an errno, is brought over.
+/// A child that would share its parent's memory while that waits (`posix_spawn`, and with it `system` and `popen`) has a copy, too
+/// ([`super::spawn`]).
 ///
 /// # Safety
 /// The arguments are those of the call.
@@ -53,6 +67,10 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
     turn::operation();
     let flags = a[0] as u32;
     let shares = flags & SHARING;
+    if flags & NAMESPACES != 0 {
+        refused(line!("clone with flags {flags:#x}").bytes());
+        return Err(Errno(libc::EPERM));
+    }
     if flags & 0xff != libc::SIGCHLD as u32
         || flags & !0xff & !KNOWN & !SHARING != 0
         || (shares != 0 && shares != SHARING)
@@ -65,8 +83,8 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
     let (process, thread) = prepare(k)?;
     let p = k.processes.get(process);
     if shares != 0 {
-        // SAFETY: libc put the child's argument there.
-        p.spawn_errno_at.set(unsafe { *((a[1] + SPAWN_ARGUMENT) as *const usize) } + SPAWN_ERRNO);
+        // SAFETY: the caller's arguments: a stack as libc's `clone` makes it.
+        unsafe { p.left.note(a[1]) };
     }
     let real = flags & !SHARING | libc::CLONE_PARENT as u32;
     // SAFETY: a fork, on the same stack; all processes are children of the first one's parent, which sees all their ends.
@@ -75,6 +93,8 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
         Ok(0) => {
             become_process(k, process);
             thread::be_main();
+            stack::forked(k.threads.get(thread).stack.get());
+            crate::spin::forked();
             handover::sleep(k);
             debug_assert_eq!(k.current(), thread);
             if a[1] != 0 {
@@ -89,9 +109,8 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
             thread::let_run(k, thread);
             if shares != 0 {
                 await_program(k, process, pid as pid_t);
-                if p.pid.get() == pid as pid_t && p.spawn_errno.get() != 0 {
-                    // SAFETY: libc's own variable, which the child would have written.
-                    unsafe { (p.spawn_errno_at.get() as *mut i32).write(p.spawn_errno.get()) };
+                if p.pid.get() == pid as pid_t {
+                    p.left.bring_over();
                 }
             }
             Ok(pid)
@@ -108,18 +127,6 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
 
 /// Shares memory with its parent, which waits until it does not need it any more.
 const SHARING: u32 = (libc::CLONE_VM | libc::CLONE_VFORK) as u32;
-/// Where glibc 2.36's `clone` puts the child's argument on its stack.
-const SPAWN_ARGUMENT: usize = 8;
-/// Where the errno is in glibc 2.36's `struct posix_spawn_args`: behind a signal set of a word, seven other words and an int.
-const SPAWN_ERRNO: usize = 8 + 7 * 8 + 4;
-
-/// A process ends: notes what `posix_spawn` would have told its parent.
-pub(super) fn note_spawn_errno(p: &Process) {
-    if p.spawn_errno_at.get() != 0 && !p.executed.get() {
-        // SAFETY: libc's own variable, in this process's copy.
-        p.spawn_errno.set(unsafe { (p.spawn_errno_at.get() as *const i32).read() });
-    }
-}
 
 /// Waits until a child has executed a program or ended.
 fn await_program(k: &Kernel, child: Handle<Process>, pid: pid_t) {
@@ -139,7 +146,10 @@ fn prepare(k: &Kernel) -> Result<(Handle<Process>, Handle<Thread>)> {
         return Err(Errno(libc::EAGAIN));
     };
     let (p, parent) = (k.processes.get(process), this());
-    if !parent.table.copy_to(k, &p.table) || !shared::copy(k, parent, p) {
+    if !parent.table.copy_to(k, &p.table)
+        || !shared::copy(k, parent, p)
+        || !p.root.copy_from(k, &parent.root)
+    {
         p.table.close_all(k);
         shared::forget_all(k, p);
         super::forget(k, process);
@@ -153,6 +163,7 @@ fn prepare(k: &Kernel) -> Result<(Handle<Process>, Handle<Thread>)> {
     p.forgets_children.set(parent.forgets_children.get());
     p.nice.set(parent.nice.get());
     p.limits_set.set(parent.limits_set.get());
+    p.space_limit.set(parent.space_limit.get());
     p.subreaper.set(false);
     p.parent_end_signal.set(0);
     p.threads.set(1);

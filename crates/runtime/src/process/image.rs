@@ -4,8 +4,8 @@
 
 use crate::fatal::refuse;
 use crate::kernel::Kernel;
-use crate::patch;
 use crate::sys::{self, args};
+use crate::{loader, patch};
 use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
 use libc::{Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr, Elf64_Sym};
@@ -41,16 +41,20 @@ pub fn renew_guards() {
     let [protector, mangler] = unsafe { (random as *const [u64; 2]).read_unaligned() };
     // As glibc does it: a string does not go on over the protector, whose first byte is zero.
     let protector = protector & !0xff;
+    let old: u64;
     // SAFETY: two words of the running thread's descriptor, at places that compilers know.
     unsafe {
         asm!(
+            "mov {old}, fs:[0x30]",
             "mov fs:[0x28], {protector}",
             "mov fs:[0x30], {mangler}",
+            old = out(reg) old,
             protector = in(reg) protector,
             mangler = in(reg) mangler,
             options(nostack, preserves_flags)
         );
     }
+    loader::renew_guard(old, mangler);
 }
 
 /// Clears what the loader has left below the stack pointer and in vector registers: the kernel's random bytes, and what it was told of libraries'

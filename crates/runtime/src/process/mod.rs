@@ -19,14 +19,16 @@ pub mod handover;
 pub mod image;
 pub mod pidfd;
 pub mod shared;
+pub mod spawn;
 pub mod stint;
 pub mod wait;
 
 use crate::io::table::Table;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Room};
 use crate::keys::Key;
 use crate::thread::Thread;
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use libc::{c_int, pid_t};
@@ -82,16 +84,16 @@ pub struct Process {
     pub executed: Cell<bool>,
     /// It is doing so: the next thing that is heard of it comes from the new program.
     pub executing: Cell<bool>,
-    /// Where a child of `posix_spawn` keeps the errno that it fails with before it executes a program; 0 for other processes.
-    pub spawn_errno_at: Cell<usize>,
-    /// That errno, when it has ended.
-    pub spawn_errno: Cell<c_int>,
+    /// What it leaves for the parent whose memory it would share.
+    pub left: spawn::Left,
     /// The signal that it gets when its parent ends; 0 for none.
     pub parent_end_signal: Cell<c_int>,
     /// How unimportant it has made itself: remembered, without effect.
     pub nice: Cell<c_int>,
     /// Resource limits that it has set itself, a bit each.
     pub limits_set: Cell<u32>,
+    /// The limit of its address space that it has set, soft and hard.
+    pub space_limit: Cell<(u64, u64)>,
     /// Where its carrier sleeps while another process has the turn.
     go: AtomicU32,
     /// What its carrier is to do when it wakes: 0, or [`end`]'s order to end.
@@ -102,12 +104,22 @@ pub struct Process {
     pub pidfds: pidfd::PidFds,
     /// Its shared memory.
     pub mappings: shared::Mappings,
+    /// The directory that it calls `/`.
+    pub root: crate::files::root::Root,
     /// Its descriptors.
     pub table: Table,
 }
 
 // SAFETY: cells, links and a table; all-zero is a free process without descriptors.
 unsafe impl ArenaObject for Process {}
+
+impl Process {
+    /// What of all processes is a replica's own: how their carriers wake each other.
+    pub fn note_own(room: &Room, processes: *const u8, count: u32) {
+        room.own::<Self>(processes, count, offset_of!(Self, go), size_of::<AtomicU32>());
+        room.own::<Self>(processes, count, offset_of!(Self, order), size_of::<Cell<u32>>());
+    }
+}
 
 /// This process: each has a copy of its own.
 static THIS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
@@ -182,8 +194,10 @@ pub fn threads_of(
 
 /// Frees a process's place.
 fn forget(k: &Kernel, process: Handle<Process>) {
-    pidfd::reaped(k, k.processes.get(process));
-    k.processes.get(process).life.set(Life::Free);
+    let p = k.processes.get(process);
+    pidfd::reaped(k, p);
+    p.root.clear(k);
+    p.life.set(Life::Free);
     k.processes.free(process);
 }
 

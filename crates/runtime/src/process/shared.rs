@@ -4,9 +4,11 @@
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
-use crate::kernel::{Kernel, kernel};
+use crate::io::table;
+use crate::kernel::{Kernel, Room, kernel};
 use crate::sys::{self, Errno, Result, args};
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
 use libc::c_int;
 use skein_arena::list::{In, List, Node};
@@ -63,6 +65,17 @@ pub struct Shared {
     pub mappings: Pool<Mapping>,
     /// What they map.
     pub regions: Pool<Region>,
+}
+
+impl Shared {
+    /// Takes its memory.
+    pub fn lay_out(&self, room: &mut Room) {
+        room.pool(&self.mappings, MAX_MAPPINGS);
+        let regions = room.pool(&self.regions, MAX_REGIONS);
+        // The kernel's numbers are each replica's own.
+        let numbers = offset_of!(Region, device)..offset_of!(Region, anonymous);
+        room.own::<Region>(regions, MAX_REGIONS, numbers.start, numbers.len());
+    }
 }
 
 /// Whether this process has ever had a shared mapping.
@@ -223,6 +236,7 @@ pub fn forget_all(k: &Kernel, p: &Process) {
 
 /// `mmap`.
 pub fn mmap(a: [usize; 6]) -> Result<usize> {
+    table::no_own(libc::SYS_mmap, &a)?;
     // SAFETY: the server's own call.
     let at = unsafe { sys::call(libc::SYS_mmap, a)? };
     let [_, len, _, flags, fd, offset] = a;

@@ -2,6 +2,7 @@
 
 use super::ThreadSignals;
 use crate::kernel::kernel;
+use crate::stack;
 use crate::sys::{Errno, Result};
 use libc::c_int;
 
@@ -35,10 +36,15 @@ pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize
 
 impl ThreadSignals {
     /// Whether the running thread is on its alternate stack.
-    fn on_alternate(&self) -> bool {
+    pub(super) fn on_alternate(&self) -> bool {
+        let (start, end) = self.alternate_range();
+        (start..end).contains(&stack::servers())
+    }
+
+    /// From where to where it is.
+    pub(super) fn alternate_range(&self) -> (usize, usize) {
         let (start, bytes, _) = self.alternate.get();
-        let here = 0u8;
-        (start..start + bytes).contains(&(&raw const here as usize))
+        (start, start + bytes)
     }
 
     /// Where a handler runs that wants the alternate stack: its end, unless it is in use or there is none.

@@ -1,14 +1,15 @@
-//! Delivery: runs handlers on the stack of the thread that has the turn, or on its alternate stack.
+//! Delivery: runs handlers on the server's stack of the thread that has the turn, or on its alternate stack. What they find there follows from the log.
 //!
 //! As in Linux a signal that becomes deliverable while another is about to be handled goes first: its handler is run on top of the other's.
 
 use super::{
     Action, Info, NEVER_BLOCKED, RESTART, STOPS, bit, due, process_of, set_mask, stop, take,
 };
+use crate::entry::{OTHERS, Registers, Trap};
 use crate::kernel::{Kernel, kernel, ready};
+use crate::patch;
+use crate::stack::{self, Place};
 use crate::sys::Result;
-use core::arch::naked_asm;
-use core::mem::MaybeUninit;
 use libc::{c_int, c_void};
 
 /// The end of a hook: delivers what has come for the thread.
@@ -91,34 +92,106 @@ fn run(k: &Kernel) -> Handled {
     handled
 }
 
-/// What a handler finds behind its second and third argument.
-#[repr(C, align(16))]
+/// What a handler finds behind its second and third argument, on its stack.
+#[repr(C, align(64))]
 struct Frame {
-    info: MaybeUninit<libc::siginfo_t>,
-    context: MaybeUninit<libc::ucontext_t>,
+    info: libc::siginfo_t,
+    context: libc::ucontext_t,
 }
+
+/// Where glibc's `ucontext_t` has room for the floating-point registers, and behind that four words more.
+const FLOATING_AT: usize = size_of::<libc::ucontext_t>() - 4 * 8 - FLOATING_BYTES;
+const FLOATING_BYTES: usize = 512;
+/// What the processor itself has there: x87 and SSE. Behind it the kernel says what else there is.
+const REGISTERS_BYTES: usize = 416;
 
 fn handle(k: &Kernel, info: Info, action: Action) {
     let before = enter(k, info.signo, &action);
     // Those that this one does not block go first, on top.
     run(k);
-    let mut frame = Frame { info: MaybeUninit::uninit(), context: MaybeUninit::zeroed() };
-    // SAFETY: a local; all-zero is a valid `ucontext`, whose parts are filled in.
+    let place = place(k, &action);
+    let frame = place.sp as *mut Frame;
+    // SAFETY: free memory of the server's stack.
     unsafe {
-        info.write(frame.info.as_mut_ptr());
-        let context = &mut *frame.context.as_mut_ptr();
+        begin(k, frame, before);
+        info.write(&raw mut (*frame).info);
+        here(&mut (*frame).context.uc_mcontext.gregs);
+        call(k, &action, info.signo, frame, place);
+        // The handler may have changed the mask that comes back.
+        set_mask(k, mask_of(frame).read());
+    }
+}
+
+/// Runs the handler of a fault. What it does to the registers is taken over.
+///
+/// # Safety
+/// `vectors` is what `xsave` has left at the fault.
+pub unsafe fn handle_fault(
+    k: &Kernel,
+    action: &Action,
+    registers: &mut Registers,
+    trap: &Trap,
+    vectors: *mut u8,
+) {
+    let before = enter(k, trap.signo, action);
+    let place = place(k, action);
+    let frame = place.sp as *mut Frame;
+    // SAFETY: free memory of the server's stack, and the caller's contract.
+    unsafe {
+        begin(k, frame, before);
+        (*frame).info = trap.info;
+        let gregs = &mut (*frame).context.uc_mcontext.gregs;
+        registers.write(gregs);
+        for (name, word) in OTHERS.iter().zip(trap.others) {
+            gregs[*name as usize] = word;
+        }
+        // A handler sees the server's text, not the stub that an instruction was moved to.
+        let really_at = registers.rip as usize;
+        gregs[libc::REG_RIP as usize] = patch::original(really_at) as i64;
+        let floating = (&raw mut (*frame).context).cast::<u8>().add(FLOATING_AT);
+        floating.copy_from_nonoverlapping(vectors, REGISTERS_BYTES);
+        (*frame).context.uc_mcontext.fpregs = floating.cast();
+        call(k, action, trap.signo, frame, place);
+        vectors.copy_from_nonoverlapping(floating, REGISTERS_BYTES);
+        // x87 and SSE are there, whatever the processor thought of them before.
+        let present = vectors.add(FLOATING_BYTES).cast::<u64>();
+        present.write(present.read() | 0b11);
+        registers.read(&(*frame).context.uc_mcontext.gregs);
+        registers.rip = patch::moved(really_at, registers.rip as usize) as u64;
+        set_mask(k, mask_of(frame).read());
+    }
+}
+
+/// Where a handler's frame is: on the alternate stack, if the handler wants that.
+fn place(k: &Kernel, action: &Action) -> Place {
+    let s = &k.this().signals;
+    let wants = action.has(libc::SA_ONSTACK);
+    let place = match s.alternate_top().filter(|_| wants) {
+        Some(sp) => Place { sp, alternate: s.alternate_range() },
+        None if s.on_alternate() => Place { alternate: s.alternate_range(), ..Place::here() },
+        None => Place::here(),
+    };
+    place.with_room(size_of::<Frame>())
+}
+
+/// Writes what all frames have.
+unsafe fn begin(k: &Kernel, frame: *mut Frame, mask: u64) {
+    // SAFETY: the caller's frame; all-zero is a valid one, whose parts are filled in.
+    unsafe {
+        frame.write_bytes(0, 1);
+        let context = &mut (*frame).context;
         let (start, bytes, flags) = k.this().signals.alternate.get();
         context.uc_stack.ss_sp = start as *mut c_void;
         context.uc_stack.ss_size = bytes;
         context.uc_stack.ss_flags = if bytes == 0 { libc::SS_DISABLE } else { flags };
-        (&raw mut context.uc_sigmask).cast::<u64>().write(before);
-        here(context.uc_mcontext.gregs.as_mut_ptr());
+        mask_of(frame).write(mask);
     }
-    // SAFETY: the server's own handler.
-    unsafe { call(k, info.signo, &action, frame.info.as_mut_ptr(), frame.context.as_mut_ptr()) };
-    // SAFETY: written above; the handler may have changed the mask that comes back.
-    let after = unsafe { (&raw const (*frame.context.as_ptr()).uc_sigmask).cast::<u64>().read() };
-    set_mask(k, after);
+}
+
+/// The mask that comes back, the first word of libc's set.
+unsafe fn mask_of(frame: *mut Frame) -> *mut u64 {
+    // SAFETY: the caller's frame.
+    unsafe { (&raw mut (*frame).context.uc_sigmask).cast() }
 }
 
 /// Sets what a handler runs with; answers the mask that comes back afterwards.
@@ -136,81 +209,34 @@ pub fn enter(k: &Kernel, signo: c_int, action: &Action) -> u64 {
     before
 }
 
-/// Calls a handler, on the alternate stack if it wants that.
+/// Calls a handler.
 ///
 /// # Safety
-/// `action` has a handler; `info` and `context` are valid.
-pub unsafe fn call(
-    k: &Kernel,
-    signo: c_int,
-    action: &Action,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::ucontext_t,
-) {
+/// `action` has a handler; `frame` is at `place`.
+unsafe fn call(k: &Kernel, action: &Action, signo: c_int, frame: *mut Frame, place: Place) {
     let t = k.this();
     let cancel_point = t.at_cancel_point.replace(false);
-    let top = if action.has(libc::SA_ONSTACK) { t.signals.alternate_top() } else { None };
     // Handlers of either kind take their arguments in the same registers.
-    // SAFETY: the server's own handler; the alternate stack is its own and not in use.
-    unsafe { call_on(action.handler, signo, info, context, top.unwrap_or(0)) };
+    // SAFETY: the server's own handler, with the frame above its stack.
+    unsafe {
+        let arguments =
+            [signo as usize, &raw mut (*frame).info as usize, &raw mut (*frame).context as usize];
+        stack::call_server(action.handler, arguments, place);
+    }
     t.at_cancel_point.set(cancel_point);
 }
 
-/// Calls `handler(signo, info, context)` on the stack that ends at `top`; 0 means here.
-#[unsafe(naked)]
-unsafe extern "C" fn call_on(
-    handler: usize,
-    signo: c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::ucontext_t,
-    top: usize,
-) {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "mov rax, rdi",
-        "mov edi, esi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "test r8, r8",
-        "jz 2f",
-        "mov rsp, r8",
-        "2:",
-        "call rax",
-        "mov rsp, rbp",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_endproc",
-    )
-}
-
-/// Writes where the caller is into a context's registers: what a handler that prints a backtrace wants.
-#[unsafe(naked)]
-unsafe extern "C" fn here(registers: *mut libc::greg_t) {
-    naked_asm!(
-        "mov rax, [rsp]",
-        "mov [rdi + 8 * {rip}], rax",
-        "lea rax, [rsp + 8]",
-        "mov [rdi + 8 * {rsp}], rax",
-        "mov [rdi + 8 * {rbp}], rbp",
-        "mov [rdi + 8 * {rbx}], rbx",
-        "mov [rdi + 8 * {r12}], r12",
-        "mov [rdi + 8 * {r13}], r13",
-        "mov [rdi + 8 * {r14}], r14",
-        "mov [rdi + 8 * {r15}], r15",
-        "ret",
-        rip = const libc::REG_RIP,
-        rsp = const libc::REG_RSP,
-        rbp = const libc::REG_RBP,
-        rbx = const libc::REG_RBX,
-        r12 = const libc::REG_R12,
-        r13 = const libc::REG_R13,
-        r14 = const libc::REG_R14,
-        r15 = const libc::REG_R15,
-    )
+/// Writes where the server came in into a context's registers: what a handler that prints a backtrace wants. Of a call by a hook that is where it returns to.
+fn here(gregs: &mut [libc::greg_t; 23]) {
+    let sp = stack::servers();
+    if !Registers::are_at(stack::below_servers()) {
+        gregs[libc::REG_RSP as usize] = sp as i64 + 8;
+        // SAFETY: what a hook's caller has left there.
+        gregs[libc::REG_RIP as usize] = unsafe { *(sp as *const i64) };
+        return;
+    }
+    // SAFETY: an entry that is no hook has left them there.
+    let registers = unsafe { &mut *Registers::of_entry() };
+    registers.write(gregs);
+    gregs[libc::REG_RIP as usize] = registers.at as i64;
 }

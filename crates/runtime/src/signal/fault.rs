@@ -1,13 +1,13 @@
 //! The kernel's own signal handlers.
 //!
 //! Faults of the server (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) come from the kernel, at the instruction that made them: a function of the log.
-//! They go to the server's disposition with the kernel's own `siginfo` and context. Everything else that the kernel delivers comes from
+//! They go to the server's disposition with the kernel's own `siginfo` and registers. Everything else that the kernel delivers comes from
 //! outside at some time or other: it is not let in, and the node is told of it once per signal.
 
 use super::{Info, LAST, Target, bit, deliver, post, process_of};
+use crate::entry::{self, Registers, Trap};
 use crate::fatal::{line, notice, refuse};
 use crate::kernel::{Kernel, kernel};
-use crate::patch;
 use crate::process;
 use crate::sys::{self, args};
 use core::arch::naked_asm;
@@ -52,14 +52,23 @@ fn kernel_action(signo: c_int, action: &KernelAction) {
     }
 }
 
-/// Makes the kernel call `handler` for a signal, with nothing blocked meanwhile.
+/// Makes the kernel call `handler` for a signal, on a stack for signals, with nothing blocked meanwhile.
 pub fn handle(signo: c_int, handler: KernelHandler) {
-    let flags = (libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART) as u64 | SA_RESTORER;
+    let flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK;
+    let flags = flags as u64 | SA_RESTORER;
     let restorer = restorer as *const () as usize + 1;
     kernel_action(
         signo,
         &KernelAction { handler: handler as *const () as usize, flags, restorer, mask: 0 },
     );
+}
+
+/// Makes the kernel call `handler` for a signal on the carrier's signal stack, with everything blocked meanwhile but faults.
+pub fn handle_apart(signo: c_int, handler: KernelHandler) {
+    let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | SA_RESTORER;
+    let restorer = restorer as *const () as usize + 1;
+    let handler = handler as *const () as usize;
+    kernel_action(signo, &KernelAction { handler, flags, restorer, mask: !super::FAULTS });
 }
 
 /// libc's own: cancellation and changes of identity.
@@ -76,14 +85,24 @@ pub fn install() {
             | libc::SIGCHLD
             | SPIN_SIGNAL => {}
             _ if LIBC.contains(&signo) => {}
-            libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP => handle(signo, on_fault),
+            libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP => {
+                handle(signo, on_trap);
+            }
             _ => handle(signo, on_outside),
         }
     }
 }
 
-extern "C" fn on_fault(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    fault(signo, info, context);
+/// A fault of the server's own, an instruction that traps, or a signal of that number from outside.
+pub extern "C" fn on_trap(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid `siginfo`, and a valid context.
+    unsafe {
+        if (*info).si_code <= 0 {
+            on_outside(signo, info, context);
+        } else {
+            entry::leave_signal(signo, info, context);
+        }
+    }
 }
 
 extern "C" fn on_outside(signo: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
@@ -116,36 +135,23 @@ pub fn report_outside() {
     crate::output::wake_node();
 }
 
-/// A fault of the server's own, or a signal of that number from outside.
-pub fn fault(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid `siginfo`.
-    if unsafe { (*info).si_code } <= 0 {
-        on_outside(signo, info, context);
-        return;
-    }
+/// A fault of the server's own.
+///
+/// # Safety
+/// `vectors` is what `xsave` has left at the fault.
+pub unsafe fn fault(registers: &mut Registers, trap: &Trap, vectors: *mut u8) {
     let k = kernel();
     let t = k.this();
+    let signo = trap.signo;
     let action = process_of(k, t).action(signo);
     let blocked = t.signals.mask.get() & bit(signo) != 0;
     if blocked || matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN) {
         terminate_by_signal(signo);
     }
-    // SAFETY: this thread's errno.
-    let errno = unsafe { *libc::__errno_location() };
-    let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel passes a valid context; its mask is the first word of libc's set. It is the server's for the time of the handler, and the
-    // kernel's own again before the kernel reads it. A handler sees the server's text, not the stub that an instruction was moved to.
+    // SAFETY: this thread's errno, and the caller's contract.
     unsafe {
-        let at = &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize];
-        let really_at = at.read() as usize;
-        at.write(patch::original(really_at) as i64);
-        let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
-        let kernels = mask.read();
-        mask.write(deliver::enter(k, signo, &action));
-        deliver::call(k, signo, &action, info, context);
-        at.write(patch::moved(really_at, at.read() as usize) as i64);
-        super::set_mask(k, mask.read());
-        mask.write(kernels);
+        let errno = *libc::__errno_location();
+        deliver::handle_fault(k, &action, registers, trap, vectors);
         *libc::__errno_location() = errno;
     }
     super::boundary();

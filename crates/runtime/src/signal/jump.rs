@@ -5,8 +5,9 @@
 use super::{change_mask, deliver, is_due};
 use crate::hooks::real;
 use crate::kernel::{kernel, ready};
-use crate::{init, sys};
+use crate::{init, stack, sys};
 use core::arch::naked_asm;
+use core::cell::UnsafeCell;
 use libc::{c_int, c_void};
 
 /// `struct __jmp_buf_tag`.
@@ -82,24 +83,99 @@ unsafe extern "C" fn save_mask(buffer: *mut Buffer, save: c_int) -> c_int {
     0
 }
 
+/// Where the stack pointer and the address to go on at are in a buffer's registers.
+const STACK_POINTER: usize = 6;
+const RETURN_ADDRESS: usize = 7;
+
+impl Buffer {
+    /// The stack pointer that it leads to.
+    fn sp(&self) -> usize {
+        self.unmangled(STACK_POINTER)
+    }
+
+    /// One of the registers that glibc mangles.
+    fn unmangled(&self, place: usize) -> usize {
+        let guard: u64;
+        // SAFETY: reads a word of the running thread's descriptor, at a place that compilers know.
+        unsafe {
+            core::arch::asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, readonly, preserves_flags));
+        }
+        (self.registers[place].rotate_right(17) ^ guard) as usize
+    }
+}
+
+/// A buffer whose mask is restored already. libc jumps by it when the runtime's stack is left.
+struct Copy(UnsafeCell<Buffer>);
+// SAFETY: used by the turn's holder, who goes on at once.
+unsafe impl Sync for Copy {}
+static COPY: Copy = Copy(UnsafeCell::new(Buffer { registers: [0; 8], saved: 0, mask: [0; 16] }));
+
+/// A jump that is left to do: by which buffer, and libc's function.
+#[repr(C)]
+struct Jump {
+    buffer: *const c_void,
+    function: usize,
+}
+
+/// Whether libc's own function stores what the one here does.
+pub fn buffer_is_libcs() -> bool {
+    let empty = Buffer { registers: [0; 8], saved: 0, mask: [0; 16] };
+    let (mut own, mut libcs) = (empty, empty);
+    let function = real!(__sigsetjmp: fn(*mut c_void, c_int) -> c_int);
+    // SAFETY: two buffers that nobody jumps by.
+    unsafe { set_both((&raw mut own).cast(), (&raw mut libcs).cast(), function as usize) };
+    let place = RETURN_ADDRESS;
+    own.saved == libcs.saved
+        && own.registers[..place] == libcs.registers[..place]
+        // One is called behind the other.
+        && own.unmangled(place).wrapping_sub(libcs.unmangled(place)) < 32
+}
+
+/// Sets both buffers, without their masks, with the same registers.
+///
+/// # Safety
+/// Nobody jumps by them; `function` is libc's.
+#[unsafe(naked)]
+unsafe extern "C" fn set_both(own: *mut c_void, libcs: *mut c_void, function: usize) {
+    naked_asm!(
+        "push rbx",
+        "mov rbx, rdi",
+        "mov rdi, rsi",
+        "xor esi, esi",
+        "call rdx",
+        "mov rdi, rbx",
+        "xor esi, esi",
+        "call {own}",
+        "pop rbx",
+        "ret",
+        own = sym __sigsetjmp,
+    )
+}
+
 /// What `longjmp` does before it jumps: the buffer that it jumps to has its mask already, in a copy.
-unsafe fn restore(buffer: *const c_void, copy: &mut Buffer) -> *const c_void {
+unsafe fn restore(buffer: *const c_void) -> *const c_void {
     if !init::ensure() {
         return buffer;
     }
+    // SAFETY: as for `Copy`.
+    let copy = unsafe { &mut *COPY.0.get() };
     // Out of a handler that ran inside a trapped call, too.
     kernel().this().trapped_at.set(0);
     // SAFETY: the caller's buffer.
     *copy = unsafe { buffer.cast::<Buffer>().read() };
-    if copy.saved == 0 {
-        return buffer;
+    let to = copy.sp();
+    if copy.saved != 0 {
+        copy.saved = 0;
+        let kept = *copy;
+        let _ = change_mask(libc::SIG_SETMASK, Some(copy.mask[0]));
+        let k = kernel();
+        if is_due(k) {
+            deliver(k);
+        }
+        // Another thread, or a handler, may have jumped meanwhile.
+        *copy = kept;
     }
-    copy.saved = 0;
-    let _ = change_mask(libc::SIG_SETMASK, Some(copy.mask[0]));
-    let k = kernel();
-    if is_due(k) {
-        deliver(k);
-    }
+    stack::jumped(to);
     core::ptr::from_ref(copy).cast()
 }
 
@@ -110,14 +186,43 @@ macro_rules! jumps {
         ///
         /// # Safety
         /// As `siglongjmp`.
+        #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(buffer: *const c_void, value: c_int) {
-            let mut copy = Buffer { registers: [0; 8], saved: 0, mask: [0; 16] };
-            // SAFETY: the caller's buffer; libc's own function takes it or its copy up.
-            unsafe {
-                let buffer = restore(buffer, &mut copy);
-                real!($name: fn(*const c_void, c_int))(buffer, value)
+            unsafe extern "C" fn prepare(buffer: *const c_void) -> Jump {
+                // SAFETY: the caller's buffer.
+                let buffer = unsafe { restore(buffer) };
+                let function = real!($name: fn(*const c_void, c_int)) as *const () as usize;
+                Jump { buffer, function }
             }
+            naked_asm!(
+                "mov r11, rsp",
+                "mov r10, rsp",
+                "shr r10, {bits}",
+                "cmp r10d, {place}",
+                "je 2f",
+                "mov r10, [rip + {level}]",
+                "test r10, r10",
+                "jz 2f",
+                "mov rsp, r10",
+                "2:",
+                "push r11",
+                // An address in here, as a call leaves it.
+                "lea r10, [rip + 2b]",
+                "push r10",
+                "push rsi",
+                "call {prepare}",
+                "pop rsi",
+                "pop r10",
+                "pop rsp",
+                // libc's own function, in this one's place.
+                "mov rdi, rax",
+                "jmp rdx",
+                bits = const stack::PLACE_BITS,
+                place = const stack::PLACE,
+                level = sym stack::LEVEL,
+                prepare = sym prepare,
+            )
         }
     )*};
 }

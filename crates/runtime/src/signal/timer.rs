@@ -7,6 +7,7 @@
 //! own.
 
 use super::{Info, LAST, Target, post_from, process_of, threads};
+use crate::entry::entry;
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
 use crate::process::{self, Process};
@@ -503,7 +504,12 @@ fn next_call(k: &Kernel) -> Option<Handle<SignalTimer>> {
 }
 
 /// The helper thread.
-extern "C" fn callers(_: *mut c_void) -> *mut c_void {
+#[unsafe(naked)]
+extern "C" fn callers(nothing: *mut c_void) -> *mut c_void {
+    entry!(make_callers)
+}
+
+extern "C" fn make_callers(_: *mut c_void) -> *mut c_void {
     let k = kernel();
     loop {
         turn::operation();

@@ -5,6 +5,7 @@
 //! landing pad (C's personality, as for `__attribute__((cleanup))`), resets the control word, and lets the unwinding go on.
 
 use super::block;
+use crate::entry::entry;
 use crate::hooks::real;
 use crate::kernel::kernel;
 use crate::keys::Key;
@@ -26,7 +27,12 @@ const RETURN: usize = 0;
 const RUN: usize = 1;
 
 /// Waits until the routine has run, or is the caller's to run.
-extern "C" fn begin(control: &Control) -> usize {
+#[unsafe(naked)]
+unsafe extern "C" fn begin(control: &Control) -> usize {
+    entry!(wait)
+}
+
+extern "C" fn wait(control: &Control) -> usize {
     if !init::ensure() {
         return real!(pthread_once: fn(*mut c_int, usize) -> c_int) as usize;
     }
@@ -45,15 +51,13 @@ extern "C" fn begin(control: &Control) -> usize {
     }
 }
 
-extern "C" fn finish(control: &Control) {
-    leave(control, DONE);
+/// The routine has run, or was left.
+#[unsafe(naked)]
+unsafe extern "C" fn end(control: &Control, word: u32) {
+    entry!(leave)
 }
 
-extern "C" fn reset(control: &Control) {
-    leave(control, FRESH);
-}
-
-fn leave(control: &Control, word: u32) {
+extern "C" fn leave(control: &Control, word: u32) {
     control.set(word);
     kernel().keys.wake(Key::of(control), u32::MAX, u32::MAX);
 }
@@ -91,7 +95,8 @@ pub unsafe extern "C-unwind" fn pthread_once(
         "call r12",
         ".Lskein_once_called:",
         "mov rdi, rbx",
-        "call {finish}",
+        "mov esi, {done}",
+        "call {end}",
         "2:",
         ".cfi_remember_state",
         "xor eax, eax",
@@ -120,7 +125,8 @@ pub unsafe extern "C-unwind" fn pthread_once(
         ".cfi_restore_state",
         "mov [rsp], rax",
         "mov rdi, rbx",
-        "call {reset}",
+        "mov esi, {fresh}",
+        "call {end}",
         "mov rdi, [rsp]",
         "call _Unwind_Resume@PLT",
         "ud2",
@@ -148,8 +154,9 @@ pub unsafe extern "C-unwind" fn pthread_once(
         ".quad __gcc_personality_v0",
         ".popsection",
         begin = sym begin,
-        finish = sym finish,
-        reset = sym reset,
+        end = sym end,
+        done = const DONE,
+        fresh = const FRESH,
         run = const RUN,
     )
 }

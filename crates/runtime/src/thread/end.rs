@@ -9,6 +9,7 @@
 use super::{Life, Thread, end_key, forget, main_fs};
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
+use crate::stack::{self, Level, Place};
 use crate::{context, hooks, init, process, signal, sys, turn};
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::c_void;
@@ -73,7 +74,8 @@ fn leave_main(k: &Kernel, value: *mut c_void) -> ! {
     crate::sync::owner_gone(k, k.current());
     this.arg.set(value as usize);
     k.keys.wake(end_key(k.current()), u32::MAX, u32::MAX);
-    turn::end_main(&MAIN_ENDED_AT)
+    MAIN_ENDED_AT.store(stack::servers() as u64, Ordering::Relaxed);
+    turn::end_main()
 }
 
 /// The running process has one thread less, `t`. Does not return when that was its last.
@@ -89,7 +91,8 @@ fn one_less(k: &Kernel, t: &Thread) {
     }
     p.threads.set(1);
     if context::fs_base() == t.fs.get() {
-        exit_process(0);
+        // SAFETY: a function that does not return, where nothing is needed again.
+        unsafe { stack::call_server(exit_process as *const () as usize, [0; 3], Place::here()) };
     }
     // The carrier, on its idle stack, goes on as this thread for what `atexit` has noted: where the main thread has ended there is room for that.
     t.life.set(Life::Running);
@@ -97,6 +100,7 @@ fn one_less(k: &Kernel, t: &Thread) {
     t.fs.set(main_fs());
     let mut nowhere = 0;
     let top = (MAIN_ENDED_AT.load(Ordering::Relaxed) & !15) as *mut u8;
+    Level::bottom(stack::of_main()).set();
     // SAFETY: the main thread has ended, or this were not the last one; nothing that lies below is needed again.
     unsafe { context::onto_stack(&raw mut nowhere, top, main_fs(), exit_process, 0) };
 }

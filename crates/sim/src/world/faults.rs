@@ -1,6 +1,6 @@
 //! What goes wrong, and when it ends.
 
-use super::{Event, World};
+use super::{Event, World, YEAR_US};
 use crate::{options::Break, replica::Replica};
 use skein_log::{
     Durability,
@@ -78,7 +78,7 @@ impl World {
                 self.kill(id, true);
                 let replica = self.at(id);
                 replica.disk = SimDisk::new();
-                replica.fresh_incarnation = replica.incarnation + 1;
+                replica.begin = Some(replica.incarnation + 1);
                 self.trace(|| format!("{id}: loses its disk"));
             }
             7 => {
@@ -99,12 +99,15 @@ impl World {
         Ok(())
     }
 
-    /// A write or a sync failed: the node stops. It starts again on a disk that works, with what was durable.
+    /// A write or a sync failed: the node stops. It starts again on a disk that works, with what can be read; or the machine does, with what was
+    /// durable.
     pub(super) fn disk_failed(&mut self, id: u64, error: &WalError) {
         self.trace(|| format!("{id}: stops: {error}"));
         self.kill(id, true);
-        let mut chance = SimRng::new(self.rng.next_u64());
-        self.at(id).disk.crash(&mut chance);
+        if self.rng.chance(50) {
+            let mut chance = SimRng::new(self.rng.next_u64());
+            self.at(id).disk.crash(&mut chance);
+        }
     }
 
     fn partition(&mut self) {
@@ -143,8 +146,10 @@ impl World {
         }
         match self.rng.below(3) {
             0 => {
-                // The clock jumps, forwards or back.
-                self.at(id).clock_offset_us = self.rng.below(5_000_000);
+                // The clock jumps, forwards or back; that of the first replica by a year.
+                let reach = if id == 1 { YEAR_US } else { 2_500_000 };
+                let off = self.rng.below(2 * reach);
+                self.at(id).clock_offset_us = off as i64 - reach as i64;
             }
             1 => {
                 if let Some(process) = self.process(id) {
@@ -154,7 +159,9 @@ impl World {
             }
             _ if self.plan.durability == Durability::Fsync && self.options.broken.is_none() => {
                 // The next sync fails, and the process stops by it.
-                self.at(id).disk.set_faults(Faults { fail_sync: true, ..Faults::default() });
+                let drop_dirty = self.rng.chance(50);
+                let faults = Faults { fail_sync: true, drop_dirty, ..Faults::default() };
+                self.at(id).disk.set_faults(faults);
             }
             _ => {}
         }

@@ -27,12 +27,18 @@ use std::{
 };
 
 const TICK_US: u64 = 10_000;
+/// The log's witness is written so often.
+const TICKS_TO_WITNESS: u64 = 50;
 /// Operations a register: what the search for an order can take.
 const OPERATIONS_PER_KEY: usize = 100;
 /// How long clients go on after the last fault.
 const CALM_US: u64 = 2_000_000;
 /// By then all replicas must agree.
 const CONVERGED_BY_US: u64 = 10_000_000;
+/// 365 days.
+const YEAR_US: u64 = 365 * 24 * 3600 * 1_000_000;
+/// The true time at the start: 1980.
+const BEGINS_US: u64 = 10 * YEAR_US;
 
 /// What a run was like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +130,12 @@ enum Event {
     },
 }
 
+/// What a wall clock shows that is off by so much.
+fn shows(now: Duration, off_us: i64) -> WallNs {
+    let us = BEGINS_US + now.as_micros() as u64;
+    WallNs(us.saturating_add_signed(off_us) * 1000)
+}
+
 pub(crate) struct World {
     seed: u64,
     options: Options,
@@ -155,10 +167,10 @@ impl World {
             life: 0,
             incarnation: 0,
             disk: SimDisk::new(),
-            fresh_incarnation: 0,
+            begin: Some(0),
             process: None,
             stopped: false,
-            clock_offset_us: id * 1000,
+            clock_offset_us: id as i64 * 1000,
         };
         let mut world = Self {
             seed,
@@ -356,11 +368,31 @@ impl World {
         if self.at(id).stopped {
             return Ok(());
         }
-        match self.process(id) {
-            Some(process) => process.consensus.tick(),
-            None => return Ok(()),
+        self.tell_clocks(id);
+        let witness = self.now_us / TICK_US % TICKS_TO_WITNESS == id;
+        let Some(process) = self.process(id) else { return Ok(()) };
+        process.consensus.tick();
+        if witness && let Err(error) = process.witness() {
+            self.disk_failed(id, &error);
+            return Ok(());
         }
         self.turn(id)
+    }
+
+    /// Nodes tell each other what their wall clocks show.
+    fn tell_clocks(&mut self, to: u64) {
+        let now = Duration::from_micros(self.now_us);
+        let runs = |replica: &Replica| replica.process.is_some() && !replica.stopped;
+        let heard: Vec<(ReplicaId, WallNs)> = self
+            .replicas
+            .values()
+            .filter(|from| runs(from) && from.id.0 != to && !self.cut.contains(&(from.id.0, to)))
+            .map(|from| (from.id, shows(now, from.clock_offset_us)))
+            .collect();
+        let Some(process) = self.process(to) else { return };
+        for (from, wall) in heard {
+            process.clocks.heard(from, wall, now);
+        }
     }
 
     fn message(&mut self, from: u64, to: u64, bytes: &[u8]) -> Result<(), String> {
@@ -396,9 +428,10 @@ impl World {
         let Some(process) = replica.process.as_mut().filter(|_| !replica.stopped) else {
             return Ok(());
         };
-        let wall = WallNs((self.now_us + replica.clock_offset_us) * 1000);
+        let wall = shows(now, replica.clock_offset_us);
         let mut turn = Turn {
             now,
+            true_time: shows(now, 0),
             checker: &mut self.checker,
             broken,
             messages: Vec::new(),
@@ -465,16 +498,10 @@ impl World {
             lie_about_sync: broken == Some(Break::LyingDisk),
             ..Faults::default()
         });
-        match Process::start(
-            replica.id,
-            &replica.disk,
-            replica.fresh_incarnation,
-            &plan,
-            broken,
-            seed,
-        ) {
+        match Process::start(replica.id, &replica.disk, replica.begin, &plan, broken, seed) {
             Ok((process, incarnation)) => {
                 replica.process = Some(process);
+                replica.begin = None;
                 replica.incarnation = incarnation;
                 replica.life += 1;
                 replica.stopped = false;

@@ -3,6 +3,7 @@
 //! Everything is computed from the files in `bench/results`, so that the documents cannot say anything else than these do;
 //! `cargo xtask tidy` compares. A new document is a line in [`PAGES`].
 
+mod failover;
 mod goals;
 mod growth;
 mod page;

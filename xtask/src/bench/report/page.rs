@@ -2,14 +2,14 @@
 
 use super::servers::TRAPS_SHOWN;
 use super::text::wide;
-use super::{Page, goals, latest, profile, room, servers};
+use super::{Page, failover, goals, latest, profile, room, servers};
 use crate::bench::results::Results;
 use crate::bench::stats::Spread;
 use crate::report::Outcome;
 
 /// The document, part by part; one that has no results is left out.
 const PARTS: &[fn(&Results) -> Outcome<String>] =
-    &[head, plots, goals_part, tables, profile_part, reading];
+    &[head, plots, goals_part, failover_part, tables, profile_part, reading];
 
 /// The document.
 pub fn pages() -> Outcome<Vec<Page>> {
@@ -31,6 +31,10 @@ fn goals_part(results: &Results) -> Outcome<String> {
 
 fn plots(results: &Results) -> Outcome<String> {
     Ok(servers::plot_links(results))
+}
+
+fn failover_part(_: &Results) -> Outcome<String> {
+    failover::section()
 }
 
 fn profile_part(_: &Results) -> Outcome<String> {

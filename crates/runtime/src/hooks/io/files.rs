@@ -1,17 +1,17 @@
 //! Hooks: read, write, close, dup, fcntl, ioctl, pipes, on virtual descriptors and on files.
 
 use super::{answer, answer_or_call};
-use crate::files::{change, list, lock};
+use crate::files::{change, inputs, list, lock};
 use crate::hooks::{hook, real};
-use crate::io::{Answer, descriptor, pipe, sendfile, splice, transfer};
+use crate::io::{Answer, descriptor, pipe, sendfile, splice, table, transfer};
 use crate::sys;
 use core::ffi::c_void;
 use libc::{c_int, c_long, c_uint, c_ulong, iovec, off_t, off64_t, size_t, ssize_t};
 
 answer_or_call! {
-    SYS_read: fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t { transfer::read(fd, to, len) }
+    SYS_read: fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t { transfer::read(fd, to, len).or_else(|| read_file(libc::SYS_read, [fd as usize, to as usize, len, 0])) }
     SYS_write: fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t { transfer::write(fd, from, len).or_else(|| write_file(libc::SYS_write, [fd as usize, from as usize, len, 0])) }
-    SYS_readv: fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t { transfer::readv(fd, list, count) }
+    SYS_readv: fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t { transfer::readv(fd, list, count).or_else(|| read_file(libc::SYS_readv, [fd as usize, list as usize, count as usize, 0])) }
     SYS_writev: fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t { transfer::writev(fd, list, count).or_else(|| write_file(libc::SYS_writev, [fd as usize, list as usize, count as usize, 0])) }
     SYS_close: fn close(fd: c_int) -> c_int { descriptor::close(fd) }
     SYS_dup: fn dup(fd: c_int) -> c_int { descriptor::dup(fd) }
@@ -22,11 +22,11 @@ answer_or_call! {
     SYS_ioctl: fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int { descriptor::ioctl(fd, request as usize, arg) }
     SYS_lseek: fn lseek(fd: c_int, at: off_t, from: c_int) -> off_t { descriptor::lseek(fd).or_else(|| list::lseek(fd, at, from)) }
     SYS_lseek: fn lseek64(fd: c_int, at: off64_t, from: c_int) -> off64_t { descriptor::lseek(fd).or_else(|| list::lseek(fd, at, from)) }
-    SYS_pread64: fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t { transfer::positioned(fd) }
-    SYS_pread64: fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off64_t) -> ssize_t { transfer::positioned(fd) }
+    SYS_pread64: fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t { transfer::positioned(fd).or_else(|| read_file(libc::SYS_pread64, [fd as usize, to as usize, len, at as usize])) }
+    SYS_pread64: fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off64_t) -> ssize_t { transfer::positioned(fd).or_else(|| read_file(libc::SYS_pread64, [fd as usize, to as usize, len, at as usize])) }
     // The position's upper half is ignored on 64 bits.
-    SYS_preadv: fn preadv(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> ssize_t { transfer::positioned(fd) }
-    SYS_preadv: fn preadv64(fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t { transfer::positioned(fd) }
+    SYS_preadv: fn preadv(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> ssize_t { transfer::positioned(fd).or_else(|| read_file(libc::SYS_preadv, [fd as usize, list as usize, count as usize, at as usize])) }
+    SYS_preadv: fn preadv64(fd: c_int, list: *const iovec, count: c_int, at: off64_t) -> ssize_t { transfer::positioned(fd).or_else(|| read_file(libc::SYS_preadv, [fd as usize, list as usize, count as usize, at as usize])) }
     SYS_fsync: fn fsync(fd: c_int) -> c_int { descriptor::sync(fd) }
     SYS_fdatasync: fn fdatasync(fd: c_int) -> c_int { descriptor::sync(fd) }
     SYS_fchmod: fn fchmod(fd: c_int, mode: libc::mode_t) -> c_int { descriptor::change_mode(fd, Some(mode)) }
@@ -35,7 +35,11 @@ answer_or_call! {
 
 answer! {
     fn __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t {
-        if len > room { None } else { transfer::read(fd, to, len) }
+        if len > room {
+            None
+        } else {
+            transfer::read(fd, to, len).or_else(|| read_file(libc::SYS_read, [fd as usize, to as usize, len, 0]))
+        }
     }
     fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t {
         transfer::positioned(fd).or_else(|| write_file(libc::SYS_pwrite64, [fd as usize, from as usize, len, at as usize]))
@@ -121,19 +125,31 @@ unsafe fn control(fd: c_int, command: c_int, arg: usize) -> Answer {
     descriptor::fcntl(fd, command, arg).or_else(|| unsafe { lock::fcntl(fd, command, arg) })
 }
 
+/// Reads from a file of the host, which must be what it was; `None` for all others.
+unsafe fn read_file(nr: c_long, args: [usize; 4]) -> Answer {
+    let fd = args[0] as c_int;
+    // SAFETY: the caller's call.
+    inputs::watches(fd).then(|| inputs::after_read(fd, unsafe { sys::call(nr, sys::args(args)) }))
+}
+
 /// Writes to a descriptor of the kernel's, and notes when.
 unsafe fn write_file(nr: c_long, [a, b, c, d]: [usize; 4]) -> Answer {
     // The position of `pwritev` comes in two halves, of which the kernel ignores the upper one.
-    // SAFETY: the caller's call.
-    Some(change::after_write(a as c_int, unsafe { sys::call(nr, sys::args([a, b, c, d])) }))
+    let args = sys::args([a, b, c, d]);
+    Some(table::no_own(nr, &args).and_then(|()| {
+        // SAFETY: the caller's call.
+        change::after_write(a as c_int, unsafe { sys::call(nr, args) })
+    }))
 }
 
 /// `pwritev2` to a file of the kernel's.
 unsafe fn write_at(fd: c_int, list: *const iovec, count: c_int, at: i64, flags: c_int) -> Answer {
     // The position comes in two halves, of which the kernel ignores the upper one.
     let args = [fd as usize, list as usize, count as usize, at as usize, 0, flags as usize];
-    // SAFETY: the caller's call.
-    Some(change::after_write(fd, unsafe { sys::call(libc::SYS_pwritev2, args) }))
+    Some(table::no_own(libc::SYS_pwritev2, &args).and_then(|()| {
+        // SAFETY: the caller's call.
+        change::after_write(fd, unsafe { sys::call(libc::SYS_pwritev2, args) })
+    }))
 }
 
 /// Gives two descriptors back.

@@ -2,7 +2,6 @@
 
 use super::answer;
 use super::files::put_pair;
-use crate::hooks::hook;
 use crate::io::epoll::Timeout;
 use crate::io::{Answer, file, msg, socket};
 use core::ffi::c_void;
@@ -94,23 +93,4 @@ answer! {
     fn sendmmsg(fd: c_int, from: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         on_socket(fd, msg::sendmmsg(fd, from, count, flags))
     }
-}
-
-// libc asks the kernel for interfaces by a netlink socket.
-hook! {
-    fn getifaddrs(out: *mut *mut libc::ifaddrs) -> c_int {
-        crate::turn::operation();
-        // SAFETY: the caller's pointer.
-        unsafe { out.write(socket::interface::addresses()) };
-        0
-    }
-
-    fn freeifaddrs(list: *mut libc::ifaddrs) {}
-
-    fn if_nameindex() -> *mut libc::if_nameindex {
-        crate::turn::operation();
-        socket::interface::indices()
-    }
-
-    fn if_freenameindex(list: *mut libc::if_nameindex) {}
 }

@@ -44,7 +44,7 @@ fn next(k: &Kernel, hold: &Hold, listener: Handle<Socket>) -> Result<Handle<Sock
     let l = k.io.sockets.get(listener);
     let deadline = l.options.receive_deadline();
     loop {
-        if l.is_datagram() {
+        if l.is_datagram() || l.family.get() == libc::AF_NETLINK {
             return fail(libc::EOPNOTSUPP);
         }
         if l.state.get() != State::Listening {

@@ -121,10 +121,17 @@ pub fn unspecified(family: i32, port: u16) -> SockAddr {
 
 /// Whether an address is one of the loopback interface.
 pub fn is_loopback(addr: SockAddr) -> bool {
-    match addr.ipv4() {
-        Some(ip) => ip[0] == 127,
-        None => addr.ip[..15] == [0; 15] && addr.ip[15] == 1,
-    }
+    addr.is_loopback()
+}
+
+/// How a connection's socket of the other IP version sees a client: as [`SockAddr::translated`] says. An address of IPv6 that has none of IPv4 in it is seen
+/// as one of `240.0.0.0/4`, which nobody has, made from all of its bits.
+pub fn translated(client: SockAddr) -> SockAddr {
+    client.translated().unwrap_or_else(|| {
+        let mix = |h: u32, byte: &u8| (h ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        let hash = client.ip.iter().fold(0x811c_9dc5, mix);
+        SockAddr::v4((hash | 0xf000_0000).to_be_bytes(), client.port)
+    })
 }
 
 /// Whether an address is that of the interface that the server was given.
@@ -151,9 +158,7 @@ pub fn or_loopback(to: SockAddr) -> SockAddr {
     if to.ipv4().is_some() {
         return SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], to.port) };
     }
-    let mut ip = [0; 16];
-    ip[15] = 1;
-    SockAddr::v6(ip, to.port)
+    SockAddr::loopback_v6(to.port)
 }
 
 /// The address that something to `to` comes from: the machine's own that it goes to (`inside`), else the loopback interface's, which is
@@ -164,11 +169,7 @@ pub fn source(to: SockAddr, inside: bool) -> SockAddr {
         Some([first, ..]) if first == 127 || !inside => {
             SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], 0) }
         }
-        None if !inside => {
-            let mut ip = [0; 16];
-            ip[15] = 1;
-            SockAddr::v6(ip, 0)
-        }
+        None if !inside => SockAddr::loopback_v6(0),
         _ => SockAddr { port: 0, ..to },
     }
 }

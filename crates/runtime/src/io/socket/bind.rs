@@ -1,6 +1,8 @@
 //! bind and listen: ports.
 
-use super::{Bound, Socket, State, Transport, address, external, multicast, of, outside, unix};
+use super::{
+    Bound, Socket, State, Transport, address, external, multicast, netlink, of, outside, unix,
+};
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
 use crate::output;
@@ -27,6 +29,10 @@ pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
         if s.family.get() == libc::AF_UNIX {
             // SAFETY: the caller's contract.
             return unsafe { unix::bind::bind(k, socket, addr, len) };
+        }
+        if s.family.get() == libc::AF_NETLINK {
+            // SAFETY: the caller's contract.
+            return unsafe { netlink::bind(k, socket, addr, len) };
         }
         // SAFETY: the caller's contract.
         let wanted = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) }?;
@@ -166,13 +172,55 @@ fn other_listener(k: &Kernel, socket: Handle<Socket>, like: impl Fn(&Socket) -> 
         .any(|(other, o)| other != socket && o.state.get() == State::Listening && like(o))
 }
 
-/// A listener at a particular address, which clients from outside may reach by any: where a port is published is not the server's choice.
-pub fn listener_elsewhere(k: &Kernel, port: u16) -> Option<(Handle<Socket>, SockAddr)> {
-    let mut listeners =
-        k.io.bound.iter(&k.io.sockets).filter(|(_, s)| s.state.get() == State::Listening);
-    listeners
-        .find(|(_, s)| s.local.get().port == port && !s.local.get().is_unspecified())
-        .map(|(socket, s)| (socket, s.local.get()))
+/// Both ends of what came from the outside, as the server sees them.
+#[derive(Clone, Copy)]
+pub struct Ends {
+    /// The server's own.
+    pub local: SockAddr,
+    /// The client's.
+    pub peer: SockAddr,
+}
+
+/// Where a port is published is not the server's choice, so a client may come to an address at which nobody is. `at` has a socket that it may be meant
+/// for: the address that it came to, as that socket sees it. A socket at an address of the same IP version goes before one of the other version
+/// (`translates`), and one on the same side of the loopback interface (`near`) before others.
+pub fn local_elsewhere(
+    at: SockAddr,
+    came_to: SockAddr,
+    near: bool,
+    translates: bool,
+) -> Option<SockAddr> {
+    let v4 = at.ipv4().is_some();
+    if at.port != came_to.port || (v4 != came_to.ipv4().is_some()) != translates {
+        return None;
+    }
+    let local = match (at.is_unspecified(), v4) {
+        (false, _) => at,
+        // It would have been found by its own version.
+        (true, _) if !translates => return None,
+        (true, true) => SockAddr::v4([127, 0, 0, 1], at.port),
+        (true, false) => SockAddr::loopback_v6(at.port),
+    };
+    (!near || local.is_loopback() == came_to.is_loopback()).then_some(local)
+}
+
+/// In which order [`local_elsewhere`] is asked: `near` and `translates`.
+pub const ELSEWHERE: [(bool, bool); 4] =
+    [(true, false), (false, false), (true, true), (false, true)];
+
+/// The listener for a client from the outside, and both ends as it sees them.
+pub fn find_listener_for(k: &Kernel, came: Ends, n: u64) -> Option<(Handle<Socket>, Ends)> {
+    if let Some(listener) = find_listener(k, came.local, n) {
+        return Some((listener, came));
+    }
+    ELSEWHERE.iter().find_map(|(near, translates)| {
+        let mut listeners =
+            k.io.bound.iter(&k.io.sockets).filter(|(_, s)| s.state.get() == State::Listening);
+        let local = listeners
+            .find_map(|(_, s)| local_elsewhere(s.local.get(), came.local, *near, *translates))?;
+        let peer = if *translates { address::translated(came.peer) } else { came.peer };
+        Some((find_listener(k, local, n)?, Ends { local, peer }))
+    })
 }
 
 /// Whether another listener has this very address.
@@ -188,7 +236,7 @@ pub fn listen(fd: i32, backlog: i32) -> Answer {
         if s.family.get() == libc::AF_UNIX {
             return unix::bind::listen(k, socket, backlog);
         }
-        if s.is_datagram() {
+        if s.is_datagram() || s.family.get() == libc::AF_NETLINK {
             return fail(libc::EOPNOTSUPP);
         }
         if !matches!(s.state.get(), State::Fresh | State::Listening) {

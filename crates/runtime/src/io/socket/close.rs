@@ -2,7 +2,7 @@
 
 use super::{
     SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, datagram, external,
-    message, multicast, of, unix,
+    message, multicast, netlink, of, unix,
 };
 use crate::io::file::{self, ready};
 use crate::io::{Answer, fail};
@@ -25,6 +25,9 @@ pub fn shutdown(fd: i32, how: i32) -> Answer {
         if s.family.get() == libc::AF_UNIX {
             unix::shutdown(k, socket, shut);
             return Ok(0);
+        }
+        if s.family.get() == libc::AF_NETLINK {
+            return fail(libc::EOPNOTSUPP);
         }
         if s.is_datagram() {
             return datagram::shutdown(k, socket, shut);
@@ -106,9 +109,10 @@ pub fn reset(k: &Kernel, socket: Handle<Socket>) {
 pub fn release(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     s.file.set(None);
-    match (s.family.get() == libc::AF_UNIX, s.is_datagram()) {
-        (true, true) => unix::packet::close(k, socket),
-        (false, true) => {
+    match (s.family.get(), s.is_datagram()) {
+        (libc::AF_NETLINK, _) => netlink::release(k, socket),
+        (libc::AF_UNIX, true) => unix::packet::close(k, socket),
+        (_, true) => {
             multicast::leave_all(k, socket);
             message::clear(k, s);
         }

@@ -1,6 +1,8 @@
 //! connect: between sockets of this server, or out of it ([`outbound`]).
 
-use super::{Socket, State, Transport, address, bind, close, datagram, make, multicast, of, unix};
+use super::{
+    Socket, State, Transport, address, bind, close, datagram, make, multicast, netlink, of, unix,
+};
 use crate::io::file::{self, Hold, ready};
 use crate::io::outbound;
 use crate::io::wait::wait;
@@ -23,6 +25,10 @@ pub unsafe fn connect(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer 
         if s.family.get() == libc::AF_UNIX {
             // SAFETY: the caller's contract.
             return unsafe { unix::connect::connect(k, hold, socket, addr, len) };
+        }
+        if s.family.get() == libc::AF_NETLINK {
+            // SAFETY: the caller's contract.
+            return unsafe { netlink::connect(k, socket, addr, len) };
         }
         if s.is_datagram() {
             // SAFETY: the caller's contract.

@@ -3,6 +3,7 @@
 //! Between sockets of the server a datagram arrives at once, by the virtual loopback interface. What finds none of them goes to
 //! [`outside`], and what comes from there is given to [`deliver`]. Groups are in [`multicast`].
 
+use super::bind::{ELSEWHERE, Ends};
 use super::exchange::{Incoming, Outgoing};
 use super::message::{self, QUEUE_BYTES};
 use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, bind, multicast, outside};
@@ -89,6 +90,21 @@ pub fn find(k: &Kernel, to: SockAddr, from: SockAddr) -> Option<Handle<Socket>> 
     let ports = k.io.datagram_ports.iter(&k.io.sockets);
     let mut equal = ports.filter(|(_, s)| rank(s, to, from) == best);
     equal.nth(((hash >> 16) % count) as usize).map(|(socket, _)| socket)
+}
+
+/// The socket for what came from the outside, and both ends as it sees them.
+pub fn find_for(k: &Kernel, came: Ends) -> Option<(Handle<Socket>, Ends)> {
+    if let Some(socket) = find(k, came.local, came.peer) {
+        return Some((socket, came));
+    }
+    ELSEWHERE.iter().find_map(|(near, translates)| {
+        k.io.datagram_ports.iter(&k.io.sockets).find_map(|(_, s)| {
+            let local = bind::local_elsewhere(s.local.get(), came.local, *near, *translates)?;
+            // An answer must find its way back.
+            let peer = if *translates { came.peer.translated()? } else { came.peer };
+            Some((find(k, local, peer)?, Ends { local, peer }))
+        })
+    })
 }
 
 /// A datagram has come for `socket`; dropped when it has no room.

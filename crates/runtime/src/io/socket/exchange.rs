@@ -1,7 +1,7 @@
 //! One send or receive: what goes with the bytes (flags, an address, control data), and which kind of socket does it.
 
 use super::unix::rights::Rights;
-use super::{Socket, datagram, stream, unix};
+use super::{Socket, datagram, netlink, stream, unix};
 use crate::fatal;
 use crate::io::fail;
 use crate::io::file::Hold;
@@ -217,14 +217,16 @@ enum Way {
     UnixStream,
     UnixMessages,
     Datagram,
+    Netlink,
 }
 
 fn way(s: &Socket) -> Way {
-    match (s.family.get() == libc::AF_UNIX, s.is_stream()) {
-        (false, true) => Way::Stream,
-        (false, false) => Way::Datagram,
-        (true, true) => Way::UnixStream,
-        (true, false) => Way::UnixMessages,
+    match (s.family.get(), s.is_stream()) {
+        (libc::AF_NETLINK, _) => Way::Netlink,
+        (libc::AF_UNIX, true) => Way::UnixStream,
+        (libc::AF_UNIX, false) => Way::UnixMessages,
+        (_, true) => Way::Stream,
+        (_, false) => Way::Datagram,
     }
 }
 
@@ -249,6 +251,7 @@ pub fn receive(
         Way::Stream | Way::UnixStream => stream::receive(k, hold, socket, buffers, incoming),
         Way::UnixMessages => unix::packet::receive(k, hold, socket, buffers, incoming),
         Way::Datagram => datagram::receive(k, hold, socket, buffers, incoming),
+        Way::Netlink => netlink::receive(k, hold, socket, buffers, incoming),
     }
 }
 
@@ -272,5 +275,6 @@ pub fn send(
         Way::UnixStream => unix::stream::send(k, hold, socket, buffers, outgoing),
         Way::UnixMessages => unix::packet::send(k, hold, socket, buffers, outgoing),
         Way::Datagram => datagram::send(k, hold, socket, buffers, outgoing),
+        Way::Netlink => netlink::send(k, socket, buffers, outgoing),
     }
 }

@@ -1,33 +1,58 @@
 //! The network interfaces that the server sees, the same on every replica: the loopback interface, and the one that it was given, if any
 //! (`--interface`).
 //!
-//! `ioctl` on any socket tells about it, as do `getifaddrs` and `if_nameindex`, which libc would ask the kernel for by a netlink socket. What
-//! changes an interface is refused.
+//! `ioctl` on any socket tells about it, as do [netlink](super::netlink) sockets, by which libc's `getifaddrs` and `if_nameindex` ask. What changes an
+//! interface is refused.
 
 use super::datagram::{GIVEN_INDEX, LOOPBACK_INDEX};
 use crate::fatal;
 use crate::io::fail;
 use crate::kernel::kernel;
 use crate::sys::Result;
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
-use libc::{AF_INET, AF_INET6, ifaddrs, ifconf, ifreq, in6_addr, sockaddr_in, sockaddr_in6};
+use libc::{AF_INET, ifconf, ifreq, sockaddr_in};
 
 /// An interface.
 #[derive(Clone, Copy)]
 pub struct Face {
     /// Its name.
     pub name: &'static CStr,
-    index: u32,
-    address: [u8; 4],
-    mask: [u8; 4],
-    /// What `getifaddrs` has beside its address.
-    beside: [u8; 4],
-    broadcast: [u8; 4],
-    flags: c_int,
-    mtu_bytes: c_int,
+    /// Its number.
+    pub index: u32,
+    /// Its address.
+    pub address: [u8; 4],
+    /// The network's mask.
+    pub mask: [u8; 4],
+    /// The address of all in its network; of the loopback interface none.
+    pub broadcast: [u8; 4],
+    /// `IFF_UP` and others.
+    pub flags: c_int,
+    /// What a packet may have.
+    pub mtu_bytes: c_int,
     /// Its kind, and its address there.
-    hardware: (u16, [u8; 6]),
+    pub hardware: (u16, [u8; 6]),
+}
+
+impl Face {
+    /// Whether it is the loopback interface.
+    pub const fn is_loopback(&self) -> bool {
+        self.index == LOOPBACK_INDEX
+    }
+
+    /// Leading bits of its address that are the network's.
+    pub const fn bits(&self) -> u8 {
+        u32::from_be_bytes(self.mask).leading_ones() as u8
+    }
+
+    /// The first address of its network.
+    pub const fn network(&self) -> [u8; 4] {
+        (u32::from_be_bytes(self.address) & u32::from_be_bytes(self.mask)).to_be_bytes()
+    }
+
+    /// The last address of its network.
+    pub const fn last(&self) -> [u8; 4] {
+        (u32::from_be_bytes(self.address) | !u32::from_be_bytes(self.mask)).to_be_bytes()
+    }
 }
 
 const LOOPBACK: Face = Face {
@@ -35,15 +60,13 @@ const LOOPBACK: Face = Face {
     index: LOOPBACK_INDEX,
     address: [127, 0, 0, 1],
     mask: [255, 0, 0, 0],
-    beside: [127, 0, 0, 1],
     broadcast: [0; 4],
     flags: libc::IFF_UP | libc::IFF_LOOPBACK | libc::IFF_RUNNING,
     mtu_bytes: 65_536,
     hardware: (libc::ARPHRD_LOOPBACK, [0; 6]),
 };
-const QUEUE_LEN: c_int = 1000;
-/// At most so many.
-const MOST: usize = 2;
+/// Packets that an interface's queue holds.
+pub const QUEUE_LEN: c_int = 1000;
 
 /// The interface that the server was given.
 fn given() -> Option<Face> {
@@ -54,7 +77,6 @@ fn given() -> Option<Face> {
         index: GIVEN_INDEX,
         address: given.address,
         mask: given.mask(),
-        beside: given.broadcast(),
         broadcast: given.broadcast(),
         flags: libc::IFF_UP | libc::IFF_BROADCAST | libc::IFF_RUNNING | libc::IFF_MULTICAST,
         mtu_bytes: 1500,
@@ -204,91 +226,4 @@ unsafe fn list(conf: *mut ifconf) -> Result<usize> {
     }
     conf.ifc_len = len;
     Ok(0)
-}
-
-/// What `getifaddrs` and `if_nameindex` give out. It is never freed; a server that changes it changes its own copy of this.
-#[repr(C)]
-struct Listed {
-    /// An entry for each address of IPv4, then the one of IPv6.
-    entries: [ifaddrs; MOST + 1],
-    /// Address, mask and what stands beside them.
-    v4: [[sockaddr_in; 3]; MOST],
-    v6: [sockaddr_in6; 2],
-    /// The last one ends the list.
-    indices: [libc::if_nameindex; MOST + 1],
-    names: [[c_char; 8]; MOST],
-}
-
-struct Place(UnsafeCell<core::mem::MaybeUninit<Listed>>);
-// SAFETY: only the turn's holder writes it, always the same; the server reads it.
-unsafe impl Sync for Place {}
-static LISTED: Place = Place(UnsafeCell::new(core::mem::MaybeUninit::zeroed()));
-
-fn listed() -> *mut Listed {
-    let at = LISTED.0.get().cast::<Listed>();
-    let v6 = |ip: [u8; 16]| sockaddr_in6 {
-        sin6_family: AF_INET6 as u16,
-        sin6_port: 0,
-        sin6_flowinfo: 0,
-        sin6_addr: in6_addr { s6_addr: ip },
-        sin6_scope_id: 0,
-    };
-    let mut own = [0; 16];
-    own[15] = 1;
-    // SAFETY: the static's memory, which has room for all; pointers are into it.
-    unsafe {
-        let names = (&raw mut (*at).names).cast::<[c_char; 8]>();
-        let v4 = (&raw mut (*at).v4).cast::<[sockaddr_in; 3]>();
-        let entries = (&raw mut (*at).entries).cast::<ifaddrs>();
-        let indices = (&raw mut (*at).indices).cast::<libc::if_nameindex>();
-        let mut n = 0;
-        for face in all() {
-            let mut name = [0; 8];
-            for (to, from) in name.iter_mut().zip(face.name.to_bytes()) {
-                *to = *from as c_char;
-            }
-            names.add(n).write(name);
-            let name = names.add(n).cast::<c_char>();
-            v4.add(n).write([face.address, face.mask, face.beside].map(internet));
-            let address = v4.add(n).cast::<sockaddr_in>();
-            entries.add(n).write(ifaddrs {
-                ifa_next: entries.add(n + 1),
-                ifa_name: name,
-                ifa_flags: face.flags as u32,
-                ifa_addr: address.cast(),
-                ifa_netmask: address.add(1).cast(),
-                ifa_ifu: address.add(2).cast(),
-                ifa_data: core::ptr::null_mut(),
-            });
-            indices.add(n).write(libc::if_nameindex { if_index: face.index, if_name: name });
-            n += 1;
-        }
-        indices.add(n).write(libc::if_nameindex { if_index: 0, if_name: core::ptr::null_mut() });
-        (&raw mut (*at).v6).write([v6(own), v6([0xff; 16])]);
-        let address = (&raw mut (*at).v6).cast::<sockaddr_in6>();
-        entries.add(n).write(ifaddrs {
-            ifa_next: core::ptr::null_mut(),
-            ifa_name: names.cast(),
-            ifa_flags: LOOPBACK.flags as u32,
-            ifa_addr: address.cast(),
-            ifa_netmask: address.add(1).cast(),
-            ifa_ifu: core::ptr::null_mut(),
-            ifa_data: core::ptr::null_mut(),
-        });
-    }
-    at
-}
-
-/// What `getifaddrs` gives.
-pub fn addresses() -> *mut ifaddrs {
-    crate::uses::note(crate::uses::Use::Interfaces);
-    // SAFETY: just written.
-    unsafe { (&raw mut (*listed()).entries).cast() }
-}
-
-/// What `if_nameindex` gives.
-pub fn indices() -> *mut libc::if_nameindex {
-    crate::uses::note(crate::uses::Use::Interfaces);
-    // SAFETY: just written.
-    unsafe { (&raw mut (*listed()).indices).cast() }
 }

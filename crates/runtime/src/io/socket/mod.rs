@@ -16,6 +16,7 @@ pub mod interface;
 pub mod message;
 pub mod multicast;
 pub mod name;
+pub mod netlink;
 pub mod options;
 pub mod outside;
 pub mod stream;
@@ -95,9 +96,9 @@ pub struct Socket {
     pub bucket_next: Link<Socket>,
     /// Its file; none until it is accepted.
     pub file: Link<File>,
-    /// `AF_INET`, `AF_INET6` or `AF_UNIX`.
+    /// `AF_INET`, `AF_INET6`, `AF_UNIX` or `AF_NETLINK`.
     pub family: Cell<i32>,
-    /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
+    /// `SOCK_STREAM`, `SOCK_DGRAM`, `SOCK_SEQPACKET` or, of netlink, `SOCK_RAW`.
     pub kind: Cell<i32>,
     /// What it is doing.
     pub state: Cell<State>,
@@ -113,7 +114,7 @@ pub struct Socket {
     pub is_bound: Cell<bool>,
     /// A `connect` was answered with `EINPROGRESS` and not asked about again.
     pub connect_pending: Cell<bool>,
-    /// Its own address.
+    /// Its own address; of netlink, its port id and groups.
     pub local: Cell<SockAddr>,
     /// Its peer's address.
     pub remote: Cell<SockAddr>,
@@ -257,6 +258,7 @@ pub fn create(family: i32, kind: i32, protocol: i32) -> Result<usize> {
     let kind = match family {
         libc::AF_UNIX => unix_kind(kind, protocol)?,
         libc::AF_INET | libc::AF_INET6 => internet_kind(kind, protocol)?,
+        libc::AF_NETLINK => netlink::check(kind, protocol)?,
         _ => {
             fatal::refused(fatal::line!("socket of family {family}").bytes());
             return fail(libc::EAFNOSUPPORT);
@@ -269,11 +271,13 @@ pub fn create(family: i32, kind: i32, protocol: i32) -> Result<usize> {
     if fd.is_err() {
         k.io.sockets.free(socket);
     }
-    crate::uses::note(match (family, kind) {
-        (libc::AF_UNIX, _) => crate::uses::Use::UnixSockets,
-        (_, libc::SOCK_DGRAM) => crate::uses::Use::UdpSockets,
-        _ => crate::uses::Use::TcpSockets,
-    });
+    match (family, kind) {
+        // What is asked by it counts.
+        (libc::AF_NETLINK, _) => {}
+        (libc::AF_UNIX, _) => crate::uses::note(crate::uses::Use::UnixSockets),
+        (_, libc::SOCK_DGRAM) => crate::uses::note(crate::uses::Use::UdpSockets),
+        _ => crate::uses::note(crate::uses::Use::TcpSockets),
+    }
     fd.map(|fd| fd as usize)
 }
 
@@ -308,7 +312,7 @@ pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
     turn::operation();
     let (flags, kind) = (kind & TYPE_FLAGS, kind & !TYPE_FLAGS);
     if family != libc::AF_UNIX {
-        return fail(if matches!(family, libc::AF_INET | libc::AF_INET6) {
+        return fail(if matches!(family, libc::AF_INET | libc::AF_INET6 | libc::AF_NETLINK) {
             libc::EOPNOTSUPP
         } else {
             libc::EAFNOSUPPORT

@@ -1,7 +1,7 @@
 //! getsockname and getpeername.
 
 use super::unix::name::{self, MAX_ADDRESS, Name};
-use super::{Socket, State, address, of};
+use super::{Socket, State, address, datagram, netlink, of};
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
 use crate::sys::Result;
@@ -17,10 +17,10 @@ pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer 
         let s = k.io.sockets.get(of(k, hold)?);
         // SAFETY: the caller's contract.
         unsafe {
-            if s.family.get() == libc::AF_UNIX {
-                write_name(k, s.name.get(), out, len)
-            } else {
-                address::write(out, len, s.family.get(), s.local.get())
+            match s.family.get() {
+                libc::AF_UNIX => write_name(k, s.name.get(), out, len),
+                libc::AF_NETLINK => address::write_bytes(out, len, &netlink::encode(s.local.get())),
+                family => address::write(out, len, family, s.local.get()),
             }
         }?;
         Ok(0)
@@ -34,6 +34,12 @@ pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer 
 pub unsafe fn remote(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer {
     file::with(fd, |k, hold| {
         let s = k.io.sockets.get(of(k, hold)?);
+        if s.family.get() == libc::AF_NETLINK {
+            // The kernel is always there.
+            // SAFETY: the caller's contract.
+            unsafe { address::write_bytes(out, len, &netlink::encode(datagram::NOWHERE)) }?;
+            return Ok(0);
+        }
         if s.state.get() != State::Connected {
             return fail(libc::ENOTCONN);
         }

@@ -1,7 +1,7 @@
 //! Socket options: kept, answered as Linux would, and heeded where they mean something here.
 
 use super::unix::rights::Cred;
-use super::{Socket, State, multicast, of};
+use super::{Socket, State, multicast, netlink, of};
 use crate::fatal;
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
@@ -9,8 +9,8 @@ use crate::sys::Result;
 use crate::time;
 use core::cell::Cell;
 use libc::{
-    AF_INET6, AF_UNIX, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO,
-    SOL_SOCKET, c_int, linger, socklen_t, timeval,
+    AF_INET6, AF_NETLINK, AF_UNIX, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_LINGER, SO_RCVTIMEO,
+    SO_SNDTIMEO, SOL_NETLINK, SOL_SOCKET, c_int, linger, socklen_t, timeval,
 };
 
 /// What a number means.
@@ -50,7 +50,6 @@ const SEND_BUFFER: usize = 4;
 const RECEIVE_BUFFER: usize = 5;
 const FREE_BIND: usize = 6;
 const BROADCAST: usize = 8;
-const OUT_OF_BAND: usize = 9;
 const TIMESTAMP: usize = 12;
 const TIMESTAMP_NS: usize = 13;
 const PASS_CRED: usize = 14;
@@ -66,7 +65,10 @@ const GROUP_INTERFACE: usize = GROUPS + 3;
 const GROUP_LOOP_V6: usize = GROUPS + 4;
 const HEARS_ALL_V6: usize = GROUPS + 5;
 
-const COUNT: usize = GROUPS + 8;
+/// Those of netlink, from here on.
+const NETLINK: usize = GROUPS + 8;
+
+const COUNT: usize = NETLINK + 6;
 /// `IPV6_MULTICAST_ALL`, which libc does not name.
 const IPV6_MULTICAST_ALL: i32 = 29;
 /// Linux's `wmem_max` and `rmem_max`, and the default of socket pairs.
@@ -132,6 +134,12 @@ const TABLE: [Spec; COUNT] = [
     number(IPPROTO_IPV6, IPV6_MULTICAST_ALL, 1, 0, 1),
     number(IPPROTO_IP, libc::IP_MULTICAST_TTL, 1, 0, 255),
     number(IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, 1, -1, 255),
+    flag(SOL_NETLINK, libc::NETLINK_PKTINFO),
+    flag(SOL_NETLINK, libc::NETLINK_BROADCAST_ERROR),
+    flag(SOL_NETLINK, libc::NETLINK_NO_ENOBUFS),
+    flag(SOL_NETLINK, libc::NETLINK_CAP_ACK),
+    flag(SOL_NETLINK, libc::NETLINK_EXT_ACK),
+    flag(SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK),
 ];
 
 const _: () = {
@@ -150,7 +158,6 @@ const _: () = {
 };
 const _: () = assert!(
     TABLE[BROADCAST].name == libc::SO_BROADCAST
-        && TABLE[OUT_OF_BAND].name == libc::SO_OOBINLINE
         && TABLE[TIMESTAMP].name == libc::SO_TIMESTAMP
         && TABLE[TIMESTAMP_NS].name == libc::SO_TIMESTAMPNS
         && TABLE[PASS_CRED].name == libc::SO_PASSCRED
@@ -267,6 +274,12 @@ impl Options {
         self.get(if v4 { HEARS_ALL } else { HEARS_ALL_V6 }) != 0
     }
 
+    /// An option of netlink.
+    pub fn netlink(&self, name: i32) -> bool {
+        let place = SPECS[NETLINK..].iter().position(|spec| spec.name == name);
+        place.is_some_and(|place| self.changed[NETLINK + place].get() != 0)
+    }
+
     /// How many ns the smaller unit of a time stamp has, if one is asked for (`SO_TIMESTAMP`, `SO_TIMESTAMPNS`).
     pub fn time_stamp_ns(&self) -> Option<u64> {
         if self.changed[TIMESTAMP_NS].get() != 0 {
@@ -321,6 +334,8 @@ fn check_level(s: &Socket, level: i32) -> Result<()> {
     match (level, s.family.get()) {
         (SOL_SOCKET, _) => Ok(()),
         (_, AF_UNIX) => fail(libc::EOPNOTSUPP),
+        (SOL_NETLINK, AF_NETLINK) => Ok(()),
+        (_, AF_NETLINK) => fail(libc::ENOPROTOOPT),
         (IPPROTO_TCP, _) if s.is_datagram() => fail(libc::ENOPROTOOPT),
         (IPPROTO_TCP | IPPROTO_IP, _) | (IPPROTO_IPV6, AF_INET6) => Ok(()),
         _ => fail(libc::ENOPROTOOPT),
@@ -352,9 +367,10 @@ pub unsafe fn set(fd: i32, level: i32, name: i32, value: *const u8, len: socklen
                 (IPPROTO_IP | IPPROTO_IPV6, _) if multicast::is_about(level, name) => {
                     multicast::set(k, socket, level, name, value, len)
                 }
+                (SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP | libc::NETLINK_DROP_MEMBERSHIP) => {
+                    netlink::change_groups(value, len)
+                }
                 _ => match find(level, name) {
-                    // No urgent data ever come.
-                    Some(OUT_OF_BAND) if len > 0 && *value != 0 => refuse(level, name),
                     Some(ONLY_V6) if s.local.get().port != 0 => fail(libc::EINVAL),
                     Some(place) => set_number(s, place, value, len),
                     None => refuse(level, name),
@@ -498,7 +514,7 @@ fn answer(
         out[..4].copy_from_slice(&value.to_ne_bytes());
         Ok(4)
     };
-    let local = s.family.get() == AF_UNIX;
+    let local = matches!(s.family.get(), AF_UNIX | AF_NETLINK);
     let large = local || s.is_datagram();
     let protocol = match s.is_datagram() {
         _ if local => 0,

@@ -5,6 +5,7 @@
 //!
 //! A port that the server asked for is published, one that it was given is not: the leader opens a socket for it when it is used.
 
+use super::bind::Ends;
 use super::{Socket, address, datagram, multicast};
 use crate::fatal;
 use crate::io::fail;
@@ -77,17 +78,17 @@ pub fn port_left(k: &Kernel, socket: Handle<Socket>) {
 
 /// A datagram came from the outside; lost when nobody is there.
 pub fn arrived(k: &Kernel, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
-    let Some(socket) = datagram::find(k, local, peer) else { return };
+    let Some((socket, ends)) = datagram::find_for(k, Ends { local, peer }) else { return };
     let part = [single(bytes.as_ptr().cast_mut().cast(), bytes.len())];
     match Buffers::new(&part) {
-        Ok(mut buffers) => datagram::deliver(k, socket, peer, local, &mut buffers),
+        Ok(mut buffers) => datagram::deliver(k, socket, ends.peer, ends.local, &mut buffers),
         Err(_) => fatal::notice(b"a datagram of an entry cannot be read"),
     }
 }
 
 /// One that was sent did not arrive: a connected socket is told, as in Linux.
 pub fn failed(k: &Kernel, local: SockAddr, peer: SockAddr, errno: u16) {
-    let Some(socket) = datagram::find(k, local, peer) else { return };
+    let Some((socket, _)) = datagram::find_for(k, Ends { local, peer }) else { return };
     datagram::came_back(k, socket, i32::from(errno));
 }
 

@@ -4,11 +4,12 @@
 //! knows the inode: that, not the path, is what `connect` finds, whatever was renamed, linked or changed directory meanwhile.
 
 use crate::fatal;
-use crate::files::change;
+use crate::files::{change, inputs};
 use crate::io::fail;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Room};
 use crate::sys::{self, Errno, Result};
 use core::cell::Cell;
+use core::mem::offset_of;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
@@ -26,6 +27,13 @@ pub struct Name {
     len: Cell<u32>,
     path: Cell<[u8; MAX_PATH]>,
     inode: Cell<Inode>,
+}
+
+impl Name {
+    /// What of all names is a replica's own: the kernel's numbers.
+    pub fn note_own(room: &Room, names: *const u8, count: u32) {
+        room.own::<Self>(names, count, offset_of!(Self, inode), size_of::<Inode>());
+    }
 }
 
 // SAFETY: cells; all-zero is a name of no bytes that nobody has.
@@ -220,7 +228,10 @@ fn look(given: &Given) -> Result<libc::stat> {
     let mut st: libc::stat = unsafe { core::mem::zeroed() };
     let args = sys::args([given.path.as_ptr() as usize, &raw mut st as usize]);
     // SAFETY: a path that ends in a NUL, a local.
-    unsafe { sys::call(libc::SYS_stat, args) }?;
+    unsafe {
+        inputs::glance(libc::AT_FDCWD, given.path.as_ptr().cast(), 0);
+        sys::call(libc::SYS_stat, args)?;
+    }
     Ok(st)
 }
 

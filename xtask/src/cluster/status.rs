@@ -33,6 +33,9 @@ pub struct Replica {
     /// The newest entry that its server has executed.
     #[serde(default, deserialize_with = "or_zero")]
     pub applied_index: u64,
+    /// How far its server is behind the leader's.
+    #[serde(default, deserialize_with = "or_zero")]
+    pub lag_ms: u64,
     /// Calls of its server that the safety net caught, by name.
     #[serde(default, deserialize_with = "or_zero")]
     pub trapped_calls: BTreeMap<String, u64>,

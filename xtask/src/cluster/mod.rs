@@ -1,7 +1,9 @@
-//! The cluster under demonstration, driven by the `skein` command alone.
+//! A cluster on this machine, driven by the `skein` command alone: what the demonstration and the zoo look at.
 //!
 //! Owns the process of `skein run`, the data directory and the list of all processes ever seen in
 //! `skein status`. Dropping it stops the cluster.
+
+pub mod status;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -13,15 +15,29 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::status::Status;
+use self::status::Status;
 use crate::report::{Failure, Outcome};
 use crate::workspace;
 
-/// How long stopping may take before the demonstration calls it a failure.
+/// How long stopping may take before it is called a failure.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// What `skein status` exits with when there is no such cluster.
 const NOT_RUNNING: i32 = 3;
+
+/// What `skein files` and `skein verify` exit with when they cannot tell.
+const UNTOLD: i32 = 2;
+
+/// How many events of the nodes are told.
+const EVENTS_TOLD: usize = 40;
+
+/// What is run.
+pub struct Server<'a> {
+    /// Options of `skein run`.
+    pub options: &'a [String],
+    /// The program and its arguments.
+    pub command: &'a [String],
+}
 
 /// A running `skein run`.
 pub struct Cluster {
@@ -34,19 +50,21 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `server` in `replicas` replicas; what it prints is passed on, line by line.
-    pub fn start(replicas: u64, server: &[&str]) -> Outcome<Self> {
+    /// Starts the server in `replicas` replicas, in the working directory `place`; what it prints is passed on, line by line.
+    pub fn start(purpose: &str, replicas: u64, place: &Path, server: &Server<'_>) -> Outcome<Self> {
         let command = find_command()?;
         let data = tempfile::Builder::new()
-            .prefix("skein-demo-")
+            .prefix(&format!("skein-{purpose}-"))
             .tempdir()
             .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
-        let name = format!("demo-{}", std::process::id());
+        let name = format!("{purpose}-{}", std::process::id());
         let mut run = Command::new(&command)
             .args(["run", "--name", &name, "--replicas", &replicas.to_string(), "--data"])
             .arg(data.path().join("cluster"))
+            .args(server.options)
             .arg("--")
-            .args(server)
+            .args(server.command)
+            .current_dir(place)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -118,6 +136,46 @@ impl Cluster {
         let status = Status::parse(&output.stdout)?;
         self.seen.extend(status.pids());
         Ok(Some(status))
+    }
+
+    /// Whether the replicas' servers have written the same files; nothing while that cannot be told.
+    pub fn equal_files(&self) -> Outcome<Option<()>> {
+        self.equal("files")
+    }
+
+    /// Whether the replicas' servers hold the same in memory; nothing while that cannot be told.
+    pub fn equal_memory(&self) -> Outcome<Option<()>> {
+        self.equal("verify")
+    }
+
+    fn equal(&self, what: &str) -> Outcome<Option<()>> {
+        let compared = self.skein(&[what, "--name", &self.name])?;
+        match compared.status.code() {
+            Some(0) => Ok(Some(())),
+            Some(UNTOLD) => Ok(None),
+            _ => {
+                let said = String::from_utf8_lossy(&compared.stdout).into_owned()
+                    + &String::from_utf8_lossy(&compared.stderr);
+                Err(Failure::of(format!("skein {what}: {}", compared.status), said.trim()))
+            }
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What `skein status` and the end of `skein logs` say, for people.
+    pub fn tell(&self) -> String {
+        let text = |arguments: &[&str]| match self.skein(arguments) {
+            Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+            Err(failure) => failure.to_string(),
+        };
+        let events = text(&["logs", "--name", &self.name]);
+        let lines: Vec<&str> = events.lines().collect();
+        let last = lines[lines.len().saturating_sub(EVENTS_TOLD)..].join("\n");
+        format!("{}\n{last}", text(&["status", "--name", &self.name]))
     }
 
     fn skein(&self, arguments: &[&str]) -> Outcome<Output> {

@@ -1,0 +1,94 @@
+//! Holds all servers of this machine at one entry while something of them is compared.
+//!
+//! A server that has timers never rests for long, and one that has got an entry may still be at work. So all are held for a moment, go on to one
+//! entry, and stand there. Where that does not succeed (a node does not answer, a replica is far behind) it is tried again until patience ends.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::admin::{self, AdminError};
+use crate::instance::NodeFiles;
+
+/// How long a node may take to answer that it holds its server.
+const LIMIT_TO_HOLD: Duration = Duration::from_secs(3);
+/// How long replicas that cannot be compared are asked again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two questions.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a node answers, or why not.
+pub type Answer<T> = Result<T, String>;
+
+/// Tries `compare` until its result is not `unclear`, or patience ends.
+pub fn patiently<T>(mut compare: impl FnMut() -> T, unclear: impl Fn(&T) -> bool) -> T {
+    let begun = Instant::now();
+    loop {
+        let result = compare();
+        if !unclear(&result) || begun.elapsed() > PATIENCE {
+            return result;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Holds all servers and asks each, by `ask`, for what it has at the entry that the foremost of them has.
+pub fn at_one_entry<T: Send>(
+    nodes: &[NodeFiles],
+    ask: impl Fn(&NodeFiles, u64) -> Result<T, AdminError> + Sync,
+) -> Vec<Answer<T>> {
+    let held = ask_all(nodes, |node| {
+        let index = admin::post(&node.admin, "/hold", LIMIT_TO_HOLD)?;
+        let index = String::from_utf8_lossy(&index).trim().parse::<u64>();
+        index.map_err(|error| AdminError::Wrong(error.to_string()))
+    });
+    let foremost = held.iter().flatten().max();
+    if let Some(foremost) = foremost.filter(|_| held.iter().all(Result::is_ok)) {
+        return ask_all(nodes, |node| ask(node, *foremost));
+    }
+    // Those that were held are not to wait for the others.
+    go_on(nodes);
+    let other = || "its server was not compared: another replica gave no answer".into();
+    held.into_iter().map(|answer| answer.and_then(|_| Err(other()))).collect()
+}
+
+/// Lets all servers go on.
+pub fn go_on(nodes: &[NodeFiles]) {
+    ask_all(nodes, |node| admin::post(&node.admin, "/go-on", LIMIT_TO_HOLD));
+}
+
+/// Asks all nodes at the same time.
+pub fn ask_all<T: Send>(
+    nodes: &[NodeFiles],
+    ask: impl Fn(&NodeFiles) -> Result<T, AdminError> + Sync,
+) -> Vec<Answer<T>> {
+    let ask = |node| ask(node).map_err(|error| error.to_string());
+    thread::scope(|scope| {
+        let ask = &ask;
+        let asked: Vec<_> = nodes.iter().map(|node| scope.spawn(move || ask(node))).collect();
+        let lost = |_| Err("the question was lost".into());
+        asked.into_iter().map(|answer| answer.join().unwrap_or_else(lost)).collect()
+    })
+}
+
+/// The verdict on what was compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is the same everywhere.
+    Agree,
+    /// It is not.
+    Differ,
+    /// Nobody knows now.
+    Incomparable,
+}
+
+impl Verdict {
+    /// The exit code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Agree => 0,
+            Self::Differ => 1,
+            Self::Incomparable => 2,
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What `skein verify` says: the verdict, and of what differs where it is, what lies there and what each replica has.
+
+use serde::Serialize;
+use skein_node::memory::{ARENA, Kind, PAGE_BYTES, Page, PageAt, Survey, Thing};
+
+use super::Outcome;
+use super::compare::Structure;
+use crate::instance::NodeFiles;
+use crate::standstill::Verdict;
+
+/// Bytes between two places of a page that differ: as many that are alike, or more, keep them apart.
+const GAP: usize = 8;
+/// Places of one page that are told.
+const PLACES: usize = 8;
+/// Bytes of one place that are told.
+const BYTES: usize = 32;
+/// Differences shown to a reader.
+const SHOWN: usize = 50;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    name: String,
+    verdict: Verdict,
+    replicas: Vec<Replica>,
+    /// How many pages are not the same.
+    differing_pages: usize,
+    /// Processes and mappings that are not the same, and the first of these pages.
+    differences: Vec<Difference>,
+}
+
+#[derive(Debug, Serialize)]
+struct Replica {
+    id: u64,
+    /// The last entry that was executed; `null` when the node gave no answer, which `problem` explains.
+    index: Option<u64>,
+    problem: Option<String>,
+    processes: usize,
+    mappings: usize,
+    /// Pages with something in them.
+    pages: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Difference {
+    /// `process`, `mapping` or `bytes`.
+    kind: &'static str,
+    /// The process, as the server numbers them; `null` for the arena.
+    pid: Option<u32>,
+    command: String,
+    /// What is mapped there, and its permissions.
+    mapping: String,
+    /// The first byte that differs, and how far it is from the mapping's begin.
+    address: Option<String>,
+    offset: Option<String>,
+    /// Program or library with the distance from its begin; function or variable, where its symbol table tells.
+    object: Option<String>,
+    symbol: Option<String>,
+    /// How many bytes from the first to the last that differs.
+    len: usize,
+    /// What each replica has, in the order of `replicas`: bytes in hexadecimal.
+    values: Vec<String>,
+}
+
+impl Report {
+    /// Of what came of it.
+    pub fn new(name: &str, nodes: &[NodeFiles], outcome: &Outcome) -> Self {
+        let replica = |(node, answer): (&NodeFiles, &Result<skein_node::MemoryStatus, String>)| {
+            let status = answer.as_ref().ok();
+            let processes = status.map_or(&[][..], |status| &status.survey.processes);
+            Replica {
+                id: node.id,
+                index: status.map(|status| status.index),
+                problem: answer.as_ref().err().cloned(),
+                processes: processes.len(),
+                mappings: processes.iter().map(|process| process.mappings.len()).sum(),
+                pages: status.map_or(0, |status| status.survey.pages),
+            }
+        };
+        let mut differences: Vec<_> =
+            outcome.structure.iter().map(Difference::of_structure).collect();
+        if let Some(Ok(first)) = outcome.answers.first() {
+            for (at, pages) in outcome.differing.iter().zip(&outcome.shown) {
+                differences.extend(of_page(&first.survey, *at, pages));
+            }
+        }
+        Self {
+            name: name.to_owned(),
+            verdict: outcome.verdict,
+            replicas: nodes.iter().zip(&outcome.answers).map(replica).collect(),
+            differing_pages: outcome.differing.len(),
+            differences,
+        }
+    }
+
+    /// For a reader.
+    pub fn text(&self) -> String {
+        let verdict = match self.verdict {
+            Verdict::Agree => "all replicas hold the same in memory",
+            Verdict::Differ => "the replicas' memory differs",
+            Verdict::Incomparable => "the replicas cannot be compared now",
+        };
+        let mut text = format!("{}: {verdict}\n\n", self.name);
+        for replica in &self.replicas {
+            text += &match (replica.index, &replica.problem) {
+                (Some(index), _) => format!(
+                    "replica {}  entry {index}  {} processes, {} mappings, {} pages\n",
+                    replica.id, replica.processes, replica.mappings, replica.pages
+                ),
+                (None, why) => {
+                    format!("replica {}  {}\n", replica.id, why.as_deref().unwrap_or_default())
+                }
+            };
+        }
+        if self.verdict != Verdict::Differ {
+            return text;
+        }
+        text += &format!("\ndiffering ({} pages):\n", self.differing_pages);
+        for difference in self.differences.iter().take(SHOWN) {
+            text += &format!("  {}\n", difference.line());
+            for (replica, value) in self.replicas.iter().zip(&difference.values) {
+                text += &format!("      {}: {value}\n", replica.id);
+            }
+        }
+        if self.differences.len() > SHOWN {
+            text +=
+                &format!("  ... and {} more; --json lists them\n", self.differences.len() - SHOWN);
+        }
+        text
+    }
+}
+
+impl Difference {
+    fn of_structure(structure: &Structure) -> Self {
+        let Structure { pid, command, mapping, values } = structure;
+        Self {
+            kind: if mapping.is_some() { "mapping" } else { "process" },
+            pid: Some(*pid),
+            command: command.clone(),
+            mapping: mapping.clone().unwrap_or_default(),
+            values: values.clone(),
+            ..Self::default()
+        }
+    }
+
+    fn line(&self) -> String {
+        let mut line = match self.pid {
+            Some(pid) => format!("process {pid} ({})", self.command),
+            None => "arena".to_owned(),
+        };
+        let mut add = |text: &str| {
+            if !text.is_empty() {
+                line += "  ";
+                line += text;
+            }
+        };
+        add(&self.mapping);
+        match (&self.address, &self.offset) {
+            (Some(address), Some(offset)) => add(&format!("+{offset} = {address}")),
+            (Some(address), None) => add(address),
+            _ => {}
+        }
+        add(self.object.as_deref().unwrap_or_default());
+        add(self.symbol.as_deref().unwrap_or_default());
+        line
+    }
+}
+
+/// The places of a page that are not the same on all replicas.
+fn of_page(survey: &Survey, at: PageAt, pages: &[Page]) -> Vec<Difference> {
+    let process = survey.processes.iter().find(|process| process.pid == at.pid);
+    let mapping = process.and_then(|process| {
+        process.mappings.iter().find(|m| (m.start..m.end).contains(&at.address))
+    });
+    let contents: Vec<Vec<u8>> = pages.iter().map(|page| bytes(&page.contents)).collect();
+    let things = pages.first().map_or(&[][..], |page| &page.things);
+    let difference = |(from, len): (usize, usize)| {
+        let address = at.address + from as u64;
+        let name = |kind| named(things, kind, address);
+        Difference {
+            kind: "bytes",
+            pid: (at.pid != ARENA).then_some(at.pid),
+            command: process.map(|process| process.command.clone()).unwrap_or_default(),
+            mapping: mapping.map(|m| format!("{} {}", m.name, m.permissions)).unwrap_or_default(),
+            address: Some(format!("{address:#x}")),
+            offset: mapping.map(|m| format!("{:#x}", address - m.start)),
+            object: name(Kind::Object),
+            symbol: name(Kind::Symbol),
+            len,
+            values: contents.iter().map(|page| value(page, from, len)).collect(),
+        }
+    };
+    places(&contents).into_iter().map(difference).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let (pairs, _) = hex.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| {
+        std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
+    };
+    pairs.iter().filter_map(byte).collect()
+}
+
+/// Where pages differ, and for how many bytes; all of it where one has none.
+fn places(pages: &[Vec<u8>]) -> Vec<(usize, usize)> {
+    let Some(first) = pages.first() else { return Vec::new() };
+    if pages.iter().any(|page| page.len() != first.len()) {
+        return vec![(0, PAGE_BYTES as usize)];
+    }
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    for at in (0..first.len()).filter(|at| pages.iter().any(|page| page[*at] != first[*at])) {
+        match found.last_mut() {
+            Some((from, len)) if at < *from + *len + GAP => *len = at + 1 - *from,
+            _ => found.push((at, 1)),
+        }
+    }
+    found.truncate(PLACES);
+    found
+}
+
+fn value(page: &[u8], from: usize, len: usize) -> String {
+    let Some(bytes) = page.get(from..from + len) else { return "no such page".to_owned() };
+    let mut text: String = bytes.iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect();
+    if len > BYTES {
+        text += "...";
+    }
+    text
+}
+
+/// The smallest thing of a kind that has the address, and how far it is inside.
+fn named(things: &[Thing], kind: Kind, address: u64) -> Option<String> {
+    let has = |thing: &&Thing| {
+        thing.kind == kind && address.checked_sub(thing.address).is_some_and(|far| far < thing.len)
+    };
+    let thing = things.iter().filter(has).min_by_key(|thing| thing.len)?;
+    Some(format!("{}+{:#x}", thing.name, address - thing.address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skein_node::memory::{Mapping, ProcessMemory};
+
+    fn page(change: &[(usize, u8)], things: &[Thing]) -> Page {
+        let mut contents = vec![0; PAGE_BYTES as usize];
+        change.iter().for_each(|(at, byte)| contents[*at] = *byte);
+        let contents = contents.iter().map(|byte| format!("{byte:02x}")).collect();
+        Page { hash: String::new(), contents, things: things.to_vec() }
+    }
+
+    fn survey() -> Survey {
+        let mapping = Mapping {
+            start: 0x1000,
+            end: 0x9000,
+            permissions: "rw-p".into(),
+            name: "/bin/server".into(),
+            pages: vec![],
+        };
+        let process = ProcessMemory { pid: 2, command: "server".into(), mappings: vec![mapping] };
+        Survey { processes: vec![process], arena: vec![], pages: 0 }
+    }
+
+    #[test]
+    fn a_difference_names_process_mapping_symbol_offset_and_values() {
+        let thing =
+            |kind, address, len, name: &str| Thing { kind, address, len, name: name.into() };
+        let things = [
+            thing(Kind::Object, 0x1000, 0x9000, "server"),
+            thing(Kind::Symbol, 0x2000, 0x1000, "table"),
+            thing(Kind::Symbol, 0x2010, 8, "counter"),
+        ];
+        let pages = [page(&[(0x12, 1)], &things), page(&[(0x12, 0xff)], &things)];
+        let found = of_page(&survey(), PageAt { pid: 2, address: 0x2000 }, &pages);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            found[0].line(),
+            "process 2 (server)  /bin/server rw-p  +0x1012 = 0x2012  server+0x1012  counter+0x2"
+        );
+        assert_eq!(found[0].values, ["01", "ff"]);
+    }
+
+    #[test]
+    fn neighbouring_bytes_are_one_place_and_a_page_tells_only_some() {
+        let of =
+            |change: &[(usize, u8)]| places(&[vec![0; 4096], bytes(&page(change, &[]).contents)]);
+        assert_eq!(of(&[(10, 1), (12, 1), (19, 1), (40, 1)]), [(10, 10), (40, 1)]);
+        let many: Vec<_> = (0..100).map(|n| (n * 40, 1)).collect();
+        assert_eq!(of(&many).len(), PLACES);
+        assert_eq!(places(&[vec![0; 4096], vec![]]), [(0, 4096)]);
+        assert_eq!(value(&[], 0, 4096), "no such page");
+        assert_eq!(value(&[7; 4096], 0, 40), "07".repeat(BYTES) + "...");
+    }
+}

@@ -1,0 +1,255 @@
+//! Three `skein node`s with one configuration, each on a host of its own ([`super::hosts`]), and what a service manager does for them.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::{Value, json};
+
+use super::cluster::wait_for_or;
+use super::hosts::Hosts;
+use super::preloaded::Preloaded;
+use super::{Place, runtime};
+
+/// The cluster's name.
+pub const NAME: &str = "three";
+/// Where clients are answered on each host.
+pub const PORT: u16 = 80;
+/// The port that the server listens on.
+pub const SERVER_PORT: u16 = 7000;
+/// Where small disks are, in the namespace that has them.
+const DISKS: &str = "/mnt";
+/// A node that ended is started again after this.
+const RESTART_AFTER: Duration = Duration::from_millis(100);
+
+/// The machine with the three hosts.
+pub struct Machine {
+    /// The network.
+    pub hosts: Hosts,
+    /// Its directories.
+    pub place: Place,
+    /// What the nodes' clocks and disks are like.
+    pub preloaded: Option<Preloaded>,
+    server: Vec<String>,
+    nodes: Vec<Option<Child>>,
+    again: [Option<Instant>; 3],
+    all: Option<fs::File>,
+    disks: Option<PathBuf>,
+}
+
+impl Machine {
+    /// None of the nodes is founded or started; `server` is the program and its arguments.
+    pub fn new(place: Place, server: &[String]) -> Self {
+        place.file("key", &"5eed".repeat(16), 0o600);
+        Self {
+            hosts: Hosts::new(),
+            place,
+            preloaded: None,
+            server: server.to_vec(),
+            nodes: vec![None, None, None],
+            again: [None; 3],
+            all: None,
+            disks: None,
+        }
+    }
+
+    /// Gives each replica's log a small disk of its own, in a mount namespace that only this thread and its children see. Not below the temporary
+    /// directory: other tests make files there, and servers would see those come and go.
+    pub fn give_disks(&mut self, size: &str) {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount(&["--make-rprivate", "/"]);
+        mount(&["-t", "tmpfs", "none", DISKS]);
+        self.disks = Some(PathBuf::from(DISKS));
+        for id in 1..=3 {
+            let dir = self.data(id);
+            fs::create_dir(&dir).unwrap();
+            mount(&["-t", "tmpfs", "-o", size, "none", dir.to_str().unwrap()]);
+        }
+    }
+
+    /// Where a replica's log is.
+    pub fn data(&self, id: u64) -> PathBuf {
+        let name = format!("data-{id}");
+        self.disks.as_ref().map_or_else(|| self.place.path(&name), |disks| disks.join(&name))
+    }
+
+    /// Writes the configuration that differs between hosts only where it must; answers its file.
+    fn config(&self, id: u64) -> PathBuf {
+        let dir = self.place.dir.path().display();
+        let (program, args) = self.server.split_first().unwrap();
+        let text = format!(
+            "name = \"{NAME}\"\nid = {id}\ndata_dir = {:?}\n\
+             peers = [\n    {{ id = 1, address = \"10.77.0.1:7100\" }},\n    \
+             {{ id = 2, address = \"10.77.0.2:7100\" }},\n    \
+             {{ id = 3, address = \"10.77.0.3:7100\" }},\n]\nkey_file = \"{dir}/key\"\nlog_file = \"{dir}/node-{id}.log\"\n\
+             [server]\nprogram = \"{program}\"\nargs = {args:?}\n[publisher.bind]\n\
+             publish = [{{ address = \"0.0.0.0:{PORT}\", server_port = {SERVER_PORT} }}]\n",
+            self.data(id),
+        );
+        self.place.file(&format!("skein-{id}.toml"), &text, 0o644)
+    }
+
+    /// Begins the cluster: each replica's log.
+    #[track_caller]
+    pub fn found(&self) {
+        for id in 1..=3 {
+            let config = self.config(id);
+            let founded = self.skein(id, &["found", "--config", config.to_str().unwrap()]);
+            assert!(founded.status.success(), "{}", String::from_utf8_lossy(&founded.stderr));
+        }
+    }
+
+    /// Starts the node.
+    pub fn start(&mut self, id: u64) {
+        let config = self.config(id);
+        let said = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.place.path(&format!("said-{id}")))
+            .unwrap();
+        let skein = self.place.skein().get_program().to_owned();
+        let mut command = self.hosts.host(id).command(skein.to_str().unwrap());
+        command.args(["node", "--config"]).arg(config).env("SKEIN_RUNTIME", runtime());
+        command.env("SKEIN_RUN_DIR", self.run_dir(id)).stdout(Stdio::null()).stderr(said);
+        if let Some(preloaded) = &self.preloaded {
+            preloaded.attach(&mut command);
+        }
+        self.again[id as usize - 1] = None;
+        self.nodes[id as usize - 1] = Some(command.spawn().unwrap());
+    }
+
+    /// Starts nodes again that have ended, as a service manager would. To be called often.
+    pub fn tend(&mut self) {
+        for id in 1..=3 {
+            let at = id as usize - 1;
+            let ended = |node: &mut Child| node.try_wait().unwrap().is_some();
+            if self.nodes[at].as_mut().is_some_and(ended) {
+                self.nodes[at] = None;
+                self.again[at] = Some(Instant::now() + RESTART_AFTER);
+            }
+            if self.again[at].is_some_and(|again| again <= Instant::now()) {
+                self.start(id);
+            }
+        }
+    }
+
+    /// Kills a node and its server.
+    pub fn kill(&mut self, id: u64) {
+        let mut node = self.nodes[id as usize - 1].take().unwrap();
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+
+    /// The process of a node.
+    pub fn node_pid(&self, id: u64) -> i32 {
+        self.nodes[id as usize - 1].as_ref().expect("it runs").id() as i32
+    }
+
+    fn run_dir(&self, id: u64) -> PathBuf {
+        self.place.path(&format!("run-{id}"))
+    }
+
+    /// Runs the command on a host.
+    pub fn skein(&self, id: u64, args: &[&str]) -> Output {
+        self.command_in(self.run_dir(id)).args(args).output().unwrap()
+    }
+
+    fn command_in(&self, run_dir: PathBuf) -> Command {
+        let mut command = self.place.skein();
+        command.env("SKEIN_RUN_DIR", run_dir);
+        command
+    }
+
+    /// What a host says of its replica.
+    pub fn status(&self, id: u64) -> Value {
+        let output = self.skein(id, &["status", "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// Lets [`Self::skein_all`] find all three nodes, as if they were on one host.
+    pub fn join_all(&mut self) {
+        let dir = self.place.path("run-all");
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(dir.join(NAME)).unwrap();
+        let node = |id: u64| {
+            json!({
+                "id": id, "address": format!("10.77.0.{id}:7100"), "log": self.place.path(&format!("node-{id}.log")),
+                "admin": self.data(id).join("admin.sock"), "output": self.data(id).join("server.log"),
+            })
+        };
+        let state = json!({
+            "name": NAME, "pid": std::process::id(), "mode": "order", "schedule": "serial", "replicas": 3,
+            "nodes": [node(1), node(2), node(3)],
+        });
+        fs::write(dir.join(NAME).join("state.json"), state.to_string()).unwrap();
+        let mut lock = fs::File::create(dir.join(NAME).join("lock")).unwrap();
+        writeln!(lock, "{}", std::process::id()).unwrap();
+        let whole = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        fcntl(&lock, FcntlArg::F_OFD_SETLK(&whole)).unwrap();
+        self.all = Some(lock);
+    }
+
+    /// Runs the command where it finds all three nodes.
+    pub fn skein_all(&self, args: &[&str]) -> Output {
+        self.command_in(self.place.path("run-all")).args(args).output().unwrap()
+    }
+
+    /// What the nodes said last.
+    pub fn evidence(&self) -> String {
+        let mut text = String::new();
+        for id in 1..=3 {
+            for file in [format!("said-{id}"), format!("node-{id}.log")] {
+                let all = fs::read_to_string(self.place.path(&file)).unwrap_or_default();
+                let tail: Vec<&str> = all.lines().rev().take(15).collect();
+                text.push_str(&format!("--- {file}\n"));
+                tail.iter().rev().for_each(|line| text.push_str(&format!("{line}\n")));
+            }
+        }
+        text
+    }
+
+    /// Waits, and shows the evidence when it was in vain.
+    #[track_caller]
+    pub fn wait<T>(&self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
+        wait_for_or(what, || self.evidence(), probe)
+    }
+
+    /// Stops all nodes in order; each must end well.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        for id in 1..=3 {
+            let stopped = self.skein(id, &["stop", "--name", NAME]);
+            let text = String::from_utf8_lossy(&stopped.stderr);
+            assert_eq!(stopped.status.code(), Some(0), "{text}\n{}", self.evidence());
+            let node = self.nodes[id as usize - 1].as_mut().unwrap();
+            assert_eq!(node.wait().unwrap().code(), Some(0));
+        }
+        let dir = self.place.dir.path().to_str().unwrap();
+        let left = super::processes_naming(dir);
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for node in self.nodes.iter_mut().flatten() {
+            // Ended already when the test passed.
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+    }
+}
+
+fn mount(args: &[&str]) {
+    assert!(Command::new("mount").args(args).status().unwrap().success(), "mount {args:?}");
+}

@@ -1,0 +1,62 @@
+//! Wall clocks and disks of nodes that a test sets while they run: a library that is preloaded into them (`preloaded.c`).
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::Place;
+
+/// Where each number is in a node's file.
+const OFF: u64 = 0;
+const IN_ODD_SECONDS: u64 = 8;
+const SYNC: u64 = 16;
+
+/// Where clocks and disks are set.
+pub struct Preloaded {
+    dir: PathBuf,
+    library: PathBuf,
+}
+
+impl Preloaded {
+    /// Compiles the library.
+    pub fn new(place: &Place) -> Self {
+        let (dir, library) = (place.path("preloaded"), place.path("preloaded.so"));
+        fs::create_dir(&dir).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/preloaded.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+        assert!(compiler.status().unwrap().success(), "cc preloaded.c; run scripts/setup.sh test");
+        Self { dir, library }
+    }
+
+    /// Has a command's nodes use it.
+    pub fn attach(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", &self.library).env("SKEIN_TEST_HOSTS", &self.dir);
+    }
+
+    /// Sets the clock of a node's process off by so many seconds.
+    pub fn set_clock(&self, pid: i32, seconds: i64) {
+        self.write(pid, OFF, seconds * 1_000_000_000);
+        self.write(pid, IN_ODD_SECONDS, 0);
+    }
+
+    /// Has it step forward and back in turn, once a second.
+    pub fn step_each_second(&self, pid: i32, by: Duration) {
+        self.write(pid, OFF, 0);
+        self.write(pid, IN_ODD_SECONDS, by.as_nanos() as i64);
+    }
+
+    /// Each sync of a file takes so much longer; `None`: it hangs, until this is called again.
+    pub fn set_disk(&self, pid: i32, delay: Option<Duration>) {
+        self.write(pid, SYNC, delay.map_or(-1, |delay| delay.as_nanos() as i64));
+    }
+
+    #[track_caller]
+    fn write(&self, pid: i32, at: u64, number: i64) {
+        let file = fs::File::options().write(true).open(self.dir.join(pid.to_string()));
+        let file = file.expect("the node has loaded the library");
+        file.write_all_at(&number.to_ne_bytes(), at).unwrap();
+    }
+}

@@ -1,0 +1,454 @@
+//! Files of the host are inputs: no start, restart or replica goes on from other ones than those that the log was made with.
+//!
+//! The server (`guests/servers/files.py`) uses a file in each way once. Then each of them is changed: between two starts, while one replica of
+//! three starts again, and on one host of three, whose node sees a changed copy of the directory in a mount namespace of its own.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use common::cluster::{Cluster, ask_once, free_port, wait_for_or};
+use common::hosts::Hosts;
+use common::{Place, runtime, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// What the server is asked before anything is changed.
+const QUESTIONS: [&str; 12] = [
+    "row new",
+    "read config",
+    "read current/text",
+    "time stamp",
+    "list listed",
+    "there absent",
+    "link link",
+    "there mode",
+    "plug",
+    "tool",
+    "jail config",
+    "what",
+];
+
+/// A change of one file.
+struct Change {
+    make: fn(&Path),
+    undo: fn(&Path),
+    /// What the line about it says.
+    words: [&'static str; 2],
+}
+
+fn write(path: PathBuf, text: &str) {
+    // The time is not what is to be found.
+    let old = fs::metadata(&path).and_then(|meta| meta.modified());
+    fs::write(&path, text).unwrap();
+    if let Ok(old) = old {
+        fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    }
+}
+
+/// A library stays one with a byte behind it.
+fn lengthen(path: PathBuf, by: i64) {
+    let old = fs::metadata(&path).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_len(old.len().strict_add_signed(by)).unwrap();
+    file.set_modified(old.modified().unwrap()).unwrap();
+}
+
+fn link(path: PathBuf, to: &str) {
+    let _ = fs::remove_file(&path);
+    symlink(to, &path).unwrap();
+    run(Command::new("touch").args(["-h", "-d", "@1600000000"]).arg(&path));
+}
+
+fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?}");
+}
+
+fn set_time(path: PathBuf, s: u64) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(s)).unwrap();
+}
+
+fn sqlite(dir: &Path, statement: &str) {
+    let text =
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()";
+    let path = dir.join("seed.db");
+    run(Command::new(PYTHON).args(["-c", text]).arg(path).arg(statement));
+}
+
+const CHANGES: &[Change] = &[
+    Change {
+        make: |dir| write(dir.join("config"), "colour = green\n"),
+        undo: |dir| write(dir.join("config"), "colour = red\n"),
+        words: ["/config: its contents were 13 bytes", "and are 15 bytes"],
+    },
+    Change {
+        make: |dir| write(dir.join("app/words.py"), "UNKNOWN = 'what?'\n"),
+        undo: |dir| write(dir.join("app/words.py"), "UNKNOWN = 'ask else'\n"),
+        words: ["/app/words.py: its", "is"],
+    },
+    Change {
+        make: |dir| {
+            run(Command::new("cp").arg("-a").args([dir.join("seed.db"), dir.join("kept.db")]));
+            sqlite(dir, "update row set text = 'other'");
+        },
+        undo: |dir| fs::rename(dir.join("kept.db"), dir.join("seed.db")).unwrap(),
+        words: ["/seed.db: its", "and"],
+    },
+    Change {
+        make: |dir| fs::rename(dir.join("seed.db"), dir.join("kept.db")).unwrap(),
+        undo: |dir| fs::rename(dir.join("kept.db"), dir.join("seed.db")).unwrap(),
+        words: ["/seed.db: it was a file and is gone", "put it back as it was"],
+    },
+    Change {
+        make: |dir| fs::write(dir.join("app/orig.py"), "").unwrap(),
+        undo: |dir| fs::remove_file(dir.join("app/orig.py")).unwrap(),
+        words: ["/app: its entry orig.py (a file) was not there", "put it back"],
+    },
+    Change {
+        make: |dir| fs::remove_file(dir.join("listed/one")).unwrap(),
+        undo: |dir| fs::write(dir.join("listed/one"), "").unwrap(),
+        words: ["/listed: its entry one is gone", "put it back"],
+    },
+    Change {
+        make: |dir| fs::write(dir.join("listed/three"), "").unwrap(),
+        undo: |dir| fs::remove_file(dir.join("listed/three")).unwrap(),
+        words: ["/listed: its entry three (a file) was not there", "put it back"],
+    },
+    Change {
+        make: |dir| link(dir.join("current"), "v2"),
+        undo: |dir| link(dir.join("current"), "v1"),
+        words: ["/current/text: it led to", "/v2/text"],
+    },
+    Change {
+        make: |dir| link(dir.join("link"), "b"),
+        undo: |dir| link(dir.join("link"), "a"),
+        words: ["/link: its target was a and is b", "put it back"],
+    },
+    Change {
+        make: |dir| set_time(dir.join("stamp"), 1_600_000_001),
+        undo: |dir| set_time(dir.join("stamp"), 1_600_000_000),
+        words: ["/stamp: its time was 1600000000.000000000", "is 1600000001.000000000"],
+    },
+    Change {
+        make: |dir| lengthen(dir.join("plug.so"), 1),
+        undo: |dir| lengthen(dir.join("plug.so"), -1),
+        words: ["/plug.so: its contents were", "put it back"],
+    },
+    Change {
+        make: |dir| write(dir.join("tool"), "#!/bin/sh\necho other\n"),
+        undo: |dir| write(dir.join("tool"), "#!/bin/sh\necho tool\n"),
+        words: ["/tool: its contents were", "put it back"],
+    },
+    Change {
+        make: |dir| write(dir.join("jail/config"), "cell = 10\n"),
+        undo: |dir| write(dir.join("jail/config"), "cell = 9\n"),
+        words: ["/files/jail/config: its contents were 9 bytes", "and are 10 bytes"],
+    },
+    Change {
+        make: |dir| set_time(dir.join("jail/config"), 1_600_000_001),
+        undo: |dir| set_time(dir.join("jail/config"), 1_600_000_000),
+        words: ["/files/jail/config: its time was 1600000000.000000000", "is 1600000001.000000000"],
+    },
+    Change {
+        make: |dir| fs::write(dir.join("absent"), "here").unwrap(),
+        undo: |dir| fs::remove_file(dir.join("absent")).unwrap(),
+        words: ["/absent: it was not there, and is a file now", "put it back"],
+    },
+];
+
+/// The server's directory, as it is at first.
+fn prepare(dir: &Path) {
+    for name in ["app", "listed", "v1", "v2", "jail"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/servers");
+    fs::copy(guests.join("files.py"), dir.join("app/files.py")).unwrap();
+    sqlite(dir, "create table row (id integer primary key, text)");
+    sqlite(dir, "insert into row (text) values ('old')");
+    for (name, text) in [
+        ("app/words.py", "UNKNOWN = 'ask else'\n"),
+        ("config", "colour = red\n"),
+        ("tool", "#!/bin/sh\necho tool\n"),
+        ("plug.c", "int number(void) { return 42; }\n"),
+        ("jail/config", "cell = 9\n"),
+        ("v1/text", "same\n"),
+        ("v2/text", "same\n"),
+        ("stamp", ""),
+        ("mode", ""),
+        ("listed/one", ""),
+        ("listed/two", ""),
+    ] {
+        fs::write(dir.join(name), text).unwrap();
+    }
+    set_time(dir.join("stamp"), 1_600_000_000);
+    set_time(dir.join("jail/config"), 1_600_000_000);
+    fs::set_permissions(dir.join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    run(Command::new("cc").args(["-shared", "-fPIC", "-o", "plug.so", "plug.c"]).current_dir(dir));
+    link(dir.join("current"), "v1");
+    link(dir.join("link"), "a");
+}
+
+fn server(dir: &Path, port: u16) -> [String; 4] {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_string();
+    [PYTHON.into(), path("app/files.py"), port.to_string(), dir.to_str().unwrap().into()]
+}
+
+fn start(place: Place, dir: &Path, port: u16) -> Cluster {
+    let server = server(dir, port);
+    Cluster::start_in(place, port, &[], &server.each_ref().map(String::as_str))
+}
+
+fn place_with_files() -> (Place, PathBuf) {
+    let place = Place::new();
+    let dir = place.path("files");
+    fs::create_dir(&dir).unwrap();
+    prepare(&dir);
+    (place, dir)
+}
+
+#[test]
+fn between_starts() {
+    let (place, dir) = place_with_files();
+    let port = free_port();
+    let mut cluster = start(place, &dir, port);
+    cluster.wait_ready();
+    let answers = QUESTIONS.map(|question| cluster.ask(question));
+    assert_eq!(answers[0], "1:old 2:new");
+    cluster.signal(Signal::SIGTERM);
+    cluster.wait_end();
+    let mut command = cluster.place.skein_with_runtime();
+    let data = cluster.place.data();
+    command.args(["run", "--name", "t", "--data", &data, "--"]).args(server(&dir, port));
+    command.current_dir(cluster.place.dir.path());
+    for change in CHANGES {
+        (change.make)(&dir);
+        let Output { status, stderr, .. } = command.output().unwrap();
+        (change.undo)(&dir);
+        let text = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(125), "{:?}: {text}", change.words);
+        for word in change.words {
+            assert!(text.contains(word), "'{word}' is not in: {text}");
+        }
+    }
+    let mut again =
+        Cluster::spawn(std::mem::replace(&mut cluster.place, Place::new()), port, &mut command);
+    again.wait_ready();
+    assert_eq!(again.ask("rows"), "1:old 2:new");
+    assert_eq!(QUESTIONS[1..].iter().map(|q| again.ask(q)).collect::<Vec<_>>(), answers[1..]);
+    again.signal(Signal::SIGTERM);
+    again.wait_end();
+}
+
+/// Ends a follower's node, which is started again.
+fn restart_follower(cluster: &Cluster) -> u64 {
+    let status = cluster.wait_status(0);
+    let (leader, _) = Cluster::leader(&status);
+    let follower = (1..=3).find(|id| *id != leader).unwrap();
+    let pid = Cluster::replica(&status, follower)["node_pid"].as_i64().unwrap() as i32;
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    follower
+}
+
+#[test]
+fn while_the_others_run() {
+    let (place, dir) = place_with_files();
+    let cluster = start(place, &dir, free_port());
+    cluster.wait_ready();
+    let answers = QUESTIONS.map(|question| cluster.ask(question));
+    // Edited, gone, new in a listing, and there where nothing was.
+    for path in ["/config: ", "/seed.db: it was", "/listed: its entry three", "/absent: "] {
+        let change = CHANGES.iter().find(|change| change.words[0].starts_with(path)).unwrap();
+        let before = cluster.said().len();
+        (change.make)(&dir);
+        let follower = restart_follower(&cluster);
+        let said = wait_for_or(
+            path,
+            || cluster.evidence(),
+            || {
+                let said = cluster.said().split_off(before);
+                change.words.iter().all(|word| said.contains(word)).then_some(said)
+            },
+        );
+        assert!(said.contains(&format!("node {follower}")), "{said}");
+        // The others have it as it was.
+        assert_eq!(cluster.ask("rows"), "1:old 2:new");
+        (change.undo)(&dir);
+        cluster.wait_status(0);
+    }
+    assert_eq!(cluster.ask("time stamp"), answers[3]);
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_used() {
+    let (place, dir) = place_with_files();
+    let cluster = start(place, &dir, free_port());
+    cluster.wait_ready();
+    assert_eq!(cluster.ask("read config"), "colour = red");
+    // Neither the time nor the size tells.
+    write(dir.join("config"), "colour = rot\n");
+    let port = cluster.port;
+    // All replicas are on this host: all find it, and nobody gets an answer.
+    assert_eq!(ask_once(("127.0.0.1", port), "read config"), None);
+    cluster.wait_said("/config: its contents have changed since the server first used it");
+    // Its nodes start again and again until the file is what it was.
+    write(dir.join("config"), "colour = red\n");
+    assert_eq!(cluster.ask("read config"), "colour = red");
+}
+
+/// What the server is asked about each change that is made while it runs.
+const USES: [(&str, &str); 9] = [
+    ("/listed: its entry one", "list listed"),
+    ("/listed: its entry three", "list listed"),
+    ("/current/", "read current/text"),
+    ("/link: ", "link link"),
+    ("/stamp: ", "time stamp"),
+    ("/tool: ", "tool"),
+    ("/absent: ", "there absent"),
+    ("/seed.db: its", "rows"),
+    ("/seed.db: it was", "rows"),
+];
+
+#[test]
+fn nobody_gets_another_answer_after_a_change() {
+    let (place, dir) = place_with_files();
+    let cluster = start(place, &dir, free_port());
+    cluster.wait_ready();
+    for question in QUESTIONS {
+        cluster.ask(question);
+    }
+    for (path, question) in USES {
+        let change = CHANGES.iter().find(|change| change.words[0].starts_with(path)).unwrap();
+        let expected = cluster.ask(question);
+        let before = cluster.said().len();
+        (change.make)(&dir);
+        let name = path.split(['/', ':']).nth(1).unwrap();
+        let refused = wait_for_or(
+            path,
+            || cluster.evidence(),
+            || match ask_once(("127.0.0.1", cluster.port), question) {
+                Some(answer) => {
+                    assert_eq!(answer, expected, "{path}");
+                    Some(false)
+                }
+                None => cluster.said()[before..].contains(&format!("/{name}")).then_some(true),
+            },
+        );
+        eprintln!("{question}: {}", if refused { "refused" } else { "as before" });
+        (change.undo)(&dir);
+        assert_eq!(cluster.ask(question), expected, "{path}");
+    }
+    cluster.wait_status(0);
+}
+
+#[test]
+fn a_leader_that_dies_before_the_server_has_started() {
+    let (place, dir) = place_with_files();
+    let cluster = start(place, &dir, free_port());
+    // What its server found is not agreed on, or just so: the next leader proposes it again.
+    let pid = wait_for_or(
+        "a leader",
+        || cluster.evidence(),
+        || {
+            let (status, _) = cluster.status();
+            let id = status["leader"].as_u64()?;
+            Cluster::replica(&status, id)["node_pid"].as_i64()
+        },
+    );
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    assert_eq!(cluster.ask("rows"), "1:old");
+    cluster.wait_status(0);
+    assert_eq!(cluster.ask("read config"), "colour = red");
+}
+
+#[test]
+fn between_hosts() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can make these surroundings");
+        return;
+    }
+    let (place, dir) = place_with_files();
+    let hosts = Hosts::new();
+    let root = place.dir.path().display().to_string();
+    let server = server(&dir, 7000);
+    let node = |id: u64, dir_of_host: &Path| {
+        let text = format!(
+            "name = \"files\"\nid = {id}\ndata_dir = \"{root}/data-{id}\"\n\
+             peers = [\n    {{ id = 1, address = \"10.77.0.1:7100\" }},\n    \
+             {{ id = 2, address = \"10.77.0.2:7100\" }},\n    \
+             {{ id = 3, address = \"10.77.0.3:7100\" }},\n]\ntrust_network = true\nlog_file = \"{root}/node-{id}.log\"\n\
+             [server]\nprogram = \"{PYTHON}\"\nargs = {:?}\n[publisher.bind]\n\
+             publish = [{{ address = \"0.0.0.0:80\", server_port = 7000 }}]\n",
+            &server[1..]
+        );
+        let config = place.file(&format!("skein-{id}.toml"), &text, 0o644);
+        if !place.path(&format!("data-{id}")).exists() {
+            let founded = place.run(&["found", "--config", config.to_str().unwrap()]);
+            assert!(founded.status.success(), "{founded:?}");
+        }
+        let run = place.path(&format!("run-{id}"));
+        let mut command = hosts.host(id).command("unshare");
+        command.args(["--mount", "sh", "-c", "mount --bind \"$0\" \"$1\" && shift && exec \"$@\""]);
+        command.args([dir_of_host, &dir]).arg(env!("CARGO_BIN_EXE_skein"));
+        command.args(["node", "--config"]).arg(config).env("SKEIN_RUNTIME", runtime());
+        command.env("SKEIN_RUN_DIR", run).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let evidence = || {
+        let log = |id: u64| fs::read_to_string(place.path(&format!("node-{id}.log")));
+        (1..=3).map(|id| log(id).unwrap_or_default()).collect::<String>()
+    };
+    let ask = |question: &str| {
+        wait_for_or("an answer", evidence, || {
+            let ask = |id| ask_once((format!("10.77.0.{id}").as_str(), 80), question);
+            hosts.middle.enter(|| (1..=2).find_map(ask))
+        })
+    };
+    for id in 1..=3 {
+        // Writes the configuration.
+        drop(node(id, &dir));
+        let mut found = place.skein();
+        found.env("SKEIN_RUN_DIR", place.path(&format!("run-{id}"))).args(["found", "--config"]);
+        run(found.arg(place.path(&format!("skein-{id}.toml"))));
+    }
+    let mut others: Vec<Guard> = (1..=2).map(|id| Guard(node(id, &dir).spawn().unwrap())).collect();
+    let answers = QUESTIONS.map(ask);
+    for (number, change) in CHANGES.iter().enumerate() {
+        let copy = place.path(&format!("copy-{number}"));
+        run(Command::new("cp").arg("-a").args([&dir, &copy]));
+        (change.make)(&copy);
+        let mut third = Guard(node(3, &copy).spawn().unwrap());
+        let ended =
+            wait_for_or("the third host to refuse", evidence, || third.0.try_wait().unwrap());
+        let mut text = String::new();
+        std::io::Read::read_to_string(third.0.stderr.as_mut().unwrap(), &mut text).unwrap();
+        assert_eq!(ended.code(), Some(2), "{:?}: {text}", change.words);
+        for word in change.words {
+            assert!(text.contains(word), "'{word}' is not in: {text}");
+        }
+        assert_eq!(ask("time stamp"), answers[3], "the others go on");
+    }
+    let mut third = Guard(node(3, &dir).spawn().unwrap());
+    wait_for("the third host to catch up", || {
+        assert!(third.0.try_wait().unwrap().is_none(), "{}", evidence());
+        let log = fs::read_to_string(place.path("node-3.log")).unwrap_or_default();
+        log.contains("caught_up").then_some(())
+    });
+    others.clear();
+}
+
+/// Ends a node with its test.
+struct Guard(std::process::Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}

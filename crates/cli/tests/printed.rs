@@ -1,0 +1,162 @@
+//! What a server prints is read when the entry that it follows from is committed, and not before.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::cluster::{Cluster, free_port, wait_for_or};
+use common::{Place, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const PYTHON: &str = "/usr/bin/python3";
+/// Answers a line, and prints what comes after "say ", or what is in the file whose name comes after "read "; then it computes for long.
+const SERVER: &str = "
+import os, socketserver, sys
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            word, _, rest = line.decode().strip().partition(' ')
+            if word == 'say':
+                print(rest, flush=True)
+            if word == 'read':
+                descriptor = os.open(rest, os.O_RDONLY)
+                os.write(1, os.read(descriptor, 100))
+                for _ in range(30000000): pass
+                os.write(1, b'counted\\n')
+            self.wfile.write(b'ok\\n')
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
+";
+
+fn start() -> Cluster {
+    let place = Place::new();
+    let port = free_port();
+    let server = place.file("server.py", SERVER, 0o644);
+    Cluster::start_in(place, port, &[], &[PYTHON, server.to_str().unwrap(), &port.to_string()])
+}
+
+fn printed(cluster: &Cluster, id: u64) -> String {
+    fs::read_to_string(cluster.place.path(&format!("data/node-{id}/server.log")))
+        .unwrap_or_default()
+}
+
+fn wait_printed(cluster: &Cluster, id: u64, line: &str) {
+    wait_for_or(
+        &format!("'{line}' in replica {id}'s output"),
+        || cluster.evidence(),
+        || printed(cluster, id).lines().any(|other| other == line).then_some(()),
+    );
+}
+
+/// Stops processes until it is dropped.
+struct Stopped(Vec<Pid>);
+
+impl Stopped {
+    fn new(pids: Vec<Pid>) -> Self {
+        let stopped = Self(pids);
+        for pid in &stopped.0 {
+            kill(*pid, Signal::SIGSTOP).unwrap();
+            // A thread that has not heard of it yet goes on.
+            wait_for("all threads to stop", || {
+                let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+                let stands = |task: fs::DirEntry| {
+                    let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+                };
+                tasks.flatten().all(stands).then_some(())
+            });
+        }
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| kill(*pid, Signal::SIGCONT).unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_line_waits_for_the_commit() {
+    let cluster = start();
+    let status = cluster.wait_ready();
+    assert_eq!(cluster.ask("say first"), "ok");
+    (1..=3).for_each(|id| wait_printed(&cluster, id, "first"));
+    let (leader, _) = Cluster::leader(&status);
+    let node = |id| Cluster::replica(&status, id)["node_pid"].as_i64().unwrap() as i32;
+    let others = (1..=3).filter(|id| *id != leader).map(|id| Pid::from_raw(node(id))).collect();
+    let mut client = TcpStream::connect(("127.0.0.1", cluster.port)).unwrap();
+    {
+        let _stopped = Stopped::new(others);
+        client.write_all(b"say uncommitted\n").unwrap();
+        // It is cut off now, and its server has executed the request long ago.
+        wait_for("the leader to step down", || {
+            let (status, _) = cluster.status();
+            let row = Cluster::replica(&status, leader);
+            (row["role"] != "leader").then_some(())
+        });
+        assert!(!printed(&cluster, leader).contains("uncommitted"), "{}", cluster.evidence());
+    }
+    cluster.wait_status(0);
+    assert_eq!(cluster.ask("say last"), "ok");
+    (1..=3).for_each(|id| wait_printed(&cluster, id, "last"));
+    // Committed after all, or never: the same for all.
+    let heard = |id| printed(&cluster, id).lines().any(|line| line == "uncommitted");
+    assert!((1..=3).all(|id| heard(id) == heard(1)), "{}", cluster.evidence());
+}
+
+/// The server asks for agreement when it waits, not when it has opened the file.
+#[test]
+fn a_line_that_follows_from_a_file_waits_until_that_is_agreed_on() {
+    let cluster = start();
+    let status = cluster.wait_ready();
+    let (leader, _) = Cluster::leader(&status);
+    assert_eq!(cluster.ask("say first"), "ok");
+    wait_printed(&cluster, leader, "first");
+    let file = cluster.place.file("file", "of the host\n", 0o644);
+    let pid = Cluster::replica(&status, leader)["server_pid"].as_i64().unwrap();
+    let memory = format!("/proc/{pid}/fd/1");
+    let holds = |path: &str, line: &str| {
+        let bytes = fs::read(path).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).contains(line)
+    };
+    let mut client = TcpStream::connect(("127.0.0.1", cluster.port)).unwrap();
+    client.write_all(format!("read {}\n", file.display()).as_bytes()).unwrap();
+    let mut seen = None;
+    let waited = wait_for("the line", || {
+        if seen.is_none() && holds(&memory, "of the host") {
+            seen = Some(Instant::now());
+        }
+        let heard = printed(&cluster, leader);
+        let counted = heard.contains("counted") || holds(&memory, "counted");
+        assert!(counted || !heard.contains("of the host"), "read before it is agreed on");
+        heard.contains("counted").then(|| seen.expect("it was printed").elapsed())
+    });
+    // The test sees something: lines are looked at every 50 ms.
+    assert!(waited > Duration::from_millis(200), "{waited:?}");
+    (1..=3).for_each(|id| wait_printed(&cluster, id, "of the host"));
+}
+
+#[test]
+fn what_a_server_says_last_is_kept() {
+    let place = Place::new();
+    let port = free_port();
+    let server = place.file("server.py", "import sys\nprint('out')\nsys.exit('no luck')\n", 0o644);
+    let server = [PYTHON, server.to_str().unwrap()];
+    let mut cluster = Cluster::start_in(place, port, &[], &server);
+    assert_eq!(cluster.wait_end(), Some(1));
+    let mut whole = 0;
+    for id in 1..=3 {
+        let text = printed(&cluster, id);
+        whole += usize::from(text.contains("out\n") && text.contains("no luck\n"));
+        assert!(Path::new(&cluster.place.path(&format!("data/node-{id}"))).exists());
+    }
+    // A replica that is ended with the others may not have come to it.
+    assert!(whole >= 2, "{}", cluster.evidence());
+}

@@ -1,0 +1,173 @@
+//! `skein verify`: whether the replicas' servers hold the same in memory, and what differs.
+
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use common::Place;
+use common::cluster::Cluster;
+use common::wait_for;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use object::{Object, ObjectSymbol};
+use serde_json::Value;
+
+/// `skein verify --json` and its exit code.
+fn verify(cluster: &Cluster) -> (Value, Option<i32>) {
+    let output = cluster.place.run(&["verify", "--name", "t", "--json"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = serde_json::from_str(&text);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (report.unwrap_or_else(|_| panic!("no JSON: {text} {errors}")), output.status.code())
+}
+
+/// The first address at which a process has mapped what `maps` calls so.
+fn mapped(pid: i64, name: &str) -> u64 {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let line = maps.lines().find(|line| line.ends_with(name)).expect("the mapping is there");
+    u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap()
+}
+
+/// Changes a byte of a server's memory from outside while this lives; gives its old and its new value.
+struct Planted {
+    memory: fs::File,
+    address: u64,
+    old: u8,
+    new: u8,
+}
+
+impl Planted {
+    fn at(pid: i64, address: u64) -> Self {
+        let path = format!("/proc/{pid}/mem");
+        let memory = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, address).unwrap();
+        let (old, new) = (byte[0], byte[0] ^ 0x5a);
+        memory.write_all_at(&[new], address).unwrap();
+        Self { memory, address, old, new }
+    }
+
+    /// What is said of it, if anything is.
+    fn told(&self, report: &Value) -> Option<Value> {
+        let address: Value = format!("{:#x}", self.address).into();
+        let all = report["differences"].as_array().unwrap();
+        all.iter().find(|difference| difference["address"] == address).cloned()
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        let _ = self.memory.write_all_at(&[self.old], self.address);
+    }
+}
+
+fn variable(program: &Path, name: &str) -> u64 {
+    let data = fs::read(program).unwrap();
+    let file = object::File::parse(&*data).unwrap();
+    let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
+    found.expect("the variable is in the symbol table").address()
+}
+
+#[test]
+fn a_byte_that_differs_is_found_and_named() {
+    let cluster = Cluster::start(&[]);
+    let status = cluster.wait_ready();
+    assert_eq!(cluster.count(), 1);
+    let pid = Cluster::replica(&status, 2)["server_pid"].as_i64().unwrap();
+    let program = cluster.place.path("echo_threads");
+    let base = mapped(pid, program.to_str().unwrap());
+    // One in a variable, one in a page that nobody may ever have written.
+    let in_variable = base + variable(&program, "requests") + 1;
+    let on_stack = mapped(pid, "[stack]") + 0x123;
+    {
+        let planted = [in_variable, on_stack].map(|address| Planted::at(pid, address));
+        let (report, code) = verify(&cluster);
+        assert_eq!(code, Some(1), "{report:#}");
+        assert_eq!(report["verdict"], "differ");
+        for planted in &planted {
+            let told = planted.told(&report).unwrap_or_else(|| panic!("not told: {report:#}"));
+            assert_eq!((&told["kind"], &told["pid"]), (&"bytes".into(), &2.into()));
+            assert!(told["command"].as_str().unwrap().contains("echo_threads"), "{told}");
+            assert_eq!(told["len"], 1, "{told}");
+            let (old, new) = (format!("{:02x}", planted.old), format!("{:02x}", planted.new));
+            assert_eq!(told["values"], serde_json::json!([old, new, old]), "{told}");
+        }
+        let of_variable = planted[0].told(&report).unwrap();
+        assert_eq!(of_variable["symbol"], "requests+0x1");
+        let object = format!("echo_threads+{:#x}", in_variable - base);
+        assert_eq!(of_variable["object"], object);
+        let mapping = of_variable["mapping"].as_str().unwrap();
+        assert_eq!(mapping, format!("{} rw-p", program.display()));
+        let offset = of_variable["offset"].as_str().unwrap().strip_prefix("0x").unwrap();
+        assert!(u64::from_str_radix(offset, 16).unwrap() < 0x2000, "{of_variable}");
+        assert_eq!(planted[1].told(&report).unwrap()["mapping"], "[stack] rw-p");
+
+        // The same for a reader.
+        let output = cluster.place.run(&["verify", "--name", "t"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text.contains("the replicas' memory differs"), "{text}");
+        assert!(text.contains("requests+0x1\n"), "{text}");
+    }
+    let (report, _) = verify(&cluster);
+    for address in [in_variable, on_stack] {
+        let told = report["differences"].as_array().unwrap().iter();
+        let address = format!("{address:#x}");
+        assert!(!told.clone().any(|told| told["address"] == *address), "{report:#}");
+    }
+    // It served all the time.
+    assert_eq!(cluster.count(), 2);
+}
+
+#[test]
+fn all_are_compared_at_one_entry() {
+    let cluster = Cluster::start(&[]);
+    cluster.wait_ready();
+    let (report, _) = verify(&cluster);
+    let replicas = report["replicas"].as_array().unwrap();
+    assert_eq!(replicas.len(), 3);
+    for replica in replicas {
+        assert_eq!(replica["processes"], 1, "{report:#}");
+        assert_eq!(replica["mappings"], replicas[0]["mappings"], "{report:#}");
+        assert_eq!(replica["index"], replicas[0]["index"], "{report:#}");
+    }
+    // What the runtime knows of the server is the same.
+    let differences = report["differences"].as_array().unwrap();
+    assert!(!differences.iter().any(|told| told["pid"].is_null()), "{report:#}");
+}
+
+#[test]
+fn a_node_that_does_not_answer_makes_it_unknown() {
+    let cluster = Cluster::start(&[]);
+    let status = cluster.wait_ready();
+    let leader = Cluster::leader(&status).0;
+    let other = (1..=3).find(|id| *id != leader).unwrap();
+    let node = Cluster::replica(&status, other)["node_pid"].as_i64().unwrap() as i32;
+    kill(Pid::from_raw(node), Signal::SIGSTOP).unwrap();
+    let output = cluster.place.run(&["verify", "--name", "t"]);
+    kill(Pid::from_raw(node), Signal::SIGCONT).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("the replicas cannot be compared now"), "{text}");
+    assert!(text.contains(&format!("replica {other}  it does not answer")), "{text}");
+    // The others went on meanwhile, and it can be told again.
+    assert!(cluster.count() > 0);
+    wait_for("an answer of all", || (verify(&cluster).1 != Some(2)).then_some(()));
+}
+
+#[test]
+fn one_replica_is_compared_with_nothing() {
+    let cluster = Cluster::start(&["--replicas", "1"]);
+    cluster.wait_ready();
+    let output = cluster.place.run(&["verify", "--name", "t"]);
+    common::assert_line(&output, 2, &["cluster t", "one replica on this machine"]);
+}
+
+#[test]
+fn without_a_cluster_it_says_so() {
+    let output = Place::new().run(&["verify", "--name", "t"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("skein: cluster t: "));
+}

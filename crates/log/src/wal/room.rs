@@ -1,0 +1,55 @@
+//! What a running node's log does when its disk is full: it waits until there is room.
+//!
+//! A write that found no room has promised nothing, so it is made again, at the same place, until it fits. To the node that is a disk that hangs,
+//! and [`Room::is_missing`] says why. A sync that fails for lack of room is another matter: what became of the pages is not known, and the log stops.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// How often it is tried.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    missing: bool,
+    ended: bool,
+}
+
+impl Room {
+    /// Whether a write waits for room.
+    pub(super) fn is_missing(&self) -> bool {
+        self.lock().missing
+    }
+
+    /// Waits for a moment; false when nobody is to wait any more.
+    pub(super) fn wait(&self) -> bool {
+        let mut state = self.lock();
+        state.missing = true;
+        let wait = self.changed.wait_timeout_while(state, AGAIN_AFTER, |state| !state.ended);
+        !wait.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
+    /// There is room again.
+    pub(super) fn found(&self) {
+        self.lock().missing = false;
+    }
+
+    /// Nobody waits from now on.
+    pub(super) fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

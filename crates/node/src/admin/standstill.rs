@@ -1,0 +1,90 @@
+//! What is asked of a server that stands still: its files, its memory. The reactor does not wait until they are read; its server does.
+
+use super::{Shared, ask, ask_long};
+use crate::memory::{Page, Question};
+use crate::reactor::{Command, STANDS, Stood};
+use crate::status::{FilesStatus, MemoryStatus};
+use axum::Json;
+use axum::extract::{Path as Segment, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use skein_model::LogIndex;
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to come to where it is read; the reactor gives up earlier.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// How long its memory may be read: less than it stands.
+const READS: Duration = STANDS.saturating_sub(Duration::from_secs(2));
+
+fn conflict(why: impl Display) -> Response {
+    (StatusCode::CONFLICT, format!("{why}\n")).into_response()
+}
+
+fn failed(why: impl Display) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")).into_response()
+}
+
+pub(super) async fn hold(State(shared): State<Shared>) -> Result<String, Response> {
+    match ask(&shared.door, Command::Hold).await? {
+        Ok(index) => Ok(format!("{index}\n")),
+        Err(why) => Err(conflict(why)),
+    }
+}
+
+pub(super) async fn go_on(State(shared): State<Shared>) -> Result<(), Response> {
+    ask(&shared.door, Command::GoOn).await.map(drop)
+}
+
+async fn stand_at(shared: &Shared, index: u64) -> Result<Stood, Response> {
+    let stand = |reply| Command::StandAt(LogIndex(index), reply);
+    ask_long(&shared.door, PATIENCE, stand).await?.map_err(conflict)
+}
+
+/// The server goes on afterwards.
+pub(super) async fn files(
+    State(shared): State<Shared>,
+    Segment(index): Segment<u64>,
+) -> Result<Json<FilesStatus>, Response> {
+    let Stood { layer, times, .. } = stand_at(&shared, index).await?;
+    let read = move || layer.written(Some(&times.read()?));
+    let read = tokio::task::spawn_blocking(read).await;
+    let stood = ask(&shared.door, Command::GoOn).await?;
+    let written = read
+        .map_err(failed)?
+        .map_err(|error| failed(format!("the server's files cannot be read: {error}")))?;
+    if !stood {
+        return Err(conflict("reading the files took longer than a server is held"));
+    }
+    Ok(Json(FilesStatus { index, written }))
+}
+
+/// The server stands on for a while: there may be more to ask.
+pub(super) async fn memory(
+    State(shared): State<Shared>,
+    Segment(index): Segment<u64>,
+) -> Result<Json<MemoryStatus>, Response> {
+    let begun = Instant::now();
+    let Stood { memory, .. } = stand_at(&shared, index).await?;
+    let read = tokio::task::spawn_blocking(move || memory.survey(begun + READS)).await;
+    let stood = ask(&shared.door, Command::StandOn).await?;
+    let survey = read.map_err(failed)?.map_err(unread)?;
+    stood.map_err(conflict)?;
+    Ok(Json(MemoryStatus { index, survey }))
+}
+
+pub(super) async fn look(
+    State(shared): State<Shared>,
+    Json(question): Json<Question>,
+) -> Result<Json<Vec<Page>>, Response> {
+    let Stood { memory, .. } = ask(&shared.door, Command::StandOn).await?.map_err(conflict)?;
+    let read = tokio::task::spawn_blocking(move || memory.look(&question)).await;
+    let stood = ask(&shared.door, Command::StandOn).await?;
+    let pages = read.map_err(failed)?.map_err(unread)?;
+    stood.map_err(conflict)?;
+    Ok(Json(pages))
+}
+
+fn unread(error: impl Display) -> Response {
+    conflict(format!("the server's memory cannot be read: {error}"))
+}

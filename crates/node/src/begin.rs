@@ -1,0 +1,187 @@
+//! How a replica's log begins: only when somebody asked for it.
+//!
+//! A replica that forgot its votes and what it acknowledged must not come back as the one that promised. So a node makes no log by itself: a
+//! data directory without one is refused. `skein found` (and `skein run` for a new cluster) leaves the file `begin` in it, which says "as a
+//! founding member"; `skein rejoin` leaves one that says "as somebody new, without a vote". The node makes that log, and removes the
+//! file, durably, before it speaks to anybody. Until then nobody was promised anything, and a crash begins again.
+//!
+//! A replica that rejoins has a larger *incarnation* than any before, which no two lives share: the leader makes it a learner, fills its
+//! log, and gives it a vote when it has all that is committed ([`skein_log::consensus`], "A replica that forgot").
+
+use crate::config::NodeConfig;
+use crate::error::NodeError;
+use crate::node::Node;
+use skein_log::disk::{DirDisk, Disk, durable};
+use skein_log::wal::WalError;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const FILE: &str = "begin";
+/// There from the moment on in which something of the server may have reached the outside.
+const ANSWERED: &str = "answered";
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> NodeError {
+    let path = path.to_owned();
+    move |error| NodeError::DataDir { path, error }
+}
+
+fn log_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("log")
+}
+
+/// Whether a data directory has a log, whole or not.
+#[must_use]
+pub fn has_log(data_dir: &Path) -> bool {
+    let entries = std::fs::read_dir(log_dir(data_dir)).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name() != "lock")
+}
+
+/// Lets the next start of a node with this data directory begin the log of a founding member. Only for a cluster that is founded now: on all
+/// its replicas, before any of them was ever started.
+///
+/// # Errors
+/// There is a log, or the directory cannot be written.
+pub fn found(data_dir: &Path) -> Result<(), NodeError> {
+    durable::create_dir(data_dir).map_err(failed(data_dir))?;
+    if has_log(data_dir) && asked(data_dir)?.is_none() {
+        return Err(NodeError::HasLog { path: data_dir.to_owned() });
+    }
+    durable::remove(&data_dir.join(ANSWERED)).map_err(failed(data_dir))?;
+    ask(data_dir, 0)
+}
+
+/// Whether this replica has a log, or is to begin one, and surely let nothing of its server reach the outside.
+#[must_use]
+pub fn answered_nobody(data_dir: &Path) -> bool {
+    let begun = has_log(data_dir) || matches!(asked(data_dir), Ok(Some(_)));
+    begun && matches!(data_dir.join(ANSWERED).try_exists(), Ok(false))
+}
+
+/// Notes, durably and before it happens, that something of the server reaches the outside: a client is accepted, a connection made, a
+/// datagram sent. One small file in the life of a log; a log without it on all replicas binds nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    /// Where to note it, if it is not there.
+    missing: Option<PathBuf>,
+}
+
+impl Answered {
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        let path = data_dir.join(ANSWERED);
+        let there = path.exists();
+        Self { missing: (!there).then_some(path) }
+    }
+
+    /// It happens now.
+    pub(crate) fn note(&mut self) -> io::Result<()> {
+        if let Some(path) = &self.missing {
+            durable::write(path, "Something of the server has reached the outside.\n")?;
+            self.missing = None;
+        }
+        Ok(())
+    }
+}
+
+/// Lets the next start of a node begin the log of a replica that lost its own. What is left of that is moved aside; answers where to.
+///
+/// # Errors
+/// A node runs with this directory, nobody else has the log, or the directory cannot be written.
+pub fn rejoin(config: &NodeConfig) -> Result<Option<PathBuf>, NodeError> {
+    if config.peers.len() == 1 {
+        return Err(NodeError::NobodyToRejoin);
+    }
+    let dir = &config.data_dir;
+    durable::create_dir(dir).map_err(failed(dir))?;
+    let log = Node::log_dir(config);
+    let mut aside = None;
+    if log.exists() {
+        // Kept until it is out of the way: no node may begin to write there.
+        let disk = DirDisk::open(&log).map_err(failed(dir))?;
+        let lock = disk.lock().map_err(failed(dir))?;
+        let _lock = lock.ok_or_else(|| WalError::InUse { dir: disk.location() })?;
+        let free = |n: &u32| !dir.join(format!("log.lost-{n}")).exists();
+        let number = (1..=u32::MAX).find(free).expect("nobody has so many");
+        let to = dir.join(format!("log.lost-{number}"));
+        durable::rename(&log, &to).map_err(failed(dir))?;
+        aside = Some(to);
+    }
+    // What the lost log had let out is not known.
+    Answered::of(dir).note().map_err(failed(dir))?;
+    ask(dir, fresh_incarnation())?;
+    Ok(aside)
+}
+
+/// Larger than any before, as time goes on: seconds since 1970 and 16 bits of their fraction. Consensus takes the larger one of two for the later life.
+fn fresh_incarnation() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let fraction = (u64::from(now.subsec_nanos()) << 16) / 1_000_000_000;
+    // 32 bits of seconds last until 2106; an incarnation has 48.
+    (now.as_secs().max(1) & 0xffff_ffff) << 16 | fraction
+}
+
+fn ask(data_dir: &Path, incarnation: u64) -> Result<(), NodeError> {
+    let path = data_dir.join(FILE);
+    durable::write(&path, &format!("{incarnation}\n")).map_err(failed(data_dir))
+}
+
+/// As which incarnation a log is to be begun, if somebody asked for it.
+pub(crate) fn asked(data_dir: &Path) -> Result<Option<u64>, NodeError> {
+    match std::fs::read_to_string(data_dir.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(data_dir)(error)),
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| {
+            let why = format!("the file `{FILE}` in it holds no number");
+            failed(data_dir)(io::Error::other(why))
+        }),
+    }
+}
+
+/// The log was begun, durably.
+pub(crate) fn done(data_dir: &Path) -> Result<(), NodeError> {
+    durable::remove(&data_dir.join(FILE)).map_err(failed(data_dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_begun_once_it_was_asked_for_and_never_over_another() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("data");
+        assert_eq!(asked(&dir).unwrap(), None);
+        found(&dir).unwrap();
+        found(&dir).unwrap();
+        assert_eq!(asked(&dir).unwrap(), Some(0));
+        // A crash left a part of the log: nothing was promised yet.
+        std::fs::create_dir(dir.join("log")).unwrap();
+        std::fs::write(dir.join("log/0000000000000001.wal"), "torn").unwrap();
+        found(&dir).unwrap();
+        done(&dir).unwrap();
+        done(&dir).unwrap();
+        assert_eq!(asked(&dir).unwrap(), None);
+        let refused = found(&dir).unwrap_err().to_string();
+        assert!(refused.contains("holds a log"), "{refused}");
+        assert!(answered_nobody(&dir));
+        Answered::of(&dir).note().unwrap();
+        assert!(!answered_nobody(&dir) && !answered_nobody(&root.path().join("other")));
+        std::fs::write(dir.join(FILE), "nonsense").unwrap();
+        assert!(asked(&dir).is_err());
+    }
+
+    #[test]
+    fn a_later_life_is_the_larger_one_even_within_a_second() {
+        let first = fresh_incarnation();
+        let start = std::time::Instant::now();
+        let second = loop {
+            let second = fresh_incarnation();
+            if second != first {
+                break second;
+            }
+            assert!(start.elapsed().as_secs() < 10, "it stands still at {first}");
+        };
+        assert!(second > first, "{first} {second}");
+        assert!([first, second].iter().all(|life| (1 << 46..1 << 48).contains(life)));
+    }
+}

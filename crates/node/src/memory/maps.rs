@@ -1,0 +1,198 @@
+//! A process's mappings, from `/proc/PID/smaps`.
+
+use super::{MemoryError, Result};
+use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+
+/// Mappings of one process that are looked at; Linux allows 65,530 by default.
+const MAX_MAPPINGS: usize = 256 << 10;
+/// Bytes of a line that are read.
+const MAX_LINE_BYTES: u64 = 16 << 10;
+
+/// A mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its first address.
+    pub start: u64,
+    /// Behind its last.
+    pub end: u64,
+    /// As it says: `rw-p`.
+    pub permissions: String,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// The file's device and inode number; zeros for anonymous memory.
+    pub file: (u64, u64),
+    /// The file's path, or what the kernel calls it; `anonymous` where it says nothing.
+    pub name: String,
+    /// Whether the process has pages of it, in memory or swapped out: servers reserve terabytes that they never use.
+    pub is_used: bool,
+}
+
+impl Mapping {
+    /// Whether processes may have it in common.
+    pub fn is_shared(&self) -> bool {
+        self.permissions.as_bytes().get(3) == Some(&b's')
+    }
+
+    /// Whether it maps a file that has a path: what of it was never written is the file's.
+    pub fn is_of_file(&self) -> bool {
+        self.file.1 != 0
+    }
+
+    /// Whether what it holds is to be compared: the kernel's own pages are not, nor what is shared and only read, which is a file's.
+    pub fn counts(&self) -> bool {
+        let kernels = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
+        let reads_a_file = self.is_shared()
+            && !self.permissions.contains('w')
+            && !["/memfd:", "/dev/zero", "/SYSV", "/dev/shm/"]
+                .iter()
+                .any(|start| self.name.starts_with(start));
+        !kernels.contains(&self.name.as_str()) && !reads_a_file
+    }
+}
+
+/// The mappings of a process, by address, without those of the runtime.
+pub fn of(host_pid: u32, arena: &File) -> Result<Vec<Mapping>> {
+    let path = format!("/proc/{host_pid}/smaps");
+    let failed = |error| MemoryError::Read { what: path.clone(), error };
+    let arena = arena.metadata().map_err(failed)?;
+    let mut reader = BufReader::new(File::open(&path).map_err(failed)?);
+    let mut found = Vec::new();
+    let mut line = Vec::new();
+    let mut counts = false;
+    loop {
+        line.clear();
+        reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).map_err(failed)?;
+        if line.is_empty() {
+            return Ok(found);
+        }
+        let text = String::from_utf8_lossy(&line);
+        let wrong =
+            || std::io::Error::other(format!("a line is not understood: {}", text.trim_end()));
+        if let Some((name, value)) = detail(&text) {
+            if let Some(last) = found.last_mut().filter(|_| counts) {
+                last.is_used |= matches!(name, "Rss" | "Swap") && !value.starts_with("0 ");
+            }
+            continue;
+        }
+        let mapping = parse(text.trim_end_matches('\n')).ok_or_else(wrong).map_err(failed)?;
+        let own = mapping.start >= SERVER_BASE as u64 && mapping.end <= RUNTIME_END as u64;
+        counts = !own && mapping.file != (arena.dev(), arena.ino());
+        if counts {
+            found.push(mapping);
+        }
+        if found.len() > MAX_MAPPINGS {
+            return Err(MemoryError::TooMuch("262,144 mappings in a process"));
+        }
+    }
+}
+
+/// `Name:   value`: one of the lines that follow a mapping's own.
+fn detail(line: &str) -> Option<(&str, &str)> {
+    let (name, value) = line.split_once(':')?;
+    (!name.contains(' ')).then(|| (name, value.trim_start()))
+}
+
+/// `start-end permissions offset major:minor inode   path`
+fn parse(line: &str) -> Option<Mapping> {
+    let (head, name) = {
+        let mut spaces = line.char_indices().filter(|(_, c)| *c == ' ');
+        match spaces.nth(4) {
+            Some((at, _)) => (&line[..at], line[at..].trim_start_matches(' ')),
+            None => (line, ""),
+        }
+    };
+    let mut words = head.split(' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let permissions = words.next()?.to_owned();
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let offset = hex(words.next()?)?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let device = nix::sys::stat::makedev(hex(major)?, hex(minor)?);
+    let inode = words.next()?.parse().ok()?;
+    let (start, end) = (hex(start)?, hex(end)?);
+    let name = if name.is_empty() { "anonymous" } else { name };
+    (start < end && permissions.len() == 4).then(|| Mapping {
+        start,
+        end,
+        permissions,
+        offset,
+        file: (device, inode),
+        name: name.to_owned(),
+        is_used: false,
+    })
+}
+
+/// Makes one of neighbours that are alike: whether the kernel keeps them apart depends on what it did meanwhile.
+pub fn join(mappings: &[Mapping]) -> Vec<Mapping> {
+    let mut joined: Vec<Mapping> = Vec::new();
+    for next in mappings {
+        match joined.last_mut() {
+            Some(last)
+                if last.end == next.start
+                    && last.permissions == next.permissions
+                    && (&last.name, last.file) == (&next.name, next.file)
+                    && (!next.is_of_file()
+                        || last.offset + (last.end - last.start) == next.offset) =>
+            {
+                last.end = next.end;
+                last.is_used |= next.is_used;
+            }
+            _ => joined.push(next.clone()),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let line = "7f0000000000-7f0000021000 rw-p 00003000 fd:01 1234                       /a path/with  spaces (deleted)";
+        let mapping = parse(line).unwrap();
+        assert_eq!((mapping.start, mapping.end), (0x7f00_0000_0000, 0x7f00_0002_1000));
+        assert_eq!((mapping.offset, mapping.file.1), (0x3000, 1234));
+        assert_eq!(mapping.name, "/a path/with  spaces (deleted)");
+        assert!(!mapping.is_shared() && mapping.is_of_file());
+        let plain = parse("1000-2000 rw-s 00000000 00:00 0 ").unwrap();
+        assert!(plain.is_shared() && !plain.is_of_file() && plain.name == "anonymous");
+        assert_eq!(parse("1000-2000 rw-s 00000000 00:00 0").unwrap().name, "anonymous");
+        for wrong in
+            ["", "1000", "2000-1000 rw-p 0 0:0 0", "1000-2000 rw-p 0 0:0", "x-y rw-p 0 0:0 0"]
+        {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn neighbours_that_are_alike_are_one() {
+        let lines = [
+            "1000-2000 rw-p 00000000 00:00 0 ",
+            "2000-3000 rw-p 00000000 00:00 0 ",
+            "3000-4000 r--p 00000000 00:00 0 ",
+            "4000-5000 r--p 00001000 08:01 7 /f",
+            "5000-6000 r--p 00002000 08:01 7 /f",
+            "6000-7000 r--p 00001000 08:01 7 /f",
+        ];
+        let mappings: Vec<_> = lines.iter().map(|line| parse(line).unwrap()).collect();
+        let joined: Vec<_> = join(&mappings).iter().map(|m| (m.start, m.end)).collect();
+        assert_eq!(
+            joined,
+            [(0x1000, 0x3000), (0x3000, 0x4000), (0x4000, 0x6000), (0x6000, 0x7000)]
+        );
+    }
+
+    #[test]
+    fn the_kernels_pages_and_shared_files_that_are_only_read_do_not_count() {
+        let counts = |line: &str| parse(line).unwrap().counts();
+        assert!(!counts("1000-2000 r--p 00000000 00:00 0 [vvar]"));
+        assert!(!counts("1000-2000 r--s 00000000 08:01 7 /usr/lib/gconv.cache"));
+        assert!(counts("1000-2000 rw-s 00000000 08:01 7 /data"));
+        assert!(counts("1000-2000 r--s 00000000 00:01 7 /memfd:x (deleted)"));
+        assert!(counts("1000-2000 r--p 00000000 08:01 7 /usr/lib/libc.so.6"));
+    }
+}

@@ -1,0 +1,121 @@
+//! The server's processes: all below init, by their numbers in the server.
+
+use super::{MemoryError, Result};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Processes that are looked at; the runtime lets a server have fewer.
+const MAX_PROCESSES: usize = 4096;
+/// Characters of a command line that are told.
+const COMMAND_CHARS: usize = 200;
+
+/// A process of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number as the server sees it.
+    pub pid: u32,
+    /// As the node sees it.
+    pub host_pid: u32,
+    /// Its command line, or its name.
+    pub command: String,
+}
+
+/// What `/proc/PID/status` says of one.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
+    name: String,
+    parent: u32,
+    pid: u32,
+    has_memory: bool,
+}
+
+/// All that live below `init`, in the order of their numbers.
+pub fn below(init: u32) -> Result<Vec<Process>> {
+    let mut children: BTreeMap<u32, Vec<(u32, Status)>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").map_err(MemoryError::read("/proc"))?.flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let Some(pid) = pid else { continue };
+        // One that is gone meanwhile is none of the server's, which stands.
+        let text = fs::read(entry.path().join("status")).unwrap_or_default();
+        if let Some(status) = parse(&String::from_utf8_lossy(&text)) {
+            children.entry(status.parent).or_default().push((pid, status));
+        }
+    }
+    let mut found = Vec::new();
+    let mut parents = vec![init];
+    while let Some(parent) = parents.pop() {
+        for (host_pid, status) in children.remove(&parent).unwrap_or_default() {
+            parents.push(host_pid);
+            if status.has_memory {
+                let command = command(host_pid).unwrap_or(status.name);
+                found.push(Process { pid: status.pid, host_pid, command });
+            }
+        }
+        if found.len() > MAX_PROCESSES {
+            return Err(MemoryError::TooMuch("4,096 processes"));
+        }
+    }
+    found.sort_by_key(|process| process.pid);
+    Ok(found)
+}
+
+fn parse(status: &str) -> Option<Status> {
+    let field = |name: &str| {
+        let mut lines = status.lines().filter_map(|line| line.strip_prefix(name));
+        lines.find_map(|rest| rest.strip_prefix(':')).map(str::trim)
+    };
+    let last = |text: &str| text.split_whitespace().last().and_then(|pid| pid.parse().ok());
+    Some(Status {
+        name: field("Name")?.to_owned(),
+        parent: field("PPid")?.parse().ok()?,
+        pid: field("NSpid").and_then(last).or_else(|| field("Pid")?.parse().ok())?,
+        // Zombies and threads of the kernel have none.
+        has_memory: field("VmSize").is_some(),
+    })
+}
+
+fn command(host_pid: u32) -> Option<String> {
+    let line = fs::read(format!("/proc/{host_pid}/cmdline")).ok()?;
+    let words: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let line = words.join(" ");
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    (!line.is_empty()).then(|| line.chars().take(COMMAND_CHARS).map(printable).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_status_is_read() {
+        let text = "Name:\tredis-server\nState:\tS (sleeping)\nPid:\t4242\nPPid:\t4241\nNSpid:\t4242\t2\nVmSize:\t 100 kB\n";
+        let status = parse(text).unwrap();
+        assert_eq!(status.name, "redis-server");
+        assert_eq!((status.parent, status.pid, status.has_memory), (4241, 2, true));
+        let zombie = parse("Name:\tx\nPid:\t7\nPPid:\t1\n").unwrap();
+        assert_eq!((zombie.pid, zombie.has_memory), (7, false));
+        assert_eq!(parse("Name:\tx\nPid:\tx\nPPid:\tx\n"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn children_are_found_with_their_commands() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        // A parent goes on before the kernel has put its child's words in their place.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while command(child.id()).is_none() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let found = below(std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = found.unwrap();
+        let sleeps = found.iter().find(|process| process.host_pid == child.id()).unwrap();
+        assert_eq!(sleeps.command, "sleep 60");
+    }
+}

@@ -1,0 +1,336 @@
+//! A hash for each page that may hold something, of all processes; memory that they share counts once.
+
+use super::heap::Heap;
+use super::maps::{self, Mapping};
+use super::processes::{self, Process};
+use super::{
+    MAX_PAGES, MemoryError, PAGE_BYTES, ProcessMemory, Result, Run, ServerMemory, Survey, hash,
+    is_zero, push,
+};
+use nix::unistd::{Whence, lseek64};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+/// Entries of `/proc/PID/pagemap` that are read at once: for 16 MiB of addresses.
+const ENTRIES: u64 = 4096;
+/// Pages of memory that are read at once.
+const PIECE: u64 = 256;
+/// In an entry: the page is there, it is swapped out, it is a file's (or shared).
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const OF_FILE: u64 = 1 << 61;
+
+/// Counts a page, and sees to the bounds.
+pub fn count(pages: &mut u64, deadline: Instant) -> Result<()> {
+    *pages += 1;
+    if *pages > MAX_PAGES {
+        return Err(MemoryError::TooMuch("16 GiB of pages with something in them"));
+    }
+    if pages.is_multiple_of(1024) { in_time(deadline) } else { Ok(()) }
+}
+
+fn in_time(deadline: Instant) -> Result<()> {
+    if Instant::now() < deadline { Ok(()) } else { Err(MemoryError::TooLong) }
+}
+
+/// A process and what it maps.
+struct Mapped {
+    process: Process,
+    mappings: Vec<Mapping>,
+}
+
+/// Where a piece of shared memory is mapped.
+#[derive(Clone, Copy)]
+struct Place {
+    process: usize,
+    mapping: usize,
+}
+
+impl ServerMemory {
+    /// Hashes all that the server holds, which stands still.
+    ///
+    /// # Errors
+    /// It cannot be read, or not until `deadline`, or is too much.
+    pub fn survey(&self, deadline: Instant) -> Result<Survey> {
+        let mut pages = 0;
+        let arena = Heap::of(self)?.survey(deadline, &mut pages)?;
+        let mut mapped = Vec::new();
+        for process in processes::below(self.init)? {
+            let mut mappings = maps::of(process.host_pid, &self.arena)?;
+            mappings.retain(Mapping::counts);
+            mapped.push(Mapped { process, mappings: maps::join(&mappings) });
+        }
+        let mut shared = shared(&mapped, deadline, &mut pages)?;
+        let mut processes = Vec::new();
+        for (n, Mapped { process, mappings }) in mapped.into_iter().enumerate() {
+            let reader = Reader::of(&process)?;
+            let mut told = Vec::new();
+            for (m, mapping) in mappings.into_iter().enumerate() {
+                let mut runs = Vec::new();
+                if mapping.is_shared() {
+                    for (address, hash) in shared.remove(&(n, m)).unwrap_or_default() {
+                        push(&mut runs, address, hash);
+                    }
+                } else {
+                    reader.private(&mapping, deadline, &mut pages, &mut runs)?;
+                }
+                let Mapping { start, end, permissions, name, .. } = mapping;
+                told.push(super::Mapping { start, end, permissions, name, pages: runs });
+            }
+            let Process { pid, command, .. } = process;
+            processes.push(ProcessMemory { pid, command, mappings: told });
+        }
+        Ok(Survey { processes, arena, pages })
+    }
+}
+
+/// Pages of shared memory, by address, for the mapping that they stand at.
+type Shared = BTreeMap<(usize, usize), BTreeMap<u64, u64>>;
+
+fn shared(mapped: &[Mapped], deadline: Instant, pages: &mut u64) -> Result<Shared> {
+    let mut objects: BTreeMap<(u64, u64), Vec<Place>> = BTreeMap::new();
+    for (process, Mapped { mappings, .. }) in mapped.iter().enumerate() {
+        for (mapping, m) in mappings.iter().enumerate().filter(|(_, m)| m.is_shared()) {
+            objects.entry(m.file).or_default().push(Place { process, mapping });
+        }
+    }
+    let mut found = Shared::new();
+    for places in objects.values() {
+        let mapping = |place: &Place| &mapped[place.process].mappings[place.mapping];
+        let mut add = |offset: u64, page: &[u8]| {
+            // The first that maps it.
+            let at = places.iter().find_map(|place| {
+                let m = mapping(place);
+                let inside = offset.checked_sub(m.offset).filter(|far| *far < m.end - m.start)?;
+                Some(((place.process, place.mapping), m.start + inside))
+            });
+            let Some((place, address)) = at.filter(|_| !is_zero(page)) else { return Ok(()) };
+            match found.entry(place).or_default().insert(address, hash(page)) {
+                None => count(pages, deadline),
+                Some(_) => Ok(()),
+            }
+        };
+        let first = &places[0];
+        if let Some(file) = open_memory(&mapped[first.process].process, mapping(first)) {
+            each_data_page(&file, deadline, &mut add)?;
+            continue;
+        }
+        for place in places {
+            let (m, reader) = (mapping(place), Reader::of(&mapped[place.process].process)?);
+            let touched = |entry| entry & (PRESENT | SWAPPED) != 0;
+            reader.pages(m, touched, deadline, |address, page| {
+                add(m.offset + (address - m.start), page)
+            })?;
+        }
+    }
+    Ok(found)
+}
+
+/// The memory behind a shared mapping as a file, which tells what of it was ever written. The kernel gives that to root only; and of real files
+/// only what is mapped counts.
+fn open_memory(process: &Process, mapping: &Mapping) -> Option<File> {
+    let in_memory = ["/memfd:", "/dev/zero", "/SYSV"];
+    in_memory.iter().any(|start| mapping.name.starts_with(start)).then_some(())?;
+    // Joined mappings have no such name: then the first of them has.
+    let files = std::fs::read_dir(format!("/proc/{}/map_files", process.host_pid)).ok()?;
+    let begins = format!("{:x}-", mapping.start);
+    let named =
+        |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(&begins));
+    let file = files.flatten().find(|file| named(&file.file_name()))?;
+    File::open(file.path()).ok()
+}
+
+fn each_data_page(
+    file: &File,
+    deadline: Instant,
+    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let failed = |error: std::io::Error| MemoryError::Read { what: "shared memory".into(), error };
+    let mut page = [0; PAGE_BYTES as usize];
+    let mut at = 0;
+    loop {
+        let seek = |at: u64, whence| match lseek64(file.as_fd(), at.cast_signed(), whence) {
+            Ok(found) => Ok(Some(found.cast_unsigned())),
+            Err(nix::Error::ENXIO) => Ok(None),
+            Err(error) => Err(failed(error.into())),
+        };
+        let Some(data) = seek(at, Whence::SeekData)? else { return Ok(()) };
+        let Some(end) = seek(data, Whence::SeekHole)? else { return Ok(()) };
+        for offset in (data / PAGE_BYTES * PAGE_BYTES..end).step_by(page.len()) {
+            in_time(deadline)?;
+            page.fill(0);
+            // The last page may be cut off.
+            let mut filled = 0;
+            while filled < page.len() {
+                match file.read_at(&mut page[filled..], offset + filled as u64).map_err(failed)? {
+                    0 => break,
+                    n => filled += n,
+                }
+            }
+            each(offset, &page)?;
+        }
+        at = end;
+    }
+}
+
+/// Reads the memory of a process.
+struct Reader {
+    pid: u32,
+    pagemap: File,
+    memory: File,
+}
+
+impl Reader {
+    fn of(process: &Process) -> Result<Self> {
+        let open = |name: &str| {
+            let path = format!("/proc/{}/{name}", process.host_pid);
+            File::open(&path).map_err(MemoryError::read(path))
+        };
+        Ok(Self { pid: process.pid, pagemap: open("pagemap")?, memory: open("mem")? })
+    }
+
+    /// What the process has written itself.
+    fn private(
+        &self,
+        mapping: &Mapping,
+        deadline: Instant,
+        pages: &mut u64,
+        runs: &mut Vec<Run>,
+    ) -> Result<()> {
+        if !mapping.is_used {
+            return Ok(());
+        }
+        let of_file = mapping.is_of_file();
+        let written =
+            |entry| entry & (PRESENT | SWAPPED) != 0 && !(of_file && entry & OF_FILE != 0);
+        self.pages(mapping, written, deadline, |address, page| {
+            // Zeros over a file's contents were written; others may never have been.
+            if of_file || !is_zero(page) {
+                count(pages, deadline)?;
+                push(runs, address, hash(page));
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `each` for the pages of a mapping that are `wanted` by their entry in the page map.
+    fn pages(
+        &self,
+        mapping: &Mapping,
+        wanted: impl Fn(u64) -> bool,
+        deadline: Instant,
+        mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut entries = vec![0; (ENTRIES * 8) as usize];
+        let mut piece = vec![0; (PIECE * PAGE_BYTES) as usize];
+        let mut at = mapping.start;
+        while at < mapping.end {
+            in_time(deadline)?;
+            let n = ((mapping.end - at) / PAGE_BYTES).min(ENTRIES);
+            let entries = &mut entries[..(n * 8) as usize];
+            let failed = |error| self.failed("pagemap", at, error);
+            self.pagemap.read_exact_at(entries, at / PAGE_BYTES * 8).map_err(failed)?;
+            let (words, _) = entries.as_chunks::<8>();
+            let is_wanted: Vec<bool> =
+                words.iter().map(|word| wanted(u64::from_ne_bytes(*word))).collect();
+            let mut from = 0;
+            while let Some(first) = is_wanted[from..].iter().position(|wanted| *wanted) {
+                let first = from + first;
+                let row = is_wanted[first..].iter().take(PIECE as usize);
+                let len = row.take_while(|wanted| **wanted).count();
+                let address = at + first as u64 * PAGE_BYTES;
+                let piece = &mut piece[..len * PAGE_BYTES as usize];
+                let failed = |error| self.failed("mem", address, error);
+                self.memory.read_exact_at(piece, address).map_err(failed)?;
+                let (pages, _) = piece.as_chunks::<{ PAGE_BYTES as usize }>();
+                for (n, page) in pages.iter().enumerate() {
+                    each(address + n as u64 * PAGE_BYTES, page)?;
+                }
+                from = first + len;
+            }
+            at += n * PAGE_BYTES;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, file: &str, at: u64, error: std::io::Error) -> MemoryError {
+        MemoryError::Read { what: format!("{file} of process {} at {at:#x}", self.pid), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn own() -> Process {
+        let pid = std::process::id();
+        Process { pid, host_pid: pid, command: String::new() }
+    }
+
+    fn mapping_of(address: u64) -> Mapping {
+        let arena = tempfile::tempfile().unwrap();
+        let mappings = maps::of(std::process::id(), &arena).unwrap();
+        mappings.into_iter().find(|m| (m.start..m.end).contains(&address)).unwrap()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn pages_that_were_written_are_hashed_and_no_others() {
+        let mut memory = vec![0u8; 1 << 20];
+        let first = memory.as_ptr().addr().next_multiple_of(4096);
+        let third = first - memory.as_ptr().addr() + 2 * 4096;
+        memory[third..third + 4096].fill(7);
+        let at = first as u64 + 2 * 4096;
+        let (mut pages, mut runs) = (0, Vec::new());
+        let mapping = Mapping { start: at - 8192, end: at + 8192, ..mapping_of(at) };
+        Reader::of(&own()).unwrap().private(&mapping, soon(), &mut pages, &mut runs).unwrap();
+        assert_eq!(pages, 1);
+        assert_eq!(runs, [Run { address: at, hashes: format!("{:016x}", hash(&[7; 4096])) }]);
+    }
+
+    #[test]
+    fn of_a_files_private_mapping_only_what_was_changed_counts() {
+        // Constants are in the file; a variable's page is not, once it was written.
+        static CONSTANT: [u8; 64] = [3; 64];
+        let at = CONSTANT.as_ptr().addr() as u64;
+        assert_eq!(std::hint::black_box(CONSTANT)[5], 3);
+        let (mut pages, mut runs) = (0, Vec::new());
+        let page = at / PAGE_BYTES * PAGE_BYTES;
+        let mapping = Mapping { start: page, end: page + PAGE_BYTES, ..mapping_of(at) };
+        assert!(mapping.is_of_file() && mapping.permissions.starts_with('r'), "{mapping:?}");
+        Reader::of(&own()).unwrap().private(&mapping, soon(), &mut pages, &mut runs).unwrap();
+        assert_eq!((pages, runs), (0, vec![]));
+    }
+
+    #[test]
+    fn what_was_reserved_and_never_used_takes_no_time() {
+        const BYTES: usize = 8 << 40;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: new memory, of which nothing is used.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_NONE, flags, -1, 0).addr()
+        };
+        let mapping = mapping_of(at as u64);
+        assert!(mapping.end - mapping.start >= BYTES as u64);
+        let (mut pages, mut runs) = (0, Vec::new());
+        Reader::of(&own()).unwrap().private(&mapping, soon(), &mut pages, &mut runs).unwrap();
+        // SAFETY: the memory from above.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), BYTES) };
+        assert_eq!(pages, 0);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_given_up() {
+        let at = Box::leak(Box::new(1u8)) as *const u8 as u64;
+        let reader = Reader::of(&own()).unwrap();
+        let end = reader.private(&mapping_of(at), Instant::now(), &mut 0, &mut Vec::new());
+        assert!(matches!(end, Err(MemoryError::TooLong)), "{end:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Two replicas that differ while the others do not answer.
+//!
+//! No majority says who is right. At first the leader counts, because clients have seen what it says: the other one's server is rebuilt from the log. If
+//! that does the same again, it does what the log leads to, and the leader's server is the one that went wrong: it says so (`STANDS`), and the leader hands
+//! over to it and rebuilds its own. Where both do the same again, their machines differ, and an operator must judge: nobody is rebuilt any more.
+//!
+//! What each server did is kept in the data directories at the first sight of it (`undecided-ENTRY.txt`).
+
+use super::Reactor;
+use crate::order::verdict::Answer;
+use skein_log::frame::KIND_APP;
+use skein_model::{LogIndex, ReplicaId};
+use std::collections::VecDeque;
+
+/// "My server was rebuilt, and its digest at this entry is the same again": index u64, digest u64.
+pub(super) const STANDS: u8 = KIND_APP + 8;
+
+/// How many rounds are remembered.
+const MAX_ROUNDS: usize = 256;
+
+/// What is known of rounds that no majority decided.
+#[derive(Debug, Default)]
+pub(super) struct Dispute {
+    /// Rounds that this server answered, in its present life.
+    answered: VecDeque<LogIndex>,
+    /// What this server's digest was in rounds without a majority.
+    own: VecDeque<(LogIndex, u64)>,
+    /// What this replica stands by; whether the others were told, and how they differ.
+    stands: Option<(LogIndex, u64)>,
+    told: bool,
+    /// The other one stands by something else: that was said.
+    stuck: bool,
+}
+
+fn keep<T>(rounds: &mut VecDeque<T>, one: T) {
+    if rounds.len() == MAX_ROUNDS {
+        rounds.pop_front();
+    }
+    rounds.push_back(one);
+}
+
+impl Dispute {
+    /// The server says its digest for a round.
+    pub(super) fn answers(&mut self, index: LogIndex) {
+        keep(&mut self.answered, index);
+    }
+
+    /// Whether it is another life of the server that answered this round.
+    pub(super) fn is_again(&self, index: LogIndex) -> bool {
+        !self.answered.contains(&index)
+    }
+
+    /// The server begins anew.
+    pub(super) fn rebuilt(&mut self) {
+        self.answered.clear();
+        self.own.clear();
+    }
+
+    /// A majority has answered, or all are the same: this is the past.
+    pub(super) fn is_over(&mut self) {
+        (self.stands, self.told, self.stuck) = (None, false, false);
+    }
+
+    /// Somebody joined who may not know it.
+    pub(super) fn tell_again(&mut self) {
+        self.told = false;
+    }
+
+    /// Whether this replica was rebuilt and does what it did.
+    pub(super) fn stands(&self) -> bool {
+        self.stands.is_some()
+    }
+}
+
+impl Reactor {
+    /// No majority has answered.
+    pub(super) fn undecided(&mut self, index: LogIndex, own: u64, answers: &[Answer]) {
+        keep(&mut self.compare.dispute.own, (index, own));
+        let file = self.config.data_dir.join(format!("undecided-{index}.txt"));
+        if file.exists() || self.compare.dispute.stands() {
+            return;
+        }
+        let mut text = format!("digests at entry {index}:\n");
+        for Answer { replica, digest, .. } in answers {
+            text.push_str(&format!("replica {replica}: {digest:016x}\n"));
+        }
+        text.push_str(&format!("what the server of replica {} did last:\n", self.own));
+        self.last_words().iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        let kept = match std::fs::write(&file, text) {
+            Ok(()) => format!("see {}", file.display()),
+            Err(error) => format!("{} cannot be written: {error}", file.display()),
+        };
+        tracing::error!(event = "undecided", index = index.0, kept);
+        self.note(format!(
+            "the replicas' outputs differ at entry {index} and no majority says which is right: the leader's counts, as clients have seen it, \
+             and the other's server is rebuilt; if that does the same again, the leader's is. Restore the third replica; {kept}"
+        ));
+    }
+
+    /// This replica's server was rebuilt, or was not asked then, and is sure of what it does.
+    pub(super) fn stand_by(&mut self, index: LogIndex, digest: u64) {
+        if self.compare.dispute.stands.is_none() {
+            let digest_text = format!("{digest:016x}");
+            tracing::error!(event = "stands", index = index.0, digest = digest_text);
+            self.compare.dispute.stands = Some((index, digest));
+            self.compare.dispute.told = false;
+        }
+    }
+
+    /// Tells the others, once this replica could take over.
+    pub(super) fn tell_stand(&mut self) {
+        let Some((index, digest)) = self.compare.dispute.stands else { return };
+        if self.compare.dispute.told || !self.life.caught_up || self.consensus.leader().is_none() {
+            return;
+        }
+        self.compare.dispute.told = true;
+        self.tell_all(STANDS, &[index.0.to_le_bytes(), digest.to_le_bytes()].concat());
+    }
+
+    /// Another replica's server was rebuilt, and did the same again.
+    pub(super) fn peer_stands(&mut self, peer: ReplicaId, index: LogIndex, digest: u64) {
+        let dispute = &mut self.compare.dispute;
+        let own = dispute.own.iter().rev().find(|(at, _)| *at == index).map(|(_, own)| *own);
+        let Some(own) = own.filter(|own| *own != digest) else { return };
+        if !dispute.stands() {
+            return self.diverged(index, own, digest, Some(peer));
+        }
+        if !std::mem::replace(&mut dispute.stuck, true) {
+            tracing::error!(event = "undecidable", index = index.0, replica = peer.0);
+            self.note(format!(
+                "the servers of replicas {} and {peer} each do what they did at entry {index} when they are rebuilt: their machines differ. \
+                 Nobody is rebuilt any more; restore the third replica, or stop the one that is wrong",
+                self.own
+            ));
+        }
+    }
+}

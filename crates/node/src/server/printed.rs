@@ -1,0 +1,288 @@
+//! What a server prints, on its way to the file that operators read.
+//!
+//! A leader's server executes entries before they are committed, and a line that it prints for one must not be read by anybody until it
+//! is. Nor must one that follows from a file of the host be read before that file is agreed on. So a server prints into memory (a file of its own that is
+//! nowhere on disk), and its keeper's thread copies on what was there when all that the server had been given is committed, and all that it had asked
+//! answered. A server that never blocks on its output also prints the same everywhere, whatever its host's disk does.
+//!
+//! Invariant: what is copied was printed for committed entries and agreed files only. [`Passage`] is written before an entry can be seen by the server,
+//! the number of a question before the server goes on, and both are read after the size of what it printed. A server that has ended asks no more: what it
+//! said last may be about a file that nobody will agree on, and is let out.
+//!
+//! Threads: the reactor writes [`Passage`], the keeper's thread owns [`Printed`]. Crash: what was not copied yet is lost with the node, and printed again
+//! when the log is replayed.
+
+use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use skein_arena::layout::Header;
+use skein_log::disk::durable;
+use skein_model::LogIndex;
+use std::fs::File;
+use std::io::{self, Write};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often an idle server's output is looked at: nobody is woken for a line.
+pub const LOOK: Duration = Duration::from_millis(50);
+/// And while a line waits for its entry.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How much is copied at once.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// How far one generation of a server was fed, and how far the log is committed.
+#[derive(Debug, Default)]
+pub struct Passage {
+    given: AtomicU64,
+    committed: AtomicU64,
+    answered: AtomicU64,
+    condemned: AtomicBool,
+}
+
+impl Passage {
+    /// The server is about to get this entry.
+    pub fn gives(&self, index: LogIndex) {
+        self.given.store(index.0, Ordering::SeqCst);
+    }
+
+    /// All up to this entry is committed.
+    pub fn committed(&self, index: LogIndex) {
+        self.committed.store(index.0, Ordering::SeqCst);
+    }
+
+    /// This question of the server's is answered, and all before it.
+    pub fn answered(&self, ask: u64) {
+        self.answered.fetch_max(ask, Ordering::SeqCst);
+    }
+
+    /// The server has executed what never was committed. To be said before anything is committed in its place.
+    pub fn condemn(&self) {
+        self.condemned.store(true, Ordering::SeqCst);
+    }
+
+    fn lets_out(&self, at: &Waiting) -> bool {
+        at.given <= self.committed.load(Ordering::SeqCst)
+            && at.asked <= self.answered.load(Ordering::SeqCst)
+            && !self.condemned.load(Ordering::SeqCst)
+    }
+}
+
+/// What was there at a look.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    end: u64,
+    /// Which entry the server had been given last,
+    given: u64,
+    /// and what it had asked.
+    asked: u64,
+}
+
+/// What one generation of a server has printed.
+#[derive(Debug)]
+pub struct Printed {
+    memory: File,
+    log: File,
+    path: PathBuf,
+    copied: u64,
+    /// Where the server says what it asks; none once it has ended.
+    arena: Option<File>,
+    /// Of the last look.
+    waiting: Option<Waiting>,
+    failed: bool,
+}
+
+impl Printed {
+    /// Nothing printed yet by the server with this arena; what is, is appended to the file at `path`.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or there is no memory.
+    pub fn new(path: &Path, arena: File) -> io::Result<Self> {
+        let log = durable::append(path)?;
+        let memory = File::from(memfd_create(c"skein-printed", MFdFlags::MFD_CLOEXEC)?);
+        fcntl(&memory, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
+        let path = path.to_owned();
+        let arena = Some(arena);
+        Ok(Self { memory, log, path, copied: 0, arena, waiting: None, failed: false })
+    }
+
+    /// The server has ended.
+    pub fn ended(&mut self) {
+        self.arena = None;
+        self.waiting = self.waiting.map(|at| Waiting { asked: 0, ..at });
+    }
+
+    /// What the server has as standard output and error.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// Copies what may be read by now. True while something must wait.
+    pub fn copy(&mut self, passage: &Passage) -> bool {
+        loop {
+            let Some(at) = self.waiting.or_else(|| self.look(passage)) else {
+                return false;
+            };
+            if !passage.lets_out(&at) {
+                self.waiting = Some(at);
+                return true;
+            }
+            self.waiting = None;
+            if let Err(error) = self.copy_to(at.end)
+                && !std::mem::replace(&mut self.failed, true)
+            {
+                let path = self.path.display();
+                tracing::error!(event = "output_lost", %path, %error, "what the server prints is lost");
+            }
+        }
+    }
+
+    /// Something new, and what all of it follows from at the latest.
+    fn look(&mut self, passage: &Passage) -> Option<Waiting> {
+        let end = self.memory.metadata().ok()?.len();
+        // A server may cut the file short.
+        self.copied = self.copied.min(end);
+        if end <= self.copied {
+            return None;
+        }
+        let given = passage.given.load(Ordering::SeqCst);
+        // Nothing is let out while it is not known.
+        let asked = self.arena.as_ref().map_or(0, |arena| newest_ask(arena).unwrap_or(u64::MAX));
+        Some(Waiting { end, given, asked })
+    }
+
+    /// What cannot be written is dropped: it must not fill the memory.
+    fn copy_to(&mut self, end: u64) -> io::Result<()> {
+        let from = std::mem::replace(&mut self.copied, end);
+        let copied = self.copy_piecewise(from, end);
+        let whole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let length = i64::try_from(end).map_err(io::Error::other)?;
+        copied.and(fallocate(&self.memory, whole, 0, length).map_err(io::Error::from))
+    }
+
+    fn copy_piecewise(&mut self, mut at: u64, end: u64) -> io::Result<()> {
+        let mut piece = vec![0; (end - at).min(PIECE_BYTES) as usize];
+        while at < end {
+            let wanted = (end - at).min(PIECE_BYTES) as usize;
+            let got = self.memory.read_at(&mut piece[..wanted], at)?;
+            if got == 0 {
+                break;
+            }
+            self.log.write_all(&piece[..got])?;
+            at += got as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The last question that the server with this arena has begun; 0 when there is none.
+fn newest_ask(arena: &File) -> io::Result<u64> {
+    let mut word = [0; 8];
+    arena.read_exact_at(&mut word, offset_of!(Header, ask) as u64)?;
+    Ok(u64::from_ne_bytes(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Place {
+        _dir: tempfile::TempDir,
+        path: PathBuf,
+        arena: File,
+        printed: Printed,
+        passage: Passage,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("server.log");
+            let arena = tempfile::tempfile().unwrap();
+            arena.set_len(size_of::<Header>() as u64).unwrap();
+            let printed = Printed::new(&path, arena.try_clone().unwrap()).unwrap();
+            Self { _dir: dir, path, arena, printed, passage: Passage::default() }
+        }
+
+        fn ask(&self, ask: u64) {
+            self.arena.write_all_at(&ask.to_ne_bytes(), offset_of!(Header, ask) as u64).unwrap();
+        }
+
+        fn print(&self, text: &str) {
+            let descriptor = self.printed.descriptor().try_clone_to_owned().unwrap();
+            File::from(descriptor).write_all(text.as_bytes()).unwrap();
+        }
+
+        fn copy(&mut self) -> (bool, String) {
+            let waits = self.printed.copy(&self.passage);
+            (waits, std::fs::read_to_string(&self.path).unwrap())
+        }
+    }
+
+    #[test]
+    fn a_line_is_read_when_its_entry_is_committed() {
+        let mut place = Place::new();
+        place.print("begins\n");
+        assert_eq!(place.copy(), (false, "begins\n".into()), "what precedes all entries");
+        place.passage.gives(LogIndex(3));
+        place.print("three\n");
+        assert_eq!(place.copy(), (true, "begins\n".into()));
+        place.passage.gives(LogIndex(4));
+        place.print("four\n");
+        place.passage.committed(LogIndex(3));
+        assert_eq!(place.copy(), (true, "begins\nthree\n".into()));
+        place.passage.committed(LogIndex(4));
+        assert_eq!(place.copy(), (false, "begins\nthree\nfour\n".into()));
+        place.print(&"x".repeat(1 << 20));
+        assert_eq!(place.copy().1.len(), "begins\nthree\nfour\n".len() + (1 << 20));
+        let blocks = std::os::unix::fs::MetadataExt::blocks;
+        let held = blocks(&place.printed.memory.metadata().unwrap());
+        assert!(held <= 8, "what is copied takes no memory but a page: {held} blocks of 512 bytes");
+    }
+
+    #[test]
+    fn a_line_for_what_was_never_committed_is_dropped() {
+        let mut place = Place::new();
+        place.passage.gives(LogIndex(3));
+        place.print("never\n");
+        assert_eq!(place.copy(), (true, String::new()));
+        place.passage.condemn();
+        place.passage.committed(LogIndex(9));
+        assert_eq!(place.copy(), (true, String::new()));
+    }
+
+    #[test]
+    fn a_line_that_follows_from_a_file_waits_until_that_is_agreed_on() {
+        let mut place = Place::new();
+        place.passage.gives(LogIndex(3));
+        place.passage.committed(LogIndex(3));
+        place.ask(1);
+        place.print("one\n");
+        assert_eq!(place.copy(), (true, String::new()));
+        place.ask(2);
+        place.print("two\n");
+        place.passage.answered(1);
+        assert_eq!(place.copy(), (true, "one\n".into()));
+        // Nobody agrees on what a server that has ended wanted to know.
+        place.printed.ended();
+        assert_eq!(place.copy(), (false, "one\ntwo\n".into()));
+    }
+
+    #[test]
+    fn a_server_may_cut_its_output_short_and_a_full_disk_does_not_fill_the_memory() {
+        let mut place = Place::new();
+        place.print("abc");
+        assert_eq!(place.copy(), (false, "abc".into()));
+        place.printed.memory.set_len(0).unwrap();
+        assert_eq!(place.copy(), (false, "abc".into()));
+        place.print("d");
+        assert_eq!(place.copy(), (false, "abcd".into()));
+        place.printed.log = File::options().append(true).open("/dev/full").unwrap();
+        place.print("e");
+        assert_eq!(place.copy(), (false, "abcd".into()));
+        assert!(place.printed.failed && place.printed.copied == 2);
+    }
+}

@@ -1,0 +1,486 @@
+//! Files of the host are inputs: what the server reads, lists or asks of them is agreed on through the log.
+//!
+//! State is rebuilt by executing the log, so the host's files must be those that the log was made with, on all replicas, for ever. What the server
+//! learns of one for the first time is a *fact* ([`skein_model::fact`]). The server goes on with it; at the next point of admission it waits until the
+//! log has the facts, and every replica compares its own with them. What the server sends in between stays with its node
+//! ([`skein_model::OutFrame::Asked`]). So many facts cost one agreement, and nothing that follows from a file of the host leaves, or lives on, before
+//! that file is agreed on. Later uses cost nothing but a look at whether the host's file has changed since.
+//!
+//! A file that the server has made is not one of the host's ([`MADE`]). One that the server has opened to write to is a copy of its own from then on
+//! ([`OWNED`]): what the host does with the original is not seen any more.
+//!
+//! Invariants: what is asked, and when, is a function of the log and of what the facts say. What this replica finds out by itself (a file that changed
+//! while the server ran) never becomes a question, because the others do not have it: the server ends ([`differs`]).
+
+mod entries;
+mod facts;
+pub mod libraries;
+mod names;
+mod open;
+mod place;
+
+pub use entries::listed;
+pub use open::{after_read, before_truncation, opened, watches};
+
+use crate::fatal::{self, line};
+use crate::files::change;
+use crate::files::inode::{MADE, OWNED, Seen, THERE};
+use crate::files::stat::{self, Class};
+use crate::kernel::{Kernel, Room, header, kernel};
+use crate::output;
+use crate::sys::{self, Errno, Result};
+use crate::{admit, trap};
+use core::sync::atomic::Ordering;
+use facts::Facts;
+use libc::{c_char, c_int};
+use names::{Names, Told};
+use place::{Place, is_kernels, kind_of, stamp_of};
+use skein_model::OutFrame;
+use skein_model::fact::{Fact, What};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// In the place of a hash: the contents are the server's own.
+const OWN: u64 = 1;
+
+/// What is known of the host's files. All-zero bytes, then `lay_out`.
+#[repr(C)]
+pub struct Inputs {
+    names: Names,
+    facts: Facts,
+}
+
+impl Inputs {
+    /// Takes its memory.
+    pub fn lay_out(&self, room: &mut Room) {
+        self.names.lay_out(room);
+        self.facts.lay_out(room);
+    }
+
+    /// Whether something is to be agreed on before the server goes beyond the next point of admission.
+    pub fn are_asked(&self) -> bool {
+        self.facts.are_asked()
+    }
+
+    /// Tells the node what is asked.
+    pub fn show(&self, k: &Kernel) {
+        self.facts.show(k);
+    }
+
+    /// The log has these facts for question `ask`.
+    pub fn answer(&self, ask: u64, theirs: &[u8]) {
+        if !is_off(kernel()) {
+            self.facts.answer(ask, theirs);
+        }
+    }
+}
+
+/// Nothing is agreed on: for runs that compare something else.
+fn is_off(k: &Kernel) -> bool {
+    k.unsafe_admission.get() || header().asks_nothing.load(Ordering::Relaxed) != 0
+}
+
+/// So many bytes were sent: no more than the node keeps until all is agreed on.
+pub fn sent(bytes: usize) {
+    let k = kernel();
+    if k.files.inputs.facts.sent(bytes) {
+        k.sched.press();
+    }
+}
+
+/// Waits until all is agreed on.
+pub fn settle() {
+    let k = kernel();
+    while k.files.inputs.are_asked() {
+        admit::wait(k, admit::Wait::Slot);
+    }
+}
+
+/// The whole path of what `path` names, from the server's first root on.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn whole_path(path: *const c_char) -> &'static [u8] {
+    // SAFETY: the caller's contract.
+    unsafe { facts::absolute(libc::AT_FDCWD, path) }
+}
+
+/// Ends the server: a file of the host is not what it was.
+fn end(text: &[u8]) -> ! {
+    let mut whole = line!("the host's file ");
+    whole.append(text);
+    whole.append(b"; put it back as it was, or start with a new data directory");
+    output::emit(OutFrame::Differs { text: whole.bytes() });
+    output::wake_node();
+    fatal::stderr(whole.bytes());
+    sys::exit_group(125)
+}
+
+/// The same, of a file and in words.
+fn differs(path: &[u8], how: &[u8]) -> ! {
+    let mut text = fatal::Line::new();
+    text.append(&path[..path.len().min(200)]);
+    text.append(b": ");
+    text.append(how);
+    end(text.bytes())
+}
+
+fn add(k: &Kernel, fact: &Fact<'_>) {
+    k.files.inputs.facts.add(fact);
+    if !k.files.inputs.facts.have_room() {
+        settle();
+    }
+}
+
+/// What is said about a file, as the server sees it. `link` reads where a symbolic link leads to.
+fn about<'a>(
+    k: &Kernel,
+    st: &libc::stat,
+    seen: Seen,
+    path: &'a [u8],
+    link: impl FnOnce(&'static mut [u8]) -> &'static [u8],
+) -> Fact<'a> {
+    let mut shown = *st;
+    stat::replace(k, &mut shown, Some(seen));
+    let kind = kind_of(st);
+    let directory = kind == libc::DT_DIR;
+    let modified = if directory { (0, 0) } else { (shown.st_mtime, shown.st_mtime_nsec as u32) };
+    Fact {
+        kind,
+        mode: shown.st_mode & 0o7777,
+        user: shown.st_uid,
+        group: shown.st_gid,
+        size: if kind == libc::DT_REG { shown.st_size as u64 } else { 0 },
+        modified,
+        more: if kind == libc::DT_LNK { link(facts::more_scratch()) } else { b"" },
+        ..Fact::new(What::About, path)
+    }
+}
+
+fn hash_of(fact: &Fact<'_>) -> u64 {
+    let words = [
+        u64::from(fact.mode) << 32 | u64::from(fact.kind),
+        u64::from(fact.user) << 32 | u64::from(fact.group),
+        fact.size,
+        fact.modified.0 as u64,
+        u64::from(fact.modified.1),
+    ];
+    xxh3_64_with_seed(fact.more, xxh3_64(words.map(u64::to_le_bytes).as_flattened())) | 1
+}
+
+/// Reads a symbolic link of the kernel's.
+fn link_of(place: Place) -> impl FnOnce(&'static mut [u8]) -> &'static [u8] {
+    move |room| {
+        let args = [place.at as usize, place.path as usize, room.as_mut_ptr() as usize, room.len()];
+        // SAFETY: a path that the kernel has read, and live memory.
+        let len = unsafe { sys::call(libc::SYS_readlinkat, sys::args(args)) };
+        &room[..len.unwrap_or(0)]
+    }
+}
+
+/// What is said about a file that was found at `place`.
+fn about_place(k: &Kernel, st: &libc::stat, seen: Seen, place: Place) -> Fact<'static> {
+    about(k, st, seen, place.whole(), link_of(place))
+}
+
+/// A file of the host was looked at before: it is as it was, or the server ends. `fd` is a descriptor of it, or it is at `place`.
+#[cold]
+fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: Option<Place>) {
+    let known = k.files.inodes.known(seen);
+    let path = || match (place, fd) {
+        (Some(place), _) => place.whole(),
+        (None, Some(fd)) => facts::name_of(fd).0,
+        _ => b"",
+    };
+    if known.about.get() != 0 {
+        let link = |room| match place {
+            Some(place) => link_of(place)(room),
+            None => b"".as_slice(),
+        };
+        if hash_of(&about(k, st, seen, b"", link)) != known.about.get() {
+            differs(path(), b"what is said about it has changed since the server first used it");
+        }
+    }
+    if known.contents.get() > OWN {
+        let opened = match (fd, place) {
+            (Some(fd), _) => Ok((fd, false)),
+            (None, Some(place)) => place.open().map(|fd| (fd, true)),
+            (None, None) => return,
+        };
+        let Ok((fd, own)) = opened else {
+            differs(path(), b"it cannot be read any more");
+        };
+        let now = facts::contents(fd);
+        if own {
+            let _ = sys::close(fd);
+        }
+        if now.map(|(_, hash)| short(&hash)) != Ok(known.contents.get()) {
+            differs(path(), b"its contents have changed since the server first used it");
+        }
+    }
+    known.stamp.set(stamp_of(st));
+}
+
+/// As much of a hash as is kept.
+fn short(hash: &[u8; 16]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&hash[8..]);
+    u64::from_le_bytes(word) | 2
+}
+
+/// The path leads to this file: as before, or for the first time.
+fn tell(k: &Kernel, place: Place, seen: Seen) {
+    if is_kernels(place.text()) {
+        // A descriptor's name, say: it may lead elsewhere each time.
+        return;
+    }
+    let Some(key) = place.key(k) else { return };
+    let names = &k.files.inputs.names;
+    let is = Told::file(seen.number);
+    match names.told(key) {
+        Some(told) if told == is => return,
+        None | Some(Told::Error) => {}
+        Some(_) if names.is_touched(place.text()) => {}
+        Some(Told::Absent) => {
+            differs(place.whole(), b"it was not there when the server first looked for it")
+        }
+        Some(Told::Is(_)) => {
+            differs(place.whole(), b"it is another file than when the server first used it")
+        }
+    }
+    names.tell(key, is);
+}
+
+/// A file was found at `place`; `fd` is a descriptor of what was there. Answers it, unless it is none of the host's.
+fn found(k: &Kernel, place: Place, st: &libc::stat, fd: Option<i32>) -> Option<Seen> {
+    if stat::class(k, st) != Class::Own {
+        return None;
+    }
+    let seen = k.files.inodes.see_stat(st);
+    let known = k.files.inodes.known(seen);
+    if known.is(MADE) {
+        return None;
+    }
+    tell(k, place, seen);
+    let stamp = stamp_of(st);
+    if known.stamp.get() == 0 {
+        known.stamp.set(stamp);
+    } else if !known.is(OWNED) && known.stamp.get() != stamp {
+        look_again(k, st, seen, fd, Some(place));
+    }
+    Some(seen)
+}
+
+/// The kernel has answered what the server, or the runtime for it, asked about a path.
+///
+/// # Safety
+/// `path` is a string, or something that the kernel refuses.
+pub unsafe fn looked(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    answer: &Result<libc::stat>,
+    what: What,
+) {
+    let k = kernel();
+    if is_off(k) {
+        return;
+    }
+    let place = Place { at, path, follows: flags & libc::AT_SYMLINK_NOFOLLOW == 0 };
+    let st = match answer {
+        Ok(st) => st,
+        Err(e) => return missing(k, place, *e),
+    };
+    let Some(seen) = found(k, place, st, None) else { return };
+    let known = k.files.inodes.known(seen);
+    if known.about.get() != 0 {
+        if kind_of(st) == libc::DT_DIR
+            && !known.is(OWNED)
+            && hash_of(&about(k, st, seen, b"", |_| b"")) != known.about.get()
+        {
+            look_again(k, st, seen, None, Some(place));
+        }
+    } else if what == What::About {
+        let fact = about_place(k, st, seen, place);
+        known.about.set(hash_of(&fact));
+        known.set(THERE);
+        add(k, &fact);
+    } else if !known.is(THERE) {
+        known.set(THERE);
+        add(
+            k,
+            &Fact {
+                kind: kind_of(st),
+                mode: st.st_mode & 0o7777,
+                user: st.st_uid,
+                group: st.st_gid,
+                ..Fact::new(What::There, place.whole())
+            },
+        );
+    }
+}
+
+/// The server looks for a file in a way that the kernel answers without saying more: whether it is there is asked here.
+///
+/// # Safety
+/// As for [`looked`].
+pub unsafe fn glance(at: c_int, path: *const c_char, flags: c_int) {
+    if is_off(kernel()) || path.is_null() {
+        return;
+    }
+    let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the caller's contract.
+    unsafe {
+        let answer = stat::real_at(at, path, flags);
+        looked(at, path, flags, &answer, What::There);
+    }
+}
+
+/// The server has read a symbolic link, or has found that there is none.
+///
+/// # Safety
+/// As for [`looked`].
+pub unsafe fn link_read(at: c_int, path: *const c_char) {
+    // SAFETY: the caller's contract.
+    if is_off(kernel()) || path.is_null() || unsafe { *path } == 0 {
+        return;
+    }
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the caller's contract.
+    unsafe {
+        let answer = stat::real_at(at, path, flags);
+        let link = matches!(&answer, Ok(st) if kind_of(st) == libc::DT_LNK);
+        let what = if link { What::About } else { What::There };
+        looked(at, path, flags, &answer, what);
+    }
+}
+
+/// The same, before the server changes what is said about a file: that must be known to be as everywhere.
+///
+/// # Safety
+/// As for [`looked`].
+pub unsafe fn before_change(at: c_int, path: *const c_char, flags: c_int) -> Option<Seen> {
+    let k = kernel();
+    if is_off(k) {
+        return None;
+    }
+    // SAFETY: the caller's contract.
+    if path.is_null() || unsafe { *path } == 0 {
+        let st = stat::real_of(at).ok().filter(|st| stat::class(k, st) == Class::Own)?;
+        stated(at, &st);
+        return Some(k.files.inodes.see_stat(&st));
+    }
+    let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the caller's contract.
+    let answer = unsafe { stat::real_at(at, path, flags) };
+    // SAFETY: as above.
+    unsafe { looked(at, path, flags, &answer, What::About) };
+    let st = answer.ok().filter(|st| stat::class(k, st) == Class::Own)?;
+    Some(k.files.inodes.see_stat(&st))
+}
+
+/// A file is the server's own from now on: it has changed what is said about it.
+pub fn own(seen: Option<Seen>) {
+    if let Some(seen) = seen {
+        kernel().files.inodes.known(seen).set(OWNED);
+    }
+}
+
+/// A path led nowhere.
+///
+/// # Safety
+/// As for [`looked`].
+pub unsafe fn not_opened(at: c_int, path: *const c_char, flags: c_int, e: Errno) {
+    let k = kernel();
+    if is_off(k) || path.is_null() {
+        return;
+    }
+    let follows = flags & libc::O_NOFOLLOW == 0;
+    if matches!(e, Errno(libc::ENOTDIR | libc::ELOOP)) {
+        // What is there may be no directory, or a link, and was asked for as if it were none.
+        // SAFETY: the caller's contract.
+        return unsafe { glance(at, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) };
+    }
+    missing(k, Place { at, path, follows }, e);
+}
+
+fn missing(k: &Kernel, place: Place, Errno(errno): Errno) {
+    let gone = matches!(errno, libc::ENOENT | libc::ENOTDIR);
+    if !gone && !matches!(errno, libc::EACCES | libc::ELOOP) {
+        return;
+    }
+    let text = place.text();
+    if text.is_empty() || is_kernels(text) {
+        return;
+    }
+    let names = &k.files.inputs.names;
+    let Some(key) = place.key(k) else { return };
+    match names.told(key) {
+        Some(Told::Absent | Told::Error) => return,
+        Some(Told::Is(_)) if !gone => return,
+        Some(Told::Is(_)) if names.is_touched(text) => {}
+        Some(Told::Is(_)) => {
+            differs(place.whole(), b"it is gone, and was there when the server first used it")
+        }
+        None => {}
+    }
+    // SAFETY: the kernel has read the path.
+    if unsafe { change::parent(place.at, place.path) }.is_some_and(|st| is_made(k, &st)) {
+        return;
+    }
+    names.tell(key, if gone { Told::Absent } else { Told::Error });
+    add(k, &Fact { errno: errno as u32, ..Fact::new(What::Absent, place.whole()) });
+}
+
+/// Whether the server has made a file.
+fn is_made(k: &Kernel, st: &libc::stat) -> bool {
+    stat::class(k, st) != Class::Own || k.files.inodes.known(k.files.inodes.see_stat(st)).is(MADE)
+}
+
+/// The server has made, removed or replaced the entry `path` of a directory.
+pub fn touched(k: &Kernel, directory: &libc::stat, path: &[u8]) {
+    if !is_off(k) && !is_made(k, directory) {
+        k.files.inputs.names.touch(path);
+    }
+}
+
+/// The server asks about a descriptor of the kernel's.
+pub fn stated(fd: i32, st: &libc::stat) {
+    let k = kernel();
+    if is_off(k) || stat::class(k, st) != Class::Own {
+        return;
+    }
+    let seen = k.files.inodes.see_stat(st);
+    let known = k.files.inodes.known(seen);
+    if known.is(MADE) {
+        return;
+    }
+    let stamp = stamp_of(st);
+    if known.about.get() != 0 {
+        if !known.is(OWNED) && known.stamp.get() != stamp {
+            look_again(k, st, seen, Some(fd), None);
+        }
+        return;
+    }
+    if trap::is_in_libc(k.this().trapped_at.get()) {
+        // It wants to know how large its buffers are to be, and tells nobody.
+        return;
+    }
+    let (path, named) = facts::name_of(fd);
+    if st.st_nlink == 0
+        || !named.starts_with(b"/")
+        || named.starts_with(b"/memfd:")
+        || named.ends_with(b" (deleted)")
+    {
+        known.set(MADE);
+        return;
+    }
+    if is_kernels(named) {
+        return;
+    }
+    let fact = about(k, st, seen, path, |_| b"");
+    known.about.set(hash_of(&fact));
+    if known.stamp.get() == 0 {
+        known.stamp.set(stamp);
+    }
+    add(k, &fact);
+}

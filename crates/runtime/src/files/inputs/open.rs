@@ -1,0 +1,124 @@
+//! What is in files: agreed on when a file is opened, and looked after while it is read.
+
+use super::place::{Place, kind_of, stamp_of};
+use super::{OWN, add, facts, found, glance, is_off, look_again, looked, short};
+use crate::files::inode::{Id, MADE, OWNED, Seen, THERE};
+use crate::files::local;
+use crate::files::stat;
+use crate::kernel::{Kernel, kernel};
+use crate::sys::{self, Result};
+use libc::{c_char, c_int};
+use skein_model::fact::{Fact, MAX_TEXT_BYTES, What};
+
+/// A file was opened, not made.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn opened(fd: i32, st: &libc::stat, at: c_int, path: *const c_char, flags: c_int) {
+    let k = kernel();
+    if is_off(k) || Id::of(st) == k.files.arena.get() {
+        return;
+    }
+    facts::note_name(at, path, st);
+    let place = Place { at, path, follows: flags & libc::O_NOFOLLOW == 0 };
+    let nofollow = if place.follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+    let link = kind_of(st) == libc::DT_LNK;
+    let what = if link { What::About } else { What::There };
+    let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
+    if !regular || flags & (libc::O_PATH | libc::O_TRUNC) != 0 {
+        // SAFETY: the caller's contract.
+        unsafe { looked(at, path, nofollow, &Ok(*st), what) };
+    }
+    if !regular || flags & libc::O_PATH != 0 {
+        return;
+    }
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    // Opened to be written to, it is a copy with a time of its own.
+    let original = Some(fd).filter(|_| !writes);
+    let Some(seen) = found(k, place, st, original) else { return };
+    let known = k.files.inodes.known(seen);
+    if flags & libc::O_TRUNC != 0 {
+        known.contents.set(OWN);
+    } else if known.contents.get() == 0 {
+        take_contents(k, fd, seen, place);
+    }
+    if writes {
+        known.set(OWNED);
+    } else if !known.is(OWNED)
+        && let Some(slot) = local::slot(fd)
+    {
+        slot.watched.set(true);
+    }
+}
+
+/// Agrees on what is in a file.
+pub fn take_contents(k: &Kernel, fd: i32, seen: Seen, place: Place) {
+    let read = facts::contents(fd).or_else(|_| {
+        // Opened to be written to only.
+        let other = place.open()?;
+        let read = facts::contents(other);
+        let _ = sys::close(other);
+        read
+    });
+    let known = k.files.inodes.known(seen);
+    let path = place.whole();
+    let Ok((size, hash)) = read else {
+        // The server cannot read it either.
+        known.contents.set(OWN);
+        return;
+    };
+    known.contents.set(short(&hash));
+    known.set(THERE);
+    let name = stat::real_name(fd, facts::more_scratch()).map_or(b"".as_slice(), |name| name);
+    let more = if name == path || name.len() >= MAX_TEXT_BYTES { b"" } else { name };
+    add(k, &Fact { kind: libc::DT_REG, size, hash, more, ..Fact::new(What::Contents, path) });
+}
+
+/// Before the server cuts a file: what is left of it is known.
+///
+/// # Safety
+/// As for [`looked`].
+pub unsafe fn before_truncation(path: *const c_char) {
+    let k = kernel();
+    let at = libc::AT_FDCWD;
+    // SAFETY: the caller's contract.
+    unsafe { glance(at, path, 0) };
+    // SAFETY: the kernel has read the path.
+    if let Ok(fd) = (Place { at, path, follows: true }).open()
+        && !is_off(k)
+    {
+        if let Ok(st) = stat::real_of(fd) {
+            // SAFETY: as above.
+            unsafe { opened(fd, &st, at, path, libc::O_WRONLY) };
+        }
+        let _ = sys::close(fd);
+    }
+}
+
+/// Whether a descriptor is of a file of the host that must stay what it was.
+#[inline]
+pub fn watches(fd: i32) -> bool {
+    local::slot(fd).is_some_and(|slot| slot.watched.get())
+}
+
+/// The result of a call that reads from `fd`: what the server gets is what was agreed on.
+#[inline]
+pub fn after_read(fd: i32, result: Result<usize>) -> Result<usize> {
+    if watches(fd) {
+        watch(fd);
+    }
+    result
+}
+
+fn watch(fd: i32) {
+    let k = kernel();
+    let Ok(st) = stat::real_of(fd) else { return };
+    let seen = k.files.inodes.see_stat(&st);
+    let known = k.files.inodes.known(seen);
+    if known.is(MADE) || known.is(OWNED) || known.contents.get() <= OWN {
+        return;
+    }
+    if known.stamp.get() != stamp_of(&st) {
+        look_again(k, &st, seen, Some(fd), None);
+    }
+}

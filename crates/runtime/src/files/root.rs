@@ -1,0 +1,81 @@
+//! The directory that a process calls `/`: `chroot` changes it, a child begins with its parent's.
+//!
+//! Below another root a path means another file. So what is known of a path ([`super::inputs`]) is known together with the root's number, and what is
+//! told about a file of the host names it by its path from the first root.
+
+use super::{inputs, stat};
+use crate::kernel::{Kernel, kernel};
+use crate::process;
+use crate::sys::{self, Errno, Result};
+use core::cell::Cell;
+use libc::c_char;
+use skein_arena::bytes::ByteQueue;
+
+/// A process's root. All-zero bytes are the first one.
+#[repr(C)]
+pub struct Root {
+    /// The directory's number; 0 for the first root.
+    number: Cell<u64>,
+    /// Its path from the first root, without a slash at its end.
+    path: ByteQueue,
+}
+
+impl Root {
+    /// The directory's number; 0 for the first root.
+    pub fn number(&self) -> u64 {
+        self.number.get()
+    }
+
+    /// Writes its path to the begin of `out`; answers how long it is.
+    pub fn write_path(&self, k: &Kernel, out: &mut [u8]) -> usize {
+        self.path.peek(&k.chunks, 0, out)
+    }
+
+    /// Becomes what `other` is; false when there is no memory.
+    pub fn copy_from(&self, k: &Kernel, other: &Self) -> bool {
+        let mut path = [0; libc::PATH_MAX as usize];
+        let len = other.write_path(k, &mut path);
+        self.number.set(other.number());
+        self.path.push(&k.chunks, &path[..len]) == len
+    }
+
+    /// Gives back its memory.
+    pub fn clear(&self, k: &Kernel) {
+        self.path.clear(&k.chunks);
+        self.number.set(0);
+    }
+}
+
+/// Whether this process has the root that the server began with.
+pub fn is_first() -> bool {
+    process::this().root.number() == 0
+}
+
+/// `chroot`.
+///
+/// # Safety
+/// `path` is a string or something that the kernel refuses.
+pub unsafe fn change(path: *const c_char) -> Result<usize> {
+    let k = kernel();
+    if path.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // Libraries are looked at by paths from the root that they were loaded below.
+    inputs::libraries::look(k, 0);
+    // SAFETY: the caller's contract; the kernel has read the path when it has found something.
+    let (st, whole) = unsafe {
+        inputs::glance(libc::AT_FDCWD, path, 0);
+        let st = stat::real_at(libc::AT_FDCWD, path, 0)?;
+        (st, inputs::whole_path(path))
+    };
+    let len = whole.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let whole = &whole[..len.min(libc::PATH_MAX as usize)];
+    // SAFETY: the server's own call.
+    unsafe { sys::call(libc::SYS_chroot, sys::args([path as usize]))? };
+    let root = &process::this().root;
+    root.clear(k);
+    root.number.set(k.files.inodes.see_stat(&st).number);
+    // Without memory its path is cut, which only messages show.
+    root.path.push(&k.chunks, whole);
+    Ok(0)
+}

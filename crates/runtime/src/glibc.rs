@@ -1,0 +1,104 @@
+//! What the runtime must know of glibc's insides, which no interface promises: found while it runs, or compared with what it takes for granted. What is
+//! otherwise ends the server with one line that has glibc's version.
+//!
+//! | what | how it is known |
+//! |---|---|
+//! | where a thread's descriptor has the kernel's id | the `clone` that makes a thread names the word that the kernel clears ([`note_birth`]) |
+//! | what `setjmp` stores, and how it is mangled | libc's own and the runtime's are asked at the same place ([`check`]) |
+//! | the kernel's area for restartable sequences | giving it back succeeds ([`hide_cpu_number`]) |
+//! | where `posix_spawn` has its child's errno | whatever the child has changed ([`crate::process::spawn`]) |
+//!
+//! Layouts that static initialisers have (mutexes, condition variables and the like) are an interface, and not in here.
+
+use crate::fatal::refuse;
+use crate::sys::{self, args};
+use crate::{context, hooks, signal};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use libc::c_char;
+
+unsafe extern "C" {
+    fn gnu_get_libc_version() -> *const c_char;
+}
+
+/// Its version.
+fn version() -> &'static str {
+    // SAFETY: libc's own string.
+    unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_str().unwrap_or("?")
+}
+
+/// Ends the server: `what` is otherwise.
+#[cold]
+fn unknown(what: &str) -> ! {
+    refuse!("this glibc ({}) is not known: {what}; docs/limitations.md says which are", version())
+}
+
+/// Looks at what can be seen at once, before anything of it is used.
+pub fn check() {
+    if !signal::jump::buffer_is_libcs() {
+        unknown("its setjmp stores something else");
+    }
+}
+
+/// Bytes of a thread's descriptor, at most: more than any glibc has.
+const MAX_DESCRIPTOR_BYTES: usize = 8192;
+
+/// Where the kernel's id is in a thread's descriptor; 0 until the first thread is made.
+static TID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// libc makes a thread by `clone` with these arguments.
+pub fn note_birth([flags, _, _, child_tid, descriptor, _]: [usize; 6]) {
+    let needed = (libc::CLONE_CHILD_CLEARTID | libc::CLONE_SETTLS) as usize;
+    let at = child_tid.wrapping_sub(descriptor);
+    let known = TID_AT.load(Ordering::Relaxed);
+    if flags & needed != needed || at >= MAX_DESCRIPTOR_BYTES || at % 4 != 0 {
+        unknown("its threads have no word that the kernel clears at their end");
+    }
+    if known != 0 && known != at {
+        unknown("its threads do not have that word at one place");
+    }
+    TID_AT.store(at, Ordering::Relaxed);
+}
+
+/// The word that the kernel clears when the thread ends, of a thread that libc has made.
+///
+/// # Safety
+/// `pthread` is a thread that libc has not freed.
+pub unsafe fn tid_word<'a>(pthread: u64) -> &'a AtomicU32 {
+    let at = pthread as usize + TID_AT.load(Ordering::Relaxed);
+    // SAFETY: the caller's contract; the place is the one that libc has given to the kernel.
+    unsafe { &*(at as *const AtomicU32) }
+}
+
+/// Takes the CPU number away that the kernel keeps up to date in each thread's memory: libc registers the area before the runtime begins, and does
+/// so for later threads only while the first one is registered.
+pub fn hide_cpu_number() {
+    /// glibc's, for x86-64.
+    const SIGNATURE: usize = 0x5305_3053;
+    const UNREGISTER: usize = 1;
+    /// The first version's size; later kernels may know more, in steps of this.
+    const AREA_BYTES: usize = 32;
+    /// `AT_RSEQ_FEATURE_SIZE`, which libc does not name.
+    const FEATURE_SIZE: libc::c_ulong = 27;
+    /// `RSEQ_CPU_ID_REGISTRATION_FAILED`.
+    const FAILED: i32 = -2;
+    // SAFETY: libc's variable of this name is an offset from the thread pointer.
+    let offset = unsafe { *(hooks::next_symbol("__rseq_offset\0") as *const isize) };
+    let area = (context::fs_base() as usize).wrapping_add_signed(offset);
+    let number = (area as *mut i32).wrapping_add(1);
+    // SAFETY: the running thread's own area. It has no number when it is not registered.
+    if unsafe { number.read() } < 0 {
+        return;
+    }
+    // SAFETY: reads the auxiliary vector.
+    let features = unsafe { libc::getauxval(FEATURE_SIZE) } as usize;
+    let gone = [AREA_BYTES, features.next_multiple_of(AREA_BYTES)].into_iter().any(|bytes| {
+        // SAFETY: the area stays memory when it is not registered.
+        unsafe { sys::call(libc::SYS_rseq, args([area, bytes, UNREGISTER, SIGNATURE])) }.is_ok()
+    });
+    if !gone {
+        unknown("its area for restartable sequences cannot be given back");
+    }
+    // SAFETY: as above.
+    unsafe { number.write(FAILED) };
+}

@@ -1,0 +1,73 @@
+//! `posix_spawn`'s child, and any other that would share its parent's memory while that waits: it has a copy, and what it would have left for its
+//! parent in the argument that it was given, an errno, is brought over.
+//!
+//! Where in its argument that is differs from glibc to glibc. So it is whatever the child has changed there: before it executes a program it only reads
+//! the rest.
+
+use super::Process;
+use crate::stack;
+use core::cell::Cell;
+
+/// Where glibc's `clone` puts the child's argument on its stack: it takes both its function and its argument from there.
+const ARGUMENT: usize = 8;
+/// More than glibc's `struct posix_spawn_args` has; behind it is its parent's stack, which the child does not change either.
+const WORDS: usize = 32;
+/// How far from the stack pointer an argument of `posix_spawn`'s lies at most: it is a local variable.
+const NEAR_BYTES: usize = 64 << 10;
+
+/// What a child leaves for its parent.
+#[repr(C)]
+pub struct Left {
+    /// Its argument; 0 when nothing is brought over.
+    at: Cell<usize>,
+    before: Cell<[u32; WORDS]>,
+    after: Cell<[u32; WORDS]>,
+}
+
+fn read(at: usize) -> [u32; WORDS] {
+    // SAFETY: on the server's stack above its stack pointer, by `note`.
+    unsafe { (at as *const [u32; WORDS]).read_unaligned() }
+}
+
+impl Left {
+    /// A child is made whose stack begins at `stack`; its parent's memory is that of the running process.
+    ///
+    /// # Safety
+    /// libc's `clone` has put the child's function and argument there.
+    pub unsafe fn note(&self, stack: usize) {
+        // SAFETY: the caller's contract.
+        let at = unsafe { *((stack + ARGUMENT) as *const usize) };
+        // Any other's own `clone` may have an argument that is no memory.
+        if at.wrapping_sub(stack::servers()) < NEAR_BYTES {
+            self.at.set(at);
+            self.before.set(read(at));
+            self.after.set(self.before.get());
+        }
+    }
+
+    /// The child ends, in its own memory.
+    pub fn ended(&self, p: &Process) {
+        if self.at.get() != 0 && !p.executed.get() {
+            self.after.set(read(self.at.get()));
+        }
+    }
+
+    /// The parent goes on, in its own memory.
+    pub fn bring_over(&self) {
+        let (at, before, after) = (self.at.get(), self.before.get(), self.after.get());
+        for (i, (before, after)) in before.iter().zip(after).enumerate() {
+            if *before != after {
+                // SAFETY: as in `read`; the child would have written there.
+                unsafe { ((at + 4 * i) as *mut u32).write_unaligned(after) };
+            }
+        }
+        self.forget();
+    }
+
+    /// Nothing of what was on a stack stays.
+    pub fn forget(&self) {
+        self.at.set(0);
+        self.before.set([0; WORDS]);
+        self.after.set([0; WORDS]);
+    }
+}

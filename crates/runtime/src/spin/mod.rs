@@ -1,0 +1,317 @@
+//! Threads that spin: that wait for another thread by looking at memory again and again, without any call.
+//!
+//! Under `serial` nobody else runs meanwhile, so such a thread would wait for ever. It is found out and gives the turn up, at a point that is the same on all
+//! replicas and at every replay, though each of them notices it at another time:
+//!
+//! - A timer on the carrier's processor time notices that there was no operation for a while ([`on_tick`]). That decides nothing but when it is looked.
+//! - The thread is executed instruction by instruction ([`stepper`]), for a small part of the time that it has already taken. If its registers and all
+//!   the memory that it touches come to be what they were before, it waits: nothing but another thread can change what it does ([`cycle`]).
+//! - The states that it goes through are the same on all replicas; of these the least in a total order is where it gives the turn up. A thread that
+//!   gets on by itself never does.
+//! - Its registers and what it has looked at are kept ([`kept`]); it goes on when one of the words that it has looked at has changed ([`wait`]). Until
+//!   then it would do the same again, so it need not run: it costs nothing, and a server of which all threads wait so is quiescent.
+//!
+//! What is not found out (a loop that counts in a register while it waits, a call of the kernel in it) spins on, and the node says so.
+//!
+//! Looking leaves nothing in the server's memory: it happens on a stack of the runtime's own, and what it notes is unmapped afterwards.
+
+mod cycle;
+mod effect;
+mod kept;
+mod machine;
+mod memory;
+mod stepper;
+mod wait;
+mod workspace;
+
+pub use kept::forked;
+pub use wait::{Spinner, Spins, abandon, let_look, looks_are_due};
+
+use crate::kernel::{self, header, kernel};
+use crate::sys::{self, args};
+use crate::{libc_calls, patch, process, signal};
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use cycle::{Found, Order};
+use libc::{c_int, c_void};
+use machine::{FLAGS, Registers, Vectors};
+use skein_model::limits::SPIN_SIGNAL;
+use stepper::{Stepper, Stop};
+
+/// Processor time after which it is looked whether there was an operation.
+const TICK_NS: u64 = 10_000_000;
+/// Ticks without an operation after which a thread is executed here for the first time; then after twice as many, and so on.
+const FIRST_LOOK_TICKS: u64 = 2;
+/// Instructions that are executed for each tick before: at some 100 ns each about a thirtieth of that time.
+const STEPS_A_TICK: u64 = 3_000;
+const MOST_STEPS: u64 = 8 << 20;
+/// A thread that was found to spin before, and goes on, is looked at after this time.
+const AGAIN_NS: u64 = 100_000;
+const STEPS_AGAIN: u64 = 20_000;
+/// Ticks after which a thread that was not found out is told of: a second.
+const TOLD_TICKS: u64 = 100;
+
+// What a timer's signal comes with.
+const TICK: usize = 1;
+const AGAIN: usize = 2;
+
+/// What the timer's handler remembers of this process.
+struct Watch {
+    operations: Cell<u64>,
+    ticks: Cell<u64>,
+    next_look: Cell<u64>,
+    again: Cell<c_int>,
+    /// This library's text.
+    text: Cell<(u64, u64)>,
+}
+
+// SAFETY: used by the carrier only, in one signal's handler and while that is not expected.
+unsafe impl Sync for Watch {}
+
+static WATCH: Watch = Watch {
+    operations: Cell::new(u64::MAX),
+    ticks: Cell::new(0),
+    next_look: Cell::new(FIRST_LOOK_TICKS),
+    again: Cell::new(-1),
+    text: Cell::new((0, 0)),
+};
+
+/// Begins to watch this process, whose carrier calls; `text` is this library's.
+pub fn begin(text: (usize, usize)) {
+    WATCH.text.set((text.0 as u64, text.1 as u64));
+    signal::fault::handle_apart(SPIN_SIGNAL, on_tick);
+    start_timers();
+}
+
+/// A forked process's carrier watches itself.
+pub(crate) fn start_timers() {
+    WATCH.operations.set(u64::MAX);
+    WATCH.again.set(timer(libc::CLOCK_MONOTONIC, AGAIN));
+    let tick = timer(libc::CLOCK_THREAD_CPUTIME_ID, TICK);
+    set_timer(tick, TICK_NS, TICK_NS);
+}
+
+/// A timer that sends this kernel thread the signal; none (-1) where the kernel has none left: spinning threads are then not found out.
+fn timer(clock: c_int, value: usize) -> c_int {
+    // SAFETY: all-zero is a valid `sigevent`.
+    let mut event: libc::sigevent = unsafe { core::mem::zeroed() };
+    event.sigev_value.sival_ptr = value as *mut c_void;
+    event.sigev_signo = SPIN_SIGNAL;
+    event.sigev_notify = libc::SIGEV_THREAD_ID;
+    event.sigev_notify_thread_id = sys::gettid() as c_int;
+    let mut id: c_int = -1;
+    // SAFETY: live locals.
+    let made = unsafe {
+        let a = args([clock as usize, &raw const event as usize, &raw mut id as usize]);
+        sys::call(libc::SYS_timer_create, a)
+    };
+    if made.is_ok() { id } else { -1 }
+}
+
+fn set_timer(id: c_int, first_ns: u64, then_ns: u64) {
+    let time = |ns: u64| libc::timespec { tv_sec: 0, tv_nsec: ns as i64 };
+    let setting = libc::itimerspec { it_value: time(first_ns), it_interval: time(then_ns) };
+    if id >= 0 {
+        // SAFETY: a timer of this process, a live local.
+        unsafe {
+            sys::raw(libc::SYS_timer_settime, args([id as usize, 0, &raw const setting as usize]));
+        }
+    }
+}
+
+/// A thread goes on that was found to spin.
+fn look_again_soon() {
+    WATCH.operations.set(header().operations.load(Ordering::Relaxed));
+    WATCH.ticks.set(0);
+    WATCH.next_look.set(FIRST_LOOK_TICKS);
+    set_timer(WATCH.again.get(), AGAIN_NS, 0);
+}
+
+/// The registers that `on_tick` is to give back, and 1: [`kept`].
+static RESTORE: AtomicUsize = AtomicUsize::new(0);
+
+/// A timer's signal, or one of [`kept::restore`]'s. All that can be blocked is.
+extern "C" fn on_tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let context = context.cast::<libc::ucontext_t>();
+    if let Some(number) = RESTORE.swap(0, Ordering::Relaxed).checked_sub(1) {
+        // SAFETY: the kernel's frame.
+        unsafe { kept::give_back(number, context) };
+        return;
+    }
+    if !kernel::ready() {
+        return;
+    }
+    let again = {
+        // SAFETY: the kernel's `siginfo`; a timer's has a value.
+        let (code, value) = unsafe { ((*info).si_code, (*info).si_value().sival_ptr as usize) };
+        code == libc::SI_TIMER && value == AGAIN
+    };
+    let h = header();
+    let operations = h.operations.load(Ordering::Relaxed);
+    if WATCH.operations.replace(operations) != operations {
+        WATCH.ticks.set(0);
+        WATCH.next_look.set(FIRST_LOOK_TICKS);
+        return;
+    }
+    // SAFETY: the kernel's frame.
+    let at = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] } as u64;
+    let text = WATCH.text.get();
+    let k = kernel();
+    // Only the server's own code is looked at, and only while no kernel thread runs beside it.
+    let has_turn = k.current.get() != 0 && process::is_here(k.this()) && !k.this().pinned.get();
+    if (text.0..text.1).contains(&at) || !has_turn || libc_calls::creating() {
+        return;
+    }
+    let ticks = WATCH.ticks.get() + u64::from(!again);
+    WATCH.ticks.set(ticks);
+    if ticks >= TOLD_TICKS {
+        h.spin_address.store(patch::original(at as usize) as u64, Ordering::Relaxed);
+        h.spin_seen.store(1, Ordering::Release);
+    }
+    let budget = if again {
+        STEPS_AGAIN
+    } else if ticks >= WATCH.next_look.get() {
+        WATCH.next_look.set(ticks * 2);
+        (ticks * STEPS_A_TICK).min(MOST_STEPS)
+    } else {
+        return;
+    };
+    // SAFETY: the kernel's frame of a thread of the server's that has the turn.
+    unsafe { look(context, budget) };
+}
+
+/// Executes the interrupted thread for up to `budget` instructions; if it spins, it goes on by giving up the turn.
+///
+/// # Safety
+/// `context` is the frame of a signal that interrupted the server's own code; nothing else of its process runs.
+unsafe fn look(context: *mut libc::ucontext_t, budget: u64) {
+    let Some(mut workspace) = workspace::Workspace::take() else { return };
+    let (known, memory) = workspace.parts();
+    // SAFETY: the caller's contract.
+    let (registers, vectors) = unsafe { (registers_of(context), vectors_of(context)) };
+    let (start, end) = WATCH.text.get();
+    let mut thread = Looked {
+        stepper: Stepper::new(registers, vectors, known, memory, start..end),
+        first: Registers::default(),
+        vectors_at_first: UnsafeCell::new([0; MOST_VECTOR_BYTES]),
+    };
+    let order = Order(kernel().this().spin.order.get());
+    let found = cycle::look(&mut thread, order, budget);
+    // SAFETY: as above; what the thread has done meanwhile is what it would have done.
+    unsafe { set_registers(context, &thread.stepper.registers) };
+    if let Found::Cycle(_) = found {
+        // SAFETY: as above.
+        unsafe { kept::give_up_turn(context, vectors, thread.stepper.memory.words()) };
+    }
+}
+
+/// A thread that is looked at, with its vector registers as they were at first.
+struct Looked<'a> {
+    stepper: Stepper<'a>,
+    first: Registers,
+    vectors_at_first: UnsafeCell<[u8; MOST_VECTOR_BYTES]>,
+}
+
+/// Bytes of vector registers that are kept: those of AVX-512 are 2,696.
+const MOST_VECTOR_BYTES: usize = 3 << 10;
+
+impl Looked<'_> {
+    fn vectors(&self) -> &[u8] {
+        // SAFETY: as the kernel has saved them, in the handler's frame.
+        self.stepper.vectors.map_or(&[], |v| unsafe { core::slice::from_raw_parts(v.at, v.bytes) })
+    }
+}
+
+impl cycle::Thread for Looked<'_> {
+    type Stop = Stop;
+
+    fn registers(&self) -> Registers {
+        self.stepper.registers
+    }
+
+    fn begin(&mut self) {
+        self.first = self.stepper.registers;
+        let vectors = self.vectors();
+        let at = self.vectors_at_first.get().cast::<u8>();
+        // SAFETY: not more bytes than there is room for (`vectors_of`).
+        unsafe { at.copy_from_nonoverlapping(vectors.as_ptr(), vectors.len()) };
+        self.stepper.begin();
+    }
+
+    fn step(&mut self) -> Result<(), Stop> {
+        self.stepper.step()
+    }
+
+    fn as_at_first(&self) -> bool {
+        let vectors_are = || {
+            let vectors = self.vectors();
+            // SAFETY: written by `begin`.
+            let first = unsafe { &*self.vectors_at_first.get() };
+            !self.stepper.vectors_used || vectors == &first[..vectors.len()]
+        };
+        self.stepper.memory.as_at_first() && vectors_are()
+    }
+
+    fn digest(&self) -> u64 {
+        self.stepper.memory.digest()
+    }
+}
+
+/// Where a signal's frame has the general registers, in the processor's order.
+const GENERAL: [c_int; 16] = [
+    libc::REG_RAX,
+    libc::REG_RCX,
+    libc::REG_RDX,
+    libc::REG_RBX,
+    libc::REG_RSP,
+    libc::REG_RBP,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
+unsafe fn registers_of(context: *const libc::ucontext_t) -> Registers {
+    // SAFETY: the caller's contract: a signal's frame.
+    let all = unsafe { &(*context).uc_mcontext.gregs };
+    Registers {
+        rip: all[libc::REG_RIP as usize] as u64,
+        general: GENERAL.map(|n| all[n as usize] as u64),
+        flags: all[libc::REG_EFL as usize] as u64 & FLAGS,
+    }
+}
+
+unsafe fn set_registers(context: *mut libc::ucontext_t, registers: &Registers) {
+    // SAFETY: the caller's contract: a signal's frame.
+    let all = unsafe { &mut (*context).uc_mcontext.gregs };
+    for (n, value) in GENERAL.into_iter().zip(registers.general) {
+        all[n as usize] = value as i64;
+    }
+    all[libc::REG_RIP as usize] = registers.rip as i64;
+    let flags = &mut all[libc::REG_EFL as usize];
+    *flags = *flags & !(FLAGS as i64) | registers.flags as i64;
+}
+
+/// The vector registers in a signal's frame, where the kernel says what is there.
+unsafe fn vectors_of(context: *const libc::ucontext_t) -> Option<Vectors> {
+    // The end of the first 512 bytes: a mark, all bytes, the parts, and bytes that `xsave` uses.
+    const SOFTWARE: usize = 464;
+    const MARK: u32 = 0x4650_5853;
+    // SAFETY: the caller's contract: a signal's frame.
+    unsafe {
+        let at = (*context).uc_mcontext.fpregs.cast::<u8>();
+        if at.is_null() || at.add(SOFTWARE).cast::<u32>().read() != MARK {
+            return None;
+        }
+        let mask = at.add(SOFTWARE + 8).cast::<u64>().read();
+        let bytes = at.add(SOFTWARE + 16).cast::<u32>().read() as usize;
+        let usable = bytes <= MOST_VECTOR_BYTES && at.align_offset(64) == 0;
+        usable.then_some(Vectors { at, bytes, mask })
+    }
+}

@@ -1,0 +1,151 @@
+//! Where one server of the zoo lives: its directory, its port, and how it is asked.
+//!
+//! The directory is removed when this is dropped. Every shell command has a deadline and is waited for.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::species::Species;
+use crate::report::{Failure, Outcome};
+
+/// The longest that one request may take.
+const REQUEST_MAX_S: &str = "20";
+
+/// The longest that preparing may take.
+const PREPARE_MAX_S: &str = "120";
+
+/// A server's surroundings.
+pub struct Cage<'a> {
+    /// What lives there.
+    pub species: &'a Species,
+    /// Where it listens.
+    pub port: u16,
+    backend: u16,
+    dir: tempfile::TempDir,
+}
+
+impl<'a> Cage<'a> {
+    /// Makes the directory with the server's files, and prepares it.
+    pub fn new(species: &'a Species) -> Outcome<Self> {
+        let failed = |error| Failure::of("cannot make the server's directory", error);
+        let dir = tempfile::Builder::new().prefix("skein-zoo-").tempdir().map_err(failed)?;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        let port = skein_testkit::free_port().map_err(failed)?;
+        let cage = Self { species, port, backend: serve_pages()?, dir };
+        for (name, text) in &species.files {
+            let path = cage.dir().join(name);
+            fs::create_dir_all(path.parent().unwrap_or(cage.dir())).map_err(failed)?;
+            fs::write(&path, cage.filled(text)).map_err(failed)?;
+        }
+        if let Some(prepare) = &species.prepare {
+            let (code, said) = cage.shell(prepare, PREPARE_MAX_S, 0)?;
+            if code != Some(0) {
+                return Err(Failure::of("prepare", said.trim()));
+            }
+        }
+        Ok(cage)
+    }
+
+    /// The server's working directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The server's command.
+    pub fn command(&self) -> Vec<String> {
+        self.species.command.iter().map(|word| self.filled(word)).collect()
+    }
+
+    /// Options of `skein run` and `skein check`.
+    pub fn options(&self) -> Vec<String> {
+        self.species.options.iter().map(|word| self.filled(word)).collect()
+    }
+
+    /// `text` with this place's names.
+    pub fn filled(&self, text: &str) -> String {
+        text.replace("{port}", &self.port.to_string())
+            .replace("{backend}", &self.backend.to_string())
+            .replace("{dir}", &self.dir().display().to_string())
+    }
+
+    /// What the answer about `n` must hold.
+    pub fn answer(&self, n: u64) -> String {
+        self.filled(&self.species.answer).replace("{n}", &n.to_string())
+    }
+
+    /// One request that changes something, or only asks where the server keeps nothing. Answers whether it was acknowledged.
+    pub fn request(&self, n: u64) -> Outcome<bool> {
+        match &self.species.write {
+            Some(write) => Ok(self.shell(write, REQUEST_MAX_S, n)?.0 == Some(0)),
+            None => Ok(self.ask(n)?.is_ok()),
+        }
+    }
+
+    /// Asks for `n`; what was answered instead, if it is not what it must be.
+    pub fn ask(&self, n: u64) -> Outcome<Result<(), String>> {
+        let (_, said) = self.shell(&self.species.ask, REQUEST_MAX_S, n)?;
+        Ok(if said.contains(&self.answer(n)) { Ok(()) } else { Err(said) })
+    }
+
+    /// What `skein check` drives: some requests, and what must hold afterwards, by one shell command.
+    pub fn drive(&self, requests: u64) -> String {
+        let answer = self.filled(&self.species.answer).replace("{n}", "$N");
+        let write = self.species.write.as_deref().unwrap_or("true");
+        self.filled(&format!(
+            "for pair in $SKEIN_PORTS; do case $pair in {{port}}:*) SKEIN_PORT=${{pair#*:}};; esac; done\n\
+             N=1; export N; while [ $N -le {requests} ]; do\n\
+             {{ {write}\n}} || {{ echo \"write $N failed\"; exit 1; }}\n\
+             said=$({ask}\n)\ncase $said in *\"{answer}\"*) ;; *) echo \"$N: $said\"; exit 1;; esac\n\
+             N=$((N+1)); done",
+            ask = self.species.ask
+        ))
+    }
+
+    fn shell(&self, text: &str, max_s: &str, n: u64) -> Outcome<(Option<i32>, String)> {
+        let output = Command::new("timeout")
+            .args(["-k", "5", max_s, "sh", "-c", &self.filled(text)])
+            .envs([("SKEIN_HOST", "127.0.0.1"), ("LC_ALL", "C.UTF-8")])
+            .env("SKEIN_PORT", self.port.to_string())
+            .env("N", n.to_string())
+            .current_dir(self.dir())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| Failure::of("cannot run timeout", error))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        Ok((output.status.code(), said))
+    }
+}
+
+/// Serves pages for proxies: `GET /N` answers `page-N`. Ends with the process.
+fn serve_pages() -> Outcome<u16> {
+    let failed = |error| Failure::of("cannot serve pages", error);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(&stream));
+        }
+    });
+    Ok(port)
+}
+
+fn serve(stream: &TcpStream) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    while let Some(first) = lines.next().transpose()? {
+        let path = first.split(' ').nth(1).unwrap_or("/").to_owned();
+        while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+        let body = format!("page-{}\n", path.rsplit('/').next().unwrap_or_default());
+        let mut to = stream;
+        write!(
+            to,
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+    }
+    Ok(())
+}

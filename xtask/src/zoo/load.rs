@@ -1,0 +1,82 @@
+//! Clients of one server of the zoo, which go on while its leader dies.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::cage::Cage;
+use crate::report::{Failure, Outcome};
+
+/// What clients share.
+pub struct Load<'a> {
+    cage: &'a Cage<'a>,
+    next: AtomicU64,
+    stop: AtomicBool,
+    acknowledged: Mutex<Vec<u64>>,
+    broken: Mutex<Option<Failure>>,
+}
+
+impl<'a> Load<'a> {
+    /// Nothing was asked yet.
+    pub fn new(cage: &'a Cage<'a>) -> Self {
+        Self {
+            cage,
+            next: AtomicU64::new(1),
+            stop: AtomicBool::new(false),
+            acknowledged: Mutex::default(),
+            broken: Mutex::default(),
+        }
+    }
+
+    /// One client: requests one after the other until [`Load::finish`]. One that got no acknowledgement is made again.
+    pub fn client(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let n = self.next.fetch_add(1, Ordering::Relaxed);
+            loop {
+                match self.cage.request(n) {
+                    Ok(true) => {
+                        self.lock(&self.acknowledged).push(n);
+                        break;
+                    }
+                    Ok(false) if self.stop.load(Ordering::Relaxed) => break,
+                    Ok(false) => {}
+                    Err(failure) => {
+                        *self.lock(&self.broken) = Some(failure);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// How many requests were acknowledged.
+    pub fn count(&self) -> Outcome<u64> {
+        match self.lock(&self.broken).take() {
+            Some(failure) => Err(failure),
+            None => Ok(self.lock(&self.acknowledged).len() as u64),
+        }
+    }
+
+    /// Lets the clients end.
+    pub fn finish(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for everything that was acknowledged; answers how much that is.
+    pub fn read_back(&self) -> Outcome<u64> {
+        let acknowledged = self.lock(&self.acknowledged).clone();
+        for n in &acknowledged {
+            if let Err(said) = self.cage.ask(*n)? {
+                let want = self.cage.answer(*n);
+                return Err(Failure(format!(
+                    "acknowledged request {n} is lost: '{want}' is not in the answer: {}",
+                    said.trim()
+                )));
+            }
+        }
+        Ok(acknowledged.len() as u64)
+    }
+
+    fn lock<'b, T>(&self, what: &'b Mutex<T>) -> std::sync::MutexGuard<'b, T> {
+        what.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,210 @@
+//! The root directory of another distribution, in which the zoo then runs with the `skein` that was built here.
+//!
+//! It is made once with mmdebstrap and kept; packages that are missing are installed in it later. This process enters it by a mount namespace of its own, which
+//! it makes before anything is mounted: however it ends, no mount is left. Below `/tmp` and in the repository the directory shows what the host has.
+//!
+//! A directory that is only half made has another name, and is removed by the next who makes it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{geteuid, pivot_root};
+
+use crate::report::{Failure, Outcome};
+use crate::workspace;
+
+/// A distribution that the zoo knows to make.
+#[derive(Debug)]
+pub struct Distribution {
+    /// Its name here.
+    pub name: &'static str,
+    /// Its name for people, with glibc's version.
+    pub title: &'static str,
+    /// Why nothing runs there yet.
+    pub not_yet: Option<&'static str>,
+    suite: &'static str,
+}
+
+/// All of them, oldest first; the host's own is none of them.
+pub const ALL: [Distribution; 2] = [
+    Distribution {
+        name: "debian-13",
+        title: "Debian 13 (glibc 2.41)",
+        not_yet: None,
+        suite: "trixie",
+    },
+    Distribution {
+        name: "sid",
+        title: "Debian sid (glibc 2.43)",
+        not_yet: Some("its glibc draws random bytes before the runtime is there, and is refused"),
+        suite: "sid",
+    },
+];
+
+/// Debian's archive, unless `SKEIN_DEBIAN_MIRROR` names another one.
+const MIRROR: &str = "http://deb.debian.org/debian";
+
+/// The longest that finding out about the mirror, and making a directory, may take.
+const PROBE_MAX_S: &str = "60";
+const MAKE_MAX_S: &str = "600";
+
+/// What mmdebstrap does before it installs more than the essential packages, in the directory `$1`: services are not started, names of this machine are
+/// known.
+const HOOK: &str = "printf '#!/bin/sh\\nexit 101\\n' >\"$1/usr/sbin/policy-rc.d\" && \
+    chmod 755 \"$1/usr/sbin/policy-rc.d\" && \
+    printf '127.0.0.1 localhost\\n::1 localhost ip6-localhost ip6-loopback\\n' >\"$1/etc/hosts\"";
+
+/// The distribution of this name.
+pub fn named(name: &str) -> Outcome<&'static Distribution> {
+    ALL.iter().find(|one| one.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ALL.iter().map(|one| one.name).collect();
+        Failure(format!("no distribution '{name}'; there are {}", known.join(", ")))
+    })
+}
+
+/// Where the directories are kept, unless the user says another place.
+pub fn usual_place() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| workspace::root().join("target"), PathBuf::from)
+        .join("roots")
+}
+
+/// Makes the distribution's directory below `place` if it is not there, with `packages` in it, and makes it this process's root.
+pub fn enter(of: &Distribution, place: &Path, packages: &[&str]) -> Outcome {
+    if !geteuid().is_root() {
+        return Err(Failure("another root directory needs root: run it as root".to_owned()));
+    }
+    let failed = |error| Failure::of(format!("cannot make {}", place.display()), error);
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(place).map_err(failed)?;
+    let root = fs::canonicalize(place).map_err(failed)?.join(of.name);
+    unshare(CloneFlags::CLONE_NEWNS)
+        .and_then(|()| mount_at(None, Path::new("/"), MsFlags::MS_REC | MsFlags::MS_PRIVATE))
+        .map_err(|error| Failure::of("cannot have mounts of its own", error))?;
+    if !root.exists() {
+        make(of, &root, packages)?;
+    }
+    change_root(&root)
+        .map_err(|error| Failure::of(format!("cannot enter {}", root.display()), error))
+}
+
+/// Makes the directory.
+fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
+    let tools = ["mmdebstrap", "debian-archive-keyring"];
+    let status = Command::new(workspace::root().join("scripts/setup.sh"))
+        .arg("packages")
+        .args(tools)
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        return Err(Failure(format!("cannot install {}", tools.join(", "))));
+    }
+    let mirror = std::env::var("SKEIN_DEBIAN_MIRROR").unwrap_or_else(|_| MIRROR.to_owned());
+    probe(&mirror, of.suite)?;
+    let half = root.with_extension("new");
+    match fs::remove_dir_all(&half) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(Failure::of(format!("cannot remove {}", half.display()), error));
+        }
+        _ => {}
+    }
+    println!("{:<12}| making {}", of.name, root.display());
+    let made = Command::new("timeout")
+        .args(["-k", "5", MAKE_MAX_S, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase"])
+        .args(["--dpkgopt=force-unsafe-io", &format!("--include={}", packages.join(","))])
+        .arg(format!("--essential-hook={HOOK}"))
+        .args(old_lists_too())
+        .args([of.suite.as_ref(), half.as_os_str(), mirror.as_ref()])
+        .output()
+        .map_err(|error| Failure::of("cannot run mmdebstrap", error))?;
+    if !made.status.success() {
+        let said = String::from_utf8_lossy(&made.stderr);
+        let last: Vec<&str> = said.lines().rev().take(5).collect();
+        return Err(Failure(format!(
+            "cannot make {} from {mirror}: mmdebstrap: {}: {}",
+            of.title,
+            made.status,
+            last.into_iter().rev().collect::<Vec<_>>().join("; ")
+        )));
+    }
+    fs::rename(&half, root).map_err(|error| Failure::of(root.display(), error))
+}
+
+/// The option that takes a mirror's lists though they are old, where this machine's own apt does: its mirror is a snapshot.
+fn old_lists_too() -> Option<&'static str> {
+    let said =
+        Command::new("apt-config").args(["dump", "Acquire::Check-Valid-Until"]).output().ok()?;
+    let off = String::from_utf8_lossy(&said.stdout).contains("\"false\"");
+    off.then_some("--aptopt=Acquire::Check-Valid-Until \"false\"")
+}
+
+/// Whether the mirror can be had.
+fn probe(mirror: &str, suite: &str) -> Outcome {
+    let dir = tempfile::tempdir()
+        .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
+    let address = format!("{mirror}/dists/{suite}/InRelease");
+    let asked = Command::new("timeout")
+        .args(["-k", "5", PROBE_MAX_S, "/usr/lib/apt/apt-helper", "download-file", &address])
+        .arg(dir.path().join("InRelease"))
+        .output()
+        .map_err(|error| Failure::of("cannot run apt-helper", error))?;
+    if asked.status.success() {
+        return Ok(());
+    }
+    Err(Failure(format!("{address} cannot be had; SKEIN_DEBIAN_MIRROR names another mirror")))
+}
+
+/// From now on `root` is this process's root directory.
+fn change_root(root: &Path) -> nix::Result<()> {
+    mount_at(Some(root), root, MsFlags::MS_BIND)?;
+    for dir in ["/proc", "/sys", "/dev"] {
+        show(Path::new(dir), root, MsFlags::MS_BIND | MsFlags::MS_REC)?;
+    }
+    for dir in shown() {
+        show(&dir, root, MsFlags::MS_BIND)?;
+    }
+    let old = root.join("mnt");
+    pivot_root(root, &old)?;
+    std::env::set_current_dir("/").map_err(|_| nix::Error::EIO)?;
+    umount2("/mnt", MntFlags::MNT_DETACH)
+}
+
+/// What the host has at the same place: the repository, what was built, temporary files.
+fn shown() -> Vec<PathBuf> {
+    let mut dirs = vec![workspace::root().to_owned(), std::env::temp_dir()];
+    for variable in ["SKEIN_BIN", "SKEIN_RUNTIME"] {
+        let path = std::env::var_os(variable).map(PathBuf::from);
+        dirs.extend(path.and_then(|path| Some(path.parent()?.to_owned())));
+    }
+    dirs.extend(std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from));
+    dirs.retain(|dir| dir.is_absolute() && dir.is_dir());
+    // Parents first: one that is shown hides what was mounted below it.
+    dirs.sort();
+    dirs.dedup();
+    dirs
+}
+
+fn show(dir: &Path, root: &Path, flags: MsFlags) -> nix::Result<()> {
+    let at = root.join(dir.strip_prefix("/").unwrap_or(dir));
+    fs::create_dir_all(&at).map_err(|_| nix::Error::EIO)?;
+    mount_at(Some(dir), &at, flags)
+}
+
+fn mount_at(from: Option<&Path>, to: &Path, flags: MsFlags) -> nix::Result<()> {
+    mount(from, to, None::<&str>, flags, None::<&str>)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_distribution_is_refused_with_those_that_there_are() {
+        assert_eq!(named("sid").expect("known").suite, "sid");
+        let refused = named("debian-7").expect_err("unknown");
+        assert!(refused.to_string().contains("debian-13, sid"), "{refused}");
+    }
+}
