@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const FILE: &str = "begin";
-/// There from the moment on in which something of the server may have reached the outside.
-const ANSWERED: &str = "answered";
+/// There from the founding on, until something of the server may reach the outside. Taking it away needs no room: a full disk refuses nobody.
+const UNANSWERED: &str = "unanswered";
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> NodeError {
     let path = path.to_owned();
@@ -47,7 +47,8 @@ pub fn found(data_dir: &Path) -> Result<(), NodeError> {
     if has_log(data_dir) && asked(data_dir)?.is_none() {
         return Err(NodeError::HasLog { path: data_dir.to_owned() });
     }
-    durable::remove(&data_dir.join(ANSWERED)).map_err(failed(data_dir))?;
+    durable::write(&data_dir.join(UNANSWERED), "Nothing of the server has reached the outside.\n")
+        .map_err(failed(data_dir))?;
     ask(data_dir, 0)
 }
 
@@ -55,29 +56,27 @@ pub fn found(data_dir: &Path) -> Result<(), NodeError> {
 #[must_use]
 pub fn answered_nobody(data_dir: &Path) -> bool {
     let begun = has_log(data_dir) || matches!(asked(data_dir), Ok(Some(_)));
-    begun && matches!(data_dir.join(ANSWERED).try_exists(), Ok(false))
+    begun && matches!(data_dir.join(UNANSWERED).try_exists(), Ok(true))
 }
 
 /// Notes, durably and before it happens, that something of the server reaches the outside: a client is accepted, a connection made, a
-/// datagram sent. One small file in the life of a log; a log without it on all replicas binds nobody.
+/// datagram sent. Once in the life of a log; where no replica has noted it, the log binds nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
-    /// Where to note it, if it is not there.
-    missing: Option<PathBuf>,
+    /// The file that still says the opposite.
+    unanswered: Option<PathBuf>,
 }
 
 impl Answered {
     pub(crate) fn of(data_dir: &Path) -> Self {
-        let path = data_dir.join(ANSWERED);
-        let there = path.exists();
-        Self { missing: (!there).then_some(path) }
+        Self { unanswered: Some(data_dir.join(UNANSWERED)) }
     }
 
     /// It happens now.
     pub(crate) fn note(&mut self) -> io::Result<()> {
-        if let Some(path) = &self.missing {
-            durable::write(path, "Something of the server has reached the outside.\n")?;
-            self.missing = None;
+        if let Some(path) = &self.unanswered {
+            durable::remove(path)?;
+            self.unanswered = None;
         }
         Ok(())
     }
@@ -164,7 +163,10 @@ mod tests {
         let refused = found(&dir).unwrap_err().to_string();
         assert!(refused.contains("holds a log"), "{refused}");
         assert!(answered_nobody(&dir));
+        let files = || std::fs::read_dir(&dir).unwrap().count();
+        let before = files();
         Answered::of(&dir).note().unwrap();
+        assert_eq!(files(), before - 1, "a full disk must not refuse it");
         assert!(!answered_nobody(&dir) && !answered_nobody(&root.path().join("other")));
         std::fs::write(dir.join(FILE), "nonsense").unwrap();
         assert!(asked(&dir).is_err());

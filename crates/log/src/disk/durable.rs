@@ -91,12 +91,11 @@ fn tighten(path: &Path, meta: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it is there. One that an earlier call removed and could not sync is surely gone after this one.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => sync_parent(path),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => sync_parent(path),
     }
 }
 
