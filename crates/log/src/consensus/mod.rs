@@ -214,7 +214,7 @@ impl Consensus {
             return Err(ProposeError::TooLong { bytes: payload.len(), max });
         }
         self.propose_entry(EntryType::EntryNormal, payload)?;
-        Ok(LogIndex(self.node.raft.raft_log.last_index()))
+        Ok(self.last_index())
     }
 
     /// The [`Persist`] with this ticket, and all before it, are durable.
@@ -386,6 +386,12 @@ impl Consensus {
         self.applied
     }
 
+    /// The newest entry of this replica's log, agreed on or not.
+    #[must_use]
+    pub fn last_index(&self) -> LogIndex {
+        LogIndex(self.node.raft.raft_log.last_index())
+    }
+
     /// All that is known, for people.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -409,7 +415,7 @@ impl Consensus {
             term: self.term(),
             commit: LogIndex(raft.raft_log.committed),
             applied: self.applied,
-            last_index: LogIndex(raft.raft_log.last_index()),
+            last_index: self.last_index(),
             persisted: LogIndex(raft.raft_log.persisted),
             recent_bytes: self.node.store().recent_bytes(),
             membership: self.membership,
@@ -461,7 +467,7 @@ impl Consensus {
         message.from = self.member;
         message.set_entries(vec![entry].into());
         self.node.raft.step(message).map_err(|_| ProposeError::Busy)?;
-        let index = LogIndex(self.node.raft.raft_log.last_index());
+        let index = self.last_index();
         self.uncommitted.proposed(index, bytes);
         Ok(())
     }

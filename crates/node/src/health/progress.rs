@@ -12,7 +12,7 @@ use std::time::Duration;
 const SLOWER: u32 = 2;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
     executed: LogIndex,
     /// Since when it has had something to do after that.

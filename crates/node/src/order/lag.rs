@@ -4,14 +4,16 @@
 //! next leader: so much longer is the outage. A leader admits nothing more while too few followers are within a bound.
 //!
 //! The rule: of the followers that a failover could use, the fastest must be within the bound, as many as make a majority with the leader. A follower
-//! counts while it is connected and in step, and is *left out* when it has executed nothing for as long as the bound, or holds the
-//! leader up nine tenths of the time: one that is stopped, or hopeless, must not stop the service. It counts again when it has caught up.
+//! counts while it is connected and in step, and is *left out* when its server is stuck for as long as the bound ([`Progress`]: what takes the leader
+//! long may take it longer), or holds the leader up nine tenths of the time: one that is stopped, or hopeless, must not stop the service.
+//! It counts again when it has caught up. A leader that stood still itself has heard of nobody, and begins to watch anew.
 //!
 //! The time in which a lag is counted stands still while the leader waits: a follower that executes half as fast as the leader catches up
 //! meanwhile, though the age of what it executes grows.
 //!
 //! Pure: times are given.
 
+use crate::health::progress::Progress;
 use skein_model::{LogIndex, ReplicaId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -63,13 +65,12 @@ impl Marks {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Follower {
     at: LogIndex,
     /// It is in step: not just being rebuilt, or catching up after a start.
     ready: bool,
-    /// When it last went on, or had nothing to do.
-    moved: Duration,
+    progress: Progress,
     left_out: bool,
 }
 
@@ -90,6 +91,8 @@ pub struct Followers {
     /// How many make a majority with the leader.
     needed: usize,
     executed: Marks,
+    /// What the leader's server has executed.
+    at: LogIndex,
     known: BTreeMap<ReplicaId, Follower>,
     holds: bool,
     /// For how long the leader has waited in all, up to when it last looked.
@@ -107,6 +110,7 @@ impl Followers {
             bound,
             needed: replicas / 2,
             executed: Marks::default(),
+            at: LogIndex(0),
             known: BTreeMap::new(),
             holds: false,
             waited: Duration::ZERO,
@@ -116,12 +120,9 @@ impl Followers {
     }
 
     /// A replica's server is at `at`.
-    pub fn heard(&mut self, replica: ReplicaId, at: LogIndex, ready: bool, now: Duration) {
-        let new = Follower { at, ready, moved: now, left_out: false };
-        let follower = self.known.entry(replica).or_insert(new);
-        if at > follower.at || !follower.ready {
-            follower.moved = now;
-        }
+    pub fn heard(&mut self, replica: ReplicaId, at: LogIndex, ready: bool) {
+        let new = || Follower { at, ready, progress: Progress::default(), left_out: false };
+        let follower = self.known.entry(replica).or_insert_with(new);
         (follower.at, follower.ready) = (at, ready);
     }
 
@@ -132,6 +133,7 @@ impl Followers {
 
     /// The leader's server has executed all up to `index`.
     pub fn executed(&mut self, index: LogIndex, now: Duration) {
+        self.at = index;
         self.executed.mark(index, now.saturating_sub(self.waited));
     }
 
@@ -142,7 +144,8 @@ impl Followers {
         (self.waited, self.looked) = (Duration::ZERO, now);
         self.window = (now, Duration::ZERO);
         for follower in self.known.values_mut() {
-            (follower.moved, follower.left_out) = (now, false);
+            follower.progress.forget();
+            follower.left_out = false;
         }
     }
 
@@ -167,12 +170,15 @@ impl Followers {
         self.holds
     }
 
-    /// Decides whether the leader waits, and says who is left out by that and who is not any more.
-    pub fn look(&mut self, now: Duration) -> Vec<Change> {
+    /// Decides whether the leader waits, and says who is left out by that and who is not any more. The log ends with `last`.
+    pub fn look(&mut self, last: LogIndex, now: Duration) -> Vec<Change> {
         if self.bound.is_zero() {
             return Vec::new();
         }
         let mut changes = Vec::new();
+        if now.saturating_sub(self.looked) >= self.bound {
+            self.known.values_mut().for_each(|follower| follower.progress.forget());
+        }
         if self.holds {
             let waited = now.saturating_sub(self.looked);
             self.waited += waited;
@@ -188,10 +194,9 @@ impl Followers {
         let (mut within, mut counting) = (0, 0);
         for (replica, follower) in &mut self.known {
             let lag = self.executed.lag(follower.at, now.saturating_sub(self.waited));
-            if lag.is_zero() {
-                follower.moved = now;
-            }
-            let stopped = lag > self.bound && now.saturating_sub(follower.moved) >= self.bound;
+            let waits = !follower.ready || follower.at >= last;
+            follower.progress.look(follower.at, self.at, waits, now);
+            let stopped = lag > self.bound && follower.progress.stuck(self.bound, now).is_some();
             // While the leader waits for it again and again, it is about as far behind as it may be.
             let far = lag > self.bound / 2;
             if follower.left_out && !far {
@@ -238,9 +243,9 @@ mod tests {
                 for (id, (at, speed)) in (2..).zip(at.iter_mut().zip(speeds)) {
                     let can = speed * step / 100 - speed * (step - 1) / 100;
                     *at = leader.min(*at + can);
-                    followers.heard(ReplicaId(id), LogIndex(*at), true, now);
+                    followers.heard(ReplicaId(id), LogIndex(*at), true);
                 }
-                changes.extend(followers.look(now));
+                changes.extend(followers.look(LogIndex(leader), now));
                 if !followers.holds() {
                     leader += 1;
                     followers.executed(LogIndex(leader), now);
@@ -322,35 +327,59 @@ mod tests {
     fn one_that_was_left_out_counts_again_when_it_has_caught_up() {
         let (_, mut followers, _) = run(3, &[0], 30);
         let all = followers.executed.0.back().unwrap().0;
-        followers.heard(ReplicaId(2), LogIndex(all.0 / 2), true, ms(3000));
-        assert_eq!(followers.look(ms(3000)), []);
-        followers.heard(ReplicaId(2), all, true, ms(3100));
-        assert_eq!(followers.look(ms(3100)), [Change::Counts(ReplicaId(2))]);
+        followers.heard(ReplicaId(2), LogIndex(all.0 / 2), true);
+        assert_eq!(followers.look(all, ms(3000)), []);
+        followers.heard(ReplicaId(2), all, true);
+        assert_eq!(followers.look(all, ms(3100)), [Change::Counts(ReplicaId(2))]);
+    }
+
+    /// A leader that executes one entry in `took`, and does not run in `pause`; its followers never do. When they are left out.
+    fn left_out(took: u64, pause: std::ops::Range<u64>) -> Option<u64> {
+        let mut followers = Followers::new(3, BOUND);
+        followers.begin(ms(0));
+        (2..=3).for_each(|id| followers.heard(ReplicaId(id), LogIndex(7), true));
+        let mut looks = (0..60_000).step_by(10).filter(|now| !pause.contains(now));
+        looks.find(|now| {
+            followers.executed(LogIndex(if *now < took { 7 } else { 8 }), ms(*now));
+            !followers.look(LogIndex(8), ms(*now)).is_empty()
+        })
+    }
+
+    #[test]
+    fn what_takes_the_leader_long_may_take_its_followers_longer() {
+        assert_eq!(left_out(0, 0..0), Some(1010));
+        assert_eq!(left_out(3000, 0..0), Some(9000));
+    }
+
+    #[test]
+    fn a_leader_that_stood_still_blames_nobody_at_once() {
+        assert_eq!(left_out(0, 500..5500), Some(6500));
+        assert_eq!(left_out(0, 500..1400), Some(1400), "that was short");
     }
 
     #[test]
     fn what_is_lost_or_catches_up_does_not_count() {
         let mut followers = Followers::new(3, BOUND);
         followers.begin(ms(0));
-        followers.heard(ReplicaId(2), LogIndex(1), false, ms(0));
-        followers.heard(ReplicaId(3), LogIndex(1), true, ms(0));
+        followers.heard(ReplicaId(2), LogIndex(1), false);
+        followers.heard(ReplicaId(3), LogIndex(1), true);
         for index in 1..200 {
             followers.executed(LogIndex(index), ms(index * 10));
-            followers.heard(ReplicaId(3), LogIndex(index / 10), true, ms(index * 10));
+            followers.heard(ReplicaId(3), LogIndex(index / 10), true);
         }
-        followers.look(ms(2000));
+        followers.look(LogIndex(199), ms(2000));
         assert!(followers.holds());
         followers.lost(ReplicaId(3));
-        followers.look(ms(2001));
+        followers.look(LogIndex(199), ms(2001));
         assert!(!followers.holds());
     }
 
     #[test]
     fn without_a_bound_nothing_is_held() {
         let mut followers = Followers::new(3, Duration::ZERO);
-        followers.heard(ReplicaId(2), LogIndex(0), true, ms(0));
+        followers.heard(ReplicaId(2), LogIndex(0), true);
         followers.executed(LogIndex(5), ms(0));
-        assert_eq!(followers.look(ms(100_000)), []);
+        assert_eq!(followers.look(LogIndex(5), ms(100_000)), []);
         assert!(!followers.holds());
     }
 }

@@ -442,7 +442,7 @@ impl Reactor {
             self.metrics.elections.inc();
         }
         if role == Role::Leader && self.lead.is_none() {
-            let last = self.consensus.status().last_index;
+            let last = self.consensus.last_index();
             self.begin_lead(Lead::new(term, last, self.started));
             self.leave_to_the_furthest();
             if self.compare.saw_leader {

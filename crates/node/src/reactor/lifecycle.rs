@@ -446,7 +446,7 @@ impl Reactor {
         if self.lead.is_some() {
             // Alone, or nobody took over: the clients' connections end, in order.
             self.gateway.reset_all_in_order();
-            let last = self.consensus.status().last_index;
+            let last = self.consensus.last_index();
             self.lead = Some(Lead::new(self.consensus.term(), last, self.started));
         }
         self.follow_ports()

@@ -187,7 +187,7 @@ impl Reactor {
         if ms != NOT_LEADING {
             self.pulse.behind = (peer, Duration::from_millis(ms.into()));
         }
-        self.pulse.followers.heard(peer, LogIndex(number(8)), bytes[16] != 0, self.now);
+        self.pulse.followers.heard(peer, LogIndex(number(8)), bytes[16] != 0);
     }
 
     /// Decides whether this leader waits for its followers' servers.
@@ -198,7 +198,8 @@ impl Reactor {
         self.pulse.looked = self.now;
         let applied = self.applied();
         self.pulse.followers.executed(applied, self.now);
-        for change in self.pulse.followers.look(self.now) {
+        let last = self.consensus.last_index();
+        for change in self.pulse.followers.look(last, self.now) {
             match change {
                 lag::Change::LeftOut(replica) => {
                     let why = "its server stands still or is much too slow: nobody waits for it until it has caught up";
