@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::args::LogsArgs;
-use crate::failure::{EXIT_USAGE, Failure};
+use crate::failure::{EXIT_NOT_RUNNING, EXIT_USAGE, Failure};
 use crate::instance::{self, Instance, NodeFiles};
 use crate::{paths, status};
 
@@ -79,6 +79,10 @@ fn nodes(args: &LogsArgs) -> Result<(Option<Instance>, Vec<NodeFiles>), Failure>
         Ok(instance) => {
             let nodes = status::state_of(&instance)?.nodes;
             return Ok((Some(instance), nodes));
+        }
+        Err(failure) if failure.code == Some(EXIT_NOT_RUNNING) => {
+            let fix = "read the logs of one that has stopped with --data DIR";
+            Failure { fix: fix.into(), ..failure }
         }
         Err(failure) => failure,
     };

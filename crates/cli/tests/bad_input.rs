@@ -121,7 +121,8 @@ fn a_runtime_directory_that_is_not_ours() {
 fn what_does_not_run() {
     let place = Place::new();
     for command in ["status", "logs", "stop"] {
-        assert_line(&place.run(&[command]), 3, &["none", "skein run"]);
+        let fix = if command == "logs" { "--data DIR" } else { "skein run" };
+        assert_line(&place.run(&[command]), 3, &["none", fix]);
         assert_line(&place.run(&[command, "--name", "a"]), 3, &["cluster a", "does not run"]);
     }
 }
