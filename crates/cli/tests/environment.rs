@@ -10,7 +10,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::cluster::{Cluster, free_port};
+use common::cluster::{Cluster, free_port, wait_for_or};
+use common::preloaded::Preloaded;
 use common::{Place, guest_server, runtime};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -198,6 +199,38 @@ fn a_full_disk_is_named_and_its_replica_goes_on_when_there_is_room() {
     assert!(room.unwrap().success());
     assert_eq!(node(&cluster.wait_status(0)), before, "it never ended");
     cluster.wait_said("node 3 is well again");
+    cluster.signal(Signal::SIGTERM);
+    assert_eq!(cluster.wait_end(), Some(0));
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn a_disk_that_hangs_at_the_first_client_stops_nobody() {
+    let place = Place::new();
+    let (preloaded, server) = (Preloaded::new(&place), guest_server(&place, "echo_threads"));
+    let port = free_port();
+    let mut command = place.skein_with_runtime();
+    preloaded.attach(&mut command);
+    command.args(["run", "--name", "t", "--data", &place.data(), "--"]);
+    command.arg(server).arg(port.to_string());
+    let mut cluster = Cluster::spawn(place, port, &mut command);
+    let (leader, node) = Cluster::leader(&cluster.wait_ready());
+    preloaded.set_disk(node, None);
+    cluster.ask("x");
+    let evidence = || cluster.evidence();
+    let (status, next) = wait_for_or("another leader", evidence, || {
+        let status = cluster.status().0;
+        let next = status["leader"].as_u64().filter(|id| *id != leader)?;
+        Some((status, next))
+    });
+    let faults = &Cluster::replica(&status, leader)["faults"];
+    assert_eq!(faults[0]["name"], "disk_hangs", "{status:#}");
+    let taken = |id| cluster.place.path(&format!("data/node-{id}/unanswered"));
+    assert!(!taken(next).exists(), "who serves has noted it");
+    preloaded.set_disk(node, Some(std::time::Duration::ZERO));
+    let status = cluster.wait_status(0);
+    let after = &Cluster::replica(&status, leader)["node_pid"];
+    assert_eq!(after.as_i64(), Some(node.into()), "it never ended\n{}", cluster.said());
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.wait_end(), Some(0));
     cluster.assert_nothing_left();

@@ -5,6 +5,10 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use common::cluster::ask_once;
 use common::machine::{Machine, PORT, SERVER_PORT};
 use common::{Place, guest_server};
@@ -37,6 +41,29 @@ fn wait_running(machine: &Machine, id: u64) {
     });
 }
 
+/// A connection from the network to a host, on which one request was answered.
+#[track_caller]
+fn connected(machine: &Machine, id: u64) -> BufReader<TcpStream> {
+    machine.wait(&format!("a connection to host {id}"), || {
+        machine.hosts.middle.enter(|| {
+            let mut stream = TcpStream::connect(format!("10.77.0.{id}:{PORT}")).ok()?;
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.write_all(b"x\n").ok()?;
+            let mut stream = BufReader::new(stream);
+            let mut answer = String::new();
+            stream.read_line(&mut answer).ok().filter(|read| *read > 0).map(|_| stream)
+        })
+    })
+}
+
+/// An end in order would make half an answer look whole.
+#[track_caller]
+fn assert_reset(machine: &Machine, mut stream: BufReader<TcpStream>) {
+    let end = stream.read(&mut [0; 1]);
+    let reset = end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+    assert!(reset, "{end:?}\n{}", machine.evidence());
+}
+
 fn all_but(id: u64) -> Vec<u64> {
     (1..=3).filter(|other| *other != id).collect()
 }
@@ -64,7 +91,9 @@ fn three_hosts() {
     );
 
     // The leader's host dies.
+    let held = [leader, follower].map(|id| connected(&machine, id));
     machine.kill(leader);
+    held.into_iter().for_each(|stream| assert_reset(&machine, stream));
     let others = all_but(leader);
     assert!(count(&machine, others[0]) > 2 && count(&machine, others[1]) > 3);
     let second = known_leader(&machine, &others);
@@ -72,10 +101,12 @@ fn three_hosts() {
     wait_running(&machine, leader);
 
     // The new leader's cable is pulled: it must not answer, the others must.
-    machine.hosts.cable(second, "down");
     let others = all_but(second);
+    let held = [others[0], others[1]].map(|id| connected(&machine, id));
+    machine.hosts.cable(second, "down");
     let third = known_leader(&machine, &others);
     assert_ne!(third, second);
+    held.into_iter().for_each(|stream| assert_reset(&machine, stream));
     let before = count(&machine, third);
     let alone = machine.hosts.host(second).enter(|| ask_once(("127.0.0.1", PORT), "x"));
     assert_eq!(alone, None, "cut off it can commit nothing");

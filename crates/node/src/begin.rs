@@ -15,11 +15,16 @@ use skein_log::disk::{DirDisk, Disk, durable};
 use skein_log::wal::WalError;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILE: &str = "begin";
 /// There from the founding on, until something of the server may reach the outside. Taking it away needs no room: a full disk refuses nobody.
 const UNANSWERED: &str = "unanswered";
+/// How often a thread that takes it away is looked at,
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// and after how long one that failed is begun again.
+const RETRY: Duration = Duration::from_secs(1);
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> NodeError {
     let path = path.to_owned();
@@ -60,26 +65,85 @@ pub fn answered_nobody(data_dir: &Path) -> bool {
 }
 
 /// Notes, durably and before it happens, that something of the server reaches the outside: a client is accepted, a connection made, a
-/// datagram sent. Once in the life of a log; where no replica has noted it, the log binds nobody.
+/// datagram sent. Once in the life of a node; where no replica ever noted it, the log binds nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
-    /// The file that still says the opposite.
-    unanswered: Option<PathBuf>,
+    path: PathBuf,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Noted,
+    Not,
+    /// On a thread of its own, since then.
+    Noting(Duration, JoinHandle<io::Result<()>>),
+    /// That failed: not again before this.
+    Failed(Duration),
 }
 
 impl Answered {
     pub(crate) fn of(data_dir: &Path) -> Self {
-        Self { unanswered: Some(data_dir.join(UNANSWERED)) }
+        Self { path: data_dir.join(UNANSWERED), state: State::Not }
     }
 
-    /// It happens now.
+    /// It happens now: notes it at once.
     pub(crate) fn note(&mut self) -> io::Result<()> {
-        if let Some(path) = &self.unanswered {
-            durable::remove(path)?;
-            self.unanswered = None;
+        match std::mem::replace(&mut self.state, State::Not) {
+            State::Noted => {}
+            State::Noting(_, thread) => joined(thread)?,
+            State::Not | State::Failed(_) => durable::remove(&self.path)?,
         }
+        self.state = State::Noted;
         Ok(())
     }
+
+    /// It is about to happen: whether it is noted. If not, that begins beside the caller, whom a disk that hangs does not stop.
+    pub(crate) fn noted(&mut self, now: Duration) -> bool {
+        if matches!(self.state, State::Not) {
+            let path = self.path.clone();
+            let note = move || durable::remove(&path);
+            let thread = std::thread::Builder::new().name("skein-note".into()).spawn(note);
+            self.state = thread.map_or(State::Failed(now + RETRY), |t| State::Noting(now, t));
+        }
+        matches!(self.state, State::Noted)
+    }
+
+    /// Looks at what was begun; answers why it failed.
+    pub(crate) fn look(&mut self, now: Duration) -> io::Result<()> {
+        match &self.state {
+            State::Noting(_, thread) if thread.is_finished() => {
+                self.note().inspect_err(|_| self.state = State::Failed(now + RETRY))
+            }
+            State::Failed(until) if *until <= now => {
+                self.state = State::Not;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// While it is being noted, or must wait: when to look again.
+    pub(crate) fn wake(&self, now: Duration) -> Option<Duration> {
+        match self.state {
+            State::Noted | State::Not => None,
+            State::Noting(..) => Some(now + LOOK_EVERY),
+            State::Failed(until) => Some(until),
+        }
+    }
+
+    /// Since when the disk has been waited for.
+    pub(crate) const fn waits_since(&self) -> Option<Duration> {
+        match self.state {
+            State::Noting(since, _) => Some(since),
+            _ => None,
+        }
+    }
+}
+
+fn joined(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that notes it panicked")))
 }
 
 /// Lets the next start of a node begin the log of a replica that lost its own. What is left of that is moved aside; answers where to.
@@ -165,8 +229,32 @@ mod tests {
         assert!(answered_nobody(&dir));
         let files = || std::fs::read_dir(&dir).unwrap().count();
         let before = files();
-        Answered::of(&dir).note().unwrap();
+        let mut answered = Answered::of(&dir);
+        let now = Duration::from_secs(7);
+        assert_eq!((answered.wake(now), answered.waits_since()), (None, None));
+        assert!(!answered.noted(now));
+        assert_eq!(
+            (answered.wake(now), answered.waits_since()),
+            (Some(now + LOOK_EVERY), Some(now))
+        );
+        while answered.waits_since().is_some() {
+            answered.look(now).unwrap();
+            std::thread::yield_now();
+        }
+        assert!(answered.noted(now));
         assert_eq!(files(), before - 1, "a full disk must not refuse it");
+        let mut nowhere = Answered::of(&root.path().join("nowhere"));
+        assert!(!nowhere.noted(now));
+        let failed = loop {
+            if let Err(failed) = nowhere.look(now) {
+                break failed;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(failed.kind(), io::ErrorKind::NotFound);
+        assert_eq!((nowhere.noted(now), nowhere.wake(now)), (false, Some(now + RETRY)));
+        nowhere.look(now + RETRY).unwrap();
+        assert_eq!(nowhere.wake(now), None);
         assert!(!answered_nobody(&dir) && !answered_nobody(&root.path().join("other")));
         std::fs::write(dir.join(FILE), "nonsense").unwrap();
         assert!(asked(&dir).is_err());

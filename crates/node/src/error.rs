@@ -122,7 +122,7 @@ pub enum NodeError {
     #[error("{0}")]
     HostFile(String),
     /// The server keeps ending here, and only here.
-    #[error("the server ended {times} times in a row on this replica alone, last after entry {index} with {how}; see its output in {}", output.display())]
+    #[error("the server ended {times} times in a row, not after the same entry and in the same way as a majority's, last after entry {index} with {how}; see its output in {}", output.display())]
     KeepsEnding {
         /// How often.
         times: u32,

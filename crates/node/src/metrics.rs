@@ -40,6 +40,7 @@ pub struct Metrics {
     pub entries_proposed: Counter,
     pub bubbles: Counter,
     pub clock_entries: Counter,
+    pub fact_entries: Counter,
     pub elections: Counter,
     pub failovers: Counter,
     pub divergences: Counter,
@@ -81,6 +82,7 @@ impl Default for Metrics {
             entries_proposed: Counter::default(),
             bubbles: Counter::default(),
             clock_entries: Counter::default(),
+            fact_entries: Counter::default(),
             elections: Counter::default(),
             failovers: Counter::default(),
             divergences: Counter::default(),
@@ -167,6 +169,11 @@ impl Default for Metrics {
         r.register("proposed_entries", "Entries proposed", m.entries_proposed.clone());
         r.register("bubbles", "Time bubbles proposed", m.bubbles.clone());
         r.register("clock_entries", "Entries proposed for a timer", m.clock_entries.clone());
+        r.register(
+            "fact_entries",
+            "Entries proposed for what the server used of its host for the first time",
+            m.fact_entries.clone(),
+        );
         r.register("elections", "Elections that this replica stood in", m.elections.clone());
         r.register("failovers", "Leaderships taken over from another leader", m.failovers.clone());
         r.register(

@@ -122,6 +122,8 @@ pub struct Counts {
     pub bubbles: u64,
     /// Of these, entries for a timer.
     pub clock_entries: u64,
+    /// Of these, entries for what the server used of its host for the first time.
+    pub fact_entries: u64,
 }
 
 /// What came through the net, by name; from places and counts as [`skein_arena::trapped::Trapped::counts`] gives them.

@@ -89,7 +89,7 @@ pub struct Watch {
     notes: VecDeque<String>,
     /// Ports of the server that nobody named, with how they would be.
     unnamed: Vec<(u16, String)>,
-    /// Since when no other has come and [`inputs`] has stood still, while the cluster was not ready.
+    /// Since when no other has come and the server has used nothing of the host for the first time, while the cluster was not ready.
     still: Option<(Duration, u64)>,
     /// That was said.
     told_unnamed: bool,
@@ -99,12 +99,6 @@ fn list(ids: &[u64]) -> String {
     let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
     let word = if ids.len() == 1 { "replica" } else { "replicas" };
     format!("{word} {}", ids.join(", "))
-}
-
-/// Entries that a node has proposed and that no timer asked for: what a server uses of the host for the first time is among them.
-const fn inputs(status: &NodeStatus) -> u64 {
-    let counts = &status.replica.counts;
-    counts.proposed_entries.saturating_sub(counts.bubbles.saturating_add(counts.clock_entries))
 }
 
 fn took(time: Duration) -> String {
@@ -362,12 +356,13 @@ impl Watch {
                 self.unnamed.iter().map(|(port, _)| port.to_string()).collect();
             let what = format!("the server listens at port {}", ports.join(", "));
             let why = "no --publish names that, so no client can reach it";
-            let inputs = states().filter_map(|(_, status)| status).map(inputs).sum();
+            let known = states().filter_map(|(_, status)| status);
+            let facts: u64 = known.map(|status| status.replica.counts.fact_entries).sum();
             let begin = match self.still {
-                Some((begin, known)) if known == inputs => begin,
+                Some((begin, known)) if known == facts => begin,
                 _ => now,
             };
-            self.still = Some((begin, inputs));
+            self.still = Some((begin, facts));
             let still = now.saturating_sub(begin);
             if since.min(still) >= NO_SUCH_PORT {
                 let fix = format!("publish port {port} with {fix}");

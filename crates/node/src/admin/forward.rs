@@ -1,14 +1,15 @@
 //! Clients that connected to a follower: their bytes go to the leader and back.
 //!
-//! Runs on the admin thread, away from the reactor: a follower's own work does not wait for it. A connection that
-//! cannot be passed on, or breaks on one side, is reset on the other: an answer that ends with the connection must not look whole.
+//! Runs on the admin thread, away from the reactor: a follower's own work does not wait for it. A connection that cannot be passed on, breaks on one
+//! side, or leads to a replica that leads no more, is reset: an answer that ends with the connection must not look whole. So each side is closed
+//! by a reset, also by the kernel when this process is killed, unless both have ended in order.
 
 use nix::sys::socket::{setsockopt, sockopt};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// A leader that takes no connection for this long is no leader any more.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -20,6 +21,8 @@ pub struct Forward {
     pub client: std::net::TcpStream,
     /// The leader's service address.
     pub to: SocketAddr,
+    /// Closed when that leads no more.
+    pub leads: watch::Receiver<()>,
 }
 
 /// Passes clients on until the sender is dropped; at most `limit` at a time.
@@ -37,20 +40,31 @@ pub async fn run(mut clients: mpsc::UnboundedReceiver<Forward>, limit: usize) {
 }
 
 async fn pass_on(forward: Forward) {
-    let Ok(mut client) = TcpStream::from_std(forward.client) else { return };
-    let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(forward.to));
-    let Ok(Ok(mut leader)) = connecting.await else { return reset(&client) };
-    // What fails here is gone already.
-    let _ = (client.set_nodelay(true), leader.set_nodelay(true));
-    if tokio::io::copy_bidirectional(&mut client, &mut leader).await.is_err() {
-        reset(&client);
-        reset(&leader);
+    let Forward { client, to, mut leads } = forward;
+    let Ok(mut client) = TcpStream::from_std(client) else { return };
+    close_by_reset(&client, true);
+    tokio::select! {
+        // Nobody ever sends anything: it was closed.
+        _ = leads.changed() => {}
+        () = pass(&mut client, to) => {}
     }
 }
 
-/// Makes closing it a reset.
-fn reset(stream: &TcpStream) {
-    let now = libc::linger { l_onoff: 1, l_linger: 0 };
+async fn pass(client: &mut TcpStream, to: SocketAddr) {
+    let connecting = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(to));
+    let Ok(Ok(mut leader)) = connecting.await else { return };
+    close_by_reset(&leader, true);
+    // What fails here is gone already.
+    let _ = (client.set_nodelay(true), leader.set_nodelay(true));
+    if tokio::io::copy_bidirectional(client, &mut leader).await.is_ok() {
+        close_by_reset(client, false);
+        close_by_reset(&leader, false);
+    }
+}
+
+/// Whether closing it is a reset.
+fn close_by_reset(stream: &TcpStream, reset: bool) {
+    let linger = libc::linger { l_onoff: reset.into(), l_linger: 0 };
     // Fails when it is gone already.
-    let _ = setsockopt(stream, sockopt::Linger, &now);
+    let _ = setsockopt(stream, sockopt::Linger, &linger);
 }

@@ -1,7 +1,7 @@
 //! Is the disk under the log as fast as it should be?
 //!
 //! A write that is not done after [`LATE`] hangs, as far as one can tell; a disk whose last [`SLOW_WRITES`] writes all took [`SLOW`] or longer is
-//! slow. Counted from when the log's thread gets a write, so that what waits behind another write counts that, too.
+//! slow. A write beside the log can hang, too. Counted from when the log's thread gets a write, so that what waits behind another write counts that, too.
 
 use super::{Fault, seconds};
 use skein_log::Ticket;
@@ -21,6 +21,7 @@ const FRESH: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub struct Disk {
     unsynced: VecDeque<(Ticket, Duration)>,
+    beside: Option<Duration>,
     took: VecDeque<Duration>,
     last: Duration,
 }
@@ -47,10 +48,17 @@ impl Disk {
         }
     }
 
+    /// Since when a write beside the log has been waited for, if one is.
+    pub const fn beside(&mut self, since: Option<Duration>) {
+        self.beside = since;
+    }
+
     /// How long the oldest write has been waited for.
     #[must_use]
     pub fn waits(&self, now: Duration) -> Option<Duration> {
-        self.unsynced.front().map(|(_, since)| now.saturating_sub(*since))
+        let unsynced = self.unsynced.front().map(|(_, since)| *since);
+        let since = unsynced.into_iter().chain(self.beside).min();
+        since.map(|since| now.saturating_sub(since))
     }
 
     /// What is wrong.
@@ -93,6 +101,12 @@ mod tests {
         assert_eq!(disk.waits(1200 * MS), Some(700 * MS));
         disk.done(Ticket(2), 1200 * MS);
         assert_eq!((name(&disk, 9000 * MS), disk.waits(9000 * MS)), (None, None));
+        disk.beside(Some(8000 * MS));
+        disk.began(Ticket(3), 8500 * MS);
+        assert_eq!(disk.waits(9000 * MS), Some(1000 * MS));
+        assert_eq!(name(&disk, 9000 * MS).unwrap(), "disk_hangs");
+        disk.beside(None);
+        assert_eq!(disk.waits(9000 * MS), Some(500 * MS));
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Reactor {
     pub(super) fn may_propose_inputs(&self) -> bool {
         self.serves()
             && self.unsent.is_none()
+            && self.answered.wake(self.now).is_none()
             && !self.pulse.holds()
             && self.lead.as_ref().is_some_and(|l| {
                 l.in_flight_bytes() < self.config.tuning.max_in_flight_bytes
@@ -112,7 +113,10 @@ impl Reactor {
 
     /// One entry of everything that clients did.
     pub(super) fn propose_inputs(&mut self) {
-        if !self.may_propose_inputs() || !self.has_inputs() {
+        if let Err(error) = self.answered.look(self.now) {
+            self.note_rarely("client_refused", &format!("the data directory: {error}"));
+        }
+        if !self.may_propose_inputs() || !self.has_inputs() || !self.answered.noted(self.now) {
             return;
         }
         let (ready, awaited) = (self.gateway.ready(), self.gateway.awaited());
@@ -137,10 +141,6 @@ impl Reactor {
     fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
         while Gateway::<ClientSocket>::has_room(entry) {
             let Some((stream, peer, local)) = self.ports.accept() else { return };
-            if let Err(error) = self.answered.note() {
-                self.note_rarely("client_refused", &format!("the data directory: {error}"));
-                return;
-            }
             let socket = ClientSocket::new(stream);
             match self.gateway.open(socket, sock_addr(peer), local, entry) {
                 Ok(id) => {

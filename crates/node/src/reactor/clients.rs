@@ -29,7 +29,15 @@ impl ClientSocket {
         let _ = setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S);
         let _ = setsockopt(&stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S);
         let _ = setsockopt(&stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES);
-        Self(stream)
+        let mut socket = Self(stream);
+        // Until it is ended in order: when this process is killed, the kernel closes it, and half an answer must not look whole.
+        socket.reset();
+        socket
+    }
+
+    fn linger(&self, on: bool) {
+        let linger = libc::linger { l_onoff: on.into(), l_linger: 0 };
+        let _ = setsockopt(&self.0, sockopt::Linger, &linger);
     }
 }
 
@@ -59,12 +67,13 @@ impl Socket for ClientSocket {
     }
 
     fn shutdown_write(&mut self) {
+        self.linger(false);
         // Fails only when the client is gone, which the next read tells.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
     fn reset(&mut self) {
-        let _ = setsockopt(&self.0, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 });
+        self.linger(true);
     }
 }
 

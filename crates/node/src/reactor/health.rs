@@ -103,6 +103,7 @@ impl Reactor {
             return;
         }
         self.health.next = self.now + PULSE_EVERY;
+        self.health.disk.beside(self.answered.waits_since());
         self.watch_server();
         let unfit = self.unfit();
         let executed = self.server.survived().0;

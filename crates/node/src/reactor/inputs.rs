@@ -36,6 +36,7 @@ impl Reactor {
         self.asked_at = Some(self.now);
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
         entry.push(Record::Files { ask, facts: &facts });
+        self.metrics.fact_entries.inc();
         self.propose(entry);
     }
 

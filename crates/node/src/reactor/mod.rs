@@ -23,6 +23,7 @@ mod clients;
 mod compare;
 mod datagrams;
 mod dispute;
+mod forwarding;
 mod health;
 mod inputs;
 mod lifecycle;
@@ -61,6 +62,7 @@ use bytes::Bytes;
 use clients::ClientSocket;
 use compare::Comparison;
 use datagrams::Datagrams;
+use forwarding::Forwarding;
 use health::Health;
 use lifecycle::Lifecycle;
 use mio::{Token, Waker};
@@ -227,7 +229,7 @@ pub struct Reactor {
     gateway: Gateway<ClientSocket>,
     ports: Ports,
     datagrams: Datagrams,
-    forwarder: Option<UnboundedSender<Forward>>,
+    forwarding: Forwarding,
     lead: Option<Lead>,
     pulse: Pulse,
     admission: Admission,
@@ -329,7 +331,7 @@ impl Reactor {
             gateway: Gateway::new(limits),
             ports: Ports::new(config.publisher.clone(), PORTS),
             datagrams: Datagrams::new(config.publisher.clone(), DATAGRAMS),
-            forwarder: None,
+            forwarding: Forwarding::new(None),
             lead: None,
             pulse: Pulse::new(
                 ReplicaId(config.id),
@@ -366,7 +368,7 @@ impl Reactor {
 
     /// Who passes clients on to the leader.
     pub fn attach_forwarder(&mut self, forwarder: UnboundedSender<Forward>) {
-        self.forwarder = Some(forwarder);
+        self.forwarding = Forwarding::new(Some(forwarder));
     }
 
     /// Who looks on at what passes between the node and its first server.
@@ -703,6 +705,7 @@ impl Reactor {
         at(self.life.wake());
         at(self.standstill_wake());
         at(self.followers_wake());
+        at(self.answered.wake(self.now));
         at(self.rouse);
         at(self.leisure.due(self.oldest_in_flight()));
         // A follower's server need not wake it: nobody waits for what it sent.

@@ -3,7 +3,6 @@
 use super::Reactor;
 use super::clients::{ClientSocket, socket_addr};
 use super::datagrams::Datagrams;
-use crate::admin::Forward;
 use crate::begin::Answered;
 use crate::config::OutgoingConfig;
 use crate::error::NodeError;
@@ -187,24 +186,6 @@ impl Reactor {
         self.datagrams.follow(&self.server.receiving, serves, self.sources.crowd())?;
         self.tell_places();
         Ok(())
-    }
-
-    /// Passes clients on to the leader, on a follower.
-    pub(super) fn forward_clients(&mut self) {
-        if self.lead.is_some() || !self.ports.forwards() || !self.ports.may_accept() {
-            return;
-        }
-        let Some(leader) = self.consensus.leader() else { return };
-        let Some(forwarder) = &self.forwarder else { return };
-        while self.compare.places.0 == leader
-            && let Some((client, _, local)) = self.ports.accept()
-        {
-            let to = self.compare.places.1.iter().find(|(port, _)| *port == local.port);
-            if let Some(&(_, to)) = to {
-                // The admin thread is gone when the node ends.
-                let _ = forwarder.send(Forward { client: client.into(), to });
-            }
-        }
     }
 
     /// As [`follow_ports`](Self::follow_ports) where ports are only given up.

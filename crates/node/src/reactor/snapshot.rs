@@ -75,6 +75,7 @@ impl Reactor {
                     proposed_entries: m.entries_proposed.get(),
                     bubbles: m.bubbles.get(),
                     clock_entries: m.clock_entries.get(),
+                    fact_entries: m.fact_entries.get(),
                 },
             },
             notes: self.notes.iter().cloned().collect(),

@@ -1,0 +1,115 @@
+//! Clients that came to a follower, and whom their connections lead to ([`crate::admin::Forward`]): as long as that replica leads. Then they are
+//! reset, and find the next leader when they connect again; without that they would wait for one that was stopped or cut off.
+
+use super::Reactor;
+use crate::admin::Forward;
+use mio::net::TcpStream;
+use skein_model::{ReplicaId, Term};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+
+/// So long without a leader that is known, and the last one is none any more.
+const LEADERLESS: Duration = Duration::from_secs(2);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Forwarding {
+    /// Who passes them on; `None` where nobody does.
+    to: Option<UnboundedSender<Forward>>,
+    /// Whom all connections lead to; they end when it is dropped.
+    leads: Option<((ReplicaId, Term), watch::Sender<()>)>,
+    /// Since when no leader has been known.
+    leaderless: Option<Duration>,
+}
+
+impl Forwarding {
+    pub(super) const fn new(to: Option<UnboundedSender<Forward>>) -> Self {
+        Self { to, leads: None, leaderless: None }
+    }
+
+    /// This replica leads in this term, as far as is known here.
+    fn follow(&mut self, leader: Option<(ReplicaId, Term)>, now: Duration) {
+        let Some((before, _)) = &self.leads else { return };
+        let ends = match leader {
+            Some(leader) => {
+                self.leaderless = None;
+                leader != *before
+            }
+            None => now.saturating_sub(*self.leaderless.get_or_insert(now)) >= LEADERLESS,
+        };
+        if ends {
+            self.leads = None;
+            self.leaderless = None;
+        }
+    }
+
+    /// Passes a client on to who leads now.
+    fn pass(&mut self, client: TcpStream, leader: (ReplicaId, Term), to: SocketAddr) {
+        let Some(forwarder) = &self.to else { return };
+        let (_, leads) = self.leads.get_or_insert_with(|| (leader, watch::Sender::new(())));
+        let leads = leads.subscribe();
+        // The admin thread is gone when the node ends.
+        let _ = forwarder.send(Forward { client: client.into(), to, leads });
+    }
+}
+
+impl Reactor {
+    /// Who leads, as far as is known here.
+    fn leads_now(&self) -> Option<(ReplicaId, Term)> {
+        self.consensus.leader().map(|leader| (leader, self.consensus.term()))
+    }
+
+    /// Passes clients on to the leader, on a follower.
+    pub(super) fn forward_clients(&mut self) {
+        let leads = self.leads_now();
+        self.forwarding.follow(leads, self.now);
+        if self.lead.is_some() || !self.ports.forwards() || !self.ports.may_accept() {
+            return;
+        }
+        let Some(leader) = leads.filter(|_| self.forwarding.to.is_some()) else { return };
+        while self.compare.places.0 == leader.0
+            && let Some((client, _, local)) = self.ports.accept()
+        {
+            let to = self.compare.places.1.iter().find(|(port, _)| *port == local.port);
+            if let Some(&(_, to)) = to {
+                self.forwarding.pass(client, leader, to);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_lead_to_one_leader_of_one_term() {
+        let at = Duration::from_millis;
+        let leader = |id, term| Some((ReplicaId(id), Term(term)));
+        let mut forwarding = Forwarding::new(None);
+        let begin = |forwarding: &mut Forwarding| {
+            let (sender, receiver) = watch::channel(());
+            forwarding.leads = Some((leader(1, 5).unwrap(), sender));
+            receiver
+        };
+        let ended = |leads: &watch::Receiver<()>| leads.has_changed().is_err();
+        for other in [leader(2, 6), leader(1, 6)] {
+            let leads = begin(&mut forwarding);
+            forwarding.follow(leader(1, 5), at(0));
+            assert!(!ended(&leads));
+            forwarding.follow(other, at(1));
+            assert!(ended(&leads));
+        }
+        let leads = begin(&mut forwarding);
+        forwarding.follow(None, at(1000));
+        forwarding.follow(None, at(2900));
+        forwarding.follow(leader(1, 5), at(2950));
+        forwarding.follow(None, at(3000));
+        forwarding.follow(None, at(4900));
+        assert!(!ended(&leads), "it was known again");
+        forwarding.follow(None, at(5000));
+        assert!(ended(&leads));
+    }
+}
