@@ -215,6 +215,10 @@ fn a_disk_that_hangs_at_the_first_client_stops_nobody() {
     command.arg(server).arg(port.to_string());
     let mut cluster = Cluster::spawn(place, port, &mut command);
     let (leader, node) = Cluster::leader(&cluster.wait_ready());
+    let unanswered = |cluster: &Cluster, id: u64| {
+        fs::exists(cluster.place.path(&format!("data/node-{id}/unanswered"))).unwrap()
+    };
+    assert!(unanswered(&cluster, leader), "nobody was answered yet");
     preloaded.set_disk(node, None);
     cluster.ask("x");
     let evidence = || cluster.evidence();
@@ -225,8 +229,7 @@ fn a_disk_that_hangs_at_the_first_client_stops_nobody() {
     });
     let faults = &Cluster::replica(&status, leader)["faults"];
     assert_eq!(faults[0]["name"], "disk_hangs", "{status:#}");
-    let taken = |id| cluster.place.path(&format!("data/node-{id}/unanswered"));
-    assert!(!taken(next).exists(), "who serves has noted it");
+    assert!(!unanswered(&cluster, next), "who serves has noted it");
     preloaded.set_disk(node, Some(std::time::Duration::ZERO));
     let status = cluster.wait_status(0);
     let after = &Cluster::replica(&status, leader)["node_pid"];

@@ -99,6 +99,10 @@ impl Answered {
         Ok(())
     }
 
+    pub(crate) const fn is_noted(&self) -> bool {
+        matches!(self.state, State::Noted)
+    }
+
     /// It is about to happen: whether it is noted. If not, that begins beside the caller, whom a disk that hangs does not stop.
     pub(crate) fn noted(&mut self, now: Duration) -> bool {
         if matches!(self.state, State::Not) {
@@ -107,7 +111,7 @@ impl Answered {
             let thread = std::thread::Builder::new().name("skein-note".into()).spawn(note);
             self.state = thread.map_or(State::Failed(now + RETRY), |t| State::Noting(now, t));
         }
-        matches!(self.state, State::Noted)
+        self.is_noted()
     }
 
     /// Looks at what was begun; answers why it failed.

@@ -116,7 +116,7 @@ impl Reactor {
         if let Err(error) = self.answered.look(self.now) {
             self.note_rarely("client_refused", &format!("the data directory: {error}"));
         }
-        if !self.may_propose_inputs() || !self.has_inputs() || !self.answered.noted(self.now) {
+        if !self.may_propose_inputs() || !self.has_inputs() {
             return;
         }
         let (ready, awaited) = (self.gateway.ready(), self.gateway.awaited());
@@ -139,6 +139,12 @@ impl Reactor {
     }
 
     fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
+        // Until that is noted the first client stays where another leader may take it.
+        if !self.answered.is_noted()
+            && !(self.ports.client_waits() && self.answered.noted(self.now))
+        {
+            return;
+        }
         while Gateway::<ClientSocket>::has_room(entry) {
             let Some((stream, peer, local)) = self.ports.accept() else { return };
             let socket = ClientSocket::new(stream);

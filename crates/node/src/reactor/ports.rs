@@ -11,10 +11,12 @@ use crate::config::Publisher;
 use crate::error::NodeError;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use skein_model::SockAddr;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 /// All published ports of a node.
 #[derive(Debug)]
@@ -71,6 +73,19 @@ impl Ports {
     #[must_use]
     pub fn may_accept(&self) -> bool {
         self.listeners.have_input()
+    }
+
+    /// Whether a client waits to be accepted.
+    pub fn client_waits(&mut self) -> bool {
+        for port in self.listeners.with_input() {
+            let mut polled = [PollFd::new(port.socket.as_fd(), PollFlags::POLLIN)];
+            // What fails here fails when it is accepted, too.
+            if poll(&mut polled, PollTimeout::ZERO).map_or(true, |ready| ready > 0) {
+                return true;
+            }
+            port.has_input = false;
+        }
+        false
     }
 
     /// The next client, with its own address and the one that it connected to, with the server's port.
