@@ -140,9 +140,9 @@ impl Reactor {
 
     fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
         // Until that is noted the first client stays where another leader may take it.
-        if !self.answered.is_noted()
-            && !(self.ports.client_waits() && self.answered.noted(self.now))
-        {
+        let noted =
+            self.answered.is_noted() || self.ports.client_waits() && self.answered.noted(self.now);
+        if !noted {
             return;
         }
         while Gateway::<ClientSocket>::has_room(entry) {
