@@ -442,6 +442,35 @@ fn a_program_that_never_listens() {
     assert!(found["warnings"].to_string().contains("no TCP port"), "{found:#}");
 }
 
+/// Appends to a file again and again.
+const RESTLESS: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+static void *tick(void *at) {
+    int file = open("ticks", O_CREAT | O_WRONLY | O_APPEND, 0600);
+    for (;;) {
+        for (int i = 0; i < 500; i++) if (write(file, "tick", 4) != 4) exit(8);
+        usleep(200);
+    }
+}
+__attribute__((constructor)) static void start(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, 0, tick, 0)) exit(9);
+}
+"#;
+
+#[test]
+fn a_server_that_is_never_still_is_compared_to_its_end() {
+    let place = Place::new();
+    let server = compile(&place, "restless", &server_source(RESTLESS, "strcpy(out, in);"), &[]);
+    for _ in 0..3 {
+        let found =
+            check(&place, "deterministic", &["--drive", &ask(2)], &[server.to_str().unwrap()]);
+        assert_eq!(found["compared"]["complete"], true, "{found:#}");
+        assert!(found["compared"]["files"].as_u64() >= Some(1), "{found:#}");
+    }
+}
+
 /// Listens on one port at once, and on the one at which it serves only later.
 const TWO_PORTS: &str = r#"
 __attribute__((constructor)) static void early(void) {

@@ -448,7 +448,7 @@ impl<'a> Attempt<'a> {
         Ok(came)
     }
 
-    /// Waits until what happened last has had its consequences and the server is at rest.
+    /// Waits until what happened last has had its consequences, then until the server has executed all that it got.
     fn settle(&mut self, began: Instant) -> Result<Came, Fault> {
         let ready = Instant::now() + AFTERMATH;
         let limit = Instant::now() + SETTLE;
@@ -458,7 +458,7 @@ impl<'a> Attempt<'a> {
                 return Ok(came);
             }
             let now = Instant::now();
-            if (seen.rests && now > ready) || now > limit {
+            if (now > ready && self.first.stands()) || now > limit {
                 self.note_places(&seen);
                 self.notes = self.first.status().map(|status| status.notes).unwrap_or_default();
                 debug_assert!(began <= now);

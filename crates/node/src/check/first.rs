@@ -5,23 +5,26 @@ use super::seen::{Seen, Shared};
 use crate::config::{Address, NodeConfig, Peer};
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
-use crate::reactor::{Command, Door, Inbox, Parts, Reactor};
+use crate::reactor::{Command, Door, Inbox, Parts, Reactor, Standing};
 use crate::server::Launcher;
 use crate::status::NodeStatus;
 use skein_log::frame::Hello;
 use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
-use skein_model::ReplicaId;
+use skein_model::{LogIndex, ReplicaId};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
+use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
 
 /// A run that goes on. Dropped, it ends, and its server with it.
 #[derive(Debug)]
 pub struct FirstRun {
     door: Door,
     seen: Shared,
-    recording: Receiver<std::io::Result<Recording>>,
+    recording: mpsc::Receiver<std::io::Result<Recording>>,
+    /// The server is to stand still.
+    standing: Option<Receiver<Standing>>,
     thread: Option<JoinHandle<Result<ExitReason, NodeError>>>,
 }
 
@@ -63,7 +66,7 @@ impl FirstRun {
         let cluster = ClusterId(config.cluster());
         let metrics = Arc::new(Metrics::default());
         let parts = Parts { config, consensus, hello, cluster, launcher, metrics };
-        let (results, recording) = channel();
+        let (results, recording) = mpsc::channel();
         let seen = Shared::default();
         let recorder = Recorder::new(seen.clone(), results)
             .map_err(NodeError::system("make a file for temporary data"))?;
@@ -74,7 +77,7 @@ impl FirstRun {
             .name("skein-first".into())
             .spawn(move || reactor.run())
             .map_err(NodeError::system("start a thread"))?;
-        Ok(Self { door, seen, recording, thread: Some(thread) })
+        Ok(Self { door, seen, recording, standing: None, thread: Some(thread) })
     }
 
     /// What is seen so far.
@@ -86,7 +89,7 @@ impl FirstRun {
     /// What the node says about itself, unless it has ended.
     #[must_use]
     pub fn status(&self) -> Option<NodeStatus> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         self.door.tell(Inbox::Command(Command::Status(reply)));
         answer.blocking_recv().ok()
     }
@@ -94,9 +97,38 @@ impl FirstRun {
     /// Which port of the server is reached where.
     #[must_use]
     pub fn places(&self) -> Vec<(u16, SocketAddr)> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         self.door.tell(Inbox::Command(Command::Places(reply)));
         answer.blocking_recv().unwrap_or_default()
+    }
+
+    /// Gives the server nothing more, and answers whether it has executed all that it has; asked again until it has.
+    pub fn stands(&mut self) -> bool {
+        let Some(mut standing) = self.standing.take().or_else(|| self.stand()) else {
+            return false;
+        };
+        match standing.try_recv() {
+            Ok(Ok(_)) if self.seen().rests => true,
+            Err(TryRecvError::Empty) => {
+                self.standing = Some(standing);
+                false
+            }
+            // It waits for what its node has to answer, or not any more.
+            _ => {
+                let (reply, _) = oneshot::channel();
+                self.door.tell(Inbox::Command(Command::GoOn(reply)));
+                false
+            }
+        }
+    }
+
+    fn stand(&self) -> Option<Receiver<Standing>> {
+        let (reply, held) = oneshot::channel();
+        self.door.tell(Inbox::Command(Command::Hold(reply)));
+        let last = held.blocking_recv().ok()?.ok()?;
+        let (reply, standing) = oneshot::channel();
+        self.door.tell(Inbox::Command(Command::StandAt(LogIndex(last), reply)));
+        Some(standing)
     }
 
     /// Whether it has ended by itself.

@@ -88,6 +88,8 @@ impl Seen {
 
     pub(super) fn entry(&mut self, entry: &[u8]) {
         self.entries += 1;
+        // Whether it has executed this one will be seen.
+        (self.rests, self.quiescent, self.asleep) = (false, false, false);
         let Ok(entry) = EntryRef::parse(entry) else { return };
         let mut records = 0;
         for record in entry.records() {
@@ -171,5 +173,17 @@ impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
         // Plain counts: whoever panicked left them as good as any.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_given_an_entry_rests_no_more() {
+        let mut seen = Seen { rests: true, quiescent: true, asleep: true, ..Seen::default() };
+        seen.entry(&[]);
+        assert!(!seen.rests && !seen.quiescent && !seen.asleep);
     }
 }
