@@ -9,13 +9,20 @@ pub struct SockAddr {
     pub port: u16,
     /// Whether the socket's family is IPv6.
     pub v6: bool,
+    /// 0. Without it there would be a byte that nobody writes, and that would differ between replicas wherever an address is kept.
+    pub unused: u8,
 }
+
+const _: () = assert!(size_of::<SockAddr>() == 16 + 2 + 1 + 1);
 
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 /// `64:ff9b::/96`, the prefix of addresses that hold one of IPv4 (RFC 6052).
 const TRANSLATED: [u8; 12] = [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
 
 impl SockAddr {
+    /// No address.
+    pub const NOWHERE: Self = Self { ip: [0; 16], port: 0, v6: false, unused: 0 };
+
     /// Bytes that an encoded address takes.
     pub const WIRE_BYTES: usize = 20;
 
@@ -25,13 +32,13 @@ impl SockAddr {
         let mut all = [0; 16];
         all[..12].copy_from_slice(&MAPPED);
         all[12..].copy_from_slice(&ip);
-        Self { ip: all, port, v6: false }
+        Self { ip: all, port, ..Self::NOWHERE }
     }
 
     /// An IPv6 address.
     #[must_use]
     pub const fn v6(ip: [u8; 16], port: u16) -> Self {
-        Self { ip, port, v6: true }
+        Self { ip, port, v6: true, ..Self::NOWHERE }
     }
 
     /// The IPv4 address, when this is one (also when mapped into IPv6).
@@ -114,7 +121,8 @@ impl SockAddr {
         }
         let mut ip = [0; 16];
         ip.copy_from_slice(&bytes[..16]);
-        Some(Self { ip, port: u16::from_le_bytes([bytes[16], bytes[17]]), v6: bytes[18] == 1 })
+        let port = u16::from_le_bytes([bytes[16], bytes[17]]);
+        Some(Self { ip, port, v6: bytes[18] == 1, ..Self::NOWHERE })
     }
 }
 

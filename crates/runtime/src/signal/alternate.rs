@@ -4,7 +4,7 @@ use super::ThreadSignals;
 use crate::kernel::kernel;
 use crate::stack;
 use crate::sys::{Errno, Result};
-use libc::c_int;
+use libc::{c_int, c_long};
 
 /// `sigaltstack` on a stack `(start, bytes, flags)`; answers what was set.
 pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize, c_int)> {
@@ -26,12 +26,13 @@ pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize
             libc::SS_DISABLE => t.signals.alternate.set((0, 0, 0)),
             0 | libc::SS_ONSTACK if new_bytes < MIN_BYTES => return Err(Errno(libc::ENOMEM)),
             0 | libc::SS_ONSTACK => {
-                t.signals.alternate.set((new_start, new_bytes, new_flags & AUTODISARM));
+                let kept = c_long::from(new_flags & AUTODISARM);
+                t.signals.alternate.set((new_start, new_bytes, kept));
             }
             _ => return Err(Errno(libc::EINVAL)),
         }
     }
-    Ok((start, bytes, state | flags))
+    Ok((start, bytes, state | flags as c_int))
 }
 
 impl ThreadSignals {

@@ -183,7 +183,7 @@ unsafe fn begin(k: &Kernel, frame: *mut Frame, mask: u64) {
         let (start, bytes, flags) = k.this().signals.alternate.get();
         context.uc_stack.ss_sp = start as *mut c_void;
         context.uc_stack.ss_size = bytes;
-        context.uc_stack.ss_flags = if bytes == 0 { libc::SS_DISABLE } else { flags };
+        context.uc_stack.ss_flags = if bytes == 0 { libc::SS_DISABLE } else { flags as i32 };
         mask_of(frame).write(mask);
     }
 }

@@ -197,8 +197,8 @@ pub struct ThreadSignals {
     pub pending: Pending,
     /// What it waits for (`sigwait`).
     waiting: Cell<u64>,
-    /// Its alternate stack: start, bytes, flags.
-    pub alternate: Cell<(usize, usize, c_int)>,
+    /// Its alternate stack: start, bytes, flags; without a byte between that nobody writes.
+    pub alternate: Cell<(usize, usize, libc::c_long)>,
 }
 
 /// What all processes share. All-zero bytes, then `lay_out`.

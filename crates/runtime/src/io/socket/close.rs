@@ -182,8 +182,8 @@ pub fn disconnect(k: &Kernel, socket: Handle<Socket>) {
     s.error.set(if connected { libc::ECONNRESET } else { 0 });
     s.ended.set(false);
     s.connect_pending.set(false);
-    s.remote.set(SockAddr { ip: [0; 16], port: 0, v6: false });
+    s.remote.set(SockAddr::NOWHERE);
     if !s.is_bound.get() {
-        s.local.set(SockAddr { ip: [0; 16], port: 0, v6: false });
+        s.local.set(SockAddr::NOWHERE);
     }
 }

@@ -26,9 +26,6 @@ pub const LOOPBACK_INDEX: u32 = 1;
 /// The interface that the server was given, or any other of its machine.
 pub const GIVEN_INDEX: u32 = 2;
 
-/// No address and no port.
-pub const NOWHERE: SockAddr = SockAddr { ip: [0; 16], port: 0, v6: false };
-
 /// Gives a socket without a port one.
 fn bind_automatically(k: &Kernel, socket: Handle<Socket>) -> Result<()> {
     if k.io.sockets.get(socket).local.get().port == 0 {
@@ -188,7 +185,7 @@ pub unsafe fn connect(
 fn disconnect(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     s.state.set(State::Fresh);
-    s.remote.set(NOWHERE);
+    s.remote.set(SockAddr::NOWHERE);
     s.shut.set(0);
     if s.asked.get().port == 0 {
         bind::disown(k, socket);
@@ -280,7 +277,7 @@ fn wanted_source(outgoing: &Outgoing<'_>) -> Result<Option<[u8; 16]>> {
                 return fail(libc::EINVAL);
             }
         };
-        let addr = SockAddr { ip, ..NOWHERE };
+        let addr = SockAddr { ip, ..SockAddr::NOWHERE };
         if addr.is_unspecified() {
             return Ok(());
         }

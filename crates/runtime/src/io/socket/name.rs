@@ -1,12 +1,13 @@
 //! getsockname and getpeername.
 
 use super::unix::name::{self, MAX_ADDRESS, Name};
-use super::{Socket, State, address, datagram, netlink, of};
+use super::{Socket, State, address, netlink, of};
 use crate::io::{Answer, fail, file};
 use crate::kernel::Kernel;
 use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
+use skein_model::SockAddr;
 
 /// `getsockname`.
 ///
@@ -37,7 +38,7 @@ pub unsafe fn remote(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer
         if s.family.get() == libc::AF_NETLINK {
             // The kernel is always there.
             // SAFETY: the caller's contract.
-            unsafe { address::write_bytes(out, len, &netlink::encode(datagram::NOWHERE)) }?;
+            unsafe { address::write_bytes(out, len, &netlink::encode(SockAddr::NOWHERE)) }?;
             return Ok(0);
         }
         if s.state.get() != State::Connected {

@@ -10,7 +10,7 @@ mod answer;
 
 use super::exchange::{Incoming, Outgoing};
 use super::message::{self, QUEUE_BYTES};
-use super::{Socket, State, address, datagram, unix::rights::Cred};
+use super::{Socket, State, address, unix::rights::Cred};
 use crate::fatal;
 use crate::io::fail;
 use crate::io::file::{self, Hold, ready};
@@ -48,7 +48,7 @@ impl Place {
         let mut ip = [0; 16];
         ip[..4].copy_from_slice(&self.id.to_ne_bytes());
         ip[4..8].copy_from_slice(&self.groups.to_ne_bytes());
-        SockAddr { ip, ..datagram::NOWHERE }
+        SockAddr { ip, ..SockAddr::NOWHERE }
     }
 
     /// # Safety
@@ -228,7 +228,7 @@ pub fn receive(
     let Some(first) = message::await_first(k, hold, s, incoming.flags)? else { return Ok(0) };
     let n = message::copy_out(k, k.io.messages.get(first), buffers, incoming);
     // From the kernel.
-    incoming.put_name(&encode(datagram::NOWHERE));
+    incoming.put_name(&encode(SockAddr::NOWHERE));
     if s.options.netlink(libc::NETLINK_PKTINFO) {
         // To no group.
         incoming.put_control(SOL_NETLINK, libc::NETLINK_PKTINFO, &[0; 4]);
