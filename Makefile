@@ -53,11 +53,12 @@ licences:
 run-tests: build
 	scripts/guarded.sh cargo test --locked --workspace --profile checked --no-fail-fast
 
-# Some servers as Debian has them, one of them in another distribution where that can be had; all of them: cargo xtask zoo.
+# Some servers as Debian has them, some in other distributions where these can be had; all of them: cargo xtask zoo.
 .PHONY: zoo
 zoo: build
 	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --in-tests
 	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --root debian-13 --or-skip redis python
+	scripts/guarded.sh cargo run --quiet --locked -p xtask -- zoo --root ubuntu-25.10 --or-skip redis postgres
 
 # Instructions of the hot path against bench/counts.json.
 .PHONY: counts

@@ -6,11 +6,15 @@
 //! | where a thread's descriptor has the kernel's id | the `clone` that makes a thread names the word that the kernel clears ([`note_birth`]) |
 //! | what `setjmp` stores, and how it is mangled | libc's own and the runtime's are asked at the same place ([`check`]) |
 //! | the kernel's area for restartable sequences | giving it back succeeds ([`hide_cpu_number`]) |
+//! | the key by which malloc knows what is freed already, which later ones draw before the runtime begins | the code that draws it names the word ([`renew_key`]) |
 //! | where `posix_spawn` has its child's errno | whatever the child has changed ([`crate::process::spawn`]) |
 //!
 //! Layouts that static initialisers have (mutexes, condition variables and the like) are an interface, and not in here.
 
 use crate::fatal::refuse;
+use crate::kernel::Kernel;
+use crate::loader::{self, Draw};
+use crate::patch::Stretch;
 use crate::sys::{self, args};
 use crate::{context, hooks, signal};
 use core::ffi::CStr;
@@ -25,6 +29,46 @@ unsafe extern "C" {
 fn version() -> &'static str {
     // SAFETY: libc's own string.
     unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_str().unwrap_or("?")
+}
+
+/// Whether malloc's key may have been drawn already: 2.41 does it at the first allocation, 2.43 before any constructor.
+fn draws_key_early() -> bool {
+    let minor = version().strip_prefix("2.").and_then(|minor| minor.split('.').next());
+    minor.and_then(|minor| minor.parse().ok()).is_none_or(|minor: u32| minor > 41)
+}
+
+/// Makes malloc's key the same on all replicas, where libc has drawn one by now. Answers where it has: a program that the server executes does so too, with the
+/// net spread and nobody there to answer.
+pub fn renew_key(k: &Kernel, libc: Stretch<'_>) -> Option<Draw> {
+    if !draws_key_early() {
+        return None;
+    }
+    let Some(draw) = loader::draw(libc) else {
+        unknown("where it draws malloc's key was not found");
+    };
+    let word = draw.key as *mut u64;
+    // SAFETY: libc's variable, an aligned word, which the code that was found has the kernel write to. It is compared with what malloc has marked as
+    // freed, and before the first constructor nothing is freed.
+    unsafe {
+        if word.read_volatile() != 0 {
+            word.write_volatile(key(k));
+        }
+    }
+    Some(draw)
+}
+
+/// One that libc would take: neither short nor mostly zeroes or ones.
+fn key(k: &Kernel) -> u64 {
+    const SHORT: u64 = 0x100_0000;
+    loop {
+        let mut bytes = [0; 8];
+        k.random.fill(&mut bytes);
+        let key = u64::from_le_bytes(bytes);
+        let long = key > SHORT && key < SHORT.wrapping_neg();
+        if long && (16..=48).contains(&key.count_ones()) {
+            return key;
+        }
+    }
 }
 
 /// Ends the server: `what` is otherwise.

@@ -8,7 +8,8 @@
 //! like any hook. A place that is caught again and again is replaced by a jump that asks the same functions without a signal ([`patch`]).
 //!
 //! The filter stays for all that the server executes, so it knows only what lies at one place in every program: this library (linked to its
-//! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else.
+//! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else. Two calls of libc's that come as soon are
+//! known by their arguments, and one of them by its place within a page.
 //!
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
 
@@ -333,9 +334,17 @@ pub fn counter(nr: i64) -> usize {
 
 /// Whether an address is in libc's text.
 pub fn is_in_libc(at: usize) -> bool {
+    libc_text().contains(at)
+}
+
+/// libc's text.
+pub fn libc_text() -> patch::Stretch<'static> {
     // SAFETY: written once, before the net is spread.
-    let (start, end) = unsafe { *LIBC_TEXT.0.get() };
-    (start..end).contains(&at)
+    let (at, end) = unsafe { *LIBC_TEXT.0.get() };
+    // SAFETY: a segment that is mapped for reading, for as long as the program runs; before it is found, nothing.
+    let bytes =
+        unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(at), end - at) };
+    patch::Stretch { at, bytes }
 }
 
 /// A result as the kernel returns it.
@@ -401,10 +410,11 @@ struct Filter {
     len: usize,
 }
 
-// BPF: load a word, jump on comparison, return.
+// BPF: load a word, jump on comparison, keep bits, return.
 const LOAD: u16 = 0x20;
 const JUMP_EQ: u16 = 0x15;
 const JUMP_GE: u16 = 0x35;
+const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 // Offsets in `struct seccomp_data`.
 const AT_NR: u32 = 0;
@@ -469,14 +479,35 @@ impl Filter {
         self.push(JUMP_GE, text.1 as u32, 1, 0);
         self.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     }
+
+    /// Lets libc draw malloc's key, which it does once, before there is a handler, and which is made anew then ([`glibc::renew_key`]). Where libc lies in the next
+    /// program is not known, but for the place within a page.
+    fn allow_draw(&mut self, drawn: loader::Draw) {
+        const PAGE: usize = 4096;
+        let conditions = [
+            (AT_ARG_LOW + ARG_BYTES, size_of::<u64>() as u32),
+            (AT_ARG_LOW + 2 * ARG_BYTES, libc::GRND_NONBLOCK),
+        ];
+        self.push(LOAD, AT_NR, 0, 0);
+        self.push(JUMP_EQ, libc::SYS_getrandom as u32, 0, 8);
+        for (left, (at, value)) in [6, 4].into_iter().zip(conditions) {
+            self.push(LOAD, at, 0, 0);
+            self.push(JUMP_EQ, value, 0, left);
+        }
+        self.push(LOAD, AT_IP_LOW, 0, 0);
+        self.push(AND, (PAGE - 1) as u32, 0, 0);
+        self.push(JUMP_EQ, (drawn.behind % PAGE) as u32, 0, 1);
+        self.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
+    }
 }
 
 /// Spreads the net. From here on nothing but this library makes the trapped calls.
 pub fn install() {
     let texts = prepare();
     loader::make_equal(kernel(), true);
+    let drawn = glibc::renew_key(kernel(), libc_text());
     instructions::install();
-    spread(&texts);
+    spread(&texts, drawn);
 }
 
 /// In a program that the server executed: the filter is there already.
@@ -512,7 +543,8 @@ fn prepare() -> Texts {
     texts
 }
 
-fn spread(texts: &Texts) {
+/// `drawn`: where libc has drawn random bytes before the runtime was there, as it will in each program that the server executes.
+fn spread(texts: &Texts, drawn: Option<loader::Draw>) {
     let mut filter =
         Filter { code: [libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; MAX_CODE], len: 0 };
     let trap = libc::SECCOMP_RET_TRAP;
@@ -529,6 +561,9 @@ fn spread(texts: &Texts) {
     filter.push(LOAD, AT_ARG_LOW + ARG_BYTES, 0, 0);
     filter.push(JUMP_EQ, libc::RLIMIT_STACK, 0, 1);
     filter.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
+    if let Some(drawn) = drawn {
+        filter.allow_draw(drawn);
+    }
     filter.push(LOAD, AT_NR, 0, 0);
     filter.push(JUMP_EQ, libc::SYS_clone3 as u32, 0, 1);
     filter.push(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32, 0, 0);

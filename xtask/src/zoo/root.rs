@@ -25,29 +25,69 @@ pub struct Distribution {
     pub name: &'static str,
     /// Its name for people, with glibc's version.
     pub title: &'static str,
-    /// Why nothing runs there yet.
-    pub not_yet: Option<&'static str>,
     suite: &'static str,
+    archive: &'static Archive,
 }
 
-/// All of them, oldest first; the host's own is none of them.
-pub const ALL: [Distribution; 2] = [
+/// Where a distribution's packages are.
+#[derive(Debug)]
+struct Archive {
+    mirror: &'static str,
+    /// The variable that names another mirror.
+    variable: &'static str,
+    components: &'static str,
+    keys: Keys,
+}
+
+/// By which keys an archive's lists are checked.
+#[derive(Debug)]
+enum Keys {
+    /// Those of a package of this machine's distribution.
+    Installed(&'static str),
+    /// A file in a package of the archive's, which is known by its hash.
+    Package { path: &'static str, sha256: &'static str, file: &'static str },
+}
+
+const DEBIAN: Archive = Archive {
+    mirror: "http://deb.debian.org/debian",
+    variable: "SKEIN_DEBIAN_MIRROR",
+    components: "main",
+    keys: Keys::Installed("debian-archive-keyring"),
+};
+
+const UBUNTU: Archive = Archive {
+    mirror: "http://archive.ubuntu.com/ubuntu",
+    variable: "SKEIN_UBUNTU_MIRROR",
+    components: "main,universe",
+    keys: Keys::Package {
+        path: "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb",
+        sha256: "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
+        file: "usr/share/keyrings/ubuntu-archive-keyring.gpg",
+    },
+};
+
+/// All of them, by glibc's age; the host's own is none of them.
+pub const ALL: [Distribution; 4] = [
+    Distribution {
+        name: "ubuntu-24.04",
+        title: "Ubuntu 24.04 (glibc 2.39)",
+        suite: "noble",
+        archive: &UBUNTU,
+    },
     Distribution {
         name: "debian-13",
         title: "Debian 13 (glibc 2.41)",
-        not_yet: None,
         suite: "trixie",
+        archive: &DEBIAN,
     },
     Distribution {
-        name: "sid",
-        title: "Debian sid (glibc 2.43)",
-        not_yet: Some("its glibc draws random bytes before the runtime is there, and is refused"),
-        suite: "sid",
+        name: "ubuntu-25.10",
+        title: "Ubuntu 25.10 (glibc 2.42)",
+        suite: "questing",
+        archive: &UBUNTU,
     },
+    Distribution { name: "sid", title: "Debian sid (glibc 2.43)", suite: "sid", archive: &DEBIAN },
 ];
-
-/// Debian's archive, unless `SKEIN_DEBIAN_MIRROR` names another one.
-const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// The longest that finding out about the mirror, and making a directory, may take.
 const PROBE_MAX_S: &str = "60";
@@ -94,16 +134,36 @@ pub fn enter(of: &Distribution, place: &Path, packages: &[&str]) -> Outcome {
 
 /// Makes the directory.
 fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
-    let tools = ["mmdebstrap", "debian-archive-keyring"];
+    let archive = of.archive;
+    let mut tools = vec!["mmdebstrap"];
+    if let Keys::Installed(package) = archive.keys {
+        tools.push(package);
+    }
     let status = Command::new(workspace::root().join("scripts/setup.sh"))
         .arg("packages")
-        .args(tools)
+        .args(&tools)
         .status();
     if !status.is_ok_and(|status| status.success()) {
         return Err(Failure(format!("cannot install {}", tools.join(", "))));
     }
-    let mirror = std::env::var("SKEIN_DEBIAN_MIRROR").unwrap_or_else(|_| MIRROR.to_owned());
-    probe(&mirror, of.suite)?;
+    let mirror = std::env::var(archive.variable).unwrap_or_else(|_| archive.mirror.to_owned());
+    let dir = tempfile::tempdir()
+        .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
+    let cannot = |address| {
+        Failure(format!("{address} cannot be had; {} names another mirror", archive.variable))
+    };
+    let lists = format!("{mirror}/dists/{}/InRelease", of.suite);
+    if !download(&lists, &dir.path().join("InRelease"), None)? {
+        return Err(cannot(lists));
+    }
+    let mut keyring = None;
+    if let Keys::Package { path, sha256, file } = archive.keys {
+        let (address, package) = (format!("{mirror}/{path}"), dir.path().join("keys.deb"));
+        if !download(&address, &package, Some(sha256))? || !unpack(&package, dir.path())? {
+            return Err(cannot(address));
+        }
+        keyring = Some(format!("--keyring={}", dir.path().join(file).display()));
+    }
     let half = root.with_extension("new");
     match fs::remove_dir_all(&half) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -115,6 +175,8 @@ fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
     let made = Command::new("timeout")
         .args(["-k", "5", MAKE_MAX_S, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase"])
         .args(["--dpkgopt=force-unsafe-io", &format!("--include={}", packages.join(","))])
+        .arg(format!("--components={}", archive.components))
+        .args(keyring)
         .arg(format!("--essential-hook={HOOK}"))
         .args(old_lists_too())
         .args([of.suite.as_ref(), half.as_os_str(), mirror.as_ref()])
@@ -141,20 +203,21 @@ fn old_lists_too() -> Option<&'static str> {
     off.then_some("--aptopt=Acquire::Check-Valid-Until \"false\"")
 }
 
-/// Whether the mirror can be had.
-fn probe(mirror: &str, suite: &str) -> Outcome {
-    let dir = tempfile::tempdir()
-        .map_err(|error| Failure::of("cannot make a temporary directory", error))?;
-    let address = format!("{mirror}/dists/{suite}/InRelease");
+/// Whether a file, of this hash if one is wanted, could be fetched.
+fn download(address: &str, to: &Path, sha256: Option<&str>) -> Outcome<bool> {
     let asked = Command::new("timeout")
-        .args(["-k", "5", PROBE_MAX_S, "/usr/lib/apt/apt-helper", "download-file", &address])
-        .arg(dir.path().join("InRelease"))
+        .args(["-k", "5", PROBE_MAX_S, "/usr/lib/apt/apt-helper", "download-file", address])
+        .arg(to)
+        .args(sha256.map(|hash| format!("SHA256:{hash}")))
         .output()
         .map_err(|error| Failure::of("cannot run apt-helper", error))?;
-    if asked.status.success() {
-        return Ok(());
-    }
-    Err(Failure(format!("{address} cannot be had; SKEIN_DEBIAN_MIRROR names another mirror")))
+    Ok(asked.status.success())
+}
+
+/// Whether a package's files could be put below `dir`.
+fn unpack(package: &Path, dir: &Path) -> Outcome<bool> {
+    let status = Command::new("dpkg-deb").arg("-x").args([package, dir]).status();
+    Ok(status.map_err(|error| Failure::of("cannot run dpkg-deb", error))?.success())
 }
 
 /// From now on `root` is this process's root directory.
@@ -205,6 +268,6 @@ mod tests {
     fn an_unknown_distribution_is_refused_with_those_that_there_are() {
         assert_eq!(named("sid").expect("known").suite, "sid");
         let refused = named("debian-7").expect_err("unknown");
-        assert!(refused.to_string().contains("debian-13, sid"), "{refused}");
+        assert!(refused.to_string().contains("debian-13, ubuntu-25.10, sid"), "{refused}");
     }
 }

@@ -38,7 +38,7 @@ pub enum ProgramError {
     Loader { path: PathBuf, reason: String },
     #[error("cannot run {}: its C library is glibc {major}.{minor}; Skein needs 2.35 or newer", path.display())]
     GlibcTooOld { path: PathBuf, major: u32, minor: u32 },
-    #[error("cannot run {}: its C library is glibc {major}.{minor}; Skein knows 2.35 to 2.41", path.display())]
+    #[error("cannot run {}: its C library is glibc {major}.{minor}; Skein knows 2.35 to 2.43", path.display())]
     GlibcTooNew { path: PathBuf, major: u32, minor: u32 },
     #[error("cannot run {}: the version of its C library is unknown; Skein needs glibc 2.35 or newer", path.display())]
     GlibcUnknown { path: PathBuf },

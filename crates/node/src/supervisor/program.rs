@@ -23,9 +23,8 @@ use super::sys;
 /// The oldest glibc that says what the runtime asks (`_dl_find_object`, `__rseq_offset`).
 pub const MIN_GLIBC: (u32, u32) = (2, 35);
 
-/// The newest glibc that is known. 2.43 draws random bytes (malloc's key) before any constructor runs, so before the runtime is there: they would be others on each
-/// replica, and a program that the server executes would be ended by the safety net.
-pub const MAX_GLIBC: (u32, u32) = (2, 41);
+/// The newest glibc that is known.
+pub const MAX_GLIBC: (u32, u32) = (2, 43);
 
 /// How many `#!` files may name each other; the kernel's own limit is 5.
 const MAX_SCRIPT_DEPTH: usize = 4;
@@ -322,8 +321,8 @@ mod tests {
         };
         let (old, code) = refused(Some((2, 34)));
         assert!(old.ends_with("is glibc 2.34; Skein needs 2.35 or newer") && code == 126, "{old}");
-        let (new, code) = refused(Some((2, 43)));
-        assert!(new.ends_with("is glibc 2.43; Skein knows 2.35 to 2.41") && code == 126, "{new}");
+        let (new, code) = refused(Some((2, 44)));
+        assert!(new.ends_with("is glibc 2.44; Skein knows 2.35 to 2.43") && code == 126, "{new}");
         assert!(refused(Some((3, 0))).0.contains("3.0"));
         assert!(refused(None).0.contains("unknown"));
     }

@@ -23,6 +23,7 @@ use core::sync::atomic::Ordering;
 use libc::{Elf64_Ehdr, Elf64_Phdr};
 
 pub use notes::renew_guard;
+pub use text::{Draw, draw};
 
 /// The loader in memory.
 #[derive(Debug)]

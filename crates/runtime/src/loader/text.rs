@@ -96,6 +96,40 @@ pub fn times(text: Stretch<'_>, data: Range<usize>) -> impl Iterator<Item = usiz
     })
 }
 
+/// Where libc draws malloc's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// Behind the `syscall` instruction.
+    pub behind: usize,
+    /// The word that it is drawn to.
+    pub key: usize,
+}
+
+/// The place in libc's text that asks for eight random bytes, if there are any by now, for a variable of libc's.
+pub fn draw(libc: Stretch<'_>) -> Option<Draw> {
+    /// From the number to the other arguments, in front of it and behind, and to the instruction.
+    const NEAR: usize = 48;
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    const NUMBER: [u8; 5] = number(libc::SYS_getrandom);
+    /// `mov esi, 8` and `mov edx, GRND_NONBLOCK`.
+    const LEN: [u8; 5] = [0xbe, 8, 0, 0, 0];
+    const FLAGS: [u8; 5] = [0xba, 1, 0, 0, 0];
+    /// `lea rdi, [rip + ...]`.
+    const WORD: [u8; 3] = [0x48, 0x8d, 0x3d];
+    places(libc.bytes, &NUMBER).find_map(|at| {
+        let first = at.saturating_sub(NEAR);
+        let rest = libc.bytes.get(at..)?;
+        let call = at + places(&rest[..rest.len().min(NEAR)], &SYSCALL).next()?;
+        let around = &libc.bytes[first..call];
+        places(around, &LEN).next()?;
+        places(around, &FLAGS).next()?;
+        let word = first + places(around, &WORD).last()? + WORD.len();
+        let behind = (word + 4) as isize + distance(libc.bytes, word)?;
+        let key = libc.at.wrapping_add_signed(behind);
+        key.is_multiple_of(8).then_some(Draw { behind: libc.at + call + SYSCALL.len(), key })
+    })
+}
+
 /// The four bytes at `at`, which a processor adds to an address.
 fn distance(bytes: &[u8], at: usize) -> Option<isize> {
     let word = bytes.get(at..at + 4)?;
@@ -196,6 +230,22 @@ mod tests {
             let shift = word % 8;
             let data = data.start - shift..data.end - shift;
             assert_eq!(times(at(0x5000 - shift, &code), data).count(), found);
+        }
+    }
+
+    #[test]
+    fn the_draw_of_mallocs_key_is_found() {
+        // As in glibc 2.43.
+        let head = [0x55, 0xbe, 8, 0, 0, 0, 0xb8, 0x3e, 1, 0, 0, 0x48, 0x8d, 0x3d];
+        let tail = [0x53, 0x48, 0x83, 0xec, 0x28, 0xba, 1, 0, 0, 0, 0x0f, 0x05, 0x48];
+        let code = [&[0x90; 60], &head[..], &0x1006i32.to_le_bytes(), &tail].concat();
+        let found = draw(at(0x5000, &code)).expect("a draw");
+        assert_eq!(found, Draw { behind: 0x5000 + 60 + 18 + 12, key: 0x5000 + 60 + 18 + 0x1006 });
+        // Another length, other flags, no variable, a key that is no word, no call.
+        for changed in [62, 84, 73, 74, 88] {
+            let mut other = code.clone();
+            other[changed] ^= 2;
+            assert_eq!(draw(at(0x5000, &other)), None, "{changed}");
         }
     }
 
