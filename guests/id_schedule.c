@@ -58,6 +58,9 @@ int main(void)
     CHECK(mincore(memory, 3 * 4096, resident) == 0 && (resident[0] & 1) == 1);
     note("resident %d %d %d", resident[0], resident[1], resident[2]);
     CHECK(mlock(memory, 4096) == 0 && munlock(memory, 4096) == 0);
+    /* Guard pages: a kernel before 6.13 has none, and Skein answers as it does. */
+    note("guard pages: %s", madvise(memory, 4096, 102) == 0 ? "made" : strerror(errno));
+    CHECK(madvise(memory, 4096, 103) == 0 || errno == EINVAL);
 
     struct utsname name;
     CHECK(uname(&name) == 0 && strcmp(name.sysname, "Linux") == 0 && strcmp(name.machine, "x86_64") == 0);

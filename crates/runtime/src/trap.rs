@@ -436,6 +436,19 @@ impl Filter {
         self.len += 1;
     }
 
+    /// Answers `madvise` that makes guard pages, or takes them away, as a kernel before 6.13 does: libc then protects the pages, and memory is the same whatever kernel
+    /// a replica has. The number is loaded, and is so behind.
+    fn refuse_guards(&mut self) {
+        const MADV_GUARD_INSTALL: u32 = 102;
+        const MADV_GUARD_REMOVE: u32 = 103;
+        self.push(JUMP_EQ, libc::SYS_madvise as u32, 0, 5);
+        self.push(LOAD, AT_ARG_LOW + 2 * ARG_BYTES, 0, 0);
+        self.push(JUMP_EQ, MADV_GUARD_INSTALL, 1, 0);
+        self.push(JUMP_EQ, MADV_GUARD_REMOVE, 0, 1);
+        self.push(RETURN, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32, 0, 0);
+        self.push(LOAD, AT_NR, 0, 0);
+    }
+
     /// Lets the calls through that the table does not want caught, unless they name a descriptor of the runtime's; goes on behind with the
     /// others. The number is loaded.
     fn decide(&mut self, tree: &Tree) {
@@ -552,6 +565,7 @@ fn spread(texts: &Texts, drawn: Option<loader::Draw>) {
     filter.push(JUMP_EQ, AUDIT_ARCH_X86_64, 1, 0);
     filter.push(RETURN, trap, 0, 0);
     filter.push(LOAD, AT_NR, 0, 0);
+    filter.refuse_guards();
     filter.decide(&Tree::new());
     filter.allow_from(texts.own);
     filter.allow_from(texts.loader);
