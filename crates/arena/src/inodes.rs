@@ -6,7 +6,7 @@
 /// Files that the table has room for: 65,536.
 pub const INODES: usize = 64 << 10;
 /// Bytes of one of them.
-pub const INODE_BYTES: usize = 96;
+pub const INODE_BYTES: usize = 112;
 /// Where in it are the kernel's device and inode number, which are its key.
 pub const ID_AT: usize = 0;
 /// Where its number is, which is 0 when the place is free.
@@ -15,6 +15,8 @@ pub const NUMBER_AT: usize = 16;
 pub const MODIFIED_AT: usize = 24;
 /// Where the flags are, 32 bits.
 pub const FLAGS_AT: usize = 56;
+/// Where the time is that marks the copy of a host's file: seconds and nanoseconds, all zero if the file has none.
+pub const MARK_AT: usize = 96;
 /// In the flags: the server has changed the file.
 pub const CHANGED: u32 = 1;
 
@@ -25,6 +27,8 @@ pub struct Changed {
     pub dev: u64,
     /// The kernel's inode number.
     pub ino: u64,
+    /// The time of last access by which the copy of a host's file is known, whatever its number is by now.
+    pub mark: Option<(i64, i64)>,
     /// When, in the server's time: seconds since the epoch.
     pub s: i64,
     /// Nanoseconds.
@@ -43,6 +47,8 @@ pub fn changed(place: &[u8; INODE_BYTES]) -> Option<Changed> {
     (word(NUMBER_AT) != 0 && flags & CHANGED != 0).then(|| Changed {
         dev: word(ID_AT),
         ino: word(ID_AT + 8),
+        mark: Some((word(MARK_AT).cast_signed(), word(MARK_AT + 8).cast_signed()))
+            .filter(|mark| *mark != (0, 0)),
         s: word(MODIFIED_AT).cast_signed(),
         ns: word(MODIFIED_AT + 8).cast_signed(),
     })
@@ -61,7 +67,11 @@ mod tests {
         }
         assert_eq!(changed(&place), None);
         place[FLAGS_AT] = 3;
-        assert_eq!(changed(&place), Some(Changed { dev: 3, ino: 4, s: 5, ns: 6 }));
+        let mut file = Changed { dev: 3, ino: 4, mark: None, s: 5, ns: 6 };
+        assert_eq!(changed(&place), Some(file));
+        place[MARK_AT] = 7;
+        file.mark = Some((7, 0));
+        assert_eq!(changed(&place), Some(file));
         place[NUMBER_AT..NUMBER_AT + 8].fill(0);
         assert_eq!(changed(&place), None);
     }

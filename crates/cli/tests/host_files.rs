@@ -347,6 +347,52 @@ fn nobody_gets_another_answer_after_a_change() {
     cluster.wait_status(0);
 }
 
+/// The kernel names a copy by the host's file, as long as that has one name: a host that removes it, replaces it or links it once more changes that.
+#[test]
+fn a_copy_stays_the_same_file_whatever_becomes_of_the_original() {
+    let (place, dir) = place_with_files();
+    for name in ["linked", "moved", "grown", "chosen"] {
+        fs::write(dir.join(name), "text\n").unwrap();
+    }
+    fs::hard_link(dir.join("linked"), dir.join("linked-too")).unwrap();
+    let cluster = start(place, &dir, free_port());
+    cluster.wait_ready();
+    let names = ["seed.db", "linked", "grown", "chosen", "there"];
+    let number = |name: &str| cluster.ask(&format!("number {name}"));
+    let before = ["seed.db", "linked", "grown", "chosen", "moved"].map(number);
+    assert_eq!(cluster.ask("row new"), "1:old 2:new");
+    for (at, name) in ["linked", "grown", "chosen"].into_iter().enumerate() {
+        assert_eq!(cluster.ask(&format!("add {name}")), before[at + 1], "{name}");
+    }
+    assert_eq!(cluster.ask("move moved there"), "moved");
+    assert_eq!(names.map(number), before);
+
+    let replace = |name: &str| {
+        run(Command::new("cp").arg("-a").args([dir.join(name), dir.join("kept")]));
+        fs::rename(dir.join("kept"), dir.join(name)).unwrap();
+    };
+    replace("seed.db");
+    fs::remove_file(dir.join("linked-too")).unwrap();
+    fs::hard_link(dir.join("grown"), dir.join("grown-too")).unwrap();
+    // Nothing else of the host may get its inode number.
+    replace("chosen");
+    replace("moved");
+    assert_eq!(names.map(number), before);
+    assert_eq!(cluster.ask("rows"), "1:old 2:new");
+    assert_eq!(cluster.ask("read grown"), "text more");
+    for id in 1..=3 {
+        let node = || Cluster::replica(&cluster.wait_status(0), id)["node_pid"].as_i64().unwrap();
+        let before = node();
+        kill(Pid::from_raw(before as i32), Signal::SIGKILL).unwrap();
+        wait_for_or("a new node", || cluster.evidence(), || (node() != before).then_some(()));
+    }
+    assert_eq!(names.map(number), before);
+    let output = cluster.place.run(&["verify", "--name", "t"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = cluster.place.run(&["files", "--name", "t"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 #[test]
 fn a_leader_that_dies_before_the_server_has_started() {
     let (place, dir) = place_with_files();

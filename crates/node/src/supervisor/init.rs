@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header};
 
-use super::plan::{Owner, Step};
+use super::plan::{LAYER_FLAGS, Owner, Step};
 use super::report::{Record, Stage};
 use super::server::{self, ServerJob};
 use super::sys::{self, Errno, check, check_int};
@@ -230,8 +230,7 @@ fn perform(socket: RawFd, step: &Step) -> Result<(), Errno> {
                 Err(libc::ENOENT | libc::ENOTDIR) => return Ok(()),
                 Err(errno) => return Err(errno),
             }
-            let flags = libc::MS_NOSUID | libc::MS_NODEV;
-            let mounted = sys::mount(c"skein", target, c"overlay", flags, data);
+            let mounted = sys::mount(c"skein", target, c"overlay", LAYER_FLAGS, data);
             // "/" again: the working directory would keep the host's file system busy.
             enter(c"/")?;
             match mounted {

@@ -55,6 +55,8 @@ const EMPTY_PROC: [&str; 14] = [
 ];
 
 const MOUNT_FLAGS: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
+/// Of what the server writes to. The runtime keeps a mark of its own in the time of last access.
+pub(super) const LAYER_FLAGS: libc::c_ulong = MOUNT_FLAGS | libc::MS_NOATIME;
 
 /// Who owns what init creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,7 +204,7 @@ impl Planner {
         let base = ["/tmp", "/run", "/usr"].into_iter().find(|path| Path::new(path).is_dir());
         let base = base.ok_or_else(|| io::Error::other("no /tmp, /run or /usr to mount on"))?;
         self.mount("none", "/", "", libc::MS_REC | libc::MS_PRIVATE, "")?;
-        self.mount("skein", base, "tmpfs", MOUNT_FLAGS, &format!("size={layer_bytes},mode=0755"))?;
+        self.mount("skein", base, "tmpfs", LAYER_FLAGS, &format!("size={layer_bytes},mode=0755"))?;
         self.steps.push(Step::Enter(CString::new(base)?));
         for path in ["u", "w", "old", "r"] {
             self.plain_directory(path, 0o755)?;

@@ -36,49 +36,73 @@ impl KeptTimes {
         let mut table = vec![0; INODES * INODE_BYTES];
         self.arena.read_exact_at(&mut table, self.at)?;
         let (places, _) = table.as_chunks::<INODE_BYTES>();
-        let changed = places.iter().filter_map(changed);
-        Ok(Times(changed.map(|file| ((file.dev, file.ino), (file.s, file.ns))).collect()))
+        let mut times = Times::default();
+        for file in places.iter().filter_map(changed) {
+            let time = (file.s, file.ns);
+            match file.mark {
+                Some(mark) => times.by_mark.insert(mark, time),
+                None => times.by_number.insert((file.dev, file.ino), time),
+            };
+        }
+        Ok(times)
     }
 }
 
 /// They, as they were.
 #[derive(Debug, Default)]
-pub struct Times(HashMap<(u64, u64), Time>);
+pub struct Times {
+    /// By the kernel's device and inode number,
+    by_number: HashMap<(u64, u64), Time>,
+    /// and of copies of the host's files, which may get other ones, by the time of last access.
+    by_mark: HashMap<Time, Time>,
+}
 
 impl Times {
     /// When the server modified the file that its mounts show as `meta`. Of one that it has not, the host's time is no matter of its.
     #[must_use]
     pub fn modified(&self, meta: &Metadata) -> Option<Time> {
-        self.0.get(&(meta.dev(), meta.ino())).copied()
+        let marked = self.by_mark.get(&(meta.atime(), meta.atime_nsec()));
+        marked.or_else(|| self.by_number.get(&(meta.dev(), meta.ino()))).copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skein_arena::inodes::{CHANGED, FLAGS_AT, MODIFIED_AT, NUMBER_AT};
+    use skein_arena::inodes::{CHANGED, FLAGS_AT, MARK_AT, MODIFIED_AT, NUMBER_AT};
+    use std::fs::FileTimes;
     use std::io::Write;
+    use std::time::{Duration, SystemTime};
 
     #[test]
     fn a_file_that_was_modified_is_found_in_the_table() {
-        let (mut arena, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        let meta = arena.metadata().unwrap();
-        let mut table = vec![0; 8 + INODES * INODE_BYTES];
-        let words = [
-            (0, meta.dev()),
-            (8, meta.ino()),
-            (NUMBER_AT, 1000),
-            (MODIFIED_AT, 2_000),
-            (MODIFIED_AT + 8, 7),
-            (FLAGS_AT, u64::from(CHANGED)),
-        ];
-        for (at, word) in words {
-            let at = table.len() - INODE_BYTES + at;
-            table[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+        let files = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+        for (at, file) in files.iter().enumerate() {
+            let time = SystemTime::UNIX_EPOCH + Duration::new(9, at as u32);
+            file.as_file().set_times(FileTimes::new().set_accessed(time)).unwrap();
         }
+        let meta = |at: usize| files[at].as_file().metadata().unwrap();
+        let mut table = vec![0; 8 + INODES * INODE_BYTES];
+        let mut put = |place: usize, words: &[(usize, u64)]| {
+            let shared = [(NUMBER_AT, 1000), (FLAGS_AT, u64::from(CHANGED))];
+            for (at, word) in shared.iter().chain(words) {
+                let at = table.len() - place * INODE_BYTES + at;
+                table[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+            }
+        };
+        put(
+            1,
+            &[(0, meta(0).dev()), (8, meta(0).ino()), (MODIFIED_AT, 2_000), (MODIFIED_AT + 8, 7)],
+        );
+        // A copy that has another number by now.
+        let mark = (meta(1).atime().cast_unsigned(), meta(1).atime_nsec().cast_unsigned());
+        put(2, &[(8, 1), (MODIFIED_AT, 3_000), (MARK_AT, mark.0), (MARK_AT + 8, mark.1)]);
+        let mut arena = tempfile::tempfile().unwrap();
         arena.write_all(&table).unwrap();
         let times = KeptTimes::new(arena.into(), 8).read().unwrap();
-        assert_eq!(times.modified(&meta), Some((2_000, 7)));
-        assert_eq!(times.modified(&other.metadata().unwrap()), None);
+        assert_eq!(
+            [0, 1, 2].map(|at| times.modified(&meta(at))),
+            [Some((2_000, 7)), Some((3_000, 0)), None]
+        );
     }
 }

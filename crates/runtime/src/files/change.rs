@@ -29,7 +29,7 @@ pub fn written(fd: i32) {
 fn look_up(k: &Kernel, fd: i32, slot: Option<&local::Slot>) {
     let Ok(st) = stat::real_of(fd) else { return };
     let noted = if stat::class(k, &st) == Class::Own {
-        let seen = k.files.inodes.see(Id::of(&st));
+        let seen = k.files.inodes.see(&st);
         k.files.inodes.modified(seen, now(k));
         Noted::Of(seen)
     } else {
@@ -66,7 +66,7 @@ pub unsafe fn created(at: c_int, path: *const c_char) {
     // SAFETY: the caller's contract.
     unsafe {
         if let Ok(st) = stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) {
-            k.files.inodes.fresh(Id::of(&st), now(k));
+            k.files.inodes.fresh(&st, now(k));
         }
         parent_changed(at, path);
     }
@@ -84,7 +84,7 @@ pub unsafe fn parent_changed(at: c_int, path: *const c_char) {
     {
         // SAFETY: as above.
         inputs::touched(k, &st, unsafe { bytes(path) });
-        k.files.inodes.modified(k.files.inodes.see(Id::of(&st)), now(k));
+        k.files.inodes.modified(k.files.inodes.see(&st), now(k));
     }
 }
 
@@ -194,7 +194,7 @@ pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<usize> {
         inputs::before_truncation(path);
         sys::call(libc::SYS_truncate, sys::args([path as usize, len as usize]))?;
         if let Ok(st) = stat::real_at(libc::AT_FDCWD, path, 0) {
-            k.files.inodes.modified(k.files.inodes.see(Id::of(&st)), now(k));
+            k.files.inodes.modified(k.files.inodes.see(&st), now(k));
         }
     }
     Ok(0)
@@ -228,7 +228,7 @@ pub unsafe fn utimensat(
     unsafe {
         let seen = inputs::before_change(at, path, flags);
         sys::call(libc::SYS_utimensat, args)?;
-        inputs::own(seen);
+        inputs::after_change(seen, at, path, flags);
     }
     let st = if path.is_null() {
         stat::real_of(at)
@@ -238,7 +238,7 @@ pub unsafe fn utimensat(
     };
     let Ok(st) = st else { return Ok(0) };
     if stat::class(k, &st) == Class::Own {
-        let seen = k.files.inodes.see(Id::of(&st));
+        let seen = k.files.inodes.see(&st);
         if let Some(time) = modified {
             k.files.inodes.modified(seen, time);
         }
@@ -265,7 +265,7 @@ pub unsafe fn permissions(
         let seen = inputs::before_change(at, path, flags);
         let result = sys::call(nr, args);
         if result.is_ok() {
-            inputs::own(seen);
+            inputs::after_change(seen, at, path, flags);
         }
         result
     }

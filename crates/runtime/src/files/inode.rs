@@ -12,6 +12,10 @@ use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::inodes::{self, CHANGED, INODES};
 
+/// No copy of a host's file.
+const NO_MARK: Time = Time { s: 0, ns: 0 };
+/// The seconds of marks begin where no clock gets.
+pub const FIRST_MARK_S: i64 = 1 << 40;
 /// The first number.
 const FIRST_NUMBER: u64 = 1000;
 /// How many changed files the search for a place spares.
@@ -83,6 +87,8 @@ pub struct Inode {
     pub contents: Cell<u64>,
     /// and of its entries, as they were when the server changed them last.
     pub listing: Cell<u64>,
+    /// By what the copy of a host's file is known ([`Inodes::find`]).
+    mark: Cell<Time>,
 }
 
 impl Inode {
@@ -104,6 +110,7 @@ const _: () = assert!(
         && offset_of!(Inode, number) == inodes::NUMBER_AT
         && offset_of!(Inode, modified) == inodes::MODIFIED_AT
         && offset_of!(Inode, flags) == inodes::FLAGS_AT
+        && offset_of!(Inode, mark) == inodes::MARK_AT
 );
 
 /// The table. All-zero bytes, then `lay_out`.
@@ -151,6 +158,7 @@ impl Inodes {
         room.own_here(&self.begun);
         room.own::<Inode>(places, COUNT, offset_of!(Inode, stamp), size_of::<Cell<u64>>());
         room.own::<Inode>(places, COUNT, offset_of!(Inode, id), size_of::<Id>());
+        room.own::<Inode>(places, COUNT, offset_of!(Inode, mark), size_of::<Time>());
         room.own::<Inode>(places, COUNT, offset_of!(Inode, next), size_of::<Cell<u32>>());
         room.own::<Cell<u32>>(buckets, COUNT, 0, size_of::<Cell<u32>>());
     }
@@ -171,7 +179,32 @@ impl Inodes {
         unsafe { &*(self.buckets.get() as *const Cell<u32>).add(id.bucket()) }
     }
 
-    fn find(&self, id: Id) -> Option<u32> {
+    /// The file that `st` is about, if it has a number.
+    ///
+    /// The copy of a host's file is named by the original as long as that has one name, and by itself when the host removes or links that: it is known
+    /// by its mark then, and another file that has got the original's number is known by not having it.
+    fn find(&self, st: &libc::stat) -> Option<u32> {
+        let (id, shown) = (Id::of(st), Time { s: st.st_atime, ns: st.st_atime_nsec });
+        if let Some(at) = self.find_id(id) {
+            let mark = self.place(at).mark.get();
+            if mark == NO_MARK || mark == shown {
+                return Some(at);
+            }
+            self.bind(at, Id { dev: 0, ino: self.place(at).number.get() });
+        }
+        if shown.s < FIRST_MARK_S {
+            return None;
+        }
+        let marked = |at: &u32| {
+            let place = self.place(*at);
+            place.number.get() != 0 && place.mark.get() == shown
+        };
+        let at = (0..INODES as u32).find(marked)?;
+        self.bind(at, id);
+        Some(at)
+    }
+
+    fn find_id(&self, id: Id) -> Option<u32> {
         let mut at = self.bucket(id).get();
         while at != 0 {
             let place = self.place(at - 1);
@@ -183,14 +216,31 @@ impl Inodes {
         None
     }
 
-    fn forget(&self, at: u32) {
+    fn unlink(&self, at: u32) {
         let gone = self.place(at);
         let mut link = self.bucket(gone.id.get());
         while link.get() != at + 1 {
             link = &self.place(link.get() - 1).next;
         }
         link.set(gone.next.get());
-        gone.number.set(0);
+    }
+
+    fn link(&self, at: u32, id: Id) {
+        let (place, bucket) = (self.place(at), self.bucket(id));
+        place.id.set(id);
+        place.next.set(bucket.get());
+        bucket.set(at + 1);
+    }
+
+    /// From now on the kernel names it so.
+    fn bind(&self, at: u32, id: Id) {
+        self.unlink(at);
+        self.link(at, id);
+    }
+
+    fn forget(&self, at: u32) {
+        self.unlink(at);
+        self.place(at).number.set(0);
     }
 
     /// A place for a new file.
@@ -217,30 +267,29 @@ impl Inodes {
         FIRST_NUMBER + self.given.get() - 1
     }
 
-    /// The file with this name, which gets a number if it has none.
-    pub fn see(&self, id: Id) -> Seen {
-        if let Some(at) = self.find(id) {
+    /// The file that `st` is about, which gets a number if it has none.
+    pub fn see(&self, st: &libc::stat) -> Seen {
+        if let Some(at) = self.find(st) {
             return Seen { place: at, number: self.place(at).number.get() };
         }
         let at = self.free();
-        let (place, bucket, number) = (self.place(at), self.bucket(id), self.next_number());
-        place.id.set(id);
+        let (place, number) = (self.place(at), self.next_number());
         place.number.set(number);
         place.flags.set(0);
+        place.mark.set(NO_MARK);
         for cell in [&place.stamp, &place.about, &place.contents, &place.listing] {
             cell.set(0);
         }
-        place.next.set(bucket.get());
-        bucket.set(at + 1);
+        self.link(at, Id::of(st));
         Seen { place: at, number }
     }
 
-    /// The file with this name is a new one.
-    pub fn fresh(&self, id: Id, now: Time) -> Seen {
-        if let Some(at) = self.find(id) {
+    /// The file that `st` is about is a new one.
+    pub fn fresh(&self, st: &libc::stat, now: Time) -> Seen {
+        if let Some(at) = self.find(st) {
             self.forget(at);
         }
-        let seen = self.see(id);
+        let seen = self.see(st);
         self.place(seen.place).set(MADE);
         self.modified(seen, now);
         seen
@@ -248,7 +297,29 @@ impl Inodes {
 
     /// Whether the server has made a file; one that it has not looked at gets no number by that.
     pub fn has_made(&self, id: Id) -> bool {
-        self.find(id).is_some_and(|at| self.place(at).is(MADE))
+        self.find_id(id).is_some_and(|at| self.place(at).is(MADE))
+    }
+
+    /// The server has a copy of this file of the host's: as which the kernel names it now, and its mark, if it could be given one.
+    pub fn copied(&self, seen: Seen, st: &libc::stat, mark: Option<Time>) {
+        let place = self.place(seen.place);
+        self.renamed(place.id.get(), st);
+        place.mark.set(mark.unwrap_or(NO_MARK));
+    }
+
+    /// The mark of a copy.
+    pub fn mark_of(&self, seen: Seen) -> Option<Time> {
+        Some(self.place(seen.place).mark.get()).filter(|mark| *mark != NO_MARK)
+    }
+
+    /// The file that the kernel has named `from` is the one that `st` is about.
+    pub fn renamed(&self, from: Id, st: &libc::stat) {
+        if Id::of(st) != from
+            && let Some(at) = self.find_id(from)
+            && self.find_id(Id::of(st)).is_none()
+        {
+            self.bind(at, Id::of(st));
+        }
     }
 
     /// What is known of a file.
@@ -258,7 +329,7 @@ impl Inodes {
 
     /// The file that `st` is about. One that appeared while the server ran and is not known is the server's own, if such ones were forgotten.
     pub fn see_stat(&self, st: &libc::stat) -> Seen {
-        let seen = self.see(Id::of(st));
+        let seen = self.see(st);
         let (place, begun) = (self.place(seen.place), self.begun.get());
         let unknown = self.lost.get() && place.flags.get() == 0 && place.stamp.get() == 0;
         if unknown && (st.st_ctime, st.st_ctime_nsec) > (begun.s, begun.ns) {

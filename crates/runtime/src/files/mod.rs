@@ -15,7 +15,8 @@
 //! - [`inputs`]: what was found of the host's files, agreed on through the log.
 //!
 //! Invariant: all decisions in here are functions of what the server did and of the contents of files. The kernel's inode numbers are used as
-//! keys only; they are stable while a file exists (overlays are mounted with `xino=on`, upper layers are in memory).
+//! keys only; they are stable while a file exists (overlays are mounted with `xino=on`, upper layers are in memory), but for copies of the host's files,
+//! which bear marks.
 
 pub mod change;
 mod fake;
@@ -53,7 +54,9 @@ pub struct Files {
     /// The file that the arena is, which the server may open by no name.
     pub(crate) arena: Cell<inode::Id>,
     begun: Cell<u32>,
-    _pad: Cell<u32>,
+    /// Whether what the server changes of the host's files is a copy of its own, where reading leaves no trace.
+    pub(crate) layered: Cell<bool>,
+    _pad: Cell<[u8; 3]>,
 }
 
 impl Files {
@@ -64,6 +67,7 @@ impl Files {
         room.own_here(&self.proc_dev);
         room.own_here(&self.console);
         room.own_here(&self.arena);
+        room.own_here(&self.layered);
     }
 }
 
@@ -82,6 +86,7 @@ pub fn begin() {
     if let Ok(st) = unsafe { stat::real_at(libc::AT_FDCWD, c"/proc".as_ptr(), 0) } {
         files.proc_dev.set(st.st_dev);
     }
+    files.layered.set(stat::is_layer(c"/"));
     if let Ok(st) = stat::real_of(ARENA_FD) {
         files.arena.set(inode::Id::of(&st));
     }

@@ -50,6 +50,7 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
             _ => Err(e),
         };
         let creates = flags & libc::O_CREAT != 0 && flags & (libc::O_PATH | TMPFILE) == 0;
+        let original = inputs::original(at, path, flags);
         let opened = if !creates {
             call(flags).map(|fd| (fd, false))
         } else if flags & libc::O_EXCL != 0 {
@@ -77,6 +78,9 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
                 return no_reader(e);
             }
         };
+        if let Some(original) = original {
+            inputs::opened_copy(fd as i32, original);
+        }
         finish(fd as i32, at, path, flags, (created, hasty))
     }
 }
@@ -134,11 +138,10 @@ unsafe fn finish(
             if created || flags & libc::O_ACCMODE != libc::O_RDONLY {
                 crate::uses::note(crate::uses::Use::FilesWritten);
             }
-            let id = Id::of(&st);
             let changed = if created || flags & TMPFILE != 0 {
-                Some(k.files.inodes.fresh(id, now(k)))
+                Some(k.files.inodes.fresh(&st, now(k)))
             } else if flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 {
-                let seen = k.files.inodes.see(id);
+                let seen = k.files.inodes.see(&st);
                 k.files.inodes.modified(seen, now(k));
                 Some(seen)
             } else {
@@ -198,8 +201,9 @@ fn is_fifo(st: &libc::stat) -> bool {
 /// A FIFO that the kernel has let the server open: its pipe is virtual.
 fn open_fifo(path: &[u8], mut st: libc::stat, flags: c_int) -> Result<usize> {
     let (k, id) = (kernel(), Id::of(&st));
-    stat::replace(k, &mut st, None);
-    if k.files.inodes.times(k.files.inodes.see(id)).0.is_none() && !fifo::is_open(k, id) {
+    let seen = k.files.inodes.see(&st);
+    stat::replace(k, &mut st, Some(seen));
+    if k.files.inodes.times(seen).0.is_none() && !fifo::is_open(k, id) {
         let path = core::str::from_utf8(path).unwrap_or("?");
         fatal::notice(
             line!("{path} is a FIFO of the host: what the server opens is its own, nobody outside is at its other end")

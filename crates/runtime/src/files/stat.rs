@@ -19,6 +19,7 @@ use crate::files::{inputs, kernel_files};
 use crate::io::{descriptor, table};
 use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, Errno, Result};
+use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
 use skein_model::fact::What;
 
@@ -112,7 +113,7 @@ pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
             }
         }
         class => {
-            let seen = seen.unwrap_or_else(|| k.files.inodes.see(Id::of(st)));
+            let seen = seen.unwrap_or_else(|| k.files.inodes.see(st));
             (st.st_dev, st.st_ino) = (DEV_FILES, seen.number);
             if class == Class::Own {
                 times = times_of(k, st, seen, start);
@@ -304,6 +305,19 @@ fn space(fs: &mut libc::statfs) {
         fs.f_files = 1 << 26;
         fs.f_ffree = 1 << 25;
     }
+}
+
+/// Whether a path is in memory that a node has mounted for its server.
+pub fn is_layer(path: &CStr) -> bool {
+    const ST_NOATIME: i64 = 0x400;
+    // SAFETY: all-zero is a valid `statfs`.
+    let mut fs: libc::statfs = unsafe { core::mem::zeroed() };
+    let args = sys::args([path.as_ptr() as usize, &raw mut fs as usize]);
+    // SAFETY: a string and a local, of which the eleventh word is the flags.
+    let (told, flags) = unsafe {
+        (sys::call(libc::SYS_statfs, args), (&raw const fs).cast::<i64>().add(10).read())
+    };
+    told.is_ok() && fs.f_type == libc::TMPFS_MAGIC && flags & ST_NOATIME != 0
 }
 
 /// `statfs` and `fstatfs`: `nr` says which, `what` is the path or the descriptor.

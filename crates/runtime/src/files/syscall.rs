@@ -68,17 +68,22 @@ unsafe fn changes(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
             libc::SYS_rmdir | libc::SYS_unlink => change::entries(nr, args, &[(AT_FDCWD, first)]),
             libc::SYS_unlinkat => change::entries(nr, args, &[(at, path(b))]),
             libc::SYS_link => {
-                inputs::glance(AT_FDCWD, first, AT_SYMLINK_NOFOLLOW);
+                inputs::before_move(AT_FDCWD, first);
                 change::entries(nr, args, &[(AT_FDCWD, path(b))])
             }
             libc::SYS_linkat => {
-                inputs::glance(at, path(b), AT_SYMLINK_NOFOLLOW);
+                inputs::before_move(at, path(b));
                 change::entries(nr, args, &[(c as i32, path(d))])
             }
             libc::SYS_rename => {
+                inputs::before_move(AT_FDCWD, first);
                 change::entries(nr, args, &[(AT_FDCWD, first), (AT_FDCWD, path(b))])
             }
             libc::SYS_renameat | libc::SYS_renameat2 => {
+                inputs::before_move(at, path(b));
+                if nr == libc::SYS_renameat2 && args[4] as u32 & libc::RENAME_EXCHANGE != 0 {
+                    inputs::before_move(c as i32, path(d));
+                }
                 change::entries(nr, args, &[(at, path(b)), (c as i32, path(d))])
             }
             libc::SYS_truncate => change::truncate(first, b as i64),

@@ -12,6 +12,7 @@
 //! Invariants: what is asked, and when, is a function of the log and of what the facts say. What this replica finds out by itself (a file that changed
 //! while the server ran) never becomes a question, because the others do not have it: the server ends ([`differs`]).
 
+mod copies;
 mod entries;
 mod facts;
 pub mod libraries;
@@ -19,6 +20,7 @@ mod names;
 mod open;
 mod place;
 
+pub use copies::{before_move, opened_copy, original};
 pub use entries::listed;
 pub use open::{after_read, before_truncation, opened, watches};
 
@@ -270,7 +272,7 @@ fn found(k: &Kernel, place: Place, st: &libc::stat, fd: Option<i32>) -> Option<S
     Some(seen)
 }
 
-/// The kernel has answered what the server, or the runtime for it, asked about a path.
+/// The kernel has answered what the server, or the runtime for it, asked about a path. Answers the file, if it is the host's.
 ///
 /// # Safety
 /// `path` is a string, or something that the kernel refuses.
@@ -280,17 +282,20 @@ pub unsafe fn looked(
     flags: c_int,
     answer: &Result<libc::stat>,
     what: What,
-) {
+) -> Option<Seen> {
     let k = kernel();
     if is_off(k) {
-        return;
+        return None;
     }
     let place = Place { at, path, follows: flags & libc::AT_SYMLINK_NOFOLLOW == 0 };
     let st = match answer {
         Ok(st) => st,
-        Err(e) => return missing(k, place, *e),
+        Err(e) => {
+            missing(k, place, *e);
+            return None;
+        }
     };
-    let Some(seen) = found(k, place, st, None) else { return };
+    let seen = found(k, place, st, None)?;
     let known = k.files.inodes.known(seen);
     if known.about.get() != 0 {
         if kind_of(st) == libc::DT_DIR
@@ -317,6 +322,7 @@ pub unsafe fn looked(
             },
         );
     }
+    Some(seen)
 }
 
 /// The server looks for a file in a way that the kernel answers without saying more: whether it is there is asked here.
@@ -378,10 +384,20 @@ pub unsafe fn before_change(at: c_int, path: *const c_char, flags: c_int) -> Opt
     Some(k.files.inodes.see_stat(&st))
 }
 
-/// A file is the server's own from now on: it has changed what is said about it.
-pub fn own(seen: Option<Seen>) {
+/// The server has changed what is said about the file that [`before_change`] answered.
+///
+/// # Safety
+/// As for [`before_change`].
+pub unsafe fn after_change(seen: Option<Seen>, at: c_int, path: *const c_char, flags: c_int) {
     if let Some(seen) = seen {
-        kernel().files.inodes.known(seen).set(OWNED);
+        // SAFETY: the caller's contract.
+        unsafe {
+            if path.is_null() || *path == 0 {
+                copies::own(kernel(), seen, at, core::ptr::null(), 0);
+            } else {
+                copies::own(kernel(), seen, at, path, flags & libc::AT_SYMLINK_NOFOLLOW);
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is in files: agreed on when a file is opened, and looked after while it is read.
 
 use super::place::{Place, kind_of, stamp_of};
-use super::{OWN, add, facts, found, glance, is_off, look_again, looked, short};
+use super::{OWN, add, copies, facts, found, glance, is_off, look_again, looked, short};
 use crate::files::inode::{Id, MADE, OWNED, Seen, THERE};
 use crate::files::local;
 use crate::files::stat;
@@ -43,7 +43,10 @@ pub unsafe fn opened(fd: i32, st: &libc::stat, at: c_int, path: *const c_char, f
         take_contents(k, fd, seen, place);
     }
     if writes {
-        known.set(OWNED);
+        if !known.is(OWNED) {
+            // SAFETY: a null path.
+            unsafe { copies::own(k, seen, fd, core::ptr::null(), 0) };
+        }
     } else if !known.is(OWNED)
         && let Some(slot) = local::slot(fd)
     {
