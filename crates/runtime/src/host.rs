@@ -1,9 +1,10 @@
 //! What a server may ask about the machine and its place on it: scheduling, priorities, limits, the kernel's release. Answers do not come
 //! from the machine, which differs between replicas; settings that would only change how fast a server runs are taken and have no effect.
 
+use crate::errno::{Errno, Result};
 use crate::fatal::{line, refused};
 use crate::kernel::kernel;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::{process, time, turn};
 use libc::{c_int, timespec};
 

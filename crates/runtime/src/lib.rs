@@ -36,6 +36,7 @@
 mod admit;
 mod context;
 mod entry;
+mod errno;
 mod fatal;
 mod files;
 mod glibc;

@@ -5,12 +5,13 @@
 //! places that were replaced ([`crate::patch`]) there is no context.
 
 use crate::context;
+use crate::errno::{Errno, Result};
 use crate::fatal::refuse;
 use crate::glibc;
 use crate::kernel::kernel;
 use crate::process;
 use crate::stack;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use core::arch::naked_asm;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,7 @@
 //! Direct system calls: from this library's text, so the safety net lets them through, and without touching `errno`.
 
+use crate::errno::{Errno, Result};
 use core::arch::asm;
-
-/// A system call that failed: the errno, positive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(pub i32);
-
-/// What a call of the server answers: a value, or an errno.
-pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Makes system call `nr`.
 ///

@@ -11,12 +11,13 @@ mod end;
 pub use end::{exit, exit_by_call, gone};
 
 use crate::entry::entry;
+use crate::errno::{Errno, Result};
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, Room, header, kernel};
 use crate::keys::Key;
 use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::turn::{self, Wake};
 use crate::{context, glibc, hooks, libc_calls, patch, signal};
 use core::cell::{Cell, UnsafeCell};

@@ -14,11 +14,12 @@
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
 
 use crate::entry::Registers;
+use crate::errno::{Errno, Result};
 use crate::fatal::{refuse, refused};
 use crate::glibc;
 use crate::kernel::{header, kernel};
 use crate::signal::{self, fault::handle};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::{
     entry, fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, loader, patch,
     process, spin, stack, sync, thread, time, turn,

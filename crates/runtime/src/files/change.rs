@@ -1,5 +1,6 @@
 //! Calls that change files and directories: done by the kernel, then noted with the server's time.
 
+use crate::errno::{Errno, Result};
 use crate::fatal::{self, line};
 use crate::files::inode::{Id, Time};
 use crate::files::local::{self, Noted};
@@ -7,7 +8,7 @@ use crate::files::stat::{self, Class};
 use crate::files::{bytes, inputs, kernel_files, now};
 use crate::io::{fifo, table};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use libc::{c_char, c_int};
 use skein_model::frame::NOT_WRITABLE;
 

@@ -1,10 +1,11 @@
 //! The texts that stand for files of the kernel's whose contents differ between replicas, as small files in memory.
 
+use crate::errno::{Result, fail};
 use crate::fatal::{Line, line};
 use crate::identity::{CPUS, MEMORY_BYTES};
 use crate::io::socket::interface;
 use crate::kernel::kernel;
-use crate::sys::{self, Result};
+use crate::sys;
 use crate::time::{self, NS_PER_S};
 use core::fmt::{self, Write};
 use libc::c_int;
@@ -119,7 +120,7 @@ impl Text {
         let rewound = unsafe { sys::call(libc::SYS_lseek, sys::args([fd, 0, 0])) };
         if sheet.failed || rewound.is_err() {
             let _ = sys::close(fd as i32);
-            return Err(sys::Errno(libc::ENOMEM));
+            return fail(libc::ENOMEM);
         }
         Ok(fd)
     }

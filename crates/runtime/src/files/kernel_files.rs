@@ -7,13 +7,14 @@
 //!
 //! /sys describes the machine: a server's is empty but for what is faked.
 
+use crate::errno::{Errno, Result};
 use crate::fatal::{self, Line, line};
 use crate::files::fake::Text;
 use crate::files::stat;
 use crate::io::file::Kind;
 use crate::io::table;
 use crate::kernel::kernel;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use libc::c_int;
 
 /// How a file of the kernel's is treated.

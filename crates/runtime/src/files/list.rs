@@ -3,13 +3,14 @@
 //! The first look at an open directory reads all of it into a listing, which stays until the directory is rewound or closed. A position is the
 //! number of an entry. Listings lie at addresses of their own, by descriptor, so that they do not move what the server maps.
 
+use crate::errno::{Errno, Result};
 use crate::fatal::refuse;
 use crate::files::inode::Id;
 use crate::files::local::{self, Slot};
 use crate::files::{inputs, stat};
 use crate::io::table::{self, MAX_FDS};
 use crate::kernel::kernel;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use core::cell::Cell;
 use libc::{c_char, c_int};
 

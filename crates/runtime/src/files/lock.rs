@@ -3,11 +3,12 @@
 //! A thread that slept in the kernel would keep the turn for ever, so a call that would block is tried, and tried again whenever a lock may have
 //! been given up: by an unlock, by a close, by the end of a process. All waiters try in the order in which they began to wait.
 
+use crate::errno::{Errno, Result, fail};
 use crate::fatal::refused;
-use crate::io::{fail, table};
+use crate::io::table;
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::turn::{self, Wake};
 use libc::c_int;
 

@@ -3,6 +3,7 @@
 //! A created file must be known as new, so `O_CREAT` without `O_EXCL` is done in two steps: without creating, then exclusively. One turn
 //! holder at a time makes this as good as one step.
 
+use crate::errno::{Errno, Result};
 use crate::fatal::{self, line};
 use crate::files::inode::Id;
 use crate::files::local::{self, Noted};
@@ -10,7 +11,7 @@ use crate::files::stat::{self, Class};
 use crate::files::{bytes, change, inputs, kernel_files, now};
 use crate::io::{fifo, random, table};
 use crate::kernel::kernel;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use libc::{c_char, c_int};
 
 /// The part of `O_TMPFILE` that no other flag has.

@@ -4,9 +4,10 @@
 //! told about a file of the host names it by its path from the first root.
 
 use super::{inputs, stat};
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::process;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use core::cell::Cell;
 use libc::c_char;
 use skein_arena::bytes::ByteQueue;

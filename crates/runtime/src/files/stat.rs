@@ -12,13 +12,14 @@
 //! | last access | what the server has set, else as modification: nothing is noted when a file is read |
 //! | birth | not told (statx) |
 
+use crate::errno::{Errno, Result};
 use crate::fatal::line;
 use crate::files::inode::{Id, OWNED, Seen, Time};
 use crate::files::local::{self, Noted};
 use crate::files::{inputs, kernel_files};
 use crate::io::{descriptor, table};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
 use skein_model::fact::What;

@@ -1,8 +1,9 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
+use crate::errno::{Errno, Result};
 use crate::fatal;
 use crate::files::{change, inputs, list, lock, open, root, stat};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char};
 

@@ -1,6 +1,7 @@
 //! Hooks: files by path, and what is said about files. All of them are answered by the runtime, none passes through.
 
 use super::hook;
+use crate::errno::{Result, fail};
 use crate::files::{change, list, lock, open, stat};
 use crate::hooks::IntoC;
 use crate::io::table;
@@ -17,18 +18,18 @@ macro_rules! handled {
             // SAFETY: the arguments are the caller's, as for libc's own function.
             #[allow(unused_unsafe)]
             #[allow(clippy::macro_metavars_in_unsafe)]
-            let result: sys::Result<usize> = unsafe { $handler };
+            let result: Result<usize> = unsafe { $handler };
             result.into_c()
         }
     )*}};
 }
 
 /// One of the calls that are done by number.
-unsafe fn numbered<const N: usize>(nr: c_long, args: [usize; N]) -> sys::Result<usize> {
+unsafe fn numbered<const N: usize>(nr: c_long, args: [usize; N]) -> Result<usize> {
     let args = sys::args(args);
     table::no_own(nr, &args)?;
     // SAFETY: the caller's arguments.
-    crate::files::syscall(nr, args).unwrap_or(Err(sys::Errno(libc::ENOSYS)))
+    crate::files::syscall(nr, args).unwrap_or(fail(libc::ENOSYS))
 }
 
 type Stat = *mut libc::stat;
@@ -113,7 +114,7 @@ handled! {
     fn truncate(path: Path, len: off_t) -> c_int { change::truncate(path, len) }
     fn truncate64(path: Path, len: off64_t) -> c_int { change::truncate(path, len) }
     fn utimensat(at: c_int, path: Path, times: *const timespec, flags: c_int) -> c_int {
-        if path.is_null() { Err(sys::Errno(libc::EINVAL)) } else { change::utimensat(at, path, times.cast(), flags) }
+        if path.is_null() { fail(libc::EINVAL) } else { change::utimensat(at, path, times.cast(), flags) }
     }
     fn futimens(fd: c_int, times: *const timespec) -> c_int { change::utimensat(fd, core::ptr::null(), times.cast(), 0) }
     fn ftruncate(fd: c_int, len: off_t) -> c_int { on_file(libc::SYS_ftruncate, fd, [len as usize, 0, 0]) }
@@ -130,7 +131,7 @@ handled! {
 }
 
 /// A call on a descriptor that only files have.
-unsafe fn on_file(nr: c_long, fd: c_int, [a, b, c]: [usize; 3]) -> sys::Result<usize> {
+unsafe fn on_file(nr: c_long, fd: c_int, [a, b, c]: [usize; 3]) -> Result<usize> {
     if let Some(answer) = crate::io::descriptor::sync(fd) {
         return answer;
     }

@@ -4,8 +4,8 @@ pub mod files;
 pub mod readiness;
 pub mod sockets;
 
+use crate::errno::Result;
 use crate::hooks::{IntoC, set_errno};
-use crate::sys::Result;
 use libc::c_int;
 
 impl IntoC<c_int> for Result<usize> {

@@ -1,8 +1,9 @@
 //! Hooks: memory that processes share.
 
 use super::{IntoC, hook, set_errno};
+use crate::errno::Result;
 use crate::process::shared;
-use crate::sys::{self, Result};
+use crate::sys;
 use libc::{c_int, c_void, off_t, size_t};
 
 fn address(result: Result<usize>) -> *mut c_void {

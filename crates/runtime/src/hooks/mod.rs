@@ -16,7 +16,7 @@ pub mod sync;
 pub mod thread;
 pub mod time;
 
-use crate::sys::{Errno, Result};
+use crate::errno::{Errno, Result};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use libc::{c_int, c_void};

@@ -1,9 +1,10 @@
 //! Hooks: processes, and what a server may learn about the machine.
 
 use super::{IntoC, hook, real};
+use crate::errno::{Errno, Result};
 use crate::identity::CPUS;
 use crate::kernel::kernel;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::{fatal, init, time, trap, turn};
 use libc::{c_int, c_long, c_void, pid_t, size_t};
 

@@ -1,10 +1,10 @@
 //! Hooks: signals, and the timers that send them.
 
 use super::{IntoC, hook, pthread_result, set_errno};
+use crate::errno::{Errno, Result};
 use crate::io::{Answer, signalfd};
 use crate::kernel::kernel;
 use crate::signal::{self, Action, Info, LAST, bit, change_mask, timer, wait};
-use crate::sys::{Errno, Result};
 use crate::{thread, time, turn};
 use libc::{
     c_int, c_uint, c_void, itimerspec, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t,

@@ -2,8 +2,8 @@
 
 use super::{hook, pthread_result};
 use crate::entry::entry;
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
-use crate::sys::{Errno, Result};
 use crate::{thread, time, turn};
 use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
 

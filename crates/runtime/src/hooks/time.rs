@@ -1,9 +1,9 @@
 //! Hooks: clocks, sleeps, randomness.
 
 use super::{IntoC, hook};
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::signal;
-use crate::sys::{Errno, Result};
 use crate::time;
 use crate::turn::{self, Wake};
 use libc::{c_int, c_long, c_uint, c_void, size_t, ssize_t};

@@ -1,11 +1,12 @@
 //! Calls on descriptors themselves: close, dup, fcntl, ioctl, stat.
 
+use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::files;
 use crate::io::file::{self, File, Hold, Kind};
-use crate::io::{Answer, fail, fifo, pipe, socket, table};
+use crate::io::{Answer, fifo, pipe, socket, table};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Result};
+use crate::sys;
 use crate::{thread, turn};
 use core::ffi::c_int;
 use skein_arena::pool::Handle;

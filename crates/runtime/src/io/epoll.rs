@@ -3,12 +3,12 @@
 //! The ready list is Linux's: items enter it when their file announces an event that they ask for, and leave it when `epoll_wait` finds
 //! nothing to report. Level-triggered items that were reported go to its end, so that a small `maxevents` starves nobody.
 
+use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, File, Hold, Kind, OnFile, ready};
 use crate::io::wait::WaitSet;
-use crate::io::{Answer, fail, table};
+use crate::io::{Answer, table};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::{time, turn};
 use core::cell::Cell;
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, epoll_event};

@@ -1,11 +1,10 @@
 //! eventfd.
 
-use crate::io::fail;
+use crate::errno::{Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};

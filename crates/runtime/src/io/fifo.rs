@@ -4,13 +4,13 @@
 //! is known here while somebody has it open: what is in it goes with the last end, as on Linux. That an open waits for the other end is a
 //! wait like any other; the kernel's FIFO is never waited for.
 
+use crate::errno::{Result, fail};
 use crate::files::inode::Id;
 use crate::io::file::{self, File, Hold, Kind};
 use crate::io::pipe::{self, Pipe};
-use crate::io::{fail, wait};
+use crate::io::wait;
 use crate::kernel::{Kernel, Room, kernel};
 use crate::keys::Key;
-use crate::sys::Result;
 use crate::{signal, thread, turn};
 use core::cell::Cell;
 use core::mem::offset_of;

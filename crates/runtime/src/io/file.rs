@@ -3,13 +3,13 @@
 //! Invariant: `refs` counts descriptors and calls in progress ([`Hold`]). The last one to go releases the object, as Linux does: a thread
 //! blocked in `accept` keeps its listener alive although another has closed it.
 
+use crate::errno::{Errno, Result, fail};
 use crate::io::epoll::{self, Item};
 use crate::io::wait::Wait;
-use crate::io::{Answer, eventfd, fail, pipe, signalfd, socket, table, timerfd};
+use crate::io::{Answer, eventfd, pipe, signalfd, socket, table, timerfd};
 use crate::ipc::mq;
 use crate::kernel::{Kernel, kernel};
 use crate::process::pidfd;
-use crate::sys::{Errno, Result};
 use crate::{process, signal, thread, turn};
 use core::cell::Cell;
 use skein_arena::list::{In, List, Node};

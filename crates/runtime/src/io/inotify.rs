@@ -3,12 +3,12 @@
 //!
 //! A server that would watch files, but can do without, runs; one that only asks whether there is inotify does not end for the lack of it.
 
+use crate::errno::{Result, fail};
 use crate::fatal;
+use crate::io::Answer;
 use crate::io::file::{self, Hold, Kind, ready};
 use crate::io::wait::wait_if_blocking;
-use crate::io::{Answer, fail};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::turn;
 
 /// `inotify_init1`.

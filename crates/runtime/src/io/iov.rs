@@ -1,7 +1,6 @@
 //! The server's buffers, scattered or not.
 
-use crate::io::fail;
-use crate::sys::Result;
+use crate::errno::{Result, fail};
 use libc::iovec;
 
 /// What Linux reads or writes in one call at most.

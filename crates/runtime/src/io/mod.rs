@@ -31,8 +31,8 @@ pub mod timerfd;
 pub mod transfer;
 pub mod wait;
 
+use crate::errno::Result;
 use crate::kernel::Room;
-use crate::sys::{Errno, Result};
 use core::cell::Cell;
 use skein_arena::list::List;
 use skein_arena::pool::Pool;
@@ -42,11 +42,6 @@ pub use syscall::syscall;
 
 /// What a call answers: `None` when it is not on a virtual descriptor and passes through.
 pub type Answer = Option<Result<usize>>;
-
-/// An error as a result.
-pub(crate) const fn fail<T>(errno: i32) -> Result<T> {
-    Err(Errno(errno))
-}
 
 /// Open file descriptions at one time, and sockets: 32,768.
 const MAX_FILES: u32 = 32 << 10;

@@ -1,13 +1,13 @@
 //! send and recv in all their forms.
 
+use crate::errno::{Result, fail};
+use crate::io::Answer;
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, Hold};
 use crate::io::iov::{Buffers, single};
 use crate::io::socket;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
-use crate::io::{Answer, fail};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use libc::{c_uint, c_void, mmsghdr, msghdr, sockaddr, socklen_t};
 
 /// `recvfrom`.

@@ -5,14 +5,14 @@
 //!
 //! Each end may have several open file descriptions: those that [`super::fifo`] adds.
 
+use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::fifo::{self, Fifo};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
+use crate::io::socket;
 use crate::io::wait::wait_if_blocking;
-use crate::io::{fail, socket};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;

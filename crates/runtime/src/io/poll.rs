@@ -1,11 +1,11 @@
 //! poll. Descriptors that are not virtual are regular files: always ready, as on Linux.
 
+use crate::errno::{Result, fail};
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, ready};
+use crate::io::table;
 use crate::io::wait::WaitSet;
-use crate::io::{fail, table};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::{thread, turn};
 use libc::pollfd;
 use turn::Wake;

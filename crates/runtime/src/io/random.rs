@@ -1,9 +1,9 @@
 //! /dev/urandom and /dev/random: the log's randomness as files.
 
+use crate::errno::Result;
 use crate::io::file::{self, Kind};
 use crate::io::iov::Buffers;
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::turn;
 use core::ffi::CStr;
 use libc::{c_char, c_int};

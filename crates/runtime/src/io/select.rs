@@ -1,11 +1,11 @@
 //! select.
 
+use crate::errno::{Result, fail};
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, ready};
+use crate::io::table;
 use crate::io::wait::WaitSet;
-use crate::io::{fail, table};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::{thread, turn};
 use turn::Wake;
 

@@ -1,10 +1,11 @@
 //! sendfile: from a regular file to a virtual descriptor.
 
+use crate::errno::{Result, fail};
 use crate::io::file::{self, Hold};
 use crate::io::iov::{Buffers, single};
-use crate::io::{Answer, fail, transfer};
+use crate::io::{Answer, transfer};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Result};
+use crate::sys;
 
 /// Bytes copied at a time, on the thread's stack.
 const PIECE_BYTES: usize = 8 << 10;

@@ -1,13 +1,12 @@
 //! signalfd: takes signals that are blocked, as `sigwait` does.
 
-use crate::io::fail;
+use crate::errno::{Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
 use crate::io::{Answer, table};
 use crate::kernel::{Kernel, kernel};
 use crate::signal;
-use crate::sys::Result;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};

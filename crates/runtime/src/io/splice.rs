@@ -3,17 +3,18 @@
 //! What is moved leaves its source only when the other side has taken it: nothing is read that cannot be written. So each step looks at
 //! both sides, moves what both allow without blocking, and otherwise waits for the one that does not.
 
+use crate::errno::{Errno, Result, fail};
 use crate::fatal::refuse;
 use crate::files::change;
+use crate::io::Answer;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::{Buffers, single};
 use crate::io::pipe::{self, Pipe};
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::io::socket::raise_sigpipe;
 use crate::io::wait::wait;
-use crate::io::{Answer, fail};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::{signal, thread, turn};
 use libc::iovec;
 

@@ -1,14 +1,14 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
+use crate::errno::{Result, fail};
 use crate::files;
 use crate::hooks::io::files::put_pair;
 use crate::hooks::io::readiness::{control, get_timer, masked, on_kind, select_timeval, set_timer};
 use crate::io::epoll::{self, Timeout};
 use crate::io::{
-    Answer, descriptor, eventfd, fail, file, inotify, msg, pipe, poll, select, sendfile, socket,
-    splice, timerfd, transfer,
+    Answer, descriptor, eventfd, file, inotify, msg, pipe, poll, select, sendfile, socket, splice,
+    timerfd, transfer,
 };
-use crate::sys::Result;
 use libc::timespec;
 
 /// An I/O system call by number: `None` when it is not one, or not on a virtual descriptor.

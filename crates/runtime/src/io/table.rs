@@ -7,12 +7,12 @@
 //!
 //! Invariant: an entry that points to a file has a placeholder at its number, and the file's `refs` counts it.
 
+use crate::errno::{Result, fail};
 use crate::fatal::refuse;
-use crate::io::fail;
 use crate::io::file::{self, File};
 use crate::io::socket;
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Result};
+use crate::sys;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
 use skein_arena::layout::{ARENA_FD, WAKE_FD};

@@ -3,12 +3,11 @@
 //! As in Linux a periodic timer is re-armed when it is looked at, not when it fires: expirations in between are counted then, and a timer that
 //! nobody reads makes no log entries.
 
-use crate::io::fail;
+use crate::errno::{Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::timers::Timer;
 use crate::{time, turn};
 use core::cell::Cell;

@@ -1,12 +1,12 @@
 //! read and write in all their forms.
 
+use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, Hold, Kind};
 use crate::io::iov::{Buffers, single};
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
-use crate::io::{Answer, eventfd, fail, inotify, pipe, random, signalfd, timerfd};
+use crate::io::{Answer, eventfd, inotify, pipe, random, signalfd, timerfd};
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use libc::{c_void, iovec};
 
 /// Whether the file's access mode allows `wanted` (`O_RDONLY` or `O_WRONLY`).

@@ -1,11 +1,10 @@
 //! Threads that wait for files.
 
-use crate::io::fail;
+use crate::errno::{Result, fail};
 use crate::io::file::{File, Hold, OnFile, ready};
 use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::signal;
-use crate::sys::Result;
 use crate::thread::Thread;
 use crate::turn::{self, Wake};
 use core::cell::Cell;

@@ -13,9 +13,9 @@ pub mod segment;
 pub mod semaphore;
 mod undo;
 
+use crate::errno::{Result, fail};
 use crate::kernel::{Kernel, Room};
 use crate::process::Process;
-use crate::sys::Result;
 use crate::thread::Thread;
 use core::cell::Cell;
 use skein_arena::list::{In, List, Node};
@@ -121,14 +121,16 @@ pub unsafe fn syscall(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Option<Result<
 /// # Safety
 /// `from` is `len` readable bytes.
 unsafe fn message(k: &Kernel, kind: i64, from: *const u8, len: usize) -> Result<Handle<Message>> {
-    let Some(message) = k.ipc.messages.alloc() else { return Err(crate::sys::Errno(libc::ENOMEM)) };
+    let Some(message) = k.ipc.messages.alloc() else {
+        return fail(libc::ENOMEM);
+    };
     let m = k.ipc.messages.get(message);
     m.kind.set(kind);
     // SAFETY: the caller's contract; no other thread runs.
     let bytes = if len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(from, len) } };
     if m.bytes.push(&k.chunks, bytes) < len {
         free(k, message);
-        return Err(crate::sys::Errno(libc::ENOMEM));
+        return fail(libc::ENOMEM);
     }
     Ok(message)
 }

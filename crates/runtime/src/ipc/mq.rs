@@ -1,11 +1,10 @@
 //! POSIX message queues: found by a name, used as descriptors that can be waited for.
 
 use super::{InQueue, Message, Messages, consume, free, message, permission};
-use crate::io::fail;
+use crate::errno::{Errno, Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::wait::wait;
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{Errno, Result};
 use crate::{signal, time, turn};
 use core::cell::Cell;
 use core::ffi::CStr;

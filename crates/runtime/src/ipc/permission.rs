@@ -1,7 +1,8 @@
 //! What System V objects have in common: a key, an id, owners, permissions.
 
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::time;
 use core::cell::Cell;
 use libc::c_int;

@@ -2,10 +2,10 @@
 
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::{Message, Messages, consume, free, message};
+use crate::errno::{Errno, Result};
 use crate::fatal::refused;
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::{self, Wake};
 use crate::{process, signal, thread};
 use core::cell::Cell;

@@ -1,7 +1,8 @@
 //! Segments of System V shared memory are the kernel's, in the replica's own namespace; the times that it says of them are not.
 
+use crate::errno::Result;
 use crate::kernel::kernel;
-use crate::sys::{self, Result};
+use crate::sys;
 use crate::{time, turn};
 use libc::c_int;
 

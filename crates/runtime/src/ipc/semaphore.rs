@@ -5,10 +5,10 @@
 
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::undo::{self, Undo};
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
 use crate::process::{self, Process};
-use crate::sys::{Errno, Result};
 use crate::thread::Thread;
 use crate::turn::{self, Wake};
 use crate::{signal, time};

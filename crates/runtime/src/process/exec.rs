@@ -4,12 +4,13 @@
 //! kernel's exec runs with an environment that loads the runtime. In the new program [`join`] takes up the process where it was left.
 
 use super::{Process, become_process, cores, handle, this, threads_of, vfork_key};
+use crate::errno::{Errno, Result};
 use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::instructions;
 use crate::io::table;
 use crate::kernel::{Kernel, header, kernel};
-use crate::sys::{self, Errno, Result, args};
+use crate::sys::{self, args};
 use crate::{signal, thread, turn};
 use core::cell::Cell;
 use core::ffi::CStr;

@@ -4,9 +4,10 @@
 //! given the turn: what libc and the server do after the fork, they do with the turn.
 
 use super::{Life, Process, become_process, handle, handover, shared, this, vfork_key};
+use crate::errno::{Errno, Result};
 use crate::fatal::{line, refused};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::thread::{self, Thread};
 use crate::turn::{self, Wake};
 use crate::{hooks, patch, signal, stack};

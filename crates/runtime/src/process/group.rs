@@ -1,8 +1,8 @@
 //! Groups, sessions and parents: known here only. To the kernel all processes of the server are in the group and session of the first.
 
 use super::{Life, Process, find, handle, this};
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{Errno, Result};
 use crate::turn;
 use libc::pid_t;
 use skein_arena::pool::Handle;

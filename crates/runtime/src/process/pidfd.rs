@@ -1,11 +1,10 @@
 //! pidfds: descriptors of processes. They become readable when the process ends, and mean nobody when it has been waited for.
 
 use super::{Life, Process, find};
-use crate::io::fail;
+use crate::errno::{Errno, Result, fail};
 use crate::io::file::{self, File, Kind, ready};
 use crate::kernel::{Kernel, kernel};
 use crate::signal::{self, Info};
-use crate::sys::{Errno, Result};
 use crate::turn;
 use libc::{c_int, pid_t};
 use skein_arena::list::{In, List, Node};

@@ -4,9 +4,10 @@
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
+use crate::errno::{Errno, Result};
 use crate::io::table;
 use crate::kernel::{Kernel, Room, kernel};
-use crate::sys::{self, Errno, Result, args};
+use crate::sys::{self, args};
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! How a process learns of the end of its children.
 
 use super::{Life, Process, all, children_key, forget, handle, pidfd, this};
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use crate::{signal, thread, turn};
 use libc::{c_int, pid_t};

@@ -1,9 +1,9 @@
 //! Alternate stacks: where handlers with `SA_ONSTACK` run.
 
 use super::ThreadSignals;
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::stack;
-use crate::sys::{Errno, Result};
 use libc::{c_int, c_long};
 
 /// `sigaltstack` on a stack `(start, bytes, flags)`; answers what was set.

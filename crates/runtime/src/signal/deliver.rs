@@ -6,10 +6,10 @@ use super::{
     Action, Info, NEVER_BLOCKED, RESTART, STOPS, bit, due, process_of, set_mask, stop, take,
 };
 use crate::entry::{OTHERS, Registers, Trap};
+use crate::errno::{Result, fail};
 use crate::kernel::{Kernel, kernel, ready};
 use crate::patch;
 use crate::stack::{self, Place};
-use crate::sys::Result;
 use libc::{c_int, c_void};
 
 /// The end of a hook: delivers what has come for the thread.
@@ -55,7 +55,7 @@ pub fn settle(result: Result<usize>) -> Option<Result<usize>> {
     if result != Err(RESTART) {
         return Some(result);
     }
-    (!interrupted(true)).then_some(Err(crate::sys::Errno(libc::EINTR)))
+    (!interrupted(true)).then_some(fail(libc::EINTR))
 }
 
 fn run(k: &Kernel) -> Handled {

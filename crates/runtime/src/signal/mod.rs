@@ -25,9 +25,10 @@ pub mod stop;
 pub mod timer;
 pub mod wait;
 
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, Room, kernel};
 use crate::process::{self, Process};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::thread::{Life, Thread};
 use crate::turn::{self, Wake};
 use core::cell::Cell;

@@ -2,8 +2,8 @@
 
 use super::timer::{self, SignalTimer};
 use super::{FAULTS, FIRST_REALTIME, Info, bit};
+use crate::errno::{Errno, Result};
 use crate::kernel::Kernel;
-use crate::sys::{Errno, Result};
 use core::cell::Cell;
 use libc::c_int;
 use skein_arena::list::{In, List, Node};

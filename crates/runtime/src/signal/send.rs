@@ -4,10 +4,10 @@ use super::timer::{self, SignalTimer};
 use super::{
     Info, LAST, STOPS, bit, main_thread, pick, stop, terminate_by_signal, threads, waiter,
 };
+use crate::errno::{Errno, Result};
 use crate::io;
 use crate::kernel::{Kernel, kernel};
 use crate::process::{self, Process};
-use crate::sys::{Errno, Result};
 use crate::thread::Thread;
 use crate::turn::{self, Wake};
 use libc::c_int;

@@ -8,10 +8,10 @@
 
 use super::{Info, LAST, Target, post_from, process_of, threads};
 use crate::entry::entry;
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
 use crate::process::{self, Process};
-use crate::sys::{Errno, Result};
 use crate::thread::{self, Thread};
 use crate::timers::Timer;
 use crate::{time, turn};

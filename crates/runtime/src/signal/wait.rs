@@ -1,8 +1,8 @@
 //! Threads that wait for signals: sigwait and its like, sigsuspend, pause; and calls with a mask of their own.
 
 use super::{Info, change_mask, deliver, is_due, set_mask, take};
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
-use crate::sys::{Errno, Result};
 use crate::turn::{self, Wake};
 use crate::{thread, time};
 

@@ -1,9 +1,9 @@
 //! Barriers: the last to come is the serial thread and wakes the others.
 
 use super::block;
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use core::cell::Cell;
 

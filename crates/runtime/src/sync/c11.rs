@@ -1,7 +1,7 @@
 //! C11's `threads.h`: mutexes and conditions are the pthread ones, as in glibc; only results and kinds have other numbers.
 
 use super::mutex::{self, Mutex};
-use crate::sys::{Errno, Result};
+use crate::errno::{Errno, Result};
 use core::mem::MaybeUninit;
 use libc::c_int;
 

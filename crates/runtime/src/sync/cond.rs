@@ -8,9 +8,9 @@
 
 use super::mutex::Mutex;
 use super::{Until, block_cancellably, deadline, passed};
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::{self, Wake};
 use crate::{signal, thread};
 use core::cell::Cell;

@@ -4,10 +4,10 @@
 //! not mapped fault instead of giving `EFAULT`.
 
 use super::futex_pi;
+use crate::errno::{Errno, Result};
 use crate::fatal::{line, refused};
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use crate::{signal, time, turn};
 use core::cell::Cell;

@@ -5,9 +5,9 @@
 
 use super::futex::{Word, word};
 use super::{me, passed};
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use crate::{signal, time};
 use libc::timespec;

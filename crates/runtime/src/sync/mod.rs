@@ -30,9 +30,9 @@ pub mod waitv;
 
 pub use mutex::owner_gone;
 
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use crate::{signal, time};
 use libc::timespec;

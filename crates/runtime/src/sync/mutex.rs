@@ -8,9 +8,9 @@
 //! The order of waiters: see [`super`].
 
 use super::{Until, block, deadline, me};
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::thread::Thread;
 use crate::turn::Wake;
 use core::cell::Cell;

@@ -4,9 +4,9 @@
 //! initialisers set it; the rest is all-zero when fresh.
 
 use super::{Until, block, deadline, me};
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use core::cell::Cell;
 use libc::{c_int, pthread_rwlockattr_t};

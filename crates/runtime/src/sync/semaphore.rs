@@ -1,9 +1,9 @@
 //! Semaphores: a post with a waiter gives it the token; the value counts only tokens that nobody waits for.
 
 use super::{Until, block_cancellably, deadline};
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use crate::{signal, thread};
 use core::cell::Cell;

@@ -3,9 +3,9 @@
 //! The word is glibc's: 1 is free, less is held; -1 is held and somebody may wait.
 
 use super::block;
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::keys::Key;
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use core::cell::Cell;
 

@@ -2,9 +2,9 @@
 
 use super::futex::word;
 use super::passed;
+use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::keys::{Key, MAX_SEVERAL};
-use crate::sys::{Errno, Result};
 use crate::turn::Wake;
 use crate::{signal, time, turn};
 use libc::timespec;

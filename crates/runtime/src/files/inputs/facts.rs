@@ -1,11 +1,12 @@
 //! The facts of one question: gathered in the arena, where the node reads them and all processes of the server find them.
 
 use super::differs;
+use crate::errno::{Errno, Result};
 use crate::fatal::line;
 use crate::files::inode::Id;
 use crate::files::{root, stat};
 use crate::kernel::{Kernel, Room, header, kernel};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::{output, process};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;

@@ -24,13 +24,14 @@ pub use copies::{before_move, opened_copy, original};
 pub use entries::listed;
 pub use open::{after_read, before_truncation, opened, watches};
 
+use crate::errno::{Errno, Result};
 use crate::fatal::{self, line};
 use crate::files::change;
 use crate::files::inode::{MADE, OWNED, Seen, THERE};
 use crate::files::stat::{self, Class};
 use crate::kernel::{Kernel, Room, header, kernel};
 use crate::output;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use crate::{admit, trap};
 use core::sync::atomic::Ordering;
 use facts::Facts;

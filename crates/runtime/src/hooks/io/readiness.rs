@@ -1,12 +1,12 @@
 //! Hooks: epoll, poll, select, eventfd, timerfd.
 
 use super::answer;
+use crate::errno::{Errno, Result, fail};
 use crate::hooks::{hook, real, set_errno};
 use crate::io::epoll::{self, Timeout};
-use crate::io::{Answer, eventfd, fail, file, poll, select, timerfd};
+use crate::io::{Answer, eventfd, file, poll, select, timerfd};
 use crate::kernel::kernel;
 use crate::signal;
-use crate::sys::{Errno, Result};
 use libc::{
     c_int, c_uint, epoll_event, fd_set, itimerspec, nfds_t, pollfd, sigset_t, size_t, ssize_t,
     timespec, timeval,

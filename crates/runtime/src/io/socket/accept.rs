@@ -1,11 +1,11 @@
 //! accept.
 
 use super::{SHUT_RECEIVE, Socket, State, connect, give_descriptor, name, of};
+use crate::errno::{Result, fail};
+use crate::io::Answer;
 use crate::io::file::{self, Hold, ready};
 use crate::io::wait::wait;
-use crate::io::{Answer, fail};
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 

@@ -1,9 +1,8 @@
 //! `sockaddr` and back.
 
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::kernel::kernel;
-use crate::sys::Result;
 use core::mem::offset_of;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use skein_model::SockAddr;

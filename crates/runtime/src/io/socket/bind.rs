@@ -3,10 +3,10 @@
 use super::{
     Bound, Socket, State, Transport, address, external, multicast, netlink, of, outside, unix,
 };
-use crate::io::{Answer, fail, file};
+use crate::errno::{Result, fail};
+use crate::io::{Answer, file};
 use crate::kernel::Kernel;
 use crate::output;
-use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
 use skein_arena::list::List;
 use skein_arena::pool::Handle;

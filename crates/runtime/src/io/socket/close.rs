@@ -4,10 +4,10 @@ use super::{
     SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, datagram, external,
     message, multicast, netlink, of, unix,
 };
+use crate::errno::{Result, fail};
+use crate::io::Answer;
 use crate::io::file::{self, ready};
-use crate::io::{Answer, fail};
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use skein_arena::pool::Handle;
 use skein_model::SockAddr;
 

@@ -3,13 +3,13 @@
 use super::{
     Socket, State, Transport, address, bind, close, datagram, make, multicast, netlink, of, unix,
 };
+use crate::errno::{Errno, Result, fail};
+use crate::io::Answer;
 use crate::io::file::{self, Hold, ready};
 use crate::io::outbound;
 use crate::io::wait::wait;
-use crate::io::{Answer, fail};
 use crate::kernel::Kernel;
 use crate::signal;
-use crate::sys::{Errno, Result};
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_model::SockAddr;

@@ -2,14 +2,13 @@
 
 use super::unix::rights::Rights;
 use super::{Socket, datagram, netlink, stream, unix};
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::io::file::Hold;
 use crate::io::iov::Buffers;
 use crate::io::wait::{wait, wait_at};
 use crate::kernel::Kernel;
 use crate::keys::Key;
-use crate::sys::Result;
 use libc::{cmsghdr, msghdr, sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 

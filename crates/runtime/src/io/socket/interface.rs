@@ -5,10 +5,9 @@
 //! interface is refused.
 
 use super::datagram::{GIVEN_INDEX, LOOPBACK_INDEX};
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::kernel::kernel;
-use crate::sys::Result;
 use core::ffi::{CStr, c_char, c_int};
 use libc::{AF_INET, ifconf, ifreq, sockaddr_in};
 

@@ -22,11 +22,10 @@ pub mod outside;
 pub mod stream;
 pub mod unix;
 
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::kernel::{Kernel, kernel};
-use crate::sys::Result;
 use crate::turn;
 use core::cell::Cell;
 use message::{InQueue, Message};

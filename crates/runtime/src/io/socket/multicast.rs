@@ -9,11 +9,10 @@
 
 use super::datagram::{self, GIVEN_INDEX, LOOPBACK_INDEX};
 use super::{Socket, address};
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use core::cell::Cell;
 use libc::{AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_IPV6, in_addr, in6_addr};
 use skein_arena::list::{In, Node};

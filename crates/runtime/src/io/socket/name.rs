@@ -2,9 +2,9 @@
 
 use super::unix::name::{self, MAX_ADDRESS, Name};
 use super::{Socket, State, address, netlink, of};
-use crate::io::{Answer, fail, file};
+use crate::errno::{Result, fail};
+use crate::io::{Answer, file};
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_model::SockAddr;

@@ -2,10 +2,10 @@
 
 use super::unix::rights::Cred;
 use super::{Socket, State, multicast, netlink, of};
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::{Answer, fail, file};
+use crate::io::{Answer, file};
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use crate::time;
 use core::cell::Cell;
 use libc::{

@@ -7,12 +7,11 @@
 
 use super::bind::Ends;
 use super::{Socket, address, datagram, multicast};
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::io::iov::{Buffers, single};
 use crate::kernel::Kernel;
 use crate::output;
-use crate::sys::Result;
 use skein_arena::pool::Handle;
 use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{OutFrame, SockAddr};

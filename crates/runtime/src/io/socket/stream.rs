@@ -5,12 +5,11 @@ use super::unix::stream::{Beside, Progress, Stretch};
 use super::{
     SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe, unix,
 };
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use libc::{MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use skein_arena::pool::Handle;
 

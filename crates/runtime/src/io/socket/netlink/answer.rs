@@ -11,8 +11,7 @@
 
 use super::super::interface::{self, Face};
 use super::super::options::Options;
-use crate::io::fail;
-use crate::sys::{Errno, Result};
+use crate::errno::{Errno, Result, fail};
 use libc::{
     AF_BRIDGE, AF_INET, AF_INET6, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE,
     NLMSG_ERROR, RTM_GETADDR, RTM_GETLINK, RTM_GETNEIGH, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK,

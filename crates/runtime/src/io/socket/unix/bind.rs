@@ -3,10 +3,9 @@
 use super::super::{Socket, State};
 use super::name::{self, Address, Given, Inode, NO_INODE};
 use super::rights::Cred;
+use crate::errno::{Result, fail};
 use crate::fatal;
-use crate::io::fail;
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 

@@ -4,11 +4,10 @@ use super::super::{SHUT_RECEIVE, Socket, State, Transport, close, make};
 use super::name::{self, Address};
 use super::rights::Cred;
 use super::{bind, packet};
-use crate::io::fail;
+use crate::errno::{Result, fail};
 use crate::io::file::{self, Hold, ready};
 use crate::io::wait::wait;
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 

@@ -3,11 +3,11 @@
 //! A name is shared by the sockets that a listener accepts and by messages on their way, which is why it is an object of its own. A path's name
 //! knows the inode: that, not the path, is what `connect` finds, whatever was renamed, linked or changed directory meanwhile.
 
+use crate::errno::{Errno, Result, fail};
 use crate::fatal;
 use crate::files::{change, inputs};
-use crate::io::fail;
 use crate::kernel::{Kernel, Room};
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use core::cell::Cell;
 use core::mem::offset_of;
 use libc::{sockaddr, socklen_t};

@@ -9,12 +9,11 @@ use super::super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, stream};
 use super::bind;
 use super::name::{self, Address, MAX_ADDRESS};
 use super::rights::{self, Cred};
-use crate::io::fail;
+use crate::errno::{Result, fail};
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
 use crate::keys::Key;
-use crate::sys::Result;
 use libc::{SCM_CREDENTIALS, SOL_SOCKET, sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 

@@ -6,10 +6,11 @@
 //!
 //! The order of the packets decides nothing: a ticket is found wherever it is.
 
+use crate::errno::{Errno, Result, fail};
 use crate::fatal::refuse;
-use crate::io::{fail, table};
+use crate::io::table;
 use crate::kernel::Kernel;
-use crate::sys::{self, Errno, Result};
+use crate::sys;
 use core::cell::Cell;
 use libc::{cmsghdr, iovec, msghdr};
 

@@ -6,10 +6,11 @@
 
 use super::super::exchange::{Incoming, Outgoing, each_control};
 use super::park;
+use crate::errno::{Result, fail};
 use crate::io::file::{self, File};
-use crate::io::{fail, table};
+use crate::io::table;
 use crate::kernel::Kernel;
-use crate::sys::{self, Result};
+use crate::sys;
 use core::cell::Cell;
 use libc::{SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET};
 use skein_arena::list::{In, List, Node};

@@ -8,11 +8,10 @@ use super::super::message::{self, Message};
 use super::super::{Socket, State, stream};
 use super::name::{self, MAX_ADDRESS};
 use super::rights::{self, Cred};
-use crate::io::fail;
+use crate::errno::{Result, fail};
 use crate::io::file::Hold;
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
-use crate::sys::Result;
 use libc::{SCM_CREDENTIALS, SOL_SOCKET};
 use skein_arena::pool::Handle;
 
