@@ -16,7 +16,7 @@ use crate::kernel::Kernel;
 use crate::loader::{self, Draw};
 use crate::patch::Stretch;
 use crate::sys::{self, args};
-use crate::{context, hooks, signal};
+use crate::{context, original, signal};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use libc::c_char;
@@ -127,7 +127,7 @@ pub fn hide_cpu_number() {
     /// `RSEQ_CPU_ID_REGISTRATION_FAILED`.
     const FAILED: i32 = -2;
     // SAFETY: libc's variable of this name is an offset from the thread pointer.
-    let offset = unsafe { *(hooks::next_symbol("__rseq_offset\0") as *const isize) };
+    let offset = unsafe { *(original::next_symbol("__rseq_offset\0") as *const isize) };
     let area = (context::fs_base() as usize).wrapping_add_signed(offset);
     let number = (area as *mut i32).wrapping_add(1);
     // SAFETY: the running thread's own area. It has no number when it is not registered.

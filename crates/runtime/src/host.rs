@@ -3,6 +3,7 @@
 
 use crate::errno::{Errno, Result};
 use crate::fatal::{line, refused};
+use crate::identity::{CPUS, MEMORY_BYTES};
 use crate::kernel::kernel;
 use crate::sys;
 use crate::{process, time, turn};
@@ -267,4 +268,37 @@ fn control(option: c_int, arg: usize) -> Option<Result<usize>> {
         libc::PR_GET_SECCOMP => Some(Ok(0)),
         _ => Some(refuse(line!("prctl {option}").bytes(), libc::EINVAL)),
     }
+}
+
+/// `sysinfo`: one processor, a fixed amount of memory, no load.
+pub fn sysinfo(out: *mut libc::sysinfo) -> Result<usize> {
+    if out.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    let uptime = time::clock_ns(libc::CLOCK_MONOTONIC)? / time::NS_PER_S;
+    // SAFETY: all-zero is a valid `sysinfo`; the pointer is the server's own and not null.
+    unsafe {
+        let mut info: libc::sysinfo = core::mem::zeroed();
+        info.uptime = uptime as libc::c_long;
+        info.totalram = MEMORY_BYTES;
+        info.freeram = MEMORY_BYTES / 2;
+        info.procs = 1;
+        info.mem_unit = 1;
+        out.write(info);
+    }
+    Ok(0)
+}
+
+/// `sched_getaffinity`: the first processors; answers how many bytes the kernel would have written.
+pub fn affinity(len: usize, out: *mut u8) -> Result<usize> {
+    const WORD: usize = 8;
+    if len < WORD || !len.is_multiple_of(WORD) {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the server's own buffer of at least a word.
+    unsafe {
+        out.write_bytes(0, WORD);
+        out.write((1u16 << CPUS).wrapping_sub(1) as u8);
+    }
+    Ok(WORD)
 }

@@ -8,7 +8,7 @@
 use crate::fatal::refuse;
 use crate::files::inputs;
 use crate::kernel::{self, Kernel, OFF, READY, SETTING_UP, UNSET, kernel};
-use crate::{admit, glibc, hooks, io, output, patch, process, stack, sys, thread, trap};
+use crate::{admit, glibc, io, original, output, patch, process, stack, sys, thread, trap};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -47,7 +47,7 @@ pub fn ensure() -> bool {
 #[cold]
 fn begin() -> bool {
     kernel::set_state(SETTING_UP);
-    hooks::resolve();
+    original::resolve();
     // SAFETY: no memory is involved.
     let there = unsafe {
         sys::call(libc::SYS_fcntl, sys::args([ARENA_FD as usize, libc::F_GETFD as usize]))

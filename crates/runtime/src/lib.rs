@@ -52,6 +52,7 @@ mod keys;
 mod libc_calls;
 mod loader;
 mod origin;
+mod original;
 mod output;
 mod patch;
 mod process;

@@ -1,6 +1,10 @@
 //! Randomness: ChaCha20 from the seed in the log's first entry, the same stream on every replica.
 
+use crate::kernel::kernel;
+use crate::turn;
+use crate::uses::{self, Use};
 use core::cell::Cell;
+use libc::c_uint;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -25,5 +29,35 @@ impl Random {
         rng.set_word_pos(u128::from(self.word.get()));
         rng.fill_bytes(out);
         self.word.set(self.word.get() + out.len().div_ceil(4) as u64);
+    }
+}
+
+/// Bytes from the server's stream of randomness.
+pub fn draw(out: &mut [u8]) {
+    turn::operation();
+    uses::note(Use::Randomness);
+    kernel().random.fill(out);
+}
+
+/// Whether `getrandom` has these flags, in this combination.
+pub fn flags_known(flags: c_uint) -> bool {
+    let (random, insecure) = (libc::GRND_RANDOM, libc::GRND_INSECURE);
+    flags & !(libc::GRND_NONBLOCK | random | insecure) == 0
+        && flags & (random | insecure) != random | insecure
+}
+
+/// A number below `bound` without bias: values below `2^32 mod bound` are drawn again.
+pub fn below(bound: u32) -> u32 {
+    if bound < 2 {
+        return 0;
+    }
+    let least = bound.wrapping_neg() % bound;
+    loop {
+        let mut bytes = [0; 4];
+        draw(&mut bytes);
+        let drawn = u32::from_le_bytes(bytes);
+        if drawn >= least {
+            return drawn % bound;
+        }
     }
 }

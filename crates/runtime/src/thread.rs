@@ -19,7 +19,7 @@ use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
 use crate::sys;
 use crate::turn::{self, Wake};
-use crate::{context, glibc, hooks, libc_calls, patch, signal};
+use crate::{context, glibc, libc_calls, original, patch, signal};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -51,6 +51,9 @@ pub enum Life {
     Stopped = 5,
 }
 
+/// An `addrinfo` as words.
+pub type Hints = [u64; size_of::<libc::addrinfo>() / size_of::<u64>()];
+
 /// A thread.
 #[repr(C)]
 pub struct Thread {
@@ -66,8 +69,8 @@ pub struct Thread {
     pub fs: Cell<u64>,
     /// Where its stack of the runtime's ends ([`crate::stack`]).
     pub stack: Cell<usize>,
-    /// What its call of `getaddrinfo` asks for ([`crate::hooks::names`]).
-    pub hints: Cell<crate::hooks::names::Hints>,
+    /// What its call of `getaddrinfo` asks for.
+    pub hints: Cell<Hints>,
     /// Whether it runs on its own kernel thread.
     pub pinned: Cell<bool>,
     /// Whether nobody will join it.
@@ -312,7 +315,7 @@ pub unsafe fn create(
     t.name.set(k.this().name.get());
     signal::inherit(k.this(), t);
     let mut detached = libc::PTHREAD_CREATE_JOINABLE;
-    let real = hooks::originals();
+    let real = original::originals();
     if !attr.is_null() {
         // SAFETY: `attr` is initialised by the caller; libc must see it joinable, because we join the kernel thread ourselves.
         unsafe {
@@ -372,7 +375,7 @@ extern "C" fn live(arg: *mut c_void) -> *mut c_void {
     Level::bottom(t.stack.get()).set();
     signal::boundary();
     // SAFETY: the start routine and argument of `pthread_create`. It may be left by forced unwinding, for which this frame must have
-    // no landing pad ([`hooks::Real`]): so it is not called as one that unwinds.
+    // no landing pad ([`original::PthreadExit`]): so it is not called as one that unwinds.
     let value = unsafe { stack::call_server(t.start.get(), [t.arg.get(), 0, 0], Place::here()) };
     let value = value as *mut c_void;
     if context::fs_base() == main_fs() {
@@ -483,7 +486,7 @@ fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
         value = t.arg.get() as *mut c_void;
     } else {
         // SAFETY: the thread is joinable for libc and ended, so this neither blocks nor fails.
-        unsafe { (hooks::originals().pthread_join)(t.fs.get(), &raw mut value) };
+        unsafe { (original::originals().pthread_join)(t.fs.get(), &raw mut value) };
     }
     discard(k, handle);
     value

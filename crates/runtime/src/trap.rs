@@ -21,8 +21,8 @@ use crate::kernel::{header, kernel};
 use crate::signal::{self, fault::handle};
 use crate::sys;
 use crate::{
-    entry, fatal, files, hooks, host, init, instructions, io, ipc, libc_calls, loader, patch,
-    process, spin, stack, sync, thread, time, turn,
+    entry, fatal, files, host, init, instructions, io, ipc, libc_calls, loader, original, patch,
+    process, random, spin, stack, sync, thread, time, turn,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
@@ -78,9 +78,9 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         libc::SYS_futex => sync::futex::futex(a),
         libc::SYS_futex_waitv => sync::waitv::waitv(a),
         libc::SYS_clock_gettime => {
-            hooks::time::clock_gettime_into(a[0] as i32, a[1] as *mut libc::timespec)
+            time::calls::clock_gettime(a[0] as i32, a[1] as *mut libc::timespec)
         }
-        libc::SYS_gettimeofday => hooks::time::gettimeofday_into(a[0] as *mut libc::timeval),
+        libc::SYS_gettimeofday => time::calls::gettimeofday(a[0] as *mut libc::timeval),
         libc::SYS_time => time::clock_ns(libc::CLOCK_REALTIME).map(|ns| {
             let seconds = ns / time::NS_PER_S;
             if a[0] != 0 {
@@ -91,21 +91,21 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         }),
         // SAFETY: the server's own pointers.
         libc::SYS_nanosleep => unsafe {
-            hooks::time::sleep_request(libc::CLOCK_MONOTONIC, 0, a[0] as *const _, a[1] as *mut _)
+            time::calls::nanosleep(libc::CLOCK_MONOTONIC, 0, a[0] as *const _, a[1] as *mut _)
         },
         // SAFETY: the server's own pointers.
         libc::SYS_clock_nanosleep => unsafe {
-            hooks::time::sleep_request(a[0] as i32, a[1] as i32, a[2] as *const _, a[3] as *mut _)
+            time::calls::nanosleep(a[0] as i32, a[1] as i32, a[2] as *const _, a[3] as *mut _)
         },
-        libc::SYS_times => Ok(hooks::time::times_into(a[0] as *mut libc::tms) as usize),
-        libc::SYS_getrusage => hooks::time::getrusage_into(a[0] as i32, a[1] as *mut libc::rusage),
+        libc::SYS_times => Ok(time::calls::times(a[0] as *mut libc::tms) as usize),
+        libc::SYS_getrusage => time::calls::getrusage(a[0] as i32, a[1] as *mut libc::rusage),
         libc::SYS_getrandom => {
-            if !hooks::time::random_flags_known(a[2] as u32) {
+            if !random::flags_known(a[2] as u32) {
                 return Some(Err(Errno(libc::EINVAL)));
             }
             // SAFETY: the server's own buffer.
             let out = unsafe { core::slice::from_raw_parts_mut(a[0] as *mut u8, a[1]) };
-            hooks::time::random_into(out);
+            random::draw(out);
             Ok(a[1])
         }
         libc::SYS_getcpu => {
@@ -117,13 +117,13 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
             }
             Ok(0)
         }
-        libc::SYS_sysinfo => hooks::process::sysinfo_into(a[0] as *mut libc::sysinfo),
+        libc::SYS_sysinfo => host::sysinfo(a[0] as *mut libc::sysinfo),
         libc::SYS_sched_yield => {
             turn::operation();
             turn::yield_now();
             Ok(0)
         }
-        libc::SYS_sched_getaffinity => hooks::process::affinity_into(a[1], a[2] as *mut u8),
+        libc::SYS_sched_getaffinity => host::affinity(a[1], a[2] as *mut u8),
         libc::SYS_sched_setaffinity => Ok(0),
         libc::SYS_gettid => Ok(kernel().this().tid.get() as usize),
         libc::SYS_exit => {
@@ -180,7 +180,7 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
             let of_ipc = || unsafe { ipc::syscall(nr, a) };
             let others = || host::syscall(nr, a).or_else(of_ipc).or_else(|| io::syscall(nr, a));
             // SAFETY: the server's arguments for this call.
-            return unsafe { hooks::signal::syscall(nr, a) }.or_else(others);
+            return unsafe { signal::calls::syscall(nr, a) }.or_else(others);
         }
     })
 }
@@ -384,7 +384,7 @@ unsafe extern "C" fn note_text(
     let headers =
         unsafe { core::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum as usize) };
     let own = dispatch as *const () as usize;
-    let libc = hooks::originals().pthread_create as usize;
+    let libc = original::originals().pthread_create as usize;
     // SAFETY: reads a word of the auxiliary vector.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
     for header in headers {

@@ -1,6 +1,7 @@
 //! Hooks: how processes begin, end and are waited for; their groups and sessions.
 
-use super::{IntoC, hook, real};
+use super::{IntoC, hook};
+use crate::original::real;
 use crate::process::{fork, group, wait};
 use core::ptr::null_mut;
 use libc::{c_int, pid_t};

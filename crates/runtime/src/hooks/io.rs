@@ -36,13 +36,13 @@ macro_rules! answer {
             match unsafe { $handler } {
                 Some(result) => $crate::hooks::IntoC::into_c(result),
                 None => {
-                    let real = $crate::hooks::real!($name: fn($($ty),*) -> $ret);
+                    let real = $crate::original::real!($name: fn($($ty),*) -> $ret);
                     // SAFETY: libc's own function, called as it was.
                     unsafe { real($($arg),*) }
                 }
             }
         } else {
-            let real = $crate::hooks::real!($name: fn($($ty),*) -> $ret);
+            let real = $crate::original::real!($name: fn($($ty),*) -> $ret);
             // SAFETY: libc's own function, called as it was.
             unsafe { real($($arg),*) }
         }
@@ -65,7 +65,7 @@ macro_rules! answer_or_call {
                 unsafe { $crate::sys::call(libc::$nr, args) }
             }))
         } else {
-            let real = $crate::hooks::real!($name: fn($($ty),*) -> $ret);
+            let real = $crate::original::real!($name: fn($($ty),*) -> $ret);
             // SAFETY: libc's own function, called as it was.
             unsafe { real($($arg),*) }
         }

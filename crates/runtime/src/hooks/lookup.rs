@@ -1,7 +1,7 @@
 //! Hooks: dlsym. Libraries that look a function up "behind themselves" (`RTLD_NEXT`) would get libc's own and go around the runtime: jemalloc
 //! creates its background threads so. They get the runtime's.
 
-use super::real_dlsym;
+use crate::original::real_dlsym;
 use core::arch::naked_asm;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};

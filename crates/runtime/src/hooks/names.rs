@@ -6,12 +6,6 @@ use core::arch::naked_asm;
 use core::sync::atomic::AtomicUsize;
 use libc::{addrinfo, c_char, c_int};
 
-/// As many words as an `addrinfo` has.
-const WORDS: usize = size_of::<addrinfo>() / size_of::<u64>();
-
-/// What a thread asks for: libc reads it during the call.
-pub type Hints = [u64; WORDS];
-
 /// `getaddrinfo`: libc's own, with other hints.
 ///
 /// # Safety
@@ -47,7 +41,7 @@ pub unsafe extern "C" fn getaddrinfo(
 /// libc's own function.
 extern "C" fn real() -> usize {
     static SLOT: AtomicUsize = AtomicUsize::new(0);
-    super::original(&SLOT, "getaddrinfo\0")
+    crate::original::original(&SLOT, "getaddrinfo\0")
 }
 
 /// What libc is to look at instead of `hints`.

@@ -1,45 +1,13 @@
 //! Hooks: processes, and what a server may learn about the machine.
 
-use super::{IntoC, hook, real};
+use super::{IntoC, hook};
 use crate::errno::{Errno, Result};
 use crate::identity::CPUS;
 use crate::kernel::kernel;
+use crate::original::real;
 use crate::sys;
-use crate::{fatal, init, time, trap, turn};
+use crate::{fatal, host, init, trap, turn};
 use libc::{c_int, c_long, c_void, pid_t, size_t};
-
-/// `sysinfo`: one processor, a fixed amount of memory, no load.
-pub fn sysinfo_into(out: *mut libc::sysinfo) -> Result<usize> {
-    if out.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
-    let uptime = time::clock_ns(libc::CLOCK_MONOTONIC)? / time::NS_PER_S;
-    // SAFETY: all-zero is a valid `sysinfo`; the pointer is the server's own and not null.
-    unsafe {
-        let mut info: libc::sysinfo = core::mem::zeroed();
-        info.uptime = uptime as c_long;
-        info.totalram = crate::identity::MEMORY_BYTES;
-        info.freeram = crate::identity::MEMORY_BYTES / 2;
-        info.procs = 1;
-        info.mem_unit = 1;
-        out.write(info);
-    }
-    Ok(0)
-}
-
-/// `sched_getaffinity`: the first processors; answers how many bytes the kernel would have written.
-pub fn affinity_into(len: usize, out: *mut u8) -> Result<usize> {
-    const WORD: usize = 8;
-    if len < WORD || !len.is_multiple_of(WORD) {
-        return Err(Errno(libc::EINVAL));
-    }
-    // SAFETY: the server's own buffer of at least a word.
-    unsafe {
-        out.write_bytes(0, WORD);
-        out.write((1u16 << CPUS).wrapping_sub(1) as u8);
-    }
-    Ok(WORD)
-}
 
 /// A call that would make a process or a thread behind the runtime's back.
 fn no_process(call: &[u8]) -> Errno {
@@ -151,13 +119,13 @@ hook! {
     fn sched_getaffinity(pid: pid_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
         // SAFETY: the server's own buffer; what the kernel does not write is cleared as libc does.
         unsafe { out.cast::<u8>().write_bytes(0, len) };
-        affinity_into(len, out.cast()).map(|_| ()).into_c()
+        host::affinity(len, out.cast()).map(|_| ()).into_c()
     }
 
     fn pthread_getaffinity_np(t: libc::pthread_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
         // SAFETY: as above.
         unsafe { out.cast::<u8>().write_bytes(0, len) };
-        super::pthread_result(affinity_into(len, out.cast()).map(|_| ()))
+        super::pthread_result(host::affinity(len, out.cast()).map(|_| ()))
     }
 
     fn sched_setaffinity(pid: pid_t, len: size_t, set: *const libc::cpu_set_t) -> c_int {
@@ -191,7 +159,7 @@ hook! {
     }
 
     fn sysinfo(out: *mut libc::sysinfo) -> c_int {
-        sysinfo_into(out).map(|_| ()).into_c()
+        host::sysinfo(out).map(|_| ()).into_c()
     }
 
     fn getloadavg(out: *mut f64, n: c_int) -> c_int {

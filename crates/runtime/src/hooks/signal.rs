@@ -2,100 +2,12 @@
 
 use super::{IntoC, hook, pthread_result, set_errno};
 use crate::errno::{Errno, Result};
-use crate::io::{Answer, signalfd};
 use crate::kernel::kernel;
-use crate::signal::{self, Action, Info, LAST, bit, change_mask, timer, wait};
-use crate::{thread, time, turn};
+use crate::signal::{self, Info, LAST, bit, calls, change_mask, timer, wait};
 use libc::{
-    c_int, c_uint, c_void, itimerspec, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t,
-    sigset_t, stack_t, timespec,
+    c_int, c_uint, itimerspec, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t,
+    stack_t, timespec,
 };
-
-/// libc's own signals, which its functions neither block nor handle for anybody.
-const RESERVED: u64 = bit(32) | bit(33);
-/// glibc's `SIG_HOLD`.
-const HOLD: sighandler_t = 2;
-
-/// A kernel's set, the first word of libc's.
-///
-/// # Safety
-/// `set` is null or valid.
-unsafe fn read_set(set: *const sigset_t) -> Option<u64> {
-    // SAFETY: the caller's contract.
-    unsafe { set.cast::<u64>().as_ref() }.map(|set| set & !RESERVED)
-}
-
-/// Writes a kernel's set as libc's.
-///
-/// # Safety
-/// `out` is null or valid.
-unsafe fn write_set(out: *mut sigset_t, set: u64) {
-    if !out.is_null() {
-        // SAFETY: the caller's contract.
-        unsafe {
-            out.cast::<u8>().write_bytes(0, size_of::<sigset_t>());
-            out.cast::<u64>().write(set);
-        }
-    }
-}
-
-unsafe fn mask_into(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> Result<()> {
-    // SAFETY: the caller's pointers.
-    unsafe {
-        let before = change_mask(how, read_set(set))?;
-        write_set(old, before);
-    }
-    Ok(())
-}
-
-unsafe fn action_into(
-    signo: c_int,
-    action: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> Result<()> {
-    if (1..=LAST).contains(&signo) && RESERVED & bit(signo) != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
-    // SAFETY: the caller's pointers.
-    unsafe {
-        let new = action.as_ref().map(|a| Action {
-            handler: a.sa_sigaction,
-            flags: a.sa_flags as u32 as u64,
-            restorer: a.sa_restorer.map_or(0, |f| f as usize),
-            mask: (&raw const a.sa_mask).cast::<u64>().read(),
-        });
-        let before = signal::set_action(signo, new)?;
-        if let Some(old) = old.as_mut() {
-            old.sa_sigaction = before.handler;
-            old.sa_flags = before.flags as c_int;
-            old.sa_restorer =
-                core::mem::transmute::<usize, Option<extern "C" fn()>>(before.restorer);
-            write_set(&raw mut old.sa_mask, before.mask);
-        }
-    }
-    Ok(())
-}
-
-/// `signal` and its like: with `flags`, the signal itself blocked meanwhile when `blocked`. Answers the handler before.
-fn set_handler(signo: c_int, handler: usize, flags: c_int, blocked: bool) -> Result<usize> {
-    if !(1..=LAST).contains(&signo) || RESERVED & bit(signo) != 0 || handler == libc::SIG_ERR {
-        return Err(Errno(libc::EINVAL));
-    }
-    let mask = if blocked { bit(signo) } else { 0 };
-    let action = Action { handler, flags: flags as u32 as u64, restorer: 0, mask };
-    Ok(signal::set_action(signo, Some(action))?.handler)
-}
-
-fn bsd_handler(signo: c_int, handler: usize) -> usize {
-    let restarts = !signal::interrupting(signo);
-    let flags = if restarts { libc::SA_RESTART } else { 0 };
-    or_error(set_handler(signo, handler, flags, true))
-}
-
-fn sysv_handler(signo: c_int, handler: usize) -> usize {
-    let flags = libc::SA_RESETHAND | libc::SA_NODEFER;
-    or_error(set_handler(signo, handler, flags, false))
-}
 
 fn or_error(handler: Result<usize>) -> usize {
     handler.unwrap_or_else(|e| {
@@ -104,155 +16,35 @@ fn or_error(handler: Result<usize>) -> usize {
     })
 }
 
-/// `sigset`: like `signal`, but the signal can be held, and is let go otherwise. Answers `SIG_HOLD` when it was held.
-fn set_disposition(signo: c_int, handler: usize) -> Result<usize> {
-    if !(1..=LAST).contains(&signo) {
-        return Err(Errno(libc::EINVAL));
-    }
-    let set = Some(bit(signo));
-    if handler == HOLD {
-        let before = change_mask(libc::SIG_BLOCK, set)?;
-        let held = before & bit(signo) != 0;
-        return if held { Ok(HOLD) } else { Ok(signal::set_action(signo, None)?.handler) };
-    }
-    let old = set_handler(signo, handler, 0, false)?;
-    let before = change_mask(libc::SIG_UNBLOCK, set)?;
-    Ok(if before & bit(signo) != 0 { HOLD } else { old })
-}
-
-fn one(how: c_int, signo: c_int) -> Result<()> {
-    if !(1..=LAST).contains(&signo) {
-        return Err(Errno(libc::EINVAL));
-    }
-    change_mask(how, Some(bit(signo))).map(|_| ())
-}
-
-fn to_thread(t: pthread_t, info: Info) -> Result<()> {
-    turn::operation();
-    let k = kernel();
-    signal::check(info.signo)?;
-    let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
-    // One that has ended, but is not joined, takes nothing.
-    if k.threads.get(handle).life.get() == thread::Life::Ended {
-        return Ok(());
-    }
-    signal::send_to(k, handle, info)
-}
-
-fn queued(signo: c_int, value: usize) -> Info {
-    Info { value: value as u64, ..Info::sent(signo, libc::SI_QUEUE) }
-}
-
-unsafe fn wait_into(
-    set: *const sigset_t,
-    info: *mut siginfo_t,
-    timeout: *const timespec,
-) -> Result<i32> {
-    // SAFETY: the caller's pointers.
-    unsafe {
-        let timeout = timeout.as_ref().map(time::to_ns).transpose()?;
-        let set = read_set(set).ok_or(Errno(libc::EFAULT))?;
-        let found = wait::wait_for(set, timeout)?;
-        if !info.is_null() {
-            found.write(info);
-        }
-        Ok(found.signo)
-    }
-}
-
-/// `sigaltstack`.
-///
-/// # Safety
-/// The pointers are null or valid.
-pub unsafe fn alternate_into(new: *const stack_t, old: *mut stack_t) -> Result<usize> {
-    // SAFETY: the caller's pointers.
-    unsafe {
-        let new = new.as_ref().map(|s| (s.ss_sp as usize, s.ss_size, s.ss_flags));
-        let (start, bytes, flags) = signal::set_alternate(new)?;
-        if let Some(old) = old.as_mut() {
-            (old.ss_sp, old.ss_size, old.ss_flags) = (start as *mut c_void, bytes, flags);
-        }
-    }
-    Ok(0)
-}
-
-/// `timer_settime`.
-///
-/// # Safety
-/// `new` is null or valid, `old` too.
-pub unsafe fn set_timer(
-    id: usize,
-    flags: c_int,
-    new: *const itimerspec,
-    old: *mut itimerspec,
-) -> Result<usize> {
-    // SAFETY: the caller's pointers.
-    unsafe {
-        let before = timer::set_time(id, flags, new.as_ref().ok_or(Errno(libc::EINVAL))?)?;
-        if let Some(old) = old.as_mut() {
-            *old = before;
-        }
-    }
-    Ok(0)
-}
-
-/// `timer_gettime`.
-///
-/// # Safety
-/// `out` is valid.
-pub unsafe fn get_timer(id: usize, out: *mut itimerspec) -> Result<usize> {
-    let now = timer::get_time(id)?;
-    // SAFETY: the caller's pointer.
-    unsafe { out.write(now) };
-    Ok(0)
-}
-
-/// The timer's id is written as `id`; it is an `int` for the kernel and a pointer for libc, which is as wide as its handle here.
-unsafe fn make_timer(clock: c_int, event: *const timer::Event, out: *mut usize) -> Result<()> {
-    // SAFETY: the caller's pointers.
-    unsafe { out.write(timer::create(clock, event, true)?) };
-    Ok(())
-}
-
 super::io::answer! {
-    fn signalfd(fd: c_int, set: *const sigset_t, flags: c_int) -> c_int { make_signalfd(fd, set.cast(), flags) }
-}
-
-/// `signalfd4`.
-///
-/// # Safety
-/// `set` is null or valid.
-pub unsafe fn make_signalfd(fd: c_int, set: *const u64, flags: c_int) -> Answer {
-    // SAFETY: the caller's pointer.
-    let Some(set) = (unsafe { set.as_ref() }) else { return Some(Err(Errno(libc::EFAULT))) };
-    signalfd::create(fd, *set, flags)
+    fn signalfd(fd: c_int, set: *const sigset_t, flags: c_int) -> c_int { calls::make_signalfd(fd, set.cast(), flags) }
 }
 
 hook! {
     fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
         // SAFETY: the server's own pointers.
-        pthread_result(unsafe { mask_into(how, set, old) })
+        pthread_result(unsafe { calls::mask_into(how, set, old) })
     }
 
     fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { mask_into(how, set, old) }.into_c()
+        unsafe { calls::mask_into(how, set, old) }.into_c()
     }
 
     fn sigaction(signo: c_int, action: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { action_into(signo, action, old) }.into_c()
+        unsafe { calls::action_into(signo, action, old) }.into_c()
     }
 
-    fn signal(signo: c_int, handler: sighandler_t) -> sighandler_t { bsd_handler(signo, handler) }
-    fn bsd_signal(signo: c_int, handler: sighandler_t) -> sighandler_t { bsd_handler(signo, handler) }
-    fn ssignal(signo: c_int, handler: sighandler_t) -> sighandler_t { bsd_handler(signo, handler) }
-    fn sysv_signal(signo: c_int, handler: sighandler_t) -> sighandler_t { sysv_handler(signo, handler) }
-    fn __sysv_signal(signo: c_int, handler: sighandler_t) -> sighandler_t { sysv_handler(signo, handler) }
-    fn sigset(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(set_disposition(signo, handler)) }
-    fn sighold(signo: c_int) -> c_int { one(libc::SIG_BLOCK, signo).into_c() }
-    fn sigrelse(signo: c_int) -> c_int { one(libc::SIG_UNBLOCK, signo).into_c() }
-    fn sigignore(signo: c_int) -> c_int { set_handler(signo, libc::SIG_IGN, 0, false).map(|_| ()).into_c() }
+    fn signal(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(calls::bsd_handler(signo, handler)) }
+    fn bsd_signal(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(calls::bsd_handler(signo, handler)) }
+    fn ssignal(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(calls::bsd_handler(signo, handler)) }
+    fn sysv_signal(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(calls::sysv_handler(signo, handler)) }
+    fn __sysv_signal(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(calls::sysv_handler(signo, handler)) }
+    fn sigset(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(calls::set_disposition(signo, handler)) }
+    fn sighold(signo: c_int) -> c_int { calls::one(libc::SIG_BLOCK, signo).into_c() }
+    fn sigrelse(signo: c_int) -> c_int { calls::one(libc::SIG_UNBLOCK, signo).into_c() }
+    fn sigignore(signo: c_int) -> c_int { calls::set_handler(signo, libc::SIG_IGN, 0, false).map(|_| ()).into_c() }
 
     fn siginterrupt(signo: c_int, interrupts: c_int) -> c_int {
         signal::set_interrupting(signo, interrupts != 0).into_c()
@@ -273,13 +65,13 @@ hook! {
     fn sigpending(out: *mut sigset_t) -> c_int {
         let set = signal::pending();
         // SAFETY: the server's own pointer.
-        unsafe { write_set(out, set) };
+        unsafe { calls::write_set(out, set) };
         0
     }
 
     fn sigsuspend(mask: *const sigset_t) -> c_int {
         // SAFETY: the server's own pointer.
-        wait::suspend(unsafe { read_set(mask) }.unwrap_or(0)).into_c()
+        wait::suspend(unsafe { calls::read_set(mask) }.unwrap_or(0)).into_c()
     }
 
     fn sigpause(mask: c_int) -> c_int {
@@ -299,7 +91,7 @@ hook! {
     fn sigwait(set: *const sigset_t, out: *mut c_int) -> c_int {
         loop {
             // SAFETY: the server's own pointers.
-            match unsafe { wait_into(set, core::ptr::null_mut(), core::ptr::null()) } {
+            match unsafe { calls::wait_into(set, core::ptr::null_mut(), core::ptr::null()) } {
                 Ok(signo) => {
                     // SAFETY: as above.
                     unsafe { out.write(signo) };
@@ -313,17 +105,17 @@ hook! {
 
     fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { wait_into(set, info, core::ptr::null()) }.into_c()
+        unsafe { calls::wait_into(set, info, core::ptr::null()) }.into_c()
     }
 
     fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { wait_into(set, info, timeout) }.into_c()
+        unsafe { calls::wait_into(set, info, timeout) }.into_c()
     }
 
     fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { alternate_into(new, old) }.into_c()
+        unsafe { calls::alternate_into(new, old) }.into_c()
     }
 
     fn kill(pid: pid_t, signo: c_int) -> c_int {
@@ -339,7 +131,7 @@ hook! {
     }
 
     fn sigqueue(pid: pid_t, signo: c_int, value: usize) -> c_int {
-        signal::send_to_process(pid, queued(signo, value)).into_c()
+        signal::send_to_process(pid, calls::queued(signo, value)).into_c()
     }
 
     fn tgkill(pid: pid_t, tid: pid_t, signo: c_int) -> c_int {
@@ -357,11 +149,11 @@ hook! {
     }
 
     fn pthread_kill(t: pthread_t, signo: c_int) -> c_int {
-        pthread_result(to_thread(t, Info::sent(signo, libc::SI_TKILL)))
+        pthread_result(calls::to_thread(t, Info::sent(signo, libc::SI_TKILL)))
     }
 
     fn pthread_sigqueue(t: pthread_t, signo: c_int, value: usize) -> c_int {
-        pthread_result(to_thread(t, queued(signo, value)))
+        pthread_result(calls::to_thread(t, calls::queued(signo, value)))
     }
 
     fn abort() {
@@ -385,7 +177,7 @@ hook! {
 
     fn setitimer(which: c_int, new: *const itimerval, old: *mut itimerval) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { set_interval(which, new, old) }.into_c()
+        unsafe { calls::set_interval(which, new, old) }.into_c()
     }
 
     fn getitimer(which: c_int, out: *mut itimerval) -> c_int {
@@ -395,17 +187,17 @@ hook! {
 
     fn timer_create(clock: c_int, event: *const timer::Event, out: *mut usize) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { make_timer(clock, event, out) }.into_c()
+        unsafe { calls::make_timer(clock, event, out) }.into_c()
     }
 
     fn timer_settime(id: usize, flags: c_int, new: *const itimerspec, old: *mut itimerspec) -> c_int {
         // SAFETY: the server's own pointers.
-        unsafe { set_timer(id, flags, new, old) }.into_c()
+        unsafe { calls::set_timer(id, flags, new, old) }.into_c()
     }
 
     fn timer_gettime(id: usize, out: *mut itimerspec) -> c_int {
         // SAFETY: the server's own pointer.
-        unsafe { get_timer(id, out) }.into_c()
+        unsafe { calls::get_timer(id, out) }.into_c()
     }
 
     fn timer_getoverrun(id: usize) -> c_int {
@@ -414,96 +206,5 @@ hook! {
 
     fn timer_delete(id: usize) -> c_int {
         timer::delete(id).into_c()
-    }
-}
-
-/// `setitimer`: as in Linux no new value means zero.
-///
-/// # Safety
-/// The pointers are null or valid.
-pub unsafe fn set_interval(
-    which: c_int,
-    new: *const itimerval,
-    old: *mut itimerval,
-) -> Result<usize> {
-    // SAFETY: all-zero is a valid `itimerval`; otherwise the caller's contract.
-    unsafe {
-        let zero: itimerval = core::mem::zeroed();
-        timer::interval_at(which, if new.is_null() { &raw const zero } else { new }, old)
-    }
-}
-
-/// A signal's system call by number: `None` when it is none.
-///
-/// # Safety
-/// The arguments are the server's for this call.
-pub unsafe fn syscall(nr: i64, [a, b, c, d, ..]: [usize; 6]) -> Answer {
-    let done = |result: Result<()>| Some(result.map(|()| 0));
-    // SAFETY: the caller's contract.
-    unsafe {
-        match nr {
-            libc::SYS_rt_sigaction => {
-                let new = (b as *const Action).as_ref().copied();
-                Some(signal::set_action(a as c_int, new).map(|before| {
-                    if let Some(old) = (c as *mut Action).as_mut() {
-                        *old = before;
-                    }
-                    0
-                }))
-            }
-            libc::SYS_rt_sigprocmask => {
-                done(wait::change_mask_at(a as c_int, b as *const u64, c as *mut u64))
-            }
-            libc::SYS_rt_sigpending => {
-                (a as *mut u64).write(signal::pending());
-                Some(Ok(0))
-            }
-            libc::SYS_rt_sigsuspend => Some(wait::suspend((a as *const u64).read())),
-            libc::SYS_rt_sigtimedwait => Some(
-                wait_into(a as *const sigset_t, b as *mut siginfo_t, c as *const timespec)
-                    .map(|signo| signo as usize),
-            ),
-            libc::SYS_rt_sigqueueinfo => {
-                let info = Info { signo: b as c_int, ..Info::read(c as *const siginfo_t) };
-                done(signal::send_to_process(a as pid_t, info))
-            }
-            libc::SYS_rt_tgsigqueueinfo => {
-                let info = Info { signo: c as c_int, ..Info::read(d as *const siginfo_t) };
-                done(signal::send_to_thread(Some(a as pid_t), b as pid_t, info))
-            }
-            libc::SYS_kill => {
-                done(signal::send_to_process(a as pid_t, Info::sent(b as c_int, libc::SI_USER)))
-            }
-            libc::SYS_tkill => done(signal::send_to_thread(
-                None,
-                a as pid_t,
-                Info::sent(b as c_int, libc::SI_TKILL),
-            )),
-            libc::SYS_tgkill => done(signal::send_to_thread(
-                Some(a as pid_t),
-                b as pid_t,
-                Info::sent(c as c_int, libc::SI_TKILL),
-            )),
-            libc::SYS_sigaltstack => Some(alternate_into(a as *const _, b as *mut _)),
-            libc::SYS_pause => Some(wait::pause()),
-            libc::SYS_alarm => Some(Ok(timer::alarm(a as u32) as usize)),
-            libc::SYS_setitimer => Some(set_interval(a as c_int, b as *const _, c as *mut _)),
-            libc::SYS_getitimer => {
-                Some(timer::interval_at(a as c_int, core::ptr::null(), b as *mut _))
-            }
-            libc::SYS_timer_create => {
-                Some(timer::create(a as c_int, b as *const _, false).map(|id| {
-                    (c as *mut c_int).write(id as c_int);
-                    0
-                }))
-            }
-            libc::SYS_timer_settime => Some(set_timer(a, b as c_int, c as *const _, d as *mut _)),
-            libc::SYS_timer_gettime => Some(get_timer(a, b as *mut _)),
-            libc::SYS_timer_getoverrun => Some(timer::overrun(a)),
-            libc::SYS_timer_delete => Some(timer::delete(a)),
-            libc::SYS_signalfd => make_signalfd(a as c_int, b as *const u64, 0),
-            libc::SYS_signalfd4 => make_signalfd(a as c_int, b as *const u64, d as c_int),
-            _ => None,
-        }
     }
 }

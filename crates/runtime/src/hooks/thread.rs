@@ -141,7 +141,7 @@ hook! {
 
     fn thrd_sleep(request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
         // SAFETY: the server's own pointers.
-        match unsafe { super::time::sleep_request(libc::CLOCK_MONOTONIC, 0, request, left) } {
+        match unsafe { crate::time::calls::nanosleep(libc::CLOCK_MONOTONIC, 0, request, left) } {
             Ok(_) => 0,
             Err(Errno(libc::EINTR)) => -1,
             Err(_) => -2,
@@ -164,7 +164,7 @@ unsafe extern "C" fn end(value: *mut c_void) -> ! {
         thread::exit(value)
     }
     // SAFETY: libc's own function.
-    unsafe { (super::originals().pthread_exit)(value) }
+    unsafe { (crate::original::originals().pthread_exit)(value) }
 }
 
 /// The calling C11 thread ends.

@@ -409,3 +409,16 @@ unsafe fn report(k: &Kernel, set: Handle<Epoll>, out: *mut epoll_event, most: u3
     }
     reported as usize
 }
+
+/// `epoll_ctl`.
+///
+/// # Safety
+/// `event` is null or valid.
+pub unsafe fn ctl_at(epfd: i32, op: i32, fd: i32, event: *const epoll_event) -> Answer {
+    if event.is_null() && op != libc::EPOLL_CTL_DEL && kernel().table().get(epfd).is_some() {
+        return Some(fail(libc::EFAULT));
+    }
+    // SAFETY: the caller's contract.
+    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    file::of_kind(epfd, ctl(epfd, op, fd, event.map(|e| (e.events, e.u64))))
+}

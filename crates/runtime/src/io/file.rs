@@ -360,3 +360,8 @@ pub fn interruptible(result: Result<usize>) -> Result<usize> {
     }
     result
 }
+
+/// What is no epoll set or timerfd says so.
+pub fn of_kind(fd: i32, answer: Answer) -> Answer {
+    only_virtual(answer, fd, libc::EINVAL)
+}

@@ -3,11 +3,12 @@
 use crate::errno::{Result, fail};
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, ready};
-use crate::io::table;
 use crate::io::wait::WaitSet;
+use crate::io::{Answer, table};
 use crate::kernel::{Kernel, kernel};
+use crate::signal::wait::masked;
 use crate::{thread, turn};
-use libc::pollfd;
+use libc::{nfds_t, pollfd, sigset_t, timespec};
 use turn::Wake;
 
 const NVAL: u32 = libc::POLLNVAL as u32;
@@ -72,5 +73,24 @@ fn state(k: &Kernel, fd: i32) -> u32 {
         None if fd < 0 => 0,
         None if table::is_open(fd) => ready::IN | ready::OUT,
         None => NVAL,
+    }
+}
+
+/// `ppoll`.
+///
+/// # Safety
+/// The pointers are the server's for this call.
+pub unsafe fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> Answer {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        match Timeout::from_timespec(timeout.as_ref()) {
+            Ok(timeout) => masked(mask, || Some(poll(fds, count as usize, timeout))),
+            Err(e) => Some(Err(e)),
+        }
     }
 }

@@ -7,6 +7,7 @@ use crate::io::table;
 use crate::io::wait::WaitSet;
 use crate::kernel::{Kernel, kernel};
 use crate::{thread, turn};
+use libc::timeval;
 use turn::Wake;
 
 const READ: u32 = ready::IN | libc::EPOLLRDBAND as u32 | ready::HUP | ready::ERR;
@@ -134,4 +135,33 @@ fn each(
         }
     }
     Ok(())
+}
+
+/// `select`: as in Linux the time left is written back.
+///
+/// # Safety
+/// As for `select`.
+pub unsafe fn select_timeval(
+    count: i32,
+    sets: [*mut u64; 3],
+    timeout: *mut timeval,
+) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let Some(tv) = timeout.as_mut() else {
+            return select(count, sets, Timeout::Never).0;
+        };
+        if tv.tv_sec < 0 || tv.tv_usec < 0 {
+            return fail(libc::EINVAL);
+        }
+        let ns = (tv.tv_sec as u64)
+            .saturating_mul(1_000_000_000)
+            .saturating_add((tv.tv_usec as u64).saturating_mul(1000));
+        let (result, left_ns) =
+            select(count, sets, if ns == 0 { Timeout::Poll } else { Timeout::Ns(ns) });
+        let left_us = left_ns / 1000;
+        *tv =
+            timeval { tv_sec: (left_us / 1_000_000) as i64, tv_usec: (left_us % 1_000_000) as i64 };
+        result
+    }
 }

@@ -2,13 +2,12 @@
 
 use crate::errno::{Result, fail};
 use crate::files;
-use crate::hooks::io::files::put_pair;
-use crate::hooks::io::readiness::{control, get_timer, masked, on_kind, select_timeval, set_timer};
 use crate::io::epoll::{self, Timeout};
 use crate::io::{
     Answer, descriptor, eventfd, file, inotify, msg, pipe, poll, select, sendfile, socket, splice,
     timerfd, transfer,
 };
+use crate::signal::wait;
 use libc::timespec;
 
 /// An I/O system call by number: `None` when it is not one, or not on a virtual descriptor.
@@ -55,9 +54,11 @@ unsafe fn descriptors(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
             libc::SYS_fchown => descriptor::change_mode(fd, None),
             libc::SYS_lseek => descriptor::lseek(fd),
             libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_ftruncate => descriptor::sync(fd),
-            libc::SYS_pipe => Some(pipe::create(0).map(|ends| put_pair(a as *mut i32, ends))),
+            libc::SYS_pipe => {
+                Some(pipe::create(0).map(|ends| super::put_pair(a as *mut i32, ends)))
+            }
             libc::SYS_pipe2 => {
-                Some(pipe::create(b as i32).map(|ends| put_pair(a as *mut i32, ends)))
+                Some(pipe::create(b as i32).map(|ends| super::put_pair(a as *mut i32, ends)))
             }
             _ => None,
         }
@@ -97,7 +98,7 @@ unsafe fn sockets(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
             libc::SYS_socket => Some(socket::create(a as i32, b as i32, c as i32)),
             libc::SYS_socketpair => Some(
                 socket::pair(a as i32, b as i32, c as i32)
-                    .map(|ends| put_pair(d as *mut i32, ends)),
+                    .map(|ends| super::put_pair(d as *mut i32, ends)),
             ),
             libc::SYS_bind => socket::bind::bind(fd, b as *const _, c as u32),
             libc::SYS_listen => socket::bind::listen(fd, b as i32),
@@ -139,27 +140,27 @@ unsafe fn readiness(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
                 Some(if a as i32 > 0 { epoll::create(0) } else { fail(libc::EINVAL) })
             }
             libc::SYS_epoll_create1 => Some(epoll::create(a as i32)),
-            libc::SYS_epoll_ctl => control(a as i32, b as i32, c as i32, d as *const _),
-            libc::SYS_epoll_wait => on_kind(
+            libc::SYS_epoll_ctl => epoll::ctl_at(a as i32, b as i32, c as i32, d as *const _),
+            libc::SYS_epoll_wait => file::of_kind(
                 a as i32,
                 epoll::wait(a as i32, b as *mut _, c as i32, Timeout::from_ms(d as i32)),
             ),
-            libc::SYS_epoll_pwait => masked(e as *const _, || {
-                on_kind(
+            libc::SYS_epoll_pwait => wait::masked(e as *const _, || {
+                file::of_kind(
                     a as i32,
                     epoll::wait(a as i32, b as *mut _, c as i32, Timeout::from_ms(d as i32)),
                 )
             }),
             libc::SYS_epoll_pwait2 => with_timeout(d, |t| {
-                masked(e as *const _, || {
-                    on_kind(a as i32, epoll::wait(a as i32, b as *mut _, c as i32, t))
+                wait::masked(e as *const _, || {
+                    file::of_kind(a as i32, epoll::wait(a as i32, b as *mut _, c as i32, t))
                 })
             }),
             libc::SYS_poll => Some(poll::poll(a as *mut _, b, Timeout::from_ms(c as i32))),
-            libc::SYS_ppoll => {
-                with_timeout(c, |t| masked(d as *const _, || Some(poll::poll(a as *mut _, b, t))))
-            }
-            libc::SYS_select => Some(select_timeval(
+            libc::SYS_ppoll => with_timeout(c, |t| {
+                wait::masked(d as *const _, || Some(poll::poll(a as *mut _, b, t)))
+            }),
+            libc::SYS_select => Some(select::select_timeval(
                 a as i32,
                 [b as *mut u64, c as *mut u64, d as *mut u64],
                 e as *mut _,
@@ -169,7 +170,7 @@ unsafe fn readiness(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
                 let mask = if f == 0 { 0 } else { *(f as *const usize) };
                 let sets = [b as *mut u64, c as *mut u64, d as *mut u64];
                 with_timeout(e, |t| {
-                    masked(mask as *const _, || Some(select::select(a as i32, sets, t).0))
+                    wait::masked(mask as *const _, || Some(select::select(a as i32, sets, t).0))
                 })
             }
             libc::SYS_inotify_init => Some(inotify::create(0)),
@@ -179,8 +180,10 @@ unsafe fn readiness(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
             libc::SYS_eventfd => Some(eventfd::create(a as u32, 0)),
             libc::SYS_eventfd2 => Some(eventfd::create(a as u32, b as i32)),
             libc::SYS_timerfd_create => Some(timerfd::create(a as i32, b as i32)),
-            libc::SYS_timerfd_settime => set_timer(a as i32, b as i32, c as *const _, d as *mut _),
-            libc::SYS_timerfd_gettime => get_timer(a as i32, b as *mut _),
+            libc::SYS_timerfd_settime => {
+                timerfd::settime(a as i32, b as i32, c as *const _, d as *mut _)
+            }
+            libc::SYS_timerfd_gettime => timerfd::gettime(a as i32, b as *mut _),
             _ => None,
         }
     }

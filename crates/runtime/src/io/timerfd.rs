@@ -3,7 +3,8 @@
 //! As in Linux a periodic timer is re-armed when it is looked at, not when it fires: expirations in between are counted then, and a timer that
 //! nobody reads makes no log entries.
 
-use crate::errno::{Result, fail};
+use crate::errno::{Errno, Result, fail};
+use crate::io::Answer;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
@@ -180,4 +181,35 @@ pub fn read(
     // SAFETY: the server's buffers; one thread runs at a time.
     unsafe { buffers.scatter(&count.to_ne_bytes()) };
     Ok(8)
+}
+
+/// `timerfd_settime`.
+///
+/// # Safety
+/// `new` is valid, `old` null or valid.
+pub unsafe fn settime(fd: i32, flags: i32, new: *const itimerspec, old: *mut itimerspec) -> Answer {
+    let answer = file::with(fd, |k, hold| {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let before = set(k, hold, flags, new.as_ref().ok_or(Errno(libc::EFAULT))?)?;
+            if let Some(old) = old.as_mut() {
+                *old = before;
+            }
+        }
+        Ok(0)
+    });
+    file::of_kind(fd, answer)
+}
+
+/// `timerfd_gettime`.
+///
+/// # Safety
+/// `out` is valid.
+pub unsafe fn gettime(fd: i32, out: *mut itimerspec) -> Answer {
+    let answer = file::with(fd, |k, hold| {
+        // SAFETY: the caller's contract.
+        unsafe { out.write(get(k, hold)?) };
+        Ok(0)
+    });
+    file::of_kind(fd, answer)
 }

@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use crate::thread::{self, Thread};
 use crate::turn::{self, Wake};
-use crate::{hooks, patch, signal, stack};
+use crate::{original, patch, signal, stack};
 use libc::pid_t;
 use skein_arena::pool::Handle;
 
@@ -35,7 +35,7 @@ pub fn is_plain(a: [usize; 6]) -> bool {
 /// `fork`.
 pub fn fork() -> Result<i32> {
     // SAFETY: libc's own fork, with its handlers; it makes `clone`.
-    let pid = unsafe { hooks::real!(fork: fn() -> pid_t)() };
+    let pid = unsafe { original::real!(fork: fn() -> pid_t)() };
     if pid < 0 {
         // SAFETY: this thread's errno.
         return Err(Errno(unsafe { *libc::__errno_location() }));

@@ -3,8 +3,8 @@
 //! The buffer is glibc's, so that its `longjmp` takes it up: eight registers of which three are mangled, a flag, a mask.
 
 use super::{change_mask, deliver, is_due};
-use crate::hooks::real;
 use crate::kernel::{kernel, ready};
+use crate::original::real;
 use crate::{init, stack, sys};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;

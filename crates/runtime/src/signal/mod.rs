@@ -16,6 +16,7 @@
 //! Invariant: `SignalState::any` counts the pending sets that are not empty, and the processes that are stopped, so that nothing is looked at while nothing is pending.
 
 mod alternate;
+pub mod calls;
 pub mod deliver;
 pub mod fault;
 pub mod jump;

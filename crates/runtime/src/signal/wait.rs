@@ -2,9 +2,11 @@
 
 use super::{Info, change_mask, deliver, is_due, set_mask, take};
 use crate::errno::{Errno, Result};
+use crate::io::Answer;
 use crate::kernel::kernel;
 use crate::turn::{self, Wake};
 use crate::{thread, time};
+use libc::sigset_t;
 
 /// `sigtimedwait` and its like: takes a signal of `set`.
 ///
@@ -89,4 +91,24 @@ pub unsafe fn change_mask_at(how: i32, set: *const u64, old: *mut u64) -> Result
         unsafe { old.write(before) };
     }
     Ok(())
+}
+
+/// Runs a call with another signal mask.
+///
+/// # Safety
+/// `mask` is null or valid.
+pub unsafe fn masked(mask: *const sigset_t, call: impl FnOnce() -> Answer) -> Answer {
+    if mask.is_null() {
+        return call();
+    }
+    // SAFETY: the caller's contract; the kernel's set is the first word of libc's.
+    let mask = unsafe { mask.cast::<u64>().read() };
+    let mut passes = false;
+    let result = with_mask(Some(mask), || {
+        call().unwrap_or_else(|| {
+            passes = true;
+            Ok(0)
+        })
+    });
+    (!passes).then_some(result)
 }

@@ -2,7 +2,7 @@
 //! all processes ([`crate::process::shared`]), so waiting and posting are as for any other.
 
 use super::semaphore::Semaphore;
-use crate::hooks::real;
+use crate::original::real;
 use crate::process::shared::{self, What};
 use crate::sys;
 use crate::turn;

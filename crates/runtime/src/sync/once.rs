@@ -6,9 +6,9 @@
 
 use super::block;
 use crate::entry::entry;
-use crate::hooks::real;
 use crate::kernel::kernel;
 use crate::keys::Key;
+use crate::original::real;
 use crate::{init, turn};
 use core::arch::naked_asm;
 use core::cell::Cell;

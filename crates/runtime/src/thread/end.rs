@@ -10,7 +10,7 @@ use super::{Life, Thread, end_key, forget, main_fs};
 use crate::kernel::{Kernel, kernel};
 use crate::keys::Key;
 use crate::stack::{self, Level, Place};
-use crate::{context, hooks, init, process, signal, sys, turn};
+use crate::{context, init, original, process, signal, sys, turn};
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::c_void;
 use skein_arena::pool::Handle;
@@ -42,7 +42,7 @@ pub fn exit(value: *mut c_void) -> ! {
     }
     turn::pin_current();
     // SAFETY: on the thread's own kernel thread now: libc unwinds its stack, runs cleanup handlers and destructors, and ends it.
-    unsafe { (hooks::originals().pthread_exit)(value) }
+    unsafe { (original::originals().pthread_exit)(value) }
 }
 
 /// The system call `exit`. `libcs` says whether libc's text made it.

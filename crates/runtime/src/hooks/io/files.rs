@@ -2,8 +2,9 @@
 
 use super::{answer, answer_or_call};
 use crate::files::{change, inputs, list, lock};
-use crate::hooks::{hook, real};
+use crate::hooks::hook;
 use crate::io::{Answer, descriptor, pipe, sendfile, splice, table, transfer};
+use crate::original::real;
 use crate::sys;
 use core::ffi::c_void;
 use libc::{c_int, c_long, c_uint, c_ulong, iovec, off_t, off64_t, size_t, ssize_t};
@@ -87,8 +88,8 @@ answer! {
     fn tcgetattr(fd: c_int, out: *mut libc::termios) -> c_int { descriptor::not_a_terminal(fd) }
 
 
-    fn pipe(out: *mut c_int) -> c_int { Some(pipe::create(0).map(|ends| put_pair(out, ends))) }
-    fn pipe2(out: *mut c_int, flags: c_int) -> c_int { Some(pipe::create(flags).map(|ends| put_pair(out, ends))) }
+    fn pipe(out: *mut c_int) -> c_int { Some(pipe::create(0).map(|ends| crate::io::put_pair(out, ends))) }
+    fn pipe2(out: *mut c_int, flags: c_int) -> c_int { Some(pipe::create(flags).map(|ends| crate::io::put_pair(out, ends))) }
 }
 
 hook! {
@@ -150,11 +151,4 @@ unsafe fn write_at(fd: c_int, list: *const iovec, count: c_int, at: i64, flags: 
         // SAFETY: the caller's call.
         change::after_write(fd, unsafe { sys::call(libc::SYS_pwritev2, args) })
     }))
-}
-
-/// Gives two descriptors back.
-pub unsafe fn put_pair(out: *mut c_int, ends: [c_int; 2]) -> usize {
-    // SAFETY: the caller's array.
-    unsafe { out.cast::<[c_int; 2]>().write_unaligned(ends) };
-    0
 }

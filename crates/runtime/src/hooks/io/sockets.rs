@@ -1,7 +1,6 @@
 //! Hooks: sockets.
 
 use super::answer;
-use super::files::put_pair;
 use crate::io::epoll::Timeout;
 use crate::io::{Answer, file, msg, socket};
 use core::ffi::c_void;
@@ -17,7 +16,7 @@ answer! {
         Some(socket::create(family, kind, protocol))
     }
     fn socketpair(family: c_int, kind: c_int, protocol: c_int, out: *mut c_int) -> c_int {
-        Some(socket::pair(family, kind, protocol).map(|ends| put_pair(out, ends)))
+        Some(socket::pair(family, kind, protocol).map(|ends| crate::io::put_pair(out, ends)))
     }
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int { on_socket(fd, socket::bind::bind(fd, addr, len)) }
     fn listen(fd: c_int, backlog: c_int) -> c_int { on_socket(fd, socket::bind::listen(fd, backlog)) }

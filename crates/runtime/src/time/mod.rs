@@ -1,6 +1,8 @@
 //! Virtual time. The time of day is the stamp of the last admitted entry, moved on a little by every look at it, so that clocks
 //! never stand still nor run backwards inside an entry; all other clocks are offsets from it.
 
+pub mod calls;
+
 use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::{process, turn};

@@ -1,0 +1,325 @@
+//! Calls about signals and timers, with pointers as the server gives them.
+
+use crate::errno::{Errno, Result};
+use crate::io::{Answer, signalfd};
+use crate::kernel::kernel;
+use crate::signal::{self, Action, Info, LAST, bit, change_mask, timer, wait};
+use crate::{thread, time, turn};
+use libc::{
+    c_int, c_void, itimerspec, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t,
+    stack_t, timespec,
+};
+
+/// libc's own signals, which its functions neither block nor handle for anybody.
+const RESERVED: u64 = bit(32) | bit(33);
+/// glibc's `SIG_HOLD`.
+const HOLD: sighandler_t = 2;
+
+/// A kernel's set, the first word of libc's.
+///
+/// # Safety
+/// `set` is null or valid.
+pub unsafe fn read_set(set: *const sigset_t) -> Option<u64> {
+    // SAFETY: the caller's contract.
+    unsafe { set.cast::<u64>().as_ref() }.map(|set| set & !RESERVED)
+}
+
+/// Writes a kernel's set as libc's.
+///
+/// # Safety
+/// `out` is null or valid.
+pub unsafe fn write_set(out: *mut sigset_t, set: u64) {
+    if !out.is_null() {
+        // SAFETY: the caller's contract.
+        unsafe {
+            out.cast::<u8>().write_bytes(0, size_of::<sigset_t>());
+            out.cast::<u64>().write(set);
+        }
+    }
+}
+
+/// `sigprocmask`.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub unsafe fn mask_into(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> Result<()> {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        let before = change_mask(how, read_set(set))?;
+        write_set(old, before);
+    }
+    Ok(())
+}
+
+/// `sigaction`.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub unsafe fn action_into(
+    signo: c_int,
+    action: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> Result<()> {
+    if (1..=LAST).contains(&signo) && RESERVED & bit(signo) != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the caller's pointers.
+    unsafe {
+        let new = action.as_ref().map(|a| Action {
+            handler: a.sa_sigaction,
+            flags: a.sa_flags as u32 as u64,
+            restorer: a.sa_restorer.map_or(0, |f| f as usize),
+            mask: (&raw const a.sa_mask).cast::<u64>().read(),
+        });
+        let before = signal::set_action(signo, new)?;
+        if let Some(old) = old.as_mut() {
+            old.sa_sigaction = before.handler;
+            old.sa_flags = before.flags as c_int;
+            old.sa_restorer =
+                core::mem::transmute::<usize, Option<extern "C" fn()>>(before.restorer);
+            write_set(&raw mut old.sa_mask, before.mask);
+        }
+    }
+    Ok(())
+}
+
+/// `signal` and its like: with `flags`, the signal itself blocked meanwhile when `blocked`. Answers the handler before.
+pub fn set_handler(signo: c_int, handler: usize, flags: c_int, blocked: bool) -> Result<usize> {
+    if !(1..=LAST).contains(&signo) || RESERVED & bit(signo) != 0 || handler == libc::SIG_ERR {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mask = if blocked { bit(signo) } else { 0 };
+    let action = Action { handler, flags: flags as u32 as u64, restorer: 0, mask };
+    Ok(signal::set_action(signo, Some(action))?.handler)
+}
+
+/// `signal` as in BSD: the handler stays, and the signal is blocked while it runs.
+pub fn bsd_handler(signo: c_int, handler: usize) -> Result<usize> {
+    let restarts = !signal::interrupting(signo);
+    let flags = if restarts { libc::SA_RESTART } else { 0 };
+    set_handler(signo, handler, flags, true)
+}
+
+/// `signal` as in System V: the handler runs once, and the signal is not blocked meanwhile.
+pub fn sysv_handler(signo: c_int, handler: usize) -> Result<usize> {
+    let flags = libc::SA_RESETHAND | libc::SA_NODEFER;
+    set_handler(signo, handler, flags, false)
+}
+
+/// `sigset`: like `signal`, but the signal can be held, and is let go otherwise. Answers `SIG_HOLD` when it was held.
+pub fn set_disposition(signo: c_int, handler: usize) -> Result<usize> {
+    if !(1..=LAST).contains(&signo) {
+        return Err(Errno(libc::EINVAL));
+    }
+    let set = Some(bit(signo));
+    if handler == HOLD {
+        let before = change_mask(libc::SIG_BLOCK, set)?;
+        let held = before & bit(signo) != 0;
+        return if held { Ok(HOLD) } else { Ok(signal::set_action(signo, None)?.handler) };
+    }
+    let old = set_handler(signo, handler, 0, false)?;
+    let before = change_mask(libc::SIG_UNBLOCK, set)?;
+    Ok(if before & bit(signo) != 0 { HOLD } else { old })
+}
+
+/// Blocks or unblocks one signal.
+pub fn one(how: c_int, signo: c_int) -> Result<()> {
+    if !(1..=LAST).contains(&signo) {
+        return Err(Errno(libc::EINVAL));
+    }
+    change_mask(how, Some(bit(signo))).map(|_| ())
+}
+
+/// `pthread_kill` and `pthread_sigqueue`.
+pub fn to_thread(t: pthread_t, info: Info) -> Result<()> {
+    turn::operation();
+    let k = kernel();
+    signal::check(info.signo)?;
+    let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
+    // One that has ended, but is not joined, takes nothing.
+    if k.threads.get(handle).life.get() == thread::Life::Ended {
+        return Ok(());
+    }
+    signal::send_to(k, handle, info)
+}
+
+/// What `sigqueue` sends.
+pub fn queued(signo: c_int, value: usize) -> Info {
+    Info { value: value as u64, ..Info::sent(signo, libc::SI_QUEUE) }
+}
+
+/// `sigtimedwait`.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub unsafe fn wait_into(
+    set: *const sigset_t,
+    info: *mut siginfo_t,
+    timeout: *const timespec,
+) -> Result<i32> {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        let timeout = timeout.as_ref().map(time::to_ns).transpose()?;
+        let set = read_set(set).ok_or(Errno(libc::EFAULT))?;
+        let found = wait::wait_for(set, timeout)?;
+        if !info.is_null() {
+            found.write(info);
+        }
+        Ok(found.signo)
+    }
+}
+
+/// `sigaltstack`.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub unsafe fn alternate_into(new: *const stack_t, old: *mut stack_t) -> Result<usize> {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        let new = new.as_ref().map(|s| (s.ss_sp as usize, s.ss_size, s.ss_flags));
+        let (start, bytes, flags) = signal::set_alternate(new)?;
+        if let Some(old) = old.as_mut() {
+            (old.ss_sp, old.ss_size, old.ss_flags) = (start as *mut c_void, bytes, flags);
+        }
+    }
+    Ok(0)
+}
+
+/// `timer_settime`.
+///
+/// # Safety
+/// `new` is null or valid, `old` too.
+pub unsafe fn set_timer(
+    id: usize,
+    flags: c_int,
+    new: *const itimerspec,
+    old: *mut itimerspec,
+) -> Result<usize> {
+    // SAFETY: the caller's pointers.
+    unsafe {
+        let before = timer::set_time(id, flags, new.as_ref().ok_or(Errno(libc::EINVAL))?)?;
+        if let Some(old) = old.as_mut() {
+            *old = before;
+        }
+    }
+    Ok(0)
+}
+
+/// `timer_gettime`.
+///
+/// # Safety
+/// `out` is valid.
+pub unsafe fn get_timer(id: usize, out: *mut itimerspec) -> Result<usize> {
+    let now = timer::get_time(id)?;
+    // SAFETY: the caller's pointer.
+    unsafe { out.write(now) };
+    Ok(0)
+}
+
+/// The timer's id is written as `id`; it is an `int` for the kernel and a pointer for libc, which is as wide as its handle here.
+pub unsafe fn make_timer(clock: c_int, event: *const timer::Event, out: *mut usize) -> Result<()> {
+    // SAFETY: the caller's pointers.
+    unsafe { out.write(timer::create(clock, event, true)?) };
+    Ok(())
+}
+
+/// `signalfd4`.
+///
+/// # Safety
+/// `set` is null or valid.
+pub unsafe fn make_signalfd(fd: c_int, set: *const u64, flags: c_int) -> Answer {
+    // SAFETY: the caller's pointer.
+    let Some(set) = (unsafe { set.as_ref() }) else { return Some(Err(Errno(libc::EFAULT))) };
+    signalfd::create(fd, *set, flags)
+}
+
+/// `setitimer`: as in Linux no new value means zero.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub unsafe fn set_interval(
+    which: c_int,
+    new: *const itimerval,
+    old: *mut itimerval,
+) -> Result<usize> {
+    // SAFETY: all-zero is a valid `itimerval`; otherwise the caller's contract.
+    unsafe {
+        let zero: itimerval = core::mem::zeroed();
+        timer::interval_at(which, if new.is_null() { &raw const zero } else { new }, old)
+    }
+}
+
+/// A signal's system call by number: `None` when it is none.
+///
+/// # Safety
+/// The arguments are the server's for this call.
+pub unsafe fn syscall(nr: i64, [a, b, c, d, ..]: [usize; 6]) -> Answer {
+    let done = |result: Result<()>| Some(result.map(|()| 0));
+    // SAFETY: the caller's contract.
+    unsafe {
+        match nr {
+            libc::SYS_rt_sigaction => {
+                let new = (b as *const Action).as_ref().copied();
+                Some(signal::set_action(a as c_int, new).map(|before| {
+                    if let Some(old) = (c as *mut Action).as_mut() {
+                        *old = before;
+                    }
+                    0
+                }))
+            }
+            libc::SYS_rt_sigprocmask => {
+                done(wait::change_mask_at(a as c_int, b as *const u64, c as *mut u64))
+            }
+            libc::SYS_rt_sigpending => {
+                (a as *mut u64).write(signal::pending());
+                Some(Ok(0))
+            }
+            libc::SYS_rt_sigsuspend => Some(wait::suspend((a as *const u64).read())),
+            libc::SYS_rt_sigtimedwait => Some(
+                wait_into(a as *const sigset_t, b as *mut siginfo_t, c as *const timespec)
+                    .map(|signo| signo as usize),
+            ),
+            libc::SYS_rt_sigqueueinfo => {
+                let info = Info { signo: b as c_int, ..Info::read(c as *const siginfo_t) };
+                done(signal::send_to_process(a as pid_t, info))
+            }
+            libc::SYS_rt_tgsigqueueinfo => {
+                let info = Info { signo: c as c_int, ..Info::read(d as *const siginfo_t) };
+                done(signal::send_to_thread(Some(a as pid_t), b as pid_t, info))
+            }
+            libc::SYS_kill => {
+                done(signal::send_to_process(a as pid_t, Info::sent(b as c_int, libc::SI_USER)))
+            }
+            libc::SYS_tkill => done(signal::send_to_thread(
+                None,
+                a as pid_t,
+                Info::sent(b as c_int, libc::SI_TKILL),
+            )),
+            libc::SYS_tgkill => done(signal::send_to_thread(
+                Some(a as pid_t),
+                b as pid_t,
+                Info::sent(c as c_int, libc::SI_TKILL),
+            )),
+            libc::SYS_sigaltstack => Some(alternate_into(a as *const _, b as *mut _)),
+            libc::SYS_pause => Some(wait::pause()),
+            libc::SYS_alarm => Some(Ok(timer::alarm(a as u32) as usize)),
+            libc::SYS_setitimer => Some(set_interval(a as c_int, b as *const _, c as *mut _)),
+            libc::SYS_getitimer => {
+                Some(timer::interval_at(a as c_int, core::ptr::null(), b as *mut _))
+            }
+            libc::SYS_timer_create => {
+                Some(timer::create(a as c_int, b as *const _, false).map(|id| {
+                    (c as *mut c_int).write(id as c_int);
+                    0
+                }))
+            }
+            libc::SYS_timer_settime => Some(set_timer(a, b as c_int, c as *const _, d as *mut _)),
+            libc::SYS_timer_gettime => Some(get_timer(a, b as *mut _)),
+            libc::SYS_timer_getoverrun => Some(timer::overrun(a)),
+            libc::SYS_timer_delete => Some(timer::delete(a)),
+            libc::SYS_signalfd => make_signalfd(a as c_int, b as *const u64, 0),
+            libc::SYS_signalfd4 => make_signalfd(a as c_int, b as *const u64, d as c_int),
+            _ => None,
+        }
+    }
+}
