@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::process;
 use super::stats::percentile;
 use super::target::data_root;
-use crate::cluster::find_command;
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::cluster::find_command;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// The head of a file of results.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]

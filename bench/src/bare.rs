@@ -21,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Copies beside the leader.
 pub const COPIES: usize = 2;
@@ -374,9 +374,9 @@ fn first_entry(bytes: &[u8]) -> Option<(u32, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::servers::{memcached, redis};
-    use crate::bench::target::free_address;
-    use crate::bench::wire::Client;
+    use crate::servers::{memcached, redis};
+    use crate::target::free_address;
+    use crate::wire::Client;
 
     #[test]
     fn it_answers_what_the_workloads_ask() {

@@ -12,8 +12,8 @@ use super::about::{self, About};
 use super::servers::{Server, Workload};
 use super::stats::Spread;
 use super::target::{Cluster, Running, Target};
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 const SERVERS: [Server; 3] = [Server::Redis, Server::Mariadb, Server::Postgres];
 const CLIENTS: u32 = 50;

@@ -25,7 +25,7 @@ mod stats;
 mod target;
 mod wire;
 
-use crate::report::Outcome;
+use skein_testkit::Outcome;
 
 /// What to measure: servers by name, or one of the parts with a name of its own.
 #[derive(clap::Args)]

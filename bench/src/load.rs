@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::percentile;
 use super::wire::{Client, Exchange};
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Different keys.
 const KEYS: u32 = 1_000;

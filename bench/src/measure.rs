@@ -13,7 +13,7 @@ use super::results::{Busy, Results, Sample};
 use super::servers::{Choice, Server};
 use super::target::{Counts, Target};
 use super::{load, outage, process, report, results};
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Part of the budget that is kept for kills of the leader, if there are any.
 const OUTAGES_SHARE: f64 = 0.2;

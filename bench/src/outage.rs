@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use super::servers::{Server, redis};
 use super::target::{Cluster, free_address};
 use super::wire::Client;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Acknowledged writes before a kill.
 const WRITES_BEFORE: u32 = 200;

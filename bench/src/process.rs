@@ -9,7 +9,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// How long a process that was asked to end may take.
 const END_MAX: Duration = Duration::from_secs(10);

@@ -16,8 +16,8 @@ use super::load;
 use super::process;
 use super::servers::{Server, memcached, redis};
 use super::target::Target;
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// How long each is watched.
 const TIME: Duration = Duration::from_secs(3);

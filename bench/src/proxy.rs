@@ -13,7 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// The listener's token; connections have even and odd ones from 2.
 const LISTENER: Token = Token(0);

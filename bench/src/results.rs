@@ -10,7 +10,7 @@ use super::load::{Alone, Throughput};
 use super::servers::Server;
 use super::stats::Spread;
 use super::target::Target;
-use crate::workspace;
+use skein_testkit::workspace;
 
 /// From here on a core counts as busy.
 const BUSY: f64 = 0.9;

@@ -17,9 +17,9 @@ use super::process::{self, Kept};
 use super::servers::{Server, Workload};
 use nix::sys::signal::Signal;
 
-use crate::cluster::find_command;
-use crate::cluster::status::Status;
-use crate::report::{Failure, Outcome};
+use skein_testkit::cluster::find_command;
+use skein_testkit::cluster::status::Status;
+use skein_testkit::{Failure, Outcome};
 
 /// How long a target may take to serve, and a cluster to answer or to stop.
 const START_MAX: Duration = Duration::from_secs(30);

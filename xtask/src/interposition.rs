@@ -12,8 +12,8 @@ use object::{Object, ObjectSymbol};
 use skein_interpose::symbols::{self, Class};
 use skein_interpose::{Family, SYSCALLS, Treatment, Why};
 
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// The printed page.
 pub const PAGE: &str = "docs/interposition.md";

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Longest wait for anything: the first service, a new leader, a killed replica's return.
 const WAIT_MAX: Duration = Duration::from_secs(60);

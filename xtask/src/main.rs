@@ -6,17 +6,13 @@
 //! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
 //! Nothing here is shipped, and no crate may depend on it.
 
-mod bench;
-mod cluster;
 mod counts;
 mod demo;
 mod handoff;
 mod interposition;
 mod interrupt;
-mod report;
 mod suites;
 mod tidy;
-mod workspace;
 mod zoo;
 
 use std::process::ExitCode;
@@ -43,7 +39,7 @@ enum Command {
     /// Measure what letting another thread run costs: futex against context switch
     Handoff(handoff::Options),
     /// Measure redis and memcached: alone, behind a proxy, and under Skein
-    Bench(bench::Options),
+    Bench(skein_bench::Options),
     /// Count the instructions of the hot path, and compare with what is stored
     Counts(counts::Options),
     /// Run servers as Debian has them: checked, and on three replicas while the leader dies
@@ -52,10 +48,10 @@ enum Command {
     Suites(suites::Options),
     /// The plain TCP proxy that `bench` compares with
     #[command(hide = true)]
-    BenchProxy(bench::proxy::Options),
+    BenchProxy(skein_bench::proxy::Options),
     /// The bare replication that `bench` compares with
     #[command(hide = true, subcommand)]
-    BenchBare(bench::bare::Options),
+    BenchBare(skein_bench::bare::Options),
 }
 
 fn main() -> ExitCode {
@@ -64,12 +60,12 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Interposition(options) => interposition::run(&options),
         Command::Handoff(options) => handoff::run(&options),
-        Command::Bench(options) => bench::run(&options),
+        Command::Bench(options) => skein_bench::run(&options),
         Command::Counts(options) => counts::run(&options),
         Command::Zoo(options) => zoo::run(&options),
         Command::Suites(options) => suites::run(&options),
-        Command::BenchProxy(options) => bench::proxy::run(&options),
-        Command::BenchBare(options) => bench::bare::run(&options),
+        Command::BenchProxy(options) => skein_bench::proxy::run(&options),
+        Command::BenchBare(options) => skein_bench::bare::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

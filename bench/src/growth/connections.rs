@@ -1,10 +1,10 @@
 //! Connections: 1 to 10,000 that all ask, one request each at a time.
 
 use super::{NODE, P50, P99, POINT, Recorder, SERVER, THROUGHPUT, Topic, WAYS, curve, figures};
-use crate::bench::load;
-use crate::bench::servers::{Workload, memcached, redis};
-use crate::bench::wire::Exchange;
-use crate::report::Outcome;
+use crate::load;
+use crate::servers::{Workload, memcached, redis};
+use crate::wire::Exchange;
+use skein_testkit::Outcome;
 
 pub const TOPIC: Topic = Topic {
     name: "connections",

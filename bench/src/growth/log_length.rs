@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 
 use super::{Figure, Recorder, Topic, curve};
-use crate::bench::servers::{Server, redis};
-use crate::bench::target::{Cluster, await_some, free_address};
-use crate::bench::wire::Client;
-use crate::report::{Failure, Outcome};
+use crate::servers::{Server, redis};
+use crate::target::{Cluster, await_some, free_address};
+use crate::wire::Client;
+use skein_testkit::{Failure, Outcome};
 
 pub const TOPIC: Topic = Topic {
     name: "log",

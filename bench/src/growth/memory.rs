@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::{Figure, NODE, P99, POINT, Recorder, SERVER, THROUGHPUT, Topic, curve, figures};
-use crate::bench::load::{self, LOAD_MAX};
-use crate::bench::servers::redis;
-use crate::bench::target::Way;
-use crate::bench::wire::Client;
-use crate::report::{Failure, Outcome};
+use crate::load::{self, LOAD_MAX};
+use crate::servers::redis;
+use crate::target::Way;
+use crate::wire::Client;
+use skein_testkit::{Failure, Outcome};
 
 pub const TOPIC: Topic = Topic {
     name: "memory",
@@ -16,7 +16,7 @@ pub const TOPIC: Topic = Topic {
     figures: &[FILL, THROUGHPUT, P99, SAVE, SAVING, NODE, SERVER],
     measure,
     reading: "Filling takes time in proportion. Redis moves to a larger table of keys in steps of a millisecond; under Skein the clock moves on by the\n\
-         number of looks at it ([limitations](limitations.md)). Up to commit 6399aba a step was a thousand looks and more: with millions of keys a fifth of a\n\
+         number of looks at it ([limitations](../../docs/limitations.md)). Up to commit 6399aba a step was a thousand looks and more: with millions of keys a fifth of a\n\
          second, ten times a second, until the table was moved; so figures from then have a bend at 4 GiB. Since, it is 150 to 200. A background save forks under Skein as natively,\n\
          but its child takes turns with its parent, so requests wait for it instead of for the second core. Of 4 GiB no save is measured: it takes\n\
          longer than a point may.",

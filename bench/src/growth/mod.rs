@@ -23,8 +23,8 @@ use super::load::{self, Throughput};
 use super::measure::interrupts;
 use super::servers::Server;
 use super::target::{Running, Way};
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// How long a point is measured.
 const POINT: Duration = Duration::from_millis(1_500);

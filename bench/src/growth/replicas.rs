@@ -1,10 +1,10 @@
 //! Replicas: 1, 3 and 5 on one machine.
 
 use super::{NODE, P50, P99, POINT, Recorder, SERVER, THROUGHPUT, Topic, curve, figures};
-use crate::bench::load;
-use crate::bench::servers::redis;
-use crate::bench::target::Way;
-use crate::report::Outcome;
+use crate::load;
+use crate::servers::redis;
+use crate::target::Way;
+use skein_testkit::Outcome;
 
 pub const TOPIC: Topic = Topic {
     name: "replicas",

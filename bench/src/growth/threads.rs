@@ -1,9 +1,9 @@
 //! Threads of the server: memcached with 1 to 16.
 
 use super::{NODE, P50, P99, POINT, Recorder, SERVER, THROUGHPUT, Topic, WAYS, curve, figures};
-use crate::bench::load;
-use crate::bench::servers::memcached::{self, Memcached};
-use crate::report::Outcome;
+use crate::load;
+use crate::servers::memcached::{self, Memcached};
+use skein_testkit::Outcome;
 
 pub const TOPIC: Topic = Topic {
     name: "threads",

@@ -1,10 +1,10 @@
 //! The size of values: 16 bytes to 16 MiB, set and got.
 
 use super::{Figure, NODE, P99, POINT, Recorder, SERVER, THROUGHPUT, Topic, WAYS, curve, figures};
-use crate::bench::load;
-use crate::bench::servers::redis;
-use crate::bench::wire::Exchange;
-use crate::report::Outcome;
+use crate::load;
+use crate::servers::redis;
+use crate::wire::Exchange;
+use skein_testkit::Outcome;
 
 pub const TOPIC: Topic = Topic {
     name: "values",

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::group::{Group, Running, await_so, words};
 use super::sample::Finding;
 use super::{Contender, Peer, SKEIN_FSYNC, SKEIN_MEMORY, Scale};
-use crate::bench::load;
-use crate::bench::servers::{Server, redis};
-use crate::bench::target::free_address;
-use crate::bench::wire::{Client, Exchange};
-use crate::report::{Failure, Outcome};
+use crate::load;
+use crate::servers::{Server, redis};
+use crate::target::free_address;
+use crate::wire::{Client, Exchange};
+use skein_testkit::{Failure, Outcome};
 
 /// See the module.
 pub struct Etcd;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::resp::{Connection, Reply, request};
 use super::sample::{Fault, Kind};
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 const MOVERS: usize = 6;
 const STAYERS: usize = 2;

@@ -10,11 +10,11 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
 use super::sample::{Finding, Lone};
-use crate::bench::load::{self, Alone, Throughput};
-use crate::bench::process::{self, Kept};
-use crate::bench::servers::Server;
-use crate::bench::target::{self, Target, data_root};
-use crate::report::{Failure, Outcome};
+use crate::load::{self, Alone, Throughput};
+use crate::process::{self, Kept};
+use crate::servers::Server;
+use crate::target::{self, Target, data_root};
+use skein_testkit::{Failure, Outcome};
 
 /// How long a group may take to be whole.
 const START_MAX: Duration = Duration::from_secs(40);

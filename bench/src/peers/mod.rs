@@ -3,7 +3,7 @@
 //! A comparison is one file here (a [`Peer`]) and one line in [`ALL`]: it says which ways of running a service it
 //! compares ([`Contender`]), what each of them promises, and measures one of them. What is common to all is
 //! here: interleaved rounds, the budget of time, results (`bench/results/peers.json`) and the page made from them and from
-//! the papers' figures (`docs/comparison.md`).
+//! the papers' figures (`bench/reports/comparison.md`).
 //!
 //! A peer's processes are children that die with this process ([`group`]); a missing program leaves one comparison out.
 
@@ -28,7 +28,7 @@ use clap::builder::PossibleValuesParser;
 use self::sample::{Comparison, Finding, Peers, Sample};
 use super::about::{self, About};
 use super::measure::interrupts;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 pub use self::page::pages;
 

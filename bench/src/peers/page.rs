@@ -1,19 +1,19 @@
-//! `docs/comparison.md`: every comparison with what its contenders promise, and what the papers measured.
+//! `bench/reports/comparison.md`: every comparison with what its contenders promise, and what the papers measured.
 
 use std::fmt::Write as _;
 
 use super::papers::{self, Papers};
 use super::sample::{self, Comparison, Fault, Kind, Peers, Sample};
 use super::{ALL, Contender, Peer};
-use crate::bench::about;
-use crate::bench::load::Throughput;
-use crate::bench::report::text::{cell, table, wide};
-use crate::bench::report::{Page, latest};
-use crate::bench::stats::Spread;
-use crate::report::Outcome;
+use crate::about;
+use crate::load::Throughput;
+use crate::report::text::{cell, table, wide};
+use crate::report::{Page, latest};
+use crate::stats::Spread;
+use skein_testkit::Outcome;
 
 /// Where the page is.
-const PATH: &str = "docs/comparison.md";
+const PATH: &str = "bench/reports/comparison.md";
 
 /// The longest line of the page's prose.
 const LINE: usize = 140;
@@ -238,8 +238,8 @@ pub fn wrapped(bullet: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::about::About;
-    use crate::bench::peers::sample::{Finding, Lone};
+    use crate::about::About;
+    use crate::peers::sample::{Finding, Lone};
 
     fn find(name: &str) -> Option<&'static dyn Peer> {
         ALL.iter().copied().find(|peer| peer.name() == name)

@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 
 use super::page::wrapped;
-use crate::bench::report::text::{cell, number, table, wide};
-use crate::bench::results::{Results, Sample};
-use crate::bench::servers::Server;
-use crate::bench::stats::Spread;
-use crate::bench::target::Target;
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use crate::report::text::{cell, number, table, wide};
+use crate::results::{Results, Sample};
+use crate::servers::Server;
+use crate::stats::Spread;
+use crate::target::Target;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// Where the data are.
 const FOLDER: &str = "bench/papers";
@@ -114,7 +114,7 @@ pub fn section(papers: &Papers, latest: &Results) -> String {
     text.push_str(&wrapped(
         "",
         "Theirs are read from the papers' text; ours are the newest results of `cargo xtask bench` (commit and machine: \
-         [performance](performance.md)). Ratios are to the same server without replication on the same machine, by throughput: an \
+         [servers](servers.md)). Ratios are to the same server without replication on the same machine, by throughput: an \
          overhead of 25 % more time is a ratio of 0.80. Theirs ran each replica on a machine of its own with many cores, ours \
          run all replicas and the clients on two; the column of one replica has what Skein costs without that.",
     ));
@@ -287,9 +287,9 @@ fn bubbles(paper: &Paper, latest: &Results) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::about::About;
-    use crate::bench::load::{Alone, Throughput};
-    use crate::bench::results::Busy;
+    use crate::about::About;
+    use crate::load::{Alone, Throughput};
+    use crate::results::Busy;
 
     fn sample(target: Target, per_second: f64, p50_us: f64) -> Sample {
         let throughput = vec![Throughput {

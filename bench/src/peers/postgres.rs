@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use super::group::{self, Group, Running, await_so, copy, own, words};
 use super::sample::Finding;
 use super::{Contender, Peer, SKEIN_FSYNC, SKEIN_MEMORY, Scale};
-use crate::bench::process;
-use crate::bench::servers::Server;
-use crate::bench::target::free_address;
-use crate::report::{Failure, Outcome};
+use crate::process;
+use crate::servers::Server;
+use crate::target::free_address;
+use skein_testkit::{Failure, Outcome};
 
 /// See the module.
 pub struct Postgres;

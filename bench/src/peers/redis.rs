@@ -9,11 +9,11 @@ use super::group::{Group, Running, await_so, words};
 use super::resp::Connection;
 use super::sample::Finding;
 use super::{Contender, Peer, SKEIN_FSYNC, SKEIN_MEMORY, Scale};
-use crate::bench::load;
-use crate::bench::servers::{Server, redis};
-use crate::bench::target::free_address;
-use crate::bench::wire::Exchange;
-use crate::report::Outcome;
+use crate::load;
+use crate::servers::{Server, redis};
+use crate::target::free_address;
+use crate::wire::Exchange;
+use skein_testkit::Outcome;
 
 /// See the module.
 pub struct Redis;

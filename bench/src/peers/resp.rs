@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::bench::wire::connect;
+use crate::wire::connect;
 
 /// One reply.
 #[derive(Debug, Clone, PartialEq, Eq)]

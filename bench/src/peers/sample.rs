@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::about::About;
-use crate::bench::load::{Alone, Throughput};
-use crate::workspace;
+use crate::about::About;
+use crate::load::{Alone, Throughput};
+use skein_testkit::workspace;
 
 /// All that was measured.
 #[derive(Debug, Default, Serialize, Deserialize)]

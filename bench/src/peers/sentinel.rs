@@ -12,10 +12,10 @@ use super::group::{Group, await_so, words};
 use super::resp::{Connection, Reply};
 use super::sample::{Fault, Finding, Kind};
 use super::{Contender, Peer, SKEIN_FSYNC, Scale};
-use crate::bench::process;
-use crate::bench::servers::Server;
-use crate::bench::target::{Cluster, free_address};
-use crate::report::{Failure, Outcome};
+use crate::process;
+use crate::servers::Server;
+use crate::target::{Cluster, free_address};
+use skein_testkit::{Failure, Outcome};
 
 /// See the module.
 pub struct Sentinel;

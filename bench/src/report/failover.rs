@@ -1,10 +1,10 @@
 //! What a failover costs under full load: a table.
 
 use super::text::{table, wide};
-use crate::bench::about;
-use crate::bench::failover::{self, Failovers};
-use crate::bench::servers::Server;
-use crate::report::Outcome;
+use crate::about;
+use crate::failover::{self, Failovers};
+use crate::servers::Server;
+use skein_testkit::Outcome;
 
 /// The section of `docs/performance.md`; nothing where nothing was measured.
 pub fn section() -> Outcome<String> {

@@ -2,10 +2,10 @@
 
 use super::servers::{added, has, label, per_second, ratio};
 use super::text::{table, wide};
-use crate::bench::results::{Results, Sample};
-use crate::bench::servers::Server;
-use crate::bench::stats::Spread;
-use crate::bench::target::Target;
+use crate::results::{Results, Sample};
+use crate::servers::Server;
+use crate::stats::Spread;
+use crate::target::Target;
 
 /// Requests a second, of native, at least.
 const THROUGHPUT: [(Target, f64); 2] = [(Target::OneMemory, 0.95), (Target::ThreeFsync, 0.50)];

@@ -1,18 +1,18 @@
-//! `docs/growth.md`, how figures grow: a table and plots for each topic.
+//! `bench/reports/growth.md`, how figures grow: a table and plots for each topic.
 
 use std::fmt::Write as _;
 
 use super::Page;
 use super::plots::Lines;
 use super::text::{number, table};
-use crate::bench::about;
-use crate::bench::growth::{self, Figure, Growth, TOPICS, Topic};
-use crate::report::Outcome;
+use crate::about;
+use crate::growth::{self, Figure, Growth, TOPICS, Topic};
+use skein_testkit::Outcome;
 
 /// The document and its plots; nothing where nothing was measured.
 pub fn pages() -> Outcome<Vec<Page>> {
     let Some(growth) = stored()? else { return Ok(Vec::new()) };
-    let mut pages = vec![Page { path: "docs/growth.md".to_owned(), text: text(&growth) }];
+    let mut pages = vec![Page { path: "bench/reports/growth.md".to_owned(), text: text(&growth) }];
     for topic in TOPICS {
         for figure in topic.figures.iter().filter(|figure| figure.plotted) {
             let curves = curves(&growth, topic, figure);
@@ -32,7 +32,7 @@ fn stored() -> Outcome<Option<Growth>> {
 }
 
 fn path(topic: &Topic, figure: &Figure) -> String {
-    format!("docs/plots/growth-{}-{}.svg", topic.name, figure.key.replace('_', "-"))
+    format!("bench/reports/plots/growth-{}-{}.svg", topic.name, figure.key.replace('_', "-"))
 }
 
 /// Without the marks of Markdown.
@@ -59,7 +59,7 @@ fn text(growth: &Growth) -> String {
     let mut text = format!(
         "# How it grows\n\n\
          Written by `cargo xtask bench --report` from `bench/results/growth.json`. Don't edit it by hand. How single\n\
-         servers compare with native is in [performance](performance.md).\n\n\
+         servers compare with native is in [servers](servers.md).\n\n\
          Measured by `{}`, {} at commit {}, on the same machine; each point once, 1.5 s, so single points are less sure\n\
          than the tables there.\n\
          Memory is what is resident: the node's includes the arena, which the server's has as well.\n\n",
@@ -88,7 +88,7 @@ fn text(growth: &Growth) -> String {
         let _ = writeln!(text, "## {}\n\n{}", topic.title, table(&rows));
         for figure in topic.figures.iter().filter(|figure| figure.plotted) {
             let path = path(topic, figure);
-            let at = path.trim_start_matches("docs/");
+            let at = path.trim_start_matches("bench/reports/");
             let _ = writeln!(text, "![{}: {}]({at})", topic.title, plain(figure.label));
         }
         let _ = writeln!(text, "\n{}\n", topic.reading);

@@ -1,4 +1,4 @@
-//! Results as documents: `docs/performance.md`, `docs/growth.md`, the README's figures, and what else is made from results.
+//! Results as documents: `docs/performance.md`, those in `bench/reports`, the README's figures, and what else is made from results.
 //!
 //! Everything is computed from the files in `bench/results`, so that the documents cannot say anything else than these do;
 //! `cargo xtask tidy` compares. A new document is a line in [`PAGES`].
@@ -16,8 +16,8 @@ pub mod text;
 
 use super::results::{self, Results};
 use super::{about, peers};
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// A file that is made from results.
 pub struct Page {

@@ -1,24 +1,37 @@
-//! `docs/performance.md`: how it was measured, every table, and how to read them.
+//! `docs/performance.md`, the results on one page, and `bench/reports/servers.md`: how they were measured, and every table.
 
 use super::servers::TRAPS_SHOWN;
 use super::text::wide;
 use super::{Page, failover, goals, latest, profile, room, servers};
-use crate::bench::results::Results;
-use crate::bench::stats::Spread;
-use crate::report::Outcome;
+use crate::results::Results;
+use crate::stats::Spread;
+use skein_testkit::Outcome;
 
-/// The document, part by part; one that has no results is left out.
-const PARTS: &[fn(&Results) -> Outcome<String>] =
-    &[head, plots, goals_part, failover_part, tables, profile_part, reading];
+type Part = fn(&Results) -> Outcome<String>;
 
-/// The document.
+/// The documents, part by part; a part that has no results is empty.
+const DOCUMENTS: &[(&str, &[Part])] = &[
+    ("docs/performance.md", &[summary, goals_part, failover_part, reading]),
+    ("bench/reports/servers.md", &[head, plots, tables, profile_part, room_part]),
+];
+
+/// The documents.
 pub fn pages() -> Outcome<Vec<Page>> {
     let results = latest()?;
-    let mut text = String::new();
-    for part in PARTS {
-        text.push_str(&part(&results)?);
-    }
-    Ok(vec![Page { path: "docs/performance.md".to_owned(), text }])
+    let document = |(path, parts): &(&str, &[Part])| {
+        let text = parts.iter().map(|part| part(&results)).collect::<Outcome<String>>()?;
+        Ok(Page { path: (*path).to_owned(), text })
+    };
+    DOCUMENTS.iter().map(document).collect()
+}
+
+/// What no result changes.
+fn summary(_: &Results) -> Outcome<String> {
+    Ok("# Performance\n\n\
+        The goals, the outage, and what stands in the way of native speed. `cargo xtask bench --report` writes this page from `bench/results`; the README has\n\
+        a summary. More figures: [each server, and how it was measured](../bench/reports/servers.md), [how cost grows](../bench/reports/growth.md),\n\
+        [beside replication in use today, and the papers](../bench/reports/comparison.md).\n\n"
+        .to_owned())
 }
 
 fn tables(results: &Results) -> Outcome<String> {
@@ -41,8 +54,12 @@ fn profile_part(_: &Results) -> Outcome<String> {
     profile::section()
 }
 
-fn reading(results: &Results) -> Outcome<String> {
-    Ok(format!("{READING}\n{}", room::room(results)))
+fn reading(_: &Results) -> Outcome<String> {
+    Ok(READING.to_owned())
+}
+
+fn room_part(results: &Results) -> Outcome<String> {
+    Ok(room::room(results))
 }
 
 fn head(results: &Results) -> Outcome<String> {
@@ -68,12 +85,10 @@ fn head(results: &Results) -> Outcome<String> {
         String::new()
     };
     Ok(format!(
-        "# Performance\n\n\
+        "# Servers alone, behind a proxy and under Skein\n\n\
          Written by `cargo xtask bench --report` from `bench/results/latest.json`, which holds every\n\
          sample. Don't edit it by hand. To measure again (some minutes; builds nothing, so `make build` first):\n\n    \
          {command}\n\n\
-         How figures change with connections, replicas, sizes, memory, the log and threads is in [growth](growth.md); what people use\n\
-         today and the papers are in [the comparison](comparison.md).\n\n\
          ## How it was measured\n\n\
          - Commit {commit}, the newest when `skein` was built (`+`: the crates have been changed since, or were then); {versions}.\n\
          - {cpu}, {cores} cores for clients, servers and everything else; {memory} MiB; Linux {kernel}.\n\
@@ -124,12 +139,12 @@ const READING: &str = "## What stands in the way of native\n\n\
     entry decides what each of these costs a request: a leader waits until half a crowd is back, or two thirds where it is to be written to disk ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)).\n\
     With one replica and its log in memory three tenths are enough; those figures vary most. Where they are above 1, replies leave in bursts and the load generator, whose\n\
     core is the limit, takes less CPU time a request than natively (the column of the clients').\n\n\
-    Bare replication (`xtask/src/bench/bare.rs`) is a store of one thread that receives, sends entries to two copies, which make them durable, executes and replies, and\n\
+    Bare replication (`bench/src/bare.rs`) is a store of one thread that receives, sends entries to two copies, which make them durable, executes and replies, and\n\
     does nothing else. What Skein's rows with fsync have on top of it are the servers, as processes of their own that are woken for entries, and consensus. It is simple, not\n\
     tuned, and gathers by a rule of its own: not a lower bound (where its leader takes more CPU time than Skein's, that shows it), but about what is there to gain.\n\n\
     The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
     noticed by missed heartbeats, which takes the election timeout; that is in\n\
-    [the comparison](comparison.md) (a leader that is stopped).\n\n\
+    [the comparison](../bench/reports/comparison.md) (a leader that is stopped).\n\n\
     With three replicas and fsync the two cores are not full: the columns of cores add up to less than two. An entry goes through some 13 changes of thread\n\
     (leader, two followers, server, clients), waking another core takes about 30 us here, and the kernel may place who is woken behind who runs while\n\
     the other core is idle. A sync is two requests to the disk, one after the other (the data, the disk's cache), and every 4 ms a third: the time of\n\

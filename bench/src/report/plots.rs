@@ -7,7 +7,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::text::number;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 const SIZE: (u32, u32) = (900, 400);
 /// Where the names of curves begin.

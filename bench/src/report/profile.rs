@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::text::{number, table};
-use crate::bench::about;
-use crate::bench::profile::{self, Profile, Profiles};
-use crate::bench::servers::Server;
-use crate::report::Outcome;
+use crate::about;
+use crate::profile::{self, Profile, Profiles};
+use crate::servers::Server;
+use skein_testkit::Outcome;
 
 /// The section of `docs/performance.md`; nothing where nothing was measured.
 pub fn section() -> Outcome<String> {

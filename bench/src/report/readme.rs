@@ -3,12 +3,12 @@
 use super::Page;
 use super::servers::{added, has, label, per_second, ratio};
 use super::text::{cell, replace_between, table, wide};
-use crate::bench::results::{Results, Sample};
-use crate::bench::servers::Server;
-use crate::bench::stats::Spread;
-use crate::bench::target::Target;
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use crate::results::{Results, Sample};
+use crate::servers::Server;
+use crate::stats::Spread;
+use crate::target::Target;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// Between these lines the figures are replaced.
 const BEGIN: &str = "<!-- figures: cargo xtask bench --report -->";

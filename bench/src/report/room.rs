@@ -3,10 +3,10 @@
 use super::goals::with_goals;
 use super::servers::ratio;
 use super::text::{table, wide};
-use crate::bench::load::Throughput;
-use crate::bench::results::{Results, Sample};
-use crate::bench::stats::Spread;
-use crate::bench::target::Target;
+use crate::load::Throughput;
+use crate::results::{Results, Sample};
+use crate::stats::Spread;
+use crate::target::Target;
 
 /// What is compared with native.
 const TARGETS: [Target; 5] =

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use super::Page;
 use super::plots::Bars;
 use super::text::{cell, table, wide};
-use crate::bench::results::{Results, Sample};
-use crate::bench::servers::Server;
-use crate::bench::stats::Spread;
-use crate::bench::target::Target;
-use crate::report::Outcome;
+use crate::results::{Results, Sample};
+use crate::servers::Server;
+use crate::stats::Spread;
+use crate::target::Target;
+use skein_testkit::Outcome;
 
 /// Calls that are trapped less often than this a request have no row.
 pub const TRAPS_SHOWN: f64 = 0.001;
@@ -62,7 +62,7 @@ const PLOTS: &[(&str, &str, &str, Measure)] = &[
 ];
 
 fn plot_path(name: &str) -> String {
-    format!("docs/plots/servers-{name}.svg")
+    format!("bench/reports/plots/servers-{name}.svg")
 }
 
 /// The plots of all servers.
@@ -95,7 +95,7 @@ pub fn plots() -> Outcome<Vec<Page>> {
 /// What shows the plots in a document.
 pub fn plot_links(_: &Results) -> String {
     let link = |(name, title, ..): &(&str, &str, &str, Measure)| {
-        format!("![{title}]({})\n", plot_path(name).trim_start_matches("docs/"))
+        format!("![{title}]({})\n", plot_path(name).trim_start_matches("bench/reports/"))
     };
     PLOTS.iter().map(link).collect::<String>() + "\n"
 }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn results(samples: &[Value]) -> Results {
-        let about = serde_json::to_value(crate::bench::about::About::default()).expect("a head");
+        let about = serde_json::to_value(crate::about::About::default()).expect("a head");
         let mut all = json!({"requests": 1, "clients": 1, "outages_ms": [], "failures": []});
         for (key, value) in about.as_object().expect("fields") {
             all[key] = value.clone();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::bench::stats::Spread;
+use crate::stats::Spread;
 
 /// A median, or a dash.
 pub fn cell(spread: Option<Spread>, digits: usize) -> String {

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Workload, configure, http};
-use crate::bench::load::{self, Alone, LOAD_MAX, Throughput};
-use crate::bench::process;
-use crate::bench::wire::Exchange;
-use crate::report::{Failure, Outcome};
+use crate::load::{self, Alone, LOAD_MAX, Throughput};
+use crate::process;
+use crate::wire::Exchange;
+use skein_testkit::{Failure, Outcome};
 
 /// See the module.
 pub struct ApacheCgi;

@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{Workload, configure, words};
-use crate::bench::load::{self, Alone, LOAD_MAX, Throughput};
-use crate::bench::wire::connect;
-use crate::report::{Failure, Outcome};
+use crate::load::{self, Alone, LOAD_MAX, Throughput};
+use crate::wire::connect;
+use skein_testkit::{Failure, Outcome};
 
 /// A file a request, streamed over a connection of its own.
 pub struct Clamd;

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Workload, configure, http, words};
-use crate::bench::load::{self, Alone, Throughput};
-use crate::bench::process::Kept;
-use crate::bench::target::free_address;
-use crate::report::Outcome;
+use crate::load::{self, Alone, Throughput};
+use crate::process::Kept;
+use crate::target::free_address;
+use skein_testkit::Outcome;
 
 /// See the module.
 pub struct Haproxy;

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::{Workload, configure};
-use crate::bench::load::{self, Alone, Throughput};
-use crate::bench::wire::Exchange;
-use crate::report::{Failure, Outcome};
+use crate::load::{self, Alone, Throughput};
+use crate::wire::Exchange;
+use skein_testkit::{Failure, Outcome};
 
 /// A server of static pages: what it is started with.
 pub struct Web {

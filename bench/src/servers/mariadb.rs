@@ -11,9 +11,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Workload, words};
-use crate::bench::load::{Alone, LOAD_MAX, Throughput};
-use crate::bench::process;
-use crate::report::{Failure, Outcome};
+use crate::load::{Alone, LOAD_MAX, Throughput};
+use crate::process;
+use skein_testkit::{Failure, Outcome};
 
 /// What sysbench is to do.
 pub struct MariaDb {

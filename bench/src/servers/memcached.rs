@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::{Workload, value, words};
-use crate::bench::load::{self, Alone, Throughput};
-use crate::bench::wire::Exchange;
-use crate::report::Outcome;
+use crate::load::{self, Alone, Throughput};
+use crate::wire::Exchange;
+use skein_testkit::Outcome;
 
 /// See the module.
 pub struct Memcached {

@@ -25,7 +25,7 @@ use super::load::{Alone, Throughput};
 use super::process::Kept;
 use nix::sys::signal::Signal;
 
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Makes [`Server`] and what leads from it to its file.
 macro_rules! servers {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Workload, words};
-use crate::bench::load::{self, Alone, LOAD_MAX, Throughput};
-use crate::bench::process;
-use crate::bench::wire::Exchange;
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use crate::load::{self, Alone, LOAD_MAX, Throughput};
+use crate::process;
+use crate::wire::Exchange;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// Threads that share one page under a lock and compute for each.
 pub struct CppThreads;

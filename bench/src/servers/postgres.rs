@@ -13,9 +13,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 
 use super::{Workload, words};
-use crate::bench::load::{Alone, LOAD_MAX, Throughput};
-use crate::bench::process;
-use crate::report::{Failure, Outcome};
+use crate::load::{Alone, LOAD_MAX, Throughput};
+use crate::process;
+use skein_testkit::{Failure, Outcome};
 
 /// See the module.
 pub struct Postgres;

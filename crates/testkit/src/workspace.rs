@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use ignore::WalkBuilder;
 
-use crate::report::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// The repository's root, known from where this crate was compiled.
+#[must_use]
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository's root")
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).expect("this crate lies two directories below the root")
 }
 
 /// All files below `root` that git does not ignore, as paths relative to it, sorted.

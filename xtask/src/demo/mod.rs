@@ -19,10 +19,10 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 
 use self::writer::{Acknowledged, Writer};
-use crate::cluster::status::Status;
-use crate::cluster::{Cluster, Server};
 use crate::interrupt::Interrupt;
-use crate::report::{Failure, Outcome};
+use skein_testkit::cluster::status::Status;
+use skein_testkit::cluster::{Cluster, Server};
+use skein_testkit::{Failure, Outcome};
 
 /// Keys written before anything goes wrong.
 const KEYS_BEFORE: u64 = 1_000;

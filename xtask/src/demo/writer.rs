@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::redis::Client;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Between two tries to connect: short against the outage that is measured.
 const RETRY_AFTER: Duration = Duration::from_millis(1);

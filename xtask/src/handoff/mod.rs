@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 
 use processes::{By, Tokens};
 
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// How the figures are taken.
 #[derive(clap::Args)]

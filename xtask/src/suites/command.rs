@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::interrupt::Interrupt;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// What `timeout` exits with when it was too long.
 const TOO_LONG: i32 = 124;

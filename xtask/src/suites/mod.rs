@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use self::outcome::Tests;
 use self::postgres::{CROWD, Place, Postgres, Workers};
-use crate::cluster::{Cluster, Server};
 use crate::interrupt::Interrupt;
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::cluster::{Cluster, Server};
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// In the environment below `scripts/guarded.sh`.
 const GUARDED: &str = "SKEIN_GUARD";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// One run of all tests.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ use super::command::{Said, bounded, output};
 use super::outcome::Tests;
 use super::source::Source;
 use crate::interrupt::Interrupt;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Connections that are busy at once after the tests.
 pub const CROWD: u32 = 20;

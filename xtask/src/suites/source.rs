@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::command::{bounded, output};
 use crate::interrupt::Interrupt;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// Where sources and packages come from: Debian's archives, unless `SKEIN_DEBIAN_MIRROR` names another one for the first.
 const MIRROR: &str = "http://deb.debian.org/debian";

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
 use super::{Complaint, Tree};
-use crate::{bench, interposition, zoo};
+use crate::{interposition, zoo};
 
 /// Where decision records live.
 const DECISIONS: &str = "docs/decisions";
@@ -144,7 +144,7 @@ fn check_figures(tree: &Tree) -> Vec<Complaint> {
     if tree.text("docs/performance.md").is_none() {
         return Vec::new();
     }
-    let pages = match bench::report::pages() {
+    let pages = match skein_bench::report::pages() {
         Ok(pages) => pages,
         Err(failure) => {
             return vec![Complaint::of_file(Path::new("bench"), 0, failure.to_string())];

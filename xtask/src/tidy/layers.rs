@@ -9,7 +9,7 @@ use std::path::Path;
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 
 use super::Complaint;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// A crate of the workspace and the crates of the workspace that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -24,7 +24,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("skein-sim", &["skein-model", "skein-log", "skein-node"]),
     ("skein-harness", &["skein-model", "skein-interpose", "skein-arena"]),
     ("skein-testkit", &[]),
-    ("xtask", &["skein-model", "skein-interpose", "skein-testkit"]),
+    ("skein-bench", &["skein-testkit"]),
+    ("xtask", &["skein-model", "skein-interpose", "skein-testkit", "skein-bench"]),
 ];
 
 /// A library and the only crate that may name it, even in tests.
@@ -145,7 +146,7 @@ mod tests {
 
     fn this_workspace() -> Metadata {
         MetadataCommand::new()
-            .manifest_path(crate::workspace::root().join("Cargo.toml"))
+            .manifest_path(skein_testkit::workspace::root().join("Cargo.toml"))
             .other_options(["--filter-platform".into(), "x86_64-unknown-linux-gnu".into()])
             .exec()
             .expect("cargo metadata works in the repository")

@@ -12,8 +12,8 @@ mod sources;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// `cargo xtask tidy` has no options yet.
 #[derive(clap::Args)]

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::species::Species;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// The longest that one request may take.
 const REQUEST_MAX_S: &str = "20";

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::cage::Cage;
-use crate::report::{Failure, Outcome};
+use skein_testkit::{Failure, Outcome};
 
 /// What clients share.
 pub struct Load<'a> {

@@ -21,10 +21,10 @@ use nix::sys::signal::{Signal, kill};
 use self::cage::Cage;
 use self::load::Load;
 use self::species::Species;
-use crate::cluster::{Cluster, Server, find_command};
 use crate::interrupt::Interrupt;
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::cluster::{Cluster, Server, find_command};
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 pub use self::page::{PAGE, page};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::root::ALL;
 use super::species::{self, Species};
-use crate::report::Outcome;
+use skein_testkit::Outcome;
 
 /// The printed page.
 pub const PAGE: &str = "docs/servers.md";

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::report::{Failure, Outcome};
-use crate::workspace;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
 
 /// Where the files lie.
 pub const FOLDER: &str = "zoo";

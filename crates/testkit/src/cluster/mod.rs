@@ -16,8 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use self::status::Status;
-use crate::report::{Failure, Outcome};
 use crate::workspace;
+use crate::{Failure, Outcome};
 
 /// How long stopping may take before it is called a failure.
 const STOP_MAX: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::unistd::Pid;
 use serde::Deserialize;
 
-use crate::report::{Failure, Outcome};
+use crate::{Failure, Outcome};
 
 /// One cluster; unknown fields are other readers'.
 #[derive(Debug, Clone, Deserialize)]
