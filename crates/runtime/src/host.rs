@@ -8,6 +8,7 @@ use crate::kernel::kernel;
 use crate::sys;
 use crate::{process, time, turn};
 use libc::{c_int, timespec};
+use skein_sched::op::{Kind, Object};
 
 /// The release of Linux that servers see: the oldest one that Skein runs on.
 const RELEASE: &[u8] = b"5.16.0";
@@ -58,7 +59,7 @@ pub fn syscall(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         }
         _ => return None,
     };
-    turn::operation();
+    let _turn = turn::enter(Object::Machine, Kind::Ask);
     Some(result)
 }
 

@@ -11,6 +11,7 @@ use crate::sys::{self, args};
 use crate::{kernel, turn};
 use libc::c_int;
 use skein_arena::trapped;
+use skein_sched::op::{Kind as Op, Object};
 
 // arch_prctl: whether the cpuid instruction may be used.
 const ARCH_CPUID: usize = 0x1012;
@@ -104,7 +105,7 @@ pub fn time_stamp() -> u64 {
 }
 
 fn cpuid(registers: &mut Registers) {
-    turn::operation();
+    let _turn = turn::enter(Object::Machine, Op::Ask);
     let (leaf, sub) = (registers.rax as u32, registers.rcx as u32);
     // SAFETY: allows the instruction for the time of one use.
     unsafe { sys::raw(libc::SYS_arch_prctl, args([ARCH_CPUID, 1])) };

@@ -7,6 +7,7 @@ use core::cell::Cell;
 use libc::c_uint;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use skein_sched::op::{Kind, Object};
 
 /// The stream. All-zero bytes until seeded.
 #[repr(C)]
@@ -34,7 +35,7 @@ impl Random {
 
 /// Bytes from the server's stream of randomness.
 pub fn draw(out: &mut [u8]) {
-    turn::operation();
+    let _turn = turn::enter(Object::Randomness, Kind::Read);
     uses::note(Use::Randomness);
     kernel().random.fill(out);
 }

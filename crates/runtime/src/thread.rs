@@ -27,6 +27,7 @@ use libc::c_void;
 use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind, Object};
 
 /// A thread's place in the run queue.
 pub struct Queue;
@@ -383,7 +384,7 @@ extern "C" fn live(arg: *mut c_void) -> *mut c_void {
         exit(value);
     }
     t.exiting.set(true);
-    turn::operation();
+    let _turn = turn::enter(Object::Thread(k.current.get()), Kind::Exit);
     turn::pin_current();
     // From here this thread's own kernel thread runs again.
     value
@@ -502,8 +503,8 @@ pub fn join(
     deadline_ns: Option<u64>,
     try_only: bool,
 ) -> Result<*mut c_void> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Thread(0), Kind::Join);
+    let k = &*turn;
     let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
     let t = k.threads.get(handle);
     if handle == k.current() {
@@ -540,8 +541,8 @@ pub fn join(
 
 /// `pthread_detach`.
 pub fn detach(pthread: libc::pthread_t) -> Result<()> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Thread(0), Kind::Set);
+    let k = &*turn;
     let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
     let t = k.threads.get(handle);
     if t.detached.get() {
@@ -556,8 +557,8 @@ pub fn detach(pthread: libc::pthread_t) -> Result<()> {
 
 /// `pthread_cancel`: deferred to the target's next cancellation point.
 pub fn cancel(pthread: libc::pthread_t) -> Result<()> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Thread(0), Kind::Send);
+    let k = &*turn;
     let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
     let t = k.threads.get(handle);
     if t.life.get() == Life::Ended {

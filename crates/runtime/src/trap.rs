@@ -29,6 +29,7 @@ use libc::{c_int, c_void};
 use skein_arena::trapped;
 use skein_interpose::Treatment;
 use skein_interpose::filter::{self, Next, Tree};
+use skein_sched::op::{Kind, Object};
 
 fn name_of(nr: i64) -> &'static str {
     skein_interpose::name(nr).unwrap_or("unknown")
@@ -36,7 +37,7 @@ fn name_of(nr: i64) -> &'static str {
 
 /// Answers a call with an error and tells the node its name.
 fn refuse_call(nr: i64, errno: i32) -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Machine, Kind::Refuse);
     match skein_interpose::name(nr) {
         Some(name) => refused(name.as_bytes()),
         None => refused(fatal::line!("system call {nr}").bytes()),
@@ -47,7 +48,7 @@ fn refuse_call(nr: i64, errno: i32) -> Result<usize> {
 /// A system call by number, as the hooks would do it: `None` when it is none of the runtime's business.
 pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
     if let Err(e) = io::table::no_own(nr, &a) {
-        turn::operation();
+        let _turn = turn::enter(Object::Descriptors, Kind::Refuse);
         return Some(Err(e));
     }
     match answer(nr, a) {
@@ -119,7 +120,7 @@ fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
         }
         libc::SYS_sysinfo => host::sysinfo(a[0] as *mut libc::sysinfo),
         libc::SYS_sched_yield => {
-            turn::operation();
+            let _turn = turn::enter(Object::Machine, Kind::Yield);
             turn::yield_now();
             Ok(0)
         }

@@ -12,9 +12,11 @@ use crate::process::{self, Process};
 use crate::stack::Level;
 use crate::thread::{self, Life, Thread};
 use crate::{context, output, signal, spin, sys};
+use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use skein_arena::pool::Handle;
-use skein_sched::{Next, Policy};
+use skein_sched::op::{Kind, Object};
+use skein_sched::{Next, Op, Policy};
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +30,29 @@ pub enum Wake {
     Interrupted = 2,
 }
 
-/// An operation on a shared object is about to be done. Every hook that touches one calls this first, once.
+/// The turn while its holder does an operation: lends the state of the library operating system.
+#[must_use = "the operation lasts as long as this"]
+pub struct Turn(&'static Kernel);
+
+impl Deref for Turn {
+    type Target = Kernel;
+
+    #[inline]
+    fn deref(&self) -> &Kernel {
+        self.0
+    }
+}
+
+/// Begins an operation. Every call that touches an object which threads share does this first, once.
 #[inline]
-pub fn operation() {
+pub fn enter(object: Object, kind: Kind) -> Turn {
     let k = kernel();
-    let next = k.sched.operation();
+    let next = k.sched.operation(Op { thread: k.current.get(), object, kind });
     header().operations.store(k.sched.operations(), Ordering::Relaxed);
     if next != Next::Continue {
         end_turn(k, false);
     }
+    Turn(k)
 }
 
 /// Gives the turn up although the thread can go on (`sched_yield`).

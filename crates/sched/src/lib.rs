@@ -4,8 +4,10 @@
 //! [`Serial`] is CRANE's scheduler (sections 3 and 4) reduced to one running thread.
 #![no_std]
 
+pub mod op;
 mod serial;
 
+pub use op::Op;
 pub use serial::Serial;
 
 /// What the runtime must do after an operation or a turn.
@@ -21,8 +23,8 @@ pub enum Next {
 
 /// The order of a server's operations.
 pub trait Policy {
-    /// The thread that has the turn is about to do an operation on a shared object.
-    fn operation(&self) -> Next;
+    /// The thread that has the turn is about to do an operation.
+    fn operation(&self, op: Op) -> Next;
     /// The turn is over, because its quantum is or because its thread blocked.
     fn end_turn(&self) -> Next;
     /// An entry with so many inputs was admitted; `bubble` is how many turns it grants when it is a time bubble.

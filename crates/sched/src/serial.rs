@@ -1,6 +1,6 @@
 //! One thread runs at a time and keeps the turn until it blocks or has done `quantum` operations (now and then one more).
 
-use crate::{Next, Policy};
+use crate::{Next, Op, Policy};
 use core::cell::Cell;
 
 /// The `serial` schedule. All-zero bytes are a schedule that was not started.
@@ -48,7 +48,7 @@ impl Serial {
 const STUMBLE_TURNS: u64 = 61;
 
 impl Policy for Serial {
-    fn operation(&self) -> Next {
+    fn operation(&self, _: Op) -> Next {
         self.operations.set(self.operations.get() + 1);
         let left = self.left.get();
         if left > 1 {
@@ -85,11 +85,14 @@ impl Policy for Serial {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::{Kind, Object};
+
+    const OP: Op = Op { thread: 1, object: Object::Clock, kind: Kind::Ask };
 
     fn run_to_slot(s: &Serial) -> u64 {
         let from = s.clock();
         loop {
-            while s.operation() == Next::Continue {}
+            while s.operation(OP) == Next::Continue {}
             if s.end_turn() == Next::Admit {
                 return s.clock() - from;
             }
@@ -100,11 +103,11 @@ mod tests {
     fn a_turn_has_quantum_operations() {
         let s = Serial::default();
         s.start(3, 10);
-        assert_eq!([s.operation(), s.operation()], [Next::Continue; 2]);
-        assert_eq!(s.operation(), Next::EndTurn);
+        assert_eq!([s.operation(OP), s.operation(OP)], [Next::Continue; 2]);
+        assert_eq!(s.operation(OP), Next::EndTurn);
         assert_eq!(s.end_turn(), Next::Continue);
         assert_eq!((s.clock(), s.operations()), (1, 3));
-        assert_eq!(s.operation(), Next::Continue);
+        assert_eq!(s.operation(OP), Next::Continue);
     }
 
     #[test]
@@ -114,7 +117,7 @@ mod tests {
         let mut lengths = [0; 122];
         for length in &mut lengths {
             *length = 1;
-            while s.operation() == Next::Continue {
+            while s.operation(OP) == Next::Continue {
                 *length += 1;
             }
             s.end_turn();
@@ -162,11 +165,11 @@ mod tests {
     fn a_blocked_thread_ends_its_turn_with_a_fresh_quantum() {
         let s = Serial::default();
         s.start(4, 100);
-        s.operation();
+        s.operation(OP);
         assert_eq!(s.end_turn(), Next::Continue);
         for _ in 0..3 {
-            assert_eq!(s.operation(), Next::Continue);
+            assert_eq!(s.operation(OP), Next::Continue);
         }
-        assert_eq!(s.operation(), Next::EndTurn);
+        assert_eq!(s.operation(OP), Next::EndTurn);
     }
 }

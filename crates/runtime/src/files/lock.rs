@@ -11,6 +11,7 @@ use crate::keys::Key;
 use crate::sys;
 use crate::turn::{self, Wake};
 use libc::c_int;
+use skein_sched::op::{Kind, Object};
 
 /// Where they wait.
 const KEY: Key = Key::of_runtime(9, 0);
@@ -39,7 +40,7 @@ fn until_granted(attempt: impl Fn() -> Result<usize>) -> Result<usize> {
 
 /// `flock`.
 pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Files, Kind::Lock);
     table::not_own(fd)?;
     let call = |operation: c_int| {
         // SAFETY: no memory is involved.
@@ -59,7 +60,7 @@ pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
 
 /// The kernel would tell the server by a signal that somebody opens its file, or changes its directory.
 fn refuse_notice(command: c_int) -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Files, Kind::Refuse);
     refused(if command == libc::F_NOTIFY { b"fcntl F_NOTIFY" } else { b"fcntl F_SETLEASE" });
     Err(Errno(libc::EINVAL))
 }
@@ -76,7 +77,7 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> Option<Result<usiz
         libc::F_NOTIFY | libc::F_SETLEASE => return Some(refuse_notice(command)),
         _ => return None,
     };
-    turn::operation();
+    let _turn = turn::enter(Object::Files, Kind::Lock);
     let call = || {
         // SAFETY: the server's own lock; the kernel checks the address.
         unsafe { sys::call(libc::SYS_fcntl, sys::args([fd as usize, attempt as usize, arg])) }

@@ -8,10 +8,11 @@ use crate::original::real;
 use crate::sys;
 use crate::{fatal, host, init, trap, turn};
 use libc::{c_int, c_long, c_void, pid_t, size_t};
+use skein_sched::op::{Kind, Object};
 
 /// A call that would make a process or a thread behind the runtime's back.
 fn no_process(call: &[u8]) -> Errno {
-    turn::operation();
+    let _turn = turn::enter(Object::Machine, Kind::Refuse);
     fatal::refused(call);
     Errno(libc::ENOSYS)
 }
@@ -145,7 +146,7 @@ hook! {
     }
 
     fn sethostid(id: c_long) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Machine, Kind::Refuse);
         fatal::refused(b"sethostid");
         Err::<(), _>(Errno(libc::EPERM)).into_c()
     }

@@ -14,13 +14,14 @@ use crate::sync::spin::Spin;
 use crate::turn;
 use libc::{c_char, c_int, c_uint, c_void, clockid_t, timespec};
 use libc::{pthread_condattr_t, pthread_mutexattr_t, pthread_rwlockattr_t};
+use skein_sched::op::{Kind, Object};
 
-/// The server's object, as an operation on it begins.
+/// An operation on an object of the server's.
 #[inline]
-fn at<'a, T>(object: *mut T) -> &'a T {
-    turn::operation();
+fn on<T, R>(object: *mut T, kind: Kind, call: impl FnOnce(&T) -> R) -> R {
+    let _turn = turn::enter(Object::Memory(object as usize), kind);
     // SAFETY: the server's own object, by the contract of every function that takes one; only the turn's holder touches it.
-    unsafe { &*object }
+    call(unsafe { &*object })
 }
 
 /// A deadline by the given clock.
@@ -33,159 +34,159 @@ const DAY: clockid_t = libc::CLOCK_REALTIME;
 
 hook! {
     fn pthread_mutex_init(m: *mut Mutex, attr: *const pthread_mutexattr_t) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(m as usize), Kind::Create);
         // SAFETY: the arguments are those of `pthread_mutex_init`.
         pthread_result(unsafe { mutex::init(m, attr) })
     }
     fn pthread_mutex_destroy(m: *mut Mutex) -> c_int {
-        pthread_result(at(m).destroy())
+        pthread_result(on(m, Kind::Destroy, |m| m.destroy()))
     }
     fn pthread_mutex_lock(m: *mut Mutex) -> c_int {
-        pthread_result(at(m).lock(None))
+        pthread_result(on(m, Kind::Lock, |m| m.lock(None)))
     }
     fn pthread_mutex_trylock(m: *mut Mutex) -> c_int {
-        pthread_result(at(m).try_lock())
+        pthread_result(on(m, Kind::Lock, |m| m.try_lock()))
     }
     fn pthread_mutex_timedlock(m: *mut Mutex, time: *const timespec) -> c_int {
-        pthread_result(at(m).lock(until(DAY, time)))
+        pthread_result(on(m, Kind::Lock, |m| m.lock(until(DAY, time))))
     }
     fn pthread_mutex_clocklock(m: *mut Mutex, clock: clockid_t, time: *const timespec) -> c_int {
-        pthread_result(at(m).lock(until(clock, time)))
+        pthread_result(on(m, Kind::Lock, |m| m.lock(until(clock, time))))
     }
     fn pthread_mutex_unlock(m: *mut Mutex) -> c_int {
-        pthread_result(at(m).unlock())
+        pthread_result(on(m, Kind::Unlock, |m| m.unlock()))
     }
     fn pthread_mutex_consistent(m: *mut Mutex) -> c_int {
-        pthread_result(at(m).consistent())
+        pthread_result(on(m, Kind::Set, |m| m.consistent()))
     }
 
     fn pthread_cond_init(c: *mut Cond, attr: *const pthread_condattr_t) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(c as usize), Kind::Create);
         // SAFETY: the arguments are those of `pthread_cond_init`.
         pthread_result(unsafe { cond::init(c, attr) })
     }
     fn pthread_cond_destroy(c: *mut Cond) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(c as usize), Kind::Destroy);
         0
     }
     fn pthread_cond_wait(c: *mut Cond, m: *mut Mutex) -> c_int {
         // SAFETY: the server's own mutex.
-        pthread_result(at(c).wait(unsafe { &*m }, None))
+        pthread_result(on(c, Kind::Wait, |c| c.wait(unsafe { &*m }, None)))
     }
     fn pthread_cond_timedwait(c: *mut Cond, m: *mut Mutex, time: *const timespec) -> c_int {
         // SAFETY: the server's own mutex and time.
-        pthread_result(unsafe { at(c).timed_wait(&*m, &*time) })
+        pthread_result(on(c, Kind::Wait, |c| unsafe { c.timed_wait(&*m, &*time) }))
     }
     fn pthread_cond_clockwait(c: *mut Cond, m: *mut Mutex, clock: clockid_t, time: *const timespec) -> c_int {
         // SAFETY: the server's own mutex.
-        pthread_result(at(c).wait(unsafe { &*m }, until(clock, time)))
+        pthread_result(on(c, Kind::Wait, |c| c.wait(unsafe { &*m }, until(clock, time))))
     }
     fn pthread_cond_signal(c: *mut Cond) -> c_int {
-        at(c).wake(1);
+        on(c, Kind::Wake, |c| c.wake(1));
         0
     }
     fn pthread_cond_broadcast(c: *mut Cond) -> c_int {
-        at(c).wake(u32::MAX);
+        on(c, Kind::Wake, |c| c.wake(u32::MAX));
         0
     }
 
     fn pthread_rwlock_init(l: *mut RwLock, attr: *const pthread_rwlockattr_t) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(l as usize), Kind::Create);
         // SAFETY: the arguments are those of `pthread_rwlock_init`.
         pthread_result(unsafe { rwlock::init(l, attr) })
     }
     fn pthread_rwlock_destroy(l: *mut RwLock) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(l as usize), Kind::Destroy);
         0
     }
     fn pthread_rwlock_rdlock(l: *mut RwLock) -> c_int {
-        pthread_result(at(l).read(None))
+        pthread_result(on(l, Kind::Lock, |l| l.read(None)))
     }
     fn pthread_rwlock_tryrdlock(l: *mut RwLock) -> c_int {
-        pthread_result(at(l).try_read())
+        pthread_result(on(l, Kind::Lock, |l| l.try_read()))
     }
     fn pthread_rwlock_timedrdlock(l: *mut RwLock, time: *const timespec) -> c_int {
-        pthread_result(at(l).read(until(DAY, time)))
+        pthread_result(on(l, Kind::Lock, |l| l.read(until(DAY, time))))
     }
     fn pthread_rwlock_clockrdlock(l: *mut RwLock, clock: clockid_t, time: *const timespec) -> c_int {
-        pthread_result(at(l).read(until(clock, time)))
+        pthread_result(on(l, Kind::Lock, |l| l.read(until(clock, time))))
     }
     fn pthread_rwlock_wrlock(l: *mut RwLock) -> c_int {
-        pthread_result(at(l).write(None))
+        pthread_result(on(l, Kind::Lock, |l| l.write(None)))
     }
     fn pthread_rwlock_trywrlock(l: *mut RwLock) -> c_int {
-        pthread_result(at(l).try_write())
+        pthread_result(on(l, Kind::Lock, |l| l.try_write()))
     }
     fn pthread_rwlock_timedwrlock(l: *mut RwLock, time: *const timespec) -> c_int {
-        pthread_result(at(l).write(until(DAY, time)))
+        pthread_result(on(l, Kind::Lock, |l| l.write(until(DAY, time))))
     }
     fn pthread_rwlock_clockwrlock(l: *mut RwLock, clock: clockid_t, time: *const timespec) -> c_int {
-        pthread_result(at(l).write(until(clock, time)))
+        pthread_result(on(l, Kind::Lock, |l| l.write(until(clock, time))))
     }
     fn pthread_rwlock_unlock(l: *mut RwLock) -> c_int {
-        at(l).unlock();
+        on(l, Kind::Unlock, |l| l.unlock());
         0
     }
 
     fn pthread_spin_init(s: *mut Spin, shared: c_int) -> c_int {
-        at(s).init();
+        on(s, Kind::Create, |s| s.init());
         0
     }
     fn pthread_spin_destroy(s: *mut Spin) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(s as usize), Kind::Destroy);
         0
     }
     fn pthread_spin_lock(s: *mut Spin) -> c_int {
-        at(s).lock();
+        on(s, Kind::Lock, |s| s.lock());
         0
     }
     fn pthread_spin_trylock(s: *mut Spin) -> c_int {
-        pthread_result(at(s).try_lock())
+        pthread_result(on(s, Kind::Lock, |s| s.try_lock()))
     }
     fn pthread_spin_unlock(s: *mut Spin) -> c_int {
-        at(s).unlock();
+        on(s, Kind::Unlock, |s| s.unlock());
         0
     }
 
     fn pthread_barrier_init(b: *mut Barrier, attr: *const c_void, count: c_uint) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(b as usize), Kind::Create);
         // SAFETY: the arguments are those of `pthread_barrier_init`.
         pthread_result(unsafe { barrier::init(b, count) })
     }
     fn pthread_barrier_destroy(b: *mut Barrier) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(b as usize), Kind::Destroy);
         0
     }
     fn pthread_barrier_wait(b: *mut Barrier) -> c_int {
-        if at(b).wait() { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
+        if on(b, Kind::Wait, |b| b.wait()) { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
     }
 
     fn sem_init(s: *mut Semaphore, shared: c_int, value: c_uint) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(s as usize), Kind::Create);
         // SAFETY: the arguments are those of `sem_init`.
         unsafe { semaphore::init(s, value) }.into_c()
     }
     fn sem_destroy(s: *mut Semaphore) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(s as usize), Kind::Destroy);
         0
     }
     fn sem_wait(s: *mut Semaphore) -> c_int {
-        at(s).wait(None).into_c()
+        on(s, Kind::Lock, |s| s.wait(None)).into_c()
     }
     fn sem_trywait(s: *mut Semaphore) -> c_int {
-        at(s).try_wait().into_c()
+        on(s, Kind::Lock, |s| s.try_wait()).into_c()
     }
     fn sem_timedwait(s: *mut Semaphore, time: *const timespec) -> c_int {
-        at(s).wait(until(DAY, time)).into_c()
+        on(s, Kind::Lock, |s| s.wait(until(DAY, time))).into_c()
     }
     fn sem_clockwait(s: *mut Semaphore, clock: clockid_t, time: *const timespec) -> c_int {
-        at(s).wait(until(clock, time)).into_c()
+        on(s, Kind::Lock, |s| s.wait(until(clock, time))).into_c()
     }
     fn sem_post(s: *mut Semaphore) -> c_int {
-        at(s).post().into_c()
+        on(s, Kind::Unlock, |s| s.post()).into_c()
     }
     fn sem_getvalue(s: *mut Semaphore, out: *mut c_int) -> c_int {
-        let value = at(s).value();
+        let value = on(s, Kind::Ask, |s| s.value());
         // SAFETY: the server's own pointer.
         unsafe { out.write(value) };
         0
@@ -200,53 +201,53 @@ hook! {
     }
 
     fn sched_yield() -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Machine, Kind::Yield);
         turn::yield_now();
         0
     }
 
     fn mtx_init(m: *mut Mutex, kind: c_int) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(m as usize), Kind::Create);
         // SAFETY: the arguments are those of `mtx_init`.
         unsafe { c11::mtx_init(m, kind) }
     }
     fn mtx_destroy(m: *mut Mutex) {
-        let _ = at(m).destroy();
+        let _ = on(m, Kind::Destroy, |m| m.destroy());
     }
     fn mtx_lock(m: *mut Mutex) -> c_int {
-        c11::result(at(m).lock(None))
+        c11::result(on(m, Kind::Lock, |m| m.lock(None)))
     }
     fn mtx_trylock(m: *mut Mutex) -> c_int {
-        c11::result(at(m).try_lock())
+        c11::result(on(m, Kind::Lock, |m| m.try_lock()))
     }
     fn mtx_timedlock(m: *mut Mutex, time: *const timespec) -> c_int {
-        c11::result(at(m).lock(until(DAY, time)))
+        c11::result(on(m, Kind::Lock, |m| m.lock(until(DAY, time))))
     }
     fn mtx_unlock(m: *mut Mutex) -> c_int {
-        c11::result(at(m).unlock())
+        c11::result(on(m, Kind::Unlock, |m| m.unlock()))
     }
     fn cnd_init(c: *mut Cond) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(c as usize), Kind::Create);
         // SAFETY: the argument is that of `cnd_init`.
         c11::result(unsafe { cond::init(c, core::ptr::null()) })
     }
     fn cnd_destroy(c: *mut Cond) {
-        turn::operation();
+        let _turn = turn::enter(Object::Memory(c as usize), Kind::Destroy);
     }
     fn cnd_wait(c: *mut Cond, m: *mut Mutex) -> c_int {
         // SAFETY: the server's own mutex.
-        c11::result(at(c).wait(unsafe { &*m }, None))
+        c11::result(on(c, Kind::Wait, |c| c.wait(unsafe { &*m }, None)))
     }
     fn cnd_timedwait(c: *mut Cond, m: *mut Mutex, time: *const timespec) -> c_int {
         // SAFETY: the server's own mutex and time.
-        c11::result(unsafe { at(c).timed_wait(&*m, &*time) })
+        c11::result(on(c, Kind::Wait, |c| unsafe { c.timed_wait(&*m, &*time) }))
     }
     fn cnd_signal(c: *mut Cond) -> c_int {
-        at(c).wake(1);
+        on(c, Kind::Wake, |c| c.wake(1));
         c11::SUCCESS
     }
     fn cnd_broadcast(c: *mut Cond) -> c_int {
-        at(c).wake(u32::MAX);
+        on(c, Kind::Wake, |c| c.wake(u32::MAX));
         c11::SUCCESS
     }
 }

@@ -6,6 +6,7 @@ use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::{thread, time, turn};
 use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
+use skein_sched::op::{Kind, Object};
 
 const PTHREAD_CANCEL_ENABLE: c_int = 0;
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
@@ -57,7 +58,7 @@ type C11Start = extern "C" fn(*mut c_void) -> c_int;
 
 hook! {
     fn pthread_create(out: *mut pthread_t, attr: *mut pthread_attr_t, start: *mut c_void, arg: *mut c_void) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Thread(0), Kind::Create);
         // SAFETY: the arguments are those of `pthread_create`.
         pthread_result(unsafe { thread::create(out, attr, start as usize, arg as usize) })
     }
@@ -107,7 +108,7 @@ hook! {
     }
 
     fn thrd_create(out: *mut pthread_t, start: C11Start, arg: *mut c_void) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Thread(0), Kind::Create);
         // SAFETY: as for `pthread_create`; an int is returned in the register of which the low half is the result.
         match unsafe { thread::create(out, core::ptr::null_mut(), start as usize, arg as usize) } {
             Ok(()) => THRD_SUCCESS,
@@ -135,7 +136,7 @@ hook! {
     }
 
     fn thrd_yield() {
-        turn::operation();
+        let _turn = turn::enter(Object::Machine, Kind::Yield);
         turn::yield_now();
     }
 
@@ -194,7 +195,7 @@ pub unsafe extern "C-unwind" fn pthread_testcancel() {
 
 unsafe extern "C" fn test_cancel() {
     if crate::init::ensure() {
-        turn::operation();
+        let _turn = turn::enter(Object::Thread(0), Kind::Ask);
         thread::test_cancel();
     }
 }

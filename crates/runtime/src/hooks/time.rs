@@ -6,6 +6,7 @@ use crate::random;
 use crate::time::{self, calls};
 use crate::turn;
 use libc::{c_int, c_uint, c_void, size_t, ssize_t};
+use skein_sched::op::{Kind, Object};
 
 unsafe fn slice<'a>(buf: *mut c_void, n: usize) -> &'a mut [u8] {
     if n == 0 {
@@ -61,7 +62,7 @@ hook! {
     }
 
     fn usleep(us: c_uint) -> c_int {
-        turn::operation();
+        let _turn = turn::enter(Object::Clock, Kind::Wait);
         match calls::sleep_left(time::after(u64::from(us) * 1000)) {
             None => 0,
             Some(_) => Err::<(), _>(Errno(libc::EINTR)).into_c(),
@@ -69,7 +70,7 @@ hook! {
     }
 
     fn sleep(seconds: c_uint) -> c_uint {
-        turn::operation();
+        let _turn = turn::enter(Object::Clock, Kind::Wait);
         // As in glibc whole seconds that were left.
         let left = calls::sleep_left(time::after(u64::from(seconds) * time::NS_PER_S));
         left.map_or(0, |ns| (ns / time::NS_PER_S) as c_uint)

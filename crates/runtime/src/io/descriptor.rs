@@ -10,6 +10,7 @@ use crate::sys;
 use crate::{thread, turn};
 use core::ffi::c_int;
 use skein_arena::pool::Handle;
+use skein_sched::op::{Kind as Op, Object};
 
 /// Closes a virtual descriptor.
 pub fn close_virtual(k: &Kernel, fd: i32) -> Result<usize> {
@@ -30,13 +31,13 @@ pub fn close(fd: i32) -> Answer {
         return None;
     }
     thread::test_cancel();
-    turn::operation();
+    let _turn = turn::enter(Object::Descriptors, Op::Close);
     Some(close_virtual(k, fd))
 }
 
 /// `dup`.
 pub fn dup(fd: i32) -> Answer {
-    file::with(fd, |k, hold| duplicate(k, hold, 0, false))
+    file::with(fd, Op::Duplicate, |k, hold| duplicate(k, hold, 0, false))
 }
 
 fn duplicate(k: &Kernel, hold: &Hold, least: i32, cloexec: bool) -> Result<usize> {
@@ -55,10 +56,10 @@ pub fn dup3(old: i32, new: i32, flags: Option<i32>) -> Answer {
     if k.table().get(old).is_none() {
         // A file takes a virtual descriptor's place: the kernel closes the placeholder.
         k.table().get(new)?;
-        turn::operation();
+        let _turn = turn::enter(Object::Descriptors, Op::Duplicate);
         return Some(replace_by_file(k, old, new, flags));
     }
-    file::with(old, |k, hold| {
+    file::with(old, Op::Duplicate, |k, hold| {
         let bits = flags.unwrap_or(0);
         if bits & !libc::O_CLOEXEC != 0 || (flags.is_some() && old == new) {
             return fail(libc::EINVAL);
@@ -82,8 +83,8 @@ fn replace_by_file(k: &Kernel, old: i32, new: i32, flags: Option<i32>) -> Result
 
 /// `close_range`: always handled, as the runtime's own descriptors may lie in the range.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Descriptors, Op::Close);
+    let k = &*turn;
     if flags & !(libc::CLOSE_RANGE_CLOEXEC | libc::CLOSE_RANGE_UNSHARE) != 0 || first > last {
         return fail(libc::EINVAL);
     }
@@ -124,7 +125,7 @@ pub fn fcntl(fd: i32, command: i32, arg: usize) -> Answer {
     if table::is_own(fd) {
         return Some(fail(libc::EBADF));
     }
-    file::with(fd, |k, hold| control(k, hold, fd, command, arg))
+    file::with(fd, Op::Set, |k, hold| control(k, hold, fd, command, arg))
 }
 
 fn control(k: &Kernel, hold: &Hold, fd: i32, command: i32, arg: usize) -> Result<usize> {
@@ -179,7 +180,7 @@ const TIOCOUTQ: usize = libc::TIOCOUTQ as usize;
 pub unsafe fn ioctl(fd: i32, request: usize, arg: usize) -> Answer {
     // Requests are 32 bits wide.
     let request = request & 0xffff_ffff;
-    file::with(fd, |k, hold| {
+    file::with(fd, Op::Set, |k, hold| {
         let f = hold.file(k);
         match request {
             FIOCLEX | FIONCLEX => {
@@ -224,7 +225,7 @@ fn queued(k: &Kernel, f: &File, request: usize) -> Result<usize> {
 
 /// `lseek`.
 pub fn lseek(fd: i32) -> Answer {
-    file::with(fd, |k, hold| match hold.file(k).kind.get() {
+    file::with(fd, Op::Set, |k, hold| match hold.file(k).kind.get() {
         Kind::Random | Kind::Inotify => Ok(0),
         _ => fail(libc::ESPIPE),
     })
@@ -232,12 +233,12 @@ pub fn lseek(fd: i32) -> Answer {
 
 /// `fsync` and its like.
 pub fn sync(fd: i32) -> Answer {
-    file::with(fd, |_, _| fail(libc::EINVAL))
+    file::with(fd, Op::Refuse, |_, _| fail(libc::EINVAL))
 }
 
 /// `isatty`, `tcgetattr`.
 pub fn not_a_terminal(fd: i32) -> Answer {
-    file::with(fd, |_, _| fail(libc::ENOTTY))
+    file::with(fd, Op::Ask, |_, _| fail(libc::ENOTTY))
 }
 
 /// The device of anonymous files, as Linux numbers it on most machines.
@@ -248,7 +249,7 @@ const DEVICE: u64 = 8;
 /// # Safety
 /// `out` is writable.
 pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Answer {
-    file::with(fd, |k, hold| {
+    file::with(fd, Op::Ask, |k, hold| {
         // SAFETY: all-zero is a valid `stat`.
         let mut st: libc::stat = unsafe { core::mem::zeroed() };
         if let Some(st) = fifo::stat(k, hold.file(k)) {
@@ -281,7 +282,7 @@ fn mode_and_inode(f: &File, file: Handle<File>) -> (u32, u64) {
 
 /// `fchmod` and `fchown` of a virtual descriptor: the mode of a UNIX socket is that of the path which it is bound to later.
 pub fn change_mode(fd: i32, mode: Option<u32>) -> Answer {
-    file::with(fd, |k, hold| {
+    file::with(fd, Op::Set, |k, hold| {
         if let (Some(mode), Some(socket)) = (mode, hold.file(k).as_kind(Kind::Socket)) {
             socket::unix::bind::set_mode(k, socket, mode);
         }

@@ -14,6 +14,7 @@ use core::cell::Cell;
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, epoll_event};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 use turn::Wake;
 
 /// Flags of an item that are no events.
@@ -78,11 +79,11 @@ impl In<OnReady> for Item {
 
 /// `epoll_create1`.
 pub fn create(flags: i32) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Create);
     if flags & !libc::EPOLL_CLOEXEC != 0 {
         return fail(libc::EINVAL);
     }
-    let k = kernel();
+    let k = &*turn;
     let Some(set) = k.io.epolls.alloc() else { return fail(libc::ENFILE) };
     let cloexec = flags & libc::EPOLL_CLOEXEC != 0;
     let (file, fd) = file::open(k, Kind::Epoll, set.raw(), libc::O_RDWR, cloexec)
@@ -206,7 +207,7 @@ fn height(k: &Kernel, set: Handle<Epoll>, below: u32) -> u32 {
 
 /// `epoll_ctl`.
 pub fn ctl(epfd: i32, op: i32, fd: i32, event: Option<(u32, u64)>) -> Answer {
-    file::with(epfd, |k, hold| control(k, hold, op, fd, event).map(|()| 0))
+    file::with(epfd, Op::Watch, |k, hold| control(k, hold, op, fd, event).map(|()| 0))
 }
 
 fn control(k: &Kernel, hold: &Hold, op: i32, fd: i32, event: Option<(u32, u64)>) -> Result<()> {
@@ -344,7 +345,7 @@ impl Timeout {
 /// # Safety
 /// `out` has room for `most` events.
 pub unsafe fn wait(epfd: i32, out: *mut epoll_event, most: i32, timeout: Timeout) -> Answer {
-    file::with_cancel(epfd, |k, hold| {
+    file::with_cancel(epfd, Op::Wait, |k, hold| {
         if most <= 0 || most as usize > i32::MAX as usize / size_of::<epoll_event>() {
             return fail(libc::EINVAL);
         }

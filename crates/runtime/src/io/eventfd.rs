@@ -4,10 +4,11 @@ use crate::errno::{Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 
 /// An eventfd.
 #[repr(C)]
@@ -23,11 +24,11 @@ unsafe impl ArenaObject for EventFd {}
 
 /// `eventfd`.
 pub fn create(count: u32, flags: i32) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Create);
     if flags & !(libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE) != 0 {
         return fail(libc::EINVAL);
     }
-    let k = kernel();
+    let k = &*turn;
     let Some(event) = k.io.eventfds.alloc() else { return fail(libc::ENFILE) };
     let e = k.io.eventfds.get(event);
     e.count.set(u64::from(count));

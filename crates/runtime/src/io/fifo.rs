@@ -16,6 +16,7 @@ use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 
 /// A FIFO that somebody has open.
 #[repr(C)]
@@ -112,7 +113,7 @@ pub fn reopen(fd: i32, flags: i32) -> Result<usize> {
 fn again(mut call: impl FnMut(&Kernel) -> Result<usize>) -> Result<usize> {
     loop {
         thread::test_cancel();
-        turn::operation();
+        let _turn = turn::enter(Object::Descriptors, Op::Open);
         let result = call(kernel());
         if let Some(result) = signal::deliver::settle(file::interruptible(result)) {
             return result;

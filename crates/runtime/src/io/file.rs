@@ -10,10 +10,12 @@ use crate::io::{Answer, eventfd, pipe, signalfd, socket, table, timerfd};
 use crate::ipc::mq;
 use crate::kernel::{Kernel, kernel};
 use crate::process::pidfd;
+use crate::turn::Turn;
 use crate::{process, signal, thread, turn};
 use core::cell::Cell;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 
 /// Readiness: the bits of poll and epoll.
 pub mod ready {
@@ -320,28 +322,33 @@ impl Hold {
 
 /// Begins a call on a descriptor: an operation. `None` when the descriptor is not virtual.
 #[inline]
-pub fn enter(k: &Kernel, fd: i32) -> Option<Result<Hold>> {
-    k.table().get(fd)?;
-    turn::operation();
+fn enter(fd: i32, op: Op) -> Option<(Turn, Result<Hold>)> {
+    let file = kernel().table().get(fd)?;
+    let turn = turn::enter(Object::File(file.raw()), op);
     // Another thread may have closed it meanwhile.
-    let Some(file) = k.table().get(fd) else { return Some(fail(libc::EBADF)) };
-    Some(Ok(Hold::new(k, file)))
+    let file = turn.table().get(fd);
+    let hold = file.map_or_else(|| fail(libc::EBADF), |file| Ok(Hold::new(&turn, file)));
+    Some((turn, hold))
 }
 
 /// A call on a descriptor that does not block.
-pub fn with(fd: i32, call: impl FnOnce(&Kernel, &Hold) -> Result<usize>) -> Answer {
-    let k = kernel();
-    Some(enter(k, fd)?.and_then(|hold| call(k, &hold)))
+pub fn with(fd: i32, op: Op, call: impl FnOnce(&Kernel, &Hold) -> Result<usize>) -> Answer {
+    let (turn, hold) = enter(fd, op)?;
+    Some(hold.and_then(|hold| call(&turn, &hold)))
 }
 
 /// A call on a descriptor that may block: a cancellation point, done again when a signal handler says so.
 #[inline]
-pub fn with_cancel(fd: i32, mut call: impl FnMut(&Kernel, &Hold) -> Result<usize>) -> Answer {
-    let k = kernel();
+pub fn with_cancel(
+    fd: i32,
+    op: Op,
+    mut call: impl FnMut(&Kernel, &Hold) -> Result<usize>,
+) -> Answer {
     loop {
-        k.table().get(fd)?;
+        kernel().table().get(fd)?;
         thread::test_cancel();
-        let result = enter(k, fd)?.and_then(|hold| call(k, &hold));
+        let (turn, hold) = enter(fd, op)?;
+        let result = hold.and_then(|hold| call(&turn, &hold));
         if let Some(result) = signal::deliver::settle(interruptible(result)) {
             return Some(result);
         }

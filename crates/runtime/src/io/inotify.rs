@@ -8,16 +8,17 @@ use crate::fatal;
 use crate::io::Answer;
 use crate::io::file::{self, Hold, Kind, ready};
 use crate::io::wait::wait_if_blocking;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::turn;
+use skein_sched::op::{Kind as Op, Object};
 
 /// `inotify_init1`.
 pub fn create(flags: i32) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Create);
     if flags & !(libc::IN_CLOEXEC | libc::IN_NONBLOCK) != 0 {
         return fail(libc::EINVAL);
     }
-    let k = kernel();
+    let k = &*turn;
     let status = libc::O_RDONLY | flags & libc::O_NONBLOCK;
     let cloexec = flags & libc::IN_CLOEXEC != 0;
     file::open(k, Kind::Inotify, 0, status, cloexec).map(|(_, fd)| fd as usize)
@@ -53,5 +54,5 @@ pub fn remove_watch(fd: i32) -> Answer {
 
 /// A descriptor of the kernel's is none of inotify's.
 fn on_any(fd: i32, call: impl FnOnce(&Kernel, &Hold) -> Result<usize>) -> Answer {
-    file::only_virtual(file::with(fd, call), fd, libc::EINVAL)
+    file::only_virtual(file::with(fd, Op::Watch, call), fd, libc::EINVAL)
 }

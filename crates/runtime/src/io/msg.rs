@@ -9,6 +9,7 @@ use crate::io::socket;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::kernel::{Kernel, kernel};
 use libc::{c_uint, c_void, mmsghdr, msghdr, sockaddr, socklen_t};
+use skein_sched::op::Kind;
 
 /// `recvfrom`.
 ///
@@ -22,7 +23,7 @@ pub unsafe fn recvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> Answer {
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Kind::Read, |k, hold| {
         let socket = socket::of(k, hold)?;
         let wanted = !addr.is_null() && !addr_len.is_null();
         // SAFETY: the caller's contract.
@@ -50,7 +51,7 @@ pub fn sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> Answer {
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Kind::Write, |k, hold| {
         let socket = socket::of(k, hold)?;
         let outgoing = Outgoing { flags, to: addr, to_len: addr_len, control: &[] };
         let part = [single(from.cast_mut(), len)];
@@ -65,7 +66,7 @@ pub fn sendto(
 /// `msg` is valid.
 pub unsafe fn recvmsg(fd: i32, msg: *mut msghdr, flags: i32) -> Answer {
     // SAFETY: the caller's contract.
-    file::with_cancel(fd, |k, hold| unsafe { receive_one(k, hold, &mut *msg, flags) })
+    file::with_cancel(fd, Kind::Read, |k, hold| unsafe { receive_one(k, hold, &mut *msg, flags) })
 }
 
 /// `sendmsg`.
@@ -74,7 +75,7 @@ pub unsafe fn recvmsg(fd: i32, msg: *mut msghdr, flags: i32) -> Answer {
 /// `msg` is valid.
 pub unsafe fn sendmsg(fd: i32, msg: *const msghdr, flags: i32) -> Answer {
     // SAFETY: the caller's contract.
-    file::with_cancel(fd, |k, hold| unsafe { send_one(k, hold, &*msg, flags) })
+    file::with_cancel(fd, Kind::Write, |k, hold| unsafe { send_one(k, hold, &*msg, flags) })
 }
 
 unsafe fn receive_one(k: &Kernel, hold: &Hold, msg: &mut msghdr, flags: i32) -> Result<usize> {
@@ -133,7 +134,7 @@ unsafe fn each(
 /// # Safety
 /// `messages` is `count` valid elements.
 pub unsafe fn sendmmsg(fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) -> Answer {
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Kind::Write, |k, hold| {
         // SAFETY: the caller's contract, twice.
         unsafe { each(messages, count, |msg, _| send_one(k, hold, msg, flags)) }
     })
@@ -152,7 +153,7 @@ pub unsafe fn recvmmsg(
 ) -> Answer {
     let wait_for_one = flags & libc::MSG_WAITFORONE != 0;
     let flags = flags & !libc::MSG_WAITFORONE;
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Kind::Read, |k, hold| {
         let deadline = match timeout {
             Timeout::Poll => Some(0),
             timeout => timeout.deadline_ns(),

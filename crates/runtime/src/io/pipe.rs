@@ -12,12 +12,13 @@ use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::socket;
 use crate::io::wait::wait_if_blocking;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::list::List;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 
 /// What a pipe holds: 16 pages.
 const CAPACITY_BYTES: u32 = 64 << 10;
@@ -155,7 +156,7 @@ pub(super) fn join(k: &Kernel, file: Handle<File>, raw: u32) {
 
 /// `pipe2`.
 pub fn create(flags: i32) -> Result<[i32; 2]> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Create);
     if flags & !(libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_DIRECT) != 0 {
         return fail(libc::EINVAL);
     }
@@ -163,7 +164,7 @@ pub fn create(flags: i32) -> Result<[i32; 2]> {
         fatal::refused(b"pipe2 with O_DIRECT");
         return fail(libc::EINVAL);
     }
-    let k = kernel();
+    let k = &*turn;
     let pipe = make(k)?;
     ends(k, pipe.raw(), flags)
 }

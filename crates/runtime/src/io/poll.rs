@@ -5,10 +5,11 @@ use crate::io::epoll::Timeout;
 use crate::io::file::{self, ready};
 use crate::io::wait::WaitSet;
 use crate::io::{Answer, table};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::signal::wait::masked;
 use crate::{thread, turn};
 use libc::{nfds_t, pollfd, sigset_t, timespec};
+use skein_sched::op::{Kind, Object};
 use turn::Wake;
 
 const NVAL: u32 = libc::POLLNVAL as u32;
@@ -19,8 +20,8 @@ const NVAL: u32 = libc::POLLNVAL as u32;
 /// `fds` is `count` valid elements.
 pub unsafe fn poll(fds: *mut pollfd, count: usize, timeout: Timeout) -> Result<usize> {
     thread::test_cancel();
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Several, Kind::Wait);
+    let k = &*turn;
     if count > table::MAX_FDS as usize {
         return fail(libc::EINVAL);
     }

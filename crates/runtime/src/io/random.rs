@@ -3,10 +3,11 @@
 use crate::errno::Result;
 use crate::io::file::{self, Kind};
 use crate::io::iov::Buffers;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::turn;
 use core::ffi::CStr;
 use libc::{c_char, c_int};
+use skein_sched::op::{Kind as Op, Object};
 
 /// Whether a path is one of the two devices.
 ///
@@ -22,9 +23,9 @@ pub unsafe fn is_device(path: *const c_char) -> bool {
 
 /// Opens a device.
 pub fn open(flags: c_int) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Open);
     crate::uses::note(crate::uses::Use::Randomness);
-    let k = kernel();
+    let k = &*turn;
     let status = flags & (libc::O_ACCMODE | libc::O_NONBLOCK | libc::O_APPEND);
     let (_, fd) = file::open(k, Kind::Random, 0, status, flags & libc::O_CLOEXEC != 0)?;
     Ok(fd as usize)

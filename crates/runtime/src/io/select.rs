@@ -5,9 +5,10 @@ use crate::io::epoll::Timeout;
 use crate::io::file::{self, ready};
 use crate::io::table;
 use crate::io::wait::WaitSet;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::{thread, turn};
 use libc::timeval;
+use skein_sched::op::{Kind, Object};
 use turn::Wake;
 
 const READ: u32 = ready::IN | libc::EPOLLRDBAND as u32 | ready::HUP | ready::ERR;
@@ -26,8 +27,8 @@ type Bits = [[u64; WORDS]; 3];
 /// Sets that are not null have room for `count` bits, rounded up to a word.
 pub unsafe fn select(count: i32, sets: [*mut u64; 3], timeout: Timeout) -> (Result<usize>, u64) {
     thread::test_cancel();
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Several, Kind::Wait);
+    let k = &*turn;
     if count < 0 {
         return (fail(libc::EINVAL), 0);
     }

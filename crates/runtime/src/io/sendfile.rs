@@ -6,6 +6,7 @@ use crate::io::iov::{Buffers, single};
 use crate::io::{Answer, transfer};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
+use skein_sched::op::Kind;
 
 /// Bytes copied at a time, on the thread's stack.
 const PIECE_BYTES: usize = 8 << 10;
@@ -16,10 +17,10 @@ const PIECE_BYTES: usize = 8 << 10;
 /// `offset` is null or valid.
 pub unsafe fn sendfile(out_fd: i32, in_fd: i32, offset: *mut i64, count: usize) -> Answer {
     if kernel().table().get(in_fd).is_some() {
-        return file::with(in_fd, |_, _| fail(libc::EINVAL));
+        return file::with(in_fd, Kind::Move, |_, _| fail(libc::EINVAL));
     }
     // SAFETY: the caller's contract.
-    file::with_cancel(out_fd, |k, hold| unsafe { copy(k, hold, in_fd, offset, count) })
+    file::with_cancel(out_fd, Kind::Move, |k, hold| unsafe { copy(k, hold, in_fd, offset, count) })
 }
 
 unsafe fn copy(

@@ -10,6 +10,7 @@ use crate::signal;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 
 /// A signalfd.
 #[repr(C)]
@@ -29,10 +30,10 @@ pub fn create(fd: i32, set: u64, flags: i32) -> Answer {
         return Some(fail(libc::EINVAL));
     }
     if fd == -1 {
-        turn::operation();
+        let _turn = turn::enter(Object::Descriptors, Op::Create);
         return Some(make(set, flags));
     }
-    let changed = file::with(fd, |k, hold| {
+    let changed = file::with(fd, Op::Set, |k, hold| {
         let Some(signals) = hold.file(k).as_kind::<SignalFd>(Kind::SignalFd) else {
             return fail(libc::EINVAL);
         };

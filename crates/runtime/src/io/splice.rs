@@ -17,6 +17,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use crate::{signal, thread, turn};
 use libc::iovec;
+use skein_sched::op::{Kind as Op, Object};
 
 /// Bytes moved at a time, on the thread's stack.
 const PIECE_BYTES: usize = 8 << 10;
@@ -93,7 +94,7 @@ fn restarted(
 ) -> Result<usize> {
     loop {
         thread::test_cancel();
-        turn::operation();
+        let _turn = turn::enter(Object::Several, Op::Move);
         let result = {
             let (from, to) = (Side::of(k, fds[0], offsets[0]), Side::of(k, fds[1], offsets[1]));
             call(&from, &to)
@@ -351,7 +352,7 @@ fn copy(k: &Kernel, from: &Side, to: &Side, len: usize, flags: u32) -> Result<us
 /// # Safety
 /// `list` is `count` valid parts.
 pub unsafe fn vmsplice(fd: i32, list: *const iovec, count: usize, flags: u32) -> Answer {
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Op::Move, |k, hold| {
         if flags & !KNOWN != 0 {
             return fail(libc::EINVAL);
         }

@@ -8,12 +8,13 @@ use crate::io::Answer;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::timers::Timer;
 use crate::{time, turn};
 use core::cell::Cell;
 use libc::itimerspec;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 
 /// A timerfd.
 #[repr(C)]
@@ -35,7 +36,7 @@ unsafe impl ArenaObject for TimerFd {}
 
 /// `timerfd_create`.
 pub fn create(clock: i32, flags: i32) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Create);
     let clocks = [
         libc::CLOCK_REALTIME,
         libc::CLOCK_MONOTONIC,
@@ -46,7 +47,7 @@ pub fn create(clock: i32, flags: i32) -> Result<usize> {
     if flags & !(libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) != 0 || !clocks.contains(&clock) {
         return fail(libc::EINVAL);
     }
-    let k = kernel();
+    let k = &*turn;
     let Some(timer) = k.io.timerfds.alloc() else { return fail(libc::ENFILE) };
     crate::uses::note(crate::uses::Use::Timers);
     let t = k.io.timerfds.get(timer);
@@ -188,7 +189,7 @@ pub fn read(
 /// # Safety
 /// `new` is valid, `old` null or valid.
 pub unsafe fn settime(fd: i32, flags: i32, new: *const itimerspec, old: *mut itimerspec) -> Answer {
-    let answer = file::with(fd, |k, hold| {
+    let answer = file::with(fd, Op::Set, |k, hold| {
         // SAFETY: the caller's contract.
         unsafe {
             let before = set(k, hold, flags, new.as_ref().ok_or(Errno(libc::EFAULT))?)?;
@@ -206,7 +207,7 @@ pub unsafe fn settime(fd: i32, flags: i32, new: *const itimerspec, old: *mut iti
 /// # Safety
 /// `out` is valid.
 pub unsafe fn gettime(fd: i32, out: *mut itimerspec) -> Answer {
-    let answer = file::with(fd, |k, hold| {
+    let answer = file::with(fd, Op::Ask, |k, hold| {
         // SAFETY: the caller's contract.
         unsafe { out.write(get(k, hold)?) };
         Ok(0)

@@ -8,6 +8,7 @@ use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::io::{Answer, eventfd, inotify, pipe, random, signalfd, timerfd};
 use crate::kernel::Kernel;
 use libc::{c_void, iovec};
+use skein_sched::op::Kind as Op;
 
 /// Whether the file's access mode allows `wanted` (`O_RDONLY` or `O_WRONLY`).
 fn allows(hold: &Hold, k: &Kernel, wanted: i32) -> bool {
@@ -66,12 +67,14 @@ pub fn write_from(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<
 
 /// `read`.
 pub fn read(fd: i32, to: *mut c_void, len: usize) -> Answer {
-    file::with_cancel(fd, |k, hold| read_into(k, hold, &mut Buffers::new(&[single(to, len)])?))
+    file::with_cancel(fd, Op::Read, |k, hold| {
+        read_into(k, hold, &mut Buffers::new(&[single(to, len)])?)
+    })
 }
 
 /// `write`.
 pub fn write(fd: i32, from: *const c_void, len: usize) -> Answer {
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Op::Write, |k, hold| {
         write_from(k, hold, &mut Buffers::new(&[single(from.cast_mut(), len)])?)
     })
 }
@@ -81,8 +84,10 @@ pub fn write(fd: i32, from: *const c_void, len: usize) -> Answer {
 /// # Safety
 /// `list` is `count` valid parts.
 pub unsafe fn readv(fd: i32, list: *const iovec, count: i32) -> Answer {
-    // SAFETY: the caller's contract.
-    file::with_cancel(fd, |k, hold| read_into(k, hold, &mut unsafe { parts(list, count) }?))
+    file::with_cancel(fd, Op::Read, |k, hold| {
+        // SAFETY: the caller's contract.
+        read_into(k, hold, &mut unsafe { parts(list, count) }?)
+    })
 }
 
 /// `writev`.
@@ -90,8 +95,10 @@ pub unsafe fn readv(fd: i32, list: *const iovec, count: i32) -> Answer {
 /// # Safety
 /// `list` is `count` valid parts.
 pub unsafe fn writev(fd: i32, list: *const iovec, count: i32) -> Answer {
-    // SAFETY: the caller's contract.
-    file::with_cancel(fd, |k, hold| write_from(k, hold, &mut unsafe { parts(list, count) }?))
+    file::with_cancel(fd, Op::Write, |k, hold| {
+        // SAFETY: the caller's contract.
+        write_from(k, hold, &mut unsafe { parts(list, count) }?)
+    })
 }
 
 unsafe fn parts<'a>(list: *const iovec, count: i32) -> Result<Buffers<'a>> {
@@ -125,7 +132,7 @@ fn flagged(fd: i32, at: i64, flags: i32) -> Answer {
     if at != -1 {
         return positioned(fd);
     }
-    file::with(fd, |_, _| {
+    file::with(fd, Op::Refuse, |_, _| {
         fatal::refused(
             fatal::line!("preadv2 or pwritev2 with flags {flags:#x} on a socket or pipe").bytes(),
         );
@@ -135,5 +142,5 @@ fn flagged(fd: i32, at: i64, flags: i32) -> Answer {
 
 /// `pread` and its like: nothing virtual has positions.
 pub fn positioned(fd: i32) -> Answer {
-    file::with(fd, |_, _| fail(libc::ESPIPE))
+    file::with(fd, Op::Refuse, |_, _| fail(libc::ESPIPE))
 }

@@ -4,13 +4,14 @@ use super::{InQueue, Message, Messages, consume, free, message, permission};
 use crate::errno::{Errno, Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::wait::wait;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::{signal, time, turn};
 use core::cell::Cell;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_long, timespec};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle};
+use skein_sched::op::{Kind as Op, Object};
 
 /// The longest name.
 const NAME_BYTES: usize = 255;
@@ -102,8 +103,8 @@ pub unsafe fn open(
     mode: u32,
     attributes: *const Attributes,
 ) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Ipc, Op::Open);
+    let k = &*turn;
     // SAFETY: the caller's contract.
     let name = unsafe { name_of(name)? };
     let (queue, fresh) = match find(k, &name) {
@@ -164,8 +165,8 @@ fn make(
 /// # Safety
 /// `name` is a string.
 pub unsafe fn unlink(name: *const c_char) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Ipc, Op::Destroy);
+    let k = &*turn;
     // SAFETY: the caller's contract.
     let queue = find(k, &unsafe { name_of(name)? }).ok_or(Errno(libc::ENOENT))?;
     let us = permission::us()[0];
@@ -231,7 +232,8 @@ unsafe fn on_queue(
     // SAFETY: the caller's contract.
     let limit = unsafe { limit.as_ref() }.map(time::to_ns).transpose()?;
     let deadline_ns = limit.map(|at| time::deadline_of(libc::CLOCK_REALTIME, at)).transpose()?;
-    let answer = file::with_cancel(fd, |k, hold| {
+    let op = if mode == libc::O_RDONLY { Op::Read } else { Op::Write };
+    let answer = file::with_cancel(fd, op, |k, hold| {
         let f = hold.file(k);
         let (has, queue) = (f.flags.get() & libc::O_ACCMODE, f.as_kind(Kind::MessageQueue));
         let Some(queue) = queue.filter(|_| has == mode || has == libc::O_RDWR) else {
@@ -271,7 +273,7 @@ pub unsafe fn send(
     limit: *const timespec,
 ) -> Result<usize> {
     if priority >= PRIORITIES {
-        turn::operation();
+        let _turn = turn::enter(Object::Ipc, Op::Refuse);
         return fail(libc::EINVAL);
     }
     let call = |k: &Kernel, q: &Mq| {
@@ -356,7 +358,7 @@ pub unsafe fn attributes(fd: c_int, new: *const Attributes, old: *mut Attributes
     if new.is_some_and(|new| new.flags & !nonblock != 0) {
         return fail(libc::EINVAL);
     }
-    let answer = file::with(fd, |k: &Kernel, hold: &Hold| {
+    let answer = file::with(fd, Op::Ask, |k: &Kernel, hold: &Hold| {
         let f = hold.file(k);
         let Some(queue) = f.as_kind::<Mq>(Kind::MessageQueue) else { return fail(libc::EBADF) };
         let q = k.ipc.mqs.get(queue);

@@ -4,7 +4,7 @@ use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::{Message, Messages, consume, free, message};
 use crate::errno::{Errno, Result};
 use crate::fatal::refused;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::{self, Wake};
 use crate::{process, signal, thread};
@@ -12,6 +12,7 @@ use core::cell::Cell;
 use libc::c_int;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle};
+use skein_sched::op::{Kind, Object};
 
 /// The longest message (`MSGMAX`), and what a queue holds (`MSGMNB`), as Linux has them.
 const MOST_BYTES: usize = 8192;
@@ -54,8 +55,8 @@ impl permission::Object for Queue {
 
 /// `msgget`.
 pub fn get(key: c_int, flags: c_int) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Ipc, Kind::Open);
+    let k = &*turn;
     permission::get(
         &k.ipc.queues,
         &k.ipc.queue_list,
@@ -104,7 +105,7 @@ fn still(k: &Kernel, id: c_int) -> Result<&Queue> {
 /// `from` is a type and `len` bytes behind it.
 pub unsafe fn send(id: c_int, from: *const i64, len: usize, flags: c_int) -> Result<usize> {
     thread::test_cancel();
-    turn::operation();
+    let turn = turn::enter(Object::Ipc, Kind::Write);
     if from.is_null() {
         return Err(Errno(libc::EFAULT));
     }
@@ -113,7 +114,7 @@ pub unsafe fn send(id: c_int, from: *const i64, len: usize, flags: c_int) -> Res
     if len > MOST_BYTES || kind < 1 || id < 0 {
         return Err(Errno(libc::EINVAL));
     }
-    let k = kernel();
+    let k = &*turn;
     let handle = permission::find(&k.ipc.queues, id)?;
     loop {
         let queue = still(k, id)?;
@@ -171,7 +172,7 @@ pub unsafe fn receive(
     flags: c_int,
 ) -> Result<usize> {
     thread::test_cancel();
-    turn::operation();
+    let turn = turn::enter(Object::Ipc, Kind::Read);
     if flags & libc::MSG_COPY != 0 {
         refused(b"msgrcv with MSG_COPY");
         return Err(Errno(libc::ENOSYS));
@@ -179,7 +180,7 @@ pub unsafe fn receive(
     if id < 0 || len > isize::MAX as usize {
         return Err(Errno(libc::EINVAL));
     }
-    let k = kernel();
+    let k = &*turn;
     let handle = permission::find(&k.ipc.queues, id)?;
     loop {
         let queue = still(k, id)?;
@@ -246,8 +247,8 @@ fn about(queue: &Queue) -> About {
 /// # Safety
 /// `arg` is what the command wants.
 pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Ipc, Kind::Set);
+    let k = &*turn;
     match command {
         libc::IPC_INFO | MSG_INFO => {
             // `msginfo`: pool, map, MSGMAX, MSGMNB, MSGMNI, size of segments, MSGTQL, segments.

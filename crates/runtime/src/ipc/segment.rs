@@ -5,6 +5,7 @@ use crate::kernel::kernel;
 use crate::sys;
 use crate::{time, turn};
 use libc::c_int;
+use skein_sched::op::{Kind, Object};
 
 // Commands of `shmctl` that libc does not name.
 const SHM_STAT: c_int = 13;
@@ -19,7 +20,7 @@ const INFO_RESIDENT: usize = 2;
 /// # Safety
 /// `arg` is what the command wants.
 pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Ipc, Kind::Set);
     let args = sys::args([id as usize, command as usize, arg]);
     // SAFETY: the server's own call; the kernel checks its address.
     let result = unsafe { sys::call(libc::SYS_shmctl, args)? };

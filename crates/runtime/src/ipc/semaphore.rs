@@ -6,7 +6,7 @@
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::undo::{self, Undo};
 use crate::errno::{Errno, Result};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::process::{self, Process};
 use crate::thread::Thread;
@@ -17,6 +17,7 @@ use libc::{c_int, sembuf, timespec};
 use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind, Object};
 
 /// Semaphores of a set: 512, as many as a page holds.
 pub const MOST: usize = size_of::<Chunk>() / size_of::<One>();
@@ -106,11 +107,11 @@ impl Set {
 
 /// `semget`.
 pub fn get(key: c_int, count: c_int, flags: c_int) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Ipc, Kind::Open);
     if count < 0 || count as usize > MOST {
         return Err(Errno(libc::EINVAL));
     }
-    let k = kernel();
+    let k = &*turn;
     let fits = |set: &Set| count as u32 <= set.count.get();
     permission::get(&k.ipc.sets, &k.ipc.set_list, key, flags, fits, |set| {
         if count == 0 {
@@ -247,7 +248,7 @@ pub unsafe fn operate(
     count: usize,
     limit: *const timespec,
 ) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Ipc, Kind::Lock);
     if count == 0 || id < 0 {
         return Err(Errno(libc::EINVAL));
     }
@@ -261,7 +262,7 @@ pub unsafe fn operate(
     let operations = unsafe { core::slice::from_raw_parts(operations, count) };
     // SAFETY: the caller's contract.
     let limit = unsafe { limit.as_ref() }.map(time::to_ns).transpose()?;
-    let k = kernel();
+    let k = &*turn;
     let handle = permission::find(&k.ipc.sets, id)?;
     let set = k.ipc.sets.get(handle);
     if operations.iter().any(|op| op.sem_num as usize >= set.len()) {
@@ -390,8 +391,8 @@ type Limits = [c_int; 10];
 /// # Safety
 /// `arg` is what the command wants.
 pub unsafe fn control(id: c_int, number: c_int, command: c_int, arg: usize) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Ipc, Kind::Set);
+    let k = &*turn;
     match command {
         libc::IPC_INFO | SEM_INFO => {
             let limits = limits(k, command == SEM_INFO);

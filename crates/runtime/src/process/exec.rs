@@ -9,7 +9,7 @@ use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::instructions;
 use crate::io::table;
-use crate::kernel::{Kernel, header, kernel};
+use crate::kernel::{Kernel, header};
 use crate::sys::{self, args};
 use crate::{signal, thread, turn};
 use core::cell::Cell;
@@ -17,6 +17,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int, pid_t};
 use skein_arena::pool::Handle;
+use skein_sched::op::{Kind, Object};
 
 /// What is kept of the library's path: longer ones cannot be passed on.
 const PATH_BYTES: usize = 512;
@@ -86,9 +87,9 @@ pub unsafe fn execute(
     env: *const *const c_char,
     flags: c_int,
 ) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Processes, Kind::Execute);
     table::not_own(at)?;
-    let k = kernel();
+    let k = &*turn;
     if path.is_null() {
         return Err(Errno(libc::EFAULT));
     }

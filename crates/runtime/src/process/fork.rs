@@ -13,6 +13,7 @@ use crate::turn::{self, Wake};
 use crate::{original, patch, signal, stack};
 use libc::pid_t;
 use skein_arena::pool::Handle;
+use skein_sched::op::{Kind, Object};
 
 /// What the flags of a fork may be, besides the signal at its end.
 const KNOWN: u32 =
@@ -65,7 +66,7 @@ pub fn vfork() -> Result<i32> {
 /// The arguments are those of the call.
 pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize> {
     crate::uses::note(crate::uses::Use::Processes);
-    turn::operation();
+    let turn = turn::enter(Object::Processes, Kind::Create);
     let flags = a[0] as u32;
     let shares = flags & SHARING;
     if flags & NAMESPACES != 0 {
@@ -79,7 +80,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
         refused(line!("clone with flags {flags:#x}").bytes());
         return Err(Errno(libc::EINVAL));
     }
-    let k = kernel();
+    let k = &*turn;
     patch::before_fork();
     let (process, thread) = prepare(k)?;
     let p = k.processes.get(process);

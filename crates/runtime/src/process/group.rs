@@ -6,14 +6,15 @@ use crate::kernel::{Kernel, kernel};
 use crate::turn;
 use libc::pid_t;
 use skein_arena::pool::Handle;
+use skein_sched::op::{Kind, Object};
 
 /// init's id in the server's namespace.
 const INIT: pid_t = 1;
 
 /// `getppid`.
 pub fn parent() -> pid_t {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Processes, Kind::Ask);
+    let k = &*turn;
     this().parent.get().map_or(INIT, |parent| k.processes.get(parent).pid.get())
 }
 
@@ -27,15 +28,15 @@ fn meant(k: &Kernel, pid: pid_t) -> Result<Handle<Process>> {
 
 /// `getpgid`.
 pub fn group_of(pid: pid_t) -> Result<pid_t> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Processes, Kind::Ask);
+    let k = &*turn;
     Ok(k.processes.get(meant(k, pid)?).group.get())
 }
 
 /// `getsid`.
 pub fn session_of(pid: pid_t) -> Result<pid_t> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Processes, Kind::Ask);
+    let k = &*turn;
     Ok(k.processes.get(meant(k, pid)?).session.get())
 }
 
@@ -54,7 +55,7 @@ pub fn is_orphaned(k: &Kernel, group: pid_t, ends: Option<Handle<Process>>) -> b
 
 /// `setsid`.
 pub fn new_session() -> Result<pid_t> {
-    turn::operation();
+    let _turn = turn::enter(Object::Processes, Kind::Set);
     let (k, p) = (kernel(), this());
     let pid = p.pid.get();
     if super::all(k).any(|(_, other)| other.group.get() == pid) {
@@ -67,11 +68,11 @@ pub fn new_session() -> Result<pid_t> {
 
 /// `setpgid`.
 pub fn set_group(pid: pid_t, group: pid_t) -> Result<()> {
-    turn::operation();
+    let turn = turn::enter(Object::Processes, Kind::Set);
     if group < 0 {
         return Err(Errno(libc::EINVAL));
     }
-    let k = kernel();
+    let k = &*turn;
     let target = meant(k, pid)?;
     let p = k.processes.get(target);
     let child = p.parent.get() == Some(handle());

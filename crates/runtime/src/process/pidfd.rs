@@ -9,6 +9,7 @@ use crate::turn;
 use libc::{c_int, pid_t};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind as Op, Object};
 
 /// pidfds at one time, copies not counted: 4,096.
 pub const MAX_PIDFDS: u32 = 4 << 10;
@@ -37,12 +38,12 @@ impl In<OfProcess> for PidFd {
 
 /// `pidfd_open`.
 pub fn open(pid: pid_t, flags: u32) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Processes, Op::Open);
     let nonblock = libc::O_NONBLOCK;
     if pid <= 0 || flags & !(nonblock as u32) != 0 {
         return fail(libc::EINVAL);
     }
-    let k = kernel();
+    let k = &*turn;
     let process = find(k, pid).ok_or(Errno(libc::ESRCH))?;
     let Some(pidfd) = k.pidfds.alloc() else { return fail(libc::ENFILE) };
     let status = libc::O_RDWR | flags as i32 & nonblock;
@@ -118,7 +119,7 @@ pub unsafe fn send(
     flags: u32,
 ) -> Result<usize> {
     if flags != 0 {
-        turn::operation();
+        let _turn = turn::enter(Object::Processes, Op::Refuse);
         return fail(libc::EINVAL);
     }
     let pid = process_of(fd)?.0.ok_or(Errno(libc::ESRCH))?;

@@ -7,6 +7,7 @@ use crate::turn::Wake;
 use crate::{signal, thread, turn};
 use libc::{c_int, pid_t};
 use skein_arena::pool::Handle;
+use skein_sched::op::{Kind, Object};
 
 /// Which children.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +82,7 @@ fn find(
 /// `waitid` without its arguments: a child that has ended, stopped or gone on, and its wait status; `None` when there is none yet and
 /// `WNOHANG` is asked for.
 pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
-    turn::operation();
+    let _turn = turn::enter(Object::Processes, Kind::Join);
     if options & !(EVENTS | HARMLESS | libc::WNOHANG | libc::WNOWAIT | libc::__WCLONE) != 0 {
         return Err(Errno(libc::EINVAL));
     }

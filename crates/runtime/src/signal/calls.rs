@@ -2,13 +2,13 @@
 
 use crate::errno::{Errno, Result};
 use crate::io::{Answer, signalfd};
-use crate::kernel::kernel;
 use crate::signal::{self, Action, Info, LAST, bit, change_mask, timer, wait};
 use crate::{thread, time, turn};
 use libc::{
     c_int, c_void, itimerspec, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t,
     stack_t, timespec,
 };
+use skein_sched::op::{Kind, Object};
 
 /// libc's own signals, which its functions neither block nor handle for anybody.
 const RESERVED: u64 = bit(32) | bit(33);
@@ -132,8 +132,8 @@ pub fn one(how: c_int, signo: c_int) -> Result<()> {
 
 /// `pthread_kill` and `pthread_sigqueue`.
 pub fn to_thread(t: pthread_t, info: Info) -> Result<()> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Signals, Kind::Send);
+    let k = &*turn;
     signal::check(info.signo)?;
     let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
     // One that has ended, but is not joined, takes nothing.

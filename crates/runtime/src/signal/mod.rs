@@ -36,6 +36,7 @@ use core::cell::Cell;
 use libc::c_int;
 use skein_arena::pool::{Handle, Link, Pool};
 use skein_model::limits::SPIN_SIGNAL;
+use skein_sched::op::{Kind, Object};
 
 pub use alternate::set_alternate;
 pub use deliver::{boundary, deliver, interrupted};
@@ -350,8 +351,8 @@ fn hand_on(k: &Kernel, t: &Thread, mut common: u64) {
 
 /// `sigprocmask` on kernel's sets: changes the mask, answers the one before.
 pub fn change_mask(how: c_int, set: Option<u64>) -> Result<u64> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Signals, Kind::Set);
+    let k = &*turn;
     let before = k.this().signals.mask.get();
     if let Some(set) = set {
         let mask = match how {
@@ -367,12 +368,12 @@ pub fn change_mask(how: c_int, set: Option<u64>) -> Result<u64> {
 
 /// `sigaction`: answers what was set before.
 pub fn set_action(signo: c_int, action: Option<Action>) -> Result<Action> {
-    turn::operation();
+    let turn = turn::enter(Object::Signals, Kind::Set);
     let unchangeable = signo == libc::SIGKILL || signo == libc::SIGSTOP;
     if !(1..=LAST).contains(&signo) || unchangeable && action.is_some() {
         return Err(Errno(libc::EINVAL));
     }
-    let k = kernel();
+    let k = &*turn;
     let t = k.this();
     let p = process_of(k, t);
     let before = p.action(signo);
@@ -423,8 +424,8 @@ pub fn set_interrupting(signo: c_int, interrupts: bool) -> Result<()> {
 
 /// What is pending for the turn's holder and blocked.
 pub fn pending() -> u64 {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Signals, Kind::Ask);
+    let k = &*turn;
     let t = k.this();
     (t.signals.pending.bits() | process_of(k, t).pending.bits()) & t.signals.mask.get()
 }
@@ -481,7 +482,7 @@ pub fn executed(k: &Kernel, p: &Process, main: &Thread) {
 /// `abort`: the handler of SIGABRT runs, and when it returns the default action is taken.
 pub fn abort() -> ! {
     let k = kernel();
-    turn::operation();
+    let _turn = turn::enter(Object::Signals, Kind::Exit);
     set_mask(k, k.this().signals.mask.get() & !bit(libc::SIGABRT));
     let _ = post(k, Target::Thread(k.current()), Info::sent(libc::SIGABRT, libc::SI_TKILL));
     deliver(k);

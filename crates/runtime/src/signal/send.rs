@@ -6,12 +6,13 @@ use super::{
 };
 use crate::errno::{Errno, Result};
 use crate::io;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use crate::turn::{self, Wake};
 use libc::c_int;
 use skein_arena::pool::Handle;
+use skein_sched::op::{Kind, Object};
 
 /// Whom a signal is for.
 #[derive(Clone, Copy, Debug)]
@@ -101,9 +102,9 @@ pub fn check(signo: c_int) -> Result<()> {
 
 /// Sends `info` to the processes that `kill` means by `pid`.
 pub fn send_to_process(pid: libc::pid_t, info: Info) -> Result<()> {
-    turn::operation();
+    let turn = turn::enter(Object::Signals, Kind::Send);
     check(info.signo)?;
-    let k = kernel();
+    let k = &*turn;
     let this = process::handle();
     let group = process::this().group.get();
     let meant = |h: Handle<Process>, p: &Process| match pid {
@@ -154,12 +155,12 @@ fn end_at_once(k: &Kernel, thread: Option<Handle<Thread>>, signo: c_int) {
 
 /// Sends `info` to the thread with this id, of process `pid` when that is given.
 pub fn send_to_thread(pid: Option<libc::pid_t>, tid: libc::pid_t, info: Info) -> Result<()> {
-    turn::operation();
+    let turn = turn::enter(Object::Signals, Kind::Send);
     check(info.signo)?;
     if tid <= 0 || pid.is_some_and(|pid| pid <= 0) {
         return Err(Errno(libc::EINVAL));
     }
-    let k = kernel();
+    let k = &*turn;
     let found = thread_by_id(k, tid as u32).ok_or(Errno(libc::ESRCH))?;
     let process = k.threads.get(found).process.get().expect("a thread's process");
     if pid.is_some_and(|pid| k.processes.get(process).pid.get() != pid) {

@@ -18,6 +18,7 @@ use crate::{time, turn};
 use core::cell::Cell;
 use libc::{c_int, c_void, itimerspec, itimerval};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_sched::op::{Kind, Object};
 
 /// Timers that send signals at one time: 4096.
 pub const MAX_TIMERS: u32 = 4096;
@@ -106,9 +107,9 @@ fn alloc(k: &Kernel) -> Result<Handle<SignalTimer>> {
 /// # Safety
 /// `event` is null or a valid `sigevent`.
 pub unsafe fn create(clock: c_int, event: *const Event, call: bool) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Timers, Kind::Create);
     time::deadline_of(clock, 0)?;
-    let k = kernel();
+    let k = &*turn;
     // SAFETY: the caller's contract.
     let event = unsafe { event.as_ref() };
     let signo = event.map_or(libc::SIGALRM, |e| e.signo);
@@ -360,8 +361,8 @@ fn remove_all(k: &Kernel, p: &Process, which: impl Fn(Handle<SignalTimer>) -> bo
 
 /// `timer_settime`.
 pub fn set_time(id: usize, flags: c_int, new: &itimerspec) -> Result<itimerspec> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Timers, Kind::Set);
+    let k = &*turn;
     let timer = find(k, id)?;
     let (value, interval) = (time::to_ns(&new.it_value)?, time::to_ns(&new.it_interval)?);
     let before = set(k, timer, value, interval, flags & libc::TIMER_ABSTIME != 0)?;
@@ -374,24 +375,24 @@ fn to_spec((value, interval): (u64, u64)) -> itimerspec {
 
 /// `timer_gettime`.
 pub fn get_time(id: usize) -> Result<itimerspec> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Timers, Kind::Ask);
+    let k = &*turn;
     let timer = find(k, id)?;
     Ok(to_spec(setting(k, k.signals.timers.get(timer))))
 }
 
 /// `timer_getoverrun`.
 pub fn overrun(id: usize) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Timers, Kind::Ask);
+    let k = &*turn;
     let timer = find(k, id)?;
     Ok(k.signals.timers.get(timer).overrun.get().min(i32::MAX as u64) as usize)
 }
 
 /// `timer_delete`.
 pub fn delete(id: usize) -> Result<usize> {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Timers, Kind::Destroy);
+    let k = &*turn;
     let timer = find(k, id)?;
     let t = k.signals.timers.get(timer);
     disarm(k, t);
@@ -405,9 +406,9 @@ const INTERVAL_SIGNALS: [c_int; 3] = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGP
 
 /// `setitimer`, in nanoseconds: `None` only asks.
 pub fn interval(which: c_int, new: Option<(u64, u64)>) -> Result<(u64, u64)> {
-    turn::operation();
+    let turn = turn::enter(Object::Timers, Kind::Set);
     let at = usize::try_from(which).ok().filter(|at| *at < 3).ok_or(Errno(libc::EINVAL))?;
-    let k = kernel();
+    let k = &*turn;
     let place = &process_of(k, k.this()).interval_timers[at];
     let Some((value, interval)) = new else {
         return Ok(place.get().map_or((0, 0), |t| setting(k, k.signals.timers.get(t))));
@@ -512,7 +513,7 @@ extern "C" fn callers(nothing: *mut c_void) -> *mut c_void {
 extern "C" fn make_callers(_: *mut c_void) -> *mut c_void {
     let k = kernel();
     loop {
-        turn::operation();
+        let _turn = turn::enter(Object::Timers, Kind::Wait);
         let Some(timer) = next_call(k) else {
             k.keys.wait(calls_key(process::handle()), u32::MAX, None);
             continue;

@@ -7,15 +7,16 @@ use crate::kernel::kernel;
 use crate::turn::{self, Wake};
 use crate::{thread, time};
 use libc::sigset_t;
+use skein_sched::op::{Kind, Object};
 
 /// `sigtimedwait` and its like: takes a signal of `set`.
 ///
 /// # Errors
 /// `EAGAIN` after `timeout_ns`, `EINTR` when a handler ran.
 pub fn wait_for(set: u64, timeout_ns: Option<u64>) -> Result<Info> {
-    turn::operation();
+    let turn = turn::enter(Object::Signals, Kind::Wait);
     thread::test_cancel();
-    let k = kernel();
+    let k = &*turn;
     let deadline_ns = timeout_ns.map(time::after);
     loop {
         if let Some(info) = take(k, set) {
@@ -48,7 +49,7 @@ pub fn wait_for(set: u64, timeout_ns: Option<u64>) -> Result<Info> {
 
 /// `pause`: until a handler has run.
 pub fn pause() -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Signals, Kind::Wait);
     while thread::cancellable(|| turn::suspend(None)) != Wake::Interrupted
         || super::interrupted(false)
     {}

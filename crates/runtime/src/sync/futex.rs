@@ -12,13 +12,14 @@ use crate::turn::Wake;
 use crate::{signal, time, turn};
 use core::cell::Cell;
 use libc::timespec;
+use skein_sched::op::{Kind, Object};
 
 /// A futex word.
 pub type Word = Cell<u32>;
 
 /// `futex(2)`.
 pub fn futex(a: [usize; 6]) -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Memory(a[0]), Kind::Wait);
     let op = a[1] as i32;
     let command = op & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
     let realtime = op & libc::FUTEX_CLOCK_REALTIME != 0;

@@ -8,6 +8,7 @@ use crate::sys;
 use crate::turn;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
+use skein_sched::op::{Kind, Object};
 
 /// Where libc has the files.
 const PLACE: &[u8] = b"/dev/shm/sem.";
@@ -23,7 +24,7 @@ pub unsafe fn open(
     mode: c_uint,
     value: c_uint,
 ) -> *mut Semaphore {
-    turn::operation();
+    let _turn = turn::enter(Object::Ipc, Kind::Open);
     let real = real!(sem_open: fn(*const c_char, c_int, c_uint, c_uint) -> *mut Semaphore);
     // SAFETY: the caller's contract.
     let found = unsafe { real(name, flags, mode, value) };
@@ -54,7 +55,7 @@ pub unsafe fn open(
 /// # Safety
 /// As for libc's.
 pub unsafe fn close(semaphore: *mut Semaphore) -> c_int {
-    turn::operation();
+    let _turn = turn::enter(Object::Ipc, Kind::Close);
     // SAFETY: the caller's contract.
     let result = unsafe { real!(sem_close: fn(*mut Semaphore) -> c_int)(semaphore) };
     let start = semaphore as usize / PAGE_BYTES * PAGE_BYTES;

@@ -13,6 +13,7 @@ use crate::{init, turn};
 use core::arch::naked_asm;
 use core::cell::Cell;
 use libc::c_int;
+use skein_sched::op::{Kind, Object};
 
 /// `pthread_once_t`.
 type Control = Cell<u32>;
@@ -36,7 +37,7 @@ extern "C" fn wait(control: &Control) -> usize {
     if !init::ensure() {
         return real!(pthread_once: fn(*mut c_int, usize) -> c_int) as usize;
     }
-    turn::operation();
+    let _turn = turn::enter(Object::Memory(core::ptr::from_ref(control) as usize), Kind::Lock);
     loop {
         match control.get() {
             FRESH => {

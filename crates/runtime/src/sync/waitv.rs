@@ -8,6 +8,7 @@ use crate::keys::{Key, MAX_SEVERAL};
 use crate::turn::Wake;
 use crate::{signal, time, turn};
 use libc::timespec;
+use skein_sched::op::{Kind, Object};
 
 /// `struct futex_waitv`.
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ const SIZE_U32: u32 = 2;
 
 /// `futex_waitv`: answers which word it was woken at.
 pub fn waitv(a: [usize; 6]) -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Several, Kind::Wait);
     let (count, flags) = (a[1] as u32 as usize, a[2] as u32);
     if flags != 0 || a[0] == 0 || !(1..=MAX_SEVERAL).contains(&count) {
         return Err(Errno(libc::EINVAL));

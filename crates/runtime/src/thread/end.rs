@@ -14,6 +14,7 @@ use crate::{context, init, original, process, signal, sys, turn};
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::c_void;
 use skein_arena::pool::Handle;
+use skein_sched::op::{Kind, Object};
 
 /// The stack pointer of this process's main thread, where it ended.
 static MAIN_ENDED_AT: AtomicU64 = AtomicU64::new(0);
@@ -34,8 +35,8 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
 
 /// `pthread_exit`.
 pub fn exit(value: *mut c_void) -> ! {
-    turn::operation();
-    let k = kernel();
+    let turn = turn::enter(Object::Thread(0), Kind::Exit);
+    let k = &*turn;
     k.this().exiting.set(true);
     if k.this().fs.get() == main_fs() {
         leave_main(k, value);
@@ -53,7 +54,7 @@ pub fn exit_by_call(code: i32, libcs: bool) -> ! {
         // The last thing that libc does on a thread; the carrier waits for it.
         exit_for_good(0);
     }
-    turn::operation();
+    let _turn = turn::enter(Object::Thread(0), Kind::Exit);
     this.exiting.set(true);
     // It may have interrupted a call of its own with a handler.
     process::end::abandon(k, k.current(), this);

@@ -6,6 +6,7 @@ use crate::kernel::kernel;
 use crate::signal;
 use crate::turn::{self, Wake};
 use libc::{c_int, c_long};
+use skein_sched::op::{Kind, Object};
 
 /// `clock_gettime`.
 pub fn clock_gettime(clock: c_int, out: *mut libc::timespec) -> Result<usize> {
@@ -42,7 +43,7 @@ pub unsafe fn nanosleep(
     request: *const libc::timespec,
     left: *mut libc::timespec,
 ) -> Result<usize> {
-    turn::operation();
+    let _turn = turn::enter(Object::Clock, Kind::Wait);
     // SAFETY: the server's own pointer.
     let request = unsafe { request.as_ref() }.ok_or(Errno(libc::EFAULT))?;
     let ns = to_ns(request)?;

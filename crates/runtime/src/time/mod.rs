@@ -8,6 +8,7 @@ use crate::kernel::kernel;
 use crate::{process, turn};
 use core::cell::Cell;
 use skein_sched::Policy;
+use skein_sched::op::{Kind, Object};
 
 /// What one look at a clock takes: about what it takes natively, so that virtual time does not outrun the real one.
 const LOOK_NS: u64 = 20;
@@ -90,7 +91,7 @@ impl Pace {
 pub fn look() -> u64 {
     let k = kernel();
     k.pace.begin(k.sched.operations());
-    turn::operation();
+    let _turn = turn::enter(Object::Clock, Kind::Ask);
     if k.pace.needs_entry(k.now_ns.get()) {
         turn::await_entry();
     }

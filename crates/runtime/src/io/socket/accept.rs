@@ -8,13 +8,14 @@ use crate::io::wait::wait;
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
+use skein_sched::op::Kind;
 
 /// `accept4`.
 ///
 /// # Safety
 /// `addr` is null, or `len` is valid and `addr` has room for `*len` bytes.
 pub unsafe fn accept(fd: i32, addr: *mut sockaddr, len: *mut socklen_t, flags: i32) -> Answer {
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Kind::Accept, |k, hold| {
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
             return fail(libc::EINVAL);
         }

@@ -11,6 +11,7 @@ use libc::{sockaddr, socklen_t};
 use skein_arena::list::List;
 use skein_arena::pool::Handle;
 use skein_model::{OutFrame, SockAddr};
+use skein_sched::op::Kind;
 
 /// Ports for sockets that ask for none, Linux's range.
 const FIRST_EPHEMERAL: u32 = 32768;
@@ -23,7 +24,7 @@ const MAX_BACKLOG: u32 = 4096;
 /// # Safety
 /// `addr` is `len` readable bytes.
 pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
-    file::with(fd, |k, hold| {
+    file::with(fd, Kind::Bind, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if s.family.get() == libc::AF_UNIX {
@@ -230,7 +231,7 @@ fn listens_too(k: &Kernel, socket: Handle<Socket>, addr: SockAddr) -> bool {
 
 /// `listen`.
 pub fn listen(fd: i32, backlog: i32) -> Answer {
-    file::with(fd, |k, hold| {
+    file::with(fd, Kind::Bind, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if s.family.get() == libc::AF_UNIX {

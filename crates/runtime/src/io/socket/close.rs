@@ -10,10 +10,11 @@ use crate::io::file::{self, ready};
 use crate::kernel::Kernel;
 use skein_arena::pool::Handle;
 use skein_model::SockAddr;
+use skein_sched::op::Kind;
 
 /// `shutdown`.
 pub fn shutdown(fd: i32, how: i32) -> Answer {
-    file::with(fd, |k, hold| {
+    file::with(fd, Kind::Shutdown, |k, hold| {
         let socket = of(k, hold)?;
         let shut = match how {
             libc::SHUT_RD => SHUT_RECEIVE,

@@ -13,13 +13,14 @@ use crate::signal;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_model::SockAddr;
+use skein_sched::op::Kind;
 
 /// `connect`.
 ///
 /// # Safety
 /// `addr` is `len` readable bytes.
 pub unsafe fn connect(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
-    file::with_cancel(fd, |k, hold| {
+    file::with_cancel(fd, Kind::Connect, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if s.family.get() == libc::AF_UNIX {

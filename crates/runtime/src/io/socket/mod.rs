@@ -25,7 +25,7 @@ pub mod unix;
 use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, File, Hold, Kind, ready};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::turn;
 use core::cell::Cell;
 use message::{InQueue, Message};
@@ -35,6 +35,7 @@ use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_model::limits::SEND_WINDOW_BYTES;
 use skein_model::{ConnId, SockAddr};
+use skein_sched::op::{Kind as Op, Object};
 use unix::name::Name;
 use unix::rights::Cred;
 
@@ -248,7 +249,7 @@ const TYPE_FLAGS: i32 = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 /// `socket`.
 pub fn create(family: i32, kind: i32, protocol: i32) -> Result<usize> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Create);
     let (flags, kind) = (kind & TYPE_FLAGS, kind & !TYPE_FLAGS);
     // Linux's SOCK_MAX.
     if !(1..11).contains(&kind) {
@@ -263,7 +264,7 @@ pub fn create(family: i32, kind: i32, protocol: i32) -> Result<usize> {
             return fail(libc::EAFNOSUPPORT);
         }
     };
-    let k = kernel();
+    let k = &*turn;
     let socket = make(k, family)?;
     k.io.sockets.get(socket).kind.set(kind);
     let fd = give_descriptor(k, socket, flags);
@@ -308,7 +309,7 @@ fn internet_kind(kind: i32, protocol: i32) -> Result<i32> {
 
 /// `socketpair`.
 pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
-    turn::operation();
+    let turn = turn::enter(Object::Descriptors, Op::Create);
     let (flags, kind) = (kind & TYPE_FLAGS, kind & !TYPE_FLAGS);
     if family != libc::AF_UNIX {
         return fail(if matches!(family, libc::AF_INET | libc::AF_INET6 | libc::AF_NETLINK) {
@@ -322,7 +323,7 @@ pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
         return fail(libc::EINVAL);
     }
     let kind = unix_kind(kind, protocol)?;
-    let k = kernel();
+    let k = &*turn;
     let a = make(k, family)?;
     let b = make(k, family).inspect_err(|_| k.io.sockets.free(a))?;
     crate::uses::note(crate::uses::Use::UnixSockets);

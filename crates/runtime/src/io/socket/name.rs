@@ -8,13 +8,14 @@ use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_model::SockAddr;
+use skein_sched::op::Kind;
 
 /// `getsockname`.
 ///
 /// # Safety
 /// `len` is valid and `out` has room for `*len` bytes.
 pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer {
-    file::with(fd, |k, hold| {
+    file::with(fd, Kind::Ask, |k, hold| {
         let s = k.io.sockets.get(of(k, hold)?);
         // SAFETY: the caller's contract.
         unsafe {
@@ -33,7 +34,7 @@ pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer 
 /// # Safety
 /// As for [`local`].
 pub unsafe fn remote(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer {
-    file::with(fd, |k, hold| {
+    file::with(fd, Kind::Ask, |k, hold| {
         let s = k.io.sockets.get(of(k, hold)?);
         if s.family.get() == libc::AF_NETLINK {
             // The kernel is always there.
