@@ -21,7 +21,8 @@ use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::{ConnId, EntryBuilder, EntryRef, OutFrame, Record, SockAddr, Term, WallNs};
 use skein_node::gateway::{Gateway, Limits, Socket};
 use skein_node::order::feed::{Feed, Step};
-use skein_sched::{Next, Policy, Serial};
+use skein_sched::op::{Kind, Object};
+use skein_sched::{Next, Op, Policy, Serial};
 
 const CLIENTS: usize = 8;
 const REQUEST: [u8; 40] = [7; 40];
@@ -134,8 +135,9 @@ fn admission(rounds: u32) {
 fn schedule(rounds: u32) {
     let schedule = Serial::default();
     schedule.start(64, 1_000);
+    let op = Op { thread: 1, object: Object::Clock, kind: Kind::Ask };
     for _ in 0..rounds {
-        while black_box(&schedule).operation() == Next::Continue {}
+        while black_box(&schedule).operation(op) == Next::Continue {}
         if schedule.end_turn() == Next::Admit {
             schedule.admitted(1, None);
         }

@@ -10,7 +10,6 @@
 
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::node::Node;
 use skein_log::disk::{DirDisk, Disk, durable};
 use skein_log::wal::WalError;
 use std::io;
@@ -160,7 +159,7 @@ pub fn rejoin(config: &NodeConfig) -> Result<Option<PathBuf>, NodeError> {
     }
     let dir = &config.data_dir;
     durable::create_dir(dir).map_err(failed(dir))?;
-    let log = Node::log_dir(config);
+    let log = config.log_dir();
     let mut aside = None;
     if log.exists() {
         // Kept until it is out of the way: no node may begin to write there.

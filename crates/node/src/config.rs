@@ -279,6 +279,12 @@ pub struct ConfigError {
 }
 
 impl NodeConfig {
+    /// Where the log of such a node is.
+    #[must_use]
+    pub fn log_dir(&self) -> PathBuf {
+        self.data_dir.join("log")
+    }
+
     /// Checks what types cannot say.
     ///
     /// # Errors

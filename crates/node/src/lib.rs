@@ -8,6 +8,7 @@ pub mod begin;
 pub mod check;
 pub mod config;
 pub mod error;
+pub mod forward;
 pub mod gateway;
 pub mod health;
 pub mod memory;

@@ -46,15 +46,9 @@ impl Node {
     /// Why it cannot start.
     pub fn new(config: NodeConfig, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
         config.check()?;
-        let disk = DirDisk::open(Self::log_dir(&config))
+        let disk = DirDisk::open(config.log_dir())
             .map_err(|error| NodeError::DataDir { path: config.data_dir.clone(), error })?;
         Self::with_disk(config, launcher, Arc::new(disk))
-    }
-
-    /// Where the log of such a node is.
-    #[must_use]
-    pub fn log_dir(config: &NodeConfig) -> PathBuf {
-        config.data_dir.join("log")
     }
 
     /// As [`new`](Self::new), with the log on `disk`.
@@ -72,7 +66,7 @@ impl Node {
         let program = ProgramHash(launcher.program_hash());
         let begin = begin::asked(&config.data_dir)?;
         let data = |error| NodeError::DataDir { path: config.data_dir.clone(), error };
-        for dir in [config.data_dir.clone(), Self::log_dir(&config)] {
+        for dir in [config.data_dir.clone(), config.log_dir()] {
             if dir.exists() {
                 durable::make_private(&dir).map_err(data)?;
             }

@@ -1,12 +1,13 @@
 //! The repository's own rules, as one command and as a unit test.
 //!
-//! Four families, one module each: `layers` (which crate may depend on which), `sources` (what a
+//! Five families, one module each: `layers` (which crate may depend on which), `rooms` (which module of a crate on which), `sources` (what a
 //! source file must and must not hold), `docs` (links, decision records) and `errors` (the
 //! catalogue of messages). Each reports all its complaints, not only the first. A complaint names the file, the rule and what to do.
 
 mod docs;
 mod errors;
 mod layers;
+mod rooms;
 mod sources;
 
 use std::fmt;
@@ -92,6 +93,7 @@ impl Tree {
 fn complaints(root: &Path) -> Outcome<Vec<Complaint>> {
     let tree = Tree::read(root)?;
     let mut all = layers::check(root)?;
+    all.extend(rooms::check(&tree));
     all.extend(sources::check(&tree));
     all.extend(docs::check(&tree));
     all.extend(errors::check(&tree));

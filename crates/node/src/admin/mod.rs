@@ -17,12 +17,10 @@
 //! Threads: one, with a small tokio runtime. It asks the reactor through its door and gives up after a while, so a
 //! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
 
-mod forward;
 mod standstill;
 
-pub use forward::Forward;
-
 use crate::error::NodeError;
+use crate::forward::{self, Forward};
 use crate::metrics::Metrics;
 use crate::reactor::{Command, Door, Inbox};
 use crate::status::NodeStatus;

@@ -1,8 +1,8 @@
-//! Clients that came to a follower, and whom their connections lead to ([`crate::admin::Forward`]): as long as that replica leads. Then they are
+//! Clients that came to a follower, and whom their connections lead to ([`crate::forward::Forward`]): as long as that replica leads. Then they are
 //! reset, and find the next leader when they connect again; without that they would wait for one that was stopped or cut off.
 
 use super::Reactor;
-use crate::admin::Forward;
+use crate::forward::Forward;
 use mio::net::TcpStream;
 use skein_model::{ReplicaId, Term};
 use std::net::SocketAddr;

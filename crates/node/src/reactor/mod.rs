@@ -41,10 +41,10 @@ mod sources;
 mod spin;
 mod standstill;
 
-use crate::admin::Forward;
 use crate::begin::Answered;
 use crate::config::{DurabilityMode, NodeConfig};
 use crate::error::{ExitReason, NodeError};
+use crate::forward::Forward;
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
 use crate::order::admission::Admission;

@@ -139,7 +139,7 @@ impl Cluster {
         let seen = Arc::new(Seen::default());
         let launcher =
             FakeLauncher { id, sizes: config.tuning.sizes(), seen: seen.clone(), program };
-        let log = Node::log_dir(&config);
+        let log = config.log_dir();
         let disk = StallDisk::open(&log, vec![self.disks.clone(), self.disk(id).clone()]).unwrap();
         let node = Node::with_disk(config, Arc::new(launcher), Arc::new(disk))?;
         let (door, metrics) = (node.door(), node.metrics());
