@@ -1,6 +1,6 @@
 //! Waiting at an address: what mutexes, condition variables, futexes, semaphores and joins are made of.
 
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::process::shared;
 use crate::thread::{Life, Thread, Waiting};
 use crate::turn::{self, Wake};
@@ -86,8 +86,7 @@ impl KeyQueues {
     }
 
     /// Blocks the turn's holder at `key` until woken or the deadline. `bits` select what wakes it (futex bitsets; all ones otherwise).
-    pub fn wait(&self, key: Key, bits: u32, deadline_ns: Option<u64>) -> Wake {
-        let k = kernel();
+    pub fn wait(&self, k: &Kernel, key: Key, bits: u32, deadline_ns: Option<u64>) -> Wake {
         let me = k.current();
         let this = k.this();
         this.key.set(key.0);
@@ -117,29 +116,33 @@ impl KeyQueues {
     }
 
     /// Wakes up to `most` threads at `key` that wait for one of `bits`, oldest first; answers how many.
-    pub fn wake(&self, key: Key, most: u32, bits: u32) -> u32 {
+    pub fn wake(&self, k: &Kernel, key: Key, most: u32, bits: u32) -> u32 {
         let mut woken = 0;
-        self.each(key, |list, thread, t| {
+        self.each(k, key, |list, thread, t| {
             if woken == most {
                 return false;
             }
             // One whose deadline has passed is runnable already and takes itself out.
             if t.key_bits.get() & bits != 0 && t.blocked() {
-                list.remove(&kernel().threads, thread);
+                list.remove(&k.threads, thread);
                 turn::resume(thread, Wake::Event);
                 woken += 1;
             }
             true
         });
         if woken < most && self.several.get() > 0 {
-            woken += self.wake_several(key, most - woken);
+            woken += self.wake_several(k, key, most - woken);
         }
         woken
     }
 
     /// Blocks the turn's holder at all of `keys`; answers which one it was woken at. `None` when there is no memory.
-    pub fn wait_at_several(&self, keys: &[Key], deadline_ns: Option<u64>) -> Option<(Wake, usize)> {
-        let k = kernel();
+    pub fn wait_at_several(
+        &self,
+        k: &Kernel,
+        keys: &[Key],
+        deadline_ns: Option<u64>,
+    ) -> Option<(Wake, usize)> {
         let chunk = k.chunks.alloc()?;
         let at = several(k, chunk);
         for (to, key) in at.keys.iter().zip(keys) {
@@ -148,7 +151,7 @@ impl KeyQueues {
         at.count.set(keys.len() as u32);
         k.this().several.set(Some(chunk));
         self.several.set(self.several.get() + 1);
-        let why = self.wait(SEVERAL, u32::MAX, deadline_ns);
+        let why = self.wait(k, SEVERAL, u32::MAX, deadline_ns);
         let hit = at.hit.get() as usize;
         self.forget_several(k, k.this());
         Some((why, hit))
@@ -162,10 +165,9 @@ impl KeyQueues {
     }
 
     #[cold]
-    fn wake_several(&self, key: Key, most: u32) -> u32 {
-        let k = kernel();
+    fn wake_several(&self, k: &Kernel, key: Key, most: u32) -> u32 {
         let mut woken = 0;
-        self.each(SEVERAL, |list, thread, t| {
+        self.each(k, SEVERAL, |list, thread, t| {
             if woken == most {
                 return false;
             }
@@ -186,13 +188,13 @@ impl KeyQueues {
     }
 
     /// Wakes the thread that has waited longest at `key`; answers which, to hand something over to it.
-    pub fn wake_oldest(&self, key: Key) -> Option<Handle<Thread>> {
+    pub fn wake_oldest(&self, k: &Kernel, key: Key) -> Option<Handle<Thread>> {
         let mut oldest = None;
-        self.each(key, |list, thread, t| {
+        self.each(k, key, |list, thread, t| {
             if !t.blocked() {
                 return true;
             }
-            list.remove(&kernel().threads, thread);
+            list.remove(&k.threads, thread);
             turn::resume(thread, Wake::Event);
             oldest = Some(thread);
             false
@@ -201,13 +203,18 @@ impl KeyQueues {
     }
 
     /// Wakes the thread that has waited longest at `key` of those that are meant.
-    pub fn wake_first(&self, key: Key, meant: impl Fn(&Thread) -> bool) -> Option<Handle<Thread>> {
+    pub fn wake_first(
+        &self,
+        k: &Kernel,
+        key: Key,
+        meant: impl Fn(&Thread) -> bool,
+    ) -> Option<Handle<Thread>> {
         let mut first = None;
-        self.each(key, |list, thread, t| {
+        self.each(k, key, |list, thread, t| {
             if !t.blocked() || !meant(t) {
                 return true;
             }
-            list.remove(&kernel().threads, thread);
+            list.remove(&k.threads, thread);
             turn::resume(thread, Wake::Event);
             first = Some(thread);
             false
@@ -216,14 +223,13 @@ impl KeyQueues {
     }
 
     /// Moves up to `most` threads from `from` to `to`, oldest first; answers how many.
-    pub fn requeue(&self, from: Key, to: Key, most: u32) -> u32 {
+    pub fn requeue(&self, k: &Kernel, from: Key, to: Key, most: u32) -> u32 {
         let mut moved = 0;
-        self.each(from, |list, thread, t| {
+        self.each(k, from, |list, thread, t| {
             if moved == most {
                 return false;
             }
             if t.blocked() {
-                let k = kernel();
                 list.remove(&k.threads, thread);
                 t.key.set(to.0);
                 self.bucket(to).push_back(&k.threads, thread);
@@ -235,9 +241,9 @@ impl KeyQueues {
     }
 
     /// Whether a thread waits at `key`.
-    pub fn waited(&self, key: Key) -> bool {
+    pub fn waited(&self, k: &Kernel, key: Key) -> bool {
         let mut found = false;
-        self.each(key, |_, _, t| {
+        self.each(k, key, |_, _, t| {
             found = t.blocked();
             !found
         });
@@ -246,10 +252,10 @@ impl KeyQueues {
 
     fn each(
         &self,
+        k: &Kernel,
         key: Key,
         mut f: impl FnMut(&List<Thread, Waiting>, Handle<Thread>, &Thread) -> bool,
     ) {
-        let k = kernel();
         let list = self.bucket(key);
         // The length bounds the walk: a requeue into the same bucket must not be seen again.
         for (thread, t) in list.iter(&k.threads).take(list.len() as usize) {

@@ -522,7 +522,7 @@ pub fn join(
             test_cancel();
             let this = k.this();
             this.at_cancel_point.set(true);
-            let why = k.keys.wait(end_key(handle), u32::MAX, deadline_ns);
+            let why = k.keys.wait(k, end_key(handle), u32::MAX, deadline_ns);
             this.at_cancel_point.set(false);
             if why == Wake::Timeout {
                 t.joining.set(false);

@@ -19,11 +19,13 @@ const KEY: Key = Key::of_runtime(9, 0);
 /// Some lock may have been given up.
 #[inline]
 pub fn released() {
-    kernel().keys.wake(KEY, u32::MAX, u32::MAX);
+    let k = kernel();
+    k.keys.wake(k, KEY, u32::MAX, u32::MAX);
 }
 
 fn wait() -> Result<()> {
-    match crate::thread::cancellable(|| kernel().keys.wait(KEY, u32::MAX, None)) {
+    let k = kernel();
+    match crate::thread::cancellable(|| k.keys.wait(k, KEY, u32::MAX, None)) {
         Wake::Interrupted => fail(libc::EINTR),
         _ => Ok(()),
     }

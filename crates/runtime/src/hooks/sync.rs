@@ -2,6 +2,7 @@
 //! because its frame is written by hand.
 
 use super::{IntoC, hook, pthread_result};
+use crate::kernel::Kernel;
 use crate::sync::Until;
 use crate::sync::barrier::{self, Barrier};
 use crate::sync::c11;
@@ -18,10 +19,10 @@ use skein_sched::op::{Kind, Object};
 
 /// An operation on an object of the server's.
 #[inline]
-fn on<T, R>(object: *mut T, kind: Kind, call: impl FnOnce(&T) -> R) -> R {
-    let _turn = turn::enter(Object::Memory(object as usize), kind);
+fn on<T, R>(object: *mut T, kind: Kind, call: impl FnOnce(&Kernel, &T) -> R) -> R {
+    let turn = turn::enter(Object::Memory(object as usize), kind);
     // SAFETY: the server's own object, by the contract of every function that takes one; only the turn's holder touches it.
-    call(unsafe { &*object })
+    call(&turn, unsafe { &*object })
 }
 
 /// A deadline by the given clock.
@@ -39,25 +40,25 @@ hook! {
         pthread_result(unsafe { mutex::init(m, attr) })
     }
     fn pthread_mutex_destroy(m: *mut Mutex) -> c_int {
-        pthread_result(on(m, Kind::Destroy, |m| m.destroy()))
+        pthread_result(on(m, Kind::Destroy, |_, m| m.destroy()))
     }
     fn pthread_mutex_lock(m: *mut Mutex) -> c_int {
-        pthread_result(on(m, Kind::Lock, |m| m.lock(None)))
+        pthread_result(on(m, Kind::Lock, |k, m| m.lock(k, None)))
     }
     fn pthread_mutex_trylock(m: *mut Mutex) -> c_int {
-        pthread_result(on(m, Kind::Lock, |m| m.try_lock()))
+        pthread_result(on(m, Kind::Lock, |k, m| m.try_lock(k)))
     }
     fn pthread_mutex_timedlock(m: *mut Mutex, time: *const timespec) -> c_int {
-        pthread_result(on(m, Kind::Lock, |m| m.lock(until(DAY, time))))
+        pthread_result(on(m, Kind::Lock, |k, m| m.lock(k, until(DAY, time))))
     }
     fn pthread_mutex_clocklock(m: *mut Mutex, clock: clockid_t, time: *const timespec) -> c_int {
-        pthread_result(on(m, Kind::Lock, |m| m.lock(until(clock, time))))
+        pthread_result(on(m, Kind::Lock, |k, m| m.lock(k, until(clock, time))))
     }
     fn pthread_mutex_unlock(m: *mut Mutex) -> c_int {
-        pthread_result(on(m, Kind::Unlock, |m| m.unlock()))
+        pthread_result(on(m, Kind::Unlock, |k, m| m.unlock(k)))
     }
     fn pthread_mutex_consistent(m: *mut Mutex) -> c_int {
-        pthread_result(on(m, Kind::Set, |m| m.consistent()))
+        pthread_result(on(m, Kind::Set, |_, m| m.consistent()))
     }
 
     fn pthread_cond_init(c: *mut Cond, attr: *const pthread_condattr_t) -> c_int {
@@ -71,22 +72,22 @@ hook! {
     }
     fn pthread_cond_wait(c: *mut Cond, m: *mut Mutex) -> c_int {
         // SAFETY: the server's own mutex.
-        pthread_result(on(c, Kind::Wait, |c| c.wait(unsafe { &*m }, None)))
+        pthread_result(on(c, Kind::Wait, |k, c| c.wait(k, unsafe { &*m }, None)))
     }
     fn pthread_cond_timedwait(c: *mut Cond, m: *mut Mutex, time: *const timespec) -> c_int {
         // SAFETY: the server's own mutex and time.
-        pthread_result(on(c, Kind::Wait, |c| unsafe { c.timed_wait(&*m, &*time) }))
+        pthread_result(on(c, Kind::Wait, |k, c| unsafe { c.timed_wait(k, &*m, &*time) }))
     }
     fn pthread_cond_clockwait(c: *mut Cond, m: *mut Mutex, clock: clockid_t, time: *const timespec) -> c_int {
         // SAFETY: the server's own mutex.
-        pthread_result(on(c, Kind::Wait, |c| c.wait(unsafe { &*m }, until(clock, time))))
+        pthread_result(on(c, Kind::Wait, |k, c| c.wait(k, unsafe { &*m }, until(clock, time))))
     }
     fn pthread_cond_signal(c: *mut Cond) -> c_int {
-        on(c, Kind::Wake, |c| c.wake(1));
+        on(c, Kind::Wake, |k, c| c.wake(k, 1));
         0
     }
     fn pthread_cond_broadcast(c: *mut Cond) -> c_int {
-        on(c, Kind::Wake, |c| c.wake(u32::MAX));
+        on(c, Kind::Wake, |k, c| c.wake(k, u32::MAX));
         0
     }
 
@@ -100,36 +101,36 @@ hook! {
         0
     }
     fn pthread_rwlock_rdlock(l: *mut RwLock) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.read(None)))
+        pthread_result(on(l, Kind::Lock, |k, l| l.read(k, None)))
     }
     fn pthread_rwlock_tryrdlock(l: *mut RwLock) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.try_read()))
+        pthread_result(on(l, Kind::Lock, |k, l| l.try_read(k)))
     }
     fn pthread_rwlock_timedrdlock(l: *mut RwLock, time: *const timespec) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.read(until(DAY, time))))
+        pthread_result(on(l, Kind::Lock, |k, l| l.read(k, until(DAY, time))))
     }
     fn pthread_rwlock_clockrdlock(l: *mut RwLock, clock: clockid_t, time: *const timespec) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.read(until(clock, time))))
+        pthread_result(on(l, Kind::Lock, |k, l| l.read(k, until(clock, time))))
     }
     fn pthread_rwlock_wrlock(l: *mut RwLock) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.write(None)))
+        pthread_result(on(l, Kind::Lock, |k, l| l.write(k, None)))
     }
     fn pthread_rwlock_trywrlock(l: *mut RwLock) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.try_write()))
+        pthread_result(on(l, Kind::Lock, |k, l| l.try_write(k)))
     }
     fn pthread_rwlock_timedwrlock(l: *mut RwLock, time: *const timespec) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.write(until(DAY, time))))
+        pthread_result(on(l, Kind::Lock, |k, l| l.write(k, until(DAY, time))))
     }
     fn pthread_rwlock_clockwrlock(l: *mut RwLock, clock: clockid_t, time: *const timespec) -> c_int {
-        pthread_result(on(l, Kind::Lock, |l| l.write(until(clock, time))))
+        pthread_result(on(l, Kind::Lock, |k, l| l.write(k, until(clock, time))))
     }
     fn pthread_rwlock_unlock(l: *mut RwLock) -> c_int {
-        on(l, Kind::Unlock, |l| l.unlock());
+        on(l, Kind::Unlock, |k, l| l.unlock(k));
         0
     }
 
     fn pthread_spin_init(s: *mut Spin, shared: c_int) -> c_int {
-        on(s, Kind::Create, |s| s.init());
+        on(s, Kind::Create, |_, s| s.init());
         0
     }
     fn pthread_spin_destroy(s: *mut Spin) -> c_int {
@@ -137,14 +138,14 @@ hook! {
         0
     }
     fn pthread_spin_lock(s: *mut Spin) -> c_int {
-        on(s, Kind::Lock, |s| s.lock());
+        on(s, Kind::Lock, |k, s| s.lock(k));
         0
     }
     fn pthread_spin_trylock(s: *mut Spin) -> c_int {
-        pthread_result(on(s, Kind::Lock, |s| s.try_lock()))
+        pthread_result(on(s, Kind::Lock, |_, s| s.try_lock()))
     }
     fn pthread_spin_unlock(s: *mut Spin) -> c_int {
-        on(s, Kind::Unlock, |s| s.unlock());
+        on(s, Kind::Unlock, |k, s| s.unlock(k));
         0
     }
 
@@ -158,7 +159,7 @@ hook! {
         0
     }
     fn pthread_barrier_wait(b: *mut Barrier) -> c_int {
-        if on(b, Kind::Wait, |b| b.wait()) { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
+        if on(b, Kind::Wait, |k, b| b.wait(k)) { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
     }
 
     fn sem_init(s: *mut Semaphore, shared: c_int, value: c_uint) -> c_int {
@@ -171,22 +172,22 @@ hook! {
         0
     }
     fn sem_wait(s: *mut Semaphore) -> c_int {
-        on(s, Kind::Lock, |s| s.wait(None)).into_c()
+        on(s, Kind::Lock, |k, s| s.wait(k, None)).into_c()
     }
     fn sem_trywait(s: *mut Semaphore) -> c_int {
-        on(s, Kind::Lock, |s| s.try_wait()).into_c()
+        on(s, Kind::Lock, |_, s| s.try_wait()).into_c()
     }
     fn sem_timedwait(s: *mut Semaphore, time: *const timespec) -> c_int {
-        on(s, Kind::Lock, |s| s.wait(until(DAY, time))).into_c()
+        on(s, Kind::Lock, |k, s| s.wait(k, until(DAY, time))).into_c()
     }
     fn sem_clockwait(s: *mut Semaphore, clock: clockid_t, time: *const timespec) -> c_int {
-        on(s, Kind::Lock, |s| s.wait(until(clock, time))).into_c()
+        on(s, Kind::Lock, |k, s| s.wait(k, until(clock, time))).into_c()
     }
     fn sem_post(s: *mut Semaphore) -> c_int {
-        on(s, Kind::Unlock, |s| s.post()).into_c()
+        on(s, Kind::Unlock, |k, s| s.post(k)).into_c()
     }
     fn sem_getvalue(s: *mut Semaphore, out: *mut c_int) -> c_int {
-        let value = on(s, Kind::Ask, |s| s.value());
+        let value = on(s, Kind::Ask, |_, s| s.value());
         // SAFETY: the server's own pointer.
         unsafe { out.write(value) };
         0
@@ -212,19 +213,19 @@ hook! {
         unsafe { c11::mtx_init(m, kind) }
     }
     fn mtx_destroy(m: *mut Mutex) {
-        let _ = on(m, Kind::Destroy, |m| m.destroy());
+        let _ = on(m, Kind::Destroy, |_, m| m.destroy());
     }
     fn mtx_lock(m: *mut Mutex) -> c_int {
-        c11::result(on(m, Kind::Lock, |m| m.lock(None)))
+        c11::result(on(m, Kind::Lock, |k, m| m.lock(k, None)))
     }
     fn mtx_trylock(m: *mut Mutex) -> c_int {
-        c11::result(on(m, Kind::Lock, |m| m.try_lock()))
+        c11::result(on(m, Kind::Lock, |k, m| m.try_lock(k)))
     }
     fn mtx_timedlock(m: *mut Mutex, time: *const timespec) -> c_int {
-        c11::result(on(m, Kind::Lock, |m| m.lock(until(DAY, time))))
+        c11::result(on(m, Kind::Lock, |k, m| m.lock(k, until(DAY, time))))
     }
     fn mtx_unlock(m: *mut Mutex) -> c_int {
-        c11::result(on(m, Kind::Unlock, |m| m.unlock()))
+        c11::result(on(m, Kind::Unlock, |k, m| m.unlock(k)))
     }
     fn cnd_init(c: *mut Cond) -> c_int {
         let _turn = turn::enter(Object::Memory(c as usize), Kind::Create);
@@ -236,18 +237,18 @@ hook! {
     }
     fn cnd_wait(c: *mut Cond, m: *mut Mutex) -> c_int {
         // SAFETY: the server's own mutex.
-        c11::result(on(c, Kind::Wait, |c| c.wait(unsafe { &*m }, None)))
+        c11::result(on(c, Kind::Wait, |k, c| c.wait(k, unsafe { &*m }, None)))
     }
     fn cnd_timedwait(c: *mut Cond, m: *mut Mutex, time: *const timespec) -> c_int {
         // SAFETY: the server's own mutex and time.
-        c11::result(on(c, Kind::Wait, |c| unsafe { c.timed_wait(&*m, &*time) }))
+        c11::result(on(c, Kind::Wait, |k, c| unsafe { c.timed_wait(k, &*m, &*time) }))
     }
     fn cnd_signal(c: *mut Cond) -> c_int {
-        on(c, Kind::Wake, |c| c.wake(1));
+        on(c, Kind::Wake, |k, c| c.wake(k, 1));
         c11::SUCCESS
     }
     fn cnd_broadcast(c: *mut Cond) -> c_int {
-        on(c, Kind::Wake, |c| c.wake(u32::MAX));
+        on(c, Kind::Wake, |k, c| c.wake(k, u32::MAX));
         c11::SUCCESS
     }
 }

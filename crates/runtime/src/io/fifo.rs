@@ -156,7 +156,7 @@ fn enter(k: &Kernel, raw: u32, flags: i32, waits: bool) -> Result<usize> {
     pipe::join(k, file, raw);
     // From here on the end goes with its last reference.
     let hold = Hold::new(k, file);
-    k.keys.wake(partners(raw), u32::MAX, u32::MAX);
+    k.keys.wake(k, partners(raw), u32::MAX, u32::MAX);
     if waits {
         match kind {
             Kind::PipeReader if p.ended() && nonblocking => {

@@ -109,7 +109,7 @@ pub fn wait_at(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Result<()> {
         return fail(libc::EINTR);
     }
     this.at_cancel_point.set(true);
-    let why = k.keys.wait(key, u32::MAX, deadline_ns);
+    let why = k.keys.wait(k, key, u32::MAX, deadline_ns);
     this.at_cancel_point.set(false);
     match why {
         Wake::Event => Ok(()),

@@ -76,7 +76,7 @@ fn keys(queue: Handle<Queue>) -> [Key; 2] {
 }
 
 fn wake(k: &Kernel, key: Key) {
-    k.keys.wake(key, u32::MAX, u32::MAX);
+    k.keys.wake(k, key, u32::MAX, u32::MAX);
 }
 
 fn wake_all(k: &Kernel, queue: Handle<Queue>) {
@@ -87,7 +87,7 @@ fn wake_all(k: &Kernel, queue: Handle<Queue>) {
 
 /// Waits until a queue may have changed; never done again after a handler.
 fn wait(k: &Kernel, key: Key) -> Result<()> {
-    let why = thread::cancellable(|| k.keys.wait(key, u32::MAX, None));
+    let why = thread::cancellable(|| k.keys.wait(k, key, u32::MAX, None));
     if why == Wake::Interrupted && !signal::interrupted(false) {
         return Err(Errno(libc::EINTR));
     }

@@ -220,7 +220,7 @@ fn answer(k: &Kernel, set: &Set, wait: Handle<SemWait>, errno: i32) {
     set.waiting.remove(&k.ipc.sem_waits, wait);
     w.answer.set(errno);
     w.answered.set(true);
-    k.keys.wake(key(wait), 1, u32::MAX);
+    k.keys.wake(k, key(wait), 1, u32::MAX);
 }
 
 /// Where one waiting thread sleeps.
@@ -313,7 +313,7 @@ fn wait(
         let why = if deadline_ns.is_some_and(|at| at <= k.now_ns.get()) {
             Wake::Timeout
         } else {
-            k.keys.wait(key(wait), u32::MAX, deadline_ns)
+            k.keys.wait(k, key(wait), u32::MAX, deadline_ns)
         };
         if w.answered.get() {
             continue;

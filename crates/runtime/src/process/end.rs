@@ -88,7 +88,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
         k.root.set(None);
         k.root_status.set(wait_status);
     }
-    k.keys.wake(vfork_key(me), u32::MAX, u32::MAX);
+    k.keys.wake(k, vfork_key(me), u32::MAX, u32::MAX);
     // Who gets the turn waits until the kernel has let go of them.
     crate::files::lock::released();
     match p.parent.get() {
@@ -165,7 +165,7 @@ fn tell(k: &Kernel, parent: Handle<Process>, child: Handle<Process>) {
     if k.processes.get(parent).forgets_children.get() {
         forget(k, child);
     }
-    k.keys.wake(children_key(parent), u32::MAX, u32::MAX);
+    k.keys.wake(k, children_key(parent), u32::MAX, u32::MAX);
 }
 
 /// Hands the turn to `to`, or to whoever is next, and really ends.

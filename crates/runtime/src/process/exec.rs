@@ -361,5 +361,5 @@ pub fn join(k: &Kernel, process: Handle<Process>) {
     p.executed.set(true);
     p.table.close_on_exec(k);
     header().turn_holder.store(main.raw(), Ordering::Relaxed);
-    k.keys.wake(vfork_key(process), u32::MAX, u32::MAX);
+    k.keys.wake(k, vfork_key(process), u32::MAX, u32::MAX);
 }

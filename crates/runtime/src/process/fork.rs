@@ -134,7 +134,7 @@ const SHARING: u32 = (libc::CLONE_VM | libc::CLONE_VFORK) as u32;
 fn await_program(k: &Kernel, child: Handle<Process>, pid: pid_t) {
     let c = k.processes.get(child);
     while c.pid.get() == pid && c.life.get() == Life::Alive && !c.executed.get() {
-        if k.keys.wait(vfork_key(child), u32::MAX, None) == Wake::Interrupted {
+        if k.keys.wait(k, vfork_key(child), u32::MAX, None) == Wake::Interrupted {
             signal::deliver(k);
         }
     }

@@ -105,7 +105,7 @@ pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
         if options & libc::WNOHANG != 0 {
             return Ok(None);
         }
-        let why = thread::cancellable(|| k.keys.wait(children_key(handle()), u32::MAX, None));
+        let why = thread::cancellable(|| k.keys.wait(k, children_key(handle()), u32::MAX, None));
         // A child that has news meanwhile comes first, and its SIGCHLD after the call.
         if why == Wake::Interrupted
             && find(k, which, events)?.is_none()

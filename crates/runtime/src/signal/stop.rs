@@ -89,7 +89,7 @@ fn report(k: &Kernel, process: Handle<Process>, status: c_int) {
     if !k.processes.get(parent).signals.action(libc::SIGCHLD).has(libc::SA_NOCLDSTOP) {
         let _ = post(k, Target::Process(parent), Info::of_child(p, status));
     }
-    k.keys.wake(process::children_key(parent), u32::MAX, u32::MAX);
+    k.keys.wake(k, process::children_key(parent), u32::MAX, u32::MAX);
 }
 
 /// A process that is stopped does not go on until it is let: the turn's holder waits for that.

@@ -247,7 +247,7 @@ pub fn fired(k: &Kernel, raw: u32) {
             let calls = &k.processes.get(process).signals.callers.calls;
             calls.set(calls.get() + 1);
             t.call_order.set(calls.get());
-            k.keys.wake(calls_key(process), u32::MAX, u32::MAX);
+            k.keys.wake(k, calls_key(process), u32::MAX, u32::MAX);
             return;
         }
         Notify::Silent | Notify::Free => {
@@ -515,7 +515,7 @@ extern "C" fn make_callers(_: *mut c_void) -> *mut c_void {
     loop {
         let _turn = turn::enter(Object::Timers, Kind::Wait);
         let Some(timer) = next_call(k) else {
-            k.keys.wait(calls_key(process::handle()), u32::MAX, None);
+            k.keys.wait(k, calls_key(process::handle()), u32::MAX, None);
             continue;
         };
         let t = k.signals.timers.get(timer);

@@ -75,7 +75,7 @@ pub(super) fn wait(watched: &impl Watched) {
     // The wait itself ends a turn.
     spinner.looked.set(turns(k) + 1);
     loop {
-        let why = k.keys.wait(KEY, u32::MAX, None);
+        let why = k.keys.wait(k, KEY, u32::MAX, None);
         if why != Wake::Event || watched.changed() {
             spinner.looks.set(0);
             spinner.order.set(0);
@@ -117,7 +117,7 @@ pub fn let_look(k: &Kernel) -> bool {
 #[cold]
 fn let_one(k: &Kernel) -> bool {
     let now = turns(k);
-    if k.keys.wake_first(KEY, |t| t.spin.looked.get() != now).is_some() {
+    if k.keys.wake_first(k, KEY, |t| t.spin.looked.get() != now).is_some() {
         return true;
     }
     let s = &k.spins;
@@ -130,7 +130,7 @@ fn let_one(k: &Kernel) -> bool {
         return false;
     }
     s.rounds.set(s.rounds.get() + 1);
-    let first: Option<Handle<Thread>> = k.keys.wake_first(KEY, |_| true);
+    let first: Option<Handle<Thread>> = k.keys.wake_first(k, KEY, |_| true);
     if let Some(first) = first {
         k.threads.get(first).spin.go_on.set(true);
     }

@@ -2,7 +2,7 @@
 
 use super::block;
 use crate::errno::{Errno, Result};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::Wake;
 use core::cell::Cell;
@@ -38,16 +38,16 @@ pub unsafe fn init(barrier: *mut Barrier, count: u32) -> Result<()> {
 
 impl Barrier {
     /// `pthread_barrier_wait`; answers whether the caller is the serial thread.
-    pub fn wait(&self) -> bool {
+    pub fn wait(&self, k: &Kernel) -> bool {
         self.arrived.set(self.arrived.get() + 1);
         if self.arrived.get() == self.count.get() {
             self.arrived.set(0);
             self.round.set(self.round.get().wrapping_add(1));
-            kernel().keys.wake(Key::of(self), u32::MAX, u32::MAX);
+            k.keys.wake(k, Key::of(self), u32::MAX, u32::MAX);
             return true;
         }
         let round = self.round.get();
-        while block(Key::of(self), None) != Wake::Event && self.round.get() == round {}
+        while block(k, Key::of(self), None) != Wake::Event && self.round.get() == round {}
         false
     }
 }

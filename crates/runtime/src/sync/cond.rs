@@ -9,7 +9,7 @@
 use super::mutex::Mutex;
 use super::{Until, block_cancellably, deadline, passed};
 use crate::errno::{Errno, Result};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::{self, Wake};
 use crate::{signal, thread};
@@ -69,34 +69,34 @@ impl Cond {
     }
 
     /// `pthread_cond_timedwait`: by the clock that the variable was made with.
-    pub fn timed_wait(&self, m: &Mutex, at: &timespec) -> Result<()> {
+    pub fn timed_wait(&self, k: &Kernel, m: &Mutex, at: &timespec) -> Result<()> {
         let monotonic = self.refs.get() & MONOTONIC != 0;
         let clock = if monotonic { libc::CLOCK_MONOTONIC } else { libc::CLOCK_REALTIME };
-        self.wait(m, Some((clock, at)))
+        self.wait(k, m, Some((clock, at)))
     }
 
     /// `pthread_cond_wait` and `pthread_cond_clockwait`.
-    pub fn wait(&self, m: &Mutex, until: Until<'_>) -> Result<()> {
+    pub fn wait(&self, k: &Kernel, m: &Mutex, until: Until<'_>) -> Result<()> {
         let deadline_ns = deadline(until)?;
         thread::test_cancel();
-        m.leave()?;
-        if passed(deadline_ns) {
+        m.leave(k)?;
+        if passed(k, deadline_ns) {
             // Others get at the mutex all the same: somebody may poll in a loop.
             turn::yield_now();
-            m.come_back()?;
+            m.come_back(k)?;
             return Err(Errno(libc::ETIMEDOUT));
         }
         // From the unlock to the wait nobody else runs, so no signal is missed.
         self.refs.set(self.refs.get() + WAITER);
-        let why = block_cancellably(self.key(), deadline_ns);
+        let why = block_cancellably(k, self.key(), deadline_ns);
         if why != Wake::Event {
             self.count_off(1);
         }
         if why == Wake::Interrupted && !thread::cancel_pending() {
             // Handlers run without the mutex; whoever signalled meanwhile did not find this thread, so it looks again.
-            signal::deliver(kernel());
+            signal::deliver(k);
         }
-        let back = m.come_back();
+        let back = m.come_back(k);
         match why {
             Wake::Event => back,
             Wake::Timeout => back.and(Err(Errno(libc::ETIMEDOUT))),
@@ -108,9 +108,9 @@ impl Cond {
     }
 
     /// `pthread_cond_signal`, and `pthread_cond_broadcast` with all.
-    pub fn wake(&self, most: u32) {
+    pub fn wake(&self, k: &Kernel, most: u32) {
         if self.waiters() != 0 {
-            let woken = kernel().keys.wake(self.key(), most, u32::MAX);
+            let woken = k.keys.wake(k, self.key(), most, u32::MAX);
             self.count_off(woken);
         }
     }

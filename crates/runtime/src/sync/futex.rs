@@ -6,7 +6,7 @@
 use super::futex_pi;
 use crate::errno::{Errno, Result};
 use crate::fatal::{line, refused};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::Wake;
 use crate::{signal, time, turn};
@@ -19,12 +19,13 @@ pub type Word = Cell<u32>;
 
 /// `futex(2)`.
 pub fn futex(a: [usize; 6]) -> Result<usize> {
-    let _turn = turn::enter(Object::Memory(a[0]), Kind::Wait);
+    let turn = turn::enter(Object::Memory(a[0]), Kind::Wait);
+    let k = &*turn;
     let op = a[1] as i32;
     let command = op & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
     let realtime = op & libc::FUTEX_CLOCK_REALTIME != 0;
     let (value, bits) = (a[2] as u32, a[5] as u32);
-    if let Some(result) = futex_pi::futex(command, realtime, a) {
+    if let Some(result) = futex_pi::futex(k, command, realtime, a) {
         return result;
     }
     let deadline_ns = match command {
@@ -35,20 +36,20 @@ pub fn futex(a: [usize; 6]) -> Result<usize> {
         return Err(Errno(libc::ENOSYS));
     }
     match command {
-        libc::FUTEX_WAIT => wait(word(a[0])?, value, u32::MAX, deadline_ns),
-        libc::FUTEX_WAIT_BITSET => wait(word(a[0])?, value, bits, deadline_ns),
-        libc::FUTEX_WAKE => wake(word(a[0])?, value, u32::MAX),
-        libc::FUTEX_WAKE_BITSET => wake(word(a[0])?, value, bits),
+        libc::FUTEX_WAIT => wait(k, word(a[0])?, value, u32::MAX, deadline_ns),
+        libc::FUTEX_WAIT_BITSET => wait(k, word(a[0])?, value, bits, deadline_ns),
+        libc::FUTEX_WAKE => wake(k, word(a[0])?, value, u32::MAX),
+        libc::FUTEX_WAKE_BITSET => wake(k, word(a[0])?, value, bits),
         libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE => {
             let expected = (command == libc::FUTEX_CMP_REQUEUE).then_some(bits);
-            requeue(word(a[0])?, word(a[4])?, value as i32, a[3] as i32, expected)
+            requeue(k, word(a[0])?, word(a[4])?, value as i32, a[3] as i32, expected)
         }
         libc::FUTEX_WAKE_OP => {
             let (first, second) = (word(a[0])?, word(a[4])?);
             let (new, matches) = operate(bits, second.get())?;
             second.set(new);
-            let woken = wake(first, value, u32::MAX)?;
-            let also = if matches { wake(second, a[3] as u32, u32::MAX)? } else { 0 };
+            let woken = wake(k, first, value, u32::MAX)?;
+            let also = if matches { wake(k, second, a[3] as u32, u32::MAX)? } else { 0 };
             Ok(woken + also)
         }
         _ => {
@@ -82,45 +83,51 @@ fn deadline(command: i32, realtime: bool, at: usize) -> Result<Option<u64>> {
     time::deadline_of(clock, ns).map(Some)
 }
 
-fn wait(word: &Word, value: u32, bits: u32, deadline_ns: Option<u64>) -> Result<usize> {
+fn wait(k: &Kernel, word: &Word, value: u32, bits: u32, deadline_ns: Option<u64>) -> Result<usize> {
     if bits == 0 {
         return Err(Errno(libc::EINVAL));
     }
     if word.get() != value {
         return Err(Errno(libc::EAGAIN));
     }
-    if super::passed(deadline_ns) {
+    if super::passed(k, deadline_ns) {
         return Err(Errno(libc::ETIMEDOUT));
     }
-    match kernel().keys.wait(Key::of(word), bits, deadline_ns) {
+    match k.keys.wait(k, Key::of(word), bits, deadline_ns) {
         Wake::Event => Ok(0),
         Wake::Timeout => Err(Errno(libc::ETIMEDOUT)),
         Wake::Interrupted if signal::interrupted(deadline_ns.is_none()) => {
-            wait(word, value, bits, deadline_ns)
+            wait(k, word, value, bits, deadline_ns)
         }
         Wake::Interrupted => Err(Errno(libc::EINTR)),
     }
 }
 
 /// The kernel counts after it has woken one, so that asking for none, or for a negative number, wakes one.
-fn wake(word: &Word, most: u32, bits: u32) -> Result<usize> {
+fn wake(k: &Kernel, word: &Word, most: u32, bits: u32) -> Result<usize> {
     if bits == 0 {
         return Err(Errno(libc::EINVAL));
     }
     let most = (most as i32).max(1) as u32;
-    Ok(kernel().keys.wake(Key::of(word), most, bits) as usize)
+    Ok(k.keys.wake(k, Key::of(word), most, bits) as usize)
 }
 
-fn requeue(from: &Word, to: &Word, wake: i32, most: i32, expected: Option<u32>) -> Result<usize> {
+fn requeue(
+    k: &Kernel,
+    from: &Word,
+    to: &Word,
+    wake: i32,
+    most: i32,
+    expected: Option<u32>,
+) -> Result<usize> {
     if wake < 0 || most < 0 {
         return Err(Errno(libc::EINVAL));
     }
     if expected.is_some_and(|expected| from.get() != expected) {
         return Err(Errno(libc::EAGAIN));
     }
-    let k = kernel();
-    let woken = k.keys.wake(Key::of(from), wake as u32, u32::MAX);
-    let moved = k.keys.requeue(Key::of(from), Key::of(to), most as u32);
+    let woken = k.keys.wake(k, Key::of(from), wake as u32, u32::MAX);
+    let moved = k.keys.requeue(k, Key::of(from), Key::of(to), most as u32);
     Ok((woken + moved) as usize)
 }
 

@@ -6,7 +6,7 @@
 use super::futex::{Word, word};
 use super::{me, passed};
 use crate::errno::{Errno, Result};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::Wake;
 use crate::{signal, time};
@@ -19,17 +19,17 @@ const TID: u32 = !(WAITERS | OWNER_DIED);
 const LOCK_PI2: i32 = 13;
 
 /// An operation on a lock; `None` when it is none.
-pub fn futex(command: i32, realtime: bool, a: [usize; 6]) -> Option<Result<usize>> {
+pub fn futex(k: &Kernel, command: i32, realtime: bool, a: [usize; 6]) -> Option<Result<usize>> {
     let deadline = |clock| deadline(clock, a[3]);
     let clock = if realtime { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
-    let lock = |clock| lock(word(a[0])?, deadline(clock)?);
+    let lock = |clock| lock(k, word(a[0])?, deadline(clock)?);
     Some(match command {
         libc::FUTEX_LOCK_PI => lock(libc::CLOCK_REALTIME),
         LOCK_PI2 => lock(clock),
-        libc::FUTEX_TRYLOCK_PI => word(a[0]).and_then(try_lock),
-        libc::FUTEX_UNLOCK_PI => word(a[0]).and_then(unlock),
-        libc::FUTEX_WAIT_REQUEUE_PI => wait_requeue(a, deadline(clock)),
-        libc::FUTEX_CMP_REQUEUE_PI => requeue(a),
+        libc::FUTEX_TRYLOCK_PI => word(a[0]).and_then(|w| try_lock(k, w)),
+        libc::FUTEX_UNLOCK_PI => word(a[0]).and_then(|w| unlock(k, w)),
+        libc::FUTEX_WAIT_REQUEUE_PI => wait_requeue(k, a, deadline(clock)),
+        libc::FUTEX_CMP_REQUEUE_PI => requeue(k, a),
         _ => return None,
     })
 }
@@ -41,44 +41,44 @@ fn deadline(clock: i32, at: usize) -> Result<Option<u64>> {
 }
 
 /// Takes a lock that nobody holds. Whoever waits goes on waiting.
-fn take(w: &Word) -> bool {
+fn take(k: &Kernel, w: &Word) -> bool {
     if w.get() & TID != 0 {
         return false;
     }
-    w.set(me() | w.get() & (WAITERS | OWNER_DIED));
+    w.set(me(k) | w.get() & (WAITERS | OWNER_DIED));
     true
 }
 
-fn try_lock(w: &Word) -> Result<usize> {
+fn try_lock(k: &Kernel, w: &Word) -> Result<usize> {
     match w.get() & TID {
-        holder if holder == me() => Err(Errno(libc::EDEADLK)),
-        _ if take(w) => Ok(0),
+        holder if holder == me(k) => Err(Errno(libc::EDEADLK)),
+        _ if take(k, w) => Ok(0),
         _ => Err(Errno(libc::EAGAIN)),
     }
 }
 
-fn lock(w: &Word, deadline_ns: Option<u64>) -> Result<usize> {
+fn lock(k: &Kernel, w: &Word, deadline_ns: Option<u64>) -> Result<usize> {
     match w.get() & TID {
-        holder if holder == me() => return Err(Errno(libc::EDEADLK)),
+        holder if holder == me(k) => return Err(Errno(libc::EDEADLK)),
         0 => {}
-        holder if !exists(kernel(), holder) => return Err(Errno(libc::ESRCH)),
+        holder if !exists(k, holder) => return Err(Errno(libc::ESRCH)),
         _ => {}
     }
-    wait_for(w, Key::of(w), deadline_ns)
+    wait_for(k, w, Key::of(w), deadline_ns)
 }
 
 /// Waits at `key` until the lock is the caller's.
-fn wait_for(w: &Word, key: Key, deadline_ns: Option<u64>) -> Result<usize> {
+fn wait_for(k: &Kernel, w: &Word, key: Key, deadline_ns: Option<u64>) -> Result<usize> {
     loop {
-        if take(w) {
+        if take(k, w) {
             return Ok(0);
         }
         w.set(w.get() | WAITERS);
-        if passed(deadline_ns) {
+        if passed(k, deadline_ns) {
             return Err(Errno(libc::ETIMEDOUT));
         }
-        let why = kernel().keys.wait(key, u32::MAX, deadline_ns);
-        if w.get() & TID == me() {
+        let why = k.keys.wait(k, key, u32::MAX, deadline_ns);
+        if w.get() & TID == me(k) {
             return Ok(0);
         }
         match why {
@@ -96,20 +96,19 @@ fn exists(k: &Kernel, tid: u32) -> bool {
         .any(|thread| k.threads.get(thread).tid.get() == tid)
 }
 
-fn unlock(w: &Word) -> Result<usize> {
-    if w.get() & TID != me() {
+fn unlock(k: &Kernel, w: &Word) -> Result<usize> {
+    if w.get() & TID != me(k) {
         return Err(Errno(libc::EPERM));
     }
-    hand_over(w);
+    hand_over(k, w);
     Ok(0)
 }
 
 /// Makes the thread that has waited longest the holder.
-fn hand_over(w: &Word) {
-    let k = kernel();
-    w.set(match k.keys.wake_oldest(Key::of(w)) {
+fn hand_over(k: &Kernel, w: &Word) {
+    w.set(match k.keys.wake_oldest(k, Key::of(w)) {
         Some(next) => {
-            let more = if k.keys.waited(Key::of(w)) { WAITERS } else { 0 };
+            let more = if k.keys.waited(k, Key::of(w)) { WAITERS } else { 0 };
             k.threads.get(next).tid.get() | more
         }
         None => 0,
@@ -117,7 +116,7 @@ fn hand_over(w: &Word) {
 }
 
 /// Waits at one word to be moved to a lock, and returns with it.
-fn wait_requeue(a: [usize; 6], deadline_ns: Result<Option<u64>>) -> Result<usize> {
+fn wait_requeue(k: &Kernel, a: [usize; 6], deadline_ns: Result<Option<u64>>) -> Result<usize> {
     let (from, lock, deadline_ns) = (word(a[0])?, word(a[4])?, deadline_ns?);
     if core::ptr::eq(from, lock) {
         return Err(Errno(libc::EINVAL));
@@ -125,14 +124,14 @@ fn wait_requeue(a: [usize; 6], deadline_ns: Result<Option<u64>>) -> Result<usize
     if from.get() != a[2] as u32 {
         return Err(Errno(libc::EAGAIN));
     }
-    if passed(deadline_ns) {
+    if passed(k, deadline_ns) {
         return Err(Errno(libc::ETIMEDOUT));
     }
-    let why = kernel().keys.wait(Key::of(from), u32::MAX, deadline_ns);
+    let why = k.keys.wait(k, Key::of(from), u32::MAX, deadline_ns);
     if why == Wake::Interrupted {
         signal::interrupted(false);
     }
-    if lock.get() & TID == me() {
+    if lock.get() & TID == me(k) {
         return Ok(0);
     }
     Err(Errno(match why {
@@ -144,7 +143,7 @@ fn wait_requeue(a: [usize; 6], deadline_ns: Result<Option<u64>>) -> Result<usize
 }
 
 /// Moves those that wait at a word to a lock; the first gets it if it is free.
-fn requeue(a: [usize; 6]) -> Result<usize> {
+fn requeue(k: &Kernel, a: [usize; 6]) -> Result<usize> {
     let (from, lock) = (word(a[0])?, word(a[4])?);
     if core::ptr::eq(from, lock) || a[2] as u32 != 1 || (a[3] as i32) < 0 {
         return Err(Errno(libc::EINVAL));
@@ -152,18 +151,17 @@ fn requeue(a: [usize; 6]) -> Result<usize> {
     if from.get() != a[5] as u32 {
         return Err(Errno(libc::EAGAIN));
     }
-    let k = kernel();
     let mut first = 0;
     if lock.get() & TID == 0
-        && let Some(next) = k.keys.wake_oldest(Key::of(from))
+        && let Some(next) = k.keys.wake_oldest(k, Key::of(from))
     {
         lock.set(k.threads.get(next).tid.get() | lock.get() & (WAITERS | OWNER_DIED));
         first = 1;
     }
     // One is woken and the others moved; when none could be woken that one is moved as well.
     let most = (a[3] as u32).saturating_add(1 - first);
-    let moved = k.keys.requeue(Key::of(from), Key::of(lock), most);
-    if k.keys.waited(Key::of(lock)) {
+    let moved = k.keys.requeue(k, Key::of(from), Key::of(lock), most);
+    if k.keys.waited(k, Key::of(lock)) {
         lock.set(lock.get() | WAITERS);
     }
     Ok((first + moved) as usize)

@@ -31,7 +31,7 @@ pub mod waitv;
 pub use mutex::owner_gone;
 
 use crate::errno::{Errno, Result};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::Wake;
 use crate::{signal, time};
@@ -41,8 +41,8 @@ use libc::timespec;
 pub type Until<'a> = Option<(i32, &'a timespec)>;
 
 /// The kernel's id of the turn's holder, as objects keep it.
-fn me() -> u32 {
-    kernel().this().tid.get()
+fn me(k: &Kernel) -> u32 {
+    k.this().tid.get()
 }
 
 /// The deadline in the server's time of day.
@@ -60,33 +60,33 @@ fn deadline(until: Until<'_>) -> Result<Option<u64>> {
 }
 
 /// Whether the deadline is not in the future.
-fn passed(deadline_ns: Option<u64>) -> bool {
-    deadline_ns.is_some_and(|at| at <= kernel().now_ns.get())
+fn passed(k: &Kernel, deadline_ns: Option<u64>) -> bool {
+    deadline_ns.is_some_and(|at| at <= k.now_ns.get())
 }
 
 /// Blocks at `key`, in a call that signals do not end: their handlers run here. A deadline in the past is answered at once: no entry need tell the
 /// time.
-fn block(key: Key, deadline_ns: Option<u64>) -> Wake {
-    let why = block_raw(key, deadline_ns);
+fn block(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Wake {
+    let why = block_raw(k, key, deadline_ns);
     if why == Wake::Interrupted {
-        signal::deliver(kernel());
+        signal::deliver(k);
     }
     why
 }
 
-fn block_raw(key: Key, deadline_ns: Option<u64>) -> Wake {
-    if passed(deadline_ns) {
+fn block_raw(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Wake {
+    if passed(k, deadline_ns) {
         return Wake::Timeout;
     }
-    kernel().keys.wait(key, u32::MAX, deadline_ns)
+    k.keys.wait(k, key, u32::MAX, deadline_ns)
 }
 
 /// As [`block`], as a cancellation point: a cancelled thread is interrupted, as is one that has a signal to handle. The caller tidies up and then
 /// tests and delivers.
-fn block_cancellably(key: Key, deadline_ns: Option<u64>) -> Wake {
-    let this = kernel().this();
+fn block_cancellably(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Wake {
+    let this = k.this();
     this.at_cancel_point.set(true);
-    let why = block_raw(key, deadline_ns);
+    let why = block_raw(k, key, deadline_ns);
     this.at_cancel_point.set(false);
     why
 }

@@ -9,7 +9,7 @@
 
 use super::{Until, block, deadline, me};
 use crate::errno::{Errno, Result};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::thread::Thread;
 use crate::turn::Wake;
@@ -154,24 +154,24 @@ impl Mutex {
 
     /// The caller takes the free mutex.
     #[inline]
-    fn take(&self, tid: u32, state: u32) -> Result<()> {
+    fn take(&self, k: &Kernel, tid: u32, state: u32) -> Result<()> {
         if self.flag(LOST) {
             return Err(Errno(libc::ENOTRECOVERABLE));
         }
         self.set_state(state);
         self.owner.set(tid);
-        self.taken()
+        self.taken(k)
     }
 
     /// The caller has become the holder.
     #[inline]
-    fn taken(&self) -> Result<()> {
+    fn taken(&self, k: &Kernel) -> Result<()> {
         self.count.set(1);
         self.users.set(self.users.get().wrapping_add(1));
         if !self.is(ROBUST) {
             return Ok(());
         }
-        self.link();
+        self.link(k);
         if self.flag(INCONSISTENT) { Err(Errno(libc::EOWNERDEAD)) } else { Ok(()) }
     }
 
@@ -182,8 +182,8 @@ impl Mutex {
         Ok(())
     }
 
-    fn link(&self) {
-        let head = &kernel().this().robust;
+    fn link(&self, k: &Kernel) {
+        let head = &k.this().robust;
         self.newer.set(0);
         self.older.set(head.get());
         if let Some(older) = at(head.get()) {
@@ -206,7 +206,7 @@ impl Mutex {
 
     /// `pthread_mutex_lock` and its timed forms.
     #[inline(always)]
-    pub fn lock(&self, until: Until<'_>) -> Result<()> {
+    pub fn lock(&self, k: &Kernel, until: Until<'_>) -> Result<()> {
         if let Some((clock, _)) = until
             && clock != libc::CLOCK_REALTIME
             && clock != libc::CLOCK_MONOTONIC
@@ -216,12 +216,12 @@ impl Mutex {
         if self.kind.get() < 0 {
             return Err(Errno(libc::EINVAL));
         }
-        let me = me();
-        if self.held() { self.lock_held(me, until) } else { self.take(me, HELD) }
+        let me = me(k);
+        if self.held() { self.lock_held(k, me, until) } else { self.take(k, me, HELD) }
     }
 
     #[cold]
-    fn lock_held(&self, me: u32, until: Until<'_>) -> Result<()> {
+    fn lock_held(&self, k: &Kernel, me: u32, until: Until<'_>) -> Result<()> {
         if self.owner.get() == me {
             match self.base() {
                 RECURSIVE => return self.again(),
@@ -233,18 +233,18 @@ impl Mutex {
         let deadline_ns = deadline(until)?;
         loop {
             self.set_state(WAITED);
-            let why = block(self.key(), deadline_ns);
+            let why = block(k, self.key(), deadline_ns);
             if why == Wake::Timeout {
                 return Err(Errno(libc::ETIMEDOUT));
             }
             if !self.held() {
                 // Others may still wait.
-                return self.take(me, WAITED);
+                return self.take(k, me, WAITED);
             }
             if why == Wake::Event {
                 // Nobody but an unlock that hands over makes a waiter the owner.
                 if self.owner.get() == me {
-                    return self.taken();
+                    return self.taken(k);
                 }
                 self.raise(HAND_OVER);
             }
@@ -252,13 +252,13 @@ impl Mutex {
     }
 
     /// `pthread_mutex_trylock`.
-    pub fn try_lock(&self) -> Result<()> {
+    pub fn try_lock(&self, k: &Kernel) -> Result<()> {
         if self.kind.get() < 0 {
             return Err(Errno(libc::EINVAL));
         }
-        let me = me();
+        let me = me(k);
         if !self.held() {
-            return self.take(me, HELD);
+            return self.take(k, me, HELD);
         }
         if self.owner.get() == me {
             match self.base() {
@@ -275,12 +275,12 @@ impl Mutex {
 
     /// `pthread_mutex_unlock`.
     #[inline(always)]
-    pub fn unlock(&self) -> Result<()> {
+    pub fn unlock(&self, k: &Kernel) -> Result<()> {
         if self.kind.get() < 0 {
             return Err(Errno(libc::EINVAL));
         }
         if self.checks_owner() {
-            if !self.held_by(me()) {
+            if !self.held_by(me(k)) {
                 return Err(Errno(libc::EPERM));
             }
             if self.base() == RECURSIVE {
@@ -292,17 +292,17 @@ impl Mutex {
         }
         self.users.set(self.users.get().wrapping_sub(1));
         if self.is(ROBUST) {
-            self.unlink(kernel().this());
+            self.unlink(k.this());
             if self.flag(INCONSISTENT) {
                 self.flags.set(LOST);
                 self.owner.set(0);
                 self.set_state(FREE);
-                kernel().keys.wake(self.key(), u32::MAX, u32::MAX);
+                k.keys.wake(k, self.key(), u32::MAX, u32::MAX);
                 return Ok(());
             }
         }
         if self.state() == WAITED {
-            self.release();
+            self.release(k);
         } else {
             self.owner.set(0);
             self.set_state(FREE);
@@ -312,13 +312,12 @@ impl Mutex {
 
     /// Lets the mutex go when somebody may wait for it.
     #[cold]
-    fn release(&self) {
-        let k = kernel();
+    fn release(&self, k: &Kernel) {
         if self.flag(HAND_OVER) {
-            if let Some(next) = k.keys.wake_oldest(self.key()) {
+            if let Some(next) = k.keys.wake_oldest(k, self.key()) {
                 self.owner.set(k.threads.get(next).tid.get());
                 self.set_state(WAITED);
-                if !k.keys.waited(self.key()) {
+                if !k.keys.waited(k, self.key()) {
                     self.clear(HAND_OVER);
                 }
                 return;
@@ -327,20 +326,20 @@ impl Mutex {
         }
         self.owner.set(0);
         self.set_state(FREE);
-        k.keys.wake(self.key(), 1, u32::MAX);
+        k.keys.wake(k, self.key(), 1, u32::MAX);
     }
 
     /// Unlocks for a wait at a condition: the waiter goes on counting as a user, so that the mutex is not destroyed.
-    pub fn leave(&self) -> Result<()> {
-        self.unlock()?;
+    pub fn leave(&self, k: &Kernel) -> Result<()> {
+        self.unlock(k)?;
         self.users.set(self.users.get().wrapping_add(1));
         Ok(())
     }
 
     /// Locks after [`leave`](Self::leave).
-    pub fn come_back(&self) -> Result<()> {
+    pub fn come_back(&self, k: &Kernel) -> Result<()> {
         self.users.set(self.users.get().wrapping_sub(1));
-        self.lock(None)
+        self.lock(k, None)
     }
 
     /// `pthread_mutex_consistent`.
@@ -375,6 +374,6 @@ pub fn owner_gone(k: &Kernel, thread: Handle<Thread>) {
     while let Some(m) = at(t.robust.get()) {
         m.unlink(t);
         m.raise(INCONSISTENT);
-        m.release();
+        m.release(k);
     }
 }

@@ -37,7 +37,7 @@ extern "C" fn wait(control: &Control) -> usize {
     if !init::ensure() {
         return real!(pthread_once: fn(*mut c_int, usize) -> c_int) as usize;
     }
-    let _turn = turn::enter(Object::Memory(core::ptr::from_ref(control) as usize), Kind::Lock);
+    let turn = turn::enter(Object::Memory(core::ptr::from_ref(control) as usize), Kind::Lock);
     loop {
         match control.get() {
             FRESH => {
@@ -46,7 +46,7 @@ extern "C" fn wait(control: &Control) -> usize {
             }
             word if word & DONE != 0 => return RETURN,
             _ => {
-                block(Key::of(control), None);
+                block(&turn, Key::of(control), None);
             }
         }
     }
@@ -59,8 +59,9 @@ unsafe extern "C" fn end(control: &Control, word: u32) {
 }
 
 extern "C" fn leave(control: &Control, word: u32) {
+    let k = kernel();
     control.set(word);
-    kernel().keys.wake(Key::of(control), u32::MAX, u32::MAX);
+    k.keys.wake(k, Key::of(control), u32::MAX, u32::MAX);
 }
 
 /// `pthread_once`.

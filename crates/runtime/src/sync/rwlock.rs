@@ -5,7 +5,7 @@
 
 use super::{Until, block, deadline, me};
 use crate::errno::{Errno, Result};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::Wake;
 use core::cell::Cell;
@@ -70,12 +70,12 @@ impl RwLock {
         self.kind.get() == PREFER_WRITER
     }
 
-    fn writer_waits(&self) -> bool {
-        self.waiting.get() != 0 && kernel().keys.waited(self.writers_key())
+    fn writer_waits(&self, k: &Kernel) -> bool {
+        self.waiting.get() != 0 && k.keys.waited(k, self.writers_key())
     }
 
-    fn take_read(&self) -> Result<()> {
-        if self.writer.get() != 0 || self.prefers_writers() && self.writer_waits() {
+    fn take_read(&self, k: &Kernel) -> Result<()> {
+        if self.writer.get() != 0 || self.prefers_writers() && self.writer_waits(k) {
             return Err(Errno(libc::EBUSY));
         }
         let readers = self.readers.get().checked_add(1).ok_or(Errno(libc::EAGAIN))?;
@@ -92,33 +92,34 @@ impl RwLock {
     }
 
     /// `pthread_rwlock_tryrdlock`.
-    pub fn try_read(&self) -> Result<()> {
-        self.take_read()
+    pub fn try_read(&self, k: &Kernel) -> Result<()> {
+        self.take_read(k)
     }
 
     /// `pthread_rwlock_trywrlock`.
-    pub fn try_write(&self) -> Result<()> {
-        self.take_write(me())
+    pub fn try_write(&self, k: &Kernel) -> Result<()> {
+        self.take_write(me(k))
     }
 
     /// `pthread_rwlock_rdlock` and its timed forms.
-    pub fn read(&self, until: Until<'_>) -> Result<()> {
-        self.acquire(until, self.readers_key(), |lock, _| lock.take_read())
+    pub fn read(&self, k: &Kernel, until: Until<'_>) -> Result<()> {
+        self.acquire(k, until, self.readers_key(), |lock, _| lock.take_read(k))
     }
 
     /// `pthread_rwlock_wrlock` and its timed forms.
-    pub fn write(&self, until: Until<'_>) -> Result<()> {
-        self.acquire(until, self.writers_key(), Self::take_write)
+    pub fn write(&self, k: &Kernel, until: Until<'_>) -> Result<()> {
+        self.acquire(k, until, self.writers_key(), Self::take_write)
     }
 
     fn acquire(
         &self,
+        k: &Kernel,
         until: Until<'_>,
         key: Key,
         take: impl Fn(&Self, u32) -> Result<()>,
     ) -> Result<()> {
         let deadline_ns = deadline(until)?;
-        let me = me();
+        let me = me(k);
         if self.writer.get() == me {
             return Err(Errno(libc::EDEADLK));
         }
@@ -128,14 +129,14 @@ impl RwLock {
                 done => return done,
             }
             self.waiting.set(self.waiting.get() + 1);
-            let why = block(key, deadline_ns);
+            let why = block(k, key, deadline_ns);
             self.waiting.set(self.waiting.get() - 1);
             match why {
                 // Handed over.
                 Wake::Event => return Ok(()),
                 Wake::Timeout => {
                     // A writer that goes away may have kept readers out.
-                    self.pass_on();
+                    self.pass_on(k);
                     return Err(Errno(libc::ETIMEDOUT));
                 }
                 Wake::Interrupted => {}
@@ -144,27 +145,26 @@ impl RwLock {
     }
 
     /// `pthread_rwlock_unlock`.
-    pub fn unlock(&self) {
-        if self.writer.get() == me() {
+    pub fn unlock(&self, k: &Kernel) {
+        if self.writer.get() == me(k) {
             self.writer.set(0);
         } else {
             self.readers.set(self.readers.get().saturating_sub(1));
         }
-        self.pass_on();
+        self.pass_on(k);
     }
 
     /// Lets in who may come in now.
-    fn pass_on(&self) {
+    fn pass_on(&self, k: &Kernel) {
         if self.waiting.get() == 0 || self.writer.get() != 0 {
             return;
         }
-        let k = kernel();
-        if !(self.prefers_writers() && self.writer_waits()) {
-            let woken = k.keys.wake(self.readers_key(), u32::MAX, u32::MAX);
+        if !(self.prefers_writers() && self.writer_waits(k)) {
+            let woken = k.keys.wake(k, self.readers_key(), u32::MAX, u32::MAX);
             self.readers.set(self.readers.get() + woken);
         }
         if self.readers.get() == 0
-            && let Some(next) = k.keys.wake_oldest(self.writers_key())
+            && let Some(next) = k.keys.wake_oldest(k, self.writers_key())
         {
             self.writer.set(k.threads.get(next).tid.get());
         }

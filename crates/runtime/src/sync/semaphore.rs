@@ -2,7 +2,7 @@
 
 use super::{Until, block_cancellably, deadline};
 use crate::errno::{Errno, Result};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::Wake;
 use crate::{signal, thread};
@@ -47,14 +47,14 @@ impl Semaphore {
     }
 
     /// `sem_wait` and its timed forms: cancellation points even when there is a token.
-    pub fn wait(&self, until: Until<'_>) -> Result<()> {
+    pub fn wait(&self, k: &Kernel, until: Until<'_>) -> Result<()> {
         let deadline_ns = deadline(until)?;
         thread::test_cancel();
         loop {
             if self.try_wait().is_ok() {
                 return Ok(());
             }
-            match self.block(deadline_ns) {
+            match self.block(k, deadline_ns) {
                 Err(signal::RESTART) => {}
                 done => return done,
             }
@@ -62,9 +62,9 @@ impl Semaphore {
     }
 
     /// Waits for a token; [`signal::RESTART`] when the wait is to be done again.
-    fn block(&self, deadline_ns: Option<u64>) -> Result<()> {
+    fn block(&self, k: &Kernel, deadline_ns: Option<u64>) -> Result<()> {
         self.waiters.set(self.waiters.get() + 1);
-        let why = block_cancellably(Key::of(self), deadline_ns);
+        let why = block_cancellably(k, Key::of(self), deadline_ns);
         if why == Wake::Event {
             // The token is ours, and a thread that is cancelled now takes it along to its next cancellation point.
             return Ok(());
@@ -79,8 +79,8 @@ impl Semaphore {
     }
 
     /// `sem_post`.
-    pub fn post(&self) -> Result<()> {
-        if self.waiters.get() != 0 && kernel().keys.wake_oldest(Key::of(self)).is_some() {
+    pub fn post(&self, k: &Kernel) -> Result<()> {
+        if self.waiters.get() != 0 && k.keys.wake_oldest(k, Key::of(self)).is_some() {
             // The waiter cannot run before this.
             self.waiters.set(self.waiters.get() - 1);
             return Ok(());

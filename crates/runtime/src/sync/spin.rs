@@ -4,7 +4,7 @@
 
 use super::block;
 use crate::errno::{Errno, Result};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::keys::Key;
 use crate::turn::Wake;
 use core::cell::Cell;
@@ -33,19 +33,18 @@ impl Spin {
     }
 
     /// `pthread_spin_lock`.
-    pub fn lock(&self) {
+    pub fn lock(&self, k: &Kernel) {
         while self.try_lock().is_err() {
             self.0.set(WAITED);
-            if block(Key::of(self), None) == Wake::Event {
+            if block(k, Key::of(self), None) == Wake::Event {
                 return;
             }
         }
     }
 
     /// `pthread_spin_unlock`.
-    pub fn unlock(&self) {
-        let handed_over =
-            self.0.get() == WAITED && kernel().keys.wake_oldest(Key::of(self)).is_some();
+    pub fn unlock(&self, k: &Kernel) {
+        let handed_over = self.0.get() == WAITED && k.keys.wake_oldest(k, Key::of(self)).is_some();
         if !handed_over {
             self.0.set(FREE);
         }

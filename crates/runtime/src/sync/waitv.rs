@@ -3,7 +3,6 @@
 use super::futex::word;
 use super::passed;
 use crate::errno::{Errno, Result};
-use crate::kernel::kernel;
 use crate::keys::{Key, MAX_SEVERAL};
 use crate::turn::Wake;
 use crate::{signal, time, turn};
@@ -25,7 +24,8 @@ const SIZE_U32: u32 = 2;
 
 /// `futex_waitv`: answers which word it was woken at.
 pub fn waitv(a: [usize; 6]) -> Result<usize> {
-    let _turn = turn::enter(Object::Several, Kind::Wait);
+    let turn = turn::enter(Object::Several, Kind::Wait);
+    let k = &*turn;
     let (count, flags) = (a[1] as u32 as usize, a[2] as u32);
     if flags != 0 || a[0] == 0 || !(1..=MAX_SEVERAL).contains(&count) {
         return Err(Errno(libc::EINVAL));
@@ -53,10 +53,10 @@ pub fn waitv(a: [usize; 6]) -> Result<usize> {
             return Err(Errno(libc::EAGAIN));
         }
     }
-    if passed(deadline_ns) {
+    if passed(k, deadline_ns) {
         return Err(Errno(libc::ETIMEDOUT));
     }
-    match kernel().keys.wait_at_several(&keys[..count], deadline_ns) {
+    match k.keys.wait_at_several(k, &keys[..count], deadline_ns) {
         None => Err(Errno(libc::ENOMEM)),
         Some((Wake::Event, hit)) => Ok(hit),
         Some((Wake::Timeout, _)) => Err(Errno(libc::ETIMEDOUT)),

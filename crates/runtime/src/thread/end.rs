@@ -29,7 +29,7 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
     if t.detached.get() {
         forget(k, handle);
     } else {
-        k.keys.wake(end_key(handle), u32::MAX, u32::MAX);
+        k.keys.wake(k, end_key(handle), u32::MAX, u32::MAX);
     }
 }
 
@@ -74,7 +74,7 @@ fn leave_main(k: &Kernel, value: *mut c_void) -> ! {
     signal::thread_ended(k, this);
     crate::sync::owner_gone(k, k.current());
     this.arg.set(value as usize);
-    k.keys.wake(end_key(k.current()), u32::MAX, u32::MAX);
+    k.keys.wake(k, end_key(k.current()), u32::MAX, u32::MAX);
     MAIN_ENDED_AT.store(stack::servers() as u64, Ordering::Relaxed);
     turn::end_main()
 }
@@ -122,7 +122,7 @@ fn clear_word(k: &Kernel, t: &Thread) {
     let stored = address != 0
         && unsafe { sys::call(libc::SYS_futex, [address, op, 0, 0, address, SET_ZERO]) }.is_ok();
     if stored {
-        k.keys.wake(Key::of(address as *const u32), 1, u32::MAX);
+        k.keys.wake(k, Key::of(address as *const u32), 1, u32::MAX);
     }
 }
 

@@ -87,7 +87,7 @@ pub fn close(k: &Kernel, socket: Handle<Socket>) {
         part(k, sender);
         file::notify(k, k.io.sockets.get(sender).file.get(), ready::ALL);
     }
-    k.keys.wake(ROOM, u32::MAX, u32::MAX);
+    k.keys.wake(k, ROOM, u32::MAX, u32::MAX);
 }
 
 /// Whom a datagram is for.
@@ -255,7 +255,7 @@ fn made_room(k: &Kernel, socket: Handle<Socket>) {
         for (_, sender) in s.connecting.iter(&k.io.sockets) {
             file::notify(k, sender.file.get(), ready::OUT);
         }
-        k.keys.wake(ROOM, u32::MAX, u32::MAX);
+        k.keys.wake(k, ROOM, u32::MAX, u32::MAX);
     } else if let Some(peer) = s.peer.get() {
         file::notify(k, k.io.sockets.get(peer).file.get(), ready::OUT);
     }
