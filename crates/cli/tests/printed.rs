@@ -38,6 +38,8 @@ fn start() -> Cluster {
     let place = Place::new();
     let port = free_port();
     let server = place.file("server.py", SERVER, 0o644);
+    // Python lists the directory of its program, each replica when it gets there: nothing may come into it later.
+    place.file("file", "of the host\n", 0o644);
     Cluster::start_in(place, port, &[], &[PYTHON, server.to_str().unwrap(), &port.to_string()])
 }
 
@@ -119,7 +121,7 @@ fn a_line_that_follows_from_a_file_waits_until_that_is_agreed_on() {
     let (leader, _) = Cluster::leader(&status);
     assert_eq!(cluster.ask("say first"), "ok");
     wait_printed(&cluster, leader, "first");
-    let file = cluster.place.file("file", "of the host\n", 0o644);
+    let file = cluster.place.path("file");
     let pid = Cluster::replica(&status, leader)["server_pid"].as_i64().unwrap();
     let memory = format!("/proc/{pid}/fd/1");
     let holds = |path: &str, line: &str| {

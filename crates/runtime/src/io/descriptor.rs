@@ -223,11 +223,17 @@ fn queued(k: &Kernel, f: &File, request: usize) -> Result<usize> {
     }
 }
 
-/// `lseek`.
-pub fn lseek(fd: i32) -> Answer {
-    file::with(fd, Op::Set, |k, hold| match hold.file(k).kind.get() {
-        Kind::Random | Kind::Inotify => Ok(0),
-        _ => fail(libc::ESPIPE),
+/// `lseek`: what has no position stays where it is, or says so.
+pub fn lseek(fd: i32, whence: i32) -> Answer {
+    file::with(fd, Op::Set, |k, hold| {
+        if !(libc::SEEK_SET..=libc::SEEK_HOLE).contains(&whence) {
+            return fail(libc::EINVAL);
+        }
+        match hold.file(k).kind.get() {
+            Kind::Random | Kind::Inotify => Ok(0),
+            Kind::Epoll | Kind::EventFd | Kind::TimerFd | Kind::SignalFd => Ok(0),
+            _ => fail(libc::ESPIPE),
+        }
     })
 }
 

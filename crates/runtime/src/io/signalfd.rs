@@ -65,14 +65,14 @@ pub fn release(k: &Kernel, signals: Handle<SignalFd>) {
     k.io.signalfds.free(signals);
 }
 
-/// Signals of `set` were sent: those who wait for them look.
-pub fn notify(k: &Kernel, set: u64) {
+/// A signal was sent: those who wait look. As in Linux, each is an edge for every signalfd, whatever its set.
+pub fn notify(k: &Kernel) {
     if k.io.signalfds.used() == 0 {
         return;
     }
     for signals in (1..=k.io.signalfds.high()).filter_map(Handle::from_raw) {
         let s = k.io.signalfds.get(signals);
-        if s.used.get() && s.set.get() & set != 0 {
+        if s.used.get() {
             file::notify(k, s.file.get(), ready::IN);
         }
     }

@@ -52,7 +52,7 @@ unsafe fn descriptors(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
             libc::SYS_ioctl => descriptor::ioctl(fd, b, c),
             libc::SYS_fchmod => descriptor::change_mode(fd, Some(b as u32)),
             libc::SYS_fchown => descriptor::change_mode(fd, None),
-            libc::SYS_lseek => descriptor::lseek(fd),
+            libc::SYS_lseek => descriptor::lseek(fd, c as i32),
             libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_ftruncate => descriptor::sync(fd),
             libc::SYS_pipe => {
                 Some(pipe::create(0).map(|ends| super::put_pair(a as *mut i32, ends)))

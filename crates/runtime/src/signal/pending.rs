@@ -55,11 +55,11 @@ impl Pending {
         k: &Kernel,
         info: Info,
         timer: Option<Handle<SignalTimer>>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let known = self.bits.get() & bit(info.signo) != 0;
         // Each timer has an entry of its own.
         if known && info.signo < FIRST_REALTIME && timer.is_none() {
-            return Ok(());
+            return Ok(false);
         }
         match k.signals.queued.alloc() {
             Some(entry) => {
@@ -75,7 +75,7 @@ impl Pending {
             None => {}
         }
         self.set_bits(k, self.bits.get() | bit(info.signo));
-        Ok(())
+        Ok(true)
     }
 
     /// Makes a signal that is pending already an interval timer's, too. Answers whether there was one.

@@ -76,8 +76,9 @@ pub(super) fn post_from(
         Target::Thread(h) => &k.threads.get(h).signals.pending,
         Target::Process(_) => &p.pending,
     };
-    pending.add(k, info, timer)?;
-    io::signalfd::notify(k, set);
+    if pending.add(k, info, timer)? {
+        io::signalfd::notify(k);
+    }
     if let Some(waiter) = waiter {
         // One signal for one waiter.
         k.threads.get(waiter).signals.waiting.set(0);

@@ -21,8 +21,8 @@ answer_or_call! {
     SYS_fcntl: fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int { control(fd, command, arg) }
     SYS_fcntl: fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int { control(fd, command, arg) }
     SYS_ioctl: fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int { descriptor::ioctl(fd, request as usize, arg) }
-    SYS_lseek: fn lseek(fd: c_int, at: off_t, from: c_int) -> off_t { descriptor::lseek(fd).or_else(|| list::lseek(fd, at, from)) }
-    SYS_lseek: fn lseek64(fd: c_int, at: off64_t, from: c_int) -> off64_t { descriptor::lseek(fd).or_else(|| list::lseek(fd, at, from)) }
+    SYS_lseek: fn lseek(fd: c_int, at: off_t, from: c_int) -> off_t { descriptor::lseek(fd, from).or_else(|| list::lseek(fd, at, from)) }
+    SYS_lseek: fn lseek64(fd: c_int, at: off64_t, from: c_int) -> off64_t { descriptor::lseek(fd, from).or_else(|| list::lseek(fd, at, from)) }
     SYS_pread64: fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t { transfer::positioned(fd).or_else(|| read_file(libc::SYS_pread64, [fd as usize, to as usize, len, at as usize])) }
     SYS_pread64: fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off64_t) -> ssize_t { transfer::positioned(fd).or_else(|| read_file(libc::SYS_pread64, [fd as usize, to as usize, len, at as usize])) }
     // The position's upper half is ignored on 64 bits.

@@ -193,6 +193,11 @@ impl Patience {
         Self { none, deadline_ns: if none { None } else { limit() } }
     }
 
+    /// Whether it waits at all.
+    pub fn may_wait(&self) -> bool {
+        !self.none
+    }
+
     /// Blocks until the socket may be ready for `events`; fails as [`wait`] does, with `EAGAIN` at once when it is not to wait.
     pub fn wait(&self, k: &Kernel, hold: &Hold, events: u32) -> Result<()> {
         if self.none {

@@ -129,7 +129,9 @@ pub fn await_first(
             return Ok(Some(first));
         }
         if s.shut.get() & SHUT_RECEIVE != 0 {
-            return Ok(None);
+            // As on Linux a datagram socket tells only those that would wait.
+            let told = !s.is_datagram() || patience.may_wait();
+            return if told { Ok(None) } else { fail(libc::EAGAIN) };
         }
         patience.wait(k, hold, ready::IN)?;
     }

@@ -225,7 +225,7 @@ pub fn check(k: &Kernel, socket: Handle<Socket>, outgoing: &Outgoing<'_>) -> Res
 }
 
 /// A send to where nobody reads.
-pub fn broken_pipe(k: &Kernel, flags: i32) -> Result<usize> {
+pub fn broken_pipe<T>(k: &Kernel, flags: i32) -> Result<T> {
     if flags & MSG_NOSIGNAL == 0 {
         raise_sigpipe(k);
     }

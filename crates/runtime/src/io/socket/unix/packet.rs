@@ -37,7 +37,7 @@ pub unsafe fn connect(
     let s = k.io.sockets.get(socket);
     // SAFETY: the caller's contract.
     if unsafe { address::family(addr, len) }? == libc::AF_UNSPEC {
-        leave(k, socket);
+        disconnect(k, socket, None);
         s.state.set(State::Fresh);
         return Ok(0);
     }
@@ -52,9 +52,28 @@ pub unsafe fn connect(
     if s.options.pass_cred() {
         bind::auto(k, socket)?;
     }
-    leave(k, socket);
+    disconnect(k, socket, Some(to));
     join(k, socket, to);
     Ok(0)
+}
+
+/// A datagram socket leaves its peer for another one, or for none: what it has received is lost, and a peer that is connected to it is told.
+fn disconnect(k: &Kernel, socket: Handle<Socket>, next: Option<Handle<Socket>>) {
+    let s = k.io.sockets.get(socket);
+    let Some(old) = s.peer.get() else { return };
+    part(k, socket);
+    if next == Some(old) {
+        return;
+    }
+    if !s.messages.is_empty() {
+        message::clear(k, s);
+        made_room(k, socket);
+        let o = k.io.sockets.get(old);
+        if o.peer.get() == Some(socket) {
+            o.error.set(libc::ECONNRESET);
+            file::notify(k, o.file.get(), ready::ALL);
+        }
+    }
 }
 
 /// Makes `to` the peer.
@@ -83,9 +102,13 @@ pub fn leave(k: &Kernel, socket: Handle<Socket>) {
 pub fn close(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     part(k, socket);
+    let holds = !s.messages.is_empty();
     while let Some(sender) = s.connecting.front() {
+        let waits = !has_room(k, sender, socket);
         part(k, sender);
-        file::notify(k, k.io.sockets.get(sender).file.get(), ready::ALL);
+        if holds || waits {
+            file::notify(k, k.io.sockets.get(sender).file.get(), ready::OUT);
+        }
     }
     k.keys.wake(k, ROOM, u32::MAX, u32::MAX);
 }
@@ -145,8 +168,13 @@ fn transmit(
     sent: &rights::Sent,
 ) -> Result<usize> {
     let s = k.io.sockets.get(socket);
-    if !s.is_datagram() && s.state.get() != State::Connected {
-        return fail(libc::ENOTCONN);
+    if !s.is_datagram() {
+        if s.error.get() != 0 {
+            return fail(s.take_error());
+        }
+        if s.state.get() != State::Connected {
+            return fail(libc::ENOTCONN);
+        }
     }
     let given = if s.is_datagram() && outgoing.has_destination() {
         // SAFETY: the caller's address.
@@ -166,36 +194,18 @@ fn transmit(
     if n as u64 > QUEUE_BYTES - RESERVED_BYTES {
         return fail(libc::EMSGSIZE);
     }
-    let patience = Patience::to_send(k, hold, s, outgoing.flags);
-    let to = loop {
-        if s.shut.get() & SHUT_SEND != 0 {
-            return stream::broken_pipe(k, outgoing.flags);
-        }
-        if s.error.get() != 0 {
-            return fail(s.take_error());
-        }
-        let to = match (&given, s.peer.get()) {
-            (Some(given), _) => target(k, s, given)?,
-            (None, Some(peer)) => peer,
-            (None, None) => {
-                // It was closed.
-                s.state.set(State::Fresh);
-                return fail(libc::ECONNREFUSED);
-            }
-        };
-        if !may_send(k, socket, to) {
-            return fail(libc::EPERM);
-        }
-        if k.io.sockets.get(to).shut.get() & SHUT_RECEIVE != 0 {
-            return stream::broken_pipe(k, outgoing.flags);
-        }
-        if has_room(k, socket, to) {
-            break to;
-        }
-        if given.is_some() {
-            patience.wait_at(k, ROOM)?;
-        } else {
-            patience.wait(k, hold, ready::OUT)?;
+    if s.error.get() != 0 {
+        return fail(s.take_error());
+    }
+    if s.shut.get() & SHUT_SEND != 0 {
+        return stream::broken_pipe(k, outgoing.flags);
+    }
+    let to = match await_room(k, hold, socket, given, outgoing.flags) {
+        Ok(to) => to,
+        Err(e) => {
+            // On Linux the message that was made has taken room, and gives it back: an edge.
+            file::notify(k, s.file.get(), ready::OUT);
+            return Err(e);
         }
     };
     let message = message::make(k, buffers)?;
@@ -207,6 +217,51 @@ fn transmit(
     message::push(k, t, message);
     file::notify(k, t.file.get(), ready::IN);
     Ok(n)
+}
+
+/// Whom a message goes to, as soon as it has room there.
+fn await_room(
+    k: &Kernel,
+    hold: &Hold,
+    socket: Handle<Socket>,
+    given: Option<name::Given>,
+    flags: i32,
+) -> Result<Handle<Socket>> {
+    let s = k.io.sockets.get(socket);
+    let patience = Patience::to_send(k, hold, s, flags);
+    loop {
+        let to = match (&given, s.peer.get()) {
+            (Some(given), _) => target(k, s, given)?,
+            (None, Some(peer)) => peer,
+            (None, None) => {
+                // It was closed, and what it has sent is lost with it.
+                s.state.set(State::Fresh);
+                message::clear(k, s);
+                made_room(k, socket);
+                return fail(libc::ECONNREFUSED);
+            }
+        };
+        if !may_send(k, socket, to) {
+            return fail(libc::EPERM);
+        }
+        if k.io.sockets.get(to).shut.get() & SHUT_RECEIVE != 0 {
+            return stream::broken_pipe(k, flags);
+        }
+        if has_room(k, socket, to) {
+            return Ok(to);
+        }
+        if given.is_some() {
+            patience.wait_at(k, ROOM)?;
+        } else {
+            patience.wait(k, hold, ready::OUT)?;
+        }
+        if s.error.get() != 0 {
+            return fail(s.take_error());
+        }
+        if s.shut.get() & SHUT_SEND != 0 {
+            return stream::broken_pipe(k, flags);
+        }
+    }
 }
 
 /// Receives a message.
