@@ -49,9 +49,15 @@ pub fn enter(object: Object, kind: Kind) -> Turn {
     let k = kernel();
     let next = k.sched.operation(Op { thread: k.current.get(), object, kind });
     header().operations.store(k.sched.operations(), Ordering::Relaxed);
-    if next != Next::Continue {
-        end_turn(k, false);
-    }
+    if next == Next::Continue { Turn(k) } else { next_turn() }
+}
+
+/// The quantum is over. Answers the guard, so that nothing has to outlive the call where it is not made.
+#[cold]
+#[inline(never)]
+fn next_turn() -> Turn {
+    let k = kernel();
+    end_turn(k, false);
     Turn(k)
 }
 
