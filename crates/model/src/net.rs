@@ -1,5 +1,7 @@
 //! Socket addresses as they stand in entries and frames: 20 bytes, the same for both families; and the interface that a server may be given.
 
+use core::net::{IpAddr, SocketAddr};
+
 /// An internet address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SockAddr {
@@ -18,6 +20,25 @@ const _: () = assert!(size_of::<SockAddr>() == 16 + 2 + 1 + 1);
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 /// `64:ff9b::/96`, the prefix of addresses that hold one of IPv4 (RFC 6052).
 const TRANSLATED: [u8; 12] = [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
+
+impl From<SocketAddr> for SockAddr {
+    fn from(address: SocketAddr) -> Self {
+        match address.ip() {
+            IpAddr::V4(ip) => Self::v4(ip.octets(), address.port()),
+            IpAddr::V6(ip) => Self::v6(ip.octets(), address.port()),
+        }
+    }
+}
+
+impl From<SockAddr> for SocketAddr {
+    fn from(address: SockAddr) -> Self {
+        let ip = match address.ipv4() {
+            Some(ip) => IpAddr::from(ip),
+            None => IpAddr::from(address.ip),
+        };
+        Self::new(ip, address.port)
+    }
+}
 
 impl SockAddr {
     /// No address.

@@ -66,7 +66,7 @@ pub fn answered_nobody(data_dir: &Path) -> bool {
 /// Notes, durably and before it happens, that something of the server reaches the outside: a client is accepted, a connection made, a
 /// datagram sent. Once in the life of a node; where no replica ever noted it, the log binds nobody.
 #[derive(Debug, Default)]
-pub(crate) struct Answered {
+pub struct Answered {
     path: PathBuf,
     state: State,
 }

@@ -1,6 +1,6 @@
 //! One replica: gateway, order mode, supervisor, admin.
 //!
-//! Start with [`node`], which puts a node together, and [`reactor`], its loop. [`gateway`] and [`order`] hold the rules,
+//! Start with [`node`], which puts a node together, [`reactor`], its loop, and [`replica`], which decides. [`gateway`] and [`order`] hold the rules,
 //! free of I/O; [`server`] is the replicated program from the node's side, [`supervisor`] its sandbox.
 
 pub mod admin;
@@ -17,6 +17,7 @@ pub mod node;
 pub mod order;
 pub mod outgoing;
 pub mod reactor;
+pub mod replica;
 pub mod server;
 pub mod status;
 pub mod supervisor;

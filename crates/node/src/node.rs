@@ -5,13 +5,13 @@ use crate::begin;
 use crate::config::{DurabilityMode, NodeConfig};
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
-use crate::reactor::{Command, Door, Inbox, Parts, Reactor, TICK};
+use crate::reactor::{Door, Log, Parts, Reactor};
+use crate::replica::{Command, Inbox, TICK};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
 use skein_log::disk::{DirDisk, Disk, durable};
 use skein_log::frame::Hello;
 use skein_log::identity::Identity;
-use skein_log::wal::thread::WalThread;
 use skein_log::wal::{Wal, WalOptions};
 use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
 use skein_model::{EntryRef, ReplicaId};
@@ -123,18 +123,11 @@ impl Node {
         let hello = Hello { replica: id, incarnation, durability, program };
         let metrics = Arc::new(Metrics::default());
         let (admin_path, metrics_at) = (config.admin_path(), config.metrics);
-        let parts = Parts { config, consensus, hello, cluster, launcher, metrics: metrics.clone() };
-        let mut reactor = Reactor::new(parts)?;
-        if let Some(wal) = wal {
-            let (door, old) = (reactor.door(), wal.reader());
-            let durable = move |result| {
-                // The reactor is gone when the node ends; what is written is written.
-                let _ = door.tell(Inbox::Durable(result));
-            };
-            let thread = WalThread::spawn(wal, durable)
-                .map_err(NodeError::system("start the log's thread"))?;
-            reactor.attach_wal(thread, old);
-        }
+        let log = wal.map(|wal| Log { old: wal.reader(), wal });
+        let metrics_too = metrics.clone();
+        let parts =
+            Parts { config, consensus, hello, cluster, launcher, metrics: metrics_too, log };
+        let reactor = Reactor::new(parts)?;
         Ok(Self { reactor, metrics, admin_path, metrics_at, _identity: identity })
     }
 

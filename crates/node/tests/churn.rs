@@ -5,7 +5,7 @@ mod common;
 use common::{Client, Cluster, wait_for};
 use skein_node::ReplicaState;
 use skein_node::config::DurabilityMode::{self, Fsync, Memory};
-use skein_node::reactor::{Command, Inbox};
+use skein_node::replica::{Command, Inbox};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -287,7 +287,7 @@ fn no_quorum_serves_nobody() {
 
 #[test]
 fn a_signal_is_reported_when_it_is_committed() {
-    use skein_node::reactor::{Command, Inbox};
+    use skein_node::replica::{Command, Inbox};
     let cluster = Cluster::new(3, Fsync);
     let leader = cluster.leader();
     assert_eq!(cluster.client().ask("set a 1"), "ok");
@@ -391,7 +391,7 @@ fn disks_that_stall_cost_an_answer_its_time_and_nothing_else() {
 fn a_log_that_cannot_be_written_ends_the_node_and_the_others_go_on() {
     use skein_log::wal::WalError;
     use skein_node::NodeError;
-    use skein_node::reactor::Inbox;
+    use skein_node::replica::Inbox;
     let mut cluster = Cluster::new(3, Fsync);
     assert_eq!(cluster.client().ask("set a 1"), "ok");
     let leader = cluster.leader();

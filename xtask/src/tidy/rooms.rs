@@ -54,6 +54,7 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
             &["config", "forward", "order", "status"],
             &["error"],
             &["begin", "server", "timer"],
+            &["replica"],
             &["reactor"],
             &["admin"],
             &["node"],

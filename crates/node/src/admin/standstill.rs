@@ -2,7 +2,7 @@
 
 use super::{Shared, ask, ask_long};
 use crate::memory::{Page, Question};
-use crate::reactor::{Command, STANDS, Stood};
+use crate::replica::{Command, STANDS, Stood};
 use crate::status::{FilesStatus, MemoryStatus};
 use axum::Json;
 use axum::extract::{Path as Segment, State};

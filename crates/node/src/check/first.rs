@@ -5,7 +5,8 @@ use super::seen::{Seen, Shared};
 use crate::config::{Address, NodeConfig, Peer};
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
-use crate::reactor::{Command, Door, Inbox, Parts, Reactor, Standing};
+use crate::reactor::{Door, Parts, Reactor};
+use crate::replica::{Command, Inbox, Standing};
 use crate::server::Launcher;
 use crate::status::NodeStatus;
 use skein_log::frame::Hello;
@@ -65,7 +66,7 @@ impl FirstRun {
         let hello = Hello { replica: id, incarnation: 0, durability, program };
         let cluster = ClusterId(config.cluster());
         let metrics = Arc::new(Metrics::default());
-        let parts = Parts { config, consensus, hello, cluster, launcher, metrics };
+        let parts = Parts { config, consensus, hello, cluster, launcher, metrics, log: None };
         let (results, recording) = mpsc::channel();
         let seen = Shared::default();
         let recorder = Recorder::new(seen.clone(), results)

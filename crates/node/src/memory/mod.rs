@@ -6,7 +6,7 @@
 //! look:     some pages again: what they hold now, and what lies there                         (look.rs, symbols.rs)
 //! ```
 //!
-//! Read while the server stands still ([`crate::reactor`]'s standstill), from `/proc/PID`, in bounded memory: eight bytes a page.
+//! Read while the server stands still ([`crate::replica`]'s standstill), from `/proc/PID`, in bounded memory: eight bytes a page.
 //!
 //! Left out: what is the runtime's own in each process, which all lies in one range of addresses; the vDSO and its data, which are the kernel's and
 //! hidden from the server; the arena's header and rings. Pages that were never written are not read: of a private mapping of a file those that the

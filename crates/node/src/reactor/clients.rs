@@ -5,9 +5,8 @@ use mio::net::TcpStream;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use skein_model::SockAddr;
 use std::io::{self, IoSlice, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::Shutdown;
 
 /// A client that vanished without a word is noticed after 60 s of silence and 3 probes, 10 s apart.
 const KEEPALIVE_IDLE_S: u32 = 60;
@@ -74,24 +73,5 @@ impl Socket for ClientSocket {
 
     fn reset(&mut self) {
         self.linger(true);
-    }
-}
-
-/// An address of entries as the kernel takes it.
-#[must_use]
-pub fn socket_addr(address: SockAddr) -> SocketAddr {
-    let ip = match address.ipv4() {
-        Some(ip) => IpAddr::from(ip),
-        None => IpAddr::from(address.ip),
-    };
-    SocketAddr::new(ip, address.port)
-}
-
-/// An address as it stands in entries.
-#[must_use]
-pub fn sock_addr(address: SocketAddr) -> SockAddr {
-    match address.ip() {
-        IpAddr::V4(ip) => SockAddr::v4(ip.octets(), address.port()),
-        IpAddr::V6(ip) => SockAddr::v6(ip.octets(), address.port()),
     }
 }

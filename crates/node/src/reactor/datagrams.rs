@@ -8,7 +8,6 @@
 //! Invariants: only a leader that serves reads, so that what comes while there is no leader waits in the kernel's queue of a
 //! published socket; one record a datagram, in the order in which a socket's came.
 
-use super::clients::{sock_addr, socket_addr};
 use super::publish::{Port, Published, shown};
 use crate::config::Publisher;
 use crate::error::NodeError;
@@ -118,7 +117,7 @@ impl Datagrams {
                     Ok((n, _)) if n > MAX_DATAGRAM_BYTES => {}
                     Ok((n, peer)) => {
                         let (local, bytes) = (port.seen_by_server(), &buffer[..n]);
-                        entry.push(Record::Datagram { local, peer: sock_addr(peer), bytes });
+                        entry.push(Record::Datagram { local, peer: SockAddr::from(peer), bytes });
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         port.has_input = false;
@@ -145,7 +144,7 @@ impl Datagrams {
         let (at, to) = match self.way(local, peer) {
             Some(way) => way,
             None => {
-                let to = socket_addr(peer);
+                let to = SocketAddr::from(peer);
                 (self.open_own(local, to.is_ipv6(), registry)?, to)
             }
         };
@@ -181,7 +180,7 @@ impl Datagrams {
             })?;
             Some((at, to))
         };
-        by(socket_addr(peer), false).or_else(|| by(socket_addr(peer.translated()?), true))
+        by(SocketAddr::from(peer), false).or_else(|| by(SocketAddr::from(peer.translated()?), true))
     }
 
     fn open_own(&mut self, local: SockAddr, v6: bool, registry: &Registry) -> io::Result<usize> {
@@ -228,9 +227,9 @@ impl Port<UdpSocket> {
         }
         let port = self.server.port;
         match self.address.ip() {
-            ip if !ip.is_unspecified() => sock_addr((ip, port).into()),
-            IpAddr::V6(_) => sock_addr((Ipv6Addr::LOCALHOST, port).into()),
-            IpAddr::V4(_) => sock_addr((Ipv4Addr::LOCALHOST, port).into()),
+            ip if !ip.is_unspecified() => SocketAddr::new(ip, port).into(),
+            IpAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, port)).into(),
+            IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into(),
         }
     }
 

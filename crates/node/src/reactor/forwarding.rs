@@ -1,8 +1,9 @@
 //! Clients that came to a follower, and whom their connections lead to ([`crate::forward::Forward`]): as long as that replica leads. Then they are
 //! reset, and find the next leader when they connect again; without that they would wait for one that was stopped or cut off.
 
-use super::Reactor;
+use super::ports::Ports;
 use crate::forward::Forward;
+use crate::replica::environment::Places;
 use mio::net::TcpStream;
 use skein_model::{ReplicaId, Term};
 use std::net::SocketAddr;
@@ -45,6 +46,29 @@ impl Forwarding {
         }
     }
 
+    /// Passes the clients that came on to the leader; nowhere when this replica leads.
+    pub(super) fn forward(
+        &mut self,
+        leader: Option<(ReplicaId, Term)>,
+        to: Option<&Places>,
+        ports: &mut Ports,
+        now: Duration,
+    ) {
+        self.follow(leader, now);
+        let Some((teller, places)) = to.filter(|_| ports.forwards() && ports.may_accept()) else {
+            return;
+        };
+        let Some(leader) = leader.filter(|_| self.to.is_some()) else { return };
+        while *teller == leader.0
+            && let Some((client, _, local)) = ports.accept()
+        {
+            let to = places.iter().find(|(port, _)| *port == local.port);
+            if let Some(&(_, to)) = to {
+                self.pass(client, leader, to);
+            }
+        }
+    }
+
     /// Passes a client on to who leads now.
     fn pass(&mut self, client: TcpStream, leader: (ReplicaId, Term), to: SocketAddr) {
         let Some(forwarder) = &self.to else { return };
@@ -52,31 +76,6 @@ impl Forwarding {
         let leads = leads.subscribe();
         // The admin thread is gone when the node ends.
         let _ = forwarder.send(Forward { client: client.into(), to, leads });
-    }
-}
-
-impl Reactor {
-    /// Who leads, as far as is known here.
-    fn leads_now(&self) -> Option<(ReplicaId, Term)> {
-        self.consensus.leader().map(|leader| (leader, self.consensus.term()))
-    }
-
-    /// Passes clients on to the leader, on a follower.
-    pub(super) fn forward_clients(&mut self) {
-        let leads = self.leads_now();
-        self.forwarding.follow(leads, self.now);
-        if self.lead.is_some() || !self.ports.forwards() || !self.ports.may_accept() {
-            return;
-        }
-        let Some(leader) = leads.filter(|_| self.forwarding.to.is_some()) else { return };
-        while self.compare.places.0 == leader.0
-            && let Some((client, _, local)) = self.ports.accept()
-        {
-            let to = self.compare.places.1.iter().find(|(port, _)| *port == local.port);
-            if let Some(&(_, to)) = to {
-                self.forwarding.pass(client, leader, to);
-            }
-        }
     }
 }
 

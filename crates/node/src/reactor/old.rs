@@ -3,7 +3,7 @@
 //!
 //! The thread is started when it is first needed and ends with the reactor; nobody waits for it. A follower has one read under way at a time, of one message's size.
 
-use super::{Door, Inbox, Reactor};
+use super::{Door, Inbox};
 use crate::error::NodeError;
 use skein_log::wal::WalReader;
 use skein_log::{EntryReader, OldEntries};
@@ -22,7 +22,7 @@ impl OldReader {
         Self { reader: Some(reader), sender: None }
     }
 
-    fn read(&mut self, wanted: OldEntries, door: &Door) -> Result<(), NodeError> {
+    pub(super) fn read(&mut self, wanted: OldEntries, door: &Door) -> Result<(), NodeError> {
         if let Some(reader) = self.reader.take() {
             let (sender, receiver) = channel::<OldEntries>();
             let door = door.clone();
@@ -43,18 +43,6 @@ impl OldReader {
         if let Some(sender) = &self.sender {
             // It ends with the reactor, not before.
             let _ = sender.send(wanted);
-        }
-        Ok(())
-    }
-}
-
-impl Reactor {
-    /// Has read what followers need and memory no longer has.
-    pub(super) fn read_old(&mut self) -> Result<(), NodeError> {
-        for wanted in self.consensus.take_wanted() {
-            if let Some(reader) = &mut self.old {
-                reader.read(wanted, &self.door)?;
-            }
         }
         Ok(())
     }

@@ -13,13 +13,14 @@
 //!
 //! What cannot be sent at once is queued up to a bound and then dropped: consensus lives with lost messages.
 
+use crate::replica::environment::PeerEvent;
 use crate::transport::channel::Sealer;
 use crate::transport::socket::{Listener, Stream};
 use crate::transport::{Address, Key};
 use mio::event::Event;
 use mio::{Registry, Token};
+use skein_log::ClusterId;
 use skein_log::frame::{self, Decoder, Hello};
-use skein_log::{ClusterId, Outgoing};
 use skein_model::ReplicaId;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -39,17 +40,6 @@ const MAX_STRANGERS: usize = 256;
 /// What may wait for one peer: four of the largest frames.
 const MAX_QUEUE_BYTES: usize = 4 * frame::MAX_FRAME_BYTES;
 const READ_BYTES: usize = 256 << 10;
-
-/// What peers bring.
-#[derive(Debug)]
-pub enum PeerEvent {
-    /// A peer is there, with what it said.
-    Joined(Hello),
-    /// A frame of it.
-    Frame(ReplicaId, u8, Vec<u8>),
-    /// Its connection closed.
-    Lost(ReplicaId),
-}
 
 #[derive(Debug, PartialEq, Eq)]
 enum Side {
@@ -239,11 +229,6 @@ impl Peers {
         if let Some(dialer) = self.dialers.iter_mut().find(|d| d.peer == peer) {
             dialer.at = now + DISTRUST_FOR;
         }
-    }
-
-    /// Queues a consensus message.
-    pub fn send_raft(&mut self, message: &Outgoing) -> bool {
-        self.send(message.to, frame::KIND_RAFT, &message.bytes)
     }
 
     /// Queues a message; false when the peer is not connected or takes nothing. [`flush`](Self::flush) sends it.

@@ -5,7 +5,6 @@
 //! leads: the nodes may be on one machine. A socket inherited from the parent is shared by all nodes of the machine. Clients
 //! that connect while there is no leader wait in the backlog for the next one.
 
-use super::clients::sock_addr;
 use super::publish::Published;
 use crate::config::Publisher;
 use crate::error::NodeError;
@@ -95,7 +94,7 @@ impl Ports {
                 Ok(Some((stream, peer))) => {
                     // Clients may connect to another address than the server listens on: --publish.
                     // Which of its sockets is meant the runtime finds out.
-                    let mut local = stream.local_addr().map_or(port.server, sock_addr);
+                    let mut local = stream.local_addr().map_or(port.server, SockAddr::from);
                     local.port = port.server.port;
                     return Some((stream, peer, local));
                 }

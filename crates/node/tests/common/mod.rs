@@ -9,7 +9,8 @@ use fake::{FakeLauncher, PORT, Seen};
 use skein_node::config::{
     DurabilityMode, Isolation, NodeConfig, OnExit, Peer, Publish, Publisher, ServerConfig, Tuning,
 };
-use skein_node::reactor::{Command, Door, Inbox};
+use skein_node::reactor::Door;
+use skein_node::replica::{Command, Inbox};
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
 use stall::{Stall, StallDisk};
 use std::io::{BufRead, BufReader, Read, Write};

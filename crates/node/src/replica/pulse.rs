@@ -1,15 +1,15 @@
 //! What nodes tell each other a few times a second, and what follows from it: what their wall clocks show, from which virtual time is
 //! kept ([`crate::order::virtual_time`]), and how far their servers are, for which a leader may wait ([`crate::order::lag`]).
 
-use super::Reactor;
+use super::Replica;
+use super::environment::{Clock, Environment};
 use crate::health::Fault;
 use crate::order::clocks::{Change, Clocks, TELL_EVERY};
 use crate::order::lag::{self, Followers, Marks};
 use crate::order::virtual_time::VirtualTime;
-use nix::time::{ClockId, clock_gettime};
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId, WallNs};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// "My wall clock shows this, my server is here, this is whether it is in step, and if I lead, yours is so far behind mine": ns u64, index
 /// u64, u8, ms u32.
@@ -37,17 +37,6 @@ pub(super) struct Pulse {
     bound: Duration,
     /// How far the server is behind its leader's, as that said, and which that was.
     behind: (ReplicaId, Duration),
-}
-
-/// This host's wall clock; one before 1970 shows 0.
-fn wall() -> WallNs {
-    WallNs(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64))
-}
-
-/// A clock that nobody sets and that goes on while the machine is suspended.
-fn steady() -> Duration {
-    // It is there since Linux 2.6.39, and its reading is valid.
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
 impl Pulse {
@@ -91,21 +80,21 @@ impl Pulse {
     }
 
     /// Virtual time now.
-    pub(super) fn now(&mut self) -> WallNs {
-        let (clocks, at) = (&self.clocks, steady());
-        self.time.now(at, || clocks.read(wall(), at))
+    pub(super) fn now(&mut self, clock: &impl Clock) -> WallNs {
+        let (clocks, at) = (&self.clocks, clock.steady());
+        self.time.now(at, || clocks.read(clock.wall(), at))
     }
 
     /// A stamp for an entry made now.
-    pub(super) fn stamp(&mut self) -> WallNs {
-        let (clocks, at) = (&self.clocks, steady());
-        self.time.stamp(at, || clocks.read(wall(), at))
+    pub(super) fn stamp(&mut self, clock: &impl Clock) -> WallNs {
+        let (clocks, at) = (&self.clocks, clock.steady());
+        self.time.stamp(at, || clocks.read(clock.wall(), at))
     }
 
     /// An entry with this stamp is committed.
-    pub(super) fn observe(&mut self, stamp: WallNs) {
+    pub(super) fn observe(&mut self, stamp: WallNs, clock: &impl Clock) {
         if stamp > self.time.last() {
-            self.time.observe(stamp, steady());
+            self.time.observe(stamp, clock.steady());
         }
     }
 
@@ -130,15 +119,15 @@ impl Pulse {
     }
 
     /// By how much virtual time is behind the time that a majority's clocks agree on, if one does; negative when it is ahead.
-    pub(super) fn behind_ms(&self) -> Option<i64> {
-        let at = steady();
-        let agreed = self.clocks.read(wall(), at).agreed?;
+    pub(super) fn behind_ms(&self, clock: &impl Clock) -> Option<i64> {
+        let at = clock.steady();
+        let agreed = self.clocks.read(clock.wall(), at).agreed?;
         let reads = self.time.reading(at);
         Some(((i128::from(agreed.0) - i128::from(reads.0)) / 1_000_000) as i64)
     }
 }
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// Tells all what there is to tell, if it is time to.
     pub(super) fn beat(&mut self) {
         let applied = self.applied();
@@ -149,14 +138,14 @@ impl Reactor {
         if !moved && self.now < self.pulse.next {
             return;
         }
-        let peers: Vec<_> = self.peers.connected().collect();
+        let peers: Vec<_> = self.env.connected().collect();
         for peer in peers {
             self.pulse_for(peer);
         }
         self.pulse.told = (applied, self.now);
         if self.now >= self.pulse.next {
             self.pulse.next = self.now + TELL_EVERY;
-            for change in self.pulse.clocks.changes(wall(), steady()) {
+            for change in self.pulse.clocks.changes(self.env.wall(), self.env.steady()) {
                 Self::clock_changed(change);
             }
         }
@@ -165,14 +154,14 @@ impl Reactor {
     /// Tells one peer.
     pub(super) fn pulse_for(&mut self, peer: ReplicaId) {
         let mut bytes = [0; 21];
-        bytes[..8].copy_from_slice(&wall().0.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.env.wall().0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.applied().0.to_le_bytes());
         bytes[16] = u8::from(self.life.caught_up && self.server.pid != 0);
         let behind = self.lead.as_ref().map(|_| self.pulse.followers.lag(peer, self.now));
         let ms = behind
             .map_or(NOT_LEADING, |lag| lag.as_millis().min(u128::from(NOT_LEADING - 1)) as u32);
         bytes[17..].copy_from_slice(&ms.to_le_bytes());
-        self.peers.send(peer, PULSE, &bytes);
+        self.env.send(peer, PULSE, &bytes);
     }
 
     /// A peer tells.
@@ -182,7 +171,7 @@ impl Reactor {
             return;
         };
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        self.pulse.clocks.heard(peer, WallNs(number(0)), steady());
+        self.pulse.clocks.heard(peer, WallNs(number(0)), self.env.steady());
         let ms = u32::from_le_bytes(bytes[17..].try_into().expect("4 bytes"));
         if ms != NOT_LEADING {
             self.pulse.behind = (peer, Duration::from_millis(ms.into()));

@@ -1,13 +1,13 @@
 //! What the node says about itself, when asked.
 
-use super::Reactor;
+use super::{Environment, Replica};
 use crate::status::{
     Counts, NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name, trapped_places,
 };
 use skein_log::Role;
 use skein_model::LogIndex;
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// The status now; also brings the gauges up to date.
     pub(super) fn snapshot(&self) -> NodeStatus {
         let consensus = self.consensus.status();
@@ -32,13 +32,14 @@ impl Reactor {
         m.cut_connections.set(self.gateway.cut_connections() as i64);
         m.client_in_bytes.set(self.gateway.bytes_in as i64);
         m.client_out_bytes.set(self.gateway.bytes_out as i64);
-        m.peer_in_bytes.set(self.peers.bytes_in as i64);
-        m.peer_out_bytes.set(self.peers.bytes_out as i64);
+        let (peer_in_bytes, peer_out_bytes) = self.env.traffic();
+        m.peer_in_bytes.set(peer_in_bytes as i64);
+        m.peer_out_bytes.set(peer_out_bytes as i64);
         NodeStatus {
             name: self.config.name.clone(),
             mode: "order".into(),
             schedule: "serial".into(),
-            service: [self.ports.addresses(), self.datagrams.addresses()].concat(),
+            service: self.env.addresses(),
             leader: consensus.leader.map(|l| l.0),
             term: consensus.term.0,
             voters_complete: self.voters_complete(&consensus),
@@ -60,7 +61,7 @@ impl Reactor {
                 lag_entries: consensus.commit.0.saturating_sub(applied.0),
                 lag_ms,
                 clock_offset_ms: self.pulse.clock_offset_ms(),
-                time_behind_ms: self.lead.as_ref().and_then(|_| self.pulse.behind_ms()),
+                time_behind_ms: self.lead.as_ref().and_then(|_| self.pulse.behind_ms(&self.env)),
                 digest_index: digest_index.0,
                 digest: format!("{digest:016x}"),
                 compared_index: compared_index.0,
@@ -69,8 +70,8 @@ impl Reactor {
                 patched_calls: trapped_by_name(self.server.header().patched.counts()),
                 trapped_places: trapped_places(self.server.header().places.seen()),
                 counts: Counts {
-                    peer_out_bytes: self.peers.bytes_out,
-                    peer_in_bytes: self.peers.bytes_in,
+                    peer_out_bytes,
+                    peer_in_bytes,
                     log_bytes: m.log_bytes.get(),
                     proposed_entries: m.entries_proposed.get(),
                     bubbles: m.bubbles.get(),

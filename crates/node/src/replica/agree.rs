@@ -1,18 +1,14 @@
 //! Proposing, and doing what consensus wants done.
 
-use super::clients::{ClientSocket, sock_addr};
-use super::peers::PeerEvent;
-use super::{CLIENTS, Reactor};
+use super::Replica;
+use super::environment::{Environment, PeerEvent};
 use crate::error::NodeError;
 use crate::gateway::Gateway;
 use crate::order::admission::{Decision, Waiting};
 use crate::order::feed::Step;
 use crate::order::lead::Lead;
 use bytes::Bytes;
-use mio::{Interest, Token};
 use skein_arena::layout::state;
-use skein_log::wal::WalError;
-use skein_log::wal::thread::{Claim, WalThread};
 use skein_log::{
     Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, Ticket, frame,
 };
@@ -28,10 +24,10 @@ const SLOW_DISK: Duration = Duration::from_millis(2);
 /// nor for so long after it did.
 const SLOW_FOR: Duration = Duration::from_millis(100);
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// Gives consensus what peers sent.
     pub(super) fn hear_peers(&mut self) -> Result<(), NodeError> {
-        let mut events = std::mem::take(&mut self.peer_events);
+        let mut events = std::mem::take(self.env.heard());
         for event in events.drain(..) {
             match event {
                 PeerEvent::Joined(hello) => {
@@ -79,15 +75,15 @@ impl Reactor {
             }
         }
         // Keeps the memory.
-        if self.peer_events.is_empty() {
-            self.peer_events = events;
+        if self.env.heard().is_empty() {
+            *self.env.heard() = events;
         }
         Ok(())
     }
 
     /// Ends the connection of a peer that has sent what no node sends.
     pub(super) fn distrust(&mut self, peer: ReplicaId, why: &str) {
-        self.peers.distrust(peer, why, self.now, &mut self.peer_events);
+        self.env.distrust(peer, why, self.now);
     }
 
     /// Whether clients may be read from now.
@@ -108,7 +104,7 @@ impl Reactor {
     }
 
     pub(super) fn has_inputs(&self) -> bool {
-        self.gateway.has_input() || self.ports.may_accept() || self.datagrams.has_input()
+        self.gateway.has_input() || self.env.may_accept() || self.env.has_datagrams()
     }
 
     /// One entry of everything that clients did.
@@ -126,7 +122,7 @@ impl Reactor {
         }
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
         self.accept(&mut entry);
-        self.datagrams.collect(&mut entry);
+        self.env.collect_datagrams(&mut entry);
         self.gateway.collect(&mut entry);
         if entry.is_empty() {
             self.spare = entry.finish(self.pulse.time.last(), self.consensus.term());
@@ -141,21 +137,17 @@ impl Reactor {
     fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
         // Until that is noted the first client stays where another leader may take it.
         let noted =
-            self.answered.is_noted() || self.ports.client_waits() && self.answered.noted(self.now);
+            self.answered.is_noted() || self.env.client_waits() && self.answered.noted(self.now);
         if !noted {
             return;
         }
-        while Gateway::<ClientSocket>::has_room(entry) {
-            let Some((stream, peer, local)) = self.ports.accept() else { return };
-            let socket = ClientSocket::new(stream);
-            match self.gateway.open(socket, sock_addr(peer), local, entry) {
+        while Gateway::<E::Socket>::has_room(entry) {
+            let Some((socket, peer, local)) = self.env.accept() else { return };
+            match self.gateway.open(socket, peer, local, entry) {
                 Ok(id) => {
                     self.metrics.connections_total.inc();
-                    let token = Token(CLIENTS + (id.0 as u32) as usize);
-                    let interest = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
                     if let Some(socket) = self.gateway.socket(id)
-                        && let Err(error) =
-                            self.sources.crowd().register(&mut socket.0, token, interest)
+                        && let Err(error) = self.env.watch(id, socket)
                     {
                         tracing::warn!(event = "client_lost", %error);
                         self.gateway.drop_client(id);
@@ -192,7 +184,7 @@ impl Reactor {
 
     /// Stamps and proposes an entry.
     pub(super) fn propose(&mut self, entry: EntryBuilder<Vec<u8>>) -> Option<LogIndex> {
-        let stamp = self.pulse.stamp();
+        let stamp = self.pulse.stamp(&self.env);
         let whole = entry.finish(stamp, self.consensus.term());
         // The log keeps the entry for as long as it keeps it: exactly its bytes. The buffer, which has grown to hold what sockets might have had,
         // is used again.
@@ -229,7 +221,9 @@ impl Reactor {
             while let Some(batch) = self.consensus.take_ready() {
                 self.process(batch)?;
             }
-            self.read_old()?;
+            for wanted in self.consensus.take_wanted() {
+                self.env.read_old(wanted)?;
+            }
             if let Some(error) = self.consensus.take_read_error() {
                 return Err(NodeError::Log(error));
             }
@@ -250,16 +244,16 @@ impl Reactor {
             self.change_role(role);
         }
         for message in &batch.messages {
-            if !self.peers.send_raft(message) {
+            if !self.env.send(message.to, frame::KIND_RAFT, &message.bytes) {
                 self.consensus.report_unreachable(message.to);
             }
         }
         if let Some(persist) = batch.persist
-            && self.wal.is_some()
+            && self.env.has_log()
         {
             let bytes: usize = persist.entries.iter().map(|e| e.payload.len()).sum();
             self.metrics.log_bytes.inc_by(bytes as u64);
-            let others = self.peers.connected().count();
+            let others = self.env.connected().count();
             if self.lead.is_some() && self.leisure.may_wait(others, self.replicas) {
                 self.leisure.hold(persist, bytes, self.now);
             } else {
@@ -278,7 +272,7 @@ impl Reactor {
         let mut room = true;
         for entry in &batch.committed {
             let parsed = parse(entry)?;
-            self.pulse.observe(parsed.wall());
+            self.pulse.observe(parsed.wall(), &self.env);
             self.started = true;
             if self.has_gone_past(entry, &parsed) {
                 continue;
@@ -301,9 +295,9 @@ impl Reactor {
     }
 
     /// Up to here the log is on disk.
-    pub(super) fn persisted(&mut self, ticket: Ticket) {
+    pub fn persisted(&mut self, ticket: Ticket) {
         // This thread may have written it by itself, after the loop's last look at the clock.
-        self.health.disk.done(ticket, self.start.elapsed());
+        self.health.disk.done(ticket, self.env.elapsed());
         self.consensus.persisted(ticket);
     }
 
@@ -317,29 +311,25 @@ impl Reactor {
     }
 
     /// Has the log's thread write what this one was to write.
-    pub(super) fn hand_over_own_writes(&mut self) {
+    pub fn hand_over_own_writes(&mut self) {
         for persist in self.own_writes.drain(..) {
-            if let Some(wal) = &self.wal {
-                wal.append(persist);
-            }
+            self.env.append(persist);
         }
     }
 
-    /// What this thread is to write now, with the right to; what it has no right to is handed over.
-    pub(super) fn claim_own_writes(&mut self) -> Option<(Vec<Persist>, Claim)> {
-        if self.own_writes.is_empty() {
-            return None;
-        }
-        let claim = self.wal.as_ref().and_then(WalThread::claim);
-        if claim.is_none() {
-            self.hand_over_own_writes();
-        }
-        Some((std::mem::take(&mut self.own_writes), claim?))
+    /// What the caller is to write before it goes on.
+    pub fn take_own_writes(&mut self) -> Vec<Persist> {
+        std::mem::take(&mut self.own_writes)
     }
 
-    /// This thread has written, and it took so long.
-    pub(super) fn wrote(&mut self, result: Result<Ticket, WalError>, took: Duration) {
-        self.written = Some(result);
+    /// Whether there is anything of that.
+    #[must_use]
+    pub const fn has_own_writes(&self) -> bool {
+        !self.own_writes.is_empty()
+    }
+
+    /// The caller has written, and it took so long.
+    pub fn wrote(&mut self, took: Duration) {
         if took > SLOW_DISK {
             let before = self.slow_at.replace(self.now);
             // Once is a hiccup.
@@ -350,7 +340,7 @@ impl Reactor {
     }
 
     /// Leaves the disk to the log's thread for a while.
-    pub(super) fn disk_was_slow(&mut self) {
+    pub fn disk_was_slow(&mut self) {
         self.slow_until = self.now + SLOW_FOR;
     }
 
@@ -373,7 +363,7 @@ impl Reactor {
     /// Writes it when it is time, or when too few others are left.
     pub(super) fn tend_log(&mut self) {
         let Some(due) = self.leisure.due(self.oldest_in_flight()) else { return };
-        if due <= self.now || self.peers.connected().count() <= self.replicas / 2 {
+        if due <= self.now || self.env.connected().count() <= self.replicas / 2 {
             self.write_held();
         }
     }
@@ -463,7 +453,7 @@ impl Reactor {
         self.gateway.begin_term(lead.term());
         self.pulse.begin_term(self.now);
         self.rounds = crate::order::verdict::Rounds::default();
-        self.compare.untold = self.peers.connected().collect();
+        self.compare.untold = self.env.connected().collect();
         self.lead = Some(lead);
     }
 
@@ -493,10 +483,7 @@ impl Reactor {
         }
         let mut entry = EntryBuilder::new(Vec::new());
         if !self.started {
-            let mut seed = [0; 32];
-            // SAFETY: writes at most 32 bytes into `seed`.
-            let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
-            assert_eq!(got, 32, "the kernel gives random bytes");
+            let seed = self.env.seed();
             let tuning = &self.config.tuning;
             entry.push(Record::Start(Start {
                 seed,
@@ -541,7 +528,7 @@ impl Reactor {
     /// Time bubbles and clock entries.
     pub(super) fn propose_for_server(&mut self) {
         let waiting = self.waiting();
-        match self.admission.decide(waiting, self.now, self.pulse.now()) {
+        match self.admission.decide(waiting, self.now, self.pulse.now(&self.env)) {
             Decision::Rest | Decision::After(_) => {}
             Decision::Bubble(turns) => {
                 let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
@@ -563,7 +550,7 @@ impl Reactor {
         if waiting == Waiting::Nothing {
             return None;
         }
-        match self.admission.peek(waiting, self.now, self.pulse.now()) {
+        match self.admission.peek(waiting, self.now, self.pulse.now(&self.env)) {
             Decision::Rest => None,
             Decision::After(left) => Some(self.now + left),
             Decision::Bubble(_) | Decision::Clock => Some(self.now),

@@ -4,7 +4,7 @@
 //! server has executed all that it was given, and got all that was proposed. What an earlier leader proposed and did not bring through is
 //! proposed again by the next one, whose server waits at the same point. A replica whose files differ finds that out by itself, and ends.
 
-use super::Reactor;
+use super::{Environment, Replica};
 use crate::error::NodeError;
 use crate::order::lead::Lead;
 use crate::server::Broken;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// For so long after a question the next one is waited for, though the node has no other reason to hear of its server.
 const MORE_TO_COME: Duration = Duration::from_millis(20);
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// Whether what the server found can be proposed.
     pub(super) fn may_propose_facts(&self) -> bool {
         let proposed = self.lead.as_ref().filter(|l| l.has_announced()).map(Lead::last_proposed);

@@ -11,7 +11,7 @@
 //! Only what the server is given stops: the log goes on, and what was committed meanwhile is executed afterwards. Clients wait for as
 //! long. Whoever asked may be gone: a standstill ends by itself.
 
-use super::Reactor;
+use super::{Environment, Replica};
 use crate::memory::ServerMemory;
 use crate::supervisor::{KeptTimes, Layer};
 use skein_model::LogIndex;
@@ -60,7 +60,7 @@ enum Step {
     Stands,
 }
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// Stops here; answers the last entry that the server was given.
     pub(super) fn hold(&mut self) -> Result<u64, String> {
         if self.server.layer.is_none() {

@@ -1,11 +1,11 @@
 //! Names a server's thread that makes no call while others wait for it ([`crate::health::spin`]).
 
-use super::Reactor;
+use super::{Environment, Replica};
 use crate::server::place;
 use skein_arena::layout::state;
 use std::sync::atomic::Ordering;
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     pub(super) fn watch_spin(&mut self) {
         let header = self.server.header();
         let operations = header.operations.load(Ordering::Relaxed);

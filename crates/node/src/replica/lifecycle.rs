@@ -4,26 +4,21 @@
 //! executes the log from entry 1. One that ends on a majority of the replicas after the same entry, in the same way, has ended: `on_exit`
 //! decides. The replicas tell each other how their servers ended, and whose lives on after that entry ([`crate::order::exits`]).
 //!
-//! An arena is thousands of pages: making or unmapping one takes a busy machine longer than an election timeout. So threads of their own make
-//! the next server's arena, from the end of the one before on, and unmap the old one.
+//! An arena is thousands of pages: making or unmapping one takes a busy machine longer than an election timeout. So both are done beside the
+//! replica, the next server's from the end of the one before on.
 
 use super::rebuilds::Rebuilds;
-use super::{Door, Inbox, Reactor, SERVER};
-use crate::config::{NodeConfig, OnExit, Peer};
+use super::{Environment, Replica};
+use crate::config::{OnExit, Peer};
 use crate::error::{ExitReason, NodeError};
 use crate::health::spin::Spin;
 use crate::health::{Fault, SERVER_ENDED};
 use crate::order::exits::Exits;
 use crate::order::lead::Lead;
-use crate::server::launch::Keeper;
-use crate::server::{Broken, Launcher, Link, ServerEvent};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
+use crate::server::{Broken, Link, ServerEvent};
 use skein_arena::layout::state;
 use skein_log::Role;
 use skein_model::{LogIndex, ReplicaId};
-use std::sync::Arc;
-use std::thread::Builder;
 use std::time::Duration;
 
 /// How long the others may take to report the same end.
@@ -56,10 +51,6 @@ enum Next {
 
 /// The process side of the server, generation after generation.
 pub struct Lifecycle {
-    launcher: Arc<dyn Launcher>,
-    door: Door,
-    keeper: Option<Keeper>,
-    former: Vec<Keeper>,
     next: Next,
     phase: Phase,
     begun: Duration,
@@ -84,18 +75,9 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Starts the first generation.
-    pub fn begin(
-        config: &NodeConfig,
-        launcher: Arc<dyn Launcher>,
-        door: &Door,
-        registry: &Registry,
-    ) -> Result<(Link, Self), NodeError> {
-        let mut life = Self {
-            launcher,
-            door: door.clone(),
-            keeper: None,
-            former: Vec::new(),
+    /// The first generation is being started.
+    pub fn new() -> Self {
+        Self {
             next: Next::None,
             phase: Phase::Starting,
             begun: Duration::ZERO,
@@ -109,36 +91,7 @@ impl Lifecycle {
             ended_ahead: None,
             ended: None,
             spin: Spin::default(),
-        };
-        let corrupt_at = config.corrupt_digest_at.map(LogIndex);
-        let link = Link::new(config.tuning.sizes(), 1, corrupt_at)?;
-        life.start(&link, registry)?;
-        Ok((link, life))
-    }
-
-    fn start(&mut self, link: &Link, registry: &Registry) -> Result<(), NodeError> {
-        let generation = link.generation;
-        let token = Token(SERVER + generation as usize);
-        registry
-            .register(&mut SourceFd(&link.wake_fd()), token, Interest::READABLE)
-            .map_err(NodeError::system("watch the server"))?;
-        let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
-        let door = self.door.clone();
-        let tell = move |event| {
-            // The reactor is gone when the node ends.
-            let _ = door.tell(Inbox::Server(generation, event));
-        };
-        let keeper = Keeper::start(self.launcher.clone(), arena, wake, link.passage.clone(), tell)
-            .map_err(NodeError::system("start a thread for the server"))?;
-        self.keeper = Some(keeper);
-        self.phase = Phase::Starting;
-        Ok(())
-    }
-
-    /// Kills the server and waits for its end.
-    pub fn finish(&mut self) {
-        self.former.extend(self.keeper.take());
-        self.former.drain(..).for_each(Keeper::finish);
+        }
     }
 
     /// Whether entries may be put into the ring: the server is there or comes.
@@ -207,7 +160,7 @@ impl Lifecycle {
     }
 }
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     pub(super) fn server_event(
         &mut self,
         generation: u64,
@@ -282,27 +235,16 @@ impl Reactor {
         self.make_next();
     }
 
-    /// Has a thread make the arena of the next generation.
+    /// Has the arena of the next generation made.
     fn make_next(&mut self) {
         if !matches!(self.life.next, Next::None) {
             return;
         }
-        let (sizes, generation) = (self.config.tuning.sizes(), self.server.generation + 1);
-        let door = self.door.clone();
-        let make = move || {
-            let made = Link::new(sizes, generation, None).map(Box::new);
-            // The reactor is gone when the node ends.
-            let _ = door.tell(Inbox::Arena(made));
-        };
         self.life.next = Next::Coming;
-        if let Err(error) = Builder::new().name("skein-arena".into()).spawn(make) {
-            let failed = NodeError::system("start a thread for the arena")(error);
-            // Read in the next turn.
-            let _ = self.door.tell(Inbox::Arena(Err(failed)));
-        }
+        self.env.make_arena(self.config.tuning.sizes(), self.server.generation + 1);
     }
 
-    /// A thread has made the next generation's arena.
+    /// The next generation's arena is made.
     pub(super) fn next_made(&mut self, link: Box<Link>) {
         self.life.next = Next::Made(link);
     }
@@ -371,9 +313,7 @@ impl Reactor {
 
     /// Ends this replica's server, to be rebuilt soon.
     pub(super) fn kill_server(&mut self) {
-        if let Some(keeper) = &mut self.life.keeper {
-            keeper.kill();
-        }
+        self.env.kill();
         self.server.pid = 0;
         self.end_phase(Duration::ZERO);
     }
@@ -389,7 +329,7 @@ impl Reactor {
             Phase::Ended { since, again, handed_over } => {
                 if !handed_over && self.now >= since + HAND_OVER_AFTER {
                     self.life.phase = Phase::Ended { since, again, handed_over: true };
-                    let heir = self.heir().or_else(|| self.peers.connected().next());
+                    let heir = self.heir().or_else(|| self.env.connected().next());
                     if let Some(to) = heir.filter(|_| self.lead.is_some()) {
                         tracing::info!(event = "handing_over", to = to.0);
                         self.consensus.transfer_leadership(to);
@@ -424,19 +364,15 @@ impl Reactor {
             return Err(NodeError::KeepsEnding { times, index, how, output });
         }
         self.life.exits.started(self.own);
-        if let Some(mut keeper) = self.life.keeper.take() {
-            keeper.kill();
-            self.life.former.push(keeper);
-        }
         let generation = link.generation;
         assert_eq!(generation, self.server.generation + 1, "an arena for another generation");
         tracing::info!(event = "rebuilding", generation, entries = self.handed.0);
         // A server that this thread starts may run anywhere.
         self.leave_core();
         let old = std::mem::replace(&mut self.server, link);
-        // Closing the old eventfd takes it out of the poll; events of it until then concern nobody. Without a thread it is dropped here.
-        drop(Builder::new().name("skein-arena".into()).spawn(move || drop(old)));
-        self.life.start(&self.server, self.sources.urgent())?;
+        self.env.retire(old);
+        self.env.start(&self.server)?;
+        self.life.phase = Phase::Starting;
         self.life.caught_up = false;
         self.life.goal = None;
         self.health.progress.forget();

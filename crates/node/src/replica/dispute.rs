@@ -6,7 +6,8 @@
 //!
 //! What each server did is kept in the data directories at the first sight of it (`undecided-ENTRY.txt`).
 
-use super::Reactor;
+use super::Replica;
+use super::environment::{Environment, Kept};
 use crate::order::verdict::Answer;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId};
@@ -72,23 +73,26 @@ impl Dispute {
     }
 }
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// No majority has answered.
     pub(super) fn undecided(&mut self, index: LogIndex, own: u64, answers: &[Answer]) {
         keep(&mut self.compare.dispute.own, (index, own));
-        let file = self.config.data_dir.join(format!("undecided-{index}.txt"));
-        if file.exists() || self.compare.dispute.stands() {
+        if self.compare.dispute.stands() {
             return;
         }
-        let mut text = format!("digests at entry {index}:\n");
-        for Answer { replica, digest, .. } in answers {
-            text.push_str(&format!("replica {replica}: {digest:016x}\n"));
-        }
-        text.push_str(&format!("what the server of replica {} did last:\n", self.own));
-        self.last_words().iter().for_each(|line| text.push_str(&format!("{line}\n")));
-        let kept = match std::fs::write(&file, text) {
-            Ok(()) => format!("see {}", file.display()),
-            Err(error) => format!("{} cannot be written: {error}", file.display()),
+        let (own, words) = (self.own, self.last_words());
+        let text = || {
+            let digests =
+                answers.iter().map(|a| format!("replica {}: {:016x}\n", a.replica, a.digest));
+            let words = words.iter().map(|line| format!("{line}\n"));
+            let title = [format!("digests at entry {index}:\n")];
+            let last = [format!("what the server of replica {own} did last:\n")];
+            title.into_iter().chain(digests).chain(last).chain(words).collect()
+        };
+        let kept = match self.env.keep(&format!("undecided-{index}.txt"), text) {
+            Kept::Before => return,
+            Kept::At(file) => format!("see {}", file.display()),
+            Kept::Failed(file, error) => format!("{} cannot be written: {error}", file.display()),
         };
         tracing::error!(event = "undecided", index = index.0, kept);
         self.note(format!(

@@ -1,8 +1,6 @@
 //! What the server sent, to where it goes.
 
-use super::Reactor;
-use super::clients::{ClientSocket, socket_addr};
-use super::datagrams::Datagrams;
+use super::{Environment, Replica};
 use crate::begin::Answered;
 use crate::config::OutgoingConfig;
 use crate::error::NodeError;
@@ -10,7 +8,6 @@ use crate::gateway::Gateway;
 use crate::order::lead::Lead;
 use crate::server::Broken;
 use crate::server::link::printable;
-use mio::Registry;
 use skein_model::frame::NOT_WRITABLE;
 use skein_model::{OutFrame, SockAddr};
 use std::io;
@@ -18,12 +15,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What frames do besides the digest, while the server's link is borrowed.
-struct Pass<'a> {
-    gateway: &'a mut Gateway<ClientSocket>,
-    datagrams: &'a mut Datagrams,
+struct Pass<'a, E: Environment> {
+    gateway: &'a mut Gateway<E::Socket>,
+    env: &'a mut E,
     outgoing: &'a OutgoingConfig,
     answered: &'a mut Answered,
-    registry: &'a Registry,
     /// Datagrams may leave.
     serves: bool,
     now: Duration,
@@ -31,18 +27,17 @@ struct Pass<'a> {
     said: Vec<(&'static str, String)>,
 }
 
-impl Pass<'_> {
+impl<E: Environment> Pass<'_, E> {
     fn datagram(&mut self, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
-        let to = socket_addr(peer);
-        let sent = if self.datagrams.heard_from(local) || self.outgoing.allows(to) {
-            let datagrams = &mut *self.datagrams;
-            self.answered.note().and_then(|()| datagrams.send(local, peer, bytes, self.registry))
+        let to = SocketAddr::from(peer);
+        let sent = if self.env.hears_anybody(local) || self.outgoing.allows(to) {
+            self.answered.note().and_then(|()| self.env.send_datagram(local, peer, bytes))
         } else {
             self.said.push(("datagram_not_allowed", not_allowed(to)));
             Err(io::Error::from_raw_os_error(libc::ENETUNREACH))
         };
         if let Err(error) = sent {
-            self.datagrams.fail(local, peer, &error);
+            self.env.datagram_failed(local, peer, &error);
         }
     }
 }
@@ -52,15 +47,14 @@ pub(super) fn not_allowed(to: SocketAddr) -> String {
     format!("{to} is not allowed by outgoing.allow: the server was told that it is unreachable")
 }
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// Takes the frames out of the output ring that belong to what is committed: replies go to the clients at once.
     pub(super) fn fetch_output(&mut self) -> Result<(), NodeError> {
         let mut pass = Pass {
             gateway: &mut self.gateway,
-            datagrams: &mut self.datagrams,
+            env: &mut self.env,
             outgoing: &self.config.outgoing,
             answered: &mut self.answered,
-            registry: self.sources.crowd(),
             serves: self.lead.as_ref().is_some_and(Lead::serves),
             now: self.now,
             sockets_changed: false,
@@ -91,7 +85,7 @@ impl Reactor {
                     }
                     OutFrame::ListenDatagram { .. } => pass.sockets_changed = true,
                     OutFrame::UnlistenDatagram { addr } => {
-                        pass.datagrams.close(*addr);
+                        pass.env.close_datagrams(*addr);
                         pass.sockets_changed = true;
                     }
                     OutFrame::Datagram { local, peer, bytes } if pass.serves => {
@@ -120,7 +114,7 @@ impl Reactor {
         for client in self.gateway.take_cut() {
             let text = format!(
                 "{}: more than tuning.max_memory_bytes wait, and it takes what it is sent most slowly, or says most",
-                socket_addr(client)
+                SocketAddr::from(client)
             );
             self.note_rarely("client_cut", &text);
         }
@@ -182,8 +176,7 @@ impl Reactor {
     /// Publishes the ports at which the server listens; clients are accepted only by a leader that serves.
     pub(super) fn follow_ports(&mut self) -> Result<(), NodeError> {
         let serves = self.lead.as_ref().is_some_and(Lead::serves);
-        self.ports.follow(&self.server.listening, serves, self.sources.crowd())?;
-        self.datagrams.follow(&self.server.receiving, serves, self.sources.crowd())?;
+        self.env.publish(&self.server.listening, &self.server.receiving, serves)?;
         self.tell_places();
         Ok(())
     }

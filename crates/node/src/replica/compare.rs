@@ -1,7 +1,8 @@
 //! Digests between nodes, and what else nodes tell each other outside of consensus; see [`crate::order::verdict`].
 
-use super::Reactor;
+use super::Replica;
 use super::dispute::{Dispute, STANDS};
+use super::environment::{Environment, Places};
 use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
 use crate::config::unsafe_admission;
@@ -56,7 +57,7 @@ pub struct Comparison {
     /// Who said last that it leads, and what was committed then.
     pub target: (ReplicaId, LogIndex),
     /// Who said last that it leads, and where clients reach it.
-    pub places: (ReplicaId, Vec<(u16, SocketAddr)>),
+    pub places: Places,
     /// There was a leader before.
     pub saw_leader: bool,
     /// The last entry compared, and whether all were equal.
@@ -83,7 +84,7 @@ impl Comparison {
     }
 }
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// A message outside of consensus.
     pub(super) fn peer_says(&mut self, peer: ReplicaId, kind: u8, bytes: &[u8]) {
         let u64_at = |at: usize| {
@@ -100,7 +101,7 @@ impl Reactor {
             }
             (ASK_EVENTS, ..) => {
                 let text = self.last_words().join("\n");
-                self.peers.send(peer, EVENTS, text.as_bytes());
+                self.env.send(peer, EVENTS, text.as_bytes());
             }
             (EVENTS, ..) => {
                 let text = String::from_utf8_lossy(bytes);
@@ -161,7 +162,7 @@ impl Reactor {
             return;
         }
         for peer in std::mem::take(&mut self.compare.untold) {
-            self.peers.send(peer, TARGET, &self.handed.0.to_le_bytes());
+            self.env.send(peer, TARGET, &self.handed.0.to_le_bytes());
         }
     }
 
@@ -181,10 +182,10 @@ impl Reactor {
             return;
         }
         // Numbers and addresses always have a JSON form.
-        let places = serde_json::to_vec(&self.ports.places()).unwrap_or_default();
-        let peers: Vec<_> = self.peers.connected().collect();
+        let places = serde_json::to_vec(&self.env.places()).unwrap_or_default();
+        let peers: Vec<_> = self.env.connected().collect();
         for peer in peers {
-            self.peers.send(peer, PLACES, &places);
+            self.env.send(peer, PLACES, &places);
         }
     }
 
@@ -201,9 +202,9 @@ impl Reactor {
     }
 
     pub(super) fn tell_all(&mut self, kind: u8, bytes: &[u8]) {
-        let peers: Vec<_> = self.peers.connected().collect();
+        let peers: Vec<_> = self.env.connected().collect();
         for peer in peers {
-            self.peers.send(peer, kind, bytes);
+            self.env.send(peer, kind, bytes);
         }
     }
 
@@ -217,7 +218,7 @@ impl Reactor {
             if let Some(digest) = self.server.digest.at(index) {
                 self.compare.dispute.answers(index);
                 let bytes = [index.0.to_le_bytes(), digest.to_le_bytes()].concat();
-                self.peers.send(peer, DIGEST, &bytes);
+                self.env.send(peer, DIGEST, &bytes);
             } else if index > self.server.digest.latest().map_or(LogIndex(0), |(i, _)| i) {
                 self.compare.asked.push_back((peer, index));
             }
@@ -329,10 +330,10 @@ impl Reactor {
         self.note(format!(
             "the server's output differed from {others} at entry {index}; it is rebuilt from the log"
         ));
-        let heir = by.or_else(|| self.heir()).or_else(|| self.peers.connected().next());
+        let heir = by.or_else(|| self.heir()).or_else(|| self.env.connected().next());
         let whom = self.consensus.leader().filter(|l| *l != self.own).or(heir);
         if let Some(whom) = whom {
-            self.peers.send(whom, ASK_EVENTS, &[]);
+            self.env.send(whom, ASK_EVENTS, &[]);
             if self.lead.is_some() {
                 self.consensus.transfer_leadership(whom);
             }

@@ -1,13 +1,12 @@
 //! Keeps watch on this replica's disk, server and links ([`crate::health`]), tells the others, and hands leadership over when this
 //! replica is not fit to lead.
 
-use super::Reactor;
+use super::{Environment, Replica};
 use crate::health::disk::Disk;
 use crate::health::peers::Neighbours;
 use crate::health::progress::Progress;
 use crate::health::{Fault, PULSE_EVERY};
 use skein_log::frame::KIND_APP;
-use skein_log::wal::thread::WalThread;
 use skein_model::{LogIndex, ReplicaId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,7 +42,7 @@ impl Health {
     }
 }
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// What ails this replica now.
     pub(super) fn faults(&self) -> Vec<Fault> {
         let half = Duration::from_millis(self.config.tuning.election_timeout_ms / 2);
@@ -67,7 +66,7 @@ impl Reactor {
     }
 
     fn disk_is_full(&self) -> bool {
-        self.wal.as_ref().is_some_and(WalThread::is_full)
+        self.env.is_full()
     }
 
     fn full_disk(&self) -> String {
@@ -181,7 +180,7 @@ impl Reactor {
             return;
         };
         self.health.neighbours.pulse(peer, LogIndex(executed), unfit != 0);
-        self.peers.send(peer, ANSWER, &stamp.to_le_bytes());
+        self.env.send(peer, ANSWER, &stamp.to_le_bytes());
     }
 
     /// Another replica answered what was said at `stamp`.

@@ -2,19 +2,19 @@
 //!
 //! What it sends meanwhile stays in the output ring ([`Link::drain`](crate::server::Link::drain)).
 
-use super::Reactor;
+use super::{Environment, Replica};
 use crate::order::ahead::Lost;
 use crate::order::feed::{Step, is_for_server};
 use bytes::Bytes;
 use skein_log::LogEntry;
 use skein_model::{EntryRef, LogIndex};
 
-impl Reactor {
+impl<E: Environment> Replica<E> {
     /// Gives the server what was just proposed, if it has got all before it; see [`crate::order::ahead`].
     pub(super) fn go_ahead(&mut self, index: LogIndex, before: Option<LogIndex>, payload: &Bytes) {
         let has_all_before =
             before.is_some_and(|before| self.server.feed.has_all(self.handed, before));
-        let others = self.peers.connected().count();
+        let others = self.env.connected().count();
         if !self.config.tuning.execute_ahead
             || self.agrees_alone
             || !has_all_before

@@ -1,0 +1,267 @@
+//! A node's environment: the machine that it runs on.
+
+use super::clients::ClientSocket;
+use super::datagrams::Datagrams;
+use super::forwarding::Forwarding;
+use super::old::OldReader;
+use super::peers::Peers;
+use super::ports::Ports;
+use super::sources::Sources;
+use super::{CLIENTS, Door, SERVER};
+use crate::error::NodeError;
+use crate::replica::Inbox;
+use crate::replica::environment::{
+    Clock, Kept, Outside, PeerEvent, Places, Servers, Storage, Transport,
+};
+use crate::server::launch::Keeper;
+use crate::server::{Launcher, Link};
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Interest, Token};
+use nix::time::{ClockId, clock_gettime};
+use skein_arena::layout::Sizes;
+use skein_log::wal::thread::WalThread;
+use skein_log::{OldEntries, Persist};
+use skein_model::{ConnId, EntryBuilder, ReplicaId, SockAddr, Term, WallNs};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What is watched of a connection.
+const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Interest::PRIORITY);
+
+/// See the module.
+pub struct System {
+    pub(super) sources: Sources,
+    pub(super) start: Instant,
+    pub(super) door: Door,
+    pub(super) peers: Peers,
+    pub(super) heard: Vec<PeerEvent>,
+    pub(super) ports: Ports,
+    pub(super) datagrams: Datagrams,
+    pub(super) forwarding: Forwarding,
+    pub(super) wal: Option<WalThread>,
+    /// Reads what followers that are far behind need.
+    pub(super) old: Option<OldReader>,
+    pub(super) data_dir: PathBuf,
+    pub(super) launcher: Arc<dyn Launcher>,
+    /// The server's process, and those before it.
+    pub(super) keeper: Option<Keeper>,
+    pub(super) former: Vec<Keeper>,
+}
+
+impl Clock for System {
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn wall(&self) -> WallNs {
+        WallNs(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64))
+    }
+
+    fn steady(&self) -> Duration {
+        // It is there since Linux 2.6.39, and its reading is valid.
+        clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+    }
+
+    fn seed(&mut self) -> [u8; 32] {
+        let mut seed = [0; 32];
+        // SAFETY: writes at most 32 bytes into `seed`.
+        let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
+        assert_eq!(got, 32, "the kernel gives random bytes");
+        seed
+    }
+}
+
+impl Transport for System {
+    fn heard(&mut self) -> &mut Vec<PeerEvent> {
+        &mut self.heard
+    }
+
+    fn connected(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.peers.connected()
+    }
+
+    fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
+        self.peers.send(to, kind, payload)
+    }
+
+    fn flush(&mut self, now: Duration) {
+        self.peers.flush(now, &mut self.heard);
+    }
+
+    fn distrust(&mut self, peer: ReplicaId, why: &str, now: Duration) {
+        self.peers.distrust(peer, why, now, &mut self.heard);
+    }
+
+    fn traffic(&self) -> (u64, u64) {
+        (self.peers.bytes_in, self.peers.bytes_out)
+    }
+}
+
+impl Storage for System {
+    fn has_log(&self) -> bool {
+        self.wal.is_some()
+    }
+
+    fn append(&mut self, persist: Persist) {
+        if let Some(wal) = &self.wal {
+            wal.append(persist);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.wal.as_ref().is_some_and(WalThread::is_full)
+    }
+
+    fn read_old(&mut self, wanted: OldEntries) -> Result<(), NodeError> {
+        self.old.as_mut().map_or(Ok(()), |reader| reader.read(wanted, &self.door))
+    }
+
+    fn keep(&mut self, name: &str, text: impl FnOnce() -> String) -> Kept {
+        let file = self.data_dir.join(name);
+        if file.exists() {
+            return Kept::Before;
+        }
+        match std::fs::write(&file, text()) {
+            Ok(()) => Kept::At(file),
+            Err(error) => Kept::Failed(file, error),
+        }
+    }
+}
+
+impl Outside for System {
+    type Socket = ClientSocket;
+
+    fn publish(
+        &mut self,
+        listening: &BTreeSet<SockAddr>,
+        receiving: &BTreeSet<SockAddr>,
+        serves: bool,
+    ) -> Result<(), NodeError> {
+        self.ports.follow(listening, serves, self.sources.crowd())?;
+        self.datagrams.follow(receiving, serves, self.sources.crowd())
+    }
+
+    fn places(&self) -> Vec<(u16, SocketAddr)> {
+        self.ports.places()
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        [self.ports.addresses(), self.datagrams.addresses()].concat()
+    }
+
+    fn may_accept(&self) -> bool {
+        self.ports.may_accept()
+    }
+
+    fn client_waits(&mut self) -> bool {
+        self.ports.client_waits()
+    }
+
+    fn accept(&mut self) -> Option<(ClientSocket, SockAddr, SockAddr)> {
+        let (stream, peer, local) = self.ports.accept()?;
+        Some((ClientSocket::new(stream), peer.into(), local))
+    }
+
+    fn watch(&mut self, id: ConnId, socket: &mut ClientSocket) -> io::Result<()> {
+        self.sources.crowd().register(&mut socket.0, token(id), INTEREST)
+    }
+
+    fn connect(&mut self, id: ConnId, to: SockAddr) -> io::Result<ClientSocket> {
+        let mut socket = ClientSocket::new(TcpStream::connect(to.into())?);
+        self.watch(id, &mut socket)?;
+        Ok(socket)
+    }
+
+    fn forward(&mut self, leader: Option<(ReplicaId, Term)>, to: Option<&Places>, now: Duration) {
+        self.forwarding.forward(leader, to, &mut self.ports, now);
+    }
+
+    fn has_datagrams(&self) -> bool {
+        self.datagrams.has_input()
+    }
+
+    fn collect_datagrams(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
+        self.datagrams.collect(entry);
+    }
+
+    fn hears_anybody(&self, local: SockAddr) -> bool {
+        self.datagrams.heard_from(local)
+    }
+
+    fn send_datagram(&mut self, local: SockAddr, peer: SockAddr, bytes: &[u8]) -> io::Result<()> {
+        self.datagrams.send(local, peer, bytes, self.sources.crowd())
+    }
+
+    fn datagram_failed(&mut self, local: SockAddr, peer: SockAddr, error: &io::Error) {
+        self.datagrams.fail(local, peer, error);
+    }
+
+    fn close_datagrams(&mut self, local: SockAddr) {
+        self.datagrams.close(local);
+    }
+}
+
+impl Servers for System {
+    fn make_arena(&mut self, sizes: Sizes, generation: u64) {
+        let door = self.door.clone();
+        let make = move || {
+            let made = Link::new(sizes, generation, None).map(Box::new);
+            // The reactor is gone when the node ends.
+            let _ = door.tell(Inbox::Arena(made));
+        };
+        if let Err(error) = Builder::new().name("skein-arena".into()).spawn(make) {
+            let failed = NodeError::system("start a thread for the arena")(error);
+            // Read in the next turn.
+            let _ = self.door.tell(Inbox::Arena(Err(failed)));
+        }
+    }
+
+    fn start(&mut self, link: &Link) -> Result<(), NodeError> {
+        if let Some(mut keeper) = self.keeper.take() {
+            keeper.kill();
+            self.former.push(keeper);
+        }
+        let generation = link.generation;
+        let token = Token(SERVER + generation as usize);
+        self.sources
+            .urgent()
+            .register(&mut SourceFd(&link.wake_fd()), token, Interest::READABLE)
+            .map_err(NodeError::system("watch the server"))?;
+        let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
+        let door = self.door.clone();
+        let tell = move |event| {
+            // The reactor is gone when the node ends.
+            let _ = door.tell(Inbox::Server(generation, event));
+        };
+        let keeper = Keeper::start(self.launcher.clone(), arena, wake, link.passage.clone(), tell)
+            .map_err(NodeError::system("start a thread for the server"))?;
+        self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.kill();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.former.extend(self.keeper.take());
+        self.former.drain(..).for_each(Keeper::finish);
+    }
+
+    fn retire(&mut self, link: Link) {
+        // Closing its eventfd takes it out of the poll; events of it until then concern nobody. Without a thread it is dropped here.
+        drop(Builder::new().name("skein-arena".into()).spawn(move || drop(link)));
+    }
+}
+
+fn token(id: ConnId) -> Token {
+    Token(CLIENTS + (id.0 as u32) as usize)
+}

@@ -1,0 +1,560 @@
+//! One replica: what it decides, without doing anything by itself.
+//!
+//! All that it does is behind [`Environment`]: on a machine the event loop of [`crate::reactor`] drives it, and a simulation drives the same code.
+//!
+//! One [turn](Replica::turn), from a wake-up to the next sleep:
+//!
+//! 1. what the server sent for committed entries goes to the clients (`serve.rs`, [`crate::gateway`]);
+//! 2. what clients sent becomes one entry, is proposed, and put into the input ring (`agree.rs`);
+//! 3. what consensus wants done is done: messages, the write-ahead log, on followers committed entries into the input ring;
+//! 4. the peers' queues are written, once each; the server is woken, once.
+//!
+//! So a cluster of one replica with its log in memory takes an input from the socket to the server in one turn, without
+//! another thread's help.
+//!
+//! Invariants: what a server sends for an entry leaves only after the entry's commit, and only a leader's server gets an
+//! entry before that ([`crate::order::ahead`]); only a leader whose server has executed its own `TermStart` accepts or
+//! reads clients; a turn never waits for a process, a peer or a disk.
+//!
+//! Crash: the server dies with the node; the log's promises are on disk (or in the other replicas' memory); clients see resets.
+
+mod agree;
+mod ahead;
+mod compare;
+mod dispute;
+pub mod environment;
+mod health;
+mod inputs;
+mod lifecycle;
+mod outgoing;
+mod pulse;
+mod rebuilds;
+mod serve;
+mod snapshot;
+mod spin;
+mod standstill;
+
+use crate::begin::Answered;
+use crate::config::{DurabilityMode, NodeConfig};
+use crate::error::{ExitReason, NodeError};
+use crate::gateway::{Gateway, Limits};
+use crate::metrics::Metrics;
+use crate::order::admission::Admission;
+use crate::order::gather::{Cost, Gather};
+use crate::order::lead::Lead;
+use crate::order::leisure::Leisure;
+use crate::order::verdict::Rounds;
+use crate::server::shared_core::SharedCore;
+use crate::server::{Link, ServerEvent};
+use crate::status::NodeStatus;
+use bytes::Bytes;
+use compare::Comparison;
+pub use environment::Environment;
+use health::Health;
+use lifecycle::Lifecycle;
+use pulse::Pulse;
+use skein_log::wal::WalError;
+use skein_log::{Consensus, LogEntry, Persist, Role, Ticket};
+use skein_model::entry::MAX_ENTRY_BYTES;
+use skein_model::{LogIndex, ReplicaId};
+use standstill::Standstill;
+pub use standstill::{STANDS, Standing, Stood};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Consensus counts time in ticks of 10 ms.
+pub const TICK: Duration = Duration::from_millis(10);
+/// A turn counts no more than this and one: the others' silence is known only while this thread runs. Else one that waited for a busy machine's processor
+/// takes its own pause for theirs.
+const MAX_TICKS: u32 = 2;
+/// While the server runs, its output is fetched at least this often.
+const BUSY_POLL: Duration = Duration::from_millis(1);
+/// And on a follower, which is not woken for it.
+const FOLLOWER_POLL: Duration = Duration::from_millis(5);
+/// Nor does it wake its server for each entry: nobody waits for it.
+const FOLLOWER_NAP: Duration = Duration::from_millis(3);
+/// What is due within this is worth a timer of its own.
+const SOON: Duration = Duration::from_millis(5);
+
+/// What came of what was begun beside the replica, and what others ask of it.
+#[derive(Debug)]
+pub enum Inbox {
+    /// The write-ahead log is durable up to this ticket, or broken.
+    Durable(Result<Ticket, WalError>),
+    /// Old entries from this one on, for a follower.
+    Old(LogIndex, Result<Vec<LogEntry>, WalError>),
+    /// The next server's arena is made, or cannot be.
+    Arena(Result<Box<Link>, NodeError>),
+    /// Something happened to the process of a server's generation.
+    Server(u64, ServerEvent),
+    /// An operator asks for something.
+    Command(Command),
+}
+
+/// What an operator may ask.
+#[derive(Debug)]
+pub enum Command {
+    /// How is it?
+    Status(oneshot::Sender<NodeStatus>),
+    /// Give the server nothing more for a moment; answers the last entry that it has.
+    Hold(oneshot::Sender<Result<u64, String>>),
+    /// Go on to this entry and no further; answers when the server waits there.
+    StandAt(LogIndex, oneshot::Sender<Standing>),
+    /// Stand there for a while longer.
+    StandOn(oneshot::Sender<Standing>),
+    /// End the standstill; answers whether the server has stood up to now.
+    GoOn(oneshot::Sender<bool>),
+    /// End, in order.
+    Stop,
+    /// Which port of the server is published where?
+    Places(oneshot::Sender<Vec<(u16, std::net::SocketAddr)>>),
+    /// Send the server a signal through the log; answers the entry when it is committed.
+    Signal(u8, oneshot::Sender<Result<u64, String>>),
+    /// Hand leadership to this replica, or to any.
+    Transfer(Option<u64>, oneshot::Sender<Result<u64, String>>),
+}
+
+/// What a replica begins with.
+pub struct Parts<E> {
+    /// The configuration, checked.
+    pub config: NodeConfig,
+    /// Consensus, with what was recovered.
+    pub consensus: Consensus,
+    /// What is around it.
+    pub env: E,
+    /// Notes when the outside first sees anything of what is in the log.
+    pub answered: Answered,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+}
+
+/// How long it may rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// Until then, if nothing happens; a millisecond more does no harm.
+    pub until: Option<Duration>,
+    /// Until exactly then.
+    pub precise: Option<Duration>,
+}
+
+/// See the module.
+pub struct Replica<E: Environment> {
+    /// What is around it.
+    pub env: E,
+    config: NodeConfig,
+    own: ReplicaId,
+    replicas: usize,
+    now: Duration,
+    next_tick: Duration,
+    /// After a gap in time a leader serves again when it has heard a majority: these it has heard.
+    hearing: Option<BTreeSet<ReplicaId>>,
+
+    consensus: Consensus,
+    answered: Answered,
+    /// What the log on disk is to get, while others have it.
+    leisure: Leisure<Persist>,
+    /// What the caller is to write by itself before it sleeps,
+    own_writes: Vec<Persist>,
+    /// unless the disk has been slow, until then.
+    slow_until: Duration,
+    /// When last it was, for one write.
+    slow_at: Option<Duration>,
+    /// Handed out by consensus up to here, as far as the server's feed was told.
+    handed: LogIndex,
+    /// The log has a `Start`.
+    started: bool,
+    /// What is proposed is committed at once.
+    agrees_alone: bool,
+
+    gateway: Gateway<E::Socket>,
+    lead: Option<Lead>,
+    pulse: Pulse,
+    admission: Admission,
+    gather: Gather,
+    /// What clients said waits for this long.
+    nap: Option<Duration>,
+    /// Who waits for a signal to be committed, and in which entry it is.
+    signals: Vec<(LogIndex, oneshot::Sender<Result<u64, String>>)>,
+    /// A proposal that consensus was too busy for.
+    unsent: Option<Bytes>,
+    /// When the server last asked about files of its host.
+    asked_at: Option<Duration>,
+    spare: Vec<u8>,
+
+    server: Link,
+    /// Whether it runs where the caller's thread does.
+    core: SharedCore,
+    /// When a follower's server is woken for what it has got.
+    rouse: Option<Duration>,
+    life: Lifecycle,
+    health: Health,
+    /// The server is to stop at an entry.
+    standstill: Option<Standstill>,
+    rounds: Rounds,
+    compare: Comparison,
+    metrics: Arc<Metrics>,
+    notes: VecDeque<String>,
+    ending: Option<ExitReason>,
+}
+
+impl<E: Environment> Replica<E> {
+    /// Makes a replica and starts its server.
+    ///
+    /// # Errors
+    /// What it needs cannot be had.
+    pub fn new(parts: Parts<E>) -> Result<Self, NodeError> {
+        let Parts { config, consensus, mut env, answered, metrics } = parts;
+        let tuning = &config.tuning;
+        let limits =
+            Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
+        let corrupt_at = config.corrupt_digest_at.map(LogIndex);
+        let server = Link::new(tuning.sizes(), 1, corrupt_at)?;
+        env.start(&server)?;
+        let started = has_payload(&consensus)?;
+        let alone = config.peers.len() == 1 && config.durability == DurabilityMode::Memory;
+        let cost = match config.durability {
+            DurabilityMode::Fsync => Cost::Highest,
+            DurabilityMode::Memory if alone => Cost::Low,
+            DurabilityMode::Memory => Cost::High,
+        };
+        let others = config.peers.iter().map(|p| ReplicaId(p.id)).filter(|id| id.0 != config.id);
+        Ok(Self {
+            env,
+            own: ReplicaId(config.id),
+            replicas: config.peers.len(),
+            now: Duration::ZERO,
+            next_tick: TICK,
+            hearing: None,
+            handed: consensus.applied(),
+            started,
+            agrees_alone: alone,
+            consensus,
+            answered,
+            leisure: Leisure::default(),
+            own_writes: Vec::new(),
+            slow_until: Duration::ZERO,
+            slow_at: None,
+            gateway: Gateway::new(limits),
+            lead: None,
+            pulse: Pulse::new(
+                ReplicaId(config.id),
+                config.peers.len(),
+                Duration::from_millis(tuning.max_lag_ms),
+            ),
+            admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
+            gather: Gather::new(cost),
+            nap: None,
+            signals: Vec::new(),
+            unsent: None,
+            asked_at: None,
+            spare: Vec::new(),
+            server,
+            core: SharedCore::new(false),
+            rouse: None,
+            life: Lifecycle::new(),
+            health: Health::new(others),
+            standstill: None,
+            rounds: Rounds::default(),
+            compare: Comparison::new(&config.server.env),
+            metrics,
+            notes: VecDeque::new(),
+            ending: None,
+            config,
+        })
+    }
+
+    /// Who looks on at what passes between the node and its first server.
+    pub fn attach_tap(&mut self, tap: Box<dyn crate::server::tap::Tap>) {
+        self.server.tap = Some(tap);
+    }
+
+    /// Time begins. From now on the calling thread may share its core with the server, if that is configured.
+    pub fn begin(&mut self) {
+        if self.replicas == 1 {
+            self.consensus.campaign_now();
+        }
+        if self.env.has_log() {
+            self.consensus.read_aside();
+        }
+        self.core = SharedCore::new(self.config.tuning.share_core);
+    }
+
+    /// Last things; the server is gone afterwards.
+    pub fn finish(&mut self) {
+        self.hand_over_own_writes();
+        self.write_held();
+        // Last words: that the server ended, for peers that count.
+        self.env.flush(self.now);
+        self.gateway.reset_all();
+        self.env.finish();
+    }
+
+    /// How it ends, once it does.
+    #[must_use]
+    pub const fn ending(&self) -> Option<ExitReason> {
+        self.ending
+    }
+
+    /// The time of this turn.
+    #[must_use]
+    pub const fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// What clients said waits for this long, if it does.
+    pub const fn take_nap(&mut self) -> Option<Duration> {
+        self.nap.take()
+    }
+
+    /// Something happened on a connection: what can be read is read in the next turn. `more`: beyond what was ready before, at once.
+    pub fn readable(&mut self, number: u32, more: bool) {
+        self.gateway.readable(self.gateway.id_of(number), more, self.now);
+    }
+
+    /// A connection takes bytes again.
+    pub fn writable(&mut self, number: u32) {
+        self.gateway.writable(self.gateway.id_of(number), self.now);
+    }
+
+    /// It has rested.
+    pub fn awake(&mut self) {
+        self.server.reopen_gate();
+        self.read_clock();
+    }
+
+    /// One turn; see the module.
+    ///
+    /// # Errors
+    /// What it cannot go on with.
+    pub fn turn(&mut self) -> Result<(), NodeError> {
+        self.read_clock();
+        self.hear_peers()?;
+        self.tick();
+        if !self.server.ahead.is_empty() {
+            // What is committed now may have been executed already.
+            self.drive()?;
+        }
+        self.fetch_output()?;
+        self.tend_standstill();
+        self.look_after_followers();
+        self.propose_inputs();
+        let leads = self.consensus.leader().map(|leader| (leader, self.consensus.term()));
+        let to = self.lead.is_none().then_some(&self.compare.places);
+        self.env.forward(leads, to, self.now);
+        self.drive()?;
+        self.propose_facts();
+        self.propose_for_server();
+        self.drive()?;
+        self.feed_backlog()?;
+        self.compare_digests()?;
+        self.drive()?;
+        self.tend_log();
+        self.env.flush(self.now);
+        if !self.env.heard().is_empty() {
+            self.hear_peers()?;
+            self.drive()?;
+        }
+        self.wake_server();
+        self.tend_server()
+    }
+
+    /// Wakes the server for what it has got: at once if somebody waits for it, or it could not take much more.
+    fn wake_server(&mut self) {
+        if self.core.is_over(self.now) {
+            self.leave_core();
+        }
+        if !self.server.has_unseen() {
+            return;
+        }
+        let waited_for = self.lead.is_some()
+            || self.standstill.is_some()
+            || !self.server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
+        let when = *self.rouse.get_or_insert(self.now + FOLLOWER_NAP);
+        if waited_for || when <= self.now {
+            self.rouse = None;
+            if self.server.wake_server() && self.lead.is_some() {
+                let core = self.core.handed_over(self.server.stint(), self.now);
+                core.inspect(|&core| self.server.call_to(core));
+            }
+        }
+    }
+
+    /// The server may run anywhere, and this thread.
+    pub(super) fn leave_core(&mut self) {
+        if self.core.part() {
+            self.server.call_to(0);
+        }
+    }
+
+    fn read_clock(&mut self) {
+        let before = self.now;
+        self.now = self.env.elapsed();
+        // Stopped and continued: whatever this node believes of its leadership may be of the past.
+        let gap = self.now.saturating_sub(before);
+        if gap > Duration::from_millis(self.config.tuning.election_timeout_ms) && self.replicas > 1
+        {
+            tracing::warn!(
+                event = "gap",
+                gap_ms = gap.as_millis() as u64,
+                why = "the node did not run"
+            );
+            self.hearing = Some(BTreeSet::new());
+            self.next_tick = self.now + TICK;
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.replicas == 1 {
+            return;
+        }
+        if self.next_tick <= self.now {
+            self.tend_health();
+            self.tell_target();
+            self.beat();
+        }
+        self.next_tick = self.next_tick.max(self.now.saturating_sub(MAX_TICKS * TICK));
+        while self.next_tick <= self.now {
+            self.next_tick += TICK;
+            self.consensus.tick();
+        }
+    }
+
+    /// Hears what came of something, or is asked for something.
+    ///
+    /// # Errors
+    /// What it cannot go on with.
+    pub fn hear(&mut self, message: Inbox) -> Result<(), NodeError> {
+        match message {
+            Inbox::Durable(Ok(ticket)) => self.persisted(ticket),
+            Inbox::Durable(Err(error)) => return Err(error.into()),
+            Inbox::Old(from, entries) => self.consensus.give_old(from, entries),
+            Inbox::Arena(link) => self.next_made(link?),
+            Inbox::Server(generation, event) => self.server_event(generation, event)?,
+            Inbox::Command(command) => self.command(command)?,
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), NodeError> {
+        match command {
+            Command::Status(reply) => {
+                // Who asked may be gone.
+                let _ = reply.send(self.snapshot());
+            }
+            Command::Hold(reply) => {
+                let _ = reply.send(self.hold());
+            }
+            Command::StandAt(index, reply) => self.stand_at(index, reply),
+            Command::StandOn(reply) => {
+                let _ = reply.send(self.stand_on());
+            }
+            Command::GoOn(reply) => {
+                let _ = reply.send(self.go_on());
+            }
+            Command::Places(reply) => {
+                // Who asked may be gone.
+                let _ = reply.send(self.env.places());
+            }
+            Command::Stop => {
+                let heir = self.heir();
+                if let Some(to) = heir.filter(|_| self.lead.is_some()) {
+                    // The last words tell it to campaign at once.
+                    self.consensus.transfer_leadership(to);
+                    self.drive()?;
+                }
+                self.ending = Some(ExitReason::Stopped);
+            }
+            Command::Signal(number, reply) => {
+                match self.propose_signal(number) {
+                    // It may be committed already.
+                    Ok(index) if index > self.handed => self.signals.push((index, reply)),
+                    Ok(index) => drop(reply.send(Ok(index.0))),
+                    Err(why) => drop(reply.send(Err(why))),
+                }
+            }
+            Command::Transfer(to, reply) => {
+                let to = to.map(ReplicaId).or_else(|| self.heir());
+                let result = match to {
+                    Some(to) if self.consensus.transfer_leadership(to) => Ok(to.0),
+                    Some(to) if self.consensus.role() == Role::Leader => {
+                        Err(format!("replica {to} has no vote"))
+                    }
+                    Some(_) => Err("this replica does not lead".into()),
+                    None if self.lead.is_none() => Err("this replica does not lead".into()),
+                    None => Err("no other replica is connected and well".into()),
+                };
+                let _ = reply.send(result);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the server's gate to the node and decides how long to rest; nothing when there is something to do.
+    pub fn rest(&mut self) -> Option<Rest> {
+        let mut rest = Rest::default();
+        let mut at = |when: Option<Duration>| {
+            rest.until = [rest.until, when].into_iter().flatten().min();
+        };
+        if self.replicas > 1 {
+            at(Some(self.next_tick));
+        }
+        at(self.gateway.expire(self.now));
+        at(self.compare_wake());
+        at(self.life.wake());
+        at(self.standstill_wake());
+        at(self.followers_wake());
+        at(self.answered.wake(self.now));
+        at(self.rouse);
+        at(self.leisure.due(self.oldest_in_flight()));
+        // A follower's server need not wake it: nobody waits for what it sent.
+        // Nor a leader's that has only to say what cannot leave before a commit, which wakes the node itself.
+        let leads = self.lead.is_some();
+        if leads && (self.server.owes() || self.asks_more()) {
+            self.server.close_gate();
+        }
+        let pending = self.nap.is_none() && self.may_propose_inputs() && self.has_inputs();
+        let output = self.server.has_output(self.handed).unwrap_or(true);
+        if pending
+            || output
+            || self.backlog_has_room()
+            || self.has_come_to_stand()
+            || self.may_propose_facts()
+        {
+            self.server.reopen_gate();
+            return None;
+        }
+        if let Some(when) = self.admission_wake() {
+            if when <= self.now {
+                self.server.reopen_gate();
+                return None;
+            }
+            if when - self.now < SOON {
+                rest.precise = Some(when);
+            } else {
+                rest.until = [rest.until, Some(when)].into_iter().flatten().min();
+            }
+        }
+        if self.server_is_busy() {
+            let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
+            rest.until = [rest.until, Some(look)].into_iter().flatten().min();
+        }
+        Some(rest)
+    }
+}
+
+/// Whether the log has an entry with a payload: then it begins with a `Start`.
+fn has_payload(consensus: &Consensus) -> Result<bool, NodeError> {
+    let mut from = LogIndex(1);
+    loop {
+        let chunk = consensus.entries(from, 1 << 20).map_err(NodeError::Log)?;
+        if !chunk.entries.is_empty() {
+            return Ok(true);
+        }
+        if chunk.next == from {
+            return Ok(false);
+        }
+        from = chunk.next;
+    }
+}
