@@ -62,6 +62,18 @@ impl Arena {
     /// # Errors
     /// The sizes cannot be used, or there is no memory.
     pub fn create(fd: i32, sizes: Sizes) -> Result<Self, MapError> {
+        Self::make(fd, sizes, libc::MAP_POPULATE)
+    }
+
+    /// As [`create`](Self::create), but memory of the rings is taken when it is first written: for one of thousands of short-lived arenas.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_sparse(fd: i32, sizes: Sizes) -> Result<Self, MapError> {
+        Self::make(fd, sizes, 0)
+    }
+
+    fn make(fd: i32, sizes: Sizes, populate: i32) -> Result<Self, MapError> {
         if !sizes.valid() {
             return Err(MapError::Sizes(sizes));
         }
@@ -78,7 +90,7 @@ impl Arena {
         if !sealed {
             return Err(MapError::System("seal", errno()));
         }
-        let arena = Self::map(fd, sizes, None, false)?;
+        let arena = Self::map(fd, sizes, None, false, populate)?;
         let header = arena.header();
         header.input_bytes.store(sizes.input as u64, Ordering::Relaxed);
         header.output_bytes.store(sizes.output as u64, Ordering::Relaxed);
@@ -93,6 +105,18 @@ impl Arena {
     /// # Errors
     /// `fd` is no arena, or the address range is taken.
     pub fn attach(fd: i32) -> Result<Self, MapError> {
+        Self::map(fd, Self::sizes_of(fd)?, Some(SERVER_BASE), true, libc::MAP_POPULATE)
+    }
+
+    /// Maps header and rings anywhere: for who plays the server in the node's own process.
+    ///
+    /// # Errors
+    /// `fd` is no arena, or there is no memory.
+    pub fn share(fd: i32) -> Result<Self, MapError> {
+        Self::map(fd, Self::sizes_of(fd)?, None, false, 0)
+    }
+
+    fn sizes_of(fd: i32) -> Result<Sizes, MapError> {
         // SAFETY: maps one page of the file, read and unmapped again below.
         let page = unsafe {
             libc::mmap(core::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
@@ -119,10 +143,16 @@ impl Arena {
         if !sizes.valid() {
             return Err(MapError::Sizes(sizes));
         }
-        Self::map(fd, sizes, Some(SERVER_BASE), true)
+        Ok(sizes)
     }
 
-    fn map(fd: i32, sizes: Sizes, at: Option<usize>, heap: bool) -> Result<Self, MapError> {
+    fn map(
+        fd: i32,
+        sizes: Sizes,
+        at: Option<usize>,
+        heap: bool,
+        populate: i32,
+    ) -> Result<Self, MapError> {
         let span = if heap { sizes.span_bytes() } else { sizes.span_bytes() - sizes.heap };
         let fixed = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
         // SAFETY: reserves address space; NOREPLACE keeps existing mappings.
@@ -148,7 +178,7 @@ impl Arena {
         let file = [0, HEADER_BYTES, HEADER_BYTES, HEADER_BYTES + input, HEADER_BYTES + input];
         let lens = [HEADER_BYTES, input, input, output, output];
         for (offset, len) in file.into_iter().zip(lens) {
-            arena.place(fd, address, offset, len, libc::MAP_POPULATE)?;
+            arena.place(fd, address, offset, len, populate)?;
             address += len;
         }
         if heap {

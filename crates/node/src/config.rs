@@ -5,6 +5,7 @@
 pub use crate::outgoing::{OutgoingConfig, Rule};
 pub use crate::transport::Address;
 use serde::{Deserialize, Serialize};
+use skein_log::Durability;
 pub use skein_model::Interface;
 use skein_model::limits;
 use std::net::SocketAddr;
@@ -87,6 +88,15 @@ pub enum DurabilityMode {
     Fsync,
     /// The loss of a minority of nodes.
     Memory,
+}
+
+impl From<DurabilityMode> for Durability {
+    fn from(mode: DurabilityMode) -> Self {
+        match mode {
+            DurabilityMode::Fsync => Self::Fsync,
+            DurabilityMode::Memory => Self::Memory,
+        }
+    }
 }
 
 /// How the server's ports reach the clients.

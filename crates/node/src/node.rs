@@ -2,7 +2,7 @@
 
 use crate::admin::Admin;
 use crate::begin;
-use crate::config::{DurabilityMode, NodeConfig};
+use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
 use crate::reactor::{Door, Log, Parts, Reactor};
@@ -71,10 +71,7 @@ impl Node {
                 durable::make_private(&dir).map_err(data)?;
             }
         }
-        let durability = match config.durability {
-            DurabilityMode::Fsync => Durability::Fsync,
-            DurabilityMode::Memory => Durability::Memory,
-        };
+        let durability = config.durability.into();
         let mut identity = None;
         let incarnation;
         let mut wal = None;
@@ -103,24 +100,14 @@ impl Node {
             }
         }
         begin::done(&config.data_dir)?;
-        let id = ReplicaId(config.id);
-        let ticks = |ms: u64| (ms / TICK.as_millis() as u64).max(1) as u32;
-        let mut seed = config.id;
         // Not the same election timeouts in every life.
-        seed ^= u64::from(std::process::id()) << 16;
-        let consensus_config = Config {
-            incarnation,
-            durability,
-            election_ticks: ticks(config.tuning.election_timeout_ms),
-            heartbeat_ticks: ticks(config.tuning.heartbeat_ms),
-            seed,
-            is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
-            ..Config::new(id, config.peers.iter().map(|p| ReplicaId(p.id)).collect())
-        };
+        let seed = config.id ^ u64::from(std::process::id()) << 16;
+        let consensus_config = consensus_config(&config, incarnation, seed);
         let reader =
             wal.as_ref().map(|w| Box::new(w.reader()) as Box<dyn skein_log::EntryReader + Send>);
         let consensus = Consensus::new(consensus_config, recovered, reader)?;
-        let hello = Hello { replica: id, incarnation, durability, program };
+        let replica = ReplicaId(config.id);
+        let hello = Hello { replica, incarnation, durability, program };
         let metrics = Arc::new(Metrics::default());
         let (admin_path, metrics_at) = (config.admin_path(), config.metrics);
         let log = wal.map(|wal| Log { old: wal.reader(), wal });
@@ -153,6 +140,22 @@ impl Node {
         let _admin =
             Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics(), clients)?;
         self.reactor.run()
+    }
+}
+
+/// What consensus is told of a node's configuration.
+#[must_use]
+pub fn consensus_config(config: &NodeConfig, incarnation: u64, seed: u64) -> Config {
+    let ticks = |ms: u64| (ms / TICK.as_millis() as u64).max(1) as u32;
+    let voters = config.peers.iter().map(|peer| ReplicaId(peer.id)).collect();
+    Config {
+        incarnation,
+        durability: config.durability.into(),
+        election_ticks: ticks(config.tuning.election_timeout_ms),
+        heartbeat_ticks: ticks(config.tuning.heartbeat_ms),
+        seed,
+        is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
+        ..Config::new(ReplicaId(config.id), voters)
     }
 }
 

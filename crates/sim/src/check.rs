@@ -12,6 +12,7 @@ pub struct Checker {
     leaders: BTreeMap<Term, ReplicaId>,
     /// Term and payload of each committed entry that carries one.
     committed: BTreeMap<LogIndex, (Term, Vec<u8>)>,
+    stamps: BTreeMap<LogIndex, WallNs>,
     digests: BTreeMap<LogIndex, u64>,
 }
 
@@ -49,11 +50,41 @@ impl Checker {
         ))
     }
 
+    /// A replica's server has executed this as a committed entry.
+    ///
+    /// # Errors
+    /// Something else was committed there, or nothing.
+    pub fn executed(
+        &self,
+        replica: ReplicaId,
+        index: LogIndex,
+        payload: &[u8],
+    ) -> Result<(), String> {
+        match self.committed.get(&index) {
+            Some((_, known)) if known == payload => Ok(()),
+            _ => Err(format!(
+                "the server of replica {replica} executed as entry {index} what was not committed there"
+            )),
+        }
+    }
+
     /// A committed entry has this stamp.
     ///
     /// # Errors
-    /// It is ahead of the true time by more than all clocks together but one can make it.
-    pub fn stamped(&self, stamp: WallNs, true_time: WallNs) -> Result<(), String> {
+    /// It is not later than that of the entry before, or ahead of the true time by more than all clocks together but one can make it.
+    pub fn stamped(
+        &mut self,
+        index: LogIndex,
+        stamp: WallNs,
+        true_time: WallNs,
+    ) -> Result<(), String> {
+        self.stamps.insert(index, stamp);
+        let before = self.stamps.range(..index).next_back();
+        if let Some((earlier, before)) = before.filter(|(_, before)| **before >= stamp) {
+            return Err(format!(
+                "virtual time goes back: {before} at entry {earlier}, {stamp} at entry {index}"
+            ));
+        }
         if stamp.0.saturating_sub(true_time.0) < AHEAD_NS {
             return Ok(());
         }

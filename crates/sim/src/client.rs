@@ -1,10 +1,9 @@
 //! A client: one request at a time, over one connection; what it was told is remembered.
 
-use crate::{
-    history::{Action, Operation},
-    replica::Wire,
-};
-use std::{cell::RefCell, rc::Rc};
+use crate::history::{Action, Operation};
+use crate::wire::Wire;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// See the module.
 #[derive(Default)]
@@ -16,6 +15,8 @@ pub struct Client {
     pub wire: Option<Rc<RefCell<Wire>>>,
     /// Which operation of the history waits for its answer.
     pub waiting: Option<usize>,
+    /// It asked the server to be busy for a while, and waits for the answer.
+    pub working: bool,
     /// Of an answer that is not complete.
     buffer: Vec<u8>,
     /// When the last bytes to and from the node arrive: a connection keeps their order.
@@ -28,6 +29,7 @@ impl Client {
     pub fn disconnect(&mut self) -> Option<Rc<RefCell<Wire>>> {
         self.epoch += 1;
         self.waiting = None;
+        self.working = false;
         self.buffer.clear();
         self.wire.take()
     }
@@ -45,6 +47,9 @@ impl Client {
         };
         let line: Vec<u8> = self.buffer.drain(..=end).collect();
         let line = String::from_utf8_lossy(&line).trim().to_owned();
+        if std::mem::take(&mut self.working) && line == "OK" {
+            return Ok(true);
+        }
         let Some(waiting) = self.waiting.take() else {
             return Err(format!("a client got {line:?} and had asked nothing"));
         };

@@ -63,14 +63,16 @@ fn no_seed_breaks_a_promise() {
     let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
     let (answered, operations) = (sum(|r| r.answered), sum(|r| r.operations));
     let (entries, terms, faults) = (sum(|r| r.entries), sum(|r| r.terms), sum(|r| r.faults));
-    let astray = sum(|r| r.astray);
+    let rebuilds = sum(|r| r.rebuilds);
+    let slowest = reports.iter().map(|r| r.served_after_us).max().unwrap_or_default() / 1000;
+    let hours = reports.iter().map(|r| r.took_us).sum::<u64>() as f64 / 3.6e9;
     println!(
-        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {astray} servers went astray"
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {hours:.2} simulated hours, served again after {slowest} ms at most"
     );
     // It must have been worth it: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
     assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
-    assert!(astray * 50 > reports.len(), "leaders are deposed with entries that nobody else got");
+    assert!(rebuilds * 4 > reports.len(), "servers end, and go astray");
 }
 
 #[test]
@@ -100,21 +102,6 @@ fn a_disk_that_lies_is_noticed() {
 }
 
 #[test]
-fn answering_before_the_commit_is_noticed() {
-    is_noticed(Break::ReplyBeforeCommit, 200);
-}
-
-#[test]
-fn releasing_what_was_executed_before_the_commit_is_noticed() {
-    is_noticed(Break::ReleaseAhead, 200);
-}
-
-#[test]
-fn a_server_that_keeps_what_was_not_committed_is_noticed() {
-    is_noticed(Break::KeepAstray, 200);
-}
-
-#[test]
 fn a_vote_of_one_who_forgot_is_noticed() {
     is_noticed(Break::ForgetIncarnation, 200);
 }
@@ -125,6 +112,6 @@ fn a_server_that_answers_otherwise_is_noticed() {
 }
 
 #[test]
-fn a_leader_that_trusts_its_own_clock_is_noticed() {
-    is_noticed(Break::TrustOwnClock, 100);
+fn a_server_whose_end_nobody_tells_is_noticed() {
+    is_noticed(Break::SilentEnd, 200);
 }

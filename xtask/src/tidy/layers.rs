@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("skein-log", &["skein-model"]),
     ("skein-node", &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"]),
     ("skein-cli", &["skein-node", "skein-model"]),
-    ("skein-sim", &["skein-model", "skein-log", "skein-node"]),
+    ("skein-sim", &["skein-model", "skein-arena", "skein-log", "skein-node"]),
     ("skein-harness", &["skein-model", "skein-interpose", "skein-arena"]),
     ("skein-testkit", &[]),
     ("skein-bench", &["skein-testkit"]),

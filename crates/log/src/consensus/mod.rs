@@ -69,7 +69,7 @@ use crate::{
 use bytes::Bytes;
 use protobuf::Message as _;
 use raft::{
-    INVALID_ID, RawNode, Ready, StateRole,
+    GetEntriesContext, INVALID_ID, RawNode, Ready, StateRole,
     eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType},
 };
 use skein_model::{LogIndex, ReplicaId, Term};
@@ -328,6 +328,27 @@ impl Consensus {
         let next = read.last().map_or(from, |entry| LogIndex(entry.index + 1));
         let entries = read.iter().map(store::to_log_entry).filter(LogEntry::is_payload).collect();
         Ok(Chunk { entries, next })
+    }
+
+    /// The newest entry with a payload that is not applied yet, if there is one: a new leader may find what earlier ones proposed, which is
+    /// committed with what it proposes itself.
+    pub fn newest_unapplied(&self) -> Result<Option<LogEntry>, WalError> {
+        let log = &self.node.raft.raft_log;
+        for index in (self.applied.0 + 1..=log.last_index()).rev() {
+            let context = GetEntriesContext::empty(false);
+            let Ok(found) = log.slice(index, index + 1, None, context) else {
+                return Err(self
+                    .node
+                    .store()
+                    .take_read_error()
+                    .unwrap_or(WalError::Missing { index }));
+            };
+            let entry = found.first().map(store::to_log_entry);
+            if let Some(entry) = entry.filter(LogEntry::is_payload) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
     }
 
     /// From now on old entries that a follower needs are not read in here, but asked for by [`take_wanted`](Self::take_wanted). For callers that must

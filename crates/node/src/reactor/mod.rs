@@ -24,7 +24,7 @@ use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
 use crate::metrics::Metrics;
 use crate::replica::{self, Inbox, Replica};
-use crate::server::Launcher;
+use crate::server::{Launcher, Link};
 use crate::timer::Timer;
 use crate::transport::Key;
 use crate::transport::socket::Listener;
@@ -39,7 +39,7 @@ use skein_log::frame::Hello;
 use skein_log::wal::thread::{Claim, WalThread};
 use skein_log::wal::{WalError, WalReader};
 use skein_log::{Consensus, Persist, Ticket};
-use skein_model::ReplicaId;
+use skein_model::{LogIndex, ReplicaId};
 use sources::{Happened, Sources};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
@@ -178,7 +178,9 @@ impl Reactor {
             answered = Answered::of(&config.data_dir);
         }
         let replicas = members.len();
-        let parts = replica::Parts { config, consensus, env, answered, metrics };
+        let corrupt_at = config.corrupt_digest_at.map(LogIndex);
+        let server = Link::new(config.tuning.sizes(), 1, corrupt_at)?;
+        let parts = replica::Parts { config, consensus, env, server, answered, metrics };
         Ok(Self { replica: Replica::new(parts)?, replicas, timer, inbox, written: None })
     }
 

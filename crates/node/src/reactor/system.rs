@@ -11,7 +11,7 @@ use super::{CLIENTS, Door, SERVER};
 use crate::error::NodeError;
 use crate::replica::Inbox;
 use crate::replica::environment::{
-    Clock, Kept, Outside, PeerEvent, Places, Servers, Storage, Transport,
+    Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
 };
 use crate::server::launch::Keeper;
 use crate::server::{Launcher, Link};
@@ -261,6 +261,8 @@ impl Servers for System {
         drop(Builder::new().name("skein-arena".into()).spawn(move || drop(link)));
     }
 }
+
+impl Observer for System {}
 
 fn token(id: ConnId) -> Token {
     Token(CLIENTS + (id.0 as u32) as usize)

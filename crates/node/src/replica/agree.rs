@@ -99,7 +99,8 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Whether this replica serves clients: it leads, its server has executed that it does, and it runs in the present.
-    pub(super) fn serves(&self) -> bool {
+    #[must_use]
+    pub fn serves(&self) -> bool {
         self.lead.as_ref().is_some_and(Lead::serves) && self.hearing.is_none()
     }
 
@@ -241,7 +242,7 @@ impl<E: Environment> Replica<E> {
 
     fn process(&mut self, batch: Batch) -> Result<(), NodeError> {
         if let Some(role) = batch.role {
-            self.change_role(role);
+            self.change_role(role)?;
         }
         for message in &batch.messages {
             if !self.env.send(message.to, frame::KIND_RAFT, &message.bytes) {
@@ -271,6 +272,7 @@ impl<E: Environment> Replica<E> {
         let in_step = self.server.feed.next() > self.handed;
         let mut room = true;
         for entry in &batch.committed {
+            self.env.committed(entry);
             let parsed = parse(entry)?;
             self.pulse.observe(parsed.wall(), &self.env);
             self.started = true;
@@ -428,7 +430,7 @@ impl<E: Environment> Replica<E> {
         Ok(())
     }
 
-    fn change_role(&mut self, change: RoleChange) {
+    fn change_role(&mut self, change: RoleChange) -> Result<(), NodeError> {
         let RoleChange { role, leader, term } = change;
         tracing::info!(event = "role", role = %role, term = term.0, leader = leader.map(|l| l.0));
         if self.lead.as_ref().is_some_and(|l| role != Role::Leader || l.term() != term) {
@@ -438,6 +440,11 @@ impl<E: Environment> Replica<E> {
             self.metrics.elections.inc();
         }
         if role == Role::Leader && self.lead.is_none() {
+            self.env.leads(term);
+            // What an earlier leader proposed comes before what this one does.
+            if let Some(entry) = self.consensus.newest_unapplied().map_err(NodeError::Log)? {
+                self.pulse.observe(parse(&entry)?.wall(), &self.env);
+            }
             let last = self.consensus.last_index();
             self.begin_lead(Lead::new(term, last, self.started));
             self.leave_to_the_furthest();
@@ -446,6 +453,7 @@ impl<E: Environment> Replica<E> {
             }
         }
         self.compare.saw_leader |= leader.is_some();
+        Ok(())
     }
 
     /// Leads, from now on, by `lead`.
@@ -528,7 +536,12 @@ impl<E: Environment> Replica<E> {
     /// Time bubbles and clock entries.
     pub(super) fn propose_for_server(&mut self) {
         let waiting = self.waiting();
-        match self.admission.decide(waiting, self.now, self.pulse.now(&self.env)) {
+        // Virtual time begins with the first leader's first entry, not before its node has heard others' clocks.
+        let wall = match waiting {
+            Waiting::Nothing => self.pulse.time.last(),
+            _ => self.pulse.now(&self.env),
+        };
+        match self.admission.decide(waiting, self.now, wall) {
             Decision::Rest | Decision::After(_) => {}
             Decision::Bubble(turns) => {
                 let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
@@ -558,6 +571,6 @@ impl<E: Environment> Replica<E> {
     }
 }
 
-fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, NodeError> {
+pub(super) fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, NodeError> {
     EntryRef::parse(&entry.payload).map_err(|why| NodeError::Entry { index: entry.index, why })
 }

@@ -9,7 +9,7 @@ use crate::gateway::Socket;
 use crate::server::Link;
 use skein_arena::layout::Sizes;
 use skein_log::frame::Hello;
-use skein_log::{OldEntries, Persist};
+use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, ReplicaId, SockAddr, Term, WallNs};
 use std::collections::BTreeSet;
 use std::io;
@@ -158,7 +158,15 @@ pub trait Servers {
     fn retire(&mut self, link: Link);
 }
 
-/// All of it.
-pub trait Environment: Clock + Transport + Storage + Outside + Servers {}
+/// Who looks on: on a machine nobody, in a simulation its checks.
+pub trait Observer {
+    /// An entry is committed, and handed out for the first time in this life.
+    fn committed(&mut self, _entry: &LogEntry) {}
+    /// This replica leads from now on.
+    fn leads(&mut self, _term: Term) {}
+}
 
-impl<T: Clock + Transport + Storage + Outside + Servers> Environment for T {}
+/// All of it.
+pub trait Environment: Clock + Transport + Storage + Outside + Servers + Observer {}
+
+impl<T: Clock + Transport + Storage + Outside + Servers + Observer> Environment for T {}

@@ -56,7 +56,7 @@ use pulse::Pulse;
 use skein_log::wal::WalError;
 use skein_log::{Consensus, LogEntry, Persist, Role, Ticket};
 use skein_model::entry::MAX_ENTRY_BYTES;
-use skein_model::{LogIndex, ReplicaId};
+use skein_model::{LogIndex, ReplicaId, WallNs};
 use standstill::Standstill;
 pub use standstill::{STANDS, Standing, Stood};
 use std::collections::{BTreeSet, VecDeque};
@@ -124,6 +124,8 @@ pub struct Parts<E> {
     pub consensus: Consensus,
     /// What is around it.
     pub env: E,
+    /// The arena of the first server.
+    pub server: Link,
     /// Notes when the outside first sees anything of what is in the log.
     pub answered: Answered,
     /// Counts.
@@ -205,14 +207,12 @@ impl<E: Environment> Replica<E> {
     /// # Errors
     /// What it needs cannot be had.
     pub fn new(parts: Parts<E>) -> Result<Self, NodeError> {
-        let Parts { config, consensus, mut env, answered, metrics } = parts;
+        let Parts { config, consensus, mut env, server, answered, metrics } = parts;
         let tuning = &config.tuning;
         let limits =
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
-        let corrupt_at = config.corrupt_digest_at.map(LogIndex);
-        let server = Link::new(tuning.sizes(), 1, corrupt_at)?;
         env.start(&server)?;
-        let started = has_payload(&consensus)?;
+        let recovered = last_stamp(&consensus)?;
         let alone = config.peers.len() == 1 && config.durability == DurabilityMode::Memory;
         let cost = match config.durability {
             DurabilityMode::Fsync => Cost::Highest,
@@ -220,6 +220,15 @@ impl<E: Environment> Replica<E> {
             DurabilityMode::Memory => Cost::High,
         };
         let others = config.peers.iter().map(|p| ReplicaId(p.id)).filter(|id| id.0 != config.id);
+        let mut pulse = Pulse::new(
+            ReplicaId(config.id),
+            config.peers.len(),
+            Duration::from_millis(tuning.max_lag_ms),
+        );
+        // Virtual time goes on from what the log says, whatever wall clocks do.
+        if let Some(stamp) = recovered {
+            pulse.observe(stamp, &env);
+        }
         Ok(Self {
             env,
             own: ReplicaId(config.id),
@@ -228,7 +237,7 @@ impl<E: Environment> Replica<E> {
             next_tick: TICK,
             hearing: None,
             handed: consensus.applied(),
-            started,
+            started: recovered.is_some(),
             agrees_alone: alone,
             consensus,
             answered,
@@ -238,11 +247,7 @@ impl<E: Environment> Replica<E> {
             slow_at: None,
             gateway: Gateway::new(limits),
             lead: None,
-            pulse: Pulse::new(
-                ReplicaId(config.id),
-                config.peers.len(),
-                Duration::from_millis(tuning.max_lag_ms),
-            ),
+            pulse,
             admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
             gather: Gather::new(cost),
             nap: None,
@@ -289,6 +294,18 @@ impl<E: Environment> Replica<E> {
         self.env.flush(self.now);
         self.gateway.reset_all();
         self.env.finish();
+    }
+
+    /// Consensus, to look at.
+    #[must_use]
+    pub const fn consensus(&self) -> &Consensus {
+        &self.consensus
+    }
+
+    /// The server, to look at.
+    #[must_use]
+    pub const fn server(&self) -> &Link {
+        &self.server
     }
 
     /// How it ends, once it does.
@@ -544,17 +561,27 @@ impl<E: Environment> Replica<E> {
     }
 }
 
-/// Whether the log has an entry with a payload: then it begins with a `Start`.
-fn has_payload(consensus: &Consensus) -> Result<bool, NodeError> {
-    let mut from = LogIndex(1);
+/// When the last committed entry with a payload was made, if there is one: then the log begins with a `Start`.
+fn last_stamp(consensus: &Consensus) -> Result<Option<WallNs>, NodeError> {
+    let end = consensus.applied().0;
+    // Entries without one are few: of terms and of members.
+    let mut step = 16;
     loop {
-        let chunk = consensus.entries(from, 1 << 20).map_err(NodeError::Log)?;
-        if !chunk.entries.is_empty() {
-            return Ok(true);
+        let mut from = LogIndex(end.saturating_sub(step).max(1));
+        let mut last = None;
+        loop {
+            let chunk = consensus.entries(from, 1 << 20).map_err(NodeError::Log)?;
+            for entry in &chunk.entries {
+                last = Some(agree::parse(entry)?.wall());
+            }
+            if chunk.next == from {
+                break;
+            }
+            from = chunk.next;
         }
-        if chunk.next == from {
-            return Ok(false);
+        if last.is_some() || step >= end {
+            return Ok(last);
         }
-        from = chunk.next;
+        step *= 16;
     }
 }

@@ -9,7 +9,8 @@ use skein_model::LogIndex;
 
 impl<E: Environment> Replica<E> {
     /// The status now; also brings the gauges up to date.
-    pub(super) fn snapshot(&self) -> NodeStatus {
+    #[must_use]
+    pub fn snapshot(&self) -> NodeStatus {
         let consensus = self.consensus.status();
         let applied = self.applied();
         let (mut digest_index, digest) = self.server.digest.latest().unwrap_or_default();
@@ -84,7 +85,8 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Up to here the server has executed the log, counting what is not for it.
-    pub(super) fn applied(&self) -> LogIndex {
+    #[must_use]
+    pub fn applied(&self) -> LogIndex {
         let feed = &self.server.feed;
         if self.server.admitted == feed.given() {
             LogIndex(feed.next().0 - 1).min(self.handed)

@@ -104,10 +104,31 @@ impl Link {
         generation: u64,
         corrupt_at: Option<LogIndex>,
     ) -> Result<Self, NodeError> {
+        Self::make(sizes, generation, corrupt_at, false)
+    }
+
+    /// As [`new`](Self::new), with an arena that takes memory when it is first written: for one of thousands of short-lived servers.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sparse(sizes: Sizes, generation: u64) -> Result<Self, NodeError> {
+        Self::make(sizes, generation, None, true)
+    }
+
+    fn make(
+        sizes: Sizes,
+        generation: u64,
+        corrupt_at: Option<LogIndex>,
+        sparse: bool,
+    ) -> Result<Self, NodeError> {
         let arena_fd =
             memfd_create(c"skein-arena", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
                 .map_err(|e| NodeError::System { what: "make the arena", error: e.into() })?;
-        let arena = Arena::create(arena_fd.as_raw_fd(), sizes)?;
+        let arena = if sparse {
+            Arena::create_sparse(arena_fd.as_raw_fd(), sizes)?
+        } else {
+            Arena::create(arena_fd.as_raw_fd(), sizes)?
+        };
         let wake_fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| NodeError::System { what: "make an eventfd", error: e.into() })?;
         // SAFETY: the arena was just made, these are its only node ends, and it is dropped after them.
@@ -532,7 +553,7 @@ mod tests {
         let sizes = Sizes { heap: Sizes::MIN_HEAP, ..Sizes::default() };
         let mut link = Link::new(sizes, 1, None).unwrap();
         let (arena, _) = link.descriptors().unwrap();
-        let arena = Arena::attach(arena.as_raw_fd()).unwrap();
+        let arena = Arena::share(arena.as_raw_fd()).unwrap();
         // SAFETY: called once; the arena outlives the ends.
         let (_, mut out) = unsafe { arena.server_ends() };
         let send = OutFrame::Send { conn: ConnId(1), bytes: b"x" };

@@ -72,7 +72,7 @@ impl Launcher for FakeLauncher {
         wake: BorrowedFd<'_>,
     ) -> Result<Box<dyn Running>, NodeError> {
         // Maps the same file a second time, wherever there is room: a real server maps it at a fixed address.
-        let arena = Arc::new(Arena::create(arena.as_raw_fd(), self.sizes)?);
+        let arena = Arc::new(Arena::share(arena.as_raw_fd())?);
         let wake = wake.try_clone_to_owned().expect("a descriptor");
         let stop = Arc::new(AtomicBool::new(false));
         let (ended, ends) = UnixStream::pair().expect("a socket pair");

@@ -1,32 +1,34 @@
 //! The clients, and the connections between them and the nodes.
 
-use super::{CALM_US, Event, OPERATIONS_PER_KEY, World};
-use crate::{
-    client,
-    history::{Action, Operation},
-    replica::{Link, Wire},
-};
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use super::{Event, Life, OPERATIONS_PER_KEY, World};
+use crate::client;
+use crate::history::{Action, Operation};
+use crate::machine::Client;
+use crate::wire::Wire;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 impl World {
     /// Takes what a node wrote to its clients' sockets.
     pub(super) fn carry_answers(&mut self, id: u64) {
-        let life = self.at(id).life;
-        let Some(process) = self.process(id) else { return };
+        let life = self.life(id);
+        let Some(process) = &mut self.at(id).process else { return };
         let mut carried = Vec::new();
-        process.links.retain(|link| {
-            let mut wire = link.wire.borrow_mut();
+        process.clients.retain(|of| {
+            let mut wire = of.wire.borrow_mut();
             let bytes = std::mem::take(&mut wire.outbound);
-            let ended = wire.reset || wire.shut;
+            let closed = wire.reset || wire.shut;
+            let ended = closed && !wire.told;
+            wire.told = closed;
             if !bytes.is_empty() || ended {
-                carried.push((link.client, link.epoch, bytes, ended, link.wire.clone()));
+                carried.push((of.client, of.epoch, bytes, ended, of.wire.clone()));
             }
-            !ended
+            !wire.gone && !wire.reset
         });
         for (client, epoch, bytes, ended, wire) in carried {
             if wire.borrow().room == 0 {
                 let delay = self.delay();
-                self.schedule(delay, Event::Took { replica: id, life, wire });
+                self.schedule(delay, Event::Took(life, wire));
             }
             // A connection keeps the order of its bytes.
             let arrives = (self.now_us + self.delay()).max(self.clients[client].from_node_us + 1);
@@ -36,28 +38,31 @@ impl World {
         }
     }
 
-    pub(super) fn took(
-        &mut self,
-        id: u64,
-        life: u64,
-        wire: &Rc<RefCell<Wire>>,
-    ) -> Result<(), String> {
+    pub(super) fn took(&mut self, life: Life, wire: &Rc<RefCell<Wire>>) -> Result<(), String> {
         wire.borrow_mut().room = 1 + usize::try_from(self.rng.below(20)).expect("small");
-        let now = Duration::from_micros(self.now_us);
-        if self.at(id).life == life
-            && let Some(process) = self.process(id)
+        let conn = wire.borrow().conn;
+        if self.lives(life)
+            && let Some(conn) = conn
         {
-            process.client_took(wire, now);
-            return self.turn(id);
+            let process = self.at(life.replica).process.as_mut().expect("it lives");
+            process.replica.writable(conn.0 as u32);
+            return self.round(life.replica);
         }
         Ok(())
     }
 
-    pub(super) fn client(&mut self, n: usize) {
-        if self.clients[n].waiting.is_some() {
+    /// A client does its next thing after a while, unless its connection ends before.
+    pub(super) fn ask_later(&mut self, n: usize, delay_us: u64) {
+        let epoch = self.clients[n].epoch;
+        self.schedule(delay_us, Event::Client(n, epoch));
+    }
+
+    pub(super) fn client(&mut self, n: usize, epoch: u64) {
+        let client = &self.clients[n];
+        if client.epoch != epoch || client.waiting.is_some() || client.working {
             return;
         }
-        if self.now_us > self.plan.faults_until_us + CALM_US {
+        if !self.is_asked() {
             return;
         }
         if self.clients[n].wire.is_none() {
@@ -70,12 +75,21 @@ impl World {
             self.schedule(delay, Event::Connect(n, target));
             return;
         }
+        if self.plan.works && self.rng.chance(10) {
+            let turns = 1 + self.rng.below(200);
+            self.clients[n].working = true;
+            self.say(n, format!("B {turns}\n").into_bytes());
+            // Who is not answered in time gives up when it asks the next time.
+            let epoch = self.clients[n].epoch;
+            self.schedule(800_000, Event::Impatient(n, epoch));
+            return;
+        }
         let key = self.rng.below(self.plan.keys);
         let count = self.per_key.entry(key).or_default();
         // Some are kept for after the faults.
         let late = self.now_us > self.plan.faults_until_us;
         if *count >= if late { OPERATIONS_PER_KEY } else { OPERATIONS_PER_KEY - 20 } {
-            self.schedule(100_000, Event::Client(n));
+            self.ask_later(n, 100_000);
             return;
         }
         *count += 1;
@@ -88,33 +102,39 @@ impl World {
         let operation = Operation { key, action, invoked_us: self.now_us, returned_us: None };
         let waiting = self.history.len();
         self.history.push(operation);
-        let arrives = (self.now_us + self.delay()).max(self.clients[n].to_node_us + 1);
         let patience = 200_000 + self.rng.below(600_000);
-        let client = &mut self.clients[n];
-        client.waiting = Some(waiting);
-        client.to_node_us = arrives;
-        let (epoch, bytes) = (client.epoch, client::request(&operation));
-        self.schedule(arrives - self.now_us, Event::ToNode { client: n, epoch, bytes });
+        self.clients[n].waiting = Some(waiting);
+        self.say(n, client::request(&operation));
         self.schedule(patience, Event::GiveUp { client: n, waiting });
     }
 
+    fn say(&mut self, n: usize, bytes: Vec<u8>) {
+        let arrives = (self.now_us + self.delay()).max(self.clients[n].to_node_us + 1);
+        let client = &mut self.clients[n];
+        client.to_node_us = arrives;
+        let epoch = client.epoch;
+        self.schedule_at(arrives, Event::ToNode { client: n, epoch, bytes });
+    }
+
     pub(super) fn connect(&mut self, n: usize, target: u64) -> Result<(), String> {
-        let replica = self.replicas.get_mut(&target).expect("a replica");
-        let served = replica.process.as_mut().filter(|process| process.serves());
-        let Some(process) = served.filter(|_| !replica.stopped) else {
+        let room = 1 + usize::try_from(self.rng.below(20)).expect("small");
+        let machine = self.machines.get_mut(&target).expect("a replica");
+        let open = machine.process.as_mut().filter(|process| process.replica.env.open);
+        let Some(process) = open.filter(|_| !machine.stopped) else {
             let delay = 20_000 + self.rng.below(50_000);
-            self.schedule(delay, Event::Client(n));
+            self.ask_later(n, delay);
             return Ok(());
         };
-        let room = 1 + usize::try_from(self.rng.below(20)).expect("small");
         let wire = Rc::new(RefCell::new(Wire { room, ..Wire::default() }));
         let client = &mut self.clients[n];
         client.wire = Some(wire.clone());
         let epoch = client.epoch;
-        process.links.push(Link { client: n, epoch, wire, conn: None });
+        process.replica.env.waiting.push_back(wire.clone());
+        process.clients.push(Client { client: n, epoch, wire });
+        self.trace(|| format!("client {n} connects to {target}"));
         let delay = self.delay();
-        self.schedule(delay, Event::Client(n));
-        self.turn(target)
+        self.ask_later(n, delay);
+        self.round(target)
     }
 
     pub(super) fn reach_node(&mut self, n: usize, epoch: u64, bytes: &[u8]) -> Result<(), String> {
@@ -128,14 +148,22 @@ impl World {
 
     /// Something arrived at a node's socket.
     fn node_hears(&mut self, id: u64, wire: &Rc<RefCell<Wire>>) -> Result<(), String> {
-        let now = Duration::from_micros(self.now_us);
-        if self.at(id).stopped {
+        if self.machines[&id].stopped {
             return Ok(());
         }
-        if let Some(process) = self.process(id) {
-            process.client_spoke(wire, now);
-        }
-        self.turn(id)
+        let (conn, closed) = {
+            let wire = wire.borrow();
+            (wire.conn, wire.ended || wire.reset)
+        };
+        let Some(process) = &mut self.at(id).process else { return Ok(()) };
+        // Only of this life.
+        let Some(conn) =
+            conn.filter(|_| process.clients.iter().any(|of| Rc::ptr_eq(&of.wire, wire)))
+        else {
+            return Ok(());
+        };
+        process.replica.readable(conn.0 as u32, closed);
+        self.round(id)
     }
 
     pub(super) fn reach_client(
@@ -152,24 +180,42 @@ impl World {
         if !bytes.is_empty() && self.clients[n].receive(bytes, now_us, &mut self.history)? {
             self.mix(now_us);
             let busy = self.plan.keys * OPERATIONS_PER_KEY as u64 / self.plan.clients;
-            let think = self.rng.below(2 * self.plan.faults_until_us / busy);
-            self.schedule(think, Event::Client(n));
+            let think = self.rng.below(2 * self.plan.faults_until_us / busy) * self.plan.quiet;
+            self.ask_later(n, think);
         }
-        if ended {
-            self.clients[n].disconnect();
-            let delay = self.delay();
-            self.schedule(delay, Event::Client(n));
+        if !ended {
+            return Ok(());
         }
-        Ok(())
+        self.trace(|| format!("client {n}: connection ends"));
+        let target = self.clients[n].target;
+        let wire = self.clients[n].disconnect();
+        let delay = 20_000 + self.rng.below(200_000);
+        self.ask_later(n, delay);
+        let Some(wire) = wire else { return Ok(()) };
+        wire.borrow_mut().ended = true;
+        self.node_hears(target, &wire)
     }
 
     pub(super) fn give_up(&mut self, n: usize, waiting: usize) -> Result<(), String> {
         if self.clients[n].waiting != Some(waiting) {
             return Ok(());
         }
+        self.leave(n)
+    }
+
+    /// A client that asked for work gives up.
+    pub(super) fn impatient(&mut self, n: usize, epoch: u64) -> Result<(), String> {
+        if self.clients[n].epoch != epoch || !self.clients[n].working {
+            return Ok(());
+        }
+        self.leave(n)
+    }
+
+    fn leave(&mut self, n: usize) -> Result<(), String> {
+        self.trace(|| format!("client {n} gives up"));
         let target = self.clients[n].target;
         let wire = self.clients[n].disconnect();
-        self.schedule(1000, Event::Client(n));
+        self.ask_later(n, 1000);
         let Some(wire) = wire else { return Ok(()) };
         if self.rng.chance(50) {
             wire.borrow_mut().ended = true;

@@ -1,27 +1,38 @@
 //! What goes wrong, and when it ends.
 
-use super::{Event, World, YEAR_US};
-use crate::{options::Break, replica::Replica};
-use skein_log::{
-    Durability,
-    disk::sim::{Faults, SimDisk, SimRng},
-    wal::WalError,
-};
-use skein_model::ReplicaId;
+use super::{Event, World};
+use crate::machine::Machine;
+use crate::options::{Break, YEAR_US};
+use skein_log::Durability;
+use skein_log::disk::Disk;
+use skein_log::disk::sim::{Faults, SimDisk, SimRng};
+use skein_node::ReplicaState;
+use skein_node::replica::{Command, Inbox};
 use std::collections::BTreeSet;
+use tokio::sync::oneshot;
+
+const SEGFAULT: i32 = 11;
 
 impl World {
     pub(super) fn end_faults(&mut self) {
         self.trace(|| "faults end".to_owned());
-        self.cut.clear();
+        self.heal();
         let starts_at = 1000;
         for id in 1..=self.plan.replicas {
+            if self.machines[&id].lost {
+                continue;
+            }
             if self.options.broken != Some(Break::LyingDisk) {
                 self.at(id).disk.set_faults(Faults::default());
             }
+            if let Some(process) = &mut self.at(id).process {
+                process.replica.env.refuses = 0;
+            }
             self.schedule(starts_at, Event::Start(id));
             self.schedule(starts_at, Event::Continue(id));
-            self.schedule(starts_at, Event::CatchUp(id));
+            self.schedule(starts_at, Event::ServerGoesOn(id));
+            self.schedule(starts_at, Event::Room(id));
+            self.schedule(starts_at, Event::DiskWorks(id));
         }
     }
 
@@ -33,16 +44,29 @@ impl World {
     /// Everyone runs, has its vote, and the leader knows it.
     fn is_whole(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
-        let process = self.replicas[&leader].process.as_ref().expect("it leads");
-        let status = process.consensus.status();
+        let process = self.machines[&leader].process.as_ref().expect("it leads");
+        let status = process.replica.consensus().status();
         // The broken rule hides who forgot.
         let forgets = self.options.broken == Some(Break::ForgetIncarnation);
-        let is_known = |replica: &Replica| {
-            let incarnation = if forgets { 0 } else { replica.incarnation };
-            status.peers.iter().any(|peer| (peer.id, peer.incarnation) == (replica.id, incarnation))
+        let is_known = |machine: &Machine| {
+            let incarnation = if forgets { 0 } else { machine.incarnation };
+            status.peers.iter().any(|peer| (peer.id, peer.incarnation) == (machine.id, incarnation))
         };
         status.is_whole()
-            && self.replicas.values().all(|replica| replica.process.is_some() && is_known(replica))
+            && self
+                .machines
+                .values()
+                .all(|machine| machine.process.is_some() && machine.is_sound() && is_known(machine))
+    }
+
+    /// All servers but this one's run and are in step: what ends this one ends it alone.
+    fn others_servers_run(&self, id: u64) -> bool {
+        self.machines.values().filter(|machine| machine.id.0 != id).all(|machine| {
+            machine.process.as_ref().is_some_and(|process| {
+                process.server_lives
+                    && process.replica.snapshot().replica.state == ReplicaState::Running
+            })
+        })
     }
 
     pub(super) fn fault(&mut self) -> Result<(), String> {
@@ -55,14 +79,17 @@ impl World {
         let any = 1 + self.rng.below(self.plan.replicas);
         // Leaders are where it hurts.
         let id = if self.rng.chance(50) { self.leader().unwrap_or(any) } else { any };
-        match self.rng.below(11) {
+        if self.machines[&id].lost {
+            return Ok(());
+        }
+        match self.rng.below(18) {
             0 => self.partition(),
             1 => {
                 let other = 1 + self.rng.below(self.plan.replicas);
                 self.trace(|| format!("{id} -> {other}: cut"));
-                self.cut.insert((id, other));
+                self.network.cut.insert((id, other));
             }
-            2 => self.cut.clear(),
+            2 => self.heal(),
             3 | 4 if self.may_die() => {
                 let noticed = self.rng.chance(70);
                 self.kill(id, noticed);
@@ -76,9 +103,9 @@ impl World {
             7 if self.rng.chance(30) && self.is_whole() => {
                 // The machine dies with its disk; another one takes its place.
                 self.kill(id, true);
-                let replica = self.at(id);
-                replica.disk = SimDisk::new();
-                replica.begin = Some(replica.incarnation + 1);
+                let machine = self.at(id);
+                machine.disk = SimDisk::new();
+                machine.begin = Some(machine.incarnation + 1);
                 self.trace(|| format!("{id}: loses its disk"));
             }
             7 => {
@@ -87,27 +114,45 @@ impl World {
                 self.trace(|| format!("{id}: stopped"));
                 self.schedule(delay, Event::Continue(id));
             }
-            8 => return self.break_link(id),
-            9 => {
-                if let Some(process) = self.process(id) {
-                    process.consensus.transfer_leadership(ReplicaId(any));
-                }
-                return self.turn(id);
+            8 => {
+                let other = id % self.plan.replicas + 1;
+                self.trace(|| format!("{id} and {other}: connection closes"));
+                self.break_connection(id, other);
             }
-            _ => self.annoy(id),
+            9 => return self.transfer(id, any),
+            10 => {
+                // The clock jumps, forwards or back; that of the first replica by a year.
+                let reach = if id == 1 { YEAR_US as u64 } else { 2_500_000 };
+                let off = self.rng.below(2 * reach);
+                self.at(id).clock_offset_us = off as i64 - reach as i64;
+                self.trace(|| {
+                    format!(
+                        "{id}: its clock is off by {} s",
+                        (off as i64 - reach as i64) / 1_000_000
+                    )
+                });
+            }
+            11 => self.hang_server(id),
+            12 if self.others_servers_run(id) => {
+                if self.machines[&id].process.as_ref().is_some_and(|p| p.server_lives) {
+                    self.end_server(id, SEGFAULT);
+                }
+            }
+            13 => self.lose_some(),
+            14 if self.others_servers_run(id) => self.rave(id),
+            15 if self.is_whole() => self.rot(id),
+            _ => self.hurt_disk(id),
         }
         Ok(())
     }
 
-    /// A write or a sync failed: the node stops. It starts again on a disk that works, with what can be read; or the machine does, with what was
-    /// durable.
-    pub(super) fn disk_failed(&mut self, id: u64, error: &WalError) {
-        self.trace(|| format!("{id}: stops: {error}"));
-        self.kill(id, true);
-        if self.rng.chance(50) {
-            let mut chance = SimRng::new(self.rng.next_u64());
-            self.at(id).disk.crash(&mut chance);
+    fn transfer(&mut self, id: u64, to: u64) -> Result<(), String> {
+        let (reply, _) = oneshot::channel();
+        let life = self.life(id);
+        if self.machines[&id].stopped {
+            return Ok(());
         }
+        self.tell(life, Inbox::Command(Command::Transfer(Some(to), reply)))
     }
 
     fn partition(&mut self) {
@@ -117,53 +162,135 @@ impl World {
         for from in 1..=self.plan.replicas {
             for to in 1..=self.plan.replicas {
                 if side.contains(&from) != side.contains(&to) {
-                    self.cut.insert((from, to));
+                    self.network.cut.insert((from, to));
                 }
             }
         }
-        let delay = 50_000 + self.rng.below(1_000_000);
+        let delay = 50_000 + self.rng.below(2_000_000);
         self.schedule(delay, Event::Heal);
     }
 
-    /// A connection between two nodes closes, and both notice; neither is dead.
-    fn break_link(&mut self, id: u64) -> Result<(), String> {
-        let other = id % self.plan.replicas + 1;
-        self.trace(|| format!("{id} and {other}: connection closes"));
-        for (replica, peer) in [(id, other), (other, id)] {
-            let (delay, life) = (self.delay(), self.at(replica).life);
-            self.schedule(delay, Event::PeerLost { replica, life, peer });
-        }
-        Ok(())
-    }
-
-    /// Smaller things.
-    fn annoy(&mut self, id: u64) {
-        if self.options.broken == Some(Break::WrongServer) {
-            if let Some(process) = self.process(id) {
-                process.server.lies = true;
+    /// A server does nothing for a while, or answers wrongly.
+    fn hang_server(&mut self, id: u64) {
+        let lies = self.options.broken == Some(Break::WrongServer);
+        let reach = if self.rng.chance(20) { 8_000_000 } else { 300_000 };
+        let delay = 1000 + self.rng.below(reach);
+        let Some(process) = &mut self.at(id).process else { return };
+        if lies {
+            if let Some(server) = &mut process.server {
+                server.program.lies = true;
             }
             return;
         }
+        process.server_hangs = true;
+        self.trace(|| format!("{id}: its server hangs"));
+        self.schedule(delay, Event::ServerGoesOn(id));
+    }
+
+    /// A server writes into its arena what no server writes.
+    fn rave(&mut self, id: u64) {
+        let Some(process) = &mut self.at(id).process else { return };
+        let (lives, Some(server)) = (process.server_lives, &mut process.server) else { return };
+        if lives {
+            server.program.raves = true;
+            self.trace(|| format!("{id}: its server raves"));
+        }
+    }
+
+    /// A machine dies, and bytes that were durable are others when it comes back: flipped, zeroed, cut off, or not readable. What was synced last has had
+    /// its witness by then: nothing rots within moments.
+    fn rot(&mut self, id: u64) {
+        let Some(process) = &mut self.at(id).process else { return };
+        if process.writing.is_some() || process.witness().is_err() {
+            return;
+        }
+        self.kill(id, true);
+        let disk = self.machines[&id].disk.clone();
+        let names = Disk::list(&disk).expect("a disk that works");
+        let names: Vec<String> = names.into_iter().filter(|name| name != "lock").collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = &names[self.rng.below(names.len() as u64) as usize];
+        let mut bytes = disk.bytes(name).expect("it is listed");
+        if bytes.is_empty() {
+            return;
+        }
+        // Rather where something stands than in what is filled ahead.
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+        let at = self.rng.below(written as u64) as usize;
+        match self.rng.below(4) {
+            0 => bytes[at] ^= 1 << self.rng.below(8),
+            1 => {
+                let start = at / 512 * 512;
+                let end = bytes.len().min(start + 512);
+                bytes[start..end].fill(0);
+            }
+            2 => bytes.truncate(at),
+            _ => {
+                disk.break_sector(name, at);
+                self.trace(|| format!("{id}: {name} cannot be read at {at}"));
+                self.at(id).rotten = true;
+                return;
+            }
+        }
+        disk.set_bytes(name, bytes);
+        self.trace(|| format!("{id}: {name} rots at {at}"));
+        self.at(id).rotten = true;
+    }
+
+    /// The disk fails, hangs, or is full.
+    fn hurt_disk(&mut self, id: u64) {
+        if self.plan.durability != Durability::Fsync || self.options.broken.is_some() {
+            return;
+        }
+        let reach = if self.rng.chance(20) { 4_000_000 } else { 300_000 };
+        let delay = 1000 + self.rng.below(reach);
         match self.rng.below(3) {
             0 => {
-                // The clock jumps, forwards or back; that of the first replica by a year.
-                let reach = if id == 1 { YEAR_US } else { 2_500_000 };
-                let off = self.rng.below(2 * reach);
-                self.at(id).clock_offset_us = off as i64 - reach as i64;
-            }
-            1 => {
-                if let Some(process) = self.process(id) {
-                    process.lagging = true;
-                    self.schedule(200_000, Event::CatchUp(id));
-                }
-            }
-            _ if self.plan.durability == Durability::Fsync && self.options.broken.is_none() => {
                 // The next sync fails, and the process stops by it.
                 let drop_dirty = self.rng.chance(50);
                 let faults = Faults { fail_sync: true, drop_dirty, ..Faults::default() };
+                self.trace(|| format!("{id}: its next sync fails"));
                 self.at(id).disk.set_faults(faults);
+                self.at(id).disk_fails = true;
             }
-            _ => {}
+            1 => {
+                let Some(process) = &mut self.at(id).process else { return };
+                process.disk_hangs = true;
+                self.trace(|| format!("{id}: its disk hangs"));
+                self.schedule(delay, Event::DiskWorks(id));
+            }
+            _ => {
+                let Some(process) = &mut self.at(id).process else { return };
+                process.replica.env.full = true;
+                self.trace(|| format!("{id}: its disk is full"));
+                self.schedule(delay, Event::Room(id));
+            }
+        }
+    }
+
+    /// A minority breaks for good; the others must go on without it.
+    fn lose_some(&mut self) {
+        let some_are = self.machines.values().any(|machine| machine.lost);
+        if !self.plan.loses_some || some_are || !self.is_whole() {
+            return;
+        }
+        for _ in 0..(self.plan.replicas - 1) / 2 {
+            let id = 1 + self.rng.below(self.plan.replicas);
+            if std::mem::replace(&mut self.at(id).lost, true) {
+                continue;
+            }
+            let how = self.rng.below(5);
+            self.trace(|| format!("{id}: lost for good, in way {how}"));
+            let Some(process) = &mut self.at(id).process else { continue };
+            match how {
+                0 => self.kill(id, true),
+                1 => self.kill(id, false),
+                2 => self.at(id).stopped = true,
+                3 => process.disk_hangs = true,
+                _ => process.server_hangs = true,
+            }
         }
     }
 }

@@ -5,40 +5,39 @@
 
 mod clients;
 mod faults;
+mod network;
+mod nodes;
+mod servers;
 
-use crate::{
-    check::Checker,
-    client::Client,
-    history::{self, Operation},
-    options::{Break, Options, Plan},
-    replica::{Link, Process, Replica, Turn, Wire},
-};
-use skein_log::{
-    Outgoing, Role,
-    disk::sim::{Faults, SimDisk, SimRng},
-};
-use skein_model::{ReplicaId, WallNs};
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    fmt,
-    rc::Rc,
-    time::Duration,
-};
+use crate::check::Checker;
+use crate::client::Client;
+use crate::history::{self, Operation};
+use crate::machine::Machine;
+use crate::options::{Options, Plan, YEAR_US};
+use crate::wire::Wire;
+use network::{Frames, Network};
+use skein_arena::Sizes;
+use skein_log::disk::sim::SimRng;
+use skein_log::{OldEntries, Role};
+use skein_model::{LogIndex, ReplicaId, WallNs};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
 
-const TICK_US: u64 = 10_000;
-/// The log's witness is written so often.
-const TICKS_TO_WITNESS: u64 = 50;
 /// Operations a register: what the search for an order can take.
 const OPERATIONS_PER_KEY: usize = 100;
+/// Timers that are due every tenth of a second or sooner are heard of within this.
+const LATE_TIMER_US: u64 = 1_500_000;
 /// How long clients go on after the last fault.
 const CALM_US: u64 = 2_000_000;
-/// By then all replicas must agree.
-const CONVERGED_BY_US: u64 = 10_000_000;
-/// 365 days.
-const YEAR_US: u64 = 365 * 24 * 3600 * 1_000_000;
+/// So long after it a client must have been answered: a server of the leader that hangs for good is given up after a second, and so is one of the next leader.
+const SERVED_WITHIN_US: u64 = 10_000_000;
+/// And so long after it all replicas that are left must agree.
+const CONVERGED_WITHIN_US: u64 = 30_000_000;
 /// The true time at the start: 1980.
-const BEGINS_US: u64 = 10 * YEAR_US;
+const BEGINS_US: u64 = 10 * YEAR_US as u64;
 
 /// What a run was like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +52,12 @@ pub struct Report {
     pub terms: usize,
     /// Faults injected.
     pub faults: usize,
-    /// Servers that had executed what was not committed, and began anew.
-    pub astray: usize,
+    /// Servers that were started beyond the first of each node's life.
+    pub rebuilds: usize,
+    /// How long after the last fault the first client was answered, in us.
+    pub served_after_us: u64,
+    /// Simulated time, in us.
+    pub took_us: u64,
     /// A digest over everything that happened: equal for equal seeds.
     pub fingerprint: u64,
 }
@@ -80,33 +83,57 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A replica in one of its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    replica: u64,
+    life: u64,
+}
+
 #[derive(Debug)]
 enum Event {
-    Tick(u64),
-    /// A message between nodes arrives.
-    Message {
+    /// A node wakes by itself.
+    Wake(Life),
+    /// What a peer said arrives.
+    Frames {
         from: u64,
         to: u64,
-        bytes: Vec<u8>,
+        connection: u64,
+        frames: Frames,
     },
-    /// A sync ends.
-    Synced {
-        replica: u64,
-        life: u64,
-    },
-    /// A node learns that its connection to another one closed.
-    PeerLost {
-        replica: u64,
-        life: u64,
+    /// A node learns that it is connected to another one,
+    Joined {
+        at: Life,
         peer: u64,
+        connection: u64,
     },
+    /// or no more.
+    Lost {
+        at: Life,
+        peer: u64,
+        connection: u64,
+    },
+    Dial(u64, u64),
+    /// A node looks whether a connection is silent.
+    LookAtPeers(Life),
+    /// A sync ends.
+    Synced(Life),
+    /// The log's witness is to be written.
+    Witness(Life),
+    OldRead(Life, OldEntries),
+    ArenaMade(Life, Sizes, u64),
+    Launched(Life, u64),
+    ServerRuns(Life, u64),
+    ServerEnded(Life, u64, i32),
+    ServerGoesOn(u64),
     Start(u64),
     Continue(u64),
     Heal,
+    Room(u64),
+    DiskWorks(u64),
     Fault,
-    CatchUp(u64),
     /// A client does the next thing.
-    Client(usize),
+    Client(usize, u64),
     Connect(usize, u64),
     ToNode {
         client: usize,
@@ -123,17 +150,30 @@ enum Event {
         client: usize,
         waiting: usize,
     },
-    Took {
-        replica: u64,
-        life: u64,
-        wire: Rc<RefCell<Wire>>,
-    },
+    Impatient(usize, u64),
+    Took(Life, Rc<RefCell<Wire>>),
+}
+
+impl Event {
+    /// The node whose kernel keeps it while the node's process is stopped.
+    const fn waits_for(&self) -> Option<u64> {
+        match self {
+            Self::Frames { to, .. } => Some(*to),
+            Self::Joined { at, .. }
+            | Self::Lost { at, .. }
+            | Self::Synced(at)
+            | Self::OldRead(at, _)
+            | Self::ArenaMade(at, ..)
+            | Self::Launched(at, _)
+            | Self::ServerEnded(at, ..) => Some(at.replica),
+            _ => None,
+        }
+    }
 }
 
 /// What a wall clock shows that is off by so much.
-fn shows(now: Duration, off_us: i64) -> WallNs {
-    let us = BEGINS_US + now.as_micros() as u64;
-    WallNs(us.saturating_add_signed(off_us) * 1000)
+fn wall(now_us: u64, off_us: i64) -> WallNs {
+    WallNs((BEGINS_US + now_us).saturating_add_signed(off_us) * 1000)
 }
 
 pub(crate) struct World {
@@ -144,17 +184,19 @@ pub(crate) struct World {
     now_us: u64,
     queue: BTreeMap<(u64, u64), Event>,
     order: u64,
-    replicas: BTreeMap<u64, Replica>,
+    machines: BTreeMap<u64, Machine>,
     /// What waits for a stopped node.
     backlog: BTreeMap<u64, VecDeque<Event>>,
-    cut: BTreeSet<(u64, u64)>,
+    network: Network,
     clients: Vec<Client>,
     history: Vec<Operation>,
     per_key: BTreeMap<u64, usize>,
     next_value: u64,
     checker: Checker,
+    /// What was committed when the faults had ended.
+    goal: Option<LogIndex>,
     faults: usize,
-    astray: usize,
+    rebuilds: usize,
     fingerprint: u64,
 }
 
@@ -162,16 +204,9 @@ impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = SimRng::new(seed);
         let plan = Plan::new(&mut rng, options);
-        let machine = |id| Replica {
-            id: ReplicaId(id),
-            life: 0,
-            incarnation: 0,
-            disk: SimDisk::new(),
-            begin: Some(0),
-            process: None,
-            stopped: false,
-            clock_offset_us: id as i64 * 1000,
-        };
+        let bad_clock = 1 + rng.below(plan.replicas);
+        let clock =
+            |id: u64| id as i64 * 1000 + if id == bad_clock { plan.bad_clock_us } else { 0 };
         let mut world = Self {
             seed,
             options: options.clone(),
@@ -179,31 +214,36 @@ impl World {
             now_us: 0,
             queue: BTreeMap::new(),
             order: 0,
-            replicas: (1..=plan.replicas).map(|id| (id, machine(id))).collect(),
+            machines: (1..=plan.replicas).map(|id| (id, Machine::new(id, clock(id)))).collect(),
             backlog: BTreeMap::new(),
-            cut: BTreeSet::new(),
+            network: Network::default(),
             clients: (0..plan.clients).map(|_| Client::default()).collect(),
             history: Vec::new(),
             per_key: BTreeMap::new(),
             next_value: 0,
             checker: Checker::default(),
+            goal: None,
             faults: 0,
-            astray: 0,
+            rebuilds: 0,
             fingerprint: 0,
             plan,
         };
         for id in 1..=world.plan.replicas {
-            world.schedule(0, Event::Start(id));
-            let first_tick = world.rng.below(TICK_US);
-            world.schedule(first_tick, Event::Tick(id));
+            let delay = world.rng.below(10_000);
+            world.schedule(delay, Event::Start(id));
+        }
+        for (low, high) in world.pairs() {
+            world.schedule(10_000, Event::Dial(low, high));
         }
         for client in 0..world.clients.len() {
             let at = 300_000 + world.rng.below(100_000);
-            world.schedule(at, Event::Client(client));
+            world.ask_later(client, at);
         }
         if world.plan.fault_every_us > 0 {
             world.schedule(400_000, Event::Fault);
         }
+        let plan = world.plan.clone();
+        world.trace(|| format!("{plan:?}"));
         world
     }
 
@@ -215,7 +255,9 @@ impl World {
                 operations: self.history.len(),
                 terms: self.checker.terms(),
                 faults: self.faults,
-                astray: self.astray,
+                rebuilds: self.rebuilds,
+                served_after_us: self.served_after_us().unwrap_or_default(),
+                took_us: self.now_us,
                 fingerprint: self.fingerprint,
             }),
             Err(what) => Err(Failure { seed: self.seed, at_us: self.now_us, what }),
@@ -230,10 +272,16 @@ impl World {
                 ended = true;
                 self.end_faults();
             }
-            if self.is_over() {
+            if ended && self.is_over() {
                 return self.judge();
             }
-            if at > CONVERGED_BY_US {
+            if ended
+                && at > self.plan.faults_until_us + SERVED_WITHIN_US
+                && self.served_after_us().is_none()
+            {
+                return Err(format!("nobody is served after the last fault: {}", self.describe()));
+            }
+            if at > self.plan.faults_until_us + CONVERGED_WITHIN_US {
                 return Err(format!("no agreement after the last fault: {}", self.describe()));
             }
             self.dispatch(event)?;
@@ -243,48 +291,87 @@ impl World {
 
     fn judge(&self) -> Result<(), String> {
         history::check(&self.history)?;
-        let late = |op: &&Operation| op.returned_us > Some(self.plan.faults_until_us);
-        if !self.history.iter().any(|op| late(&op)) {
-            return Err(format!("no answer after the last fault: {}", self.describe()));
+        self.check_timers()
+    }
+
+    /// Virtual time never stands still: a server that has a timer has just executed something.
+    fn check_timers(&self) -> Result<(), String> {
+        for machine in self.machines.values().filter(|machine| !machine.lost) {
+            let Some(process) = &machine.process else { continue };
+            let idle_us = self.now_us - process.executed_us;
+            if self.plan.timer_ns > 0 && process.server_lives && idle_us > LATE_TIMER_US {
+                return Err(format!(
+                    "the timer of replica {}'s server has not been heard of for {} ms",
+                    machine.id,
+                    idle_us / 1000
+                ));
+            }
         }
         Ok(())
     }
 
-    /// All replicas have executed everything, and no client waits.
-    fn is_over(&self) -> bool {
-        let last = self.checker.extent().1;
-        self.now_us > self.plan.faults_until_us + CALM_US
-            && self.clients.iter().all(|client| client.waiting.is_none())
-            && self.replicas.values().all(|replica| {
-                let settled = |process: &Process| {
-                    process.next_entry() > last && process.consensus.role() != Role::Learner
-                };
-                replica.process.as_ref().is_some_and(settled)
+    /// When the first client was answered after the last fault, if one was.
+    fn served_after_us(&self) -> Option<u64> {
+        let after = |op: &Operation| op.returned_us?.checked_sub(self.plan.faults_until_us);
+        self.history.iter().filter_map(after).min()
+    }
+
+    /// Whether clients still ask: until a while after the last fault, and until one is answered.
+    fn is_asked(&self) -> bool {
+        self.now_us <= self.plan.faults_until_us + CALM_US || self.served_after_us().is_none()
+    }
+
+    /// All replicas that are left have executed what there was when clients ended, and no client waits.
+    fn is_over(&mut self) -> bool {
+        if self.is_asked()
+            || self.clients.iter().any(|client| client.waiting.is_some() || client.working)
+        {
+            return false;
+        }
+        let extent = self.checker.extent().1;
+        let goal = *self.goal.get_or_insert(extent);
+        self.machines.values().filter(|machine| !machine.lost).all(|machine| {
+            machine.process.as_ref().is_some_and(|process| {
+                process.server_lives
+                    && process.replica.applied() >= goal
+                    && process.replica.consensus().role() != Role::Learner
             })
+        })
     }
 
     fn describe(&self) -> String {
-        let line = |replica: &Replica| match &replica.process {
-            None => format!("{}: down", replica.id),
+        let line = |machine: &Machine| match &machine.process {
+            None => format!("{}: down", machine.id),
             Some(process) => {
-                let status = process.consensus.status();
+                let status = process.replica.consensus().status();
+                let server = process.replica.server();
                 format!(
-                    "{}: {} term {} commit {} last {} next {}",
-                    replica.id,
+                    "{}{}{}: {} term {} commit {} last {} server {} of generation {}{}{}",
+                    machine.id,
+                    if machine.lost { " (lost)" } else { "" },
+                    if machine.stopped { " (stopped)" } else { "" },
                     status.role,
                     status.term,
                     status.commit,
                     status.last_index,
-                    process.next_entry()
+                    server.admitted,
+                    server.generation,
+                    if process.server_lives { "" } else { " (down)" },
+                    if process.replica.serves() { " serves" } else { "" },
                 )
             }
         };
-        self.replicas.values().map(line).collect::<Vec<_>>().join("; ")
+        let lines: Vec<_> = self.machines.values().map(line).collect();
+        format!("{}; the goal is {:?}", lines.join("; "), self.goal)
     }
 
     fn schedule(&mut self, delay_us: u64, event: Event) {
+        self.schedule_at(self.now_us + delay_us, event);
+    }
+
+    fn schedule_at(&mut self, at_us: u64, event: Event) {
         self.order += 1;
-        self.queue.insert((self.now_us + delay_us, self.order), event);
+        self.queue.insert((at_us, self.order), event);
     }
 
     fn trace(&self, line: impl FnOnce() -> String) {
@@ -298,12 +385,17 @@ impl World {
             (self.fingerprint ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     }
 
-    fn at(&mut self, id: u64) -> &mut Replica {
-        self.replicas.get_mut(&id).expect("a replica")
+    fn at(&mut self, id: u64) -> &mut Machine {
+        self.machines.get_mut(&id).expect("a replica")
     }
 
-    fn process(&mut self, id: u64) -> Option<&mut Process> {
-        self.at(id).process.as_mut()
+    fn life(&self, id: u64) -> Life {
+        Life { replica: id, life: self.machines[&id].life }
+    }
+
+    fn lives(&self, life: Life) -> bool {
+        let machine = &self.machines[&life.replica];
+        machine.life == life.life && machine.process.is_some()
     }
 
     fn delay(&mut self) -> u64 {
@@ -311,44 +403,51 @@ impl World {
     }
 
     fn dispatch(&mut self, event: Event) -> Result<(), String> {
-        // What a stopped process would do waits until it is continued; ticks do not: its timers fire once.
-        let replica = match &event {
-            Event::Message { to, .. } => Some(*to),
-            Event::Synced { replica, .. } | Event::PeerLost { replica, .. } => Some(*replica),
-            _ => None,
-        };
-        if let Some(id) = replica.filter(|id| self.replicas[id].stopped) {
+        if let Some(id) = event.waits_for().filter(|id| self.machines[id].stopped) {
             self.backlog.entry(id).or_default().push_back(event);
             return Ok(());
         }
         match event {
-            Event::Tick(id) => self.tick(id),
-            Event::Message { from, to, bytes } => self.message(from, to, &bytes),
-            Event::Synced { replica, life } => self.synced(replica, life),
-            Event::PeerLost { replica, life, peer } => {
-                if self.at(replica).life == life
-                    && let Some(process) = self.process(replica)
-                {
-                    process.consensus.peer_lost(ReplicaId(peer));
-                    return self.turn(replica);
-                }
+            Event::Wake(life) => self.wake(life),
+            Event::Frames { from, to, connection, frames } => {
+                self.frames(from, to, connection, frames)
+            }
+            Event::Joined { at, peer, connection } => self.joined(at, peer, connection),
+            Event::Lost { at, peer, connection } => self.lost(at, peer, connection),
+            Event::Dial(low, high) => {
+                self.dial(low, high);
                 Ok(())
+            }
+            Event::LookAtPeers(life) => self.look_at_peers(life),
+            Event::Synced(life) => self.synced(life),
+            Event::Witness(life) => {
+                self.witness(life);
+                Ok(())
+            }
+            Event::OldRead(life, wanted) => self.old_read(life, &wanted),
+            Event::ArenaMade(life, sizes, generation) => self.arena_made(life, sizes, generation),
+            Event::Launched(life, generation) => self.launched(life, generation),
+            Event::ServerRuns(life, generation) => self.server_runs(life, generation),
+            Event::ServerEnded(life, generation, status) => {
+                self.server_ended(life, generation, status)
+            }
+            Event::ServerGoesOn(id) => {
+                if let Some(process) = &mut self.at(id).process {
+                    process.server_hangs = false;
+                }
+                self.round(id)
             }
             Event::Start(id) => self.start(id),
             Event::Continue(id) => self.go_on(id),
             Event::Heal => {
-                self.cut.clear();
+                self.heal();
                 Ok(())
             }
+            Event::Room(id) => self.make_room(id),
+            Event::DiskWorks(id) => self.disk_works(id),
             Event::Fault => self.fault(),
-            Event::CatchUp(id) => {
-                if let Some(process) = self.process(id) {
-                    process.lagging = false;
-                }
-                self.turn(id)
-            }
-            Event::Client(client) => {
-                self.client(client);
+            Event::Client(client, epoch) => {
+                self.client(client, epoch);
                 Ok(())
             }
             Event::Connect(client, target) => self.connect(client, target),
@@ -357,227 +456,30 @@ impl World {
                 self.reach_client(client, epoch, &bytes, ended)
             }
             Event::GiveUp { client, waiting } => self.give_up(client, waiting),
-            Event::Took { replica, life, wire } => self.took(replica, life, &wire),
+            Event::Impatient(client, epoch) => self.impatient(client, epoch),
+            Event::Took(life, wire) => self.took(life, &wire),
         }
-    }
-
-    fn tick(&mut self, id: u64) -> Result<(), String> {
-        // Clocks run up to a tenth too fast or too slow.
-        let period = TICK_US * (95 + id % 5 * 3) / 100;
-        self.schedule(period, Event::Tick(id));
-        if self.at(id).stopped {
-            return Ok(());
-        }
-        self.tell_clocks(id);
-        let witness = self.now_us / TICK_US % TICKS_TO_WITNESS == id;
-        let Some(process) = self.process(id) else { return Ok(()) };
-        process.consensus.tick();
-        if witness && let Err(error) = process.witness() {
-            self.disk_failed(id, &error);
-            return Ok(());
-        }
-        self.turn(id)
-    }
-
-    /// Nodes tell each other what their wall clocks show.
-    fn tell_clocks(&mut self, to: u64) {
-        let now = Duration::from_micros(self.now_us);
-        let runs = |replica: &Replica| replica.process.is_some() && !replica.stopped;
-        let heard: Vec<(ReplicaId, WallNs)> = self
-            .replicas
-            .values()
-            .filter(|from| runs(from) && from.id.0 != to && !self.cut.contains(&(from.id.0, to)))
-            .map(|from| (from.id, shows(now, from.clock_offset_us)))
-            .collect();
-        let Some(process) = self.process(to) else { return };
-        for (from, wall) in heard {
-            process.clocks.heard(from, wall, now);
-        }
-    }
-
-    fn message(&mut self, from: u64, to: u64, bytes: &[u8]) -> Result<(), String> {
-        if self.cut.contains(&(from, to)) {
-            return Ok(());
-        }
-        let Some(process) = self.process(to) else { return Ok(()) };
-        match process.consensus.step(ReplicaId(from), bytes) {
-            Ok(()) => self.turn(to),
-            Err(error) => Err(format!("replica {to} refuses a message of {from}: {error}")),
-        }
-    }
-
-    fn synced(&mut self, id: u64, life: u64) -> Result<(), String> {
-        if self.at(id).life != life {
-            return Ok(());
-        }
-        let Some(process) = self.process(id) else { return Ok(()) };
-        match process.end_write() {
-            Ok(()) => self.turn(id),
-            Err(error) => {
-                self.disk_failed(id, &error);
-                Ok(())
-            }
-        }
-    }
-
-    /// Lets a replica do all that it can, and puts what comes out of it on its way.
-    fn turn(&mut self, id: u64) -> Result<(), String> {
-        let now = Duration::from_micros(self.now_us);
-        let broken = self.options.broken;
-        let replica = self.replicas.get_mut(&id).expect("a replica");
-        let Some(process) = replica.process.as_mut().filter(|_| !replica.stopped) else {
-            return Ok(());
-        };
-        let wall = shows(now, replica.clock_offset_us);
-        let mut turn = Turn {
-            now,
-            true_time: shows(now, 0),
-            checker: &mut self.checker,
-            broken,
-            messages: Vec::new(),
-            roles: Vec::new(),
-            violation: None,
-            astray: 0,
-        };
-        process.turn(wall, &mut turn);
-        let began = process.begin_write();
-        let (messages, roles, violation) = (turn.messages, turn.roles, turn.violation);
-        self.astray += turn.astray;
-        if let Some(violation) = violation {
-            return Err(violation);
-        }
-        for role in roles {
-            self.trace(|| format!("{id}: {} in term {}", role.role, role.term));
-            self.mix(id << 32 | role.term.0 << 8 | role.role as u64);
-        }
-        self.send_all(id, messages);
-        match began {
-            Ok(true) if broken == Some(Break::AckBeforeSync) => {
-                self.process(id).expect("it runs").acknowledge_unsynced();
-                return self.turn(id);
-            }
-            Ok(true) => {
-                let delay = 50 + self.rng.below(self.plan.sync_us);
-                let life = self.at(id).life;
-                self.schedule(delay, Event::Synced { replica: id, life });
-            }
-            Ok(false) => {}
-            Err(error) => {
-                self.disk_failed(id, &error);
-            }
-        }
-        self.carry_answers(id);
-        Ok(())
-    }
-
-    fn send_all(&mut self, from: u64, messages: Vec<Outgoing>) {
-        for Outgoing { to, bytes } in messages {
-            let to = to.0;
-            self.mix(bytes.len() as u64 ^ to << 40 ^ from << 48);
-            if self.now_us < self.plan.faults_until_us && self.rng.chance(self.plan.loss) {
-                continue;
-            }
-            if self.rng.chance(self.plan.repeat) {
-                let delay = self.delay() * 3;
-                self.schedule(delay, Event::Message { from, to, bytes: bytes.clone() });
-            }
-            let delay = self.delay();
-            self.schedule(delay, Event::Message { from, to, bytes });
-        }
-    }
-
-    fn start(&mut self, id: u64) -> Result<(), String> {
-        if self.at(id).process.is_some() {
-            return Ok(());
-        }
-        let seed = self.rng.next_u64();
-        let (plan, broken) = (self.plan.clone(), self.options.broken);
-        let replica = self.at(id);
-        // Whatever the disk had, somebody repaired it.
-        replica.disk.set_faults(Faults {
-            lie_about_sync: broken == Some(Break::LyingDisk),
-            ..Faults::default()
-        });
-        match Process::start(replica.id, &replica.disk, replica.begin, &plan, broken, seed) {
-            Ok((process, incarnation)) => {
-                replica.process = Some(process);
-                replica.begin = None;
-                replica.incarnation = incarnation;
-                replica.life += 1;
-                replica.stopped = false;
-            }
-            Err(error) => return Err(format!("replica {id} cannot start again: {error}")),
-        }
-        self.trace(|| format!("{id}: starts"));
-        self.say_hello(id);
-        self.turn(id)
-    }
-
-    /// Nodes tell each other their incarnations when they connect.
-    fn say_hello(&mut self, id: u64) {
-        let incarnations: Vec<(u64, u64)> =
-            self.replicas.iter().map(|(id, replica)| (*id, replica.incarnation)).collect();
-        for (peer, replica) in &mut self.replicas {
-            let Some(process) = &mut replica.process else { continue };
-            for (other, incarnation) in &incarnations {
-                if *peer == id || *other == id {
-                    process.consensus.request_rejoin(ReplicaId(*other), *incarnation);
-                }
-            }
-        }
-    }
-
-    /// The process dies; `noticed` if its peers' connections close by that.
-    fn kill(&mut self, id: u64, noticed: bool) {
-        let replica = self.at(id);
-        let Some(process) = replica.process.take() else { return };
-        replica.life += 1;
-        replica.stopped = false;
-        replica.disk.kill_process();
-        self.backlog.remove(&id);
-        self.trace(|| format!("{id}: dies"));
-        for Link { client, epoch, .. } in process.links.iter().filter(|_| noticed) {
-            let delay = self.delay();
-            let (client, epoch) = (*client, *epoch);
-            self.schedule(delay, Event::FromNode { client, epoch, bytes: Vec::new(), ended: true });
-        }
-        drop(process);
-        if noticed {
-            for peer in 1..=self.plan.replicas {
-                let (delay, life) = (self.delay(), self.at(peer).life);
-                self.schedule(delay, Event::PeerLost { replica: peer, life, peer: id });
-            }
-        }
-        let delay = 50_000 + self.rng.below(700_000);
-        self.schedule(delay, Event::Start(id));
-    }
-
-    fn go_on(&mut self, id: u64) -> Result<(), String> {
-        if !std::mem::take(&mut self.at(id).stopped) {
-            return Ok(());
-        }
-        self.trace(|| format!("{id}: goes on"));
-        let backlog = self.backlog.remove(&id).unwrap_or_default();
-        // What it was about to do comes first, then what waited; or the other way round.
-        if self.rng.chance(50) {
-            self.turn(id)?;
-        }
-        for event in backlog {
-            self.dispatch(event)?;
-        }
-        let now = Duration::from_micros(self.now_us);
-        if let Some(process) = self.process(id) {
-            let wires: Vec<_> = process.links.iter().map(|link| link.wire.clone()).collect();
-            wires.iter().for_each(|wire| process.client_spoke(wire, now));
-        }
-        self.turn(id)
     }
 
     fn leader(&self) -> Option<u64> {
-        let leads = |(id, replica): (&u64, &Replica)| {
-            let consensus = &replica.process.as_ref()?.consensus;
+        let leads = |(id, machine): (&u64, &Machine)| {
+            let consensus = machine.process.as_ref()?.replica.consensus();
             (consensus.role() == Role::Leader).then(|| (consensus.term(), *id))
         };
-        self.replicas.iter().filter_map(leads).max().map(|(_, id)| id)
+        self.machines.iter().filter_map(leads).max().map(|(_, id)| id)
     }
+
+    fn pairs(&self) -> Vec<(u64, u64)> {
+        let ids = || 1..=self.plan.replicas;
+        ids().flat_map(|low| ids().map(move |high| (low, high))).filter(|(l, h)| l < h).collect()
+    }
+}
+
+/// A replica's id as the world numbers it.
+const fn id(replica: ReplicaId) -> u64 {
+    replica.0
+}
+
+const fn us(duration: Duration) -> u64 {
+    duration.as_micros() as u64
 }

@@ -1,0 +1,322 @@
+//! A replica's environment in a simulation: it notes what the replica wants done, and the [world](crate::world) does it.
+
+use crate::scripted::Scripted;
+use crate::server::RegisterServer;
+use crate::wire::{Wire, WireEnd};
+use bytes::Bytes;
+use skein_arena::Sizes;
+use skein_log::disk::sim::SimRng;
+use skein_log::{LogEntry, OldEntries, Persist};
+use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
+use skein_node::NodeError;
+use skein_node::replica::environment::{
+    Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
+};
+use skein_node::server::Link;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// So many messages find room on a new connection.
+const FITS: u64 = 10;
+
+/// What is to become of the server's process.
+pub enum Wish {
+    /// An arena for this generation.
+    Arena(Sizes, u64),
+    /// A process in it, which is there already and has not run.
+    Start(Box<Scripted>),
+    /// Its end.
+    Kill,
+}
+
+/// A message for a peer, over the connection that there was then.
+pub struct Said {
+    /// To whom.
+    pub to: ReplicaId,
+    /// Over which connection.
+    pub connection: u64,
+    /// What, as [`skein_log::frame`] numbers it.
+    pub kind: u8,
+    /// The bytes.
+    pub payload: Vec<u8>,
+}
+
+/// See the module.
+pub struct Around {
+    /// Since it began.
+    pub elapsed: Duration,
+    /// What its wall clock shows.
+    pub wall: WallNs,
+    /// What is random to it.
+    pub rng: SimRng,
+    /// The timer of its servers, in ns.
+    pub timer_ns: u64,
+
+    /// What came from peers.
+    pub heard: Vec<PeerEvent>,
+    /// Who is connected, by which connection.
+    pub peers: BTreeMap<ReplicaId, u64>,
+    /// Messages that find no room, in percent.
+    pub refuses: u64,
+    /// How many a connection has taken.
+    queued: BTreeMap<u64, u64>,
+    /// Messages on their way.
+    pub said: Vec<Said>,
+    /// Who sent nonsense, and what.
+    pub distrusted: Vec<(ReplicaId, String)>,
+
+    /// Whether there is a log on disk.
+    pub durable: bool,
+    /// What waits to be written.
+    pub to_write: Vec<Persist>,
+    /// There is no room on the disk.
+    pub full: bool,
+    /// What is to be read for followers.
+    pub wanted: Vec<OldEntries>,
+    /// Texts that were kept.
+    pub kept: BTreeSet<String>,
+
+    /// Where the server listens, while this replica accepts clients.
+    pub open: bool,
+    /// Clients that wait to be accepted.
+    pub waiting: VecDeque<Rc<RefCell<Wire>>>,
+    /// Connections on which something may have happened before they were watched, and whether they ended.
+    pub ready: Vec<(ConnId, bool)>,
+
+    /// What is to be done about the server.
+    pub wishes: Vec<Wish>,
+
+    /// What was committed: index, term and payload.
+    pub committed: Vec<(LogIndex, Term, Bytes)>,
+    /// Terms in which it leads.
+    pub led: Vec<Term>,
+}
+
+impl Around {
+    /// Nothing has happened.
+    pub fn new(rng: SimRng, timer_ns: u64, durable: bool, refuses: u64) -> Self {
+        Self {
+            elapsed: Duration::ZERO,
+            wall: WallNs(0),
+            rng,
+            timer_ns,
+            heard: Vec::new(),
+            peers: BTreeMap::new(),
+            refuses,
+            queued: BTreeMap::new(),
+            said: Vec::new(),
+            distrusted: Vec::new(),
+            durable,
+            to_write: Vec::new(),
+            full: false,
+            wanted: Vec::new(),
+            kept: BTreeSet::new(),
+            open: false,
+            waiting: VecDeque::new(),
+            ready: Vec::new(),
+            wishes: Vec::new(),
+            committed: Vec::new(),
+            led: Vec::new(),
+        }
+    }
+}
+
+impl Clock for Around {
+    fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    fn wall(&self) -> WallNs {
+        self.wall
+    }
+
+    fn steady(&self) -> Duration {
+        self.elapsed
+    }
+
+    fn seed(&mut self) -> [u8; 32] {
+        let mut seed = [0; 32];
+        for word in seed.chunks_exact_mut(8) {
+            word.copy_from_slice(&self.rng.next_u64().to_le_bytes());
+        }
+        seed
+    }
+}
+
+impl Transport for Around {
+    fn heard(&mut self) -> &mut Vec<PeerEvent> {
+        &mut self.heard
+    }
+
+    fn connected(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.peers.keys().copied()
+    }
+
+    fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool {
+        let Some(&connection) = self.peers.get(&to) else { return false };
+        // A queue is never full at once.
+        let queued = self.queued.entry(connection).or_default();
+        *queued += 1;
+        if *queued > FITS && self.rng.chance(self.refuses) {
+            return false;
+        }
+        self.said.push(Said { to, connection, kind, payload: payload.to_vec() });
+        true
+    }
+
+    fn flush(&mut self, _now: Duration) {}
+
+    fn distrust(&mut self, peer: ReplicaId, why: &str, _now: Duration) {
+        if self.peers.remove(&peer).is_some() {
+            self.heard.push(PeerEvent::Lost(peer));
+        }
+        self.distrusted.push((peer, why.to_owned()));
+    }
+
+    fn traffic(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+impl Storage for Around {
+    fn has_log(&self) -> bool {
+        self.durable
+    }
+
+    fn append(&mut self, persist: Persist) {
+        self.to_write.push(persist);
+    }
+
+    fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn read_old(&mut self, wanted: OldEntries) -> Result<(), NodeError> {
+        self.wanted.push(wanted);
+        Ok(())
+    }
+
+    fn keep(&mut self, name: &str, _text: impl FnOnce() -> String) -> Kept {
+        if self.kept.insert(name.to_owned()) { Kept::At(PathBuf::from(name)) } else { Kept::Before }
+    }
+}
+
+impl Outside for Around {
+    type Socket = WireEnd;
+
+    fn publish(
+        &mut self,
+        listening: &BTreeSet<SockAddr>,
+        _receiving: &BTreeSet<SockAddr>,
+        serves: bool,
+    ) -> Result<(), NodeError> {
+        self.open = serves && !listening.is_empty();
+        Ok(())
+    }
+
+    fn places(&self) -> Vec<(u16, SocketAddr)> {
+        Vec::new()
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn may_accept(&self) -> bool {
+        self.open && !self.waiting.is_empty()
+    }
+
+    fn client_waits(&mut self) -> bool {
+        self.may_accept()
+    }
+
+    fn accept(&mut self) -> Option<(WireEnd, SockAddr, SockAddr)> {
+        if !self.open {
+            return None;
+        }
+        let wire = self.waiting.pop_front()?;
+        let (peer, local) = (SockAddr::v4([10, 0, 0, 1], 40_000), SockAddr::v4([10, 0, 0, 9], 1));
+        Some((WireEnd(wire), peer, local))
+    }
+
+    fn watch(&mut self, id: ConnId, socket: &mut WireEnd) -> io::Result<()> {
+        let mut wire = socket.0.borrow_mut();
+        wire.conn = Some(id);
+        self.ready.push((id, wire.ended || wire.reset));
+        Ok(())
+    }
+
+    fn connect(&mut self, _id: ConnId, _to: SockAddr) -> io::Result<WireEnd> {
+        Err(io::ErrorKind::ConnectionRefused.into())
+    }
+
+    fn forward(
+        &mut self,
+        _leader: Option<(ReplicaId, Term)>,
+        _to: Option<&Places>,
+        _now: Duration,
+    ) {
+    }
+
+    fn has_datagrams(&self) -> bool {
+        false
+    }
+
+    fn collect_datagrams(&mut self, _entry: &mut EntryBuilder<Vec<u8>>) {}
+
+    fn hears_anybody(&self, _local: SockAddr) -> bool {
+        false
+    }
+
+    fn send_datagram(
+        &mut self,
+        _local: SockAddr,
+        _peer: SockAddr,
+        _bytes: &[u8],
+    ) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn datagram_failed(&mut self, _local: SockAddr, _peer: SockAddr, _error: &io::Error) {}
+
+    fn close_datagrams(&mut self, _local: SockAddr) {}
+}
+
+impl Servers for Around {
+    fn make_arena(&mut self, sizes: Sizes, generation: u64) {
+        self.wishes.push(Wish::Arena(sizes, generation));
+    }
+
+    fn start(&mut self, link: &Link) -> Result<(), NodeError> {
+        let server = Scripted::start(link, RegisterServer::new(self.timer_ns));
+        self.wishes.push(Wish::Start(Box::new(server)));
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        self.wishes.push(Wish::Kill);
+    }
+
+    fn finish(&mut self) {
+        self.wishes.push(Wish::Kill);
+    }
+
+    fn retire(&mut self, link: Link) {
+        drop(link);
+    }
+}
+
+impl Observer for Around {
+    fn committed(&mut self, entry: &LogEntry) {
+        self.committed.push((entry.index, entry.term, entry.payload.clone()));
+    }
+
+    fn leads(&mut self, term: Term) {
+        self.led.push(term);
+    }
+}

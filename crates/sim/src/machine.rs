@@ -1,0 +1,295 @@
+//! A machine, with or without a running node: the real replica over a simulated disk.
+
+use crate::around::Around;
+use crate::options::{Break, Plan};
+use crate::scripted::Scripted;
+use crate::wire::Wire;
+use skein_log::disk::sim::{SimDisk, SimRng};
+use skein_log::identity::Identity;
+use skein_log::wal::{Wal, WalError, WalOptions, WalReader};
+use skein_log::{
+    ClusterId, Config, Consensus, Durability, EntryReader, ProgramHash, Recovered, Ticket,
+};
+use skein_model::{EntryRef, ReplicaId};
+use skein_node::begin::Answered;
+use skein_node::config::{
+    Isolation, NodeConfig, OnExit, OutgoingConfig, Peer, Publisher, ServerConfig,
+};
+use skein_node::node::consensus_config;
+use skein_node::replica::{Parts, Replica};
+use skein_node::server::Link;
+use skein_node::transport::Address;
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CLUSTER: ClusterId = ClusterId(0x5eed);
+/// What all replicas run.
+pub const PROGRAM: ProgramHash = ProgramHash([1; 32]);
+/// Small, so that every run has several segments.
+const SEGMENT_BYTES: u64 = 8 << 10;
+
+/// A client's connection as a node has it.
+pub struct Client {
+    /// Whose.
+    pub client: usize,
+    /// Which of its connections.
+    pub epoch: u64,
+    /// The connection.
+    pub wire: Rc<RefCell<Wire>>,
+}
+
+/// What a node's process holds and loses with its life.
+pub struct Process {
+    /// What decides.
+    pub replica: Replica<Around>,
+    /// Of a replica with a log on disk.
+    pub wal: Option<Wal>,
+    reader: Option<WalReader>,
+    _identity: Option<Identity>,
+    /// Being synced.
+    pub writing: Option<Ticket>,
+    /// A write that does not come to an end.
+    pub disk_hangs: bool,
+    /// When it began, by the world's clock.
+    pub began: Duration,
+    /// When it wakes by itself, by the world's clock in us.
+    pub wakes_at: Option<u64>,
+    /// The server's process, if it runs or is being started.
+    pub server: Option<Scripted>,
+    /// It has been started, and lives.
+    pub server_lives: bool,
+    /// Somebody lets it run soon.
+    pub server_runs: bool,
+    /// It does nothing for now.
+    pub server_hangs: bool,
+    /// When it last executed anything.
+    pub executed_us: u64,
+    /// The clients that were accepted or wait to be.
+    pub clients: Vec<Client>,
+}
+
+/// See the module.
+pub struct Machine {
+    /// Which replica it is.
+    pub id: ReplicaId,
+    /// Grows with each start and end: what was meant for another life is not delivered.
+    pub life: u64,
+    /// As which it came back.
+    pub incarnation: u64,
+    /// Its disk.
+    pub disk: SimDisk,
+    /// Somebody asked for a log to be begun, as this incarnation.
+    pub begin: Option<u64>,
+    /// Its node.
+    pub process: Option<Process>,
+    /// The process does not run for now.
+    pub stopped: bool,
+    /// By how much its wall clock is off the true time.
+    pub clock_offset_us: i64,
+    /// Its disk was made to fail.
+    pub disk_fails: bool,
+    /// Bytes on its disk are not what was written.
+    pub rotten: bool,
+    /// It is broken for good.
+    pub lost: bool,
+}
+
+impl Machine {
+    /// A new one.
+    pub fn new(id: u64, clock_offset_us: i64) -> Self {
+        Self {
+            id: ReplicaId(id),
+            life: 0,
+            incarnation: 0,
+            disk: SimDisk::new(),
+            begin: Some(0),
+            process: None,
+            stopped: false,
+            clock_offset_us,
+            disk_fails: false,
+            rotten: false,
+            lost: false,
+        }
+    }
+
+    /// Whether its disk has what was written, and it is not broken for good.
+    pub const fn is_sound(&self) -> bool {
+        !self.rotten && !self.lost
+    }
+
+    /// Its clock runs up to a twentieth too slow or a tenth too fast: so much of a second it shows, in thousandths.
+    const fn rate(&self) -> u64 {
+        950 + self.id.0 % 5 * 30
+    }
+
+    /// What its clock shows of so much time of the world's.
+    pub fn shows(&self, true_us: u64) -> Duration {
+        Duration::from_nanos(true_us * self.rate())
+    }
+
+    /// How much time of the world's that is, in us.
+    pub fn takes(&self, shown: Duration) -> u64 {
+        (shown.as_nanos() as u64).div_ceil(self.rate())
+    }
+}
+
+/// What a node is told when it is started.
+fn node_config(id: ReplicaId, plan: &Plan) -> NodeConfig {
+    let address = |id| Address::Unix(PathBuf::from(format!("/nowhere/{id}")));
+    let peers = (1..=plan.replicas).map(|id| Peer { id, address: address(id) }).collect();
+    NodeConfig {
+        name: "simulated".into(),
+        id: id.0,
+        peers,
+        listen: None,
+        key_file: None,
+        trust_network: false,
+        cluster_id: None,
+        data_dir: PathBuf::from("/nowhere"),
+        durability: plan.durability_mode(),
+        publisher: Publisher::default(),
+        outgoing: OutgoingConfig::default(),
+        server: ServerConfig {
+            program: "registers".into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: PathBuf::from("/"),
+            output: None,
+            isolation: Isolation::None,
+        },
+        on_exit: OnExit::Stop,
+        admin_socket: None,
+        metrics: None,
+        log_file: None,
+        tuning: plan.tuning.clone(),
+        corrupt_digest_at: None,
+    }
+}
+
+impl Process {
+    /// Starts a node, which takes what is on the disk; answers as which incarnation.
+    pub fn start(
+        machine: &Machine,
+        plan: &Plan,
+        broken: Option<Break>,
+        mut rng: SimRng,
+        now_us: u64,
+    ) -> Result<(Self, u64), WalError> {
+        let (disk, begin) = (&machine.disk, machine.begin);
+        let config = node_config(machine.id, plan);
+        let mut recovered = Recovered::default();
+        let (mut process_wal, mut identity) = (None, None);
+        let mut incarnation;
+        match plan.durability {
+            Durability::Fsync => {
+                let options = WalOptions {
+                    segment_bytes: SEGMENT_BYTES,
+                    tail_bytes: 500,
+                    incarnation: begin.unwrap_or_default(),
+                    ..WalOptions::new(CLUSTER, PROGRAM)
+                };
+                let opened = match begin {
+                    Some(_) => Wal::create(Arc::new(disk.clone()), options)?,
+                    None => Wal::open(Arc::new(disk.clone()), options)?,
+                };
+                incarnation = opened.incarnation;
+                recovered = opened.recovered;
+                process_wal = Some(opened.wal);
+            }
+            Durability::Memory => {
+                let taken = match begin {
+                    Some(incarnation) => Identity::create(disk, CLUSTER, PROGRAM, incarnation)?,
+                    None => Identity::open(disk, CLUSTER, PROGRAM)?,
+                };
+                incarnation = taken.incarnation();
+                identity = Some(taken);
+            }
+        }
+        let known = incarnation;
+        if broken == Some(Break::ForgetIncarnation) {
+            incarnation = 0;
+        }
+        let consensus_config = Config {
+            recent_bytes: 300,
+            max_message_bytes: 2000,
+            max_uncommitted_bytes: plan.uncommitted_bytes,
+            eager_commit: plan.eager_commit,
+            is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
+            ..consensus_config(&config, incarnation, rng.next_u64())
+        };
+        let reader = process_wal.as_ref().map(Wal::reader);
+        let boxed =
+            process_wal.as_ref().map(|wal| Box::new(wal.reader()) as Box<dyn EntryReader + Send>);
+        let consensus =
+            Consensus::new(consensus_config, recovered, boxed).expect("a sound configuration");
+        let env = Around::new(rng, plan.timer_ns, process_wal.is_some(), plan.loss);
+        let server = Link::sparse(config.tuning.sizes(), 1).expect("there is memory");
+        let parts = Parts {
+            config,
+            consensus,
+            env,
+            server,
+            answered: Answered::default(),
+            metrics: Arc::default(),
+        };
+        let mut replica = Replica::new(parts).expect("an environment that refuses nothing");
+        replica.begin();
+        let process = Self {
+            replica,
+            wal: process_wal,
+            reader,
+            _identity: identity,
+            writing: None,
+            disk_hangs: false,
+            began: Duration::from_micros(now_us),
+            wakes_at: None,
+            server: None,
+            server_lives: false,
+            server_runs: false,
+            server_hangs: false,
+            executed_us: now_us,
+            clients: Vec::new(),
+        };
+        Ok((process, known))
+    }
+
+    /// Reads old entries for a follower.
+    pub fn read_old(
+        &self,
+        wanted: &skein_log::OldEntries,
+    ) -> Result<Vec<skein_log::LogEntry>, WalError> {
+        let reader = self.reader.as_ref().expect("only a log on disk has old entries");
+        EntryReader::read(reader, wanted.from, wanted.to, wanted.max_bytes)
+    }
+
+    /// Hands the disk what gathered, if it is idle. True if a sync began.
+    pub fn begin_write(&mut self) -> Result<bool, WalError> {
+        let env = &mut self.replica.env;
+        let Some(wal) = &mut self.wal else { return Ok(false) };
+        if self.writing.is_some() || env.to_write.is_empty() || env.full {
+            return Ok(false);
+        }
+        for persist in env.to_write.drain(..) {
+            wal.append(&persist)?;
+            self.writing = Some(persist.ticket);
+        }
+        Ok(true)
+    }
+
+    /// The sync is over: up to which ticket all is durable.
+    pub fn end_write(&mut self) -> Result<Option<Ticket>, WalError> {
+        let (Some(wal), Some(ticket)) = (&mut self.wal, self.writing.take()) else {
+            return Ok(None);
+        };
+        wal.sync()?;
+        Ok(Some(ticket))
+    }
+
+    /// The log's witness is written now and then.
+    pub fn witness(&mut self) -> Result<(), WalError> {
+        self.wal.as_mut().map_or(Ok(()), Wal::witness)
+    }
+}

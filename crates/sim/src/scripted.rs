@@ -1,0 +1,155 @@
+//! A server's process: the program in the arena that its node made, doing what the runtime does there.
+//!
+//! It takes entries from the input ring, writes frames into the output ring, says in the header what it does, and sleeps at its gate until the node
+//! opens that. It says when the node sleeps and must be woken, so a wake-up that is lost is lost here, too.
+
+use crate::server::RegisterServer;
+use skein_arena::layout::state;
+use skein_arena::{Arena, Consumer, Producer, full};
+use skein_model::entry::pad8;
+use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::{EntryRef, LogIndex};
+use skein_node::server::Link;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub struct Scripted {
+    // Before the arena, whose memory they point into.
+    input: Consumer,
+    output: Producer,
+    arena: Arena,
+    /// Of which generation it is.
+    pub generation: u64,
+    /// The program.
+    pub program: RegisterServer,
+    /// Frames for which there was no room yet.
+    unsaid: Vec<u8>,
+    /// What it has executed since somebody last took it.
+    pub executed: Vec<(LogIndex, Vec<u8>)>,
+}
+
+/// What came of letting it run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// The node sleeps and is to be woken.
+    pub wakes: bool,
+    /// It would go on.
+    pub more: bool,
+    /// It has ended with this status.
+    pub ended: Option<i32>,
+}
+
+impl Scripted {
+    /// A process in this arena.
+    pub fn start(link: &Link, program: RegisterServer) -> Self {
+        let (arena, _wake) = link.descriptors().expect("there are descriptors");
+        let arena = Arena::share(arena.as_raw_fd()).expect("an arena that was just made");
+        // SAFETY: the only server of this generation; the arena is dropped after the ends.
+        let (input, output) = unsafe { arena.server_ends() };
+        let (unsaid, executed) = (Vec::new(), Vec::new());
+        Self { input, output, arena, generation: link.generation, program, unsaid, executed }
+    }
+
+    /// Whether it does not sleep.
+    pub fn is_awake(&self) -> bool {
+        !self.arena.header().server_gate.is_closed()
+    }
+
+    /// Lets it execute up to `entries`.
+    pub fn run(&mut self, entries: usize) -> Ran {
+        let mut ran = Ran::default();
+        for _ in 0..entries {
+            if !self.say() {
+                return self.wait_for_room(ran);
+            }
+            if self.program.ended.is_some() {
+                break;
+            }
+            let Some((index, payload)) = self.next() else { break };
+            self.arena.header().server_state.store(state::RUNNING, Ordering::Release);
+            let entry = EntryRef::parse(&payload).expect("the node gives entries");
+            self.program.execute(index, &entry, &mut self.unsaid);
+            let header = self.arena.header();
+            header.applied.store(index.0, Ordering::Release);
+            header.now_ns.store(self.program.now_ns(), Ordering::Relaxed);
+            header.operations.fetch_add(1, Ordering::Relaxed);
+            self.executed.push((index, payload));
+        }
+        if !self.say() {
+            return self.wait_for_room(ran);
+        }
+        if let Some(status) = self.program.ended {
+            self.arena.header().server_state.store(state::ENDED, Ordering::Release);
+            return Ran { wakes: self.wakes(), more: false, ended: Some(status) };
+        }
+        if !self.input.is_empty().expect("the node keeps the ring whole") {
+            ran.more = true;
+            ran.wakes = self.wakes();
+            return ran;
+        }
+        let header = self.arena.header();
+        header.deadline_ns.store(self.program.deadline_ns(), Ordering::Relaxed);
+        let waits = if self.program.is_busy() { state::SLOT } else { state::QUIESCENT };
+        header.server_state.store(waits, Ordering::Release);
+        header.server_gate.close();
+        if !self.input.is_empty().expect("the node keeps the ring whole") {
+            self.arena.header().server_gate.reopen();
+            ran.more = true;
+        }
+        ran.wakes = self.wakes();
+        ran
+    }
+
+    fn next(&mut self) -> Option<(LogIndex, Vec<u8>)> {
+        let ring = self.input.readable().expect("the node keeps the ring whole");
+        let head = ring.get(..FRAME_HEADER_BYTES)?;
+        let len = u32::from_le_bytes(head[..4].try_into().expect("4 bytes")) as usize;
+        let index = LogIndex(u64::from_le_bytes(head[8..].try_into().expect("8 bytes")));
+        let payload = ring[FRAME_HEADER_BYTES..][..len].to_vec();
+        self.input.release(pad8(FRAME_HEADER_BYTES + len));
+        Some((index, payload))
+    }
+
+    /// Puts what it has to say into the ring; false when not all found room.
+    fn say(&mut self) -> bool {
+        if std::mem::take(&mut self.program.raves) {
+            self.unsaid.clear();
+            if let Some(space) = self.output.reserve(64).expect("the node keeps the ring whole") {
+                space.fill(0xa5);
+                self.output.publish(64);
+            }
+        }
+        let mut at = 0;
+        while at < self.unsaid.len() {
+            let frame = &self.unsaid[at..];
+            let len = u32::from_le_bytes(frame[4..8].try_into().expect("4 bytes")) as usize;
+            let whole = pad8(FRAME_HEADER_BYTES + len);
+            let Some(space) = self.output.reserve(whole).expect("the node keeps the ring whole")
+            else {
+                break;
+            };
+            space.copy_from_slice(&frame[..whole]);
+            self.output.publish(whole);
+            at += whole;
+        }
+        self.unsaid.drain(..at);
+        self.unsaid.is_empty()
+    }
+
+    fn wait_for_room(&mut self, mut ran: Ran) -> Ran {
+        let header = self.arena.header();
+        full::say(&header.server_state);
+        header.server_gate.close();
+        ran.more = self.say();
+        if ran.more {
+            self.arena.header().server_gate.reopen();
+        }
+        ran.wakes = self.wakes();
+        ran
+    }
+
+    fn wakes(&self) -> bool {
+        self.arena.header().node_gate.open()
+    }
+}

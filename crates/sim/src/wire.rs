@@ -1,0 +1,81 @@
+//! A client's connection, as the node's socket.
+
+use skein_model::ConnId;
+use skein_node::gateway::Socket;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+/// Both directions.
+#[derive(Debug, Default)]
+pub struct Wire {
+    /// From the client, not yet read.
+    pub inbound: VecDeque<u8>,
+    /// The client closed its direction.
+    pub ended: bool,
+    /// To the client, not yet under way.
+    pub outbound: Vec<u8>,
+    /// The node closed its direction,
+    pub shut: bool,
+    /// and the client is told.
+    pub told: bool,
+    /// The node has closed it.
+    pub gone: bool,
+    /// Either side reset it.
+    pub reset: bool,
+    /// What the next writes take before they would block.
+    pub room: usize,
+    /// Known once the node watches it.
+    pub conn: Option<ConnId>,
+}
+
+/// The node's end. Dropped, the connection is closed.
+#[derive(Debug)]
+pub struct WireEnd(pub Rc<RefCell<Wire>>);
+
+impl Socket for WireEnd {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut wire = self.0.borrow_mut();
+        if wire.reset {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if wire.inbound.is_empty() && !wire.ended {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = buffer.len().min(wire.inbound.len());
+        for (to, from) in buffer.iter_mut().zip(wire.inbound.drain(..count)) {
+            *to = from;
+        }
+        Ok(count)
+    }
+
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut wire = self.0.borrow_mut();
+        if wire.reset {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut count = 0;
+        for byte in slices.iter().flat_map(|slice| slice.iter()).take(wire.room) {
+            wire.outbound.push(*byte);
+            count += 1;
+        }
+        wire.room -= count;
+        if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+    }
+
+    fn shutdown_write(&mut self) {
+        self.0.borrow_mut().shut = true;
+    }
+
+    fn reset(&mut self) {
+        self.0.borrow_mut().reset = true;
+    }
+}
+
+impl Drop for WireEnd {
+    fn drop(&mut self) {
+        let mut wire = self.0.borrow_mut();
+        (wire.shut, wire.gone) = (true, true);
+    }
+}

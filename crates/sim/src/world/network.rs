@@ -1,0 +1,250 @@
+//! Connections between nodes: each keeps the order of what is said on it, and dies as a whole.
+//!
+//! The replica with the greater id dials. A link that is cut, one way or both, keeps what is said on it as TCP does: it arrives when the link
+//! is mended, if the connection still lives. A node that hears nothing for a few election timeouts closes the connection, and it is dialled anew.
+
+use super::{Event, Life, World, id};
+use skein_log::frame::Hello;
+use skein_model::ReplicaId;
+use skein_node::replica::environment::PeerEvent;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pauses between attempts, in us.
+const FIRST_PAUSE_US: u64 = 20_000;
+const LONGEST_PAUSE_US: u64 = 200_000;
+/// How often a node looks for silent connections.
+const LOOK_EVERY_US: u64 = 50_000;
+/// A connection is silent after so many election timeouts.
+const SILENT_TIMEOUTS: u64 = 4;
+/// After a cut is mended, it takes TCP up to this to send again.
+const RETRANSMIT_US: u64 = 400_000;
+
+/// What one node says to another at a time: kinds and payloads.
+pub(super) type Frames = Vec<(u8, Vec<u8>)>;
+
+/// What two nodes said that waits for a link to be mended.
+struct Held {
+    from: u64,
+    to: u64,
+    connection: u64,
+    frames: Frames,
+}
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Network {
+    /// Links that carry nothing in this direction.
+    pub cut: BTreeSet<(u64, u64)>,
+    /// The connection of a pair, the lower one first.
+    connections: BTreeMap<(u64, u64), u64>,
+    next: u64,
+    /// When the last frame in a direction arrives.
+    arrives_us: BTreeMap<(u64, u64), u64>,
+    /// When the second has last heard from the first.
+    heard_us: BTreeMap<(u64, u64), u64>,
+    held: Vec<Held>,
+}
+
+const fn pair(a: u64, b: u64) -> (u64, u64) {
+    if a < b { (a, b) } else { (b, a) }
+}
+
+impl World {
+    fn is_current(&self, a: u64, b: u64, connection: u64) -> bool {
+        self.network.connections.get(&pair(a, b)) == Some(&connection)
+    }
+
+    /// Puts what a node said to others on its way.
+    pub(super) fn carry_frames(&mut self, from: u64) {
+        let Some(process) = &mut self.at(from).process else { return };
+        let said = std::mem::take(&mut process.replica.env.said);
+        let distrusted = std::mem::take(&mut process.replica.env.distrusted);
+        let mut groups: BTreeMap<(u64, u64), Frames> = BTreeMap::new();
+        for one in said {
+            self.mix(one.payload.len() as u64 ^ u64::from(one.kind) << 32 ^ from << 48);
+            groups.entry((id(one.to), one.connection)).or_default().push((one.kind, one.payload));
+        }
+        for ((to, connection), frames) in groups {
+            let delay = self.delay();
+            let last = self.network.arrives_us.entry((from, to)).or_default();
+            *last = (self.now_us + delay).max(*last + 1);
+            let arrives = *last;
+            self.schedule_at(arrives, Event::Frames { from, to, connection, frames });
+        }
+        for (peer, why) in distrusted {
+            self.trace(|| format!("{from}: distrusts {peer}: {why}"));
+            self.close(from, id(peer), true);
+        }
+    }
+
+    pub(super) fn frames(
+        &mut self,
+        from: u64,
+        to: u64,
+        connection: u64,
+        frames: Frames,
+    ) -> Result<(), String> {
+        if !self.is_current(from, to, connection) {
+            return Ok(());
+        }
+        if self.network.cut.contains(&(from, to)) {
+            self.network.held.push(Held { from, to, connection, frames });
+            return Ok(());
+        }
+        let now = self.now_us;
+        let Some(process) = &mut self.at(to).process else { return Ok(()) };
+        let env = &mut process.replica.env;
+        if env.peers.get(&ReplicaId(from)) != Some(&connection) {
+            return Ok(());
+        }
+        let peer = ReplicaId(from);
+        env.heard.extend(
+            frames.into_iter().map(|(kind, payload)| PeerEvent::Frame(peer, kind, payload)),
+        );
+        self.network.heard_us.insert((from, to), now);
+        self.round(to)
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.network.cut.clear();
+        for Held { from, to, connection, frames } in std::mem::take(&mut self.network.held) {
+            let delay = self.rng.below(RETRANSMIT_US);
+            let last = self.network.arrives_us.entry((from, to)).or_default();
+            *last = (self.now_us + delay).max(*last + 1);
+            let arrives = *last;
+            self.schedule_at(arrives, Event::Frames { from, to, connection, frames });
+        }
+    }
+
+    pub(super) fn dial(&mut self, low: u64, high: u64) {
+        if self.network.connections.contains_key(&(low, high)) {
+            return;
+        }
+        let ready =
+            |machine: &crate::machine::Machine| machine.process.is_some() && !machine.stopped;
+        let cut = &self.network.cut;
+        let knows = |process: &crate::machine::Process| {
+            process.replica.env.peers.contains_key(&ReplicaId(low))
+        };
+        let possible = ready(&self.machines[&low])
+            && ready(&self.machines[&high])
+            && !self.machines[&high].process.as_ref().is_some_and(knows)
+            && !cut.contains(&(low, high))
+            && !cut.contains(&(high, low));
+        if !possible {
+            let pause = FIRST_PAUSE_US + self.rng.below(LONGEST_PAUSE_US - FIRST_PAUSE_US);
+            self.schedule(pause, Event::Dial(low, high));
+            return;
+        }
+        self.network.next += 1;
+        let connection = self.network.next;
+        self.network.connections.insert((low, high), connection);
+        for (at, peer) in [(low, high), (high, low)] {
+            let delay = self.delay();
+            let arrives = self.now_us + delay;
+            // Nothing overtakes the hello.
+            self.network.arrives_us.insert((peer, at), arrives);
+            let at = self.life(at);
+            self.schedule_at(arrives, Event::Joined { at, peer, connection });
+        }
+    }
+
+    pub(super) fn joined(&mut self, at: Life, peer: u64, connection: u64) -> Result<(), String> {
+        if !self.lives(at) || !self.is_current(at.replica, peer, connection) {
+            return Ok(());
+        }
+        let (durability, now) = (self.plan.durability, self.now_us);
+        let incarnation = self.machines[&peer].incarnation;
+        let env = &mut self.at(at.replica).process.as_mut().expect("it lives").replica.env;
+        let replica = ReplicaId(peer);
+        if env.peers.insert(replica, connection).is_some() {
+            env.heard.push(PeerEvent::Lost(replica));
+        }
+        let program = crate::machine::PROGRAM;
+        env.heard.push(PeerEvent::Joined(Hello { replica, incarnation, durability, program }));
+        self.network.heard_us.insert((peer, at.replica), now);
+        self.round(at.replica)
+    }
+
+    pub(super) fn lost(&mut self, at: Life, peer: u64, connection: u64) -> Result<(), String> {
+        if !self.lives(at) {
+            return Ok(());
+        }
+        let env = &mut self.at(at.replica).process.as_mut().expect("it lives").replica.env;
+        if env.peers.get(&ReplicaId(peer)) != Some(&connection) {
+            return Ok(());
+        }
+        env.peers.remove(&ReplicaId(peer));
+        env.heard.push(PeerEvent::Lost(ReplicaId(peer)));
+        self.round(at.replica)
+    }
+
+    /// A node's connection to another ends on its side; whether the other side is told.
+    pub(super) fn close(&mut self, from: u64, to: u64, told: bool) {
+        let Some(connection) = self.network.connections.remove(&pair(from, to)) else { return };
+        if told && !self.network.cut.contains(&(from, to)) {
+            let (delay, at) = (self.delay(), self.life(to));
+            self.schedule(delay, Event::Lost { at, peer: from, connection });
+        }
+        let (low, high) = pair(from, to);
+        self.schedule(FIRST_PAUSE_US, Event::Dial(low, high));
+    }
+
+    /// The connections of a node that is gone.
+    pub(super) fn close_all(&mut self, id: u64, noticed: bool) {
+        for peer in (1..=self.plan.replicas).filter(|peer| *peer != id) {
+            self.close(id, peer, noticed);
+        }
+    }
+
+    /// A connection breaks, and both notice; neither is dead.
+    pub(super) fn break_connection(&mut self, a: u64, b: u64) {
+        let Some(&connection) = self.network.connections.get(&pair(a, b)) else { return };
+        self.close(a, b, true);
+        let (delay, at) = (self.delay(), self.life(a));
+        self.schedule(delay, Event::Lost { at, peer: b, connection });
+    }
+
+    pub(super) fn look_at_peers(&mut self, life: Life) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        self.schedule(LOOK_EVERY_US, Event::LookAtPeers(life));
+        let own = life.replica;
+        if self.machines[&own].stopped {
+            return Ok(());
+        }
+        let silence = SILENT_TIMEOUTS * self.plan.tuning.election_timeout_ms * 1000;
+        let (now, heard_us) = (self.now_us, &self.network.heard_us);
+        let process = self.machines[&own].process.as_ref().expect("it lives");
+        let is_silent = |(peer, _): &(&ReplicaId, &u64)| {
+            heard_us.get(&(peer.0, own)).is_some_and(|heard| now - heard > silence)
+        };
+        let silent: Vec<(u64, u64)> = process
+            .replica
+            .env
+            .peers
+            .iter()
+            .filter(is_silent)
+            .map(|(peer, connection)| (peer.0, *connection))
+            .collect();
+        for (peer, connection) in silent {
+            self.trace(|| format!("{own}: hears nothing of {peer}"));
+            if self.is_current(own, peer, connection) {
+                self.close(own, peer, true);
+            }
+            self.lost(life, peer, connection)?;
+        }
+        Ok(())
+    }
+
+    /// A node that was stopped does not take its own pause for the others' silence.
+    pub(super) fn hears_again(&mut self, own: u64) {
+        let now = self.now_us;
+        for ((_, to), heard) in &mut self.network.heard_us {
+            if *to == own {
+                *heard = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Nodes: what their event loops and their logs' threads do.
+
+use super::{Event, Life, World, us, wall};
+use crate::machine::Process;
+use crate::options::Break;
+use skein_log::OldEntries;
+use skein_log::disk::sim::{Faults, SimDisk, SimRng};
+use skein_model::EntryRef;
+use skein_node::NodeError;
+use skein_node::replica::Inbox;
+
+/// The log's witness is written so often.
+const WITNESS_EVERY_US: u64 = 500_000;
+/// Nobody goes round so often without a rest.
+const MAX_ROUNDS: usize = 2_000;
+/// A turn takes so long.
+const TURN_NS: u64 = 5_000;
+
+impl World {
+    pub(super) fn start(&mut self, id: u64) -> Result<(), String> {
+        let machine = &self.machines[&id];
+        if machine.process.is_some() || machine.lost {
+            return Ok(());
+        }
+        let rng = SimRng::new(self.rng.next_u64());
+        let broken = self.options.broken;
+        // Whatever the disk had, somebody repaired it.
+        let lie_about_sync = broken == Some(Break::LyingDisk);
+        machine.disk.set_faults(Faults { lie_about_sync, ..Faults::default() });
+        let started = Process::start(machine, &self.plan, broken, rng, self.now_us);
+        let (process, incarnation) = match started {
+            Ok(started) => started,
+            Err(error) if machine.rotten => {
+                self.replace_log(id, &error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(format!("replica {id} cannot start again: {error}")),
+        };
+        let machine = self.at(id);
+        machine.process = Some(process);
+        machine.begin = None;
+        machine.disk_fails = false;
+        machine.incarnation = incarnation;
+        machine.life += 1;
+        machine.stopped = false;
+        self.trace(|| format!("{id}: starts as incarnation {incarnation}"));
+        let life = self.life(id);
+        self.schedule(WITNESS_EVERY_US, Event::Witness(life));
+        self.schedule(1000, Event::LookAtPeers(life));
+        self.round(id)
+    }
+
+    /// An operator does what the message suggests: `skein rejoin`.
+    fn replace_log(&mut self, id: u64, error: &str) {
+        self.trace(|| format!("{id}: is refused and rejoins: {error}"));
+        let machine = self.at(id);
+        machine.rotten = false;
+        machine.disk = SimDisk::new();
+        machine.begin = Some(machine.incarnation + 1);
+        self.schedule(10_000, Event::Start(id));
+    }
+
+    /// The process dies; `noticed` if its peers' and clients' connections close by that.
+    pub(super) fn kill(&mut self, id: u64, noticed: bool) {
+        let machine = self.at(id);
+        let Some(process) = machine.process.take() else { return };
+        machine.life += 1;
+        machine.stopped = false;
+        machine.disk.kill_process();
+        self.backlog.remove(&id);
+        self.trace(|| format!("{id}: dies"));
+        for of in process.clients.iter().filter(|_| noticed) {
+            let delay = self.delay();
+            let (client, epoch) = (of.client, of.epoch);
+            self.schedule(delay, Event::FromNode { client, epoch, bytes: Vec::new(), ended: true });
+        }
+        drop(process);
+        self.close_all(id, noticed);
+        let delay = 50_000 + self.rng.below(700_000);
+        self.schedule(delay, Event::Start(id));
+    }
+
+    pub(super) fn go_on(&mut self, id: u64) -> Result<(), String> {
+        if self.machines[&id].lost || !std::mem::take(&mut self.at(id).stopped) {
+            return Ok(());
+        }
+        self.trace(|| format!("{id}: goes on"));
+        self.hears_again(id);
+        let backlog = self.backlog.remove(&id).unwrap_or_default();
+        if let Some(process) = &mut self.at(id).process {
+            let conns: Vec<_> =
+                process.clients.iter().filter_map(|of| of.wire.borrow().conn).collect();
+            conns.iter().for_each(|conn| process.replica.readable(conn.0 as u32, true));
+        }
+        // What it was about to do comes first, then what waited; or the other way round.
+        if self.rng.chance(50) {
+            self.round(id)?;
+        }
+        for event in backlog {
+            self.dispatch(event)?;
+        }
+        self.round(id)
+    }
+
+    pub(super) fn wake(&mut self, life: Life) -> Result<(), String> {
+        let due = |process: &Process| process.wakes_at.is_some_and(|at| at <= self.now_us);
+        if !self.lives(life) || !self.machines[&life.replica].process.as_ref().is_some_and(due) {
+            return Ok(());
+        }
+        self.round(life.replica)
+    }
+
+    /// Tells a node something that comes from beside it, and lets it go round.
+    pub(super) fn tell(&mut self, life: Life, what: Inbox) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        self.read_clock(life.replica);
+        let process = self.at(life.replica).process.as_mut().expect("it lives");
+        process.replica.awake();
+        match process.replica.hear(what) {
+            Ok(()) => self.round(life.replica),
+            Err(error) => self.node_failed(life.replica, &error),
+        }
+    }
+
+    fn read_clock(&mut self, id: u64) {
+        let now_us = self.now_us;
+        let machine = self.at(id);
+        let shown = wall(now_us, machine.clock_offset_us);
+        let Some(process) = &machine.process else { return };
+        let elapsed = machine.shows(now_us - us(process.began));
+        let env = &mut machine.process.as_mut().expect("as above").replica.env;
+        env.elapsed = env.elapsed.max(elapsed);
+        env.wall = shown;
+    }
+
+    /// What an event loop does when it wakes: turns until there is nothing left to do, and everything that comes of them.
+    pub(super) fn round(&mut self, id: u64) -> Result<(), String> {
+        if self.machines[&id].stopped || self.machines[&id].process.is_none() {
+            return Ok(());
+        }
+        self.read_clock(id);
+        let mut rounds = 0;
+        let rest = loop {
+            rounds += 1;
+            let process = self.at(id).process.as_mut().expect("it runs");
+            process.replica.awake();
+            if let Err(error) = process.replica.turn() {
+                return self.node_failed(id, &error);
+            }
+            if let Some(reason) = process.replica.ending() {
+                return Err(format!("replica {id} ends: {reason:?}"));
+            }
+            process.replica.hand_over_own_writes();
+            let ready = std::mem::take(&mut process.replica.env.ready);
+            for (conn, ended) in &ready {
+                process.replica.readable(conn.0 as u32, *ended);
+            }
+            let nap = process.replica.take_nap();
+            process.replica.env.elapsed += std::time::Duration::from_nanos(TURN_NS);
+            let rest = process.replica.rest();
+            self.do_wishes(id);
+            self.look(id)?;
+            if let Some(nap) = nap {
+                break Some((nap, false));
+            }
+            if let Some(rest) = rest.filter(|_| ready.is_empty()) {
+                break rest
+                    .until
+                    .map(|at| (at, true))
+                    .into_iter()
+                    .chain(rest.precise.map(|at| (at, true)))
+                    .min();
+            }
+            if rounds > MAX_ROUNDS {
+                return Err(format!("replica {id} does not come to rest: {}", self.describe()));
+            }
+        };
+        if let Some((when, absolute)) = rest {
+            self.wake_later(id, when, absolute);
+        }
+        self.carry_frames(id);
+        self.write(id)?;
+        self.carry_answers(id);
+        self.rouse_server(id);
+        Ok(())
+    }
+
+    fn wake_later(&mut self, id: u64, when: std::time::Duration, absolute: bool) {
+        let machine = &self.machines[&id];
+        let process = machine.process.as_ref().expect("it runs");
+        let left = match absolute {
+            true => when.saturating_sub(process.replica.env.elapsed),
+            false => when,
+        };
+        let at = self.now_us + machine.takes(left).max(1);
+        let life = self.life(id);
+        let process = self.at(id).process.as_mut().expect("it runs");
+        if process.wakes_at != Some(at) {
+            process.wakes_at = Some(at);
+            self.schedule_at(at, Event::Wake(life));
+        }
+    }
+
+    /// Checks what a node did.
+    fn look(&mut self, id: u64) -> Result<(), String> {
+        let true_time = wall(self.now_us, 0);
+        let machine = self.machines.get_mut(&id).expect("a replica");
+        let process = machine.process.as_mut().expect("it runs");
+        let env = &mut process.replica.env;
+        let (own, mut led) = (machine.id, Vec::new());
+        for term in env.led.drain(..) {
+            self.checker.leads(own, term)?;
+            led.push(term);
+        }
+        for (index, term, payload) in env.committed.drain(..) {
+            self.checker.committed(own, index, term, &payload)?;
+            let entry = EntryRef::parse(&payload)
+                .map_err(|error| format!("entry {index} is damaged: {error}"))?;
+            self.checker.stamped(index, entry.wall(), true_time)?;
+        }
+        if let Some((index, digest)) = process.replica.server().digest.latest() {
+            self.checker.digest(own, index, digest)?;
+        }
+        let applied = process.replica.consensus().applied();
+        if let Some(server) = &mut process.server {
+            let after = server.executed.partition_point(|(index, _)| *index <= applied);
+            for (index, payload) in server.executed.drain(..after) {
+                self.checker.executed(own, index, &payload)?;
+            }
+            if let Some(value) = server.program.twice {
+                return Err(format!("{value} was written twice"));
+            }
+        }
+        for term in led {
+            self.trace(|| format!("{id}: leads in term {term}"));
+            self.mix(id << 32 | term.0);
+        }
+        Ok(())
+    }
+
+    /// Has the log's thread begin a write, if it is idle.
+    fn write(&mut self, id: u64) -> Result<(), String> {
+        let early = self.options.broken == Some(Break::AckBeforeSync);
+        let life = self.life(id);
+        let process = self.at(id).process.as_mut().expect("it runs");
+        match process.begin_write() {
+            Ok(true) if early => {
+                let ticket = process.writing.take().expect("it began");
+                self.tell(life, Inbox::Durable(Ok(ticket)))
+            }
+            Ok(true) => {
+                let delay = 50 + self.rng.below(self.plan.sync_us);
+                self.schedule(delay, Event::Synced(life));
+                Ok(())
+            }
+            Ok(false) => Ok(()),
+            Err(error) => self.tell(life, Inbox::Durable(Err(error))),
+        }
+    }
+
+    pub(super) fn synced(&mut self, life: Life) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        let process = self.at(life.replica).process.as_mut().expect("it lives");
+        if process.disk_hangs {
+            // Until somebody mends it.
+            return Ok(());
+        }
+        match process.end_write() {
+            Ok(None) => Ok(()),
+            Ok(Some(ticket)) => self.tell(life, Inbox::Durable(Ok(ticket))),
+            Err(error) => self.tell(life, Inbox::Durable(Err(error))),
+        }
+    }
+
+    pub(super) fn disk_works(&mut self, id: u64) -> Result<(), String> {
+        let life = self.life(id);
+        let Some(process) = &mut self.at(id).process else { return Ok(()) };
+        if std::mem::take(&mut process.disk_hangs) { self.synced(life) } else { Ok(()) }
+    }
+
+    pub(super) fn make_room(&mut self, id: u64) -> Result<(), String> {
+        if let Some(process) = &mut self.at(id).process {
+            process.replica.env.full = false;
+        }
+        self.round(id)
+    }
+
+    pub(super) fn witness(&mut self, life: Life) {
+        if !self.lives(life) {
+            return;
+        }
+        self.schedule(WITNESS_EVERY_US, Event::Witness(life));
+        let process = self.at(life.replica).process.as_mut().expect("it lives");
+        if let Err(error) = process.witness() {
+            let error = NodeError::from(error);
+            // As the log's thread would tell: it is a failure of the disk, and no other.
+            let _ = self.node_failed(life.replica, &error);
+        }
+    }
+
+    pub(super) fn old_read(&mut self, life: Life, wanted: &OldEntries) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        let process = self.machines[&life.replica].process.as_ref().expect("it lives");
+        let entries = process.read_old(wanted);
+        self.tell(life, Inbox::Old(wanted.from, entries))
+    }
+
+    /// The node cannot go on. Its disk failed: it starts again on one that works, with what can be read; or the machine does, with what was
+    /// durable.
+    fn node_failed(&mut self, id: u64, error: &NodeError) -> Result<(), String> {
+        let refused = matches!(error, NodeError::Log(_) | NodeError::LogLost(_));
+        if refused && self.machines[&id].rotten && !self.machines[&id].disk_fails {
+            self.kill(id, true);
+            self.replace_log(id, &error.to_string());
+            return Ok(());
+        }
+        let disk_failed = matches!(error, NodeError::Log(_)) && self.machines[&id].disk_fails;
+        if !disk_failed {
+            return Err(format!("replica {id} fails: {error}"));
+        }
+        self.trace(|| format!("{id}: stops: {error}"));
+        self.at(id).disk_fails = false;
+        self.kill(id, true);
+        if self.rng.chance(50) {
+            let mut chance = SimRng::new(self.rng.next_u64());
+            self.at(id).disk.crash(&mut chance);
+        }
+        Ok(())
+    }
+}

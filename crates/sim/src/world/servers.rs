@@ -1,0 +1,137 @@
+//! Servers' processes: started, run, ended.
+
+use super::{Event, Life, World};
+use crate::around::Wish;
+use crate::options::Break;
+use skein_arena::Sizes;
+use skein_node::replica::Inbox;
+use skein_node::server::{Link, ServerEvent};
+
+const KILLED: i32 = 9;
+/// Entries that a server executes at a time.
+const BURST: u64 = 8;
+
+impl World {
+    /// Does what a replica wants done about its server, and reads what it wants read.
+    pub(super) fn do_wishes(&mut self, id: u64) {
+        let life = self.life(id);
+        let env = &mut self.at(id).process.as_mut().expect("it runs").replica.env;
+        let wishes = std::mem::take(&mut env.wishes);
+        for wanted in std::mem::take(&mut env.wanted) {
+            let delay = 50 + self.rng.below(self.plan.sync_us);
+            self.schedule(delay, Event::OldRead(life, wanted));
+        }
+        for wish in wishes {
+            match wish {
+                Wish::Arena(sizes, generation) => {
+                    let delay = 1000 + self.rng.below(5000);
+                    self.schedule(delay, Event::ArenaMade(life, sizes, generation));
+                }
+                Wish::Start(server) => {
+                    let generation = server.generation;
+                    self.rebuilds += usize::from(generation > 1);
+                    let process = self.at(id).process.as_mut().expect("it runs");
+                    process.server = Some(*server);
+                    process.server_lives = false;
+                    process.server_hangs = false;
+                    process.server_runs = false;
+                    self.trace(|| format!("{id}: starts server {generation}"));
+                    let delay = 1000 + self.rng.below(30_000);
+                    self.schedule(delay, Event::Launched(life, generation));
+                }
+                Wish::Kill => self.end_server(id, KILLED),
+            }
+        }
+    }
+
+    /// Ends a server's process, if there is one.
+    pub(super) fn end_server(&mut self, id: u64, status: i32) {
+        let life = self.life(id);
+        let process = self.at(id).process.as_mut().expect("it runs");
+        process.server_lives = false;
+        let Some(server) = process.server.take() else { return };
+        self.trace(|| format!("{id}: server {} ends by {status}", server.generation));
+        if self.options.broken != Some(Break::SilentEnd) {
+            self.schedule(500, Event::ServerEnded(life, server.generation, status));
+        }
+    }
+
+    pub(super) fn arena_made(
+        &mut self,
+        life: Life,
+        sizes: Sizes,
+        generation: u64,
+    ) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        self.tell(life, Inbox::Arena(Link::sparse(sizes, generation).map(Box::new)))
+    }
+
+    pub(super) fn launched(&mut self, life: Life, generation: u64) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        let process = self.at(life.replica).process.as_mut().expect("it lives");
+        if process.server.as_ref().is_none_or(|server| server.generation != generation) {
+            return Ok(());
+        }
+        process.server_lives = true;
+        let launched = ServerEvent::Launched { pid: 1000, init: 999, layer: None };
+        self.tell(life, Inbox::Server(generation, launched))
+    }
+
+    pub(super) fn server_ended(
+        &mut self,
+        life: Life,
+        generation: u64,
+        status: i32,
+    ) -> Result<(), String> {
+        self.tell(life, Inbox::Server(generation, ServerEvent::Ended { status }))
+    }
+
+    /// A server that does not sleep goes on soon.
+    pub(super) fn rouse_server(&mut self, id: u64) {
+        let delay = 5 + self.rng.below(self.plan.execute_us);
+        let life = self.life(id);
+        let Some(process) = &mut self.at(id).process else { return };
+        let Some(server) = &process.server else { return };
+        if process.server_lives
+            && !process.server_runs
+            && !process.server_hangs
+            && server.is_awake()
+        {
+            process.server_runs = true;
+            let generation = server.generation;
+            self.schedule(delay, Event::ServerRuns(life, generation));
+        }
+    }
+
+    pub(super) fn server_runs(&mut self, life: Life, generation: u64) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        let entries = 1 + self.rng.below(BURST) as usize;
+        let (id, now_us) = (life.replica, self.now_us);
+        let process = self.at(id).process.as_mut().expect("it lives");
+        let Some(server) = process.server.as_mut().filter(|s| s.generation == generation) else {
+            return Ok(());
+        };
+        process.server_runs = false;
+        if process.server_hangs || !process.server_lives {
+            return Ok(());
+        }
+        let ran = server.run(entries);
+        if !server.executed.is_empty() {
+            process.executed_us = now_us;
+        }
+        if let Some(status) = ran.ended {
+            self.end_server(id, status);
+        }
+        if ran.wakes && !self.machines[&id].stopped {
+            return self.round(id);
+        }
+        self.rouse_server(id);
+        Ok(())
+    }
+}
