@@ -27,7 +27,7 @@ demo: setup-demo build
 
 # From the quickest to tell to the slowest.
 .PHONY: test
-test: setup-test style licences build run-tests zoo counts model-check
+test: setup-test style licences build run-tests planted zoo counts model-check
 	@echo "make test: all passed"
 
 .PHONY: setup-demo setup-test
@@ -52,6 +52,11 @@ licences:
 .PHONY: run-tests
 run-tests: build
 	scripts/guarded.sh cargo test --locked --workspace --profile checked --no-fail-fast
+
+# Defects put back: the simulation finds them. All of them: cargo xtask planted.
+.PHONY: planted
+planted:
+	cargo run --quiet --locked -p xtask -- planted --in-tests
 
 # Some servers as Debian has them, some in other distributions where these can be had; all of them: cargo xtask zoo.
 .PHONY: zoo

@@ -11,6 +11,7 @@ mod demo;
 mod handoff;
 mod interposition;
 mod interrupt;
+mod planted;
 mod suites;
 mod tidy;
 mod zoo;
@@ -42,6 +43,8 @@ enum Command {
     Bench(skein_bench::Options),
     /// Count the instructions of the hot path, and compare with what is stored
     Counts(counts::Options),
+    /// Put known defects back one by one, and see that the simulation finds each
+    Planted(planted::Options),
     /// Run servers as Debian has them: checked, and on three replicas while the leader dies
     Zoo(zoo::Options),
     /// Run a server's own test suite through three replicas, again and again
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Handoff(options) => handoff::run(&options),
         Command::Bench(options) => skein_bench::run(&options),
         Command::Counts(options) => counts::run(&options),
+        Command::Planted(options) => planted::run(&options),
         Command::Zoo(options) => zoo::run(&options),
         Command::Suites(options) => suites::run(&options),
         Command::BenchProxy(options) => skein_bench::proxy::run(&options),

@@ -1,6 +1,6 @@
 //! Thousands of simulated clusters, and the proof that the checks can fail.
 //!
-//! `SKEIN_SIM_SEEDS=n` runs n seeds; `SKEIN_SIM_SEED=x` replays one and prints what happens.
+//! `SKEIN_SIM_SEEDS=n` runs n seeds, with `SKEIN_SIM_FIRST=1` up to the first that fails; `SKEIN_SIM_SEED=x` replays one and prints what happens.
 
 use skein_sim::{Break, Failure, Options, Report, run};
 use std::sync::{
@@ -13,8 +13,8 @@ fn number(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
 }
 
-/// Runs seeds on all cores; what failed is in order.
-fn run_seeds(count: u64, options: &Options) -> (Vec<Report>, Vec<Failure>) {
+/// Runs seeds on all cores, or up to the first that fails; what failed is in order.
+fn run_seeds(count: u64, options: &Options, first: bool) -> (Vec<Report>, Vec<Failure>) {
     let next = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -27,6 +27,9 @@ fn run_seeds(count: u64, options: &Options) -> (Vec<Report>, Vec<Failure>) {
                         break;
                     }
                     let result = run(seed, options);
+                    if first && result.is_err() {
+                        next.store(count, Ordering::Relaxed);
+                    }
                     results.lock().expect("no thread panics").push((seed, result));
                 }
             });
@@ -53,9 +56,9 @@ fn no_seed_breaks_a_promise() {
         }
         return;
     }
-    let default = if cfg!(debug_assertions) { 200 } else { 3000 };
-    let count = number("SKEIN_SIM_SEEDS").unwrap_or(default);
-    let (reports, failures) = run_seeds(count, &Options::default());
+    let count = number("SKEIN_SIM_SEEDS").unwrap_or(3000);
+    let first = number("SKEIN_SIM_FIRST").is_some();
+    let (reports, failures) = run_seeds(count, &Options::default(), first);
     for failure in failures.iter().take(5) {
         println!("{failure}\n");
     }
@@ -85,8 +88,10 @@ fn a_seed_is_a_whole_history() {
 /// A rule that is broken on purpose is noticed, within so many seeds.
 fn is_noticed(broken: Break, within: u64) {
     let options = Options { broken: Some(broken), ..Options::default() };
-    let Failure { seed, what, .. } = (0..within)
-        .find_map(|seed| run(seed, &options).err())
+    let Failure { seed, what, .. } = run_seeds(within, &options, true)
+        .1
+        .into_iter()
+        .next()
         .unwrap_or_else(|| panic!("{broken:?} was not noticed in {within} seeds"));
     println!("{broken:?} was noticed with seed {seed}: {what}");
 }
