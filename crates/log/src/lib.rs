@@ -26,4 +26,5 @@ pub use consensus::{
 };
 pub use types::{
     ClusterId, Durability, EntryKind, HardState, LogEntry, Persist, ProgramHash, Role, Ticket,
+    majority,
 };

@@ -4,6 +4,12 @@ use bytes::Bytes;
 use skein_model::{LogIndex, ReplicaId, Term};
 use std::fmt;
 
+/// How many of so many replicas are a majority: any two of them have a replica in common. Nobody else computes it.
+#[must_use]
+pub const fn majority(replicas: usize) -> usize {
+    replicas / 2 + 1
+}
+
 /// Which cluster a log, a data directory or a frame belongs to: 128 random bits, drawn when the cluster is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClusterId(pub u128);

@@ -7,6 +7,7 @@
 //! reads the clocks.
 
 use super::virtual_time::WallClocks;
+use skein_log::majority;
 use skein_model::{ReplicaId, WallNs};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -118,7 +119,7 @@ impl Clocks {
 
 /// The distance that the clocks of a majority of `replicas` have, or nearly: this node's `own` if it is among them.
 fn agreed(known: &[(i128, ReplicaId)], replicas: usize, own: i128) -> Option<i128> {
-    let majority = replicas / 2 + 1;
+    let majority = majority(replicas);
     let together =
         |clocks: &&[(i128, ReplicaId)]| clocks[majority - 1].0 - clocks[0].0 <= TOLERANCE_NS;
     let mut found = known.windows(majority).filter(together);

@@ -4,6 +4,7 @@
 //! entry proves the opposite for good, wherever it runs and whenever it was started: an end at that entry, or before it, had
 //! another cause. So two servers that died one after the other, each mended in between, never add up to an end.
 
+use skein_log::majority;
 use skein_model::{LogIndex, ReplicaId};
 use std::collections::BTreeMap;
 
@@ -67,7 +68,7 @@ impl Exits {
     #[must_use]
     pub fn common(&self, replicas: usize) -> Option<Common> {
         let same = |end: End| self.ends.values().filter(|other| **other == end).count();
-        let shared = self.ends.values().find(|end| same(**end) * 2 > replicas);
+        let shared = self.ends.values().find(|end| same(**end) >= majority(replicas));
         shared.map(|end| Common { end: *end, count: same(*end) })
     }
 }

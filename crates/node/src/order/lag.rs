@@ -14,6 +14,7 @@
 //! Pure: times are given.
 
 use crate::health::progress::Progress;
+use skein_log::majority;
 use skein_model::{LogIndex, ReplicaId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -108,7 +109,7 @@ impl Followers {
     pub fn new(replicas: usize, bound: Duration) -> Self {
         Self {
             bound,
-            needed: replicas / 2,
+            needed: majority(replicas) - 1,
             executed: Marks::default(),
             at: LogIndex(0),
             known: BTreeMap::new(),

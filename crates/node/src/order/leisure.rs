@@ -7,6 +7,7 @@
 //!
 //! Nothing is promised that is not so: consensus counts the leader's own vote for an entry when its disk is done, here as anywhere.
 
+use skein_log::majority;
 use std::time::Duration;
 
 /// What is held is written after this long.
@@ -55,7 +56,7 @@ impl<T> Leisure<T> {
             self.haste -= 1;
             return false;
         }
-        others > replicas / 2
+        others >= majority(replicas)
     }
 
     /// Holds `what`, which has so many bytes.

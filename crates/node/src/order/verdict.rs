@@ -4,6 +4,7 @@
 //! every replica judges by the same answers: what a majority says is right; when no majority agrees, what the leader says, until a server that was
 //! rebuilt from the log does the same again ([`judge`]).
 
+use skein_log::majority;
 use skein_model::{LogIndex, ReplicaId};
 use std::time::Duration;
 
@@ -29,14 +30,18 @@ pub struct Answer {
 #[must_use]
 pub fn right(answers: &[Answer], replicas: usize) -> Option<u64> {
     let votes = |digest: u64| answers.iter().filter(|a| a.digest == digest).count();
-    answers.iter().find(|a| votes(a.digest) * 2 > replicas).or(answers.first()).map(|a| a.digest)
+    answers
+        .iter()
+        .find(|a| votes(a.digest) >= majority(replicas))
+        .or(answers.first())
+        .map(|a| a.digest)
 }
 
 /// Whether the answers differ and no majority says which is right: then the leader's counts without proof.
 #[must_use]
 pub fn is_undecided(answers: &[Answer], replicas: usize) -> bool {
     let votes = |digest: u64| answers.iter().filter(|a| a.digest == digest).count();
-    answers.iter().all(|a| votes(a.digest) * 2 <= replicas)
+    answers.iter().all(|a| votes(a.digest) < majority(replicas))
         && answers.iter().any(|a| a.digest != answers[0].digest)
 }
 

@@ -10,7 +10,7 @@ use crate::order::lead::Lead;
 use bytes::Bytes;
 use skein_arena::layout::state;
 use skein_log::{
-    Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, Ticket, frame,
+    Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, Ticket, frame, majority,
 };
 use skein_model::entry::Start;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
@@ -49,7 +49,7 @@ impl<E: Environment> Replica<E> {
                 PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {
                     if let Some(heard) = &mut self.hearing {
                         heard.insert(peer);
-                        if (heard.len() + 1) * 2 > self.replicas {
+                        if heard.len() + 1 >= majority(self.replicas) {
                             self.hearing = None;
                         }
                     }
@@ -365,7 +365,7 @@ impl<E: Environment> Replica<E> {
     /// Writes it when it is time, or when too few others are left.
     pub(super) fn tend_log(&mut self) {
         let Some(due) = self.leisure.due(self.oldest_in_flight()) else { return };
-        if due <= self.now || self.env.connected().count() <= self.replicas / 2 {
+        if due <= self.now || self.env.connected().count() < majority(self.replicas) {
             self.write_held();
         }
     }

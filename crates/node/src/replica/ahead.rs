@@ -6,7 +6,7 @@ use super::{Environment, Replica};
 use crate::order::ahead::Lost;
 use crate::order::feed::{Step, is_for_server};
 use bytes::Bytes;
-use skein_log::LogEntry;
+use skein_log::{LogEntry, majority};
 use skein_model::{EntryRef, LogIndex};
 
 impl<E: Environment> Replica<E> {
@@ -19,7 +19,7 @@ impl<E: Environment> Replica<E> {
             || self.agrees_alone
             || !has_all_before
             || !self.serves()
-            || (others + 1) * 2 <= self.replicas
+            || others + 1 < majority(self.replicas)
             || !self.life.can_go_ahead()
             || self.is_held_before(index)
         {
