@@ -1,5 +1,7 @@
 //! Rust's standard library network and time: a TcpListener with a thread a connection on loopback, time-outs, Instant,
 //! SystemTime and sleep. Clock values go to standard error.
+//!
+//! expect: same
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

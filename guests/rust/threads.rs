@@ -1,6 +1,8 @@
 //! Rust's standard library threads: spawn, scoped, channels, Mutex, Condvar, RwLock, Barrier, Once, park, thread locals.
 //! All of them stand on raw futex calls, not on pthread mutexes. Deterministic facts to standard output, the order in
 //! which things happened to standard error.
+//!
+//! expect: same
 
 use std::cell::Cell;
 use std::collections::HashMap;

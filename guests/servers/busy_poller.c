@@ -1,6 +1,10 @@
 /* A server driven from outside that is never idle: one thread loops over sched_yield and the clock and never blocks,
  * another one answers each line with "<lines so far>\n". Inputs get in only because slots do: never at quiescence.
- * "quit\n" ends it with status 0. */
+ * "quit\n" ends it with status 0.
+ *
+ * expect: same
+ * client: open, 9 times (ask "line {n}\n" for 2), fin, closed
+ */
 #include "guest.h"
 
 static volatile uint64_t polls;

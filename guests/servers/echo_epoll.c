@@ -1,4 +1,11 @@
-/* A server driven from outside: one epoll loop that echoes, port from the command line. "quit\n" ends it with status 0. */
+/* A server driven from outside: one epoll loop that echoes, port from the command line. "quit\n" ends it with status 0.
+ * The second kind of client fills and drains buffers both ways; the third goes without a word.
+ *
+ * expect: same
+ * clients 20: open, 10 times (ask "{client}{fill}\n" for +0), fin, closed
+ * client: open, send 3145728 bytes, send 3145728 bytes, receive 6291456, fin, closed
+ * client: open, send "hi", receive 2, reset
+ */
 #include "guest.h"
 #include <sys/epoll.h>
 

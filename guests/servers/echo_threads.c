@@ -1,5 +1,10 @@
 /* A server driven from outside: a thread a connection, blocking calls, a counter under a mutex in every answer.
- * "quit\n" ends it with status 0. */
+ * "quit\n" ends it with status 0.
+ * An answer is the request's number and the request: at least two bytes more.
+ *
+ * expect: same
+ * clients 10: open, 8 times (ask "{client}.{n}..\n" for +2), fin, closed
+ */
 #include "guest.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

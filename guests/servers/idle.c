@@ -1,5 +1,10 @@
 /* A server driven from outside that does nothing of its own accord: it accepts, holds the connections and never times
- * out. While nobody sends, it must cost no log entry at all. A "quit\n" ends it with status 0. */
+ * out. While nobody sends, it must cost no log entry at all. A "quit\n" ends it with status 0.
+ *
+ * expect: same
+ * clients 5: open, send "says {client}\n", fin, closed
+ * idle: no entry but the inputs of its clients
+ */
 #include "guest.h"
 #include <poll.h>
 

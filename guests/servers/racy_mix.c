@@ -1,6 +1,10 @@
 /* A server driven from outside, wrong on purpose: a thread a connection mixes what it receives into one shared array
  * without any lock, with yields between. Every answer depends on how the threads interleave, so replicas agree only
- * if their schedules do. "quit\n" ends it with status 0. */
+ * if their schedules do. "quit\n" ends it with status 0.
+ *
+ * expect: same
+ * clients 8: open, 12 times (ask "client {client} says {n}" for 17), fin, closed
+ */
 #include "guest.h"
 
 enum { WORDS = 64, ROUNDS = 200 };

@@ -1,5 +1,10 @@
 /* A server that tells its clients how many SIGUSR1 it has had: "U H" (SIGUSR1, SIGHUP) for every line. Its handler
- * interrupts epoll_wait. "quit\n" ends it with status 0. */
+ * interrupts epoll_wait. "quit\n" ends it with status 0.
+ * Signals come before and between requests; from ten on a count has two digits.
+ *
+ * expect: same
+ * client: signal USR1, open, ask "?\n" for 4, signal HUP, signal USR1, ask "?\n" for 4, 7 times (signal USR1, ask "?\n" for 4), 3 times (signal USR1, ask "?\n" for 5), fin, closed
+ */
 #include "guest.h"
 #include <sys/epoll.h>
 

@@ -7,7 +7,9 @@ use std::process::Command;
 /// Where everything is.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// The directory with the guests, `servers/` and `rust/` in it.
+    /// The guests' sources, in the folders of their families.
+    pub sources: PathBuf,
+    /// What is built of them, in folders of the same names.
     pub guests: PathBuf,
     /// The runtime.
     pub library: PathBuf,
@@ -35,7 +37,7 @@ impl Images {
         let guests = profile()?.join("guests");
         run(Command::new(repository().join("guests/build.sh")).arg(&guests))?;
         let library = library()?;
-        Ok(Self { guests, library })
+        Ok(Self { sources: repository().join("guests"), guests, library })
     }
 }
 

@@ -15,7 +15,9 @@
 //! Threads: one a run; runs share nothing. Crash: a guest's pid namespace dies with the thread that started it.
 
 pub mod catalogue;
+mod clients;
 pub mod compare;
+pub mod head;
 pub mod images;
 pub mod launch;
 pub mod node;

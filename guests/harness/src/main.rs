@@ -1,4 +1,5 @@
-//! `skein-harness [--leader] [WORD...]`: runs the guests whose names contain one of the words, or all.
+//! `skein-harness [--leader] [WORD...]`: runs the guests whose names contain one of the words, or all. A word with a slash
+//! looks at the family, too: `tcp/` are all guests of `guests/tcp`.
 //!
 //! With `--leader`, only the leader's run, and everything that it wrote is shown: to look at one guest. `--time PROGRAM [ARG...]` runs a program of
 //! anybody's as a leader and says how many nanoseconds that took.
@@ -53,11 +54,11 @@ fn time(words: &[String]) -> std::io::Result<u128> {
 
 fn show(words: &[String]) -> std::io::Result<()> {
     let images = Images::build()?;
-    for guest in catalogue::all(&images.guests)? {
-        if !words.iter().any(|word| guest.name.contains(word)) {
+    for guest in catalogue::all(&images.sources, &images.guests)? {
+        if !words.iter().any(|word| guest.is_meant_by(word)) {
             continue;
         }
-        let script = guest.script.clone().unwrap_or_default();
+        let script = guest.head.script.clone().unwrap_or_default();
         let role = Role::Leader(script, ORDINARY);
         let run = runner::skein(&guest.program, &images.library, role, How::default())?;
         println!("== {}: {:?}, {:?}", guest.name, run.account.end, run.account.counts);

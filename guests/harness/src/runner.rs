@@ -1,7 +1,8 @@
 //! Runs one guest three times and judges.
 
-use crate::catalogue::{self, Expect, Guest};
+use crate::catalogue::{self, Guest};
 use crate::compare;
+use crate::head::Expect;
 use crate::images::Images;
 use crate::launch::{self, Launch};
 use crate::node::{Account, Counts, End, Node, ORDINARY, Role, Schedule};
@@ -127,7 +128,7 @@ pub fn judge(guest: &Guest, images: &Images) -> Result<String, String> {
 
 fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, String>> {
     let mut native_stdout = None;
-    if guest.script.is_none() {
+    if guest.head.script.is_none() {
         let (status, stdout, stderr) = native(&guest.program)?;
         if status != 0 {
             let stderr = String::from_utf8_lossy(&stderr).into_owned();
@@ -137,8 +138,8 @@ fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, Stri
     }
     let mut done = String::new();
     // With the second one as on a processor that cannot fault on `cpuid`.
-    for (schedule, no_cpuid_faulting) in [(ORDINARY, false), (guest.finest, true)] {
-        let how = How { stop_at_spin: guest.expect == Expect::Spin, no_cpuid_faulting };
+    for (schedule, no_cpuid_faulting) in [(ORDINARY, false), (guest.head.finest, true)] {
+        let how = How { stop_at_spin: guest.head.expect == Expect::Spin, no_cpuid_faulting };
         match judge_schedule(guest, images, native_stdout.as_deref(), schedule, how)? {
             Ok(line) if done.is_empty() => done = line,
             Ok(line) => done += &format!(" | {line}"),
@@ -156,12 +157,12 @@ fn judge_schedule(
     schedule: Schedule,
     how: How,
 ) -> io::Result<Result<String, String>> {
-    let role = Role::Leader(guest.script.clone().unwrap_or_default(), schedule);
+    let role = Role::Leader(guest.head.script.clone().unwrap_or_default(), schedule);
     let leader = skein(&guest.program, &images.library, role, how)?;
     if how.stop_at_spin {
         return Ok(judge_spin(&leader));
     }
-    if let Some(verdict) = judge_refusal(guest.expect, &leader) {
+    if let Some(verdict) = judge_refusal(&guest.head.expect, &leader) {
         return Ok(verdict);
     }
     if let Err(why) = judge_end(&leader, "leader") {
@@ -238,7 +239,7 @@ fn judge_spin(run: &Run) -> Result<String, String> {
 }
 
 /// For guests that may be refused: the verdict, if they were or should have been.
-fn judge_refusal(expect: Expect, run: &Run) -> Option<Result<String, String>> {
+fn judge_refusal(expect: &Expect, run: &Run) -> Option<Result<String, String>> {
     let fatal = run.account.advice.iter().find(|line| line.starts_with("fatal: "));
     match (expect, fatal) {
         (Expect::SameOrFatal(words), Some(line)) => {
@@ -270,7 +271,7 @@ fn judge_refusal(expect: Expect, run: &Run) -> Option<Result<String, String>> {
 fn judge_idle(guest: &Guest, schedule: Schedule, leader: &Run) -> Option<String> {
     let Counts { bubbles, clocks, .. } = leader.account.counts;
     let needless = clocks > 0 || (bubbles > 0 && schedule == ORDINARY);
-    (guest.name == "servers/idle" && needless)
+    (guest.head.idle && needless)
         .then(|| format!("an idle server cost {bubbles} bubbles and {clocks} clock entries"))
 }
 
@@ -285,10 +286,10 @@ fn judge_net(guest: &Guest, leader: &Run, follower: &Run) -> Option<String> {
             counts(follower)
         ));
     }
-    let net = guest.net?;
+    let net = guest.head.net?;
     let right = (net.least_trapped..=net.most_trapped).contains(&trapped)
         && patched >= net.least_patched
-        && (net.least_trapped == 0 || patched == 0);
+        && (net.least_patched > 0 || patched == 0);
     (!right).then(|| format!("{trapped} trapped, {patched} from replaced places; wanted {net:?}"))
 }
 
@@ -296,7 +297,8 @@ fn judge_net(guest: &Guest, leader: &Run, follower: &Run) -> Option<String> {
 /// there are processors.
 #[must_use]
 pub fn all(words: &[String]) -> ExitCode {
-    let guests = Images::build().and_then(|images| Ok((catalogue::all(&images.guests)?, images)));
+    let guests = Images::build()
+        .and_then(|images| Ok((catalogue::all(&images.sources, &images.guests)?, images)));
     let (mut guests, images) = match guests {
         Ok(found) => found,
         Err(e) => {
@@ -304,7 +306,7 @@ pub fn all(words: &[String]) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    guests.retain(|guest| words.is_empty() || words.iter().any(|word| guest.name.contains(word)));
+    guests.retain(|guest| words.is_empty() || words.iter().any(|word| guest.is_meant_by(word)));
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {

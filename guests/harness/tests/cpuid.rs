@@ -9,7 +9,7 @@ use skein_harness::sys::faults_on_cpuid;
 #[test]
 fn trapping_cpuid_can_be_switched_off() {
     let images = Images::build().expect("the guests build");
-    let program = images.guests.join("net_rdtsc");
+    let program = images.guests.join("trap/net_rdtsc");
     for no_cpuid_faulting in [false, true] {
         let role = Role::Leader(Script::default(), ORDINARY);
         let how = How { no_cpuid_faulting, ..How::default() };

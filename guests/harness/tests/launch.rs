@@ -6,7 +6,9 @@ use skein_harness::runner::native;
 #[test]
 fn two_starts_have_the_same_addresses_ids_and_random_bytes() {
     let images = Images::build().expect("the guests build");
-    for (name, must_show) in [("id_addresses", "stack 0x7ff"), ("id_process", "pid 2 ppid 1")] {
+    for (name, must_show) in
+        [("identity/id_addresses", "stack 0x7ff"), ("identity/id_process", "pid 2 ppid 1")]
+    {
         let program = images.guests.join(name);
         let (first, second) = (native(&program).unwrap(), native(&program).unwrap());
         assert_eq!(first.0, 0, "{name} ends well");
@@ -19,7 +21,7 @@ fn two_starts_have_the_same_addresses_ids_and_random_bytes() {
         assert_eq!(strip(&text), strip(&String::from_utf8(second.2).unwrap()), "{name}");
     }
     let at_random = |_| {
-        let stderr = native(&images.guests.join("random_sources")).unwrap().2;
+        let stderr = native(&images.guests.join("identity/random_sources")).unwrap().2;
         let text = String::from_utf8(stderr).unwrap();
         text.lines().find(|line| line.starts_with("AT_RANDOM")).map(str::to_owned)
     };

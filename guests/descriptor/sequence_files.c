@@ -1,0 +1,491 @@
+/* Random sequences of calls on descriptors, one thread, nothing blocks: pipes, UNIX sockets of three types, eventfds, epoll sets (level, edge, one-shot),
+ * poll, dup, flags, splice, signals by signalfd. Whatever is tried, Linux and Skein answer alike: results, errors, bytes, readiness and the order of
+ * what is ready. Each sequence begins with nothing open; its number is the seed. The transcript has every call.
+ *
+ * expect: same
+ */
+#include "guest.h"
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/un.h>
+
+#define SEQUENCES 5000
+#define CALLS 60
+#define FILES 24
+/* What a file may hold unread: how much fits beyond that is not what this is about. */
+#define MOST_BYTES 12000
+#define MOST_MESSAGES 6
+
+enum kind { NONE, READER, WRITER, STREAM, MESSAGES, LISTENER, EVENT, EPOLL, SIGNALS };
+
+/* What is known of the object behind a descriptor: how full the direction is that it writes to. */
+struct pipe_state {
+    int bytes, messages;
+};
+
+static struct file {
+    enum kind kind;
+    int fd;
+    struct pipe_state *out, *in;
+} files[FILES];
+static struct pipe_state states[FILES * 4];
+static int states_used;
+static uint64_t state;
+static char buffer[16384];
+
+static uint32_t below(uint32_t n)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)((state >> 33) % n);
+}
+
+static uint32_t hash(const char *bytes, ssize_t n)
+{
+    uint32_t h = 2166136261u;
+    for (ssize_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)bytes[i]) * 16777619u;
+    return h;
+}
+
+static struct file *vacant(void)
+{
+    for (int i = 0; i < FILES; i++)
+        if (files[i].kind == NONE)
+            return &files[i];
+    return NULL;
+}
+
+/* One of those that are open, or nothing. */
+static struct file *some(void)
+{
+    for (int i = 0; i < 8; i++) {
+        struct file *f = &files[below(FILES)];
+        if (f->kind != NONE)
+            return f;
+    }
+    return NULL;
+}
+
+static struct pipe_state *fresh(void)
+{
+    struct pipe_state *s = &states[states_used++ % (FILES * 4)];
+    s->bytes = s->messages = 0;
+    return s;
+}
+
+static void told(const char *call, long result)
+{
+    if (result < 0)
+        say("%s: %s", call, strerrorname_np(errno));
+    else
+        say("%s: %ld", call, result);
+}
+
+/* The same, of a call on one file, with a number that it was given. */
+static void told_of(const char *call, const struct file *f, long given, long result)
+{
+    static const char *const kinds[] = {"none",     "reader",  "writer", "stream", "messages",
+                                        "listener", "eventfd", "epoll",  "signals"};
+    char text[64];
+    snprintf(text, sizeof text, "%s %s %d, %ld", call, kinds[f->kind], f->fd, given);
+    told(text, result);
+}
+
+static void add(enum kind kind, int fd, struct pipe_state *out, struct pipe_state *in)
+{
+    struct file *f = vacant();
+    CHECK(f != NULL);
+    f->kind = kind;
+    f->fd = fd;
+    f->out = out;
+    f->in = in;
+}
+
+static int room_for(int n)
+{
+    int count = 0;
+    for (int i = 0; i < FILES; i++)
+        count += files[i].kind == NONE;
+    return count >= n;
+}
+
+static void make(void)
+{
+    int fds[2], nonblock = O_NONBLOCK;
+    if (!room_for(2))
+        return;
+    switch (below(7)) {
+    case 0: {
+        int rc = pipe2(fds, nonblock | (below(2) ? O_CLOEXEC : 0));
+        told("pipe2", rc);
+        if (rc == 0) {
+            struct pipe_state *s = fresh();
+            say("  %d %d", fds[0], fds[1]);
+            add(READER, fds[0], NULL, s);
+            add(WRITER, fds[1], s, NULL);
+        }
+        break;
+    }
+    case 1:
+    case 2: {
+        int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
+        int type = types[below(3)];
+        int rc = socketpair(AF_UNIX, type | SOCK_NONBLOCK, 0, fds);
+        told("socketpair", rc);
+        if (rc == 0) {
+            struct pipe_state *a = fresh(), *b = fresh();
+            enum kind kind = type == SOCK_STREAM ? STREAM : MESSAGES;
+            say("  %d %d type %d", fds[0], fds[1], type);
+            add(kind, fds[0], a, b);
+            add(kind, fds[1], b, a);
+        }
+        break;
+    }
+    case 3: {
+        int fd = eventfd(below(3), EFD_NONBLOCK | (below(2) ? EFD_SEMAPHORE : 0));
+        told("eventfd", fd);
+        if (fd >= 0)
+            add(EVENT, fd, NULL, NULL);
+        break;
+    }
+    case 4: {
+        int fd = epoll_create1(below(2) ? EPOLL_CLOEXEC : 0);
+        told("epoll_create1", fd);
+        if (fd >= 0)
+            add(EPOLL, fd, NULL, NULL);
+        break;
+    }
+    case 5: {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, below(2) ? SIGUSR1 : SIGUSR2);
+        int fd = signalfd(-1, &set, SFD_NONBLOCK);
+        told("signalfd", fd);
+        if (fd >= 0)
+            add(SIGNALS, fd, NULL, NULL);
+        break;
+    }
+    case 6: {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        told("socket", fd);
+        if (fd < 0)
+            break;
+        /* A name that the system chooses. */
+        told("  bind", bind(fd, (struct sockaddr *)&name, sizeof(sa_family_t)));
+        told("  listen", listen(fd, 2));
+        add(LISTENER, fd, NULL, NULL);
+        break;
+    }
+    }
+}
+
+static void connect_to(struct file *f)
+{
+    struct sockaddr_un name;
+    socklen_t length = sizeof name;
+    if (!room_for(2) || getsockname(f->fd, (struct sockaddr *)&name, &length) != 0)
+        return;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    told("socket", fd);
+    int rc = connect(fd, (struct sockaddr *)&name, length);
+    told("connect", rc);
+    if (rc != 0) {
+        told("close", close(fd));
+        return;
+    }
+    if (below(4) == 0) {
+        /* Left to be accepted, or not. */
+        add(STREAM, fd, fresh(), fresh());
+        return;
+    }
+    int taken = accept4(f->fd, NULL, NULL, SOCK_NONBLOCK);
+    told("accept4", taken);
+    /* It may be an earlier one: what is in it is not known, so it is not written to again. */
+    add(STREAM, fd, fresh(), fresh());
+    if (taken >= 0)
+        add(STREAM, taken, fresh(), fresh());
+}
+
+static void send_some(struct file *f)
+{
+    /* Not nothing: whether an empty message that is lost is an error depends on the version of Linux. */
+    int n = 1 + (int)(below(3) ? below(40) : below(3000));
+    if (f->kind == EVENT)
+        /* More than eight are an error since Linux 6.9 only. */
+        n = below(4) ? 8 : (int)below(8);
+    for (int i = 0; i < n; i++)
+        buffer[i] = (char)(below(256));
+    if (f->out != NULL && (f->out->bytes + n > MOST_BYTES || f->out->messages >= MOST_MESSAGES))
+        return;
+    struct sockaddr_un peer;
+    socklen_t length = sizeof peer;
+    if (f->kind == MESSAGES && getpeername(f->fd, (struct sockaddr *)&peer, &length) != 0)
+        /* Whether that error makes an edge depends on the version of Linux. */
+        return;
+    ssize_t sent;
+    if ((f->kind == STREAM || f->kind == MESSAGES) && below(2)) {
+        sent = send(f->fd, buffer, (size_t)n, MSG_NOSIGNAL);
+        told_of("send", f, n, sent);
+    } else {
+        sent = write(f->fd, buffer, (size_t)n);
+        told_of("write", f, n, sent);
+    }
+    if (sent >= 0 && f->out != NULL) {
+        f->out->bytes += (int)sent;
+        f->out->messages++;
+    }
+}
+
+static void take_some(struct file *f)
+{
+    size_t n = below(3) ? below(60) : below(4000);
+    int flags = below(4) == 0 ? MSG_PEEK : 0;
+    ssize_t got;
+    if (below(8) == 0)
+        flags |= MSG_TRUNC;
+    if ((f->kind == STREAM || f->kind == MESSAGES) && below(2)) {
+        /* MSG_TRUNC drops a stream's bytes without storing them only for TCP. */
+        got = recv(f->fd, buffer, n, flags);
+        told_of(flags & MSG_PEEK ? "peek" : flags ? "recv MSG_TRUNC" : "recv", f, (long)n, got);
+    } else {
+        flags = 0;
+        got = read(f->fd, buffer, n);
+        told_of("read", f, (long)n, got);
+    }
+    if (got > 0) {
+        ssize_t there = got < (ssize_t)n ? got : (ssize_t)n;
+        if (f->kind != SIGNALS)
+            say("  %08x", hash(buffer, there));
+        else
+            say("  signal %u", ((struct signalfd_siginfo *)buffer)->ssi_signo);
+        if (f->in != NULL && !(flags & MSG_PEEK)) {
+            f->in->bytes -= (int)got;
+            f->in->messages--;
+        }
+    }
+}
+
+static const char *events_text(uint32_t events)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "%x", events);
+    return text;
+}
+
+static void watch(struct file *ep, struct file *f)
+{
+    static const uint32_t extra[] = {0, 0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT, EPOLLRDHUP, EPOLLPRI};
+    static const int ops[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
+    static const uint32_t base[] = {EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLOUT, 0};
+    struct epoll_event event = {.events = base[below(4)] | extra[below(7)], .data.u64 = (uint64_t)f->fd};
+    if (f->kind == STREAM && event.events & EPOLLET)
+        /* Each buffer that the other end has read to its end is an edge for Linux; the runtime has no such buffers. */
+        event.events &= ~(uint32_t)EPOLLOUT;
+    int op = ops[below(4)];
+    char call[64];
+    snprintf(call, sizeof call, "epoll_ctl %d %d %d %x", ep->fd, op, f->fd, event.events);
+    told(call, epoll_ctl(ep->fd, op, f->fd, &event));
+}
+
+static void wait_events(struct file *ep)
+{
+    struct epoll_event got[FILES];
+    int most = 1 + (int)below(6);
+    int n = epoll_wait(ep->fd, got, most, 0);
+    told("epoll_wait", n);
+    for (int i = 0; i < n; i++)
+        say("  %llu %s", (unsigned long long)got[i].data.u64, events_text(got[i].events));
+}
+
+static void poll_all(void)
+{
+    struct pollfd fds[FILES];
+    int n = 0;
+    for (int i = 0; i < FILES; i++)
+        if (files[i].kind != NONE) {
+            static const short asked[] = {POLLIN, POLLOUT, POLLIN | POLLOUT, POLLIN | POLLRDHUP, POLLPRI, 0};
+            fds[n].fd = files[i].fd;
+            fds[n].revents = 0;
+            fds[n++].events = asked[below(6)];
+        }
+    told("poll", poll(fds, (nfds_t)n, 0));
+    for (int i = 0; i < n; i++)
+        if (fds[i].revents != 0)
+            say("  %d %x", fds[i].fd, (unsigned)fds[i].revents);
+}
+
+static void duplicate(struct file *f)
+{
+    if (!room_for(1))
+        return;
+    struct file *other;
+    int fd;
+    switch (below(4)) {
+    case 0:
+        fd = dup(f->fd);
+        told_of("dup", f, 0, fd);
+        break;
+    case 1:
+        fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 3 + (int)below(30));
+        told("F_DUPFD_CLOEXEC", fd);
+        break;
+    case 2:
+        fd = dup3(f->fd, f->fd, 0);
+        told("dup3 to itself", fd);
+        return;
+    default:
+        /* In the place of another one, which is closed by it. */
+        other = some();
+        if (other == NULL || other == f)
+            return;
+        fd = dup2(f->fd, other->fd);
+        told_of("dup2", f, other->fd, fd);
+        if (fd >= 0)
+            other->kind = NONE;
+        break;
+    }
+    if (fd >= 0)
+        add(f->kind, fd, f->out, f->in);
+}
+
+static void ask(struct file *f)
+{
+    int value = 0;
+    socklen_t length = sizeof value;
+    switch (below(8)) {
+    case 0:
+        told_of("F_GETFL", f, 0, fcntl(f->fd, F_GETFL) & ~0100000);
+        break;
+    case 1:
+        told_of("F_GETFD", f, 0, fcntl(f->fd, F_GETFD));
+        break;
+    case 2:
+        told_of("F_SETFD", f, 0, fcntl(f->fd, F_SETFD, (int)below(2)));
+        break;
+    case 3:
+        told_of("FIONREAD", f, 0, ioctl(f->fd, FIONREAD, &value));
+        say("  %d", value);
+        break;
+    case 4:
+        told_of("SO_TYPE", f, 0, getsockopt(f->fd, SOL_SOCKET, SO_TYPE, &value, &length));
+        say("  %d", value);
+        break;
+    case 5:
+        told_of("SO_ERROR", f, 0, getsockopt(f->fd, SOL_SOCKET, SO_ERROR, &value, &length));
+        say("  %d", value);
+        break;
+    case 6:
+        told_of("SO_ACCEPTCONN", f, 0, getsockopt(f->fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length));
+        say("  %d", value);
+        break;
+    case 7:
+        told_of("lseek", f, 0, lseek(f->fd, 0, SEEK_CUR));
+        break;
+    }
+}
+
+static void shut(struct file *f, int how)
+{
+    int type = 0;
+    socklen_t length = sizeof type;
+    getsockopt(f->fd, SOL_SOCKET, SO_TYPE, &type, &length);
+    if (type == SOCK_DGRAM && how > 0 && how < 3)
+        /* Without a peer and shut to write, the error depends on the version of Linux. */
+        how = 0;
+    told_of("shutdown", f, how, shutdown(f->fd, how));
+}
+
+static void act(void)
+{
+    struct file *f = some(), *other = some();
+    if (f == NULL || below(5) == 0) {
+        make();
+        return;
+    }
+    switch (below(13)) {
+    case 0:
+    case 1:
+    case 2:
+        send_some(f);
+        break;
+    case 3:
+    case 4:
+    case 5:
+        take_some(f);
+        break;
+    case 6:
+        duplicate(f);
+        break;
+    case 7:
+        ask(f);
+        break;
+    case 8:
+        told_of("close", f, 0, close(f->fd));
+        f->kind = NONE;
+        break;
+    case 9:
+        if (f->kind == LISTENER)
+            connect_to(f);
+        else
+            shut(f, (int)below(4));
+        break;
+    case 10:
+        if (below(2))
+            poll_all();
+        else
+            told("raise", raise(below(2) ? SIGUSR1 : SIGUSR2));
+        break;
+    default:
+        for (int i = 0; i < FILES; i++)
+            if (files[i].kind == EPOLL && below(2)) {
+                if (other != NULL && below(2))
+                    watch(&files[i], other);
+                else
+                    wait_events(&files[i]);
+                break;
+            }
+        break;
+    }
+}
+
+static void sequence(uint64_t seed)
+{
+    state = seed * 0x9e3779b97f4a7c15u + 1;
+    say("sequence %llu", (unsigned long long)seed);
+    for (int i = 0; i < CALLS; i++)
+        act();
+    for (int i = 0; i < FILES; i++)
+        if (files[i].kind != NONE) {
+            told("close", close(files[i].fd));
+            files[i].kind = NONE;
+        }
+    /* Signals that nobody took. */
+    struct timespec none = {0, 0};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    while (sigtimedwait(&set, NULL, &none) > 0)
+        ;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : SEQUENCES;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    for (uint64_t i = 0; i < count; i++)
+        sequence(first + i);
+    return 0;
+}

@@ -1,0 +1,235 @@
+//! What a guest's source says about it: the first comment of the file.
+//!
+//! Prose comes first. From the line that begins with `expect:` to the end of the comment every line is one of these:
+//!
+//! ```text
+//! expect: same                     standard output is the same as natively
+//! expect: spin                     a thread that keeps the turn is named; natively it ends
+//! refused: WORD | WORD             for each word the node is told of a refused call with it in its name
+//! or fatal: WORD | WORD            or the runtime refuses to go on, with one of these words in its message
+//! finest: quantum N                the finer of the two schedules has so many operations a turn, not one
+//! net: 2 places, 3 of libc, 600 executions, 4 programs, 5 trapped
+//!                                  what the safety net may and must catch: see `Net::of`
+//! outside: played by the harness   it connects to the harness (`outside.h`), so it does not run natively
+//! client: STEPS                    a server's client; `clients 10:` are ten: see `clients`
+//! idle: no entry but the inputs of its clients
+//! ```
+
+use crate::clients;
+use crate::node::{FINEST, Schedule};
+use crate::script::Script;
+
+/// What a run under Skein must come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The same as natively.
+    Same,
+    /// The same as natively, and the node is told that a call with each of these in its name was refused.
+    SameAndRefused(Vec<String>),
+    /// The same as natively, or the runtime refuses to go on with a line that has one of these words in it. Never unseen.
+    SameOrFatal(Vec<String>),
+    /// A thread that keeps the turn is named.
+    Spin,
+}
+
+/// What is expected of a guest.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// What a run must come to.
+    pub expect: Expect,
+    /// The second schedule that it is run with.
+    pub finest: Schedule,
+    /// Its other end: clients of a server, or the outside; it is then not run natively.
+    pub script: Option<Script>,
+    /// How much of what the net catches must come to it how often; nothing for most.
+    pub net: Option<Net>,
+    /// It costs no entries but its clients' inputs.
+    pub idle: bool,
+}
+
+/// What a guest's calls and instructions around the interposed functions must come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// At most so many are trapped.
+    pub most_trapped: u64,
+    /// At least so many are not, because their place was replaced; with none, none may be.
+    pub least_patched: u64,
+    /// At least so many are trapped.
+    pub least_trapped: u64,
+}
+
+/// Executions of a place that are trapped before it is replaced, as the runtime has it: in a guest's text and in libc's.
+const PATIENCE: u64 = 4 + 1;
+const PATIENCE_IN_LIBC: u64 = 4 + 10 + 1;
+/// Calls of a program's start and end.
+const AROUND: u64 = 24;
+
+impl Net {
+    /// Of a list of numbers, each with its name: `places` of the guest's, and places `of libc`, which are replaced;
+    /// `executions` of them all; `programs` that are executed, each of which may begin with a trap; and `trapped`:
+    /// executions of places that are never replaced.
+    fn of(list: &str) -> Result<Self, String> {
+        let (mut places, mut libc, mut executions, mut programs, mut trapped) = (0, 0, 0, 0, 0);
+        for item in list.split(", ") {
+            let (count, name) = item.split_once(' ').unwrap_or((item, ""));
+            let to = match name {
+                "places" => &mut places,
+                "of libc" => &mut libc,
+                "executions" => &mut executions,
+                "programs" => &mut programs,
+                "trapped" => &mut trapped,
+                _ => return Err(format!("`{item}` is no number of the net's")),
+            };
+            *to = count.parse::<u64>().map_err(|_| format!("`{count}` is no number"))?;
+        }
+        let before = places * PATIENCE + libc * PATIENCE_IN_LIBC;
+        Ok(Self {
+            most_trapped: before + programs + trapped + AROUND,
+            least_patched: executions.checked_sub(before).ok_or("too few executions")?,
+            least_trapped: trapped,
+        })
+    }
+}
+
+/// Why a head cannot be parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The line of the file, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// The head of a source.
+///
+/// # Errors
+/// It has none, or a line of it means nothing.
+pub fn parse(source: &str) -> Result<Head, Complaint> {
+    let mut lines = comment(source).into_iter().enumerate().map(|(n, text)| (n + 1, text));
+    let none = || Complaint { line: 1, what: "has no head: a first comment with `expect:`".into() };
+    let (line, first) = lines.find(|(_, text)| text.starts_with("expect:")).ok_or_else(none)?;
+    let expect = match first["expect:".len()..].trim() {
+        "same" => Expect::Same,
+        "spin" => Expect::Spin,
+        other => return Err(Complaint { line, what: format!("`{other}` cannot be expected") }),
+    };
+    let mut head = Head { expect, finest: FINEST, script: None, net: None, idle: false };
+    let mut clients = Vec::new();
+    for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
+        statement(text, &mut head, &mut clients).map_err(|what| Complaint { line, what })?;
+    }
+    if !clients.is_empty() {
+        head.script = Some(Script::new(clients::then_quit(clients)));
+    }
+    Ok(head)
+}
+
+fn statement(
+    text: &str,
+    head: &mut Head,
+    clients: &mut Vec<Vec<crate::script::Step>>,
+) -> Result<(), String> {
+    let (key, value) = text.split_once(':').ok_or_else(|| format!("`{text}` has no colon"))?;
+    let value = value.trim();
+    let words = || value.split('|').map(|word| word.trim().to_owned()).collect::<Vec<_>>();
+    if value.is_empty() || value.split('|').any(|word| word.trim().is_empty()) {
+        return Err(format!("`{key}:` says nothing"));
+    }
+    match key {
+        "refused" | "or fatal" if head.expect != Expect::Same => {
+            return Err(format!("`{key}:` goes with `expect: same`, and only one of its kind"));
+        }
+        "refused" => head.expect = Expect::SameAndRefused(words()),
+        "or fatal" => head.expect = Expect::SameOrFatal(words()),
+        "finest" => {
+            let quantum = value.strip_prefix("quantum ").and_then(|digits| digits.parse().ok());
+            let quantum = quantum.ok_or_else(|| format!("`{value}` is no `quantum N`"))?;
+            head.finest = Schedule { quantum, ..FINEST };
+        }
+        "net" => head.net = Some(Net::of(value)?),
+        "outside" if value == "played by the harness" => head.script = Some(Script::default()),
+        "idle" if value == "no entry but the inputs of its clients" => head.idle = true,
+        "client" => clients.extend(clients::parse(value, clients.len(), 1)?),
+        _ => {
+            let count = key.strip_prefix("clients ").and_then(|digits| digits.parse().ok());
+            let count = count.ok_or_else(|| format!("`{text}` is no line of a head"))?;
+            clients.extend(clients::parse(value, clients.len(), count)?);
+        }
+    }
+    Ok(())
+}
+
+/// The lines of the comment that a file begins with, without what makes them comments.
+fn comment(source: &str) -> Vec<&str> {
+    if let Some(rest) = source.strip_prefix("/*") {
+        let Some((text, _)) = rest.split_once("*/") else { return Vec::new() };
+        return text.lines().map(|line| line.trim().trim_start_matches('*').trim()).collect();
+    }
+    let lines = source.lines().map_while(|line| line.strip_prefix("//"));
+    lines.map(|line| line.strip_prefix('!').unwrap_or(line).trim()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(source: &str) -> String {
+        let Complaint { line, what } = parse(source).expect_err("it is wrong");
+        format!("{line}: {what}")
+    }
+
+    #[test]
+    fn each_kind_of_comment_may_be_a_head() {
+        for source in [
+            "/* expect: same */\nint a;\n",
+            "/* Words: more.\n * Words.\n *\n * expect: same\n */\n",
+            "// Words.\n//\n// expect: same\n#include <a>\n// net: 1\n",
+            "//! Words.\n//! expect: same\n\nuse a;\n",
+        ] {
+            let head = parse(source).expect("a head");
+            assert_eq!(head.expect, Expect::Same, "{source}");
+            assert!(head.script.is_none() && head.net.is_none() && !head.idle, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_source_without_a_head_is_named() {
+        for source in ["", "int a;\n", "\n/* expect: same */", "/* Words. */", "/* expect: same"] {
+            assert_eq!(complaint(source), "1: has no head: a first comment with `expect:`");
+        }
+    }
+
+    #[test]
+    fn every_line_says_what_it_should() {
+        let of = |line: &str| parse(&format!("/* W.\n * expect: same\n * {line}\n */"));
+        let good = |line: &str| of(line).expect(line);
+        let two = vec!["a b".to_owned(), "c".to_owned()];
+        assert_eq!(good("refused: a b | c").expect, Expect::SameAndRefused(two.clone()));
+        assert_eq!(good("or fatal: a b | c").expect, Expect::SameOrFatal(two));
+        assert_eq!(good("finest: quantum 2").finest, Schedule { quantum: 2, ..FINEST });
+        assert!(good("outside: played by the harness").script.is_some());
+        assert!(good("idle: no entry but the inputs of its clients").idle);
+        let net = good("net: 2 places, 3 of libc, 600 executions, 4 programs, 5 trapped").net;
+        let (most_trapped, least_patched) = (10 + 45 + 4 + 5 + 24, 600 - 10 - 45);
+        assert_eq!(net, Some(Net { most_trapped, least_patched, least_trapped: 5 }));
+        assert!(good("clients 2: open, fin, closed").script.is_some());
+        for (line, why) in [
+            ("nothing", "`nothing` has no colon"),
+            ("refused:", "`refused:` says nothing"),
+            ("refused: a | | b", "`refused:` says nothing"),
+            ("finest: 2", "`2` is no `quantum N`"),
+            ("net: 2 cats", "`2 cats` is no number of the net's"),
+            ("net: x places", "`x` is no number"),
+            ("net: 2 places, 3 executions", "too few executions"),
+            ("outside: none", "`outside: none` is no line of a head"),
+            ("client: jump", "`jump` is no step"),
+            ("clients x: open", "`clients x: open` is no line of a head"),
+        ] {
+            let Complaint { line: at, what } = of(line).expect_err(line);
+            assert_eq!((at, what.as_str()), (3, why));
+        }
+        assert_eq!(complaint("/* expect: cake */"), "1: `cake` cannot be expected");
+        let twice = "// expect: spin\n// refused: a\n";
+        assert!(complaint(twice).starts_with("2: `refused:` goes with `expect: same`"));
+    }
+}
