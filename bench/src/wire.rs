@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use skein_testkit::client::connect;
+
 /// The longest head of a reply.
 const HEAD_MAX: usize = 8 << 10;
 
@@ -138,15 +140,6 @@ fn content_length(head: &[u8]) -> Option<usize> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let value = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
     value.trim().parse().ok()
-}
-
-/// A blocking connection, of which no step may take longer than `answer_max`.
-pub fn connect(service: SocketAddr, answer_max: Duration) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&service, answer_max)?;
-    stream.set_read_timeout(Some(answer_max))?;
-    stream.set_write_timeout(Some(answer_max))?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// One blocking connection.

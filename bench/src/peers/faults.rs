@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::resp::{Connection, Reply, request};
 use super::sample::{Fault, Kind};
+use skein_testkit::resp::{Redis, Reply};
 use skein_testkit::{Failure, Outcome};
 
 const MOVERS: usize = 6;
@@ -120,7 +120,7 @@ impl Writer {
     /// Writes until told to stop; the numbers that were acknowledged.
     fn run(&self, service: &Service, stop: &AtomicBool, struck: &OnceLock<Instant>) -> Vec<u64> {
         let mut acknowledged = Vec::new();
-        let mut connection: Option<(Connection, bool)> = None;
+        let mut connection: Option<(Redis, bool)> = None;
         let mut last_before = Instant::now();
         for number in 0.. {
             if stop.load(Ordering::Relaxed) {
@@ -155,23 +155,23 @@ impl Writer {
         acknowledged
     }
 
-    fn connect(&self, service: &Service) -> Option<Connection> {
+    fn connect(&self, service: &Service) -> Option<Redis> {
         let answer_max = if self.stays { STAYER_ANSWER_MAX } else { MOVER_ANSWER_MAX };
-        Connection::open((service.locate)()?, answer_max).ok()
+        Redis::connect_to((service.locate)()?, answer_max).ok()
     }
 }
 
 /// Whether the write was acknowledged; an error when the connection is of no use any more.
-fn write(connection: &mut Connection, key: &str, wait: u8) -> io::Result<bool> {
-    let mut text = request(&["SET", key, key]);
+fn write(connection: &mut Redis, key: &str, wait: u8) -> io::Result<bool> {
+    connection.push(&["SET", key, key]);
     if wait > 0 {
-        text += &request(&["WAIT", &wait.to_string(), WAIT_REPLICAS_MS]);
+        connection.push(&["WAIT", &wait.to_string(), WAIT_REPLICAS_MS]);
     }
-    connection.send(&text)?;
-    let set = connection.hear()?;
-    let waited = if wait > 0 { connection.hear()? } else { Reply::Integer(0) };
+    connection.flush()?;
+    let set = connection.receive()?;
+    let waited = if wait > 0 { connection.receive()? } else { Reply::Int(0) };
     match (set, waited) {
-        (Reply::Simple(_), Reply::Integer(count)) => Ok(count >= i64::from(wait)),
+        (Reply::Status(_), Reply::Int(count)) => Ok(count >= i64::from(wait)),
         (Reply::Error(why), _) if why.starts_with("READONLY") => {
             Err(io::Error::other("no master any more"))
         }
@@ -183,7 +183,7 @@ fn write(connection: &mut Connection, key: &str, wait: u8) -> io::Result<bool> {
 fn found(service: &Service, keys: &[String]) -> Outcome<u64> {
     let failed = |error: io::Error| Failure::of("cannot read what was written", error);
     let at = (service.locate)().ok_or_else(|| Failure("nobody serves any more".to_owned()))?;
-    let mut connection = Connection::open(at, Duration::from_secs(20)).map_err(failed)?;
+    let mut connection = Redis::connect_to(at, Duration::from_secs(20)).map_err(failed)?;
     let mut count = 0;
     for keys in keys.chunks(500) {
         let words: Vec<&str> =
@@ -191,7 +191,7 @@ fn found(service: &Service, keys: &[String]) -> Outcome<u64> {
         let Reply::Array(values) = connection.ask(&words).map_err(failed)? else {
             return Err(Failure("MGET was refused".to_owned()));
         };
-        let right = |(key, value): &(&String, &Reply)| value.text().as_ref() == Some(*key);
+        let right = |(key, value): &(&String, &Reply)| value.text() == **key;
         count += keys.iter().zip(&values).filter(right).count() as u64;
     }
     Ok(count)

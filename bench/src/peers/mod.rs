@@ -15,7 +15,6 @@ mod page;
 mod papers;
 mod postgres;
 mod redis;
-mod resp;
 mod sample;
 mod sentinel;
 

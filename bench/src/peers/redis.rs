@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::group::{Group, Running, await_so, words};
-use super::resp::Connection;
 use super::sample::Finding;
 use super::{Contender, Peer, SKEIN_FSYNC, SKEIN_MEMORY, Scale};
 use crate::load;
 use crate::servers::{Server, redis};
 use crate::target::free_address;
 use crate::wire::Exchange;
-use skein_testkit::Outcome;
+use skein_testkit::{Outcome, resp};
 
 /// See the module.
 pub struct Redis;
@@ -104,8 +103,8 @@ fn start(replicas: usize) -> Outcome<Running> {
 
 /// How many replicas the master at `service` says that it has, in step with it.
 pub fn online(service: SocketAddr) -> Option<usize> {
-    let mut connection = Connection::open(service, ANSWER_MAX).ok()?;
-    let text = connection.ask(&["INFO", "replication"]).ok()?.text()?;
+    let mut connection = resp::Redis::connect_to(service, ANSWER_MAX).ok()?;
+    let text = connection.ask(&["INFO", "replication"]).ok()?.text();
     Some(online_in(&text))
 }
 

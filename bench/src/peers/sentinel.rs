@@ -9,12 +9,12 @@ use nix::unistd::Pid;
 
 use super::faults::{self, Service};
 use super::group::{Group, await_so, words};
-use super::resp::{Connection, Reply};
 use super::sample::{Fault, Finding, Kind};
 use super::{Contender, Peer, SKEIN_FSYNC, Scale};
 use crate::process;
 use crate::servers::Server;
 use crate::target::{Cluster, free_address};
+use skein_testkit::resp::{Redis, Reply};
 use skein_testkit::{Failure, Outcome};
 
 /// See the module.
@@ -159,7 +159,7 @@ impl Watched {
 }
 
 fn ask(sentinel: SocketAddr, words: &[&str]) -> Option<Reply> {
-    Connection::open(sentinel, ANSWER_MAX).ok()?.ask(words).ok()
+    Redis::connect_to(sentinel, ANSWER_MAX).ok()?.ask(words).ok()
 }
 
 fn master_by(sentinel: SocketAddr) -> Option<SocketAddr> {
@@ -170,8 +170,8 @@ fn master_by(sentinel: SocketAddr) -> Option<SocketAddr> {
 fn address(reply: &Reply) -> Option<SocketAddr> {
     let Reply::Array(parts) = reply else { return None };
     let [host, port] = parts.as_slice() else { return None };
-    let host: Ipv4Addr = host.text()?.parse().ok()?;
-    Some((host, port.text()?.parse().ok()?).into())
+    let host: Ipv4Addr = host.text().parse().ok()?;
+    Some((host, port.text().parse().ok()?).into())
 }
 
 fn sees_all(sentinel: SocketAddr) -> Option<bool> {
@@ -189,10 +189,9 @@ fn sees_all(sentinel: SocketAddr) -> Option<bool> {
 fn rows(reply: &Reply) -> Vec<Vec<(String, String)>> {
     let Reply::Array(rows) = reply else { return Vec::new() };
     let pairs = |row: &Reply| match row {
-        Reply::Array(fields) => fields
-            .chunks_exact(2)
-            .filter_map(|pair| Some((pair[0].text()?, pair[1].text()?)))
-            .collect(),
+        Reply::Array(fields) => {
+            fields.chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
+        }
         _ => Vec::new(),
     };
     rows.iter().map(pairs).collect()
@@ -284,17 +283,18 @@ impl Peer for Sentinel {
 mod tests {
     use super::*;
 
-    fn bulk(text: &str) -> Reply {
-        Reply::Bulk(Some(text.as_bytes().to_vec()))
-    }
-
     #[test]
     fn what_a_sentinel_says_is_read() {
-        let named = Reply::Array(vec![bulk("127.0.0.1"), bulk("10007")]);
+        let named = Reply::Array(vec![Reply::bulk("127.0.0.1"), Reply::bulk("10007")]);
         assert_eq!(address(&named), Some(SocketAddr::from(([127, 0, 0, 1], 10_007))));
         assert_eq!(address(&Reply::Array(Vec::new())), None);
-        assert_eq!(address(&Reply::Bulk(None)), None);
-        let row = Reply::Array(vec![bulk("name"), bulk("x"), bulk("flags"), bulk("slave")]);
+        assert_eq!(address(&Reply::Nil), None);
+        let row = Reply::Array(vec![
+            Reply::bulk("name"),
+            Reply::bulk("x"),
+            Reply::bulk("flags"),
+            Reply::bulk("slave"),
+        ]);
         let read = rows(&Reply::Array(vec![row]));
         assert_eq!(read, [[("name".into(), "x".into()), ("flags".into(), "slave".into())]]);
     }

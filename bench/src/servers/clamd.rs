@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::{Workload, configure, words};
 use crate::load::{self, Alone, LOAD_MAX, Throughput};
-use crate::wire::connect;
+use skein_testkit::client::connect;
 use skein_testkit::{Failure, Outcome};
 
 /// A file a request, streamed over a connection of its own.

@@ -1,8 +1,10 @@
 //! What tests, the demonstration and benchmarks share.
 
+pub mod client;
 pub mod cluster;
 mod failure;
 pub mod ports;
+pub mod resp;
 pub mod workspace;
 
 pub use failure::{Failure, Outcome};

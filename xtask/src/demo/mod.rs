@@ -9,7 +9,6 @@
 //! Threads: the story is told by the main thread; one thread writes, one passes on what `skein
 //! run` prints. A crash of the demonstration itself can leave the cluster: `skein stop` ends it.
 
-mod redis;
 mod writer;
 
 use std::net::SocketAddr;
@@ -22,6 +21,7 @@ use self::writer::{Acknowledged, Writer};
 use crate::interrupt::Interrupt;
 use skein_testkit::cluster::status::Status;
 use skein_testkit::cluster::{Cluster, Server};
+use skein_testkit::resp::Redis;
 use skein_testkit::{Failure, Outcome};
 
 /// Keys written before anything goes wrong.
@@ -111,7 +111,7 @@ fn await_writes(
 }
 
 fn read_back(service: SocketAddr, acknowledged: &Acknowledged) -> Outcome {
-    let mut client = redis::Client::connect(service)
+    let mut client = Redis::connect_to(service, writer::ANSWER_MAX)
         .map_err(|error| Failure::of("cannot connect to read back", error))?;
     let count = acknowledged.count();
     for number in 0..count {

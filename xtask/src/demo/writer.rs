@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::redis::Client;
+use skein_testkit::resp::Redis;
 use skein_testkit::{Failure, Outcome};
+
+/// How long an answer may take before the connection counts as dead.
+pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Between two tries to connect: short against the outage that is measured.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -91,13 +94,13 @@ impl Drop for Writer {
 
 fn write_until(service: SocketAddr, count: &AtomicU64, stop: &AtomicBool) -> Outcome<Acknowledged> {
     let mut instants = Vec::new();
-    let mut client: Option<Client> = None;
+    let mut client: Option<Redis> = None;
     let mut last = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         let (key, value) = pair(instants.len() as u64);
         let connected = match client.as_mut() {
             Some(connected) => Ok(connected),
-            None => Client::connect(service).map(|new| client.insert(new)),
+            None => Redis::connect_to(service, ANSWER_MAX).map(|new| client.insert(new)),
         };
         match connected.and_then(|connected| connected.set(&key, &value)) {
             Ok(()) => {

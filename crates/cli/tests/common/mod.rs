@@ -17,44 +17,22 @@ pub mod postgres;
 pub mod postgres_server;
 pub mod preloaded;
 pub mod real;
-pub mod resp;
 pub mod story;
 pub mod text;
 pub mod web;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+pub use skein_testkit::client::{connect_port as connect, read_line};
+pub use skein_testkit::resp;
+
 /// How long anything may take on a slow machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A connection to a server's port, for a client that waits; an answer may take as long as `patience`.
-pub fn connect(port: u16, patience: Duration) -> io::Result<BufReader<TcpStream>> {
-    prepared(TcpStream::connect(("127.0.0.1", port))?, patience)
-}
-
-fn prepared(stream: TcpStream, patience: Duration) -> io::Result<BufReader<TcpStream>> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    Ok(BufReader::new(stream))
-}
-
-/// A line that ends as those of most protocols do, without its end.
-pub fn read_line(stream: &mut impl BufRead) -> io::Result<String> {
-    let mut line = String::new();
-    if stream.read_line(&mut line)? == 0 || !line.ends_with("\r\n") {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    line.truncate(line.len() - 2);
-    Ok(line)
-}
 
 /// A test's own directories.
 pub struct Place {
