@@ -3,7 +3,7 @@
  *
  * expect: same
  */
-#include "guest.h"
+#include "raw.h"
 #include <linux/falloc.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -13,30 +13,16 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
 
 enum { FIRST = 900, PLACEHOLDER = 902, LAST = 904 };
 
-static long inline_call(long nr, long a, long b, long c, long d, long e, long f)
-{
-    long result;
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return result;
-}
-
 /* By syscall() and by an instruction. */
 #define RAW(nr, a, b, c, d, e, f)                                                                                      \
     do {                                                                                                               \
         CHECK_ERRNO(syscall(nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)), EBADF);             \
-        CHECK(inline_call(nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)) == -EBADF);            \
+        CHECK(raw6(nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f)) == -EBADF);            \
     } while (0)
 
 static void by_libc(int fd, int file, int other)
@@ -138,7 +124,7 @@ static void by_number(int fd, int file, int other)
     RAW(SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     RAW(SYS_openat, fd, "x", O_RDONLY, 0, 0, 0);
     /* An anonymous mapping names no file, whatever it gives. */
-    CHECK(inline_call(SYS_mmap, 0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, fd, 0) > 0);
+    CHECK(raw6(SYS_mmap, 0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, fd, 0) > 0);
 }
 
 /* Whatever the reason is: native Linux has no such file, Skein may also say that it must not be changed. */
@@ -161,8 +147,8 @@ static void by_path(int fd)
         CHECK_ERRNO(stat(path, &st), ENOENT);
         CHECK_ERRNO(readlink(path, path + 40, 10), ENOENT);
         CHECK_ERRNO(syscall(SYS_truncate, path, 0L), ENOENT);
-        CHECK(inline_call(SYS_truncate, (long)path, 0, 0, 0, 0, 0) == -ENOENT);
-        CHECK(inline_call(SYS_open, (long)path, O_RDWR | O_TRUNC, 0, 0, 0, 0) == -ENOENT);
+        CHECK(raw6(SYS_truncate, (long)path, 0, 0, 0, 0, 0) == -ENOENT);
+        CHECK(raw6(SYS_open, (long)path, O_RDWR | O_TRUNC, 0, 0, 0, 0) == -ENOENT);
     }
     /* By names that nobody can know in advance. What placeholders are of is /dev/null, which is nobody's own. */
     if (fd == PLACEHOLDER)
@@ -197,7 +183,7 @@ static void by_message(int fd)
     head->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(head), &fd, sizeof fd);
     CHECK_ERRNO(sendmsg(pair[0], &message, 0), EBADF);
-    CHECK(inline_call(SYS_sendmsg, pair[0], (long)&message, 0, 0, 0, 0) == -EBADF);
+    CHECK(raw6(SYS_sendmsg, pair[0], (long)&message, 0, 0, 0, 0) == -EBADF);
     CHECK(close(pair[0]) == 0 && close(pair[1]) == 0);
 }
 

@@ -9,9 +9,8 @@ use crate::{
     cursor::Cursor,
     disk::{Disk, read_range},
     types::{ClusterId, ProgramHash},
-    wal::{WalError, format},
+    wal::{Lock, WalError, format, occupy},
 };
-use std::any::Any;
 
 /// The file's name.
 pub const FILE: &str = "identity";
@@ -23,7 +22,7 @@ const BYTES: usize = 8 + 16 + 32 + 8 + 4;
 /// A data directory taken by a replica with a memory-only log.
 pub struct Identity {
     incarnation: u64,
-    _lock: Box<dyn Any + Send + Sync>,
+    _lock: Lock,
 }
 
 impl Identity {
@@ -61,13 +60,9 @@ impl Identity {
     }
 }
 
-fn take(disk: &dyn Disk) -> Result<(Box<dyn Any + Send + Sync>, Vec<String>), WalError> {
+fn take(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
     let dir = disk.location();
-    let lock = disk
-        .lock()
-        .map_err(WalError::io(&dir, "lock"))?
-        .ok_or_else(|| WalError::InUse { dir: dir.clone() })?;
-    let names = disk.list().map_err(WalError::io(&dir, "list"))?;
+    let (lock, names) = occupy(disk)?;
     if names.iter().any(|name| format::parse_segment_name(name).is_some()) {
         return Err(WalError::OtherDurability { dir, made_for: "fsync" });
     }

@@ -25,6 +25,7 @@ mod witness;
 pub use error::WalError;
 pub use index::WalReader;
 pub use recover::Repair;
+pub(crate) use recover::{Lock, occupy};
 
 use crate::{
     consensus::Recovered,
@@ -81,7 +82,7 @@ pub struct Opened {
     pub repair: Option<Repair>,
 }
 
-/// The log of one replica. See the module.
+/// The log of one replica.
 pub struct Wal {
     disk: Arc<dyn Disk>,
     _lock: Box<dyn Any + Send + Sync>,

@@ -30,7 +30,8 @@ pub struct Repair {
     pub dropped_bytes: u64,
 }
 
-type Lock = Box<dyn Any + Send + Sync>;
+/// Keeps a directory for this process until it is dropped.
+pub(crate) type Lock = Box<dyn Any + Send + Sync>;
 
 /// A segment in memory.
 struct Segment {
@@ -67,16 +68,21 @@ struct Recovery {
     repair: Option<Repair>,
 }
 
-/// Takes the directory, and what is in it.
-fn take(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
+/// Takes a directory, whatever kind of log it is for: its lock, and the names of what is in it.
+pub(crate) fn occupy(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
     let dir = disk.location();
     let lock = disk
         .lock()
         .map_err(WalError::io(&dir, "lock"))?
         .ok_or_else(|| WalError::InUse { dir: dir.clone() })?;
     let names = disk.list().map_err(WalError::io(&dir, "list"))?;
+    Ok((lock, names))
+}
+
+fn take(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
+    let (lock, names) = occupy(disk)?;
     if names.iter().any(|name| name == identity::FILE) {
-        return Err(WalError::OtherDurability { dir, made_for: "memory" });
+        return Err(WalError::OtherDurability { dir: disk.location(), made_for: "memory" });
     }
     Ok((lock, names))
 }
