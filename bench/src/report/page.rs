@@ -136,7 +136,7 @@ const READING: &str = "## What stands in the way of native\n\n\
     gateway, log, rings and runtime together is the smaller part of that. With three\n\
     replicas come messages to and from two others and, with fsync, durable writes; on two cores the other replicas' work competes with the\n\
     leader's, which on three machines it would not: the column of all replicas' CPU time says how much that is. How many requests share an\n\
-    entry decides what each of these costs a request: a leader waits until half a crowd is back, or two thirds where it is to be written to disk ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)).\n\
+    entry decides what each of these costs a request: a leader waits until half a crowd is back, or two thirds where it is to be written to disk ([decision 11](decisions/0011-a-leader-batches-returning-clients.md)).\n\
     With one replica and its log in memory three tenths are enough; those figures vary most. Where they are above 1, replies leave in bursts and the load generator, whose\n\
     core is the limit, takes less CPU time a request than natively (the column of the clients').\n\n\
     Bare replication (`bench/src/bare.rs`) is a store of one thread that receives, sends entries to two copies, which make them durable, executes and replies, and\n\
@@ -150,7 +150,7 @@ const READING: &str = "## What stands in the way of native\n\n\
     the other core is idle. A sync is two requests to the disk, one after the other (the data, the disk's cache), and every 4 ms a third: the time of\n\
     modification, as this machine's ext4 has no journal (`perf record -e sched:sched_switch,block:block_rq_issue` shows both). Overlapping\n\
     entries, replies in parts and shorter slices made no difference that could be told from noise\n\
-    ([decision 13](decisions/0013-nobody-waits-for-the-leaders-disk.md)), larger entries a small one ([decision 11](decisions/0011-wait-for-who-is-coming-back.md)); a follower that writes by itself made a small one\n\
+    ([decision 13](decisions/0013-commits-do-not-wait-for-the-leaders-disk.md)), larger entries a small one ([decision 11](decisions/0011-a-leader-batches-returning-clients.md)); a follower that writes by itself made a small one\n\
     ([decision 14](decisions/0014-a-follower-writes-by-itself.md)), and a leader that executes while the others write one of a tenth\n\
     ([decision 15](decisions/0015-a-leader-executes-ahead-of-the-commit.md)).\n\n\
     One reason why clamd is faster under Skein than natively: its temporary files reach the disk natively (see the bytes to disks), and not from a\n\

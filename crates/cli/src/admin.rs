@@ -1,16 +1,20 @@
-//! Asks a node through its admin socket: HTTP/1.0 over a unix socket, one request a connection, with a deadline.
-//!
-//! HTTP/1.0 because it needs no more than this: no chunks, no connection to keep, the answer ends with the stream.
+//! Asks a node through its admin socket: HTTP over a UNIX socket, one request a connection. The limit is for each step: connecting, the
+//! answer's head, every piece of its body.
 
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
 /// The largest answer that is read: the hashes of all that a server's memory may hold at most.
-const MAX_ANSWER_BYTES: u64 = 128 << 20;
-/// The status of an answer that says why not.
-const CONFLICT: &str = "409";
+const MAX_ANSWER_BYTES: usize = 128 << 20;
 
 /// Why a node gave no answer.
 #[derive(Debug)]
@@ -38,12 +42,12 @@ impl std::fmt::Display for AdminError {
 
 /// Gets `target`.
 pub fn get(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    ask(socket, "GET", target, "", limit)
+    ask(socket, Method::GET, target, "", limit)
 }
 
 /// Posts to `target`.
 pub fn post(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    ask(socket, "POST", target, "", limit)
+    ask(socket, Method::POST, target, "", limit)
 }
 
 /// Posts a question in JSON to `target`.
@@ -53,63 +57,109 @@ pub fn post_json(
     question: &str,
     limit: Duration,
 ) -> Result<Vec<u8>, AdminError> {
-    ask(socket, "POST", target, question, limit)
+    ask(socket, Method::POST, target, question, limit)
 }
 
 fn ask(
     socket: &Path,
-    method: &str,
+    method: Method,
     target: &str,
     json: &str,
     limit: Duration,
 ) -> Result<Vec<u8>, AdminError> {
-    let silent = |error: io::Error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AdminError::Silent,
-        _ => AdminError::Absent(error),
-    };
-    let mut stream = UnixStream::connect(socket).map_err(silent)?;
-    stream.set_read_timeout(Some(limit)).map_err(AdminError::Absent)?;
-    stream.set_write_timeout(Some(limit)).map_err(AdminError::Absent)?;
-    let kind = match json.len() {
-        0 => String::new(),
-        len => format!("Content-Type: application/json\r\nContent-Length: {len}\r\n"),
-    };
-    let request = format!("{method} {target} HTTP/1.0\r\nHost: skein\r\n{kind}\r\n{json}");
-    stream.write_all(request.as_bytes()).map_err(silent)?;
-    let mut answer = Vec::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(silent)?;
-    body(&answer).map(<[u8]>::to_vec)
+    let mut request = Request::builder().method(method).uri(target).header(HOST, "skein");
+    if !json.is_empty() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    let request = request.body(Full::from(json.to_owned())).map_err(wrong)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(AdminError::Absent)?.block_on(exchange(socket, request, limit))
 }
 
-/// The body of a successful answer.
-fn body(answer: &[u8]) -> Result<&[u8], AdminError> {
-    let split = answer.windows(4).position(|four| four == b"\r\n\r\n");
-    let split = split.ok_or_else(|| AdminError::Wrong("no HTTP".into()))?;
-    let head = String::from_utf8_lossy(&answer[..split]);
-    let line = head.lines().next().unwrap_or_default();
-    let code = line.split(' ').nth(1).unwrap_or_default();
-    let body = &answer[split + 4..];
-    match code {
-        _ if !line.starts_with("HTTP/1.") => Err(AdminError::Wrong(line.to_string())),
-        _ if code.starts_with('2') => Ok(body),
-        CONFLICT => Err(AdminError::Refused(String::from_utf8_lossy(body).trim().to_string())),
-        _ => Err(AdminError::Wrong(line.to_string())),
+async fn exchange(
+    socket: &Path,
+    request: Request<Full<Bytes>>,
+    limit: Duration,
+) -> Result<Vec<u8>, AdminError> {
+    let stream = in_time(limit, UnixStream::connect(socket)).await?.map_err(|error| {
+        // Too many ask it already.
+        if error.kind() == io::ErrorKind::WouldBlock {
+            AdminError::Silent
+        } else {
+            AdminError::Absent(error)
+        }
+    })?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(wrong)?;
+    // It ends with the runtime.
+    tokio::spawn(connection);
+    let answer = in_time(limit, sender.send_request(request)).await?.map_err(wrong)?;
+    let status = answer.status();
+    let mut frames = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
+    let mut body = Vec::new();
+    while let Some(frame) = in_time(limit, frames.frame()).await? {
+        if let Ok(bytes) = frame.map_err(wrong)?.into_data() {
+            body.extend_from_slice(&bytes);
+        }
     }
+    match status {
+        _ if status.is_success() => Ok(body),
+        StatusCode::CONFLICT => {
+            Err(AdminError::Refused(String::from_utf8_lossy(&body).trim().to_owned()))
+        }
+        _ => Err(wrong(status)),
+    }
+}
+
+async fn in_time<F: Future>(limit: Duration, step: F) -> Result<F::Output, AdminError> {
+    tokio::time::timeout(limit, step).await.map_err(|_| AdminError::Silent)
+}
+
+fn wrong(what: impl std::fmt::Display) -> AdminError {
+    AdminError::Wrong(what.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// What `get` makes of these bytes.
+    fn answered(answer: &[u8]) -> Result<Vec<u8>, AdminError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).unwrap();
+                assert!(request[..read].starts_with(b"GET /status HTTP/1.1\r\n"));
+                stream.write_all(answer).unwrap();
+            });
+            get(&path, "/status", LONG)
+        })
+    }
 
     #[test]
     fn reads_bodies_of_good_answers_only() {
-        assert_eq!(body(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nxyz").unwrap(), b"xyz");
-        let refused = body(b"HTTP/1.0 409 Conflict\r\n\r\nnot now\n").unwrap_err();
+        let good = answered(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nxyz").unwrap();
+        assert_eq!(good, b"xyz");
+        let refused = answered(b"HTTP/1.1 409 Conflict\r\n\r\nnot now\n").unwrap_err();
+        assert!(matches!(&refused, AdminError::Refused(_)), "{refused}");
         assert_eq!(refused.to_string(), "not now");
-        assert!(body(b"HTTP/1.1 404 Not Found\r\n\r\n").is_err());
-        assert!(body(b"SSH-2.0\r\n\r\n").is_err());
-        assert!(body(b"").is_err());
+        for bytes in [&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], b"SSH-2.0\r\n\r\n", b""] {
+            let error = answered(bytes).unwrap_err();
+            assert!(matches!(error, AdminError::Wrong(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn half_an_answer_is_none() {
+        let error = answered(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nxyz").unwrap_err();
+        assert!(matches!(error, AdminError::Wrong(_)), "{error}");
     }
 
     #[test]
