@@ -12,7 +12,7 @@ use crate::target::free_address;
 use crate::wire::{Client, Exchange};
 use skein_testkit::{Failure, Outcome};
 
-/// See the module.
+/// etcd as a contender.
 pub struct Etcd;
 
 /// More would take too long through the gateway.

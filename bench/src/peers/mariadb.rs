@@ -14,7 +14,7 @@ use crate::servers::Server;
 use crate::target::free_address;
 use skein_testkit::{Failure, Outcome};
 
-/// See the module.
+/// MariaDB's replication as a contender.
 pub struct MariaDb;
 
 /// Where Debian has Galera.

@@ -14,7 +14,7 @@ use crate::servers::Server;
 use crate::target::free_address;
 use skein_testkit::{Failure, Outcome};
 
-/// See the module.
+/// PostgreSQL's synchronous replication as a contender.
 pub struct Postgres;
 
 /// Debian's programs, which are not in PATH.

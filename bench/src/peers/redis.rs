@@ -14,7 +14,7 @@ use crate::target::free_address;
 use crate::wire::Exchange;
 use skein_testkit::{Outcome, resp};
 
-/// See the module.
+/// redis' replication as a contender.
 pub struct Redis;
 
 /// How long a WAIT may take before it gives up, which fails the measurement [ms].

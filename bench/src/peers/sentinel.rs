@@ -17,7 +17,7 @@ use crate::target::{Cluster, free_address};
 use skein_testkit::resp::{Redis, Reply};
 use skein_testkit::{Failure, Outcome};
 
-/// See the module.
+/// redis with sentinels as a contender.
 pub struct Sentinel;
 
 /// What the sentinels call the service.

@@ -16,7 +16,7 @@ use crate::process;
 use crate::wire::Exchange;
 use skein_testkit::{Failure, Outcome};
 
-/// See the module.
+/// The workload of CGI programs.
 pub struct ApacheCgi;
 
 const REQUESTS_MAX: u32 = 240;

@@ -13,7 +13,7 @@ use crate::process::Kept;
 use crate::target::free_address;
 use skein_testkit::Outcome;
 
-/// See the module.
+/// The workload that goes through haproxy.
 pub struct Haproxy;
 
 const CONFIG: &str = "global

@@ -9,7 +9,7 @@ use crate::load::{self, Alone, Throughput};
 use crate::wire::Exchange;
 use skein_testkit::Outcome;
 
-/// See the module.
+/// The workload of memcached.
 pub struct Memcached {
     /// Threads that serve.
     pub threads: u32,

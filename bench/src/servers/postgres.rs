@@ -17,7 +17,7 @@ use crate::load::{Alone, LOAD_MAX, Throughput};
 use crate::process;
 use skein_testkit::{Failure, Outcome};
 
-/// See the module.
+/// The workload of PostgreSQL.
 pub struct Postgres;
 
 const TRANSACTIONS_MAX: u32 = 2_400;

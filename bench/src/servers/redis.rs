@@ -11,7 +11,7 @@ use crate::process;
 use crate::wire::Exchange;
 use skein_testkit::{Failure, Outcome};
 
-/// See the module.
+/// The workload of redis-server.
 pub struct Redis {
     /// More of its arguments.
     pub more: &'static [&'static str],

@@ -8,7 +8,7 @@ use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// See the module. Its events need not be read: they are edges.
+/// A timer that the event loop waits for. Its events need not be read: they are edges.
 #[derive(Debug)]
 pub struct Timer {
     fd: TimerFd,

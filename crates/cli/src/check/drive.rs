@@ -124,7 +124,7 @@ fn kill_group(leader: libc::pid_t) {
     unsafe { libc::kill(-leader, libc::SIGKILL) };
 }
 
-/// See the module.
+/// The small process that ends the client command's group.
 struct Guard {
     pid: libc::pid_t,
     pipe: OwnedFd,

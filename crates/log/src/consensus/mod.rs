@@ -87,7 +87,7 @@ struct Held {
     messages: Vec<Outgoing>,
 }
 
-/// See the module.
+/// One replica's part in the agreement; its caller owes it what the module's head lists.
 pub struct Consensus {
     config: Config,
     member: u64,

@@ -6,7 +6,7 @@
 use skein_model::LogIndex;
 use std::collections::VecDeque;
 
-/// See the module.
+/// Bytes of the entries that a leader has proposed and not yet handed out.
 #[derive(Debug)]
 pub struct Uncommitted {
     term: u64,

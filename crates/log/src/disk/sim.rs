@@ -159,7 +159,7 @@ pub struct Faults {
     pub stop_after: Option<u64>,
 }
 
-/// See the module. Clones share the disk, as a machine keeps its disk over restarts.
+/// A simulated disk. Clones share the disk, as a machine keeps its disk over restarts.
 #[derive(Clone, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,

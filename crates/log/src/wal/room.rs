@@ -11,7 +11,7 @@ use std::{
 /// How often it is tried.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// Whether the disk has room, and the wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     state: Mutex<State>,

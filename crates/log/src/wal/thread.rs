@@ -72,7 +72,7 @@ impl Shared {
     }
 }
 
-/// See the module.
+/// The owner of the writing thread; dropping it writes everything and joins.
 pub struct WalThread {
     shared: Arc<Shared>,
     sender: Option<mpsc::Sender<Job>>,

@@ -1,8 +1,8 @@
-//! Which clients were answered a moment ago and are expected to say more.
+//! Which clients were answered a moment ago and are expected to send the next request.
 //!
-//! Rounds are the leader's proposals. Who was answered in this round or the one before, and has said nothing since, is awaited. A
-//! connection that is sent something again without having said anything in between is one that is pushed to (it subscribed, it is
-//! monitoring): nobody waits for it until it speaks.
+//! Rounds are the leader's proposals. A client that was answered in this round or the one before, and has sent nothing since, is awaited. A
+//! connection that gets output twice without a request in between is a subscriber or a monitor: it is not awaited until it sends
+//! something.
 
 /// What the crowd knows of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Turn {
     PushedTo,
 }
 
-/// See the module.
+/// The clients that are expected to send a request soon.
 #[derive(Clone, Debug, Default)]
 pub struct Crowd {
     round: u64,

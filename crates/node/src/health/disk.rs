@@ -17,7 +17,7 @@ const SLOW_WRITES: usize = 8;
 /// the last of them not longer ago than this.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// See the module.
+/// The writes of the log that are not done, and how long the last ones took.
 #[derive(Debug, Default)]
 pub struct Disk {
     unsynced: VecDeque<(Ticket, Duration)>,

@@ -24,7 +24,7 @@ struct Peer {
     last: Duration,
 }
 
-/// See the module.
+/// The other replicas, each with its last pulse.
 #[derive(Debug, Default)]
 pub struct Neighbours(BTreeMap<ReplicaId, Peer>);
 

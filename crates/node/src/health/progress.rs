@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A server that is not stuck may be so many times slower than another, and once more.
 const SLOWER: u32 = 2;
 
-/// See the module.
+/// The entries that this replica's server and the others' have executed, with times.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     executed: LogIndex,

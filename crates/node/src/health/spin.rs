@@ -10,7 +10,7 @@ const AFTER: Duration = Duration::from_secs(1);
 /// And again.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The server's operations, and since when there were no more.
 #[derive(Debug, Default)]
 pub struct Spin {
     operations: u64,

@@ -3,7 +3,7 @@
 //! A clock is known by its distance from this node's steady clock. A message that was under way for long makes a clock look slow, never fast:
 //! of the last few readings the greatest distance counts. Clocks agree that are within [`TOLERANCE_NS`] of each other.
 //!
-//! A clock that a majority contradicts is used by nobody, its own node included, and named until it agrees again. Pure: the caller
+//! A clock that a majority contradicts is not used, not even by its own node, and is named until it agrees again. Pure: the caller
 //! reads the clocks.
 
 use super::virtual_time::WallClocks;
@@ -30,7 +30,7 @@ pub enum Change {
     Ends(ReplicaId),
 }
 
-/// See the module.
+/// The last readings of every replica's wall clock.
 #[derive(Clone, Debug)]
 pub struct Clocks {
     own: ReplicaId,

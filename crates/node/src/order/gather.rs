@@ -1,12 +1,12 @@
-//! When a leader proposes what clients have said, and when it waits a moment for those that are about to say more.
+//! When a leader proposes its clients' requests, and when it waits briefly for more of them (databases call this a commit delay).
 //!
-//! An entry costs every replica the same whatever is in it: messages, a write to disk, several wake-ups. Clients that were
-//! answered together tend to ask again together, but the first of them is back before the last one is answered: proposed at
-//! once, a crowd falls apart into small entries. Best are two halves: while one half's entry is on its way, the other half asks.
-//! So the leader compares who is back with who is *out*: those whose requests are on their way, and those that were answered a moment
-//! ago. It proposes when about half of all are back, or when a nap brought nobody (databases call this a commit delay, with siblings). One
-//! client alone, or two, never wait, and where waiting does not pay, it is tried less and less often. Where an entry costs no more than
-//! the wake-ups of node and server, three tenths of all are enough; where it costs writes to disk, it is two thirds.
+//! An entry costs every replica the same, whatever it holds: messages, a write to disk, several wake-ups. Clients that were
+//! answered together tend to ask again together, but the first asks before the last is answered. A leader that proposes at
+//! once splits such a crowd into small entries. Two alternating half-batches work best: while one half's entry is in flight, the other half
+//! sends requests. The leader therefore compares the clients that have sent a request with those that are *out*: their requests are in flight,
+//! or they were answered a moment ago. It proposes when about half of all have sent one, or when a wait brought no client. One
+//! or two clients never wait, and waits that do not pay are tried less often. Where an entry costs no more than
+//! the wake-ups of node and server, three tenths of all are enough; where it costs writes to disk, two thirds are needed.
 
 use skein_model::LogIndex;
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ impl Cost {
     }
 }
 
-/// See the module.
+/// Decides when a leader proposes.
 #[derive(Clone, Debug, Default)]
 pub struct Gather {
     cost: Cost,

@@ -1,11 +1,11 @@
-//! When a leader writes its own log: not while the others' disks do.
+//! Deferred syncs: a leader delays its own writes while the followers' disks suffice.
 //!
-//! What a majority has on disk is committed, and of three replicas or more the others are a majority without the leader. While they answer,
-//! nobody waits for the leader's own disk. So what it is to write is held for some milliseconds and then made durable by one sync for
-//! many entries, instead of one for each. When the others did not do it in time (one is slow, or dead), the leader's disk is needed: what is
-//! held is written at once, and so is what comes next, for a while.
+//! An entry is committed when a majority has it on disk, and of three replicas or more the followers are a majority without the leader. While
+//! they answer, no client waits for the leader's disk. The leader therefore holds its writes for some milliseconds and makes many entries durable
+//! by one sync. When the followers are late (one is slow or dead), the leader's disk is needed: it writes the held entries at once, and
+//! the next ones without a delay, for a while.
 //!
-//! Nothing is promised that is not so: consensus counts the leader's own vote for an entry when its disk is done, here as anywhere.
+//! The promise does not change: consensus counts the leader's vote for an entry only when its own disk has the entry.
 
 use skein_log::majority;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const MOST_BYTES: usize = 1 << 20;
 /// After its disk was needed, a leader writes so many entries at once at most.
 const MAX_HASTE: u32 = 1023;
 
-/// See the module. `T` is what is written.
+/// The writes that a leader defers. `T` is what is written.
 #[derive(Clone, Debug)]
 pub struct Leisure<T> {
     held: Vec<T>,

@@ -34,7 +34,7 @@ pub struct WallClocks {
     pub earliest: WallNs,
 }
 
-/// See the module.
+/// The clock of one node.
 #[derive(Clone, Debug)]
 pub struct VirtualTime {
     /// The newest stamp.

@@ -39,7 +39,7 @@ impl Broken {
     }
 }
 
-/// See the module.
+/// One generation of the server, seen from its node.
 #[derive(Debug)]
 pub struct Link {
     // Before the arena, whose memory they point into.

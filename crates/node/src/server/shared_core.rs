@@ -1,10 +1,10 @@
 //! A leader's loop and its server on one core.
 //!
-//! They hand each other what they did thousands of times a second, and then mostly wait for each other. The kernel likes to wake a thread on
-//! an idle core, which takes ten times as long as where the waker is about to sleep. So while the server is busy for moments only, the thread of the loop binds itself to
-//! the core on which it is, and the server follows it there. Every so often both are free for some hand-overs, so that where they are stays the kernel's decision.
+//! Loop and server wake each other thousands of times a second, and mostly wait for each other. The kernel prefers to wake a thread on
+//! an idle core, which takes ten times as long as on the waker's own core. While the server is busy only briefly, the loop's thread therefore binds itself to
+//! its current core, and the server follows it there. From time to time both are free for some hand-overs, so the kernel still decides where they run.
 //!
-//! A server that has more to do at a time runs where it likes: beside its node.
+//! A server with longer CPU bursts is not bound: it runs beside its node.
 //!
 //! Threads: the loop's, which must not start others, or the server, while it is bound: they would inherit that.
 
@@ -54,7 +54,7 @@ impl Turns {
     }
 }
 
-/// See the module.
+/// The core that the loop and its server share, if they share one.
 #[derive(Debug)]
 pub struct SharedCore {
     /// Where the thread may run; nothing where there is no choice, or none is to be made.
