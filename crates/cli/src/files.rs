@@ -139,15 +139,9 @@ fn text(report: &Report) -> String {
     };
     let mut text = format!("{}: {verdict}\n\n", report.name);
     for replica in &report.replicas {
-        text += &match (replica.index, &replica.problem) {
-            (Some(index), _) => format!(
-                "replica {}  entry {index}  {} files, {} bytes  {}\n",
-                replica.id, replica.count, replica.bytes, replica.digest
-            ),
-            (None, why) => {
-                format!("replica {}  {}\n", replica.id, why.as_deref().unwrap_or_default())
-            }
-        };
+        let ReplicaFiles { id, index, problem, digest, count, bytes, .. } = replica;
+        let has = format!("{count} files, {bytes} bytes  {digest}");
+        text += &standstill::line(*id, *index, problem.as_deref(), &has);
     }
     let (head, shown): (_, Vec<String>) = if report.verdict == Verdict::Differ {
         ("differing", report.differing.clone())

@@ -70,6 +70,14 @@ pub fn ask_all<T: Send>(
     })
 }
 
+/// A line for a reader: what a replica `has` at an entry, or why that is not known.
+pub fn line(replica: u64, index: Option<u64>, problem: Option<&str>, has: &str) -> String {
+    match index {
+        Some(index) => format!("replica {replica}  entry {index}  {has}\n"),
+        None => format!("replica {replica}  {}\n", problem.unwrap_or_default()),
+    }
+}
+
 /// The verdict on what was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]

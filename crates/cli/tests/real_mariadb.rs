@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::bank::transfers;
 use common::cluster::free_port;
 use common::mysql::Mysql;
 use common::real::{ANSWER, Real, at_once, installed};
@@ -106,26 +107,12 @@ fn transactions_that_wait_for_each_other_end_the_same_way_everywhere() {
     sql.query("CREATE TABLE bank.account (id INT PRIMARY KEY, money INT)").unwrap();
     sql.query("INSERT INTO bank.account VALUES (0, 1000), (1, 1000), (2, 1000), (3, 1000)")
         .unwrap();
-    // Each takes two accounts, in opposite orders: some wait, some are chosen as the victim of a deadlock.
     let deadlocks: usize = at_once(CLIENTS, |me| {
         let mut sql = Mysql::connect(port, ANSWER).unwrap();
-        let mut deadlocks = 0;
-        for round in 0..30 {
-            let (from, to) = ((me + round) % 4, (me + round * 3 + 1) % 4);
-            let mut transfer = || {
-                sql.query("BEGIN")?;
-                for (account, sign) in [(from, '-'), (to, '+')] {
-                    let set = format!("money = money {sign} 1");
-                    sql.query(&format!("UPDATE bank.account SET {set} WHERE id = {account}"))?;
-                }
-                sql.query("COMMIT")
-            };
-            if let Err(error) = transfer() {
-                assert!(error.to_string().contains("Deadlock found"), "{error}");
-                deadlocks += 1;
-            }
-        }
-        deadlocks
+        transfers(me, 30, "bank.account", |text| match sql.query(text) {
+            Err(error) if error.to_string().contains("Deadlock found") => Ok(false),
+            answer => answer.map(|_| true),
+        })
     })
     .iter()
     .sum();

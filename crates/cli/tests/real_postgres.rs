@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::bank::transfers;
 use common::postgres::Postgres;
 use common::postgres_server::{client, start, start_with};
 use common::real::{ANSWER, Real, at_once};
@@ -90,27 +91,14 @@ fn transactions_that_wait_for_each_other_end_the_same_way_everywhere() {
     let mut sql = Postgres::connect(port, ANSWER).unwrap();
     sql.query("CREATE TABLE account (id INT PRIMARY KEY, money INT)").unwrap();
     sql.query("INSERT INTO account SELECT id, 1000 FROM generate_series(0, 3) AS id").unwrap();
-    // Each takes two accounts, in opposite orders: some wait, some are chosen as the victim of a deadlock.
     let deadlocks: usize = at_once(CLIENTS, |me| {
         let mut sql = Postgres::connect(port, ANSWER).unwrap();
-        let mut deadlocks = 0;
-        for round in 0..20 {
-            let (from, to) = ((me + round) % 4, (me + round * 3 + 1) % 4);
-            let mut transfer = || {
-                sql.query("BEGIN")?;
-                for (account, sign) in [(from, '-'), (to, '+')] {
-                    let set = format!("money = money {sign} 1");
-                    sql.query(&format!("UPDATE account SET {set} WHERE id = {account}"))?;
-                }
-                sql.query("COMMIT")
-            };
-            if let Err(error) = transfer() {
-                assert!(error.to_string().contains("deadlock detected"), "{error}");
-                sql.query("ROLLBACK").unwrap();
-                deadlocks += 1;
+        transfers(me, 20, "account", |text| match sql.query(text) {
+            Err(error) if error.to_string().contains("deadlock detected") => {
+                sql.query("ROLLBACK").map(|_| false)
             }
-        }
-        deadlocks
+            answer => answer.map(|_| true),
+        })
     })
     .iter()
     .sum();

@@ -15,210 +15,99 @@ pub struct Call {
     pub call: String,
 }
 
-/// All metrics of a node. Counters are counted where things happen, gauges are set when somebody asks.
-#[derive(Debug)]
-#[allow(missing_docs)] // Each one's help text says what it is.
-pub struct Metrics {
-    registry: Registry,
-    pub leads: Gauge,
-    pub shares_core: Gauge,
-    pub term: Gauge,
-    pub commit_index: Gauge,
-    pub applied_index: Gauge,
-    pub lag_milliseconds: Gauge,
-    pub held_back: Gauge,
-    pub connections: Gauge,
-    pub held_bytes: Gauge,
-    pub cut_connections: Gauge,
-    pub client_in_bytes: Gauge,
-    pub client_out_bytes: Gauge,
-    pub peer_in_bytes: Gauge,
-    pub peer_out_bytes: Gauge,
-    pub connections_total: Counter,
-    pub outgoing_total: Counter,
-    pub refused_clients: Counter,
-    pub entries_proposed: Counter,
-    pub bubbles: Counter,
-    pub clock_entries: Counter,
-    pub fact_entries: Counter,
-    pub elections: Counter,
-    pub failovers: Counter,
-    pub divergences: Counter,
-    pub rebuilds: Counter,
-    pub spins: Counter,
-    pub log_bytes: Counter,
-    pub commit_seconds: Histogram,
-    pub output_hold_seconds: Histogram,
-    pub entries_ahead: Counter,
-    pub rebuilds_ahead: Counter,
-    unsupported: Family<Call, Counter>,
+/// A metric as it is before anything was counted.
+trait Fresh {
+    fn fresh() -> Self;
+}
+
+impl Fresh for Gauge {
+    fn fresh() -> Self {
+        Self::default()
+    }
+}
+
+impl Fresh for Counter {
+    fn fresh() -> Self {
+        Self::default()
+    }
+}
+
+/// From 10 us to 1.3 s.
+impl Fresh for Histogram {
+    fn fresh() -> Self {
+        Self::new(exponential_buckets(10e-6, 2.0, 18))
+    }
+}
+
+/// Declares the metrics: field, type, name without prefix, unit if it has one, help text.
+macro_rules! metrics {
+    ($($field:ident: $kind:ident = $name:literal $(in $unit:ident)?, $help:literal;)*) => {
+        /// All metrics of a node. Counters are counted where things happen, gauges are set when somebody asks.
+        #[derive(Debug)]
+        pub struct Metrics {
+            registry: Registry,
+            $(#[doc = $help] pub $field: $kind,)*
+            unsupported: Family<Call, Counter>,
+        }
+
+        impl Default for Metrics {
+            fn default() -> Self {
+                let mut registry = Registry::with_prefix("skein");
+                $(
+                    let $field = $kind::fresh();
+                    metrics!(@register registry, $name $(in $unit)?, $help, $field);
+                )*
+                let unsupported = Family::default();
+                let help = "Calls answered with an error, by name";
+                registry.register("unsupported_calls", help, unsupported.clone());
+                Self { registry, $($field,)* unsupported }
+            }
+        }
+    };
+    (@register $registry:ident, $name:literal, $help:literal, $field:ident) => {
+        $registry.register($name, $help, $field.clone())
+    };
+    (@register $registry:ident, $name:literal in $unit:ident, $help:literal, $field:ident) => {
+        $registry.register_with_unit($name, $help, Unit::$unit, $field.clone())
+    };
+}
+
+metrics! {
+    leads: Gauge = "leader", "1 while this replica leads";
+    shares_core: Gauge = "shared_core", "1 while this node's loop and its server keep to one core";
+    term: Gauge = "term", "Consensus term";
+    commit_index: Gauge = "commit_index", "Newest committed entry";
+    applied_index: Gauge = "applied_index", "Newest executed entry";
+    lag_milliseconds: Gauge = "lag_milliseconds", "How far the server is behind the leader's in time";
+    held_back: Gauge = "held_back", "1 while this leader admits nothing as its followers' servers are too far behind";
+    connections: Gauge = "connections", "Client connections";
+    held_bytes: Gauge = "held" in Bytes, "Bytes that wait for the server or for clients";
+    cut_connections: Gauge = "cut_connections", "Connections cut for want of memory";
+    client_in_bytes: Gauge = "client_in" in Bytes, "Bytes read from clients";
+    client_out_bytes: Gauge = "client_out" in Bytes, "Bytes written to clients";
+    peer_in_bytes: Gauge = "peer_in" in Bytes, "Bytes that came from other nodes";
+    peer_out_bytes: Gauge = "peer_out" in Bytes, "Bytes sent to other nodes";
+    outgoing_total: Counter = "outgoing_connections", "Connections begun for the server";
+    connections_total: Counter = "accepted_connections", "Client connections accepted";
+    refused_clients: Counter = "refused_connections", "Client connections refused for a limit";
+    entries_proposed: Counter = "proposed_entries", "Entries proposed";
+    bubbles: Counter = "bubbles", "Time bubbles proposed";
+    clock_entries: Counter = "clock_entries", "Entries proposed for a timer";
+    fact_entries: Counter = "fact_entries", "Entries proposed for what the server used of its host for the first time";
+    elections: Counter = "elections", "Elections that this replica stood in";
+    failovers: Counter = "failovers", "Leaderships taken over from another leader";
+    divergences: Counter = "divergences", "Times that this replica's output differed";
+    rebuilds: Counter = "rebuilds", "Servers rebuilt from the log";
+    spins: Counter = "spins", "Reports of a thread that spins while others wait";
+    log_bytes: Counter = "log" in Bytes, "Payload handed to the log on disk";
+    commit_seconds: Histogram = "commit_latency" in Seconds, "From proposal to commit";
+    output_hold_seconds: Histogram = "output_hold" in Seconds, "From when the server gets an entry until what it sent for it leaves, which is after the entry's commit";
+    entries_ahead: Counter = "entries_ahead", "Entries that the server got before they were committed";
+    rebuilds_ahead: Counter = "rebuilds_ahead", "Times that the server had executed what was then not committed, and was rebuilt";
 }
 
 /// Names of calls that are told apart; the rest is `other`.
 const MAX_CALLS: usize = 128;
-
-impl Default for Metrics {
-    fn default() -> Self {
-        let buckets = || exponential_buckets(10e-6, 2.0, 18);
-        let mut m = Self {
-            registry: Registry::with_prefix("skein"),
-            leads: Gauge::default(),
-            shares_core: Gauge::default(),
-            term: Gauge::default(),
-            commit_index: Gauge::default(),
-            applied_index: Gauge::default(),
-            lag_milliseconds: Gauge::default(),
-            held_back: Gauge::default(),
-            connections: Gauge::default(),
-            held_bytes: Gauge::default(),
-            cut_connections: Gauge::default(),
-            client_in_bytes: Gauge::default(),
-            client_out_bytes: Gauge::default(),
-            peer_in_bytes: Gauge::default(),
-            peer_out_bytes: Gauge::default(),
-            connections_total: Counter::default(),
-            outgoing_total: Counter::default(),
-            refused_clients: Counter::default(),
-            entries_proposed: Counter::default(),
-            bubbles: Counter::default(),
-            clock_entries: Counter::default(),
-            fact_entries: Counter::default(),
-            elections: Counter::default(),
-            failovers: Counter::default(),
-            divergences: Counter::default(),
-            rebuilds: Counter::default(),
-            spins: Counter::default(),
-            log_bytes: Counter::default(),
-            commit_seconds: Histogram::new(buckets()),
-            output_hold_seconds: Histogram::new(buckets()),
-            entries_ahead: Counter::default(),
-            rebuilds_ahead: Counter::default(),
-            unsupported: Family::default(),
-        };
-        let r = &mut m.registry;
-        r.register("leader", "1 while this replica leads", m.leads.clone());
-        r.register(
-            "shared_core",
-            "1 while this node's loop and its server keep to one core",
-            m.shares_core.clone(),
-        );
-        r.register("term", "Consensus term", m.term.clone());
-        r.register("commit_index", "Newest committed entry", m.commit_index.clone());
-        r.register("applied_index", "Newest executed entry", m.applied_index.clone());
-        r.register(
-            "lag_milliseconds",
-            "How far the server is behind the leader's in time",
-            m.lag_milliseconds.clone(),
-        );
-        r.register(
-            "held_back",
-            "1 while this leader admits nothing as its followers' servers are too far behind",
-            m.held_back.clone(),
-        );
-        r.register("connections", "Client connections", m.connections.clone());
-        r.register_with_unit(
-            "held",
-            "Bytes that wait for the server or for clients",
-            Unit::Bytes,
-            m.held_bytes.clone(),
-        );
-        r.register(
-            "cut_connections",
-            "Connections cut for want of memory",
-            m.cut_connections.clone(),
-        );
-        r.register_with_unit(
-            "client_in",
-            "Bytes read from clients",
-            Unit::Bytes,
-            m.client_in_bytes.clone(),
-        );
-        r.register_with_unit(
-            "client_out",
-            "Bytes written to clients",
-            Unit::Bytes,
-            m.client_out_bytes.clone(),
-        );
-        r.register_with_unit(
-            "peer_in",
-            "Bytes that came from other nodes",
-            Unit::Bytes,
-            m.peer_in_bytes.clone(),
-        );
-        r.register_with_unit(
-            "peer_out",
-            "Bytes sent to other nodes",
-            Unit::Bytes,
-            m.peer_out_bytes.clone(),
-        );
-        r.register(
-            "outgoing_connections",
-            "Connections begun for the server",
-            m.outgoing_total.clone(),
-        );
-        r.register(
-            "accepted_connections",
-            "Client connections accepted",
-            m.connections_total.clone(),
-        );
-        r.register(
-            "refused_connections",
-            "Client connections refused for a limit",
-            m.refused_clients.clone(),
-        );
-        r.register("proposed_entries", "Entries proposed", m.entries_proposed.clone());
-        r.register("bubbles", "Time bubbles proposed", m.bubbles.clone());
-        r.register("clock_entries", "Entries proposed for a timer", m.clock_entries.clone());
-        r.register(
-            "fact_entries",
-            "Entries proposed for what the server used of its host for the first time",
-            m.fact_entries.clone(),
-        );
-        r.register("elections", "Elections that this replica stood in", m.elections.clone());
-        r.register("failovers", "Leaderships taken over from another leader", m.failovers.clone());
-        r.register(
-            "divergences",
-            "Times that this replica's output differed",
-            m.divergences.clone(),
-        );
-        r.register("rebuilds", "Servers rebuilt from the log", m.rebuilds.clone());
-        r.register("spins", "Reports of a thread that spins while others wait", m.spins.clone());
-        r.register_with_unit(
-            "log",
-            "Payload handed to the log on disk",
-            Unit::Bytes,
-            m.log_bytes.clone(),
-        );
-        r.register_with_unit(
-            "commit_latency",
-            "From proposal to commit",
-            Unit::Seconds,
-            m.commit_seconds.clone(),
-        );
-        r.register_with_unit(
-            "output_hold",
-            "From when the server gets an entry until what it sent for it leaves, which is after the entry's commit",
-            Unit::Seconds,
-            m.output_hold_seconds.clone(),
-        );
-        r.register(
-            "entries_ahead",
-            "Entries that the server got before they were committed",
-            m.entries_ahead.clone(),
-        );
-        r.register(
-            "rebuilds_ahead",
-            "Times that the server had executed what was then not committed, and was rebuilt",
-            m.rebuilds_ahead.clone(),
-        );
-        r.register(
-            "unsupported_calls",
-            "Calls answered with an error, by name",
-            m.unsupported.clone(),
-        );
-        m
-    }
-}
 
 impl Metrics {
     /// The server made a call that Skein does not support.

@@ -6,7 +6,7 @@ use skein_node::memory::{ARENA, Kind, PAGE_BYTES, Page, PageAt, Survey, Thing};
 use super::Outcome;
 use super::compare::Structure;
 use crate::instance::NodeFiles;
-use crate::standstill::Verdict;
+use crate::standstill::{self, Verdict};
 
 /// Bytes between two places of a page that differ: as many that are alike, or more, keep them apart.
 const GAP: usize = 8;
@@ -102,15 +102,9 @@ impl Report {
         };
         let mut text = format!("{}: {verdict}\n\n", self.name);
         for replica in &self.replicas {
-            text += &match (replica.index, &replica.problem) {
-                (Some(index), _) => format!(
-                    "replica {}  entry {index}  {} processes, {} mappings, {} pages\n",
-                    replica.id, replica.processes, replica.mappings, replica.pages
-                ),
-                (None, why) => {
-                    format!("replica {}  {}\n", replica.id, why.as_deref().unwrap_or_default())
-                }
-            };
+            let Replica { id, index, problem, processes, mappings, pages } = replica;
+            let has = format!("{processes} processes, {mappings} mappings, {pages} pages");
+            text += &standstill::line(*id, *index, problem.as_deref(), &has);
         }
         if self.verdict != Verdict::Differ {
             return text;

@@ -3,6 +3,7 @@
 
 #![allow(dead_code)] // Each test binary uses a part of this.
 
+pub mod bank;
 pub mod binary;
 pub mod cluster;
 pub mod faults;
