@@ -130,31 +130,31 @@ fn head(results: &Results) -> Outcome<String> {
 
 /// What does not change with the samples.
 const READING: &str = "## What stands in the way of native\n\n\
-    Sending a reply is the dearest part natively and under Skein alike: one system call a reply, which nothing saves as long as each\n\
-    client waits for its own. The node pays it instead of the server. What comes on top is receiving and polling in the node, and that\n\
-    node and server wake each other, for which both keep to one core ([decision 16](decisions/0016-a-leader-and-its-server-share-a-core.md)); the code of\n\
-    gateway, log, rings and runtime together is the smaller part of that. With three\n\
-    replicas come messages to and from two others and, with fsync, durable writes; on two cores the other replicas' work competes with the\n\
-    leader's, which on three machines it would not: the column of all replicas' CPU time says how much that is. How many requests share an\n\
-    entry decides what each of these costs a request: a leader waits until half a crowd is back, or two thirds where it is to be written to disk ([decision 11](decisions/0011-a-leader-batches-returning-clients.md)).\n\
-    With one replica and its log in memory three tenths are enough; those figures vary most. Where they are above 1, replies leave in bursts and the load generator, whose\n\
-    core is the limit, takes less CPU time a request than natively (the column of the clients').\n\n\
-    Bare replication (`bench/src/bare.rs`) is a store of one thread that receives, sends entries to two copies, which make them durable, executes and replies, and\n\
-    does nothing else. What Skein's rows with fsync have on top of it are the servers, as processes of their own that are woken for entries, and consensus. It is simple, not\n\
-    tuned, and gathers by a rule of its own: not a lower bound (where its leader takes more CPU time than Skein's, that shows it), but about what is there to gain.\n\n\
-    The outage is that of a dead *process*, whose closed connections its peers see at once. A machine that falls silent is\n\
-    noticed by missed heartbeats, which takes the election timeout; that is in\n\
-    [the comparison](../bench/reports/comparison.md) (a leader that is stopped).\n\n\
-    With three replicas and fsync the two cores are not full: the columns of cores add up to less than two. An entry goes through some 13 changes of thread\n\
-    (leader, two followers, server, clients), waking another core takes about 30 us here, and the kernel may place who is woken behind who runs while\n\
-    the other core is idle. A sync is two requests to the disk, one after the other (the data, the disk's cache), and every 4 ms a third: the time of\n\
-    modification, as this machine's ext4 has no journal (`perf record -e sched:sched_switch,block:block_rq_issue` shows both). Overlapping\n\
-    entries, replies in parts and shorter slices made no difference that could be told from noise\n\
-    ([decision 13](decisions/0013-commits-do-not-wait-for-the-leaders-disk.md)), larger entries a small one ([decision 11](decisions/0011-a-leader-batches-returning-clients.md)); a follower that writes by itself made a small one\n\
-    ([decision 14](decisions/0014-a-follower-writes-by-itself.md)), and a leader that executes while the others write one of a tenth\n\
+    Natively and under Skein, sending replies costs most: one system call for each reply, as long as each client waits for its own. Under Skein the node pays it\n\
+    instead of the server. Skein adds receiving and polling in the node, and the wake-ups between node and server, for which both keep to one core\n\
+    ([decision 16](decisions/0016-a-leader-and-its-server-share-a-core.md)). The code of gateway, log, rings and runtime together costs less than that.\n\n\
+    Three replicas add messages to and from two others and, with fsync, durable writes. On two cores the other replicas' work competes with the\n\
+    leader's; on three machines it would not. The column of all replicas' CPU time shows how much that is. The more requests share an entry, the less each of them\n\
+    costs. A leader therefore waits until half a crowd has sent its requests, or two thirds with fsync\n\
+    ([decision 11](decisions/0011-a-leader-batches-returning-clients.md)). With one replica and its log in memory three tenths are enough; those figures vary most. Where they\n\
+    are above 1, replies leave in bursts, and the load generator, whose core is the limit, takes less CPU time for a request than natively (the column of the clients').\n\n\
+    Bare replication (`bench/src/bare.rs`) is a store of one thread. It receives, sends entries to two copies that make them durable, executes and replies, and\n\
+    does nothing else. Skein's rows with fsync add consensus and the servers, which are processes of their own and are woken for entries. Bare replication is simple and not\n\
+    tuned, and gathers requests by its own rule. It is no lower bound (its leader may take more CPU time than Skein's), but shows about how much could be gained.\n\n\
+    The outage is that of a dead *process*, whose closed connections its peers see at once. A silent machine is\n\
+    noticed by missed heartbeats, after the election timeout:\n\
+    [the comparison](../bench/reports/comparison.md) has that figure (a stopped leader).\n\n\
+    With three replicas and fsync the two cores are not full: the columns of cores add up to less than two. An entry takes some 13 changes of thread\n\
+    (leader, two followers, server, clients). Waking another core takes about 30 us here, and the kernel may queue a woken thread behind a running one while\n\
+    the other core is idle. A sync is two requests to the disk in sequence (the data, the disk's cache), and every 4 ms a third one: the time of\n\
+    modification, as this machine's ext4 has no journal (`perf record -e sched:sched_switch,block:block_rq_issue` shows both).\n\n\
+    What was tried: overlapping entries, replies in parts and shorter slices made no difference beyond noise\n\
+    ([decision 13](decisions/0013-commits-do-not-wait-for-the-leaders-disk.md)). Larger entries made a small one\n\
+    ([decision 11](decisions/0011-a-leader-batches-returning-clients.md)), and so did followers that write by themselves\n\
+    ([decision 14](decisions/0014-a-follower-writes-by-itself.md)). Executing on the leader while the others write made one of a tenth\n\
     ([decision 15](decisions/0015-a-leader-executes-ahead-of-the-commit.md)).\n\n\
-    One reason why clamd is faster under Skein than natively: its temporary files reach the disk natively (see the bytes to disks), and not from a\n\
-    replica's private layer, which is in memory.\n";
+    clamd is faster under Skein than natively, among other reasons because its temporary files reach the disk natively (see the bytes to disks), while a replica's private\n\
+    layer is in memory.\n";
 
 /// How many rounds there were.
 fn rounds(results: &Results) -> String {
