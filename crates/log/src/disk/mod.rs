@@ -7,8 +7,10 @@
 pub mod durable;
 mod real;
 pub mod sim;
+mod stored;
 
 pub use real::DirDisk;
+pub use stored::StoredDir;
 
 use std::{any::Any, io};
 

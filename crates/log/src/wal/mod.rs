@@ -82,6 +82,18 @@ pub struct Opened {
     pub repair: Option<Repair>,
 }
 
+/// What [`Wal::look`] found.
+pub struct Stored {
+    /// Reads its entries.
+    pub reader: WalReader,
+    /// The last whole entry; 0 for none.
+    pub last: LogIndex,
+    /// All up to this entry is known to be committed. The ones behind it may be as well: a log learns of a commit with the next entry.
+    pub commit: LogIndex,
+    /// The torn end behind it, if there is one.
+    pub torn: Option<Repair>,
+}
+
 /// The log of one replica.
 pub struct Wal {
     disk: Arc<dyn Disk>,
@@ -120,6 +132,11 @@ impl Wal {
     /// Opens the log of a directory; repairs a torn end.
     pub fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
         recover::open(disk, options)
+    }
+
+    /// Reads the log of a directory that no node uses, and changes nothing in it.
+    pub fn look(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Stored, WalError> {
+        recover::look(disk, options)
     }
 
     /// Writes the hard state and the entries of one [`Persist`]. Durable only after the next [`Wal::sync`].

@@ -1,7 +1,7 @@
 //! Opening a log: reading all segments, cutting off a torn end, refusing damage, and writing again what may be in the page cache only.
 
 use super::{
-    Opened, Wal, WalError, WalOptions, create_segment,
+    Opened, Stored, Wal, WalError, WalOptions, WalReader, create_segment,
     format::{self, Decoded, HEADER_BYTES, HeaderError, Record, SegmentHeader, Spot},
     index::{Index, SharedIndex},
     tail::{self, Tail},
@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// The torn end of an append that a crash interrupted, now cut off. Nothing in it was acknowledged.
+/// The torn end of an append that a crash interrupted: [`Wal::open`] has cut it off, [`Wal::look`] leaves it. Nothing in it was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     /// The segment's file.
@@ -52,6 +52,17 @@ struct End {
     offset: u64,
     sealed: bool,
     tail: Tail,
+}
+
+/// What reading all segments found.
+struct Read {
+    witness: Witness,
+    /// The last ones, the open one at the end.
+    segments: Vec<Segment>,
+    salt: u64,
+    end: End,
+    /// A segment behind the open one that was made and never begun.
+    blank: Option<u64>,
 }
 
 struct Recovery {
@@ -115,17 +126,31 @@ pub(super) fn create(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened,
 /// Opens the log that is there.
 pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
     let (lock, names) = take(&*disk)?;
-    let mut numbers: Vec<u64> =
-        names.iter().filter_map(|name| format::parse_segment_name(name)).collect();
-    numbers.sort_unstable();
-    let recovery = Recovery::new(disk, options);
-    let Some(&newest) = numbers.last() else {
-        return Err(WalError::NoLog { dir: recovery.disk.location() });
-    };
-    if let Some(missing) = (1..=newest).zip(&numbers).find(|(n, number)| n != *number) {
-        return Err(WalError::damaged(recovery.path(missing.0), 0, "the file is missing"));
+    let mut recovery = Recovery::new(disk, options);
+    let Read { witness, segments, salt, end, blank } = recovery.read(&names)?;
+    if let Some(number) = blank {
+        let path = recovery.path(number);
+        let name = format::segment_name(number);
+        recovery.disk.remove(&name).map_err(WalError::io(&path, "remove"))?;
     }
-    recovery.read(lock, newest, names.iter().any(|name| name == witness::FILE))
+    recovery.finish(lock, witness, segments, salt, end)
+}
+
+/// Reads the log that is there and writes nothing: a torn end stays where it is. `disk` need not let anybody write.
+pub(super) fn look(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Stored, WalError> {
+    let (lock, names) = take(&*disk)?;
+    drop(lock);
+    let mut recovery = Recovery::new(disk, options);
+    let read = recovery.read(&names);
+    // A node that has begun meanwhile may have changed what was being read.
+    drop(take(&*recovery.disk)?);
+    let Read { segments, end, .. } = read?;
+    let open = segments.last().expect("a log has a segment");
+    let torn = recovery.torn(open, &end);
+    let Recovery { recovered, index, disk, .. } = recovery;
+    let commit = recovered.hard_state.commit.min(recovered.last_index());
+    let reader = WalReader::new(index, disk.location());
+    Ok(Stored { reader, last: recovered.last_index(), commit, torn })
 }
 
 fn file_bytes(path: &str, file: &dyn File) -> Result<Vec<u8>, WalError> {
@@ -172,13 +197,22 @@ impl Recovery {
         Ok(Segment { number, file: Arc::from(file), bytes })
     }
 
-    /// Reads segments 1 to `newest`.
-    fn read(mut self, lock: Lock, newest: u64, has_witness: bool) -> Result<Opened, WalError> {
+    /// Reads all segments.
+    fn read(&mut self, names: &[String]) -> Result<Read, WalError> {
+        let mut numbers: Vec<u64> =
+            names.iter().filter_map(|name| format::parse_segment_name(name)).collect();
+        numbers.sort_unstable();
+        let Some(&newest) = numbers.last() else {
+            return Err(WalError::NoLog { dir: self.disk.location() });
+        };
+        if let Some(missing) = (1..=newest).zip(&numbers).find(|(n, number)| n != *number) {
+            return Err(WalError::damaged(self.path(missing.0), 0, "the file is missing"));
+        }
         let last = self.load(newest)?;
         let first = if newest == 1 { &last } else { &self.load(1)? };
         self.options.incarnation = self.header(first)?.incarnation;
         self.check_header(first)?;
-        let witness = self.open_witness(has_witness)?;
+        let witness = self.open_witness(names.iter().any(|name| name == witness::FILE))?;
         self.witnessed = witness.seq();
         let mut before = None;
         for number in 1..newest {
@@ -189,10 +223,8 @@ impl Recovery {
             let may_end = number + 1 == newest && last.is_blank();
             let end = self.scan(&segment, salt, may_end)?;
             if !end.sealed {
-                let path = self.path(newest);
-                let name = format::segment_name(newest);
-                self.disk.remove(&name).map_err(WalError::io(&path, "remove"))?;
-                return self.finish(lock, witness, vec![segment], salt, end);
+                let blank = Some(newest);
+                return Ok(Read { witness, segments: vec![segment], salt, end, blank });
             }
             before = Some(segment);
         }
@@ -203,7 +235,13 @@ impl Recovery {
             return Err(WalError::damaged(self.path(newest + 1), 0, "the file is missing"));
         }
         let segments = before.into_iter().chain([last]).collect();
-        self.finish(lock, witness, segments, salt, end)
+        Ok(Read { witness, segments, salt, end, blank: None })
+    }
+
+    /// The torn end of the open segment, if it has one.
+    fn torn(&self, open: &Segment, end: &End) -> Option<Repair> {
+        let (file, dropped_bytes) = (self.path(open.number), end.tail.torn_bytes);
+        (dropped_bytes > 0).then_some(Repair { file, offset: end.offset, dropped_bytes })
     }
 
     fn open_witness(&self, there: bool) -> Result<Witness, WalError> {
@@ -411,9 +449,7 @@ impl Recovery {
             }
             if open && end.tail.torn_bytes > 0 {
                 segment.file.set_len(end.offset).map_err(WalError::io(&path, "cut"))?;
-                let dropped_bytes = end.tail.torn_bytes;
-                let file = path.clone();
-                self.repair = Some(Repair { file, offset: end.offset, dropped_bytes });
+                self.repair = self.torn(segment, end);
             }
             segment.file.sync().map_err(WalError::io(&path, "sync"))?;
         }
