@@ -8,6 +8,12 @@ pub const SERVER_BASE: usize = 0x2a00_0000_0000;
 /// In each process of the server all that is the runtime's own lies from [`SERVER_BASE`] up to here: arena, library, stacks, listings. Replicas
 /// need not have the same there, but for what of the arena a server can see.
 pub const RUNTIME_END: usize = 0x3800_0000_0000;
+/// Above these bits all addresses of the runtime's library and of its stacks are [`RUNTIME_PLACE`].
+pub const RUNTIME_BITS: u32 = 40;
+/// See [`RUNTIME_BITS`].
+pub const RUNTIME_PLACE: usize = 0x2f;
+/// In that range: from here on the runtime's stacks, below its library.
+pub const SLOTS_AT: usize = 0x2f80_0000_0000;
 /// Bytes of the header; the rings start behind it.
 pub const HEADER_BYTES: usize = 64 << 10;
 /// `skein` and a version of the layout: raised when a field moves.

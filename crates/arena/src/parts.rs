@@ -12,7 +12,7 @@ pub const NAME_BYTES: usize = 48;
 pub const PARTS: usize = 96;
 /// Kinds of bytes that are a replica's own.
 pub const OWNS: usize = 32;
-/// Bytes of both tables.
+/// Bytes of all tables.
 pub const PARTS_BYTES: usize = size_of::<Parts>();
 
 /// A row of objects.
@@ -43,12 +43,47 @@ pub struct Own {
     pub len: u64,
 }
 
-/// Both tables; all-zero bytes are empty ones.
+/// Where a debugger finds the threads: offsets in bytes, those of a thread's and a process's fields from their beginnings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Threads {
+    /// The first thread, from the heap's begin.
+    pub at: u64,
+    /// From one to the next.
+    pub stride: u32,
+    /// How many there is room for.
+    pub count: u32,
+    /// What it does: 0 no thread or not born, 1 has the turn, 2 could run, 3 blocked, 4 ended, 5 its process is stopped. u32.
+    pub life: u32,
+    /// Its suspended context: the stack pointer. u64.
+    pub sp: u32,
+    /// And its FS base. u64.
+    pub fs: u32,
+    /// The kernel's number of it. u32.
+    pub tid: u32,
+    /// Whether it runs on its own kernel thread. u8.
+    pub pinned: u32,
+    /// Its process's number, from 1; 0 for none. u32.
+    pub process: u32,
+    /// Its name. 16 bytes.
+    pub name: u32,
+    /// From one process to the next.
+    pub process_stride: u32,
+    /// The first process, from the heap's begin.
+    pub processes_at: u64,
+    /// The kernel's number of it. u32.
+    pub pid: u32,
+    /// How many processes there is room for.
+    pub processes: u32,
+}
+
+/// All tables; all-zero bytes are empty ones.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Parts {
     parts: [Cell<Part>; PARTS],
     owns: [Cell<Own>; OWNS],
+    threads: Cell<Threads>,
 }
 
 impl Parts {
@@ -71,7 +106,18 @@ impl Parts {
         }
     }
 
-    /// Reads both from the bytes of a heap: all of them that are in use and could be.
+    /// Notes where the threads are.
+    pub fn note_threads(&self, threads: Threads) {
+        self.threads.set(threads);
+    }
+
+    /// Where the threads are; all zero when that was not noted.
+    #[must_use]
+    pub const fn threads(&self) -> Threads {
+        self.threads.get()
+    }
+
+    /// Reads all from the bytes of a heap: all of them that are in use and could be.
     #[must_use]
     pub fn read(bytes: &[u8; PARTS_BYTES]) -> Self {
         // SAFETY: plain numbers only, for which every bit pattern is a value.

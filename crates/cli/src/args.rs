@@ -37,6 +37,9 @@ pub enum Command {
     /// Try whether a program runs under Skein: run it twice from one log and compare (exit: 0 deterministic, 1 not, 2 cannot
     /// run or cannot tell)
     Check(CheckArgs),
+    /// Run a replica's server again from its log, without a cluster, and compare with the digests there; stop before an entry, with gdb
+    /// (exit: 0 as the log says, 1 it differs, 2 it cannot be told)
+    Replay(ReplayArgs),
     /// Show the state of a running cluster (exit: 0 healthy, 1 degraded, 2 no quorum, 3 not running)
     Status(StatusArgs),
     /// Show what the server has written to its files, and whether the replicas agree (exit: 0 they do, 1 they differ, 2 they
@@ -220,6 +223,32 @@ pub struct CheckArgs {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,
+}
+
+/// Arguments of `skein replay`.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    /// A node's data directory, or a copy (`skein run`: DATA/node-N). The node must not run; nothing is changed there
+    #[arg(value_name = "NODE-DATA-DIR")]
+    pub dir: PathBuf,
+    /// The configuration file of a `skein node` [default: node.toml in the directory, which `skein run` writes]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Stop before this entry is executed, and say where the server stands
+    #[arg(long, value_name = "ENTRY", value_parser = clap::value_parser!(u64).range(1..))]
+    pub at: Option<u64>,
+    /// Attach gdb there, with the commands `skein threads`, `skein bt` and `skein next`
+    #[arg(long, requires = "at")]
+    pub gdb: bool,
+    /// Attach gdb to this process of the server, by its number there [default: the one that the next entry goes to]
+    #[arg(long, value_name = "N", requires = "gdb")]
+    pub pid: Option<u32>,
+    /// Where to put what the server prints [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// More arguments for gdb: -batch -ex 'skein bt all'
+    #[arg(last = true, value_name = "GDB ARGS", requires = "gdb")]
+    pub gdb_args: Vec<OsString>,
 }
 
 /// Arguments of `skein files`.

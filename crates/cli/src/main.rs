@@ -1,4 +1,4 @@
-//! The `skein` command: `run`, `found`, `node`, `rejoin`, `check`, `status`, `files`, `verify`, `logs`, `signal`, `stop`.
+//! The `skein` command: `run`, `found`, `node`, `rejoin`, `check`, `replay`, `status`, `files`, `verify`, `logs`, `signal`, `stop`.
 //!
 //! Owns what concerns a whole cluster on one machine: names, directories, published sockets, the node processes. What
 //! one replica does is `skein-node`'s. Start at [`args`] for what can be asked, and at the module of that name for how it
@@ -18,6 +18,7 @@ mod node;
 mod paths;
 mod publish;
 mod rejoin;
+mod replay;
 mod run;
 mod signal;
 mod standstill;
@@ -54,6 +55,7 @@ fn dispatch(words: &[OsString]) -> u8 {
         Command::Node(args) => node::node(args),
         Command::Rejoin(args) => rejoin::rejoin(args),
         Command::Check(args) => check::check(args),
+        Command::Replay(args) => replay::replay(args),
         Command::Status(args) => status::status(args),
         Command::Files(args) => files::files(args),
         Command::Verify(args) => verify::verify(args),

@@ -97,7 +97,7 @@ fn claim(config: &NodeConfig) -> Result<Claim, Failure> {
 }
 
 /// For tests of what a divergence does: `SKEIN_TEST_CORRUPT_DIGEST_AT=REPLICA:INDEX` makes that replica's digest wrong.
-fn corruption(id: u64) -> Option<u64> {
+pub fn corruption(id: u64) -> Option<u64> {
     let wanted = std::env::var("SKEIN_TEST_CORRUPT_DIGEST_AT").ok()?;
     let (replica, index) = wanted.split_once(':')?;
     (replica.parse() == Ok(id)).then(|| index.parse().ok()).flatten()

@@ -17,6 +17,7 @@ pub mod node;
 pub mod order;
 pub mod outgoing;
 pub mod reactor;
+pub mod replay;
 pub mod replica;
 pub mod server;
 pub mod status;

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use skein_arena::bytes::Chunks;
 use skein_arena::layout::Header;
 use skein_arena::list::List;
-use skein_arena::parts::{Own, Parts};
+use skein_arena::parts::{Own, Parts, Threads};
 use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
 use skein_sched::Serial;
 
@@ -208,6 +208,12 @@ impl Room {
         self.own::<T>(core::ptr::from_ref(place).cast(), 1, 0, size_of::<T>());
     }
 
+    /// Debuggers find the threads there; `at` of both rows is set here.
+    pub fn note_threads(&self, threads: *const u8, processes: *const u8, places: Threads) {
+        let (at, processes_at) = (self.offset(threads), self.offset(processes));
+        self.parts.note_threads(Threads { at, processes_at, ..places });
+    }
+
     fn offset(&self, at: *const u8) -> u64 {
         (at as usize - self.heap) as u64
     }
@@ -230,6 +236,7 @@ impl Kernel {
         Thread::note_own(room, threads, MAX_THREADS);
         let processes = room.pool(&self.processes, process::MAX_PROCESSES);
         Process::note_own(room, processes, process::MAX_PROCESSES);
+        Thread::note_places(room, threads, processes);
         room.pool(&self.pidfds, process::pidfd::MAX_PIDFDS);
         self.shared.lay_out(room);
         self.timers.lay_out(room);

@@ -20,11 +20,11 @@ use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Above these bits all addresses of the runtime's memory are [`PLACE`]: the library's (`build.rs`), and that of the stacks.
-pub const PLACE_BITS: u32 = 40;
+pub use skein_arena::layout::RUNTIME_BITS as PLACE_BITS;
 /// See [`PLACE_BITS`].
-pub const PLACE: usize = 0x2f;
+pub use skein_arena::layout::RUNTIME_PLACE as PLACE;
 /// Where the slots are.
-pub const SLOTS_AT: usize = 0x2f80_0000_0000;
+pub use skein_arena::layout::SLOTS_AT;
 const SLOT_BYTES: usize = 512 << 10;
 const PAGE_BYTES: usize = 4096;
 /// The kernel's stack for signals: a frame has all registers of the processor, which can be 11 KiB, and threads that spin are looked at there.

@@ -26,6 +26,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::c_void;
 use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, Node};
+use skein_arena::parts::Threads;
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_sched::op::{Kind, Object};
 
@@ -160,6 +161,26 @@ impl Thread {
         room.own::<Self>(threads, count, offset_of!(Self, back), size_of::<AtomicU32>());
         let stack = offset_of!(Self, park_stack);
         room.own::<Self>(threads, count, stack, size_of::<ParkStack>());
+    }
+
+    /// Tells debuggers where its fields are.
+    pub fn note_places(room: &Room, threads: *const u8, processes: *const u8) {
+        let places = Threads {
+            stride: size_of::<Self>() as u32,
+            count: crate::kernel::MAX_THREADS,
+            life: offset_of!(Self, life) as u32,
+            sp: offset_of!(Self, sp) as u32,
+            fs: offset_of!(Self, fs) as u32,
+            tid: offset_of!(Self, tid) as u32,
+            pinned: offset_of!(Self, pinned) as u32,
+            process: offset_of!(Self, process) as u32,
+            name: offset_of!(Self, name) as u32,
+            process_stride: size_of::<Process>() as u32,
+            pid: offset_of!(Process, pid) as u32,
+            processes: process::MAX_PROCESSES,
+            ..Threads::default()
+        };
+        room.note_threads(threads, processes, places);
     }
 
     /// Whether it waits to be resumed.

@@ -5,7 +5,7 @@
 //!
 //! Crash: everything lives in files without names, in processes that end with this one, or in a group that a guard ends.
 
-mod capture;
+pub mod capture;
 mod cpu;
 mod drive;
 mod findings;

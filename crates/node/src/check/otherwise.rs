@@ -5,7 +5,7 @@
 
 use super::compare::{Progress, State};
 use super::recording::{Frames, Recording, parse};
-use super::second::{Backlog, Former, Run, start};
+use super::second::{Former, Run};
 use super::seen::Shared;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
@@ -95,16 +95,15 @@ pub fn other_answers(
     // With other turns it looks at files at other points.
     link.header().asks_nothing.store(1, Ordering::Relaxed);
     link.tap = Some(Box::new(listener.clone()));
-    let (keeper, events) = start(&link, launcher)?;
-    let mut run = Run { link, backlog: Backlog::new(entries, Some(quantum)), events, status: None };
+    let mut run = Run::start(link, launcher, entries, Some(quantum))?;
     let progress = Progress::default();
     *progress.lock() = State::nothing();
     let former = Former { complete: true, status: None };
     let outcome = run.go(&progress, former, go_on);
-    keeper.finish();
+    run.server.end();
     // What it does with a log that was made for another schedule may be anything, an end included.
     let rests = listener.1.look().quiescent;
-    if !matches!(outcome, Ok(true)) || run.status.is_some() || !rests {
+    if !matches!(outcome, Ok(true)) || run.server.status.is_some() || !rests {
         return Ok(None);
     }
     let others = listener.0.lock().unwrap_or_else(PoisonError::into_inner);

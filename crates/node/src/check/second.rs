@@ -8,21 +8,12 @@ use super::recording::{Entries, Recording};
 use super::seen::{Seen, Shared};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::server::launch::Keeper;
-use crate::server::{Broken, Launcher, Link, ServerEvent};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use crate::server::offline::broken;
+use crate::server::{Backlog, Broken, Launcher, Link, Offline, Source};
 use skein_arena::layout::state;
 use skein_model::entry::Start;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, Term, WallNs};
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
-
-/// How long the run sleeps at most before it looks again: 2 ms.
-const LOOK_MS: u8 = 2;
-/// Here all is committed.
-const ALL: LogIndex = LogIndex(u64::MAX);
 
 /// Turns of a time bubble that is added behind a log's end, and how many such there may be.
 const FILLED_TURNS: u32 = 1 << 16;
@@ -69,24 +60,18 @@ pub fn replay(
         Comparer::new(seen.clone(), progress.clone(), frames, former.complete).map_err(reading)?;
     let mut link = Link::new(config.tuning.sizes(), 1, None)?;
     link.tap = Some(Box::new(comparer));
-    let (keeper, events) = start(&link, launcher)?;
-    let mut run = Run { link, backlog: Backlog::new(entries, None), events, status: None };
+    let mut run = Run::start(link, launcher, entries, None)?;
     let outcome = run.go(&progress, former, || go_on(&seen.lock()));
-    keeper.finish();
-    // One that is quick is through before its keeper has said that it runs.
-    for event in run.events.try_iter() {
-        if let ServerEvent::Launched { pid, init, layer } = event {
-            run.link.launched(pid, init, layer);
-        }
-    }
+    run.server.end();
+    let server = &mut run.server;
     // The comparison is complete when its tap is gone.
-    drop(run.link.tap.take());
+    drop(server.link.tap.take());
     let whole = outcome?;
     let mut state = progress.lock();
     if let Some(error) = state.failed.take() {
         return Err(reading(error));
     }
-    let status = run.status;
+    let status = server.status;
     let ends_otherwise = whole && former.complete && status != former.status;
     let seen = seen.look();
     if state.difference.is_none() && (ends_otherwise || (!whole && status.is_some())) {
@@ -99,7 +84,7 @@ pub fn replay(
             second: say(status),
         });
     }
-    let found = run.link.differs.take().or_else(|| run.link.last_words());
+    let found = server.link.differs.take().or_else(|| server.link.last_words());
     if let Some(second) = found
         && state.difference.as_ref().is_none_or(|difference| difference.kind == Kind::End)
     {
@@ -114,30 +99,25 @@ pub fn replay(
     Ok(Replayed { difference: state.difference.take(), seen, whole, status })
 }
 
-/// Starts the server of a link.
-pub(super) fn start(
-    link: &Link,
-    launcher: Arc<dyn Launcher>,
-) -> Result<(Keeper, Receiver<ServerEvent>), NodeError> {
-    let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
-    let (sender, events) = channel();
-    let keeper = Keeper::start(launcher, arena, wake, link.passage.clone(), move |event| {
-        // The run is over and nobody listens.
-        let _ = sender.send(event);
-    })
-    .map_err(NodeError::system("start a thread for the server"))?;
-    Ok((keeper, events))
-}
-
 /// A run from a recording.
 pub(super) struct Run {
-    pub(super) link: Link,
-    pub(super) backlog: Backlog,
-    pub(super) events: Receiver<ServerEvent>,
-    pub(super) status: Option<i32>,
+    pub(super) server: Offline,
+    backlog: Backlog<Recorded>,
 }
 
 impl Run {
+    /// Starts it; `quantum`: operations a turn, if not as many as in the first run.
+    pub(super) fn start(
+        link: Link,
+        launcher: Arc<dyn Launcher>,
+        entries: Entries,
+        quantum: Option<u32>,
+    ) -> Result<Self, NodeError> {
+        let last = (LogIndex(0), WallNs(0), Term(0));
+        let backlog = Backlog::new(Recorded { entries, quantum, last, filled: 0 });
+        Ok(Self { server: Offline::start(link, launcher)?, backlog })
+    }
+
     /// True when the server has done all that the first one had.
     pub(super) fn go(
         &mut self,
@@ -146,20 +126,9 @@ impl Run {
         mut go_on: impl FnMut() -> bool,
     ) -> Result<bool, NodeError> {
         loop {
-            self.backlog.feed(&mut self.link)?;
-            self.link.wake_server();
-            self.take_output()?;
-            match self.events.try_recv() {
-                Ok(ServerEvent::Launched { pid, init, layer }) => {
-                    self.link.launched(pid, init, layer);
-                }
-                Ok(ServerEvent::Failed(error)) => return Err(error),
-                Ok(ServerEvent::Ended { status }) => {
-                    self.take_output()?;
-                    self.status = Some(self.link.exit.unwrap_or(status));
-                }
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
-            }
+            let Self { server, backlog } = self;
+            backlog.feed(&mut server.link)?;
+            server.step()?;
             let (differs, exhausted) = {
                 let state = progress.lock();
                 (state.difference.is_some() || state.failed.is_some(), state.exhausted)
@@ -167,15 +136,15 @@ impl Run {
             if differs {
                 return Ok(false);
             }
-            let all = self.backlog.is_empty() && exhausted;
-            if self.status.is_some() {
+            let all = backlog.is_empty() && exhausted;
+            if server.status.is_some() {
                 return Ok(all);
             }
-            if self.backlog.is_empty() && former.status.is_none() {
+            if backlog.is_empty() && former.status.is_none() {
                 // A first run that was stopped in the middle of something is not gone beyond.
-                match self.link.waits() {
-                    Some(state::SLOT) if self.backlog.may_fill() => {
-                        self.backlog.fill(&mut self.link)?;
+                match server.link.waits() {
+                    Some(state::SLOT) if backlog.source.may_fill() => {
+                        backlog.source.fill(&mut server.link)?;
                     }
                     None if former.complete || !exhausted => {}
                     _ => return Ok(true),
@@ -184,45 +153,14 @@ impl Run {
             if !go_on() {
                 return Ok(false);
             }
-            self.sleep()?;
+            server.sleep()?;
         }
-    }
-
-    fn take_output(&mut self) -> Result<(), NodeError> {
-        self.link
-            .drain(ALL, &mut (), |(), _, _| Ok(()), |(), _| Ok(()))
-            .map(drop)
-            .map_err(|Broken(why)| broken(why))
-    }
-
-    fn sleep(&mut self) -> Result<(), NodeError> {
-        self.link.close_gate();
-        if !self.link.has_output(ALL).map_err(|Broken(why)| broken(why))? {
-            let fd = self.link.wake_fd();
-            // SAFETY: the link owns the descriptor and outlives this function.
-            let wake = unsafe { BorrowedFd::borrow_raw(fd) };
-            let mut waiting = [PollFd::new(wake, PollFlags::POLLIN)];
-            // Whatever it answers, everything is looked at again.
-            let _ = poll(&mut waiting, PollTimeout::from(LOOK_MS));
-            let mut count = [0u8; 8];
-            // SAFETY: reads at most 8 bytes into a live buffer; the descriptor does not block.
-            unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
-        }
-        self.link.reopen_gate();
-        Ok(())
     }
 }
 
-fn broken(why: String) -> NodeError {
-    NodeError::System { what: "read the server's output", error: io::Error::other(why) }
-}
-
-/// The recorded log, as far as the server has not got it.
-pub(super) struct Backlog {
+/// The recorded log.
+struct Recorded {
     entries: Entries,
-    entry: Vec<u8>,
-    next: Option<LogIndex>,
-    ended: bool,
     /// Operations a turn, if not as many as in the first run.
     quantum: Option<u32>,
     /// The last entry given, and when and in which term it was made; kept for a run with another quantum only.
@@ -231,12 +169,21 @@ pub(super) struct Backlog {
     filled: u32,
 }
 
-impl Backlog {
-    pub(super) const fn new(entries: Entries, quantum: Option<u32>) -> Self {
-        let last = (LogIndex(0), WallNs(0), Term(0));
-        Self { entries, entry: Vec::new(), next: None, ended: false, quantum, last, filled: 0 }
+impl Source for Recorded {
+    fn next(&mut self, entry: &mut Vec<u8>) -> Result<Option<LogIndex>, NodeError> {
+        let next = self.entries.next(entry);
+        let next = next.map_err(NodeError::system("read the first run's recording"))?;
+        if let Some(quantum) = self.quantum {
+            if let (Some(index), Ok(entry)) = (next, EntryRef::parse(entry)) {
+                self.last = (index, entry.wall(), entry.term());
+            }
+            *entry = with_quantum(std::mem::take(entry), quantum);
+        }
+        Ok(next)
     }
+}
 
+impl Recorded {
     /// Whether a server that is not through at the log's end may go on: with shorter turns it needs more of them.
     const fn may_fill(&self) -> bool {
         self.quantum.is_some() && self.filled < MAX_FILLED
@@ -254,35 +201,6 @@ impl Backlog {
             self.filled += 1;
         }
         Ok(())
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.ended && self.next.is_none()
-    }
-
-    /// Gives the server as many entries as it has room for.
-    fn feed(&mut self, link: &mut Link) -> Result<(), NodeError> {
-        loop {
-            if self.next.is_none() && !self.ended {
-                self.next = self
-                    .entries
-                    .next(&mut self.entry)
-                    .map_err(NodeError::system("read the first run's recording"))?;
-                self.ended = self.next.is_none();
-                if let Some(quantum) = self.quantum {
-                    if let (Some(index), Ok(entry)) = (self.next, EntryRef::parse(&self.entry)) {
-                        self.last = (index, entry.wall(), entry.term());
-                    }
-                    self.entry = with_quantum(std::mem::take(&mut self.entry), quantum);
-                }
-            }
-            let Some(index) = self.next else { return Ok(()) };
-            link.feed.skip_to(index);
-            if !link.push(index, &self.entry).map_err(|Broken(why)| broken(why))? {
-                return Ok(());
-            }
-            self.next = None;
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Kind, MemoryError, PAGE_BYTES, Result, Run, ServerMemory, Thing, hash, is_zero, push};
 use nix::unistd::{Whence, lseek64};
 use skein_arena::layout::SERVER_BASE;
-use skein_arena::parts::{Own, PARTS_BYTES, Parts};
+use skein_arena::parts::{Own, PARTS_BYTES, Parts, Threads};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -37,8 +37,13 @@ impl<'a> Heap<'a> {
         (memory.sizes.file_bytes() - memory.sizes.heap) as u64
     }
 
+    /// Where the threads are.
+    pub const fn threads(&self) -> Threads {
+        self.parts.threads()
+    }
+
     /// Where it begins in the server.
-    fn address(&self) -> u64 {
+    pub fn address(&self) -> u64 {
         (SERVER_BASE + self.memory.sizes.span_bytes() - self.memory.sizes.heap) as u64
     }
 

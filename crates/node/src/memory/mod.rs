@@ -21,6 +21,9 @@ mod maps;
 mod processes;
 mod survey;
 mod symbols;
+pub mod threads;
+
+pub use processes::{Process, below};
 
 use std::fs::File;
 

@@ -5,6 +5,7 @@
 
 pub mod launch;
 pub mod link;
+pub mod offline;
 pub mod place;
 pub mod printed;
 pub mod program;
@@ -13,3 +14,4 @@ pub mod tap;
 
 pub use launch::{Launcher, Running, ServerEvent};
 pub use link::{Broken, Link};
+pub use offline::{Backlog, Offline, Source};

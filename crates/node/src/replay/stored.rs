@@ -1,0 +1,229 @@
+//! What a node's data directory holds of a log.
+
+use super::describe;
+use crate::begin::has_log;
+use crate::config::NodeConfig;
+use crate::error::NodeError;
+use crate::order::feed::is_for_server;
+use crate::order::verdict::Answer;
+use crate::server::Source;
+use skein_log::disk::StoredDir;
+use skein_log::wal::{Repair, Wal, WalError, WalOptions, WalReader};
+use skein_log::{ClusterId, LogEntry, ProgramHash};
+use skein_model::{EntryRef, LogIndex, Record};
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How much is read at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// The answers of one round of comparing digests, as the log has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// At which entry.
+    pub index: LogIndex,
+    /// Each replica's digest there.
+    pub answers: Vec<Answer>,
+}
+
+/// A stored log.
+pub struct Stored {
+    reader: WalReader,
+    rounds: Vec<Round>,
+    /// The last whole entry.
+    pub last: LogIndex,
+    /// The last one that a server gets.
+    pub last_given: LogIndex,
+    /// All up to this one is known to be committed.
+    pub commit: LogIndex,
+    /// The torn end of the newest file, if there is one.
+    pub torn: Option<Repair>,
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+impl Stored {
+    /// Reads the log below `data_dir` and changes nothing there; `program` is what the servers of its cluster were.
+    ///
+    /// # Errors
+    /// A node uses it, it is another program's or cluster's, it is damaged, or an entry of it is of another version.
+    pub fn open(
+        config: &NodeConfig,
+        data_dir: &Path,
+        program: [u8; 32],
+    ) -> Result<Self, NodeError> {
+        let dir = data_dir.join("log");
+        if !has_log(data_dir) {
+            return Err(WalError::NoLog { dir: data_dir.display().to_string() }.into());
+        }
+        let options = WalOptions::new(ClusterId(config.cluster()), ProgramHash(program));
+        // The newest entries are read again with the others.
+        let options = WalOptions { tail_bytes: 0, ..options };
+        let found = Wal::look(Arc::new(StoredDir::new(dir)), options)?;
+        // Of a single replica all that is durable is committed.
+        let commit = if config.peers.len() == 1 { found.last } else { found.commit };
+        let mut stored = Self {
+            reader: found.reader,
+            rounds: Vec::new(),
+            last: found.last,
+            last_given: LogIndex(0),
+            commit,
+            torn: found.torn,
+        };
+        stored.survey()?;
+        Ok(stored)
+    }
+
+    /// Finds the digests, and that all entries can be read.
+    fn survey(&mut self) -> Result<(), NodeError> {
+        let mut entries = Entries::new(self.reader.clone(), self.last);
+        while let Some(entry) = entries.next()? {
+            let parsed = parse(&entry)?;
+            let answers: Vec<Answer> = parsed.records().filter_map(answer).collect();
+            if let Some(first) = answers.first() {
+                self.rounds.push(Round { index: first.index, answers });
+            }
+            if is_for_server(&parsed) {
+                self.last_given = entry.index;
+            }
+        }
+        // Leaders that follow each other may have asked about the same entries.
+        self.rounds.sort_by_key(|round| round.index);
+        Ok(())
+    }
+
+    /// What the log says of the servers' output, in the order of the entries.
+    #[must_use]
+    pub fn rounds(&self) -> &[Round] {
+        &self.rounds
+    }
+
+    /// An entry in words.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn describe(&self, index: LogIndex) -> Result<String, NodeError> {
+        let entries = self.reader.read(index, index, CHUNK_BYTES)?;
+        let Some(entry) = entries.first().filter(|entry| entry.is_payload()) else {
+            return Ok("nothing for the server".into());
+        };
+        Ok(describe(parse(entry)?.records()))
+    }
+
+    /// How many entries a server gets from `from` on.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn count_from(&self, from: LogIndex) -> Result<u64, NodeError> {
+        let mut entries = Entries::new(self.reader.clone(), self.last);
+        entries.next = LogIndex(from.0.max(1));
+        let mut count = 0;
+        while let Some(entry) = entries.next()? {
+            count += u64::from(is_for_server(&parse(&entry)?));
+        }
+        Ok(count)
+    }
+
+    pub(super) fn entries(&self, until: Option<LogIndex>) -> Given {
+        let entries = Entries::new(self.reader.clone(), self.last);
+        Given { entries, until, ahead: None }
+    }
+}
+
+fn answer(record: Record<'_>) -> Option<Answer> {
+    match record {
+        Record::Digest { replica, index, digest } => Some(Answer { replica, index, digest }),
+        _ => None,
+    }
+}
+
+fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, NodeError> {
+    EntryRef::parse(&entry.payload).map_err(|why| NodeError::Entry { index: entry.index, why })
+}
+
+/// All entries with a payload, in order.
+struct Entries {
+    reader: WalReader,
+    chunk: VecDeque<LogEntry>,
+    next: LogIndex,
+    last: LogIndex,
+}
+
+impl Entries {
+    const fn new(reader: WalReader, last: LogIndex) -> Self {
+        Self { reader, chunk: VecDeque::new(), next: LogIndex(1), last }
+    }
+
+    fn next(&mut self) -> Result<Option<LogEntry>, NodeError> {
+        loop {
+            if let Some(entry) = self.chunk.pop_front() {
+                if entry.is_payload() {
+                    return Ok(Some(entry));
+                }
+                continue;
+            }
+            if self.next > self.last {
+                return Ok(None);
+            }
+            self.chunk = self.reader.read(self.next, self.last, CHUNK_BYTES)?.into();
+            self.next = self.chunk.back().map_or(self.last, |entry| entry.index).next();
+        }
+    }
+}
+
+/// The entries that a server gets, up to where it is to stop.
+pub(super) struct Given {
+    entries: Entries,
+    until: Option<LogIndex>,
+    ahead: Option<LogEntry>,
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Given").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+impl Given {
+    /// It is to stop before this one, or nowhere.
+    pub(super) const fn until(&mut self, until: Option<LogIndex>) {
+        self.until = until;
+    }
+
+    fn look_ahead(&mut self) -> Result<Option<&LogEntry>, NodeError> {
+        while self.ahead.is_none() {
+            let Some(entry) = self.entries.next()? else { return Ok(None) };
+            if is_for_server(&parse(&entry)?) {
+                self.ahead = Some(entry);
+            }
+        }
+        Ok(self.ahead.as_ref())
+    }
+
+    /// The next one, and what is in it.
+    pub(super) fn peek(&mut self) -> Result<Option<(LogIndex, String)>, NodeError> {
+        let Some(entry) = self.look_ahead()? else { return Ok(None) };
+        Ok(Some((entry.index, describe(parse(entry)?.records()))))
+    }
+}
+
+impl Source for Given {
+    fn next(&mut self, bytes: &mut Vec<u8>) -> Result<Option<LogIndex>, NodeError> {
+        let until = self.until;
+        let Some(entry) = self.look_ahead()? else { return Ok(None) };
+        if until.is_some_and(|until| entry.index >= until) {
+            return Ok(None);
+        }
+        bytes.clear();
+        bytes.extend_from_slice(&entry.payload);
+        let index = entry.index;
+        self.ahead = None;
+        Ok(Some(index))
+    }
+}

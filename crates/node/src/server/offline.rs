@@ -1,0 +1,166 @@
+//! A server that is driven from a log that is there already: no consensus, no clients, everything committed.
+//!
+//! `skein check` and `skein replay` put their runs together from this: a link, the process behind it, and a [`Backlog`] of entries.
+
+use super::launch::Keeper;
+use super::{Broken, Launcher, Link, ServerEvent};
+use crate::error::NodeError;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use skein_model::LogIndex;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+/// How long it sleeps at most before it looks again: 2 ms.
+const LOOK_MS: u8 = 2;
+/// Here all is committed.
+const ALL: LogIndex = LogIndex(u64::MAX);
+
+/// A server and its link.
+#[derive(Debug)]
+pub struct Offline {
+    /// What it is fed by and puts out.
+    pub link: Link,
+    /// How it ended, if it did by itself.
+    pub status: Option<i32>,
+    keeper: Option<Keeper>,
+    events: Receiver<ServerEvent>,
+}
+
+impl Offline {
+    /// Starts the server of a link.
+    ///
+    /// # Errors
+    /// The system does not give what it needs.
+    pub fn start(link: Link, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
+        let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
+        let (sender, events) = channel();
+        let keeper = Keeper::start(launcher, arena, wake, link.passage.clone(), move |event| {
+            // The run is over and nobody listens.
+            let _ = sender.send(event);
+        })
+        .map_err(NodeError::system("start a thread for the server"))?;
+        Ok(Self { link, status: None, keeper: Some(keeper), events })
+    }
+
+    /// Wakes it for what it was given, takes what it put out, and hears of its process.
+    ///
+    /// # Errors
+    /// It could not be started, or damaged its arena.
+    pub fn step(&mut self) -> Result<(), NodeError> {
+        self.link.wake_server();
+        self.take_output()?;
+        match self.events.try_recv() {
+            Ok(ServerEvent::Launched { pid, init, layer }) => self.link.launched(pid, init, layer),
+            Ok(ServerEvent::Failed(error)) => return Err(error),
+            Ok(ServerEvent::Ended { status }) => {
+                self.take_output()?;
+                self.status = Some(self.link.exit.unwrap_or(status));
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+        }
+        Ok(())
+    }
+
+    fn take_output(&mut self) -> Result<(), NodeError> {
+        self.link
+            .drain(ALL, &mut (), |(), _, _| Ok(()), |(), _| Ok(()))
+            .map(drop)
+            .map_err(|Broken(why)| broken(why))
+    }
+
+    /// Waits for output, but not long.
+    ///
+    /// # Errors
+    /// It damaged its arena.
+    pub fn sleep(&mut self) -> Result<(), NodeError> {
+        self.link.close_gate();
+        if !self.link.has_output(ALL).map_err(|Broken(why)| broken(why))? {
+            let fd = self.link.wake_fd();
+            // SAFETY: the link owns the descriptor and outlives this function.
+            let wake = unsafe { BorrowedFd::borrow_raw(fd) };
+            let mut waiting = [PollFd::new(wake, PollFlags::POLLIN)];
+            // Whatever it answers, everything is looked at again.
+            let _ = poll(&mut waiting, PollTimeout::from(LOOK_MS));
+            let mut count = [0u8; 8];
+            // SAFETY: reads at most 8 bytes into a live buffer; the descriptor does not block.
+            unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
+        }
+        self.link.reopen_gate();
+        Ok(())
+    }
+
+    /// Ends the server, and waits until it is gone.
+    pub fn end(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.finish();
+        }
+        // One that is quick is through before its keeper has said that it runs.
+        for event in self.events.try_iter() {
+            if let ServerEvent::Launched { pid, init, layer } = event {
+                self.link.launched(pid, init, layer);
+            }
+        }
+    }
+}
+
+/// What a server wrote cannot be read.
+pub(crate) fn broken(why: String) -> NodeError {
+    NodeError::System { what: "read the server's output", error: io::Error::other(why) }
+}
+
+/// Where entries come from.
+pub trait Source {
+    /// The next entry for the server; `None` when there is none for now.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    fn next(&mut self, entry: &mut Vec<u8>) -> Result<Option<LogIndex>, NodeError>;
+}
+
+/// A log, as far as the server has not got it.
+#[derive(Debug)]
+pub struct Backlog<S> {
+    /// Where it comes from.
+    pub source: S,
+    entry: Vec<u8>,
+    next: Option<LogIndex>,
+    ended: bool,
+}
+
+impl<S: Source> Backlog<S> {
+    /// Nothing given yet.
+    pub const fn new(source: S) -> Self {
+        Self { source, entry: Vec::new(), next: None, ended: false }
+    }
+
+    /// Whether the server got all that there was.
+    pub const fn is_empty(&self) -> bool {
+        self.ended && self.next.is_none()
+    }
+
+    /// The source may have more.
+    pub const fn go_on(&mut self) {
+        self.ended = false;
+    }
+
+    /// Gives the server as many entries as it has room for.
+    ///
+    /// # Errors
+    /// The log cannot be read, or the server damaged its arena.
+    pub fn feed(&mut self, link: &mut Link) -> Result<(), NodeError> {
+        loop {
+            if self.next.is_none() && !self.ended {
+                self.next = self.source.next(&mut self.entry)?;
+                self.ended = self.next.is_none();
+            }
+            let Some(index) = self.next else { return Ok(()) };
+            link.feed.skip_to(index);
+            if !link.push(index, &self.entry).map_err(|Broken(why)| broken(why))? {
+                return Ok(());
+            }
+            self.next = None;
+        }
+    }
+}
