@@ -112,6 +112,7 @@ fn commands_for(
         "set confirm off
 set pagination off
 set sysroot /proc/{host}/root
+set auto-load libthread-db off
 python
 try:
     gdb.execute('set debuginfod enabled off')

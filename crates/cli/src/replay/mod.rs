@@ -191,7 +191,7 @@ impl Session<'_> {
         println!("next    {next}");
         let Some(memory) = run.memory() else { return Err(failed("the server has no memory")) };
         for process in memory::below(memory.init).map_err(failed)? {
-            let turn = if process.pid == place.carrier { ", has the turn" } else { "" };
+            let turn = if process.pid == place.carrier { ", the next entry is for it" } else { "" };
             println!(
                 "process {} (here {}{turn}): {}",
                 process.pid, process.host_pid, process.command

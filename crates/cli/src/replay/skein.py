@@ -64,7 +64,8 @@ def kernel_thread(tid):
 
 
 def register(name):
-    return int(gdb.parse_and_eval("(unsigned long)$" + name))
+    value = int(gdb.newest_frame().read_register(name))
+    return value % 2**64
 
 
 def is_own(address):
@@ -162,7 +163,7 @@ class Threads(gdb.Command):
 
 
 class Backtrace(gdb.Command):
-    """Show a thread's frames: skein bt [N|all]; without a number those of the one that has the turn, or had it last"""
+    """Show a thread's frames outside of the runtime: skein bt [N|all]; without a number those of the one that runs"""
 
     def __init__(self):
         super().__init__("skein bt", gdb.COMMAND_STACK)
@@ -199,14 +200,40 @@ class Next(gdb.Command):
         gdb.execute("continue")
 
 
-# A crash stops the server before the runtime sees it. `rdtsc`, `rdtscp` and `cpuid` fault by design: the runtime answers them.
-gdb.execute("catch signal SIGSEGV")
-gdb.execute(
-    "condition $bpnum *(unsigned short *)$pc != 0x310f && *(unsigned short *)$pc != 0xa20f"
-    " && (*(unsigned int *)$pc & 0xffffff) != 0xf9010f"
-)
+class Crash(gdb.Function):
+    """Whether the instruction at $pc is none of those that fault by design, which the runtime answers: rdtsc, rdtscp, cpuid"""
+
+    def __init__(self):
+        super().__init__("_skein_crash")
+
+    def invoke(self):
+        try:
+            code = bytes(gdb.selected_inferior().read_memory(gdb.newest_frame().pc(), 3))
+        except gdb.MemoryError:
+            # A jump to nowhere.
+            return 1
+        return int(not code.startswith((b"\x0f\x31", b"\x0f\x01\xf9", b"\x0f\xa2")))
+
+
+class ServersOwn:
+    """Leaves out the frames of the runtime: `bt -no-filters` shows them."""
+
+    def __init__(self):
+        self.name = "skein"
+        self.priority = 100
+        self.enabled = True
+        gdb.frame_filters[self.name] = self
+
+    def filter(self, frames):
+        return (frame for frame in frames if not is_own(frame.inferior_frame().pc()))
+
 
 Skein()
 Threads()
 Backtrace()
 Next()
+Crash()
+ServersOwn()
+# A crash stops the server before the runtime sees it.
+gdb.execute("catch signal SIGSEGV")
+gdb.execute("condition $bpnum $_skein_crash()")
