@@ -27,6 +27,8 @@ tests=(
     libevent-dev
     # For counting instructions.
     valgrind
+    # For looking into a replayed server.
+    gdb
 )
 bench=(
     # Beside those for tests: what people use today.
