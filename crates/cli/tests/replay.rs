@@ -68,7 +68,7 @@ fn crashed() -> (Place, u64) {
     let place = Place::new();
     let port = free_port();
     let server = compiled(&place, "frail.c");
-    let words = place.file("words", "zero\none\ntwo\n", 0o644);
+    let words = place.file("words", "zero\none\ntwo", 0o644);
     let server = [server.to_str().unwrap(), words.to_str().unwrap(), &port.to_string()];
     let mut cluster = Cluster::start_in(place, port, &["--replicas", "1"], &server);
     cluster.wait_ready();
@@ -158,7 +158,7 @@ fn what_cannot_be_replayed_is_refused_by_name() {
 
     // The host's file is not what the log was made with.
     let words = place.path("words");
-    fs::write(&words, "zero\nun\ntwo\n").unwrap();
+    fs::write(&words, "zero\nun\ntwo").unwrap();
     let output = replay(&place, &node, &[]);
     said(&output, 2);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

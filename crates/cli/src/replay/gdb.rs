@@ -38,9 +38,18 @@ struct Place(PathBuf);
 
 impl Place {
     fn new() -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("skein-replay-{}", std::process::id()));
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
+        let mut number = 0;
+        loop {
+            let name = format!("skein-replay-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                // Left by a process of that number that was killed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 99 => {
+                    number += 1;
+                }
+                made => return made.map(|()| Self(path)),
+            }
+        }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -167,8 +176,13 @@ impl Feeder {
             self.ended = run.attend().map_err(failed)?.is_some();
             return Ok(());
         }
-        // A round of looking at a time: gdb may ask, or end, meanwhile.
-        match run.go(|_| false).map_err(failed)? {
+        // Two looks at a time: gdb may ask, or end, meanwhile.
+        let mut looks = 0;
+        let came = run.go(|_| {
+            looks += 1;
+            looks < 2
+        });
+        match came.map_err(failed)? {
             Came::Stopped => {}
             Came::Stands => {
                 self.busy = false;

@@ -120,8 +120,8 @@ fn configuration(args: &ReplayArgs) -> Result<NodeConfig, Failure> {
         } else {
             Failure::new(
                 what,
-                "it has no node.toml, as `skein run` leaves one there",
-                "name the node's data directory, and the configuration of a `skein node` with --config FILE",
+                "it has no node.toml, as 'skein run' leaves one there",
+                "name the node's data directory, and the configuration of a 'skein node' with --config FILE",
             )
         });
     }
