@@ -149,6 +149,12 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     assert!(text.contains(&format!("{}: torn at byte {end}: ", log.display())), "{text}");
     assert!(text.contains(&format!("ended   in entry {entry} ")), "{text}");
     assert!(fs::read(&log).unwrap() == bytes, "the torn end was cut off");
+    // As of a `skein node`: its configuration is elsewhere.
+    let config = place.path("own.toml");
+    fs::rename(place.path("torn/node.toml"), &config).unwrap();
+    let config = ["--config", config.to_str().unwrap(), "--at", "2"];
+    let text = said(&replay(&place, &place.path("torn"), &config), 0);
+    assert!(text.contains("stands  after entry 1 of "), "{text}");
 
     let (log, mut bytes, end) = copy(&node, &place.path("damaged"));
     bytes[end / 2] ^= 1;

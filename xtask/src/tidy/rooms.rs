@@ -58,7 +58,7 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
             &["reactor"],
             &["admin"],
             &["node"],
-            &["check"],
+            &["check", "replay"],
         ],
     ),
 ];

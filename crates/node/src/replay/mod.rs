@@ -178,9 +178,10 @@ impl Replay {
     }
 }
 
-/// Whether it waits for the next entry: also when it asks about a file and the log's answer did not come any more.
+/// Whether it waits for the next entry: also when it asks about a file and the log's answer did not come any more. A quick one does so before its keeper
+/// has said where it runs.
 fn stands(link: &Link) -> bool {
-    link.waits().is_some() || link.is_asking()
+    link.pid != 0 && (link.waits().is_some() || link.is_asking())
 }
 
 /// An entry's records in words.
