@@ -125,6 +125,37 @@ fn a_request_that_crashes_the_server_is_found_with_its_frames() {
 }
 
 #[test]
+fn each_process_of_a_server_can_be_looked_at() {
+    let place = Place::new();
+    let port = free_port();
+    let server = compiled(&place, "workers.c");
+    let server = [server.to_str().unwrap(), &port.to_string()];
+    let mut cluster = Cluster::start_in(place, port, &["--replicas", "1"], &server);
+    cluster.wait_ready();
+    for word in ["one", "two", "three"] {
+        assert_eq!(cluster.ask(word), word);
+    }
+    cluster.signal(Signal::SIGTERM);
+    assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.said());
+    let place = cluster.into_place();
+    let node = place.path("data/node-1");
+    let text = said(&replay(&place, &node, &[]), 0);
+    let last = between(&text, "\nend     entry ", ",").to_owned();
+    for pid in ["2", "3"] {
+        let gdb = ["-ex", "skein threads", "-ex", "skein bt", "-ex", "skein next all", "-ex", "bt"];
+        let mut args = vec!["--at", &last, "--gdb", "--pid", pid, "--", "-batch"];
+        args.extend(gdb);
+        let text = said(&replay(&place, &node, &args), 0);
+        assert_eq!(text.matches("\nprocess ").count(), 2, "{text}");
+        assert_eq!(text.matches(": waits in work\n").count(), 1, "that process's alone: {text}");
+        assert!(text.contains(&format!(" of process {pid} (workers): waits in work\n")), "{text}");
+        let (_, stands) =
+            text.split_once(" received signal SIG50").unwrap_or_else(|| panic!("{text}"));
+        assert!(stands.contains(" work (") || stands.contains(" in work "), "{text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_replayed_is_refused_by_name() {
     let (place, entry) = crashed();
     let node = place.path("data/node-1");
@@ -152,9 +183,9 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     // As of a `skein node`: its configuration is elsewhere.
     let config = place.path("own.toml");
     fs::rename(place.path("torn/node.toml"), &config).unwrap();
-    let config = ["--config", config.to_str().unwrap(), "--at", "2"];
+    let config = ["--config", config.to_str().unwrap(), "--at", "3"];
     let text = said(&replay(&place, &place.path("torn"), &config), 0);
-    assert!(text.contains("stands  after entry 1 of "), "{text}");
+    assert!(text.contains("stands  after entry 2 of "), "{text}");
 
     let (log, mut bytes, end) = copy(&node, &place.path("damaged"));
     bytes[end / 2] ^= 1;

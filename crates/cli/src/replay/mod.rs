@@ -138,7 +138,7 @@ impl Session<'_> {
     fn introduce(&self, config: &NodeConfig) {
         let (stored, dir) = (&self.stored, self.args.dir.display());
         println!(
-            "{dir}: {}, replica {} of {}, entries 1 to {}, {} comparisons of digests",
+            "{dir}: {}, replica {} of {}, entries 1 to {}, digests at {} of them",
             config.server.program,
             config.id,
             config.peers.len(),
@@ -147,16 +147,15 @@ impl Session<'_> {
         );
         if let Some(torn) = &stored.torn {
             println!(
-                "{}: torn at byte {}: {} bytes that were never acknowledged are left out; entry {} is the last whole one",
-                torn.file, torn.offset, torn.dropped_bytes, stored.last
+                "{}: torn at byte {}: what follows was never acknowledged and is left out; entry {} is the last whole one",
+                torn.file, torn.offset, stored.last
             );
         }
         if stored.commit < stored.last {
-            println!(
-                "entries {} to {}: this log does not say that they were committed",
-                stored.commit.next(),
-                stored.last
-            );
+            let (from, to) = (stored.commit.next(), stored.last);
+            let which =
+                if from == to { format!("entry {to}") } else { format!("entries {from} to {to}") };
+            println!("{which}: this log does not say that it was committed");
         }
     }
 
