@@ -22,6 +22,15 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x03");
 pub const ARENA_FD: i32 = 900;
 /// The descriptor (an eventfd) with which the runtime wakes the node.
 pub const WAKE_FD: i32 = 901;
+/// The descriptor of the file that operations are written down in, if they are.
+pub const TRACE_FD: i32 = 905;
+/// The descriptor of the trace of an earlier run that they are compared with, if they are.
+pub const FORMER_TRACE_FD: i32 = 906;
+/// Where the runtime maps that file; the earlier one is [`TRACE_SPAN`] behind it.
+pub const TRACE_AT: usize = 0x2e00_0000_0000;
+/// The largest trace.
+pub const TRACE_SPAN: usize = 0x80_0000_0000;
+const _: () = assert!(TRACE_AT > SERVER_BASE && TRACE_AT + 2 * TRACE_SPAN <= RUNTIME_END);
 
 /// How large the parts are, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

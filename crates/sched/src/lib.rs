@@ -6,6 +6,7 @@
 
 pub mod op;
 mod serial;
+pub mod trace;
 
 pub use op::Op;
 pub use serial::Serial;

@@ -1,5 +1,7 @@
 //! Operations: which thread does what to which object. Every policy sees them; those that record write them down.
 
+use core::fmt;
+
 /// What an operation is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
@@ -87,6 +89,139 @@ pub enum Kind {
     Refuse,
 }
 
+impl Object {
+    /// As two numbers: which variant, and what it holds.
+    #[must_use]
+    pub const fn numbers(self) -> (u8, u64) {
+        match self {
+            Self::Descriptors => (0, 0),
+            Self::File(file) => (1, file as u64),
+            Self::Memory(address) => (2, address as u64),
+            Self::Thread(thread) => (3, thread as u64),
+            Self::Processes => (4, 0),
+            Self::Signals => (5, 0),
+            Self::Timers => (6, 0),
+            Self::Clock => (7, 0),
+            Self::Randomness => (8, 0),
+            Self::Files => (9, 0),
+            Self::Ipc => (10, 0),
+            Self::Machine => (11, 0),
+            Self::Several => (12, 0),
+        }
+    }
+
+    /// The object with these [`numbers`](Self::numbers).
+    #[must_use]
+    pub const fn from_numbers(variant: u8, value: u64) -> Option<Self> {
+        Some(match variant {
+            0 => Self::Descriptors,
+            1 => Self::File(value as u32),
+            2 => Self::Memory(value as usize),
+            3 => Self::Thread(value as u32),
+            4 => Self::Processes,
+            5 => Self::Signals,
+            6 => Self::Timers,
+            7 => Self::Clock,
+            8 => Self::Randomness,
+            9 => Self::Files,
+            10 => Self::Ipc,
+            11 => Self::Machine,
+            12 => Self::Several,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::Descriptors => "the descriptors",
+            Self::File(file) => return write!(f, "open file {file}"),
+            Self::Memory(address) => return write!(f, "memory at {address:#x}"),
+            Self::Thread(0) => "a thread",
+            Self::Thread(thread) => return write!(f, "thread {thread}"),
+            Self::Processes => "the processes",
+            Self::Signals => "the signals",
+            Self::Timers => "the timers",
+            Self::Clock => "the clock",
+            Self::Randomness => "the random bytes",
+            Self::Files => "the files",
+            Self::Ipc => "an object with a key or a name",
+            Self::Machine => "the machine",
+            Self::Several => "several objects",
+        })
+    }
+}
+
+impl Kind {
+    /// All of them; each at its own number.
+    pub const ALL: [Self; 25] = [
+        Self::Create,
+        Self::Destroy,
+        Self::Open,
+        Self::Close,
+        Self::Duplicate,
+        Self::Read,
+        Self::Write,
+        Self::Move,
+        Self::Accept,
+        Self::Connect,
+        Self::Bind,
+        Self::Shutdown,
+        Self::Ask,
+        Self::Set,
+        Self::Watch,
+        Self::Wait,
+        Self::Lock,
+        Self::Unlock,
+        Self::Wake,
+        Self::Send,
+        Self::Exit,
+        Self::Join,
+        Self::Yield,
+        Self::Execute,
+        Self::Refuse,
+    ];
+
+    /// The kind with this number.
+    #[must_use]
+    pub fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// One word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Destroy => "destroy",
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Duplicate => "duplicate",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Move => "move",
+            Self::Accept => "accept",
+            Self::Connect => "connect",
+            Self::Bind => "bind",
+            Self::Shutdown => "shutdown",
+            Self::Ask => "ask",
+            Self::Set => "set",
+            Self::Watch => "watch",
+            Self::Wait => "wait",
+            Self::Lock => "lock",
+            Self::Unlock => "unlock",
+            Self::Wake => "wake",
+            Self::Send => "send",
+            Self::Exit => "exit",
+            Self::Join => "join",
+            Self::Yield => "yield",
+            Self::Execute => "execute",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
@@ -96,4 +231,31 @@ pub struct Op {
     pub object: Object,
     /// What is done.
     pub kind: Kind,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_at_its_number() {
+        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+            assert_eq!(Kind::from_number(number as u16), Some(kind));
+        }
+        assert_eq!(Kind::from_number(Kind::ALL.len() as u16), None);
+    }
+
+    #[test]
+    fn objects_survive_the_way_through_numbers() {
+        for variant in 0..=u8::MAX {
+            let Some(object) = Object::from_numbers(variant, 7) else {
+                assert!(variant > 12, "{variant}");
+                continue;
+            };
+            let (same, value) = object.numbers();
+            assert_eq!(same, variant);
+            assert_eq!(Object::from_numbers(same, value), Some(object));
+        }
+    }
 }

@@ -13,7 +13,8 @@ pub struct Serial {
     nclock: Cell<u32>,
     /// Operations left in this turn.
     left: Cell<u32>,
-    _pad: Cell<u32>,
+    /// The same while operations are traced: then `left` is 1, so that each operation leaves the fast path. 0: they are not traced.
+    left_traced: Cell<u32>,
     operations: Cell<u64>,
     clock: Cell<u64>,
     /// The clock at which the next entry must be admitted, whatever else can run.
@@ -26,14 +27,44 @@ impl Serial {
         assert!(quantum > 0 && nclock > 0, "a schedule needs a quantum and slots");
         self.quantum.set(quantum);
         self.nclock.set(nclock);
-        self.left.set(quantum);
+        self.refill(quantum);
         self.slot_at.set(self.clock.get() + u64::from(nclock));
     }
 
     /// The turn ends at the next operation, and the next entry must be admitted then.
     pub fn press(&self) {
-        self.left.set(1);
+        self.refill(1);
         self.slot_at.set(self.clock.get());
+    }
+
+    fn refill(&self, operations: u32) {
+        if self.is_traced() {
+            self.left_traced.set(operations);
+        } else {
+            self.left.set(operations);
+        }
+    }
+
+    /// From now on [`operation`](Policy::operation) always answers [`Next::EndTurn`], and whoever writes the operation down asks
+    /// [`traced`](Self::traced) what is really next. The order of operations stays what it is.
+    pub fn trace(&self) {
+        self.left_traced.set(self.left.replace(1).max(1));
+    }
+
+    /// Whether operations are to be written down.
+    pub fn is_traced(&self) -> bool {
+        self.left_traced.get() > 0
+    }
+
+    /// What an operation would have been answered without a trace.
+    pub fn traced(&self) -> Next {
+        match self.left_traced.get() {
+            left @ 2.. => {
+                self.left_traced.set(left - 1);
+                Next::Continue
+            }
+            _ => Next::EndTurn,
+        }
     }
 
     /// Whether the schedule was started.
@@ -62,7 +93,7 @@ impl Policy for Serial {
     fn end_turn(&self) -> Next {
         self.clock.set(self.clock.get() + 1);
         let stumble = u32::from(self.clock.get().is_multiple_of(STUMBLE_TURNS));
-        self.left.set(self.quantum.get().saturating_add(stumble));
+        self.refill(self.quantum.get().saturating_add(stumble));
         if self.clock.get() >= self.slot_at.get() { Next::Admit } else { Next::Continue }
     }
 
@@ -159,6 +190,33 @@ mod tests {
         assert_eq!(run_to_slot(&s), 30);
         s.admitted(u32::MAX, None);
         assert!(s.slot_at.get() - s.clock() == u64::from(u32::MAX), "it is a large number");
+    }
+
+    #[test]
+    fn a_trace_changes_nothing_of_the_order() {
+        let (plain, traced) = (Serial::default(), Serial::default());
+        traced.trace();
+        for s in [&plain, &traced] {
+            s.start(7, 5);
+        }
+        for n in 0..2000 {
+            let next = plain.operation(OP);
+            assert_eq!(traced.operation(OP), Next::EndTurn, "each one leaves the fast path");
+            assert_eq!(traced.traced(), next, "operation {n}");
+            if n % 97 == 0 {
+                plain.press();
+                traced.press();
+            }
+            if next == Next::EndTurn {
+                let ended = plain.end_turn();
+                assert_eq!(traced.end_turn(), ended);
+                if ended == Next::Admit {
+                    plain.admitted(1, None);
+                    traced.admitted(1, None);
+                }
+            }
+            assert_eq!((traced.clock(), traced.operations()), (plain.clock(), plain.operations()));
+        }
     }
 
     #[test]

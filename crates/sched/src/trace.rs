@@ -1,0 +1,328 @@
+//! The trace of a server's operations: what each thread does to which object, from where in the server's code, and what comes of it.
+//!
+//! A trace is a file that the runtime maps and a node reads: a header of one page, then [`Event`]s of 32 bytes in the order in which they happened.
+//! It is not part of the server's memory: two runs that are both traced hold the same in memory. What does not fit is not noted.
+//!
+//! Who traces may stop the server at an event, to be looked at: at the event with number `at`, or, with the trace of an earlier run beside it, at the
+//! first one that is not the same ([`Tape::note`]). The one who looks then reads where each frame of the running thread is, and lets it go on.
+//!
+//! Little-endian words throughout. A reader treats a trace as hostile input: nothing in it is trusted, and [`Event::parse`] says what cannot be.
+
+use crate::Op;
+use crate::op::{Kind, Object};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// `skeinop` and a version of the form.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"skeinop\x01");
+/// Bytes in front of the first event.
+pub const HEADER_BYTES: usize = 4096;
+/// Bytes of an event.
+pub const EVENT_BYTES: usize = 32;
+/// Frames of a stopped thread that are kept: 64.
+pub const MAX_FRAMES: usize = 64;
+/// The number of no event.
+pub const NEVER: u64 = u64::MAX;
+
+/// Where in the header what is: numbers of words.
+pub mod word {
+    /// [`super::MAGIC`].
+    pub const MAGIC: usize = 0;
+    /// Events that fit.
+    pub const CAPACITY: usize = 1;
+    /// Events that were noted.
+    pub const COUNT: usize = 2;
+    /// The event at which the server is to stop, or [`super::NEVER`].
+    pub const AT: usize = 3;
+    /// Events that were not noted because there was no room.
+    pub const LOST: usize = 4;
+    /// One more than the event at which the server has stopped; 0: nowhere.
+    pub const STOPPED: usize = 5;
+    /// The one who looks writes 1: the server goes on.
+    pub const GO_ON: usize = 6;
+    /// How many of the words behind [`FRAMES`] are addresses.
+    pub const FRAME_COUNT: usize = 7;
+    /// The addresses behind the calls of the stopped thread, the innermost first.
+    pub const FRAMES: usize = 16;
+}
+const _: () = assert!((word::FRAMES + MAX_FRAMES) * 8 <= HEADER_BYTES);
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A thread begins an operation.
+    Begin {
+        /// Which.
+        op: Op,
+        /// Its process, by the number that the server knows.
+        process: u32,
+        /// The address behind the call, or of the instruction that was trapped; 0 where it is not known.
+        from: u64,
+    },
+    /// The call that the thread's last operation belongs to returns.
+    End {
+        /// Whose.
+        thread: u32,
+        /// Its process.
+        process: u32,
+        /// What the call returns.
+        result: i64,
+        /// `errno` where that is -1, else 0.
+        errno: i32,
+    },
+    /// An entry of the log was admitted.
+    Admitted {
+        /// Its index.
+        index: u64,
+    },
+}
+
+const BEGIN: u8 = 1;
+const END: u8 = 2;
+const ADMITTED: u8 = 3;
+
+impl Event {
+    /// As words.
+    #[must_use]
+    pub const fn words(&self) -> [u64; 4] {
+        match *self {
+            Self::Begin { op, process, from } => {
+                let (variant, value) = op.object.numbers();
+                let first = BEGIN as u64
+                    | (variant as u64) << 8
+                    | (op.kind as u64) << 16
+                    | (op.thread as u64) << 32;
+                [first, value, from, process as u64]
+            }
+            Self::End { thread, process, result, errno } => [
+                END as u64 | (thread as u64) << 32,
+                result as u64,
+                0,
+                process as u64 | (errno as u32 as u64) << 32,
+            ],
+            Self::Admitted { index } => [ADMITTED as u64, index, 0, 0],
+        }
+    }
+
+    /// The event of these words; `None` when no runtime has written them.
+    #[must_use]
+    pub fn parse(words: [u64; 4]) -> Option<Self> {
+        let [first, value, from, last] = words;
+        let (thread, process) = ((first >> 32) as u32, last as u32);
+        let event = match first as u8 {
+            BEGIN => {
+                let object = Object::from_numbers((first >> 8) as u8, value)?;
+                let kind = Kind::from_number((first >> 16) as u16)?;
+                Self::Begin { op: Op { thread, object, kind }, process, from }
+            }
+            END => Self::End { thread, process, result: value as i64, errno: (last >> 32) as i32 },
+            ADMITTED => Self::Admitted { index: value },
+            _ => return None,
+        };
+        // Bits that have no meaning are zero.
+        (event.words() == words).then_some(event)
+    }
+
+    /// The thread and its process; none of an admission.
+    #[must_use]
+    pub const fn whose(&self) -> Option<(u32, u32)> {
+        match *self {
+            Self::Begin { op, process, .. } => Some((op.thread, process)),
+            Self::End { thread, process, .. } => Some((thread, process)),
+            Self::Admitted { .. } => None,
+        }
+    }
+}
+
+/// Why memory is no trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It does not begin like one of this version.
+    Magic,
+    /// It says that it holds more than its bytes can.
+    Length,
+}
+
+/// A trace that is mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Tape<'a> {
+    header: &'a [AtomicU64],
+    events: &'a [AtomicU64],
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// The server goes on.
+    GoOn,
+    /// The server is to stop at this event, with this number, until it was looked at.
+    Stop(u64),
+}
+
+impl<'a> Tape<'a> {
+    /// The trace in `words`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn new(words: &'a [AtomicU64]) -> Result<Self, Damage> {
+        let (header, events) = words.split_at_checked(HEADER_BYTES / 8).ok_or(Damage::Length)?;
+        if header[word::MAGIC].load(Ordering::Acquire) != MAGIC {
+            return Err(Damage::Magic);
+        }
+        let capacity = usize::try_from(header[word::CAPACITY].load(Ordering::Relaxed));
+        let bytes = capacity.ok().and_then(|n| n.checked_mul(EVENT_BYTES / 8));
+        let events = bytes.and_then(|n| events.get(..n)).ok_or(Damage::Length)?;
+        Ok(Self { header, events })
+    }
+
+    /// A word of the header ([`word`]).
+    #[must_use]
+    pub fn word(&self, which: usize) -> u64 {
+        self.header[which].load(Ordering::Acquire)
+    }
+
+    /// Changes a word of the header. What was written before is seen by whoever sees this.
+    pub fn set_word(&self, which: usize, to: u64) {
+        self.header[which].store(to, Ordering::Release);
+    }
+
+    /// Notes an event behind the others, by whoever has the turn. `former` is the trace of an earlier run: the server is to stop, once, where this event is
+    /// not the same, or is the one that is looked for.
+    pub fn note(&self, event: Event, former: Option<&Tape<'_>>) -> Noted {
+        let number = self.word(word::COUNT);
+        let words = event.words();
+        let Some(slot) = self.slot(number) else {
+            self.set_word(word::LOST, self.word(word::LOST) + 1);
+            return Noted::GoOn;
+        };
+        for (to, from) in slot.iter().zip(words) {
+            to.store(from, Ordering::Relaxed);
+        }
+        self.set_word(word::COUNT, number + 1);
+        let looked_for = number == self.word(word::AT);
+        if !looked_for && former.is_none_or(|former| former.is(number, words)) {
+            return Noted::GoOn;
+        }
+        if self.word(word::STOPPED) == 0 { Noted::Stop(number) } else { Noted::GoOn }
+    }
+
+    fn slot(&self, number: u64) -> Option<&[AtomicU64]> {
+        const WORDS: usize = EVENT_BYTES / 8;
+        let at = usize::try_from(number).ok()?.checked_mul(WORDS)?;
+        self.events.get(at..at.checked_add(WORDS)?)
+    }
+
+    /// Whether the event with this number is as these words; true where none was noted because there was no room.
+    fn is(&self, number: u64, words: [u64; 4]) -> bool {
+        let Some(slot) = self.slot(number) else { return true };
+        if number >= self.word(word::COUNT) {
+            return false;
+        }
+        slot.iter().zip(words).all(|(a, b)| a.load(Ordering::Relaxed) == b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    fn begin(thread: u32) -> Event {
+        let op = Op { thread, object: Object::Memory(0x1234), kind: Kind::Lock };
+        Event::Begin { op, process: 7, from: 0xabc }
+    }
+
+    fn memory(capacity: u64) -> Vec<AtomicU64> {
+        let words = HEADER_BYTES / 8 + capacity as usize * EVENT_BYTES / 8;
+        let memory: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        memory[word::MAGIC].store(MAGIC, Ordering::Relaxed);
+        memory[word::CAPACITY].store(capacity, Ordering::Relaxed);
+        memory[word::AT].store(NEVER, Ordering::Relaxed);
+        memory
+    }
+
+    #[test]
+    fn events_survive_the_way_through_words() {
+        let end = Event::End { thread: 3, process: 9, result: -1, errno: 11 };
+        for event in [begin(5), end, Event::Admitted { index: u64::MAX }] {
+            assert_eq!(Event::parse(event.words()), Some(event));
+            for bit in 0..256 {
+                let mut words = event.words();
+                words[bit / 64] ^= 1 << (bit % 64);
+                assert_ne!(Event::parse(words), Some(event), "bit {bit} counts");
+            }
+        }
+    }
+
+    #[test]
+    fn words_that_no_runtime_writes_are_no_event() {
+        assert_eq!(Event::parse([0; 4]), None);
+        assert_eq!(Event::parse([u64::MAX; 4]), None);
+        assert_eq!(Event::parse([u64::from(BEGIN) | 99 << 8, 0, 0, 0]), None, "no such object");
+        assert_eq!(Event::parse([u64::from(BEGIN) | 99 << 16, 0, 0, 0]), None, "no such kind");
+        assert_eq!(Event::parse([u64::from(ADMITTED), 1, 0, 1]), None, "a bit without a meaning");
+    }
+
+    #[test]
+    fn a_tape_needs_its_magic_and_its_length() {
+        let words = memory(4);
+        assert!(Tape::new(&words).is_ok());
+        assert_eq!(Tape::new(&words[..words.len() - 1]).unwrap_err(), Damage::Length);
+        assert_eq!(Tape::new(&words[..10]).unwrap_err(), Damage::Length);
+        words[word::CAPACITY].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(Tape::new(&words).unwrap_err(), Damage::Length);
+        words[word::MAGIC].store(0, Ordering::Relaxed);
+        assert_eq!(Tape::new(&words).unwrap_err(), Damage::Magic);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let words = memory(2);
+        let tape = Tape::new(&words).unwrap();
+        for thread in 0..5 {
+            assert_eq!(tape.note(begin(thread), None), Noted::GoOn);
+        }
+        assert_eq!((tape.word(word::COUNT), tape.word(word::LOST)), (2, 3));
+    }
+
+    #[test]
+    fn the_first_event_that_differs_stops_the_server_once() {
+        let (former, words) = (memory(8), memory(8));
+        let (former, tape) = (Tape::new(&former).unwrap(), Tape::new(&words).unwrap());
+        for thread in [1, 2, 3] {
+            former.note(begin(thread), None);
+        }
+        assert_eq!(tape.note(begin(1), Some(&former)), Noted::GoOn);
+        assert_eq!(tape.note(begin(9), Some(&former)), Noted::Stop(1));
+        tape.set_word(word::STOPPED, 2);
+        assert_eq!(tape.note(begin(9), Some(&former)), Noted::GoOn, "it was stopped before");
+    }
+
+    #[test]
+    fn an_event_more_than_before_differs() {
+        let (former, words) = (memory(8), memory(8));
+        let (former, tape) = (Tape::new(&former).unwrap(), Tape::new(&words).unwrap());
+        former.note(begin(1), None);
+        tape.note(begin(1), Some(&former));
+        assert_eq!(tape.note(begin(2), Some(&former)), Noted::Stop(1));
+    }
+
+    #[test]
+    fn behind_the_end_of_a_full_trace_nothing_differs() {
+        let (former, words) = (memory(1), memory(8));
+        let (former, tape) = (Tape::new(&former).unwrap(), Tape::new(&words).unwrap());
+        former.note(begin(1), None);
+        former.note(begin(2), None);
+        tape.note(begin(1), Some(&former));
+        assert_eq!(tape.note(begin(3), Some(&former)), Noted::GoOn);
+    }
+
+    #[test]
+    fn the_event_that_is_looked_for_stops_the_server() {
+        let words = memory(8);
+        let tape = Tape::new(&words).unwrap();
+        tape.set_word(word::AT, 1);
+        assert_eq!(tape.note(begin(1), None), Noted::GoOn);
+        assert_eq!(tape.note(begin(1), None), Noted::Stop(1));
+    }
+}
