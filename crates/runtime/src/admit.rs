@@ -6,7 +6,7 @@
 use crate::fatal::refuse;
 use crate::files::inputs;
 use crate::kernel::{Kernel, header};
-use crate::{io, output, signal, turn};
+use crate::{io, output, signal, trace, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
@@ -116,6 +116,9 @@ fn admit_first(k: &Kernel, ready: &[u8]) -> usize {
 }
 
 fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
+    if k.sched.is_traced() {
+        trace::admitted(index);
+    }
     let clock = Clock(k.sched.clock());
     output::emit(OutFrame::Admitted { index, clock, ops: k.sched.operations() });
     k.now_ns.set(k.now_ns.get().max(entry.wall().0));

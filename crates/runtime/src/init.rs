@@ -8,7 +8,7 @@
 use crate::fatal::refuse;
 use crate::files::inputs;
 use crate::kernel::{self, Kernel, OFF, READY, SETTING_UP, UNSET, kernel};
-use crate::{admit, glibc, io, original, output, patch, process, stack, sys, thread, trap};
+use crate::{admit, glibc, io, original, output, patch, process, stack, sys, thread, trace, trap};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -95,6 +95,7 @@ fn begin() -> bool {
     }
     output::check_wake_fd();
     stack::begin();
+    trace::attach(first);
     if first {
         begin_server()
     } else {

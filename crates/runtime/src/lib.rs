@@ -65,6 +65,7 @@ mod sys;
 mod thread;
 mod time;
 mod timers;
+mod trace;
 mod trap;
 mod turn;
 mod uses;

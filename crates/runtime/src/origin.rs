@@ -57,6 +57,26 @@ pub fn append_caller(to: &mut Line) {
     }
 }
 
+/// Calls `each` with the place of every frame of the server's below this library's, the innermost first, as long as it answers true.
+pub fn each_frame(mut each: impl FnMut(usize) -> bool) {
+    extern "C" fn step<F: FnMut(usize) -> bool>(
+        context: *mut UnwindContext,
+        each: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the pointer that `each_frame` passed; the unwinder's own context.
+        let (each, at) = unsafe { (&mut *each.cast::<F>(), _Unwind_GetIP(context)) };
+        if at == 0 {
+            return STOP;
+        }
+        if crate::stack::is_own(at) || each(at) { CONTINUE } else { STOP }
+    }
+    fn walk<F: FnMut(usize) -> bool>(each: &mut F) {
+        // SAFETY: `step` is what the unwinder wants; `each` outlives the call.
+        unsafe { _Unwind_Backtrace(step::<F>, core::ptr::from_mut(each).cast()) };
+    }
+    walk(&mut each);
+}
+
 /// Which library an address lies in.
 fn look_up(at: usize) -> Option<libc::Dl_info> {
     // SAFETY: all-zero is a valid `Dl_info`: null pointers.

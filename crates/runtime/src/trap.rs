@@ -302,7 +302,7 @@ pub fn answer_call(nr: i64, a: [usize; 6], at: usize) -> i64 {
         return value_of(result);
     }
     let value = answer_caught(nr, a, at);
-    signal::boundary();
+    signal::boundary_of_call(value);
     value
 }
 

@@ -11,7 +11,7 @@ use crate::kernel::{Kernel, header, kernel};
 use crate::process::{self, Process};
 use crate::stack::Level;
 use crate::thread::{self, Life, Thread};
-use crate::{context, output, signal, spin, sys};
+use crate::{context, output, signal, spin, sys, trace};
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use skein_arena::pool::Handle;
@@ -49,15 +49,22 @@ pub fn enter(object: Object, kind: Kind) -> Turn {
     let k = kernel();
     let next = k.sched.operation(Op { thread: k.current.get(), object, kind });
     header().operations.store(k.sched.operations(), Ordering::Relaxed);
-    if next == Next::Continue { Turn(k) } else { next_turn() }
+    if next == Next::Continue { Turn(k) } else { next_turn(object, kind) }
 }
 
-/// The quantum is over. Answers the guard, so that nothing has to outlive the call where it is not made.
+/// The quantum is over, or operations are traced, which costs those that are not nothing. Answers the guard, so that nothing has to outlive the call where it is not made.
 #[cold]
 #[inline(never)]
-fn next_turn() -> Turn {
+fn next_turn(object: Object, kind: Kind) -> Turn {
     let k = kernel();
-    end_turn(k, false);
+    if !k.sched.is_traced() {
+        end_turn(k, false);
+        return Turn(k);
+    }
+    if k.sched.traced() == Next::EndTurn {
+        end_turn(k, false);
+    }
+    trace::begins(Op { thread: k.current.get(), object, kind });
     Turn(k)
 }
 

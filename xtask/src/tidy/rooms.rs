@@ -40,6 +40,7 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
                 "thread",
                 "time",
                 "timers",
+                "trace",
                 "trap",
                 "turn",
                 "uses",

@@ -76,7 +76,7 @@ macro_rules! hook {
                 if $crate::init::ensure() {
                     let result = $body;
                     // What came for the thread meanwhile is delivered between two of its operations.
-                    $crate::signal::boundary();
+                    $crate::signal::boundary_of(&result);
                     result
                 } else {
                     $crate::hooks::pass!($name($($arg: $ty),*) $(-> $ret)? $(, $pass)?)

@@ -15,7 +15,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
-use skein_arena::layout::{ARENA_FD, WAKE_FD};
+use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD};
 use skein_arena::pool::{Handle, Link};
 
 /// Virtual descriptors are smaller than this: 65,536.
@@ -26,6 +26,7 @@ const SPARE_FD: i32 = WAKE_FD + 1;
 pub const PARK_IN_FD: i32 = SPARE_FD + 1;
 /// See [`PARK_IN_FD`].
 pub const PARK_OUT_FD: i32 = SPARE_FD + 2;
+const _: () = assert!(PARK_OUT_FD + 1 == TRACE_FD && TRACE_FD + 1 == FORMER_TRACE_FD);
 
 /// A descriptor.
 #[repr(C)]
@@ -47,12 +48,12 @@ pub struct Table {
 
 /// Whether a descriptor belongs to the runtime: the server may not touch it.
 pub const fn is_own(fd: i32) -> bool {
-    matches!(fd, ARENA_FD..=PARK_OUT_FD)
+    matches!(fd, ARENA_FD..=FORMER_TRACE_FD)
 }
 
 /// The runtime's own descriptors, first and last.
 pub const fn own_range() -> (u32, u32) {
-    (ARENA_FD as u32, PARK_OUT_FD as u32)
+    (ARENA_FD as u32, FORMER_TRACE_FD as u32)
 }
 
 /// Refuses one of the runtime's own descriptors, as one that is not open.

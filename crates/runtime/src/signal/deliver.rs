@@ -10,6 +10,7 @@ use crate::errno::{Result, fail};
 use crate::kernel::{Kernel, kernel, ready};
 use crate::patch;
 use crate::stack::{self, Place};
+use crate::trace;
 use libc::{c_int, c_void};
 
 /// The end of a hook: delivers what has come for the thread.
@@ -21,6 +22,39 @@ pub fn boundary() {
             deliver(k);
         }
     }
+}
+
+/// The same at the end of a hook that returns `result`.
+#[inline]
+pub fn boundary_of<T>(result: &T) {
+    if ready() {
+        let k = kernel();
+        if k.signals.any.get() != 0 {
+            returns(k, trace::value_of(result), 0);
+        }
+    }
+}
+
+/// The same at the end of a system call, which returns `value` in the kernel's way.
+pub fn boundary_of_call(value: i64) {
+    if ready() {
+        let k = kernel();
+        if k.signals.any.get() != 0 {
+            match value {
+                -4095..0 => returns(k, -1, -value as i32),
+                _ => returns(k, value, 0),
+            }
+        }
+    }
+}
+
+/// While operations are traced, something always seems to have come: so this costs nothing while they are not.
+#[cold]
+fn returns(k: &Kernel, value: i64, errno: i32) {
+    if k.sched.is_traced() {
+        trace::ends(value, errno);
+    }
+    run(k);
 }
 
 /// What came of it.

@@ -39,7 +39,7 @@ use skein_model::limits::SPIN_SIGNAL;
 use skein_sched::op::{Kind, Object};
 
 pub use alternate::set_alternate;
-pub use deliver::{boundary, deliver, interrupted};
+pub use deliver::{boundary, boundary_of, boundary_of_call, deliver, interrupted};
 pub use fault::terminate_by_signal;
 pub use pending::{Pending, Queued};
 use send::post_from;
