@@ -211,6 +211,9 @@ pub struct CheckArgs {
     /// What the program may connect and send to beyond itself, as for `skein run`; the second run connects to nothing
     #[arg(long, value_name = "WHERE", value_parser = parse_outgoing)]
     pub outgoing: Vec<Outgoing>,
+    /// Compare each operation of the program's threads, too (locks, reads, waits, ...), and name the first that differs with its backtraces
+    #[arg(long)]
+    pub operations: bool,
     /// Show all that the program and the client command print
     #[arg(short, long)]
     pub verbose: bool,

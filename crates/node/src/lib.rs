@@ -23,6 +23,7 @@ pub mod server;
 pub mod status;
 pub mod supervisor;
 mod timer;
+pub mod trace;
 pub mod transport;
 
 pub use config::NodeConfig;

@@ -54,7 +54,7 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
             &["gateway", "health", "memory", "metrics", "outgoing", "supervisor", "transport"],
             &["config", "forward", "order", "status"],
             &["error"],
-            &["begin", "server", "timer"],
+            &["begin", "server", "timer", "trace"],
             &["replica"],
             &["reactor"],
             &["admin"],

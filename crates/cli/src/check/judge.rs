@@ -5,9 +5,10 @@ use skein_node::check::{NOWHERE, Seen};
 use skein_node::status::trapped_by_name;
 
 use super::findings::{
-    Compared, Count, Difference, Drive, FORM, Figures, Findings, Listener, Recommend, Refused,
-    Verdict,
+    Compared, Count, Difference, Drive, FORM, Figures, Findings, Listener, Operation,
+    OperationDifference, OperationsCompared, Recommend, Refused, Verdict,
 };
+use super::operations::Operations;
 use super::trial::{Came, Trial};
 use crate::args::CheckArgs;
 
@@ -54,6 +55,7 @@ pub fn not_started(args: &CheckArgs, reason: String) -> Findings {
         net: Vec::new(),
         patched: Vec::new(),
         figures: None,
+        operations: None,
         schedule_sensitive: None,
         recommend: None,
         warnings: Vec::new(),
@@ -101,6 +103,7 @@ pub fn judge(args: &CheckArgs, trial: &Trial) -> Findings {
         refused: refused(seen),
         net: net(seen.trapped.iter().chain(&seen.patched)),
         patched: net(&seen.patched),
+        operations: trial.operations.as_ref().map(operations),
         schedule_sensitive: trial.other_answers.map(|connections| connections > 0),
         recommend: matches!(verdict, Verdict::Deterministic | Verdict::CannotTell)
             .then(|| recommend(trial, &figures)),
@@ -173,6 +176,20 @@ fn verdict(args: &CheckArgs, trial: &Trial) -> (Verdict, String) {
     (Verdict::Deterministic, reason)
 }
 
+fn operations(found: &Operations) -> OperationsCompared {
+    OperationsCompared {
+        compared: found.compared,
+        not_compared: found.lost,
+        difference: found.different.as_ref().map(|different| OperationDifference {
+            number: different.at.number,
+            index: (different.at.index != NOWHERE).then_some(different.at.index.0),
+            first: different.first.clone().map(Operation::from),
+            second: different.second.clone().map(Operation::from),
+            before: different.before.clone(),
+        }),
+    }
+}
+
 /// What differed, in words that follow "in".
 fn what(kind: &str) -> &'static str {
     match kind {
@@ -181,6 +198,7 @@ fn what(kind: &str) -> &'static str {
         "printed" => "what they printed",
         "files" => "the files that they left",
         "host_file" => "a file of the host",
+        "operation" => "an operation",
         _ => "what they put out",
     }
 }

@@ -10,6 +10,7 @@ mod cpu;
 mod drive;
 mod findings;
 mod judge;
+mod operations;
 mod report;
 mod trial;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::findings::{Findings, Verdict};
+use super::findings::{Findings, OperationsCompared, Verdict};
 
 /// Refused calls that are listed.
 const REFUSED_ROWS: usize = 10;
@@ -22,6 +22,9 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
     if let Some(found) = &f.difference {
         row("", &format!("first run:  {}", found.first));
         row("", &format!("second run: {}", found.second));
+    }
+    if let Some(operations) = &f.operations {
+        self::operations(operations, &mut row);
     }
     if let Some(drive) = &f.drive {
         let how = match drive.exit_code {
@@ -80,6 +83,30 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
         }
     }
     text
+}
+
+fn operations(found: &OperationsCompared, row: &mut impl FnMut(&str, &str)) {
+    let lost = match found.not_compared {
+        0 => String::new(),
+        n => format!("; {} more were not written down", number(n)),
+    };
+    let Some(different) = &found.difference else {
+        let compared = plural(found.compared, "event");
+        return row("operations", &format!("{compared} compared, none differs{lost}"));
+    };
+    let after = different.index.map_or(String::new(), |index| format!(", after entry {index}"));
+    let nth = number(different.number + 1);
+    row("operations", &format!("event {nth}{after} is the first that differs"));
+    for (run, side) in [("first", &different.first), ("second", &different.second)] {
+        let words = side.as_ref().map_or("nothing more", |side| side.words.as_str());
+        row("", &format!("{run} run: {words}"));
+        for frame in side.iter().flat_map(|side| &side.backtrace) {
+            row("", &format!("  {frame}"));
+        }
+    }
+    for words in &different.before {
+        row("", &format!("before, in both: {words}"));
+    }
 }
 
 fn figures(f: &Findings, row: &mut impl FnMut(&str, &str)) {

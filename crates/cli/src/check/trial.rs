@@ -13,13 +13,14 @@ use skein_node::check::{Difference, Kind, Seen, files};
 use skein_node::config::{
     DurabilityMode, NodeConfig, OnExit, Publish, Publisher, ServerConfig, Tuning,
 };
-use skein_node::server::program::ProgramLauncher;
+use skein_node::trace::{TraceFile, Watch};
 use skein_node::{ExitReason, NodeError};
 use std::net::SocketAddr;
 
 use super::capture::Capture;
 use super::cpu;
 use super::drive::{Drive, DriveEnd};
+use super::operations::{self, Operations};
 use crate::args::CheckArgs;
 
 /// How often a run is looked at: 10 ms.
@@ -79,6 +80,8 @@ pub struct Trial {
     /// How many files were compared.
     pub files: Option<u64>,
     pub difference: Option<Difference>,
+    /// The operations of both runs, if these were compared.
+    pub operations: Option<Operations>,
     /// How many connections got other answers on another schedule; `None` if that was not tried, or not comparable.
     pub other_answers: Option<u64>,
 }
@@ -161,7 +164,9 @@ impl Bench<'_> {
     pub fn run(&self) -> Result<Trial, Fault> {
         let mut printed = Capture::new(self.args.verbose).map_err(io("make a memory file"))?;
         let config = self.config(&printed.path());
-        let launcher = Arc::new(ProgramLauncher::new(&config)?);
+        let trace = self.args.operations.then(operations::room).transpose()?;
+        let watch = trace.as_ref().map(|trace| Watch::new(trace, None));
+        let launcher = operations::launcher(&config, watch.as_ref())?;
         let first = FirstRun::start(config.clone(), launcher)?;
         let mut attempt = Attempt::new(self, first, &mut printed);
         let came = attempt.come_up()?;
@@ -190,10 +195,11 @@ impl Bench<'_> {
             second_took: Duration::ZERO,
             files: None,
             difference: None,
+            operations: None,
             other_answers: None,
         };
         if !matches!(trial.came, Came::Spinning(_)) && trial.seen.fatal.is_none() {
-            self.again(&mut trial, &recording)?;
+            self.again(&mut trial, &recording, trace.as_ref())?;
         }
         Ok(trial)
     }
@@ -202,17 +208,22 @@ impl Bench<'_> {
         &self,
         trial: &mut Trial,
         recording: &skein_node::check::Recording,
+        first_trace: Option<&TraceFile>,
     ) -> Result<(), Fault> {
         let mut printed = Capture::new(false).map_err(io("make a memory file"))?;
         let config = self.config(&printed.path());
-        let launcher = Arc::new(ProgramLauncher::new(&config)?);
+        let second_trace = first_trace.map(|_| operations::room()).transpose()?;
+        let mut watch = second_trace.as_ref().map(|trace| Watch::new(trace, first_trace));
+        let launcher = operations::launcher(&config, watch.as_ref())?;
         let complete = trial.seen.rests || trial.status.is_some();
         let former = Former { complete, status: trial.status };
         let began = Instant::now();
         let mut last = (0, Instant::now());
         let pinned = Pinned::to_last_processor();
-        let second = replay(&config, launcher.clone(), recording, former, |seen| {
+        let second = replay(&config, launcher, recording, former, |seen| {
             printed.pump();
+            // What cannot be read is told when all of it is read.
+            let _ = watch.as_mut().map(Watch::look);
             let progress = seen.operations + seen.admitted.0;
             if progress != last.0 {
                 last = (progress, Instant::now());
@@ -242,10 +253,29 @@ impl Bench<'_> {
             trial.files = Some(count);
             trial.difference = difference;
         }
+        if let (Some(first), Some(watch)) = (first_trace, &watch) {
+            let whole = complete && second.whole;
+            let runs = operations::Runs { first, watch, whole, complete };
+            let found = runs.compare(|watch, number| {
+                let launcher = operations::launcher(&config, Some(&*watch))?;
+                let began = Instant::now();
+                replay(&config, launcher, recording, former, |_| {
+                    printed.pump();
+                    let looked = watch.look().unwrap_or(true);
+                    let in_time = began.elapsed() < trial.second_took + self.timeout();
+                    !looked && in_time && !self.interrupted.load(Ordering::Relaxed)
+                })?;
+                self.go_on()?;
+                Ok(watch.seen.take().filter(|seen| seen.number == number))
+            })?;
+            trial.difference = trial.difference.take().or_else(|| found.as_difference());
+            trial.operations = Some(found);
+        }
         let used = |kind| trial.seen.used(kind) > 0;
         let concurrent = used(Use::Threads) || used(Use::Processes);
         if trial.difference.is_none() && second.whole && trial.drive.is_some() && concurrent {
             let began = Instant::now();
+            let launcher = operations::launcher(&config, None)?;
             trial.other_answers =
                 other_answers(&config, launcher, recording, OTHER_QUANTUM, || {
                     printed.pump();

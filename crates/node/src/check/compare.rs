@@ -33,6 +33,8 @@ pub enum Kind {
     Files,
     /// A file of the host, which changed between the runs.
     HostFile,
+    /// An operation, where these are compared, too.
+    Operation,
 }
 
 impl Kind {
@@ -46,6 +48,7 @@ impl Kind {
             Self::Printed => "printed",
             Self::Files => "files",
             Self::HostFile => "host_file",
+            Self::Operation => "operation",
         }
     }
 }

@@ -4,14 +4,13 @@ use super::seen::Shared;
 use crate::server::Broken;
 use crate::server::tap::Tap;
 use crate::supervisor::Layer;
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use crate::trace::file::nameless;
 use skein_arena::layout::Header;
 use skein_model::entry::MAX_ENTRY_BYTES;
 use skein_model::frame::{FRAME_HEADER_BYTES, MAX_SEND_BYTES};
 use skein_model::{LogIndex, OutFrame, entry::pad8};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
 /// What a server did, and from what.
@@ -34,19 +33,6 @@ impl Recording {
     }
 }
 
-/// A file without a name in the directory for temporary files, or in memory where the file system there has none.
-fn nameless() -> io::Result<File> {
-    let on_disk = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_TMPFILE)
-        .open(std::env::temp_dir());
-    on_disk.or_else(|_| {
-        Ok(memfd_create(c"skein-recording", MFdFlags::MFD_CLOEXEC).map_err(io::Error::from)?.into())
-    })
-}
-
 /// Notes all that passes.
 #[derive(Debug)]
 pub(super) struct Recorder {
@@ -63,7 +49,8 @@ impl Recorder {
         seen: Shared,
         result: std::sync::mpsc::Sender<io::Result<Recording>>,
     ) -> io::Result<Self> {
-        let writer = || Ok::<_, io::Error>(BufWriter::with_capacity(1 << 18, nameless()?));
+        let writer =
+            || Ok::<_, io::Error>(BufWriter::with_capacity(1 << 18, nameless(c"skein-recording")?));
         Ok(Self { seen, entries: writer()?, frames: writer()?, result, failed: None })
     }
 

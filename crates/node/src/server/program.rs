@@ -5,6 +5,7 @@ use super::printed::Printed;
 use crate::config::{Isolation, NodeConfig};
 use crate::error::NodeError;
 use crate::supervisor::{self, LaunchSpec, Limits, Program, Search};
+use crate::trace::Traced;
 use sha2::{Digest, Sha256};
 use skein_arena::layout::{ARENA_FD, WAKE_FD};
 use std::ffi::{OsStr, OsString};
@@ -39,6 +40,7 @@ pub struct ProgramLauncher {
     max_open_files: u64,
     isolation: supervisor::Isolation,
     hash: [u8; 32],
+    traced: Option<Traced>,
 }
 
 impl ProgramLauncher {
@@ -74,7 +76,14 @@ impl ProgramLauncher {
                 Isolation::None => supervisor::Isolation::None,
             },
             hash,
+            traced: None,
         })
+    }
+
+    /// The same, and its server's operations are written down.
+    #[must_use]
+    pub fn traced(self, traced: Traced) -> Self {
+        Self { traced: Some(traced), ..self }
     }
 }
 
@@ -106,12 +115,14 @@ impl Launcher for ProgramLauncher {
             .try_clone_to_owned()
             .and_then(|arena| Printed::new(&self.output, arena.into()))
             .map_err(|error| NodeError::DataDir { path: self.output.clone(), error })?;
+        let mut inherit = vec![(arena, ARENA_FD), (wake, WAKE_FD)];
+        inherit.extend(self.traced.iter().flat_map(Traced::inherit));
         let process = supervisor::launch(&LaunchSpec {
             program: &self.program.path,
             argv: self.argv.clone(),
             env: self.env.clone(),
             cwd: &self.cwd,
-            inherit: vec![(arena, ARENA_FD), (wake, WAKE_FD)],
+            inherit,
             stdout: printed.descriptor(),
             stderr: printed.descriptor(),
             hostname: "skein",
@@ -121,6 +132,9 @@ impl Launcher for ProgramLauncher {
             isolation: self.isolation,
             random: *b"skein replicates",
         })?;
+        if let Some(traced) = &self.traced {
+            traced.launched(process.pid());
+        }
         Ok(Box::new(Started { process, printed: Some(printed) }))
     }
 

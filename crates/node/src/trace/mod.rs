@@ -1,0 +1,22 @@
+//! Traces of a server's operations: making them, reading them, and the first operation in which two runs differ.
+//!
+//! The runtime writes them ([`skein_sched::trace`] has the form); this is the side of whoever asks for them.
+//!
+//! * [`file`]: a trace in a file; its events, checked.
+//! * [`compare`]: the first event in which two streams of events differ.
+//! * [`watch`]: a traced run while it goes on: names where a server is that has stopped at an event.
+//! * [`say`]: an event in words.
+//!
+//! `skein check --operations` uses all of it; whatever else runs a server twice from one log can.
+//!
+//! Crash: a trace without a name is gone with its process. A trace is written by the server, so nothing in it is trusted.
+
+pub mod compare;
+pub mod file;
+pub mod say;
+pub mod watch;
+
+pub use compare::{Different, Side, first_difference};
+pub use file::{Damaged, Events, TraceFile};
+pub use say::Told;
+pub use watch::{Seen, Traced, Watch};
