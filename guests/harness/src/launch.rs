@@ -19,7 +19,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header, WAKE_FD};
+use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, HEADER_BYTES, Header, TRACE_FD, WAKE_FD};
 use skein_model::limits;
 
 /// The bytes that `AT_RANDOM` points to in every guest.
@@ -44,6 +44,8 @@ pub struct Launch<'a> {
     pub stderr: BorrowedFd<'a>,
     /// `libskein.so`, the arena and the node's eventfd; `None` for a native run.
     pub skein: Option<(&'a Path, BorrowedFd<'a>, BorrowedFd<'a>)>,
+    /// Where its operations are written down, if they are.
+    pub trace: Option<BorrowedFd<'a>>,
     /// As on a processor that cannot fault on `cpuid`.
     pub no_cpuid_faulting: bool,
 }
@@ -63,6 +65,7 @@ struct Job {
     stdout: RawFd,
     stderr: RawFd,
     skein: Option<(RawFd, RawFd)>,
+    trace: Option<RawFd>,
     status: RawFd,
 }
 
@@ -103,6 +106,7 @@ impl Guest {
             stdout: launch.stdout.as_raw_fd(),
             stderr: launch.stderr.as_raw_fd(),
             skein: launch.skein.map(|(_, arena, wake)| (arena.as_raw_fd(), wake.as_raw_fd())),
+            trace: launch.trace.map(|trace| trace.as_raw_fd()),
             status: write.as_raw_fd(),
         };
         // SAFETY: takes no pointers.
@@ -312,11 +316,15 @@ fn place_descriptors(job: &Job) -> Option<()> {
     // SAFETY: numbers of this process' own descriptors; the path is terminated.
     unsafe {
         // Out of the way first: a source may have the number of another's target.
-        let away = |fd| ok(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, WAKE_FD + 1));
+        let away = |fd| ok(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, FORMER_TRACE_FD + 1));
         let null = away(ok(libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY))?)?;
         let (stdout, stderr) = (away(job.stdout)?, away(job.stderr)?);
         let skein = match job.skein {
             Some((arena, wake)) => Some((away(arena)?, away(wake)?)),
+            None => None,
+        };
+        let trace = match job.trace {
+            Some(trace) => Some(away(trace)?),
             None => None,
         };
         ok(libc::dup2(null, 0))?;
@@ -327,6 +335,9 @@ fn place_descriptors(job: &Job) -> Option<()> {
         if let Some((arena, wake)) = skein {
             ok(libc::dup2(arena, ARENA_FD))?;
             ok(libc::dup2(wake, WAKE_FD))?;
+        }
+        if let Some(trace) = trace {
+            ok(libc::dup2(trace, TRACE_FD))?;
         }
     }
     Some(())

@@ -25,3 +25,5 @@ mod outside;
 pub mod runner;
 pub mod script;
 pub mod sys;
+mod trace;
+mod trace;

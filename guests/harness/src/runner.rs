@@ -8,6 +8,8 @@ use crate::launch::{self, Launch};
 use crate::node::{Account, Counts, End, Node, ORDINARY, Role, Schedule};
 use crate::script::Script;
 use crate::sys;
+use crate::trace::Trace;
+use skein_sched::trace::Event;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -43,7 +45,8 @@ impl Output {
 
     fn launch<'a>(&'a self, program: &'a Path) -> Launch<'a> {
         let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
-        Launch { program, args: &[], stdout, stderr, skein: None, no_cpuid_faulting: false }
+        let no_cpuid_faulting = false;
+        Launch { program, args: &[], stdout, stderr, skein: None, trace: None, no_cpuid_faulting }
     }
 }
 
@@ -56,6 +59,8 @@ pub struct Run {
     pub stderr: Vec<u8>,
     /// The rest.
     pub account: Account,
+    /// What was written down of its operations, if that was asked for.
+    pub trace: Option<Vec<Event>>,
 }
 
 /// Runs a guest natively: wait status, standard output, standard error.
@@ -84,6 +89,8 @@ pub struct How {
     pub stop_at_spin: bool,
     /// As on a processor that cannot fault on `cpuid`.
     pub no_cpuid_faulting: bool,
+    /// Its operations are written down.
+    pub traced: bool,
 }
 
 /// Runs a guest under Skein.
@@ -93,11 +100,14 @@ pub struct How {
 pub fn skein(program: &Path, library: &Path, role: Role, how: How) -> io::Result<Run> {
     let output = Output::new()?;
     let no_cpuid_faulting = how.no_cpuid_faulting;
-    let launch = Launch { no_cpuid_faulting, ..output.launch(program) };
+    let trace = how.traced.then(Trace::new).transpose()?;
+    let descriptor = trace.as_ref().map(Trace::descriptor);
+    let launch = Launch { no_cpuid_faulting, trace: descriptor, ..output.launch(program) };
     let node = Node::start(&launch, library, role)?;
     let account = node.run(how.stop_at_spin)?;
     let (stdout, stderr) = output.texts()?;
-    Ok(Run { stdout, stderr, account })
+    let trace = trace.map(|trace| trace.events()).transpose()?;
+    Ok(Run { stdout, stderr, account, trace })
 }
 
 /// Runs a program under Skein as a leader; answers how long it took, from its start to its end with status 0.
@@ -139,7 +149,8 @@ fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, Stri
     let mut done = String::new();
     // With the second one as on a processor that cannot fault on `cpuid`.
     for (schedule, no_cpuid_faulting) in [(ORDINARY, false), (guest.head.finest, true)] {
-        let how = How { stop_at_spin: guest.head.expect == Expect::Spin, no_cpuid_faulting };
+        let stop_at_spin = guest.head.expect == Expect::Spin;
+        let how = How { stop_at_spin, no_cpuid_faulting, traced: false };
         match judge_schedule(guest, images, native_stdout.as_deref(), schedule, how)? {
             Ok(line) if done.is_empty() => done = line,
             Ok(line) => done += &format!(" | {line}"),
@@ -169,6 +180,8 @@ fn judge_schedule(
         return Ok(Err(why));
     }
     let role = Role::Follower(leader.account.log.clone());
+    // A trace of its operations changes nothing that can be seen.
+    let how = How { traced: true, ..how };
     let follower = skein(&guest.program, &images.library, role, how)?;
     let (a, b) = (&leader, &follower);
     let texts = |what, left, right| compare::text(what, ("leader", left), ("follower", right));
@@ -183,11 +196,29 @@ fn judge_schedule(
             let (left, right) = (&a.account.frames, &b.account.frames);
             compare::frames(("leader", left), ("follower", right))
         })
+        .or_else(|| judge_trace(b))
         .or_else(|| judge_idle(guest, schedule, a))
         .or_else(|| judge_net(guest, a, b));
     Ok(match difference {
         Some(difference) => Err(difference),
         None => Ok(summary(&leader.account)),
+    })
+}
+
+/// What is written down of a run are its entries, in order, and operations between them.
+fn judge_trace(run: &Run) -> Option<String> {
+    let trace = run.trace.as_deref()?;
+    let entries = trace.iter().filter_map(|event| match event {
+        Event::Admitted { index } => Some(*index),
+        _ => None,
+    });
+    let in_order = entries.clone().eq(1..=run.account.log.len() as u64);
+    let count = |begins: bool| {
+        trace.iter().filter(|event| matches!(event, Event::Begin { .. }) == begins).count()
+    };
+    (!in_order || count(true) == 0).then(|| {
+        let entries: Vec<u64> = entries.collect();
+        format!("traced: {} operations, entries {entries:?}", count(true))
     })
 }
 

@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("skein-node", &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"]),
     ("skein-cli", &["skein-node", "skein-model"]),
     ("skein-sim", &["skein-model", "skein-arena", "skein-log", "skein-node"]),
-    ("skein-harness", &["skein-model", "skein-interpose", "skein-arena"]),
+    ("skein-harness", &["skein-model", "skein-interpose", "skein-arena", "skein-sched"]),
     ("skein-testkit", &[]),
     ("skein-bench", &["skein-testkit"]),
     ("xtask", &["skein-model", "skein-interpose", "skein-testkit", "skein-bench"]),

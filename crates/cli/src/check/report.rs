@@ -6,6 +6,8 @@ use super::findings::{Findings, OperationsCompared, Verdict};
 
 /// Refused calls that are listed.
 const REFUSED_ROWS: usize = 10;
+/// Operations before the one that differs that are listed; --json has more.
+const BEFORE_ROWS: usize = 3;
 /// Characters of a client command that are shown.
 const COMMAND_CHARS: usize = 60;
 
@@ -19,7 +21,7 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
     };
     row("program", &[std::slice::from_ref(&f.program), &f.args[..]].concat().join(" "));
     row("verdict", &format!("{}: {}", f.verdict.words(), f.reason));
-    if let Some(found) = &f.difference {
+    if let Some(found) = f.difference.as_ref().filter(|found| found.kind != "operation") {
         row("", &format!("first run:  {}", found.first));
         row("", &format!("second run: {}", found.second));
     }
@@ -99,13 +101,14 @@ fn operations(found: &OperationsCompared, row: &mut impl FnMut(&str, &str)) {
     row("operations", &format!("event {nth}{after} is the first that differs"));
     for (run, side) in [("first", &different.first), ("second", &different.second)] {
         let words = side.as_ref().map_or("nothing more", |side| side.words.as_str());
-        row("", &format!("{run} run: {words}"));
+        row("", &format!("{:<11} {words}", format!("{run} run:")));
         for frame in side.iter().flat_map(|side| &side.backtrace) {
-            row("", &format!("  {frame}"));
+            row("", &format!("            at {frame}"));
         }
     }
-    for words in &different.before {
-        row("", &format!("before, in both: {words}"));
+    let more = different.before.len().saturating_sub(BEFORE_ROWS);
+    for words in &different.before[more..] {
+        row("", &format!("before:     {words}"));
     }
 }
 
