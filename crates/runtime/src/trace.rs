@@ -79,6 +79,11 @@ fn map(fd: i32, at: usize, protection: i32) -> Option<Tape<'static>> {
     }
 }
 
+/// Whether a trace is mapped at an address: servers do not see it among their mappings.
+pub const fn is_at(address: usize) -> bool {
+    address >= TRACE_AT && address < TRACE_AT + 2 * TRACE_SPAN
+}
+
 /// The turn's holder begins an operation.
 pub fn begins(op: Op) {
     if TRACES.looking.get() {

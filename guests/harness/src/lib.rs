@@ -26,4 +26,3 @@ pub mod runner;
 pub mod script;
 pub mod sys;
 mod trace;
-mod trace;

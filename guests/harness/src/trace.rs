@@ -36,7 +36,8 @@ impl Trace {
         let mut bytes = vec![0; u64::from_le_bytes(count).min(CAPACITY) as usize * EVENT_BYTES];
         self.0.read_exact_at(&mut bytes, HEADER_BYTES as u64)?;
         let events = bytes.chunks_exact(EVENT_BYTES).map(|event| {
-            let word = |n| u64::from_le_bytes(event[8 * n..][..8].try_into().expect("8 bytes"));
+            let word =
+                |n: usize| u64::from_le_bytes(event[8 * n..][..8].try_into().expect("8 bytes"));
             Event::parse([word(0), word(1), word(2), word(3)])
         });
         events.collect::<Option<_>>().ok_or_else(|| Error::other("the trace is damaged"))

@@ -26,7 +26,7 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
         row("", &format!("second run: {}", found.second));
     }
     if let Some(operations) = &f.operations {
-        self::operations(operations, &mut row);
+        self::operations(operations, f.difference.is_some(), &mut row);
     }
     if let Some(drive) = &f.drive {
         let how = match drive.exit_code {
@@ -87,14 +87,18 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
     text
 }
 
-fn operations(found: &OperationsCompared, row: &mut impl FnMut(&str, &str)) {
+fn operations(found: &OperationsCompared, differs: bool, row: &mut impl FnMut(&str, &str)) {
     let lost = match found.not_compared {
         0 => String::new(),
         n => format!("; {} more were not written down", number(n)),
     };
     let Some(different) = &found.difference else {
         let compared = plural(found.compared, "event");
-        return row("operations", &format!("{compared} compared, none differs{lost}"));
+        let values = match differs {
+            true => ": the runs differ in values that operations carry",
+            false => "",
+        };
+        return row("operations", &format!("{compared} compared, none differs{lost}{values}"));
     };
     let after = different.index.map_or(String::new(), |index| format!(", after entry {index}"));
     let nth = number(different.number + 1);

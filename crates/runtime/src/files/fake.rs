@@ -7,6 +7,7 @@ use crate::io::socket::interface;
 use crate::kernel::kernel;
 use crate::sys;
 use crate::time::{self, NS_PER_S};
+use crate::trace;
 use core::fmt::{self, Write};
 use libc::c_int;
 
@@ -430,6 +431,9 @@ fn maps(out: &mut Sheet, pid: u32) {
         if [b"[vvar".as_slice(), b"[vdso", b"[vsys"].iter().any(|own| contains(line, own)) {
             return Fate::Dropped;
         }
+        if begin_of(line).is_some_and(trace::is_at) {
+            return Fate::Dropped;
+        }
         let mut fields = line.splitn(6, |byte| *byte == b' ');
         let mut next = || fields.next().unwrap_or(b"");
         let place = [next(), next(), next()];
@@ -453,6 +457,12 @@ fn maps(out: &mut Sheet, pid: u32) {
         out.put(b"\n");
         Fate::Written
     });
+}
+
+/// Where a mapping begins.
+fn begin_of(line: &[u8]) -> Option<usize> {
+    let digits = line.split(|byte| *byte == b'-').next()?;
+    usize::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
