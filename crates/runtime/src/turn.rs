@@ -49,13 +49,18 @@ pub fn enter(object: Object, kind: Kind) -> Turn {
     let k = kernel();
     let next = k.sched.operation(Op { thread: k.current.get(), object, kind });
     header().operations.store(k.sched.operations(), Ordering::Relaxed);
-    if next == Next::Continue { Turn(k) } else { next_turn(object, kind) }
+    if next == Next::Continue {
+        return Turn(k);
+    }
+    // As numbers, which are in registers: an object would be put on the stack before it is known whether anybody wants it.
+    let (variant, value) = object.numbers();
+    next_turn(variant, value, kind)
 }
 
 /// The quantum is over, or operations are traced, which costs those that are not nothing. Answers the guard, so that nothing has to outlive the call where it is not made.
 #[cold]
 #[inline(never)]
-fn next_turn(object: Object, kind: Kind) -> Turn {
+fn next_turn(variant: u8, value: u64, kind: Kind) -> Turn {
     let k = kernel();
     if !k.sched.is_traced() {
         end_turn(k, false);
@@ -64,6 +69,7 @@ fn next_turn(object: Object, kind: Kind) -> Turn {
     if k.sched.traced() == Next::EndTurn {
         end_turn(k, false);
     }
+    let object = Object::from_numbers(variant, value).expect("numbers of an object");
     trace::begins(Op { thread: k.current.get(), object, kind });
     Turn(k)
 }
