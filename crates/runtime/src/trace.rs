@@ -146,8 +146,12 @@ fn caller() -> u64 {
         // SAFETY: it came in by a stub or a trap, which has left its registers there.
         return unsafe { (*Registers::of_entry()).at };
     }
+    let sp = stack::servers();
+    if sp == 0 {
+        return 0;
+    }
     // SAFETY: it came in by a hook: its return address is where the server's stack pointer is.
-    unsafe { *(stack::servers() as *const u64) }
+    unsafe { *(sp as *const u64) }
 }
 
 fn note(event: Event) {

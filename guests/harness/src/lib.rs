@@ -18,6 +18,7 @@ pub mod catalogue;
 mod clients;
 pub mod compare;
 pub mod head;
+mod heap;
 pub mod images;
 pub mod launch;
 pub mod node;

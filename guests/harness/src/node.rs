@@ -4,6 +4,7 @@
 //! was given and waits, so what it decides depends on the guest alone and not on how fast anything runs; a follower
 //! decides nothing.
 
+use crate::heap;
 use crate::launch::{Guest, Launch};
 use crate::script::{Input, Script, TERM};
 use crate::sys;
@@ -96,6 +97,8 @@ pub struct Account {
     pub trapped: u64,
     /// Those that came from places that the runtime has replaced.
     pub patched: u64,
+    /// What a traced guest has left of the heap, if it ended by itself.
+    pub heap: Vec<(u64, Vec<u8>)>,
 }
 
 /// What a leader proposed.
@@ -118,6 +121,7 @@ pub struct Node {
     memory: std::fs::File,
     wake: OwnedFd,
     guest: Guest,
+    traced: bool,
     role: Role,
     written: u64,
     term: Term,
@@ -164,6 +168,7 @@ impl Node {
             counts: Counts::default(),
             trapped: 0,
             patched: 0,
+            heap: Vec::new(),
         };
         Ok(Self {
             arena,
@@ -172,6 +177,7 @@ impl Node {
             memory,
             wake,
             guest,
+            traced: launch.trace.is_some(),
             role,
             written: 0,
             term: TERM,
@@ -223,6 +229,11 @@ impl Node {
                 self.record.trapped = sum(&header.trapped);
                 self.record.patched = sum(&header.patched);
                 self.record.end = End::Status(status);
+                if self.traced {
+                    let begin = self.arena.sizes().file_bytes() - self.arena.sizes().heap;
+                    let parts_at = header.parts_at.load(Ordering::Relaxed);
+                    self.record.heap = heap::pages(&self.memory, begin as u64, parts_at)?;
+                }
                 return Ok(self.record);
             }
         }

@@ -259,14 +259,16 @@ impl Bench<'_> {
             let found = runs.compare(|watch, number| {
                 let launcher = operations::launcher(&config, Some(&*watch))?;
                 let began = Instant::now();
-                replay(&config, launcher, recording, former, |_| {
+                let run = replay(&config, launcher, recording, former, |_| {
                     printed.pump();
                     let looked = watch.look().unwrap_or(true);
                     let in_time = began.elapsed() < trial.second_took + self.timeout();
                     !looked && in_time && !self.interrupted.load(Ordering::Relaxed)
-                })?;
+                });
                 self.go_on()?;
-                Ok(watch.seen.take().filter(|seen| seen.number == number))
+                // A run that fails says nothing about the two that are compared.
+                let seen = run.is_ok().then(|| watch.seen.take()).flatten();
+                Ok(seen.filter(|seen| seen.number == number))
             })?;
             trial.difference = trial.difference.take().or_else(|| found.as_difference());
             trial.operations = Some(found);
