@@ -1,13 +1,14 @@
 //! What a server may ask about the machine and its place on it: scheduling, priorities, limits, the kernel's release. Answers do not come
 //! from the machine, which differs between replicas; settings that would only change how fast a server runs are taken and have no effect.
 
-use crate::errno::{Errno, Result};
 use crate::fatal::{line, refused};
-use crate::identity::{CPUS, MEMORY_BYTES};
 use crate::kernel::kernel;
 use crate::sys;
 use crate::{process, time, turn};
-use libc::{c_int, timespec};
+use libc::c_int;
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::identity::{CPUS, MEMORY_BYTES};
 use skein_sched::op::{Kind, Object};
 
 /// The release of Linux that servers see: the oldest one that Skein runs on.
@@ -16,7 +17,7 @@ const VERSION: &[u8] = b"#1 SMP";
 /// `RLIM_NLIMITS`.
 const RESOURCES: usize = 16;
 /// What `sched_rr_get_interval` answers for ordinary threads, as a kernel at 250 Hz does.
-const SLICE_NS: i64 = time::NS_PER_S as i64 / 250;
+const SLICE_NS: i64 = skein_libos::time::NS_PER_S as i64 / 250;
 
 /// A system call of this kind; `None` when it is another one, or may be made.
 pub fn syscall(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
@@ -276,7 +277,7 @@ pub fn sysinfo(out: *mut libc::sysinfo) -> Result<usize> {
     if out.is_null() {
         return Err(Errno(libc::EFAULT));
     }
-    let uptime = time::clock_ns(libc::CLOCK_MONOTONIC)? / time::NS_PER_S;
+    let uptime = time::clock_ns(libc::CLOCK_MONOTONIC)? / skein_libos::time::NS_PER_S;
     // SAFETY: all-zero is a valid `sysinfo`; the pointer is the server's own and not null.
     unsafe {
         let mut info: libc::sysinfo = core::mem::zeroed();

@@ -4,13 +4,13 @@
 //! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). They are answered here; every other SIGSEGV is a fault ([`crate::signal::fault`]). Where the processor cannot fault on `cpuid`, the node is told.
 
 use crate::entry::{Registers, Trap};
-use crate::errno::{Errno, Result};
 use crate::fatal::notice;
 use crate::patch::{self, Kind};
 use crate::sys::{self, args};
 use crate::{kernel, turn};
 use libc::c_int;
 use skein_arena::trapped;
+use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind as Op, Object};
 
 // arch_prctl: whether the cpuid instruction may be used.

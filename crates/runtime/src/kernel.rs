@@ -1,18 +1,19 @@
 //! All state of the library operating system: one structure at the start of the arena's heap, with the pools behind it.
 
 use crate::io::IoState;
-use crate::keys::KeyQueues;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use crate::timers::Timers;
 use core::cell::Cell;
 use core::mem::offset_of;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use skein_arena::bytes::Chunks;
 use skein_arena::layout::Header;
 use skein_arena::list::List;
 use skein_arena::parts::{Own, Parts, Threads};
-use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
+use skein_arena::pool::{ArenaObject, Link, Pool};
+use skein_libos::Os;
+use skein_libos::thread::Queue;
 use skein_sched::Serial;
 
 /// The library operating system. All-zero bytes, then [`Kernel::lay_out`].
@@ -20,26 +21,18 @@ use skein_sched::Serial;
 pub struct Kernel {
     /// Whose turn it is when, and when entries are admitted.
     pub sched: Serial,
-    /// The thread that has the turn.
-    pub current: Cell<u32>,
+    /// What the library has: threads, and what they wait at.
+    os: Os<Thread>,
     /// Processes that have not ended.
     pub live_processes: Cell<u32>,
-    /// Threads that can run, without the turn's holder, in the order of their turns.
-    pub run_queue: List<Thread, crate::thread::Queue>,
     /// Threads that could run, but for the stop of their process.
-    pub set_aside: List<Thread, crate::thread::Queue>,
+    pub set_aside: List<Thread, Queue>,
     /// Processes that are stopped.
     pub stopped_processes: Cell<u32>,
-    /// All threads.
-    pub threads: Pool<Thread>,
-    /// Threads that wait at addresses: mutexes, condition variables, futexes, joins.
-    pub keys: KeyQueues,
     /// Threads that spin.
     pub spins: crate::spin::Spins,
     /// Deadlines.
     pub timers: Timers,
-    /// The server's time of day, ns since the epoch.
-    pub now_ns: Cell<u64>,
     /// How fast it goes.
     pub pace: crate::time::Pace,
     /// Time of day at the start of the server: the origin of its monotonic clock.
@@ -82,14 +75,21 @@ pub struct Kernel {
     pub births: Cell<u64>,
     /// Signals, and timers that send them.
     pub signals: crate::signal::SignalState,
-    /// Bytes in flight.
-    pub chunks: Chunks,
     /// Descriptors, sockets, pipes, epoll sets.
     pub io: IoState,
     /// Semaphores and message queues that processes find by a key or a name.
     pub ipc: crate::ipc::Ipc,
     /// Regular files and directories.
     pub files: crate::files::Files,
+}
+
+impl Deref for Kernel {
+    type Target = Os<Thread>;
+
+    #[inline]
+    fn deref(&self) -> &Os<Thread> {
+        &self.os
+    }
 }
 
 static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(core::ptr::null_mut());
@@ -249,21 +249,9 @@ impl Kernel {
         room.pool(&self.chunks, chunks);
     }
 
-    /// The turn's holder.
-    #[inline]
-    pub fn current(&self) -> Handle<Thread> {
-        Handle::from_raw(self.current.get()).expect("a thread has the turn")
-    }
-
     /// The descriptors of the process that this code runs in.
     #[inline]
     pub fn table(&self) -> &crate::io::table::Table {
         &process::this().table
-    }
-
-    /// The turn's holder.
-    #[inline]
-    pub fn this(&self) -> &Thread {
-        self.threads.get(self.current())
     }
 }

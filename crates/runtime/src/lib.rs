@@ -3,7 +3,7 @@
 //! # What it is
 //!
 //! A small library operating system. Calls that block, communicate, tell the time, give random bytes or create threads are
-//! interposed (`hooks/`) and answered from objects in the arena (`io/`, `sync/`, [`timers`], [`time`], [`random`]); everything
+//! interposed (`hooks/`) and answered from objects in the arena ([`skein_libos`], whose host this is ([`libos`]); `io/`, [`timers`], [`time`], [`random`]); everything
 //! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`trap`]),
 //! and where it is caught often, replaced in place ([`patch`]).
 //!
@@ -36,20 +36,18 @@
 mod admit;
 mod context;
 mod entry;
-mod errno;
 mod fatal;
 mod files;
 mod glibc;
 mod hooks;
 mod host;
-mod identity;
 mod init;
 mod instructions;
 mod io;
 mod ipc;
 mod kernel;
-mod keys;
 mod libc_calls;
+mod libos;
 mod loader;
 mod origin;
 mod original;

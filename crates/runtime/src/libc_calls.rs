@@ -5,7 +5,6 @@
 //! places that were replaced ([`crate::patch`]) there is no context.
 
 use crate::context;
-use crate::errno::{Errno, Result};
 use crate::fatal::refuse;
 use crate::glibc;
 use crate::kernel::kernel;
@@ -16,6 +15,7 @@ use core::arch::naked_asm;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use libc::ucontext_t;
+use skein_libos::errno::{Errno, Result};
 use skein_model::limits::SPIN_SIGNAL;
 
 /// Whether libc is creating a thread that the runtime has asked it for.

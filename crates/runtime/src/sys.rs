@@ -1,7 +1,7 @@
 //! Direct system calls: from this library's text, so the safety net lets them through, and without touching `errno`.
 
-use crate::errno::{Errno, Result};
 use core::arch::asm;
+use skein_libos::errno::{Errno, Result};
 
 /// Makes system call `nr`.
 ///

@@ -11,60 +11,36 @@ mod end;
 pub use end::{exit, exit_by_call, gone};
 
 use crate::entry::entry;
-use crate::errno::{Errno, Result};
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, Room, header, kernel};
-use crate::keys::Key;
 use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
 use crate::sys;
-use crate::turn::{self, Wake};
+use crate::turn;
 use crate::{context, glibc, libc_calls, original, patch, signal};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::c_void;
-use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, Node};
 use skein_arena::parts::Threads;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Errno, Result};
+use skein_libos::keys::Key;
+use skein_libos::thread::Wake;
+use skein_libos::thread::{Life, Queue, Waiting};
 use skein_sched::op::{Kind, Object};
-
-/// A thread's place in the run queue.
-pub struct Queue;
-/// A thread's place in a queue at an address.
-pub struct Waiting;
-
-/// What a thread is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Life {
-    /// Being created.
-    Unborn = 0,
-    /// Has the turn.
-    Running = 1,
-    /// Could run; in the run queue.
-    Runnable = 2,
-    /// Waits to be resumed.
-    Blocked = 3,
-    /// Its kernel thread is gone.
-    Ended = 4,
-    /// Could run, but its process is stopped; put aside.
-    Stopped = 5,
-}
 
 /// An `addrinfo` as words.
 pub type Hints = [u64; size_of::<libc::addrinfo>() / size_of::<u64>()];
 
-/// A thread.
+/// A thread: the library's part, and what the carrier needs to run it.
 #[repr(C)]
 pub struct Thread {
     run: Node<Thread>,
     waiting: Node<Thread>,
-    /// What it is doing.
-    pub life: Cell<Life>,
-    /// Why its last wait ended.
-    pub wake: Cell<Wake>,
+    os: skein_libos::Thread,
     /// Its suspended context.
     pub sp: Cell<u64>,
     /// Its TLS; also its `pthread_t`.
@@ -79,38 +55,18 @@ pub struct Thread {
     pub detached: Cell<bool>,
     /// Whether somebody is joining it.
     pub joining: Cell<bool>,
-    /// Cancellation: asked for, disabled, asynchronous.
-    pub cancel_asked: Cell<bool>,
-    /// Cancellation is disabled (`pthread_setcancelstate`).
-    pub cancel_off: Cell<bool>,
-    /// Cancellation may strike anywhere (`pthread_setcanceltype`); noted, treated as deferred.
-    pub cancel_async: Cell<bool>,
-    /// The thread has begun to exit: it is no longer cancelled.
-    pub exiting: Cell<bool>,
-    /// Its wait is a cancellation point.
-    pub at_cancel_point: Cell<bool>,
     /// The process that it belongs to.
     pub process: Link<Process>,
     /// What its call in progress waits for ([`crate::io::wait`]).
     pub waits: Link<crate::io::wait::Wait>,
     /// The files of its calls in progress.
     pub held: crate::io::file::Held,
-    /// The kernel's id of it.
-    pub tid: Cell<u32>,
-    /// The address that it waits at ([`crate::keys`]).
-    pub key: Cell<u64>,
-    /// Which wake-ups it waits for.
-    pub key_bits: Cell<u32>,
-    /// The addresses that it waits at, when they are several.
-    pub several: Link<Chunk>,
     /// Its deadline's place ([`crate::timers`]).
     pub timer: Link<crate::timers::Timer>,
     /// Where a system call of it was trapped that is being answered; 0 when none is ([`crate::origin`]).
     pub trapped_at: Cell<usize>,
     /// The word that is cleared at its end, if it has asked for one (`set_tid_address`).
     pub clear_at_end: Cell<usize>,
-    /// The address of the robust mutex that it locked last ([`crate::sync::mutex`]).
-    pub robust: Cell<usize>,
     /// How it spins.
     pub spin: crate::spin::Spinner,
     /// Its signals.
@@ -132,6 +88,14 @@ struct ParkStack([u8; context::PARK_STACK_BYTES]);
 
 // SAFETY: cells, links and a scratch stack; all-zero is an unborn thread.
 unsafe impl ArenaObject for Thread {}
+impl Deref for Thread {
+    type Target = skein_libos::Thread;
+
+    #[inline]
+    fn deref(&self) -> &skein_libos::Thread {
+        &self.os
+    }
+}
 impl In<Queue> for Thread {
     fn node(&self) -> &Node<Thread> {
         &self.run
@@ -168,10 +132,10 @@ impl Thread {
         let places = Threads {
             stride: size_of::<Self>() as u32,
             count: crate::kernel::MAX_THREADS,
-            life: offset_of!(Self, life) as u32,
+            life: offset_of!(Self, os.life) as u32,
             sp: offset_of!(Self, sp) as u32,
             fs: offset_of!(Self, fs) as u32,
-            tid: offset_of!(Self, tid) as u32,
+            tid: offset_of!(Self, os.tid) as u32,
             pinned: offset_of!(Self, pinned) as u32,
             process: offset_of!(Self, process) as u32,
             name: offset_of!(Self, name) as u32,
@@ -181,11 +145,6 @@ impl Thread {
             ..Threads::default()
         };
         room.note_threads(threads, processes, places);
-    }
-
-    /// Whether it waits to be resumed.
-    pub fn blocked(&self) -> bool {
-        self.life.get() == Life::Blocked
     }
 }
 
@@ -597,8 +556,7 @@ pub fn cancel(pthread: libc::pthread_t) -> Result<()> {
 
 /// Whether the turn's holder is to end at its next cancellation point.
 pub fn cancel_pending() -> bool {
-    let this = kernel().this();
-    this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get()
+    kernel().this().cancel_pending()
 }
 
 /// A cancellation point: ends the thread if it was cancelled.

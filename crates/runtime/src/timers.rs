@@ -4,9 +4,10 @@ use crate::io::timerfd;
 use crate::kernel::{Kernel, Room};
 use crate::signal;
 use crate::thread::Thread;
-use crate::turn::{self, Wake};
+use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Pool};
+use skein_libos::thread::Wake;
 
 /// Deadlines at one time: 16,384.
 const MAX_TIMERS: u32 = 16 << 10;

@@ -14,7 +14,6 @@
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
 
 use crate::entry::Registers;
-use crate::errno::{Errno, Result};
 use crate::fatal::{refuse, refused};
 use crate::glibc;
 use crate::kernel::{header, kernel};
@@ -22,13 +21,14 @@ use crate::signal::{self, fault::handle};
 use crate::sys;
 use crate::{
     entry, fatal, files, host, init, instructions, io, ipc, libc_calls, loader, original, patch,
-    process, random, spin, stack, sync, thread, time, turn,
+    process, random, spin, stack, thread, time, turn,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_arena::trapped;
 use skein_interpose::Treatment;
 use skein_interpose::filter::{self, Next, Tree};
+use skein_libos::errno::{Errno, RESTART, Result};
 use skein_sched::op::{Kind, Object};
 
 fn name_of(nr: i64) -> &'static str {
@@ -73,17 +73,32 @@ pub fn by_number(nr: i64, a: [usize; 6]) -> Result<usize> {
     })
 }
 
+fn futex(a: [usize; 6]) -> Result<usize> {
+    let turn = turn::enter(Object::Memory(a[0]), Kind::Wait);
+    skein_libos::sync::futex::futex(&*turn, a)
+}
+
+fn waitv(a: [usize; 6]) -> Result<usize> {
+    loop {
+        let turn = turn::enter(Object::Several, Kind::Wait);
+        match skein_libos::sync::waitv::waitv(&*turn, a) {
+            Err(RESTART) => {}
+            done => return done,
+        }
+    }
+}
+
 /// What the runtime itself answers; the rest is as the table says.
 fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
     Some(match nr {
-        libc::SYS_futex => sync::futex::futex(a),
-        libc::SYS_futex_waitv => sync::waitv::waitv(a),
+        libc::SYS_futex => futex(a),
+        libc::SYS_futex_waitv => waitv(a),
         libc::SYS_clock_gettime => {
-            time::calls::clock_gettime(a[0] as i32, a[1] as *mut libc::timespec)
+            time::calls::clock_gettime(a[0] as i32, a[1] as *mut skein_libos::abi::timespec)
         }
         libc::SYS_gettimeofday => time::calls::gettimeofday(a[0] as *mut libc::timeval),
         libc::SYS_time => time::clock_ns(libc::CLOCK_REALTIME).map(|ns| {
-            let seconds = ns / time::NS_PER_S;
+            let seconds = ns / skein_libos::time::NS_PER_S;
             if a[0] != 0 {
                 // SAFETY: the server's own pointer.
                 unsafe { (a[0] as *mut i64).write(seconds as i64) };

@@ -10,25 +10,14 @@ use crate::admit::{self, Wait};
 use crate::kernel::{Kernel, header, kernel};
 use crate::process::{self, Process};
 use crate::stack::Level;
-use crate::thread::{self, Life, Thread};
+use crate::thread::{self, Thread};
 use crate::{context, output, signal, spin, sys, trace};
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use skein_arena::pool::Handle;
+use skein_libos::thread::{Life, Wake};
 use skein_sched::op::{Kind, Object};
 use skein_sched::{Next, Op, Policy};
-
-/// Why a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Wake {
-    /// What was waited for happened.
-    Event = 0,
-    /// The deadline passed.
-    Timeout = 1,
-    /// The thread is being cancelled, or a signal handler must run.
-    Interrupted = 2,
-}
 
 /// The turn while its holder does an operation: lends the state of the library operating system.
 #[must_use = "the operation lasts as long as this"]

@@ -17,7 +17,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("skein-interpose", &[]),
     ("skein-arena", &["skein-model"]),
     ("skein-sched", &["skein-model"]),
-    ("skein-runtime", &["skein-model", "skein-interpose", "skein-arena", "skein-sched"]),
+    ("skein-libos", &["skein-model", "skein-arena", "skein-sched", "skein-interpose"]),
+    (
+        "skein-runtime",
+        &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-libos"],
+    ),
     ("skein-log", &["skein-model"]),
     ("skein-node", &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"]),
     ("skein-cli", &["skein-node", "skein-model"]),
@@ -39,8 +43,11 @@ const UNREACHABLE: &[(&str, &[&str])] = &[
     ("skein-log", &["tokio", "mio"]),
 ];
 
+/// Crates that name no library but the workspace's own, outside of their tests: what they need of a system is asked of their callers.
+const WITHOUT_LIBRARIES: &[&str] = &["skein-libos"];
+
 /// Crates that must build without the standard library.
-const WITHOUT_STD: &[&str] = &["skein-model", "skein-interpose", "skein-arena"];
+const WITHOUT_STD: &[&str] = &["skein-model", "skein-interpose", "skein-arena", "skein-libos"];
 
 /// Complaints about the workspace at `root`.
 pub fn check(root: &Path) -> Outcome<Vec<Complaint>> {
@@ -56,6 +63,7 @@ pub fn check(root: &Path) -> Outcome<Vec<Complaint>> {
         found.extend(check_arrows(package, ARROWS));
         found.extend(check_owned(package));
         found.extend(check_std(package));
+        found.extend(check_libraries(package, WITHOUT_LIBRARIES));
     }
     let edges = normal_edges(&metadata);
     for (name, forbidden) in UNREACHABLE {
@@ -96,6 +104,22 @@ fn check_owned(package: &Package) -> Vec<Complaint> {
         })
         .map(|(library, owner)| {
             Complaint::of_crate(name, format!("names `{library}`, which only {owner} may"))
+        })
+        .collect()
+}
+
+fn check_libraries(package: &Package, without: &[&str]) -> Vec<Complaint> {
+    if !without.contains(&package.name.as_str()) {
+        return Vec::new();
+    }
+    package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind != DependencyKind::Development)
+        .filter(|dependency| dependency.path.is_none())
+        .map(|dependency| {
+            let text = format!("names `{}`, but may use the workspace's own only", dependency.name);
+            Complaint::of_crate(&package.name, text)
         })
         .collect()
 }
@@ -175,6 +199,17 @@ mod tests {
         // `clap` stands for a crate of the workspace that xtask has no arrow to.
         let arrows: &[(&str, &[&str])] = &[("xtask", &[]), ("clap", &[])];
         assert!(check_arrows(xtask, arrows)[0].text.contains("must not depend on clap"));
+    }
+
+    #[test]
+    fn a_library_that_a_crate_must_do_without_is_found() {
+        let metadata = this_workspace();
+        let packages = metadata.workspace_packages();
+        let xtask = packages.iter().find(|package| package.name == "xtask").expect("this crate");
+        let found = check_libraries(xtask, &["xtask"]);
+        assert!(found.iter().any(|at| at.text.contains("`clap`")), "{}", found.len());
+        assert!(!found.iter().any(|at| at.text.contains("skein")), "the workspace's own may be");
+        assert!(check_libraries(xtask, &["another"]).is_empty());
     }
 
     #[test]

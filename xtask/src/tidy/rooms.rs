@@ -8,9 +8,19 @@ use std::path::Path;
 /// A crate's sources, and its floors from the bottom.
 const HOUSES: &[(&str, &[&[&str]])] = &[
     (
+        "crates/libos/src",
+        &[
+            &["abi", "identity"],
+            &["errno", "thread"],
+            &["fake", "host", "keys", "os"],
+            &["time"],
+            &["sync"],
+        ],
+    ),
+    (
         "crates/runtime/src",
         &[
-            &["errno", "identity", "context"],
+            &["context"],
             &["sys"],
             &[
                 "admit",
@@ -24,8 +34,8 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
                 "io",
                 "ipc",
                 "kernel",
-                "keys",
                 "libc_calls",
+                "libos",
                 "loader",
                 "origin",
                 "original",

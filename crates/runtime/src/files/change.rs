@@ -1,6 +1,5 @@
 //! Calls that change files and directories: done by the kernel, then noted with the server's time.
 
-use crate::errno::{Errno, Result};
 use crate::fatal::{self, line};
 use crate::files::inode::{Id, Time};
 use crate::files::local::{self, Noted};
@@ -10,6 +9,7 @@ use crate::io::{fifo, table};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use libc::{c_char, c_int};
+use skein_libos::errno::{Errno, Result};
 use skein_model::frame::NOT_WRITABLE;
 
 /// A file's descriptor has been written to.
@@ -208,7 +208,7 @@ pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<usize> {
 pub unsafe fn utimensat(
     at: c_int,
     path: *const c_char,
-    times: *const [libc::timespec; 2],
+    times: *const [skein_libos::abi::timespec; 2],
     flags: c_int,
 ) -> Result<usize> {
     table::not_own(at)?;
@@ -273,11 +273,11 @@ pub unsafe fn permissions(
 }
 
 /// Microseconds as the older calls take them.
-fn from_timeval(time: libc::timeval) -> Result<libc::timespec> {
+fn from_timeval(time: libc::timeval) -> Result<skein_libos::abi::timespec> {
     if !(0..1_000_000).contains(&time.tv_usec) {
         return Err(Errno(libc::EINVAL));
     }
-    Ok(libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 })
+    Ok(skein_libos::abi::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 })
 }
 
 /// `utimes` and `futimesat`.
@@ -309,7 +309,7 @@ pub unsafe fn utime(path: *const c_char, times: *const libc::utimbuf) -> Result<
         match times.as_ref() {
             None => utimensat(at, path, core::ptr::null(), 0),
             Some(both) => {
-                let whole = |s| libc::timespec { tv_sec: s, tv_nsec: 0 };
+                let whole = |s| skein_libos::abi::timespec { tv_sec: s, tv_nsec: 0 };
                 utimensat(at, path, &[whole(both.actime), whole(both.modtime)], 0)
             }
         }

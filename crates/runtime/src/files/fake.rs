@@ -1,15 +1,16 @@
 //! The texts that stand for files of the kernel's whose contents differ between replicas, as small files in memory.
 
-use crate::errno::{Result, fail};
 use crate::fatal::{Line, line};
-use crate::identity::{CPUS, MEMORY_BYTES};
 use crate::io::socket::interface;
 use crate::kernel::kernel;
 use crate::sys;
-use crate::time::{self, NS_PER_S};
+use crate::time;
 use crate::trace;
 use core::fmt::{self, Write};
 use libc::c_int;
+use skein_libos::errno::{Result, fail};
+use skein_libos::identity::{CPUS, MEMORY_BYTES};
+use skein_libos::time::NS_PER_S;
 
 /// A text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@
 //!
 //! /sys describes the machine: a server's is empty but for what is faked.
 
-use crate::errno::{Errno, Result};
 use crate::fatal::{self, Line, line};
 use crate::files::fake::Text;
 use crate::files::stat;
@@ -16,6 +15,7 @@ use crate::io::table;
 use crate::kernel::kernel;
 use crate::sys;
 use libc::c_int;
+use skein_libos::errno::{Errno, Result};
 
 /// How a file of the kernel's is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

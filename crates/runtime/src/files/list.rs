@@ -3,7 +3,6 @@
 //! The first look at an open directory reads all of it into a listing, which stays until the directory is rewound or closed. A position is the
 //! number of an entry. Listings lie at addresses of their own, by descriptor, so that they do not move what the server maps.
 
-use crate::errno::{Errno, Result};
 use crate::fatal::refuse;
 use crate::files::inode::Id;
 use crate::files::local::{self, Slot};
@@ -13,6 +12,7 @@ use crate::kernel::kernel;
 use crate::sys;
 use core::cell::Cell;
 use libc::{c_char, c_int};
+use skein_libos::errno::{Errno, Result};
 
 /// Where listings lie.
 const BASE: usize = 0x3000_0000_0000;

@@ -3,14 +3,15 @@
 //! A thread that slept in the kernel would keep the turn for ever, so a call that would block is tried, and tried again whenever a lock may have
 //! been given up: by an unlock, by a close, by the end of a process. All waiters try in the order in which they began to wait.
 
-use crate::errno::{Errno, Result, fail};
 use crate::fatal::refused;
 use crate::io::table;
 use crate::kernel::kernel;
-use crate::keys::Key;
 use crate::sys;
-use crate::turn::{self, Wake};
+use crate::turn;
 use libc::c_int;
+use skein_libos::errno::{Errno, Result, fail};
+use skein_libos::keys::Key;
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
 /// Where they wait.

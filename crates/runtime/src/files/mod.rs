@@ -77,7 +77,7 @@ pub fn begin() {
     if files.begun.replace(1) != 0 {
         return;
     }
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = skein_libos::abi::timespec { tv_sec: 0, tv_nsec: 0 };
     let args = [libc::CLOCK_REALTIME_COARSE as usize, &raw mut now as usize];
     // SAFETY: writes a local.
     unsafe { sys::raw(libc::SYS_clock_gettime, sys::args(args)) };

@@ -3,7 +3,6 @@
 //! A created file must be known as new, so `O_CREAT` without `O_EXCL` is done in two steps: without creating, then exclusively. One turn
 //! holder at a time makes this as good as one step.
 
-use crate::errno::{Errno, Result};
 use crate::fatal::{self, line};
 use crate::files::inode::Id;
 use crate::files::local::{self, Noted};
@@ -13,6 +12,7 @@ use crate::io::{fifo, random, table};
 use crate::kernel::kernel;
 use crate::sys;
 use libc::{c_char, c_int};
+use skein_libos::errno::{Errno, Result};
 
 /// The part of `O_TMPFILE` that no other flag has.
 const TMPFILE: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;

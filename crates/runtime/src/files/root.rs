@@ -4,13 +4,13 @@
 //! told about a file of the host names it by its path from the first root.
 
 use super::{inputs, stat};
-use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::process;
 use crate::sys;
 use core::cell::Cell;
 use libc::c_char;
 use skein_arena::bytes::ByteQueue;
+use skein_libos::errno::{Errno, Result};
 
 /// A process's root. All-zero bytes are the first one.
 #[repr(C)]

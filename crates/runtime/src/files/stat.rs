@@ -12,7 +12,6 @@
 //! | last access | what the server has set, else as modification: nothing is noted when a file is read |
 //! | birth | not told (statx) |
 
-use crate::errno::{Errno, Result};
 use crate::fatal::line;
 use crate::files::inode::{Id, OWNED, Seen, Time};
 use crate::files::local::{self, Noted};
@@ -22,6 +21,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
+use skein_libos::errno::{Errno, Result};
 use skein_model::fact::What;
 
 /// The device of all files.

@@ -1,11 +1,11 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
-use crate::errno::{Errno, Result};
 use crate::fatal;
 use crate::files::{change, inputs, list, lock, open, root, stat};
 use crate::sys;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char};
+use skein_libos::errno::{Errno, Result};
 
 /// A call on files by number: `None` when it is not one.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {

@@ -1,15 +1,16 @@
 //! Hooks: files by path, and what is said about files. All of them are answered by the runtime, none passes through.
 
 use super::hook;
-use crate::errno::{Result, fail};
 use crate::files::{change, list, lock, open, stat};
 use crate::hooks::IntoC;
 use crate::io::table;
 use crate::sys;
 use libc::{
     AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_long, c_uint, c_void, dev_t, mode_t, off_t,
-    off64_t, size_t, ssize_t, timespec,
+    off64_t, size_t, ssize_t,
 };
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Result, fail};
 
 /// Defines hooks whose handler answers a result.
 macro_rules! handled {

@@ -4,9 +4,9 @@ pub mod files;
 pub mod readiness;
 pub mod sockets;
 
-use crate::errno::Result;
 use crate::hooks::{IntoC, set_errno};
 use libc::c_int;
+use skein_libos::errno::Result;
 
 impl IntoC<c_int> for Result<usize> {
     fn into_c(self) -> c_int {

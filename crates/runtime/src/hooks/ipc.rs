@@ -2,7 +2,8 @@
 
 use super::{IntoC, hook};
 use crate::ipc::{queue, semaphore};
-use libc::{c_int, c_long, c_void, sembuf, size_t, ssize_t, timespec};
+use libc::{c_int, c_long, c_void, sembuf, size_t, ssize_t};
+use skein_libos::abi::timespec;
 
 hook! {
     fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {

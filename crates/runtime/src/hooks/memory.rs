@@ -1,10 +1,10 @@
 //! Hooks: memory that processes share.
 
 use super::{IntoC, hook, set_errno};
-use crate::errno::Result;
 use crate::process::shared;
 use crate::sys;
 use libc::{c_int, c_void, off_t, size_t};
+use skein_libos::errno::Result;
 
 fn address(result: Result<usize>) -> *mut c_void {
     match result {

@@ -16,8 +16,8 @@ pub mod sync;
 pub mod thread;
 pub mod time;
 
-use crate::errno::{Errno, Result};
 use libc::c_int;
+use skein_libos::errno::{Errno, Result};
 
 /// Sets `errno`.
 pub fn set_errno(e: Errno) {

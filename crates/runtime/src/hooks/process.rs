@@ -1,13 +1,13 @@
 //! Hooks: processes, and what a server may learn about the machine.
 
 use super::{IntoC, hook};
-use crate::errno::{Errno, Result};
-use crate::identity::CPUS;
 use crate::kernel::kernel;
 use crate::original::real;
 use crate::sys;
 use crate::{fatal, host, init, trap, turn};
 use libc::{c_int, c_long, c_void, pid_t, size_t};
+use skein_libos::errno::{Errno, Result};
+use skein_libos::identity::CPUS;
 use skein_sched::op::{Kind, Object};
 
 /// A call that would make a process or a thread behind the runtime's back.
@@ -175,8 +175,8 @@ hook! {
     fn sysconf(name: c_int) -> c_long {
         match name {
             libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF => CPUS as c_long,
-            libc::_SC_PHYS_PAGES => (crate::identity::MEMORY_BYTES / 4096) as c_long,
-            libc::_SC_AVPHYS_PAGES => (crate::identity::MEMORY_BYTES / 8192) as c_long,
+            libc::_SC_PHYS_PAGES => (skein_libos::identity::MEMORY_BYTES / 4096) as c_long,
+            libc::_SC_AVPHYS_PAGES => (skein_libos::identity::MEMORY_BYTES / 8192) as c_long,
             // SAFETY: passed on.
             _ => unsafe { real!(sysconf: fn(c_int) -> c_long)(name) },
         }

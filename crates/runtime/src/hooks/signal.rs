@@ -1,13 +1,14 @@
 //! Hooks: signals, and the timers that send them.
 
 use super::{IntoC, hook, pthread_result, set_errno};
-use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::signal::{self, Info, LAST, bit, calls, change_mask, timer, wait};
 use libc::{
-    c_int, c_uint, itimerspec, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t,
-    stack_t, timespec,
+    c_int, c_uint, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t,
 };
+use skein_libos::abi::itimerspec;
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Errno, Result};
 
 fn or_error(handler: Result<usize>) -> usize {
     handler.unwrap_or_else(|e| {

@@ -3,18 +3,19 @@
 
 use super::{IntoC, hook, pthread_result};
 use crate::kernel::Kernel;
-use crate::sync::Until;
-use crate::sync::barrier::{self, Barrier};
-use crate::sync::c11;
-use crate::sync::cond::{self, Cond};
-use crate::sync::mutex::{self, Mutex};
 use crate::sync::named;
-use crate::sync::rwlock::{self, RwLock};
-use crate::sync::semaphore::{self, Semaphore};
-use crate::sync::spin::Spin;
+use crate::sync::{attributes, c11};
 use crate::turn;
-use libc::{c_char, c_int, c_uint, c_void, clockid_t, timespec};
+use libc::{c_char, c_int, c_uint, c_void, clockid_t};
 use libc::{pthread_condattr_t, pthread_mutexattr_t, pthread_rwlockattr_t};
+use skein_libos::abi::timespec;
+use skein_libos::sync::Until;
+use skein_libos::sync::barrier::{self, Barrier};
+use skein_libos::sync::cond::{self, Cond};
+use skein_libos::sync::mutex::{self, Mutex};
+use skein_libos::sync::rwlock::{self, RwLock};
+use skein_libos::sync::semaphore::{self, Semaphore};
+use skein_libos::sync::spin::Spin;
 use skein_sched::op::{Kind, Object};
 
 /// An operation on an object of the server's.
@@ -37,7 +38,7 @@ hook! {
     fn pthread_mutex_init(m: *mut Mutex, attr: *const pthread_mutexattr_t) -> c_int {
         let _turn = turn::enter(Object::Memory(m as usize), Kind::Create);
         // SAFETY: the arguments are those of `pthread_mutex_init`.
-        pthread_result(unsafe { mutex::init(m, attr) })
+        pthread_result(unsafe { mutex::init(m, attributes::of_mutex(attr)) })
     }
     fn pthread_mutex_destroy(m: *mut Mutex) -> c_int {
         pthread_result(on(m, Kind::Destroy, |_, m| m.destroy()))
@@ -64,7 +65,8 @@ hook! {
     fn pthread_cond_init(c: *mut Cond, attr: *const pthread_condattr_t) -> c_int {
         let _turn = turn::enter(Object::Memory(c as usize), Kind::Create);
         // SAFETY: the arguments are those of `pthread_cond_init`.
-        pthread_result(unsafe { cond::init(c, attr) })
+        unsafe { cond::init(c, attributes::clock_of_cond(attr)) };
+        0
     }
     fn pthread_cond_destroy(c: *mut Cond) -> c_int {
         let _turn = turn::enter(Object::Memory(c as usize), Kind::Destroy);
@@ -94,7 +96,8 @@ hook! {
     fn pthread_rwlock_init(l: *mut RwLock, attr: *const pthread_rwlockattr_t) -> c_int {
         let _turn = turn::enter(Object::Memory(l as usize), Kind::Create);
         // SAFETY: the arguments are those of `pthread_rwlock_init`.
-        pthread_result(unsafe { rwlock::init(l, attr) })
+        unsafe { rwlock::init(l, attributes::kind_of_rwlock(attr)) };
+        0
     }
     fn pthread_rwlock_destroy(l: *mut RwLock) -> c_int {
         let _turn = turn::enter(Object::Memory(l as usize), Kind::Destroy);
@@ -230,7 +233,8 @@ hook! {
     fn cnd_init(c: *mut Cond) -> c_int {
         let _turn = turn::enter(Object::Memory(c as usize), Kind::Create);
         // SAFETY: the argument is that of `cnd_init`.
-        c11::result(unsafe { cond::init(c, core::ptr::null()) })
+        unsafe { cond::init(c, libc::CLOCK_REALTIME) };
+        c11::SUCCESS
     }
     fn cnd_destroy(c: *mut Cond) {
         let _turn = turn::enter(Object::Memory(c as usize), Kind::Destroy);

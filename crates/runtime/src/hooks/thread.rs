@@ -2,10 +2,10 @@
 
 use super::{hook, pthread_result};
 use crate::entry::entry;
-use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::{thread, time, turn};
 use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
+use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
 const PTHREAD_CANCEL_ENABLE: c_int = 0;
@@ -33,11 +33,11 @@ fn join_into(
 }
 
 /// An absolute deadline on `clock` as the server's time of day.
-fn deadline(clock: c_int, at: *const libc::timespec) -> Result<Option<u64>> {
+fn deadline(clock: c_int, at: *const skein_libos::abi::timespec) -> Result<Option<u64>> {
     // SAFETY: the server's own pointer.
     match unsafe { at.as_ref() } {
         None => Ok(None),
-        Some(at) => Ok(Some(time::deadline_of(clock, time::to_ns(at)?)?)),
+        Some(at) => Ok(Some(time::deadline_of(clock, skein_libos::time::to_ns(at)?)?)),
     }
 }
 
@@ -71,11 +71,11 @@ hook! {
         pthread_result(join_into(t, out, None, true))
     }
 
-    fn pthread_timedjoin_np(t: pthread_t, out: *mut *mut c_void, at: *const libc::timespec) -> c_int {
+    fn pthread_timedjoin_np(t: pthread_t, out: *mut *mut c_void, at: *const skein_libos::abi::timespec) -> c_int {
         pthread_result(deadline(libc::CLOCK_REALTIME, at).and_then(|d| join_into(t, out, d, false)))
     }
 
-    fn pthread_clockjoin_np(t: pthread_t, out: *mut *mut c_void, clock: c_int, at: *const libc::timespec) -> c_int {
+    fn pthread_clockjoin_np(t: pthread_t, out: *mut *mut c_void, clock: c_int, at: *const skein_libos::abi::timespec) -> c_int {
         pthread_result(deadline(clock, at).and_then(|d| join_into(t, out, d, false)))
     }
 
@@ -140,7 +140,7 @@ hook! {
         turn::yield_now();
     }
 
-    fn thrd_sleep(request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+    fn thrd_sleep(request: *const skein_libos::abi::timespec, left: *mut skein_libos::abi::timespec) -> c_int {
         // SAFETY: the server's own pointers.
         match unsafe { crate::time::calls::nanosleep(libc::CLOCK_MONOTONIC, 0, request, left) } {
             Ok(_) => 0,

@@ -1,11 +1,11 @@
 //! Hooks: clocks, sleeps, randomness.
 
 use super::{IntoC, hook};
-use crate::errno::Errno;
 use crate::random;
 use crate::time::{self, calls};
 use crate::turn;
 use libc::{c_int, c_uint, c_void, size_t, ssize_t};
+use skein_libos::errno::Errno;
 use skein_sched::op::{Kind, Object};
 
 unsafe fn slice<'a>(buf: *mut c_void, n: usize) -> &'a mut [u8] {
@@ -17,7 +17,7 @@ unsafe fn slice<'a>(buf: *mut c_void, n: usize) -> &'a mut [u8] {
 }
 
 hook! {
-    fn clock_gettime(clock: c_int, out: *mut libc::timespec) -> c_int {
+    fn clock_gettime(clock: c_int, out: *mut skein_libos::abi::timespec) -> c_int {
         calls::clock_gettime(clock, out).map(|_| ()).into_c()
     }
 
@@ -26,7 +26,7 @@ hook! {
     }
 
     fn time(out: *mut libc::time_t) -> libc::time_t {
-        let seconds = time::clock_ns(libc::CLOCK_REALTIME).map_or(0, |ns| (ns / time::NS_PER_S) as i64);
+        let seconds = time::clock_ns(libc::CLOCK_REALTIME).map_or(0, |ns| (ns / skein_libos::time::NS_PER_S) as i64);
         if !out.is_null() {
             // SAFETY: the server's own pointer, not null.
             unsafe { out.write(seconds) };
@@ -34,7 +34,7 @@ hook! {
         seconds
     }
 
-    fn timespec_get(out: *mut libc::timespec, base: c_int) -> c_int {
+    fn timespec_get(out: *mut skein_libos::abi::timespec, base: c_int) -> c_int {
         const TIME_UTC: c_int = 1;
         if base == TIME_UTC && calls::clock_gettime(libc::CLOCK_REALTIME, out).is_ok() { base } else { 0 }
     }
@@ -51,12 +51,12 @@ hook! {
         calls::getrusage(who, out).map(|_| ()).into_c()
     }
 
-    fn nanosleep(request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+    fn nanosleep(request: *const skein_libos::abi::timespec, left: *mut skein_libos::abi::timespec) -> c_int {
         // SAFETY: the server's own pointers.
         unsafe { calls::nanosleep(libc::CLOCK_MONOTONIC, 0, request, left) }.map(|_| ()).into_c()
     }
 
-    fn clock_nanosleep(clock: c_int, flags: c_int, request: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+    fn clock_nanosleep(clock: c_int, flags: c_int, request: *const skein_libos::abi::timespec, left: *mut skein_libos::abi::timespec) -> c_int {
         // SAFETY: the server's own pointers.
         super::pthread_result(unsafe { calls::nanosleep(clock, flags, request, left) }.map(|_| ()))
     }
@@ -72,8 +72,8 @@ hook! {
     fn sleep(seconds: c_uint) -> c_uint {
         let _turn = turn::enter(Object::Clock, Kind::Wait);
         // As in glibc whole seconds that were left.
-        let left = calls::sleep_left(time::after(u64::from(seconds) * time::NS_PER_S));
-        left.map_or(0, |ns| (ns / time::NS_PER_S) as c_uint)
+        let left = calls::sleep_left(time::after(u64::from(seconds) * skein_libos::time::NS_PER_S));
+        left.map_or(0, |ns| (ns / skein_libos::time::NS_PER_S) as c_uint)
     }
 
     fn getrandom(buf: *mut c_void, n: size_t, flags: c_uint) -> ssize_t {

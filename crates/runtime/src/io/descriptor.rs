@@ -1,6 +1,5 @@
 //! Calls on descriptors themselves: close, dup, fcntl, ioctl, stat.
 
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::files;
 use crate::io::file::{self, File, Hold, Kind};
@@ -10,6 +9,7 @@ use crate::sys;
 use crate::{thread, turn};
 use core::ffi::c_int;
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// Closes a virtual descriptor.

@@ -3,7 +3,6 @@
 //! The ready list is Linux's: items enter it when their file announces an event that they ask for, and leave it when `epoll_wait` finds
 //! nothing to report. Level-triggered items that were reported go to its end, so that a small `maxevents` starves nobody.
 
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, File, Hold, Kind, OnFile, ready};
 use crate::io::wait::WaitSet;
@@ -14,8 +13,9 @@ use core::cell::Cell;
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, epoll_event};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Result, fail};
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind as Op, Object};
-use turn::Wake;
 
 /// Flags of an item that are no events.
 const PRIVATE_BITS: u32 = (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) as u32;
@@ -323,8 +323,8 @@ impl Timeout {
     }
 
     /// From a `timespec`, if any.
-    pub fn from_timespec(ts: Option<&libc::timespec>) -> Result<Self> {
-        Ok(match ts.map(time::to_ns).transpose()? {
+    pub fn from_timespec(ts: Option<&skein_libos::abi::timespec>) -> Result<Self> {
+        Ok(match ts.map(skein_libos::time::to_ns).transpose()? {
             None => Self::Never,
             Some(0) => Self::Poll,
             Some(ns) => Self::Ns(ns),

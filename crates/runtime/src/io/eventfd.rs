@@ -1,6 +1,5 @@
 //! eventfd.
 
-use crate::errno::{Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
@@ -8,6 +7,7 @@ use crate::kernel::Kernel;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// An eventfd.

@@ -4,18 +4,18 @@
 //! is known here while somebody has it open: what is in it goes with the last end, as on Linux. That an open waits for the other end is a
 //! wait like any other; the kernel's FIFO is never waited for.
 
-use crate::errno::{Result, fail};
 use crate::files::inode::Id;
 use crate::io::file::{self, File, Hold, Kind};
 use crate::io::pipe::{self, Pipe};
 use crate::io::wait;
 use crate::kernel::{Kernel, Room, kernel};
-use crate::keys::Key;
 use crate::{signal, thread, turn};
 use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Result, fail};
+use skein_libos::keys::Key;
 use skein_sched::op::{Kind as Op, Object};
 
 /// A FIFO that somebody has open.

@@ -3,7 +3,6 @@
 //! Invariant: `refs` counts descriptors and calls in progress ([`Hold`]). The last one to go releases the object, as Linux does: a thread
 //! blocked in `accept` keeps its listener alive although another has closed it.
 
-use crate::errno::{Errno, Result, fail};
 use crate::io::epoll::{self, Item};
 use crate::io::wait::Wait;
 use crate::io::{Answer, eventfd, pipe, signalfd, socket, table, timerfd};
@@ -15,6 +14,8 @@ use crate::{process, signal, thread, turn};
 use core::cell::Cell;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::RESTART;
+use skein_libos::errno::{Errno, Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// Readiness: the bits of poll and epoll.
@@ -246,7 +247,8 @@ pub fn notify_waits(k: &Kernel, f: &File, events: u32) -> bool {
             continue;
         }
         // One that was resumed before and has not run yet does not count: the event may not be for it.
-        if turn::resume(w.thread.get().expect("a waiting thread"), turn::Wake::Event) {
+        if turn::resume(w.thread.get().expect("a waiting thread"), skein_libos::thread::Wake::Event)
+        {
             resumed = true;
             exclusive_resumed |= w.exclusive.get();
         }
@@ -362,7 +364,7 @@ pub fn only_virtual(answer: Answer, fd: i32, errno: i32) -> Answer {
 
 /// The end of a call that is a cancellation point: one that was interrupted to be cancelled ends the thread, with nothing held.
 pub fn interruptible(result: Result<usize>) -> Result<usize> {
-    if matches!(result, Err(Errno(libc::EINTR) | signal::RESTART)) {
+    if matches!(result, Err(Errno(libc::EINTR) | RESTART)) {
         thread::test_cancel();
     }
     result

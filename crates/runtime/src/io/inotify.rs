@@ -3,13 +3,13 @@
 //!
 //! A server that would watch files, but can do without, runs; one that only asks whether there is inotify does not end for the lack of it.
 
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::Answer;
 use crate::io::file::{self, Hold, Kind, ready};
 use crate::io::wait::wait_if_blocking;
 use crate::kernel::Kernel;
 use crate::turn;
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// `inotify_init1`.

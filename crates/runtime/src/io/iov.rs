@@ -1,7 +1,7 @@
 //! The server's buffers, scattered or not.
 
-use crate::errno::{Result, fail};
 use libc::iovec;
+use skein_libos::errno::{Result, fail};
 
 /// What Linux reads or writes in one call at most.
 pub const MAX_RW_BYTES: usize = 0x7fff_f000;

@@ -31,11 +31,11 @@ pub mod timerfd;
 pub mod transfer;
 pub mod wait;
 
-use crate::errno::Result;
 use crate::kernel::Room;
 use core::cell::Cell;
 use skein_arena::list::List;
 use skein_arena::pool::Pool;
+use skein_libos::errno::Result;
 use socket::Socket;
 
 pub use syscall::syscall;

@@ -1,6 +1,5 @@
 //! send and recv in all their forms.
 
-use crate::errno::{Result, fail};
 use crate::io::Answer;
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, Hold};
@@ -9,6 +8,7 @@ use crate::io::socket;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::kernel::{Kernel, kernel};
 use libc::{c_uint, c_void, mmsghdr, msghdr, sockaddr, socklen_t};
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::Kind;
 
 /// `recvfrom`.

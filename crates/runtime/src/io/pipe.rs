@@ -5,7 +5,6 @@
 //!
 //! Each end may have several open file descriptions: those that [`super::fifo`] adds.
 
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::fifo::{self, Fifo};
 use crate::io::file::{self, File, Hold, Kind, ready};
@@ -18,6 +17,7 @@ use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::list::List;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// What a pipe holds: 16 pages.

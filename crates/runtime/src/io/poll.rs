@@ -1,6 +1,5 @@
 //! poll. Descriptors that are not virtual are regular files: always ready, as on Linux.
 
-use crate::errno::{Result, fail};
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, ready};
 use crate::io::wait::WaitSet;
@@ -8,9 +7,11 @@ use crate::io::{Answer, table};
 use crate::kernel::Kernel;
 use crate::signal::wait::masked;
 use crate::{thread, turn};
-use libc::{nfds_t, pollfd, sigset_t, timespec};
+use libc::{nfds_t, pollfd, sigset_t};
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Result, fail};
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
-use turn::Wake;
 
 const NVAL: u32 = libc::POLLNVAL as u32;
 

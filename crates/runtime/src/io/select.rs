@@ -1,6 +1,5 @@
 //! select.
 
-use crate::errno::{Result, fail};
 use crate::io::epoll::Timeout;
 use crate::io::file::{self, ready};
 use crate::io::table;
@@ -8,8 +7,9 @@ use crate::io::wait::WaitSet;
 use crate::kernel::Kernel;
 use crate::{thread, turn};
 use libc::timeval;
+use skein_libos::errno::{Result, fail};
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
-use turn::Wake;
 
 const READ: u32 = ready::IN | libc::EPOLLRDBAND as u32 | ready::HUP | ready::ERR;
 const WRITE: u32 = ready::OUT | libc::EPOLLWRBAND as u32 | ready::ERR;

@@ -1,11 +1,11 @@
 //! sendfile: from a regular file to a virtual descriptor.
 
-use crate::errno::{Result, fail};
 use crate::io::file::{self, Hold};
 use crate::io::iov::{Buffers, single};
 use crate::io::{Answer, transfer};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::Kind;
 
 /// Bytes copied at a time, on the thread's stack.

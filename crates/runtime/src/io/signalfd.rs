@@ -1,6 +1,5 @@
 //! signalfd: takes signals that are blocked, as `sigwait` does.
 
-use crate::errno::{Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
 use crate::io::wait::wait_if_blocking;
@@ -10,6 +9,7 @@ use crate::signal;
 use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// A signalfd.

@@ -3,7 +3,6 @@
 //! What is moved leaves its source only when the other side has taken it: nothing is read that cannot be written. So each step looks at
 //! both sides, moves what both allow without blocking, and otherwise waits for the one that does not.
 
-use crate::errno::{Errno, Result, fail};
 use crate::fatal::refuse;
 use crate::files::change;
 use crate::io::Answer;
@@ -17,6 +16,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use crate::{signal, thread, turn};
 use libc::iovec;
+use skein_libos::errno::{Errno, Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// Bytes moved at a time, on the thread's stack.

@@ -1,6 +1,5 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
-use crate::errno::{Result, fail};
 use crate::files;
 use crate::io::epoll::{self, Timeout};
 use crate::io::{
@@ -8,7 +7,8 @@ use crate::io::{
     timerfd, transfer,
 };
 use crate::signal::wait;
-use libc::timespec;
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Result, fail};
 
 /// An I/O system call by number: `None` when it is not one, or not on a virtual descriptor.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {

@@ -7,7 +7,6 @@
 //!
 //! Invariant: an entry that points to a file has a placeholder at its number, and the file's `refs` counts it.
 
-use crate::errno::{Result, fail};
 use crate::fatal::refuse;
 use crate::io::file::{self, File};
 use crate::io::socket;
@@ -17,6 +16,7 @@ use core::cell::Cell;
 use skein_arena::bytes::Chunk;
 use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD};
 use skein_arena::pool::{Handle, Link};
+use skein_libos::errno::{Result, fail};
 
 /// Virtual descriptors are smaller than this: 65,536.
 pub const MAX_FDS: i32 = 64 << 10;

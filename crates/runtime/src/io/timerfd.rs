@@ -3,7 +3,6 @@
 //! As in Linux a periodic timer is re-armed when it is looked at, not when it fires: expirations in between are counted then, and a timer that
 //! nobody reads makes no log entries.
 
-use crate::errno::{Errno, Result, fail};
 use crate::io::Answer;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::iov::Buffers;
@@ -12,8 +11,9 @@ use crate::kernel::Kernel;
 use crate::timers::Timer;
 use crate::{time, turn};
 use core::cell::Cell;
-use libc::itimerspec;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::abi::itimerspec;
+use skein_libos::errno::{Errno, Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// A timerfd.
@@ -127,8 +127,8 @@ fn setting(k: &Kernel, t: &TimerFd) -> itimerspec {
         false => 0,
     };
     itimerspec {
-        it_interval: time::to_timespec(t.interval_ns.get()),
-        it_value: time::to_timespec(left),
+        it_interval: skein_libos::time::to_timespec(t.interval_ns.get()),
+        it_value: skein_libos::time::to_timespec(left),
     }
 }
 
@@ -137,7 +137,8 @@ pub fn set(k: &Kernel, hold: &Hold, flags: i32, new: &itimerspec) -> Result<itim
     if flags & !(libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET) != 0 {
         return fail(libc::EINVAL);
     }
-    let (value, interval) = (time::to_ns(&new.it_value)?, time::to_ns(&new.it_interval)?);
+    let (value, interval) =
+        (skein_libos::time::to_ns(&new.it_value)?, skein_libos::time::to_ns(&new.it_interval)?);
     let timer = of(k, hold)?;
     let t = k.io.timerfds.get(timer);
     forward(k, timer.raw(), t);

@@ -1,6 +1,5 @@
 //! read and write in all their forms.
 
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, Hold, Kind};
 use crate::io::iov::{Buffers, single};
@@ -8,6 +7,7 @@ use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::io::{Answer, eventfd, inotify, pipe, random, signalfd, timerfd};
 use crate::kernel::Kernel;
 use libc::{c_void, iovec};
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::Kind as Op;
 
 /// Whether the file's access mode allows `wanted` (`O_RDONLY` or `O_WRONLY`).

@@ -1,15 +1,16 @@
 //! Threads that wait for files.
 
-use crate::errno::{Result, fail};
 use crate::io::file::{File, Hold, OnFile, ready};
 use crate::kernel::Kernel;
-use crate::keys::Key;
-use crate::signal;
 use crate::thread::Thread;
-use crate::turn::{self, Wake};
+use crate::turn;
 use core::cell::Cell;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::RESTART;
+use skein_libos::errno::{Result, fail};
+use skein_libos::keys::Key;
+use skein_libos::thread::Wake;
 
 /// A thread that waits for a file.
 #[repr(C)]
@@ -102,7 +103,7 @@ pub fn block(k: &Kernel, deadline_ns: Option<u64>) -> Wake {
     why
 }
 
-/// Blocks at an address until woken. `EAGAIN` after the deadline, `EINTR` or [`signal::RESTART`] when interrupted.
+/// Blocks at an address until woken. `EAGAIN` after the deadline, `EINTR` or [`RESTART`] when interrupted.
 pub fn wait_at(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Result<()> {
     let this = k.this();
     if this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get() {
@@ -114,7 +115,7 @@ pub fn wait_at(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Result<()> {
     match why {
         Wake::Event => Ok(()),
         Wake::Timeout => fail(libc::EAGAIN),
-        Wake::Interrupted if deadline_ns.is_none() => Err(signal::RESTART),
+        Wake::Interrupted if deadline_ns.is_none() => Err(RESTART),
         Wake::Interrupted => fail(libc::EINTR),
     }
 }
@@ -127,7 +128,7 @@ pub fn wait_if_blocking(k: &Kernel, hold: &Hold, events: u32) -> Result<()> {
     wait(k, hold.0, events, false, None)
 }
 
-/// Blocks until `file` may be ready for `events`. `EAGAIN` after the deadline, `EINTR` or [`signal::RESTART`] when interrupted.
+/// Blocks until `file` may be ready for `events`. `EAGAIN` after the deadline, `EINTR` or [`RESTART`] when interrupted.
 pub fn wait(
     k: &Kernel,
     file: Handle<File>,
@@ -141,7 +142,7 @@ pub fn wait(
         Wake::Event => Ok(()),
         Wake::Timeout => fail(libc::EAGAIN),
         // As in Linux a call with a time limit is never done again.
-        Wake::Interrupted if deadline_ns.is_none() => Err(signal::RESTART),
+        Wake::Interrupted if deadline_ns.is_none() => Err(RESTART),
         Wake::Interrupted => fail(libc::EINTR),
     }
 }

@@ -1,16 +1,18 @@
 //! POSIX message queues: found by a name, used as descriptors that can be waited for.
 
 use super::{InQueue, Message, Messages, consume, free, message, permission};
-use crate::errno::{Errno, Result, fail};
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::io::wait::wait;
 use crate::kernel::Kernel;
-use crate::{signal, time, turn};
+use crate::{time, turn};
 use core::cell::Cell;
 use core::ffi::CStr;
-use libc::{c_char, c_int, c_long, timespec};
+use libc::{c_char, c_int, c_long};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle};
+use skein_libos::abi::timespec;
+use skein_libos::errno::RESTART;
+use skein_libos::errno::{Errno, Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// The longest name.
@@ -230,7 +232,7 @@ unsafe fn on_queue(
     events: u32,
 ) -> Result<usize> {
     // SAFETY: the caller's contract.
-    let limit = unsafe { limit.as_ref() }.map(time::to_ns).transpose()?;
+    let limit = unsafe { limit.as_ref() }.map(skein_libos::time::to_ns).transpose()?;
     let deadline_ns = limit.map(|at| time::deadline_of(libc::CLOCK_REALTIME, at)).transpose()?;
     let op = if mode == libc::O_RDONLY { Op::Read } else { Op::Write };
     let answer = file::with_cancel(fd, op, |k, hold| {
@@ -253,7 +255,7 @@ unsafe fn on_queue(
             match wait(k, hold.0, events, false, deadline_ns) {
                 Err(Errno(libc::EAGAIN)) => return fail(libc::ETIMEDOUT),
                 // The limit is a clock's reading: the call can be done again.
-                Err(Errno(libc::EINTR)) if deadline_ns.is_some() => return Err(signal::RESTART),
+                Err(Errno(libc::EINTR)) if deadline_ns.is_some() => return Err(RESTART),
                 other => other?,
             }
         }

@@ -1,13 +1,12 @@
 //! What System V objects have in common: a key, an id, owners, permissions.
 
-use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
-use crate::time;
 use core::cell::Cell;
 use libc::c_int;
 use skein_arena::list::{In, List};
 use skein_arena::pool::{ArenaObject, Handle, Pool};
+use skein_libos::errno::{Errno, Result};
 
 /// The place of an object among those of its kind.
 pub struct Known;
@@ -54,7 +53,7 @@ pub const ALTER: u32 = 0o222;
 
 /// The time of day in seconds.
 pub fn now_s(k: &Kernel) -> i64 {
-    (k.now_ns.get() / time::NS_PER_S) as i64
+    (k.now_ns.get() / skein_libos::time::NS_PER_S) as i64
 }
 
 fn id_of(nr: i64) -> u32 {

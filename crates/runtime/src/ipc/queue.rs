@@ -2,16 +2,17 @@
 
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::{Message, Messages, consume, free, message};
-use crate::errno::{Errno, Result};
 use crate::fatal::refused;
 use crate::kernel::Kernel;
-use crate::keys::Key;
-use crate::turn::{self, Wake};
+use crate::turn;
 use crate::{process, signal, thread};
 use core::cell::Cell;
 use libc::c_int;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle};
+use skein_libos::errno::{Errno, Result};
+use skein_libos::keys::Key;
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
 /// The longest message (`MSGMAX`), and what a queue holds (`MSGMNB`), as Linux has them.

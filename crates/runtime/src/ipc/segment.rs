@@ -1,10 +1,10 @@
 //! Segments of System V shared memory are the kernel's, in the replica's own namespace; the times that it says of them are not.
 
-use crate::errno::Result;
 use crate::kernel::kernel;
 use crate::sys;
-use crate::{time, turn};
+use crate::turn;
 use libc::c_int;
+use skein_libos::errno::Result;
 use skein_sched::op::{Kind, Object};
 
 // Commands of `shmctl` that libc does not name.
@@ -28,7 +28,7 @@ pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
         libc::IPC_STAT | SHM_STAT | SHM_STAT_ANY => {
             // SAFETY: the kernel has just written there.
             let about = unsafe { &mut *(arg as *mut libc::shmid_ds) };
-            let start = (kernel().boot_ns.get() / time::NS_PER_S) as i64;
+            let start = (kernel().boot_ns.get() / skein_libos::time::NS_PER_S) as i64;
             for at in [&mut about.shm_atime, &mut about.shm_dtime, &mut about.shm_ctime] {
                 if *at != 0 {
                     *at = start;

@@ -5,18 +5,20 @@
 
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::undo::{self, Undo};
-use crate::errno::{Errno, Result};
 use crate::kernel::Kernel;
-use crate::keys::Key;
 use crate::process::{self, Process};
 use crate::thread::Thread;
-use crate::turn::{self, Wake};
+use crate::turn;
 use crate::{signal, time};
 use core::cell::Cell;
-use libc::{c_int, sembuf, timespec};
+use libc::{c_int, sembuf};
 use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::keys::Key;
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
 /// Semaphores of a set: 512, as many as a page holds.
@@ -261,7 +263,7 @@ pub unsafe fn operate(
     // SAFETY: the caller's contract; no other thread runs before the copy below.
     let operations = unsafe { core::slice::from_raw_parts(operations, count) };
     // SAFETY: the caller's contract.
-    let limit = unsafe { limit.as_ref() }.map(time::to_ns).transpose()?;
+    let limit = unsafe { limit.as_ref() }.map(skein_libos::time::to_ns).transpose()?;
     let k = &*turn;
     let handle = permission::find(&k.ipc.sets, id)?;
     let set = k.ipc.sets.get(handle);

@@ -1,12 +1,12 @@
 //! What a process's end undoes: for each set of semaphores the sum of its operations with `SEM_UNDO`, negated.
 
 use super::semaphore::{self, MOST, Set};
-use crate::errno::{Errno, Result};
 use crate::kernel::Kernel;
 use crate::process::Process;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Errno, Result};
 
 /// Adjustments of one process to one set.
 #[repr(C)]

@@ -11,7 +11,7 @@ use crate::files::inputs;
 use crate::io::wait;
 use crate::kernel::{self, Kernel, header, kernel};
 use crate::thread::{self, Thread};
-use crate::{output, signal, sync, sys, turn};
+use crate::{output, signal, sys, turn};
 use core::sync::atomic::Ordering;
 use libc::{c_int, pid_t};
 use skein_arena::layout::state;
@@ -101,8 +101,8 @@ fn leave(k: &Kernel, wait_status: c_int) {
 /// A thread never runs again.
 pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     match t.life.get() {
-        thread::Life::Runnable => k.run_queue.remove(&k.threads, thread),
-        thread::Life::Stopped => k.set_aside.remove(&k.threads, thread),
+        skein_libos::thread::Life::Runnable => k.run_queue.remove(&k.threads, thread),
+        skein_libos::thread::Life::Stopped => k.set_aside.remove(&k.threads, thread),
         _ => {}
     }
     k.timers.clear_thread(k, thread);
@@ -112,7 +112,7 @@ pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     crate::ipc::abandon(k, thread);
     wait::abandon(k, t);
     t.held.drop_all(k);
-    sync::owner_gone(k, thread);
+    skein_libos::sync::mutex::owner_gone(k, thread);
 }
 
 /// Where nobody but this process could let stopped ones of a group go on, they go on by themselves.

@@ -4,7 +4,6 @@
 //! kernel's exec runs with an environment that loads the runtime. In the new program [`join`] takes up the process where it was left.
 
 use super::{Process, become_process, cores, handle, this, threads_of, vfork_key};
-use crate::errno::{Errno, Result};
 use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::instructions;
@@ -17,6 +16,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int, pid_t};
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
 /// What is kept of the library's path: longer ones cannot be passed on.

@@ -4,15 +4,16 @@
 //! given the turn: what libc and the server do after the fork, they do with the turn.
 
 use super::{Life, Process, become_process, handle, handover, shared, this, vfork_key};
-use crate::errno::{Errno, Result};
 use crate::fatal::{line, refused};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use crate::thread::{self, Thread};
-use crate::turn::{self, Wake};
+use crate::turn;
 use crate::{original, patch, signal, stack};
 use libc::pid_t;
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
 /// What the flags of a fork may be, besides the signal at its end.

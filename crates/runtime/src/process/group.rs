@@ -1,11 +1,11 @@
 //! Groups, sessions and parents: known here only. To the kernel all processes of the server are in the group and session of the first.
 
 use super::{Life, Process, find, handle, this};
-use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
 use crate::turn;
 use libc::pid_t;
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
 /// init's id in the server's namespace.

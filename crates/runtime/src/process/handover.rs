@@ -68,7 +68,7 @@ fn await_gone(k: &Kernel) {
 fn await_reaped(pid: i32) {
     // SAFETY: asks whether there is such a process.
     while unsafe { sys::raw(libc::SYS_kill, sys::args([pid as usize, 0])) } == 0 {
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        let pause = skein_libos::abi::timespec { tv_sec: 0, tv_nsec: 50_000 };
         // SAFETY: a live `timespec`.
         unsafe { sys::raw(libc::SYS_nanosleep, sys::args([&raw const pause as usize, 0])) };
     }

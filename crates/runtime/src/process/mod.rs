@@ -25,7 +25,6 @@ pub mod wait;
 
 use crate::io::table::Table;
 use crate::kernel::{Kernel, Room};
-use crate::keys::Key;
 use crate::thread::Thread;
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -33,6 +32,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use libc::{c_int, pid_t};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::keys::Key;
 
 /// Processes at one time, those that ended and were not waited for included: 1,024.
 pub const MAX_PROCESSES: u32 = 1 << 10;
@@ -135,7 +135,13 @@ pub fn this() -> &'static Process {
 /// The process that this code runs in.
 #[inline]
 pub fn handle() -> Handle<Process> {
-    Handle::from_raw(THIS_RAW.load(Ordering::Relaxed)).expect("a process")
+    Handle::from_raw(raw()).expect("a process")
+}
+
+/// Its number in the arena.
+#[inline]
+pub fn raw() -> u32 {
+    THIS_RAW.load(Ordering::Relaxed)
 }
 
 /// Whether a thread belongs to this process.
@@ -149,7 +155,6 @@ fn become_process(k: &Kernel, process: Handle<Process>) {
     let p = k.processes.get(process);
     THIS.store(core::ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
     THIS_RAW.store(process.raw(), Ordering::Relaxed);
-    crate::keys::set_space(process.raw());
     shared::begin(k);
 }
 

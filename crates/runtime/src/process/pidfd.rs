@@ -1,7 +1,6 @@
 //! pidfds: descriptors of processes. They become readable when the process ends, and mean nobody when it has been waited for.
 
 use super::{Life, Process, find};
-use crate::errno::{Errno, Result, fail};
 use crate::io::file::{self, File, Kind, ready};
 use crate::kernel::{Kernel, kernel};
 use crate::signal::{self, Info};
@@ -9,6 +8,7 @@ use crate::turn;
 use libc::{c_int, pid_t};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Errno, Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
 /// pidfds at one time, copies not counted: 4,096.

@@ -4,7 +4,6 @@
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
-use crate::errno::{Errno, Result};
 use crate::io::table;
 use crate::kernel::{Kernel, Room, kernel};
 use crate::sys::{self, args};
@@ -14,6 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use libc::c_int;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
+use skein_libos::errno::{Errno, Result};
 
 /// Shared mappings of all processes at one time: 16,384.
 pub const MAX_MAPPINGS: u32 = 16 << 10;

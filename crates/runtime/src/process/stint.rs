@@ -75,7 +75,7 @@ pub fn ends(k: &Kernel) {
 /// Of the carrier, in ns.
 #[cold]
 fn cpu_time() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = skein_libos::abi::timespec { tv_sec: 0, tv_nsec: 0 };
     let args = sys::args([libc::CLOCK_THREAD_CPUTIME_ID as usize, &raw mut now as usize]);
     // SAFETY: writes a local.
     unsafe { sys::raw(libc::SYS_clock_gettime, args) };

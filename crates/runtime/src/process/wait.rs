@@ -1,12 +1,12 @@
 //! How a process learns of the end of its children.
 
 use super::{Life, Process, all, children_key, forget, handle, pidfd, this};
-use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
-use crate::turn::Wake;
 use crate::{signal, thread, turn};
 use libc::{c_int, pid_t};
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
 /// Which children.

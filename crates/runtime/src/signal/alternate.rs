@@ -1,10 +1,10 @@
 //! Alternate stacks: where handlers with `SA_ONSTACK` run.
 
 use super::ThreadSignals;
-use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::stack;
 use libc::{c_int, c_long};
+use skein_libos::errno::{Errno, Result};
 
 /// `sigaltstack` on a stack `(start, bytes, flags)`; answers what was set.
 pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize, c_int)> {

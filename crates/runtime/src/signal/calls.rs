@@ -1,13 +1,14 @@
 //! Calls about signals and timers, with pointers as the server gives them.
 
-use crate::errno::{Errno, Result};
 use crate::io::{Answer, signalfd};
 use crate::signal::{self, Action, Info, LAST, bit, change_mask, timer, wait};
-use crate::{thread, time, turn};
+use crate::{thread, turn};
 use libc::{
-    c_int, c_void, itimerspec, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t,
-    stack_t, timespec,
+    c_int, c_void, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t,
 };
+use skein_libos::abi::itimerspec;
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
 /// libc's own signals, which its functions neither block nor handle for anybody.
@@ -137,7 +138,7 @@ pub fn to_thread(t: pthread_t, info: Info) -> Result<()> {
     signal::check(info.signo)?;
     let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
     // One that has ended, but is not joined, takes nothing.
-    if k.threads.get(handle).life.get() == thread::Life::Ended {
+    if k.threads.get(handle).life.get() == skein_libos::thread::Life::Ended {
         return Ok(());
     }
     signal::send_to(k, handle, info)
@@ -159,7 +160,7 @@ pub unsafe fn wait_into(
 ) -> Result<i32> {
     // SAFETY: the caller's pointers.
     unsafe {
-        let timeout = timeout.as_ref().map(time::to_ns).transpose()?;
+        let timeout = timeout.as_ref().map(skein_libos::time::to_ns).transpose()?;
         let set = read_set(set).ok_or(Errno(libc::EFAULT))?;
         let found = wait::wait_for(set, timeout)?;
         if !info.is_null() {

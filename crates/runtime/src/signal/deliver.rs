@@ -2,16 +2,14 @@
 //!
 //! As in Linux a signal that becomes deliverable while another is about to be handled goes first: its handler is run on top of the other's.
 
-use super::{
-    Action, Info, NEVER_BLOCKED, RESTART, STOPS, bit, due, process_of, set_mask, stop, take,
-};
+use super::{Action, Info, NEVER_BLOCKED, STOPS, bit, due, process_of, set_mask, stop, take};
 use crate::entry::{OTHERS, Registers, Trap};
-use crate::errno::{Result, fail};
 use crate::kernel::{Kernel, kernel, ready};
 use crate::patch;
 use crate::stack::{self, Place};
 use crate::trace;
 use libc::{c_int, c_void};
+use skein_libos::errno::{RESTART, Result, fail};
 
 /// The end of a hook: delivers what has come for the thread.
 #[inline]

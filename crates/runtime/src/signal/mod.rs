@@ -26,15 +26,15 @@ pub mod stop;
 pub mod timer;
 pub mod wait;
 
-use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, Room, kernel};
 use crate::process::{self, Process};
 use crate::sys;
-use crate::thread::{Life, Thread};
-use crate::turn::{self, Wake};
+use crate::thread::Thread;
+use crate::turn;
 use core::cell::Cell;
 use libc::c_int;
 use skein_arena::pool::{Handle, Link, Pool};
+use skein_libos::errno::{Errno, Result};
 use skein_model::limits::SPIN_SIGNAL;
 use skein_sched::op::{Kind, Object};
 
@@ -44,6 +44,8 @@ pub use fault::terminate_by_signal;
 pub use pending::{Pending, Queued};
 use send::post_from;
 pub use send::{Target, check, post, raise_here, send_to, send_to_process, send_to_thread};
+use skein_libos::thread::Life;
+use skein_libos::thread::Wake;
 
 /// Signals are numbered from 1 to this.
 pub const LAST: c_int = 64;
@@ -51,9 +53,6 @@ pub const LAST: c_int = 64;
 const FIRST_REALTIME: c_int = 32;
 /// Signals that are queued at one time: 16,384.
 const MAX_QUEUED: u32 = 16 << 10;
-
-/// What an interrupted call answers inside the runtime when it is to be done again after a handler with `SA_RESTART` (the kernel's ERESTARTSYS).
-pub const RESTART: Errno = Errno(512);
 
 /// A signal's bit in a set.
 pub const fn bit(signo: c_int) -> u64 {

@@ -2,12 +2,12 @@
 
 use super::timer::{self, SignalTimer};
 use super::{FAULTS, FIRST_REALTIME, Info, bit};
-use crate::errno::{Errno, Result};
 use crate::kernel::Kernel;
 use core::cell::Cell;
 use libc::c_int;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Errno, Result};
 
 /// A signal in a queue.
 #[repr(C)]

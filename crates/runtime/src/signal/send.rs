@@ -4,14 +4,15 @@ use super::timer::{self, SignalTimer};
 use super::{
     Info, LAST, STOPS, bit, main_thread, pick, stop, terminate_by_signal, threads, waiter,
 };
-use crate::errno::{Errno, Result};
 use crate::io;
 use crate::kernel::Kernel;
 use crate::process::{self, Process};
 use crate::thread::Thread;
-use crate::turn::{self, Wake};
+use crate::turn;
 use libc::c_int;
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
 /// Whom a signal is for.

@@ -6,10 +6,10 @@
 use super::{Info, STOPS, Target, bit, post, threads};
 use crate::kernel::Kernel;
 use crate::process::{self, Process, group};
-use crate::thread::Life;
 use crate::turn;
 use libc::c_int;
 use skein_arena::pool::Handle;
+use skein_libos::thread::Life;
 
 /// The wait status of a process that has been let go on.
 const CONTINUED: c_int = 0xffff;

@@ -8,16 +8,17 @@
 
 use super::{Info, LAST, Target, post_from, process_of, threads};
 use crate::entry::entry;
-use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, kernel};
-use crate::keys::Key;
 use crate::process::{self, Process};
 use crate::thread::{self, Thread};
 use crate::timers::Timer;
 use crate::{time, turn};
 use core::cell::Cell;
-use libc::{c_int, c_void, itimerspec, itimerval};
+use libc::{c_int, c_void, itimerval};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::abi::itimerspec;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::keys::Key;
 use skein_sched::op::{Kind, Object};
 
 /// Timers that send signals at one time: 4096.
@@ -364,13 +365,17 @@ pub fn set_time(id: usize, flags: c_int, new: &itimerspec) -> Result<itimerspec>
     let turn = turn::enter(Object::Timers, Kind::Set);
     let k = &*turn;
     let timer = find(k, id)?;
-    let (value, interval) = (time::to_ns(&new.it_value)?, time::to_ns(&new.it_interval)?);
+    let (value, interval) =
+        (skein_libos::time::to_ns(&new.it_value)?, skein_libos::time::to_ns(&new.it_interval)?);
     let before = set(k, timer, value, interval, flags & libc::TIMER_ABSTIME != 0)?;
     Ok(to_spec(before))
 }
 
 fn to_spec((value, interval): (u64, u64)) -> itimerspec {
-    itimerspec { it_interval: time::to_timespec(interval), it_value: time::to_timespec(value) }
+    itimerspec {
+        it_interval: skein_libos::time::to_timespec(interval),
+        it_value: skein_libos::time::to_timespec(value),
+    }
 }
 
 /// `timer_gettime`.
@@ -442,7 +447,7 @@ pub unsafe fn interval_at(
     let ns = |tv: &libc::timeval| {
         let whole = tv.tv_sec >= 0 && (0..1_000_000).contains(&tv.tv_usec);
         whole
-            .then(|| tv.tv_sec as u64 * time::NS_PER_S + tv.tv_usec as u64 * NS_PER_US)
+            .then(|| tv.tv_sec as u64 * skein_libos::time::NS_PER_S + tv.tv_usec as u64 * NS_PER_US)
             .ok_or(Errno(libc::EINVAL))
     };
     // SAFETY: the caller's contract.
@@ -453,8 +458,8 @@ pub unsafe fn interval_at(
     let (left, period) = interval(which, new)?;
     if !old.is_null() {
         let tv = |ns: u64| libc::timeval {
-            tv_sec: (ns / time::NS_PER_S) as i64,
-            tv_usec: (ns % time::NS_PER_S / NS_PER_US) as i64,
+            tv_sec: (ns / skein_libos::time::NS_PER_S) as i64,
+            tv_usec: (ns % skein_libos::time::NS_PER_S / NS_PER_US) as i64,
         };
         // One that is due says so by the smallest time.
         let left = if left == 0 { 0 } else { left.max(NS_PER_US) };
@@ -466,10 +471,12 @@ pub unsafe fn interval_at(
 
 /// `alarm`: answers the seconds that were left, rounded as in Linux.
 pub fn alarm(seconds: u32) -> u32 {
-    let (left, _) = interval(libc::ITIMER_REAL, Some((u64::from(seconds) * time::NS_PER_S, 0)))
-        .unwrap_or((0, 0));
-    let half = time::NS_PER_S / 2;
-    let rounded = if left != 0 && left < half { 1 } else { (left + half) / time::NS_PER_S };
+    let (left, _) =
+        interval(libc::ITIMER_REAL, Some((u64::from(seconds) * skein_libos::time::NS_PER_S, 0)))
+            .unwrap_or((0, 0));
+    let half = skein_libos::time::NS_PER_S / 2;
+    let rounded =
+        if left != 0 && left < half { 1 } else { (left + half) / skein_libos::time::NS_PER_S };
     rounded as u32
 }
 

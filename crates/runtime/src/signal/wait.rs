@@ -1,12 +1,13 @@
 //! Threads that wait for signals: sigwait and its like, sigsuspend, pause; and calls with a mask of their own.
 
 use super::{Info, change_mask, deliver, is_due, set_mask, take};
-use crate::errno::{Errno, Result};
 use crate::io::Answer;
 use crate::kernel::kernel;
-use crate::turn::{self, Wake};
+use crate::turn;
 use crate::{thread, time};
 use libc::sigset_t;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
 /// `sigtimedwait` and its like: takes a signal of `set`.

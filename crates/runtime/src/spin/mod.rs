@@ -109,8 +109,9 @@ fn timer(clock: c_int, value: usize) -> c_int {
 }
 
 fn set_timer(id: c_int, first_ns: u64, then_ns: u64) {
-    let time = |ns: u64| libc::timespec { tv_sec: 0, tv_nsec: ns as i64 };
-    let setting = libc::itimerspec { it_value: time(first_ns), it_interval: time(then_ns) };
+    let time = |ns: u64| skein_libos::abi::timespec { tv_sec: 0, tv_nsec: ns as i64 };
+    let setting =
+        skein_libos::abi::itimerspec { it_value: time(first_ns), it_interval: time(then_ns) };
     if id >= 0 {
         // SAFETY: a timer of this process, a live local.
         unsafe {

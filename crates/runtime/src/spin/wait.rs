@@ -7,11 +7,11 @@
 //! and then although nothing has changed, and then stops at another state of its cycle ([`super::cycle::Order`]).
 
 use crate::kernel::{Kernel, kernel};
-use crate::keys::Key;
 use crate::thread::Thread;
-use crate::turn::Wake;
 use core::cell::Cell;
 use skein_arena::pool::Handle;
+use skein_libos::keys::Key;
+use skein_libos::thread::Wake;
 use skein_sched::Policy;
 
 /// What all processes share of it. All-zero bytes are none.

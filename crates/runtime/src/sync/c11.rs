@@ -1,9 +1,10 @@
 //! C11's `threads.h`: mutexes and conditions are the pthread ones, as in glibc; only results and kinds have other numbers.
 
-use super::mutex::{self, Mutex};
-use crate::errno::{Errno, Result};
+use super::attributes;
 use core::mem::MaybeUninit;
 use libc::c_int;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::sync::mutex::{self, Mutex};
 
 /// `thrd_success`.
 pub const SUCCESS: c_int = 0;
@@ -43,7 +44,7 @@ pub unsafe fn mtx_init(mutex: *mut Mutex, kind: c_int) -> c_int {
     result(unsafe {
         libc::pthread_mutexattr_init(attr.as_mut_ptr());
         libc::pthread_mutexattr_settype(attr.as_mut_ptr(), base);
-        mutex::init(mutex, attr.as_ptr())
+        mutex::init(mutex, attributes::of_mutex(attr.as_ptr()))
     })
 }
 

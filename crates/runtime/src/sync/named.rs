@@ -1,13 +1,13 @@
 //! Named semaphores: libc's own files in /dev/shm, which every process that opens one maps. A semaphore in such a mapping is the same object for
 //! all processes ([`crate::process::shared`]), so waiting and posting are as for any other.
 
-use super::semaphore::Semaphore;
 use crate::original::real;
 use crate::process::shared::{self, What};
 use crate::sys;
 use crate::turn;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
+use skein_libos::sync::semaphore::Semaphore;
 use skein_sched::op::{Kind, Object};
 
 /// Where libc has the files.

@@ -4,15 +4,15 @@
 //! exception may pass through, so the frame that calls the routine is written by hand: it catches what unwinds through it in a
 //! landing pad (C's personality, as for `__attribute__((cleanup))`), resets the control word, and lets the unwinding go on.
 
-use super::block;
 use crate::entry::entry;
 use crate::kernel::kernel;
-use crate::keys::Key;
 use crate::original::real;
 use crate::{init, turn};
 use core::arch::naked_asm;
 use core::cell::Cell;
 use libc::c_int;
+use skein_libos::keys::Key;
+use skein_libos::sync::block;
 use skein_sched::op::{Kind, Object};
 
 /// `pthread_once_t`.
@@ -46,7 +46,7 @@ extern "C" fn wait(control: &Control) -> usize {
             }
             word if word & DONE != 0 => return RETURN,
             _ => {
-                block(&turn, Key::of(control), None);
+                block(&*turn, Key::of(&*turn, control), None);
             }
         }
     }
@@ -61,7 +61,7 @@ unsafe extern "C" fn end(control: &Control, word: u32) {
 extern "C" fn leave(control: &Control, word: u32) {
     let k = kernel();
     control.set(word);
-    k.keys.wake(k, Key::of(control), u32::MAX, u32::MAX);
+    k.keys.wake(k, Key::of(k, control), u32::MAX, u32::MAX);
 }
 
 /// `pthread_once`.

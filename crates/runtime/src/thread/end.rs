@@ -8,12 +8,12 @@
 
 use super::{Life, Thread, end_key, forget, main_fs};
 use crate::kernel::{Kernel, kernel};
-use crate::keys::Key;
 use crate::stack::{self, Level, Place};
 use crate::{context, init, original, process, signal, sys, turn};
 use core::sync::atomic::{AtomicU64, Ordering};
 use libc::c_void;
 use skein_arena::pool::Handle;
+use skein_libos::keys::Key;
 use skein_sched::op::{Kind, Object};
 
 /// The stack pointer of this process's main thread, where it ended.
@@ -24,7 +24,7 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
     let t = k.threads.get(handle);
     t.life.set(Life::Ended);
     signal::thread_ended(k, t);
-    crate::sync::owner_gone(k, handle);
+    skein_libos::sync::mutex::owner_gone(k, handle);
     one_less(k, t);
     if t.detached.get() {
         forget(k, handle);
@@ -72,7 +72,7 @@ fn leave_main(k: &Kernel, value: *mut c_void) -> ! {
     let this = k.this();
     one_less(k, this);
     signal::thread_ended(k, this);
-    crate::sync::owner_gone(k, k.current());
+    skein_libos::sync::mutex::owner_gone(k, k.current());
     this.arg.set(value as usize);
     k.keys.wake(k, end_key(k.current()), u32::MAX, u32::MAX);
     MAIN_ENDED_AT.store(stack::servers() as u64, Ordering::Relaxed);
@@ -122,7 +122,7 @@ fn clear_word(k: &Kernel, t: &Thread) {
     let stored = address != 0
         && unsafe { sys::call(libc::SYS_futex, [address, op, 0, 0, address, SET_ZERO]) }.is_ok();
     if stored {
-        k.keys.wake(k, Key::of(address as *const u32), 1, u32::MAX);
+        k.keys.wake(k, Key::of(k, address as *const u32), 1, u32::MAX);
     }
 }
 

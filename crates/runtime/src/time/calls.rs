@@ -1,15 +1,17 @@
 //! Calls that ask for the time, or wait for one.
 
-use super::{NS_PER_S, after, clock_ns, deadline_of, sleep_until, to_ns, to_timespec};
-use crate::errno::{Errno, Result};
+use super::{after, clock_ns, deadline_of, sleep_until};
 use crate::kernel::kernel;
 use crate::signal;
-use crate::turn::{self, Wake};
+use crate::turn;
 use libc::{c_int, c_long};
+use skein_libos::errno::{Errno, Result};
+use skein_libos::thread::Wake;
+use skein_libos::time::{NS_PER_S, to_ns, to_timespec};
 use skein_sched::op::{Kind, Object};
 
 /// `clock_gettime`.
-pub fn clock_gettime(clock: c_int, out: *mut libc::timespec) -> Result<usize> {
+pub fn clock_gettime(clock: c_int, out: *mut skein_libos::abi::timespec) -> Result<usize> {
     let ns = clock_ns(clock)?;
     if out.is_null() {
         return Err(Errno(libc::EFAULT));
@@ -40,8 +42,8 @@ pub fn gettimeofday(out: *mut libc::timeval) -> Result<usize> {
 pub unsafe fn nanosleep(
     clock: c_int,
     flags: c_int,
-    request: *const libc::timespec,
-    left: *mut libc::timespec,
+    request: *const skein_libos::abi::timespec,
+    left: *mut skein_libos::abi::timespec,
 ) -> Result<usize> {
     let _turn = turn::enter(Object::Clock, Kind::Wait);
     // SAFETY: the server's own pointer.

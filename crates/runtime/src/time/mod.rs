@@ -3,10 +3,11 @@
 
 pub mod calls;
 
-use crate::errno::{Errno, Result};
 use crate::kernel::kernel;
 use crate::{process, turn};
 use core::cell::Cell;
+use skein_libos::errno::{Errno, Result};
+use skein_libos::time::NS_PER_S;
 use skein_sched::Policy;
 use skein_sched::op::{Kind, Object};
 
@@ -30,8 +31,6 @@ const AHEAD_NS: u64 = 10_000_000;
 const WAIT_EVERY_LOOKS: u64 = 4096;
 /// What the monotonic clock says at the server's start: some time after "boot", as on any machine.
 const MONOTONIC_AT_START_NS: u64 = 1000 * NS_PER_S;
-/// Nanoseconds of a second.
-pub const NS_PER_S: u64 = 1_000_000_000;
 
 /// How often the server looks at clocks, and what it does between two looks: what the length of a look follows from. All-zero bytes are valid.
 #[repr(C)]
@@ -168,28 +167,12 @@ pub fn after(ns: u64) -> u64 {
     kernel().now_ns.get().saturating_add(ns)
 }
 
-/// A `timespec` in nanoseconds.
-///
-/// # Errors
-/// `EINVAL` when a field is out of range.
-pub fn to_ns(ts: &libc::timespec) -> Result<u64> {
-    if ts.tv_sec < 0 || !(0..NS_PER_S as i64).contains(&ts.tv_nsec) {
-        return Err(Errno(libc::EINVAL));
-    }
-    Ok((ts.tv_sec as u64).saturating_mul(NS_PER_S).saturating_add(ts.tv_nsec as u64))
-}
-
-/// Nanoseconds as a `timespec`.
-pub fn to_timespec(ns: u64) -> libc::timespec {
-    libc::timespec { tv_sec: (ns / NS_PER_S) as i64, tv_nsec: (ns % NS_PER_S) as i64 }
-}
-
 /// Sleeps until the server's time of day is `deadline_ns`.
-pub fn sleep_until(deadline_ns: u64) -> crate::turn::Wake {
+pub fn sleep_until(deadline_ns: u64) -> skein_libos::thread::Wake {
     crate::thread::cancellable(|| {
         if deadline_ns <= kernel().now_ns.get() {
             turn::yield_now();
-            return crate::turn::Wake::Timeout;
+            return skein_libos::thread::Wake::Timeout;
         }
         turn::suspend(Some(deadline_ns))
     })

@@ -27,8 +27,8 @@ pub unsafe fn own(k: &Kernel, seen: Seen, at: c_int, path: *const c_char, flags:
         return;
     }
     let Some(mark) = k.files.inodes.mark_of(seen).or_else(new_mark) else { return };
-    let accessed = libc::timespec { tv_sec: mark.s, tv_nsec: mark.ns };
-    let times = [accessed, libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }];
+    let accessed = skein_libos::abi::timespec { tv_sec: mark.s, tv_nsec: mark.ns };
+    let times = [accessed, skein_libos::abi::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }];
     let args =
         sys::args([at as usize, path as usize, (&raw const times) as usize, flags as u32 as usize]);
     // SAFETY: the caller's path, two live times. A file of another user's cannot be marked, and is not.

@@ -1,7 +1,6 @@
 //! The facts of one question: gathered in the arena, where the node reads them and all processes of the server find them.
 
 use super::differs;
-use crate::errno::{Errno, Result};
 use crate::fatal::line;
 use crate::files::inode::Id;
 use crate::files::{root, stat};
@@ -12,6 +11,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
+use skein_libos::errno::{Errno, Result};
 use skein_model::OutFrame;
 use skein_model::fact::{self, Difference, Fact, MAX_FACTS_BYTES, MAX_TEXT_BYTES};
 use xxhash_rust::xxh3::Xxh3;

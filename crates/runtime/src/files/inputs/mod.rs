@@ -24,7 +24,6 @@ pub use copies::{before_move, opened_copy, original};
 pub use entries::listed;
 pub use open::{after_read, before_truncation, opened, watches};
 
-use crate::errno::{Errno, Result};
 use crate::fatal::{self, line};
 use crate::files::change;
 use crate::files::inode::{MADE, OWNED, Seen, THERE};
@@ -38,6 +37,7 @@ use facts::Facts;
 use libc::{c_char, c_int};
 use names::{Names, Told};
 use place::{Place, is_kernels, kind_of, stamp_of};
+use skein_libos::errno::{Errno, Result};
 use skein_model::OutFrame;
 use skein_model::fact::{Fact, What};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};

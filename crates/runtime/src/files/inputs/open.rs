@@ -2,13 +2,13 @@
 
 use super::place::{Place, kind_of, stamp_of};
 use super::{OWN, add, copies, facts, found, glance, is_off, look_again, looked, short};
-use crate::errno::Result;
 use crate::files::inode::{Id, MADE, OWNED, Seen, THERE};
 use crate::files::local;
 use crate::files::stat;
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use libc::{c_char, c_int};
+use skein_libos::errno::Result;
 use skein_model::fact::{Fact, MAX_TEXT_BYTES, What};
 
 /// A file was opened, not made.

@@ -2,13 +2,13 @@
 
 use super::facts;
 use super::names::Names;
-use crate::errno::Result;
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, root};
 use crate::kernel::Kernel;
 use crate::process;
 use crate::sys;
 use libc::{c_char, c_int};
+use skein_libos::errno::Result;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A path as the server gave it.

@@ -1,16 +1,17 @@
 //! Hooks: epoll, poll, select, eventfd, timerfd.
 
 use super::answer;
-use crate::errno::{Result, fail};
 use crate::hooks::{hook, set_errno};
 use crate::io::epoll::{self, Timeout};
 use crate::io::{eventfd, file, poll, select, timerfd};
 use crate::original::real;
 use crate::signal::wait;
 use libc::{
-    c_int, c_uint, epoll_event, fd_set, itimerspec, nfds_t, pollfd, sigset_t, size_t, ssize_t,
-    timespec, timeval,
+    c_int, c_uint, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, ssize_t, timeval,
 };
+use skein_libos::abi::itimerspec;
+use skein_libos::abi::timespec;
+use skein_libos::errno::{Result, fail};
 
 answer! {
     fn epoll_create(size: c_int) -> c_int {

@@ -4,7 +4,8 @@ use super::answer;
 use crate::io::epoll::Timeout;
 use crate::io::{Answer, file, msg, socket};
 use core::ffi::c_void;
-use libc::{c_int, c_uint, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{c_int, c_uint, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use skein_libos::abi::timespec;
 
 /// What is no socket says so.
 fn on_socket(fd: c_int, answer: Answer) -> Answer {

@@ -1,13 +1,13 @@
 //! accept.
 
 use super::{SHUT_RECEIVE, Socket, State, connect, give_descriptor, name, of};
-use crate::errno::{Result, fail};
 use crate::io::Answer;
 use crate::io::file::{self, Hold, ready};
 use crate::io::wait::wait;
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::Kind;
 
 /// `accept4`.

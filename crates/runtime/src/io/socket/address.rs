@@ -1,10 +1,10 @@
 //! `sockaddr` and back.
 
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::kernel::kernel;
 use core::mem::offset_of;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use skein_libos::errno::{Result, fail};
 use skein_model::SockAddr;
 
 /// The oldest and shortest `sockaddr_in6`, without a scope.

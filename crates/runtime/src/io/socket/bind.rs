@@ -3,13 +3,13 @@
 use super::{
     Bound, Socket, State, Transport, address, external, multicast, netlink, of, outside, unix,
 };
-use crate::errno::{Result, fail};
 use crate::io::{Answer, file};
 use crate::kernel::Kernel;
 use crate::output;
 use libc::{sockaddr, socklen_t};
 use skein_arena::list::List;
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 use skein_model::{OutFrame, SockAddr};
 use skein_sched::op::Kind;
 

@@ -4,11 +4,11 @@ use super::{
     SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, datagram, external,
     message, multicast, netlink, of, unix,
 };
-use crate::errno::{Result, fail};
 use crate::io::Answer;
 use crate::io::file::{self, ready};
 use crate::kernel::Kernel;
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 use skein_model::SockAddr;
 use skein_sched::op::Kind;
 

@@ -3,15 +3,15 @@
 use super::{
     Socket, State, Transport, address, bind, close, datagram, make, multicast, netlink, of, unix,
 };
-use crate::errno::{Errno, Result, fail};
 use crate::io::Answer;
 use crate::io::file::{self, Hold, ready};
 use crate::io::outbound;
 use crate::io::wait::wait;
 use crate::kernel::Kernel;
-use crate::signal;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
+use skein_libos::errno::RESTART;
+use skein_libos::errno::{Errno, Result, fail};
 use skein_model::SockAddr;
 use skein_sched::op::Kind;
 
@@ -43,7 +43,7 @@ pub unsafe fn connect(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer 
         // SAFETY: the caller's contract.
         let to = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) };
         let done = begin_or_go_on(k, hold, socket, to);
-        if matches!(done, Err(Errno(libc::EINTR) | signal::RESTART)) {
+        if matches!(done, Err(Errno(libc::EINTR) | RESTART)) {
             // It goes on in the background; whoever asks again waits for its end.
             s.connect_pending.set(true);
         }

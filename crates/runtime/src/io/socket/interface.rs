@@ -5,11 +5,11 @@
 //! interface is refused.
 
 use super::datagram::{GIVEN_INDEX, LOOPBACK_INDEX};
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::kernel::kernel;
 use core::ffi::{CStr, c_char, c_int};
 use libc::{AF_INET, ifconf, ifreq, sockaddr_in};
+use skein_libos::errno::{Result, fail};
 
 /// An interface.
 #[derive(Clone, Copy)]

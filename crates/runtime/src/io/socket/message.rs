@@ -7,7 +7,6 @@ use super::exchange::{Incoming, Patience};
 use super::unix::name::{self, Name};
 use super::unix::rights::{self, Cred, Rights};
 use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket};
-use crate::errno::{Result, fail};
 use crate::io::file::{Hold, ready};
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
@@ -15,6 +14,7 @@ use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Result, fail};
 use skein_model::SockAddr;
 
 /// What a waiting message takes besides its bytes, about as in Linux.

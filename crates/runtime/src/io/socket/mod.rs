@@ -22,7 +22,6 @@ pub mod outside;
 pub mod stream;
 pub mod unix;
 
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, File, Hold, Kind, ready};
 use crate::kernel::Kernel;
@@ -33,6 +32,7 @@ use options::Options;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Result, fail};
 use skein_model::limits::SEND_WINDOW_BYTES;
 use skein_model::{ConnId, SockAddr};
 use skein_sched::op::{Kind as Op, Object};

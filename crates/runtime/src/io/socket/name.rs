@@ -2,11 +2,11 @@
 
 use super::unix::name::{self, MAX_ADDRESS, Name};
 use super::{Socket, State, address, netlink, of};
-use crate::errno::{Result, fail};
 use crate::io::{Answer, file};
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 use skein_model::SockAddr;
 use skein_sched::op::Kind;
 

@@ -2,7 +2,6 @@
 
 use super::unix::rights::Cred;
 use super::{Socket, State, multicast, netlink, of};
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::{Answer, file};
 use crate::kernel::Kernel;
@@ -12,6 +11,7 @@ use libc::{
     AF_INET6, AF_NETLINK, AF_UNIX, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_LINGER, SO_RCVTIMEO,
     SO_SNDTIMEO, SOL_NETLINK, SOL_SOCKET, c_int, linger, socklen_t, timeval,
 };
+use skein_libos::errno::{Result, fail};
 use skein_sched::op::Kind as Op;
 
 /// What a number means.

@@ -5,13 +5,13 @@ use super::unix::stream::{Beside, Progress, Stretch};
 use super::{
     SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe, unix,
 };
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
 use libc::{MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 
 /// Receives; the flags are those of `recv`.
 pub fn receive(

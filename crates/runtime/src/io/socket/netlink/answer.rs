@@ -11,12 +11,12 @@
 
 use super::super::interface::{self, Face};
 use super::super::options::Options;
-use crate::errno::{Errno, Result, fail};
 use libc::{
     AF_BRIDGE, AF_INET, AF_INET6, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE,
     NLMSG_ERROR, RTM_GETADDR, RTM_GETLINK, RTM_GETNEIGH, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK,
     RTM_NEWROUTE,
 };
+use skein_libos::errno::{Errno, Result, fail};
 
 /// Bytes of a message's header, which all lengths are rounded up to a multiple of four behind.
 const HEADER: usize = 16;

@@ -11,7 +11,6 @@ mod answer;
 use super::exchange::{Incoming, Outgoing};
 use super::message::{self, QUEUE_BYTES};
 use super::{Socket, State, address, unix::rights::Cred};
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::io::file::{self, Hold, ready};
 use crate::io::iov::{Buffers, single};
@@ -19,6 +18,7 @@ use crate::kernel::Kernel;
 use crate::process;
 use libc::{AF_NETLINK, SOL_NETLINK, SOL_SOCKET, sockaddr, sockaddr_nl, socklen_t};
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 use skein_model::SockAddr;
 
 /// The longest message that is taken: Linux takes more, but a question has some dozen bytes.

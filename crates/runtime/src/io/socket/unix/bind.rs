@@ -3,11 +3,11 @@
 use super::super::{Socket, State};
 use super::name::{self, Address, Given, Inode, NO_INODE};
 use super::rights::Cred;
-use crate::errno::{Result, fail};
 use crate::fatal;
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
+use skein_libos::errno::{Result, fail};
 
 /// Linux's `somaxconn`.
 const MAX_BACKLOG: u32 = 4096;

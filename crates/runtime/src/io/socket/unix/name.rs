@@ -3,7 +3,6 @@
 //! A name is shared by the sockets that a listener accepts and by messages on their way, which is why it is an object of its own. A path's name
 //! knows the inode: that, not the path, is what `connect` finds, whatever was renamed, linked or changed directory meanwhile.
 
-use crate::errno::{Errno, Result, fail};
 use crate::fatal;
 use crate::files::{change, inputs};
 use crate::kernel::{Kernel, Room};
@@ -12,6 +11,7 @@ use core::cell::Cell;
 use core::mem::offset_of;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_libos::errno::{Errno, Result, fail};
 
 /// Bytes of `sun_path`.
 pub const MAX_PATH: usize = 108;

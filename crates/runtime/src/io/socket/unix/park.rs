@@ -6,13 +6,13 @@
 //!
 //! The order of the packets decides nothing: a ticket is found wherever it is.
 
-use crate::errno::{Errno, Result, fail};
 use crate::fatal::refuse;
 use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
 use core::cell::Cell;
 use libc::{cmsghdr, iovec, msghdr};
+use skein_libos::errno::{Errno, Result, fail};
 
 /// Files that wait at one time: what surely fits into the socket's buffer.
 const MAX_PARKED: u32 = 128;

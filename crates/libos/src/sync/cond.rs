@@ -8,13 +8,12 @@
 
 use super::mutex::Mutex;
 use super::{Until, block_cancellably, deadline, passed};
+use crate::abi::{self, timespec};
 use crate::errno::{Errno, Result};
-use crate::kernel::Kernel;
+use crate::host::Host;
 use crate::keys::Key;
-use crate::turn::{self, Wake};
-use crate::{signal, thread};
+use crate::thread::Wake;
 use core::cell::Cell;
-use libc::{c_int, pthread_condattr_t, timespec};
 
 /// `pthread_cond_t`.
 #[repr(C)]
@@ -25,39 +24,35 @@ pub struct Cond {
     unused_signals: [Cell<u32>; 2],
 }
 
-const _: () = assert!(size_of::<Cond>() == size_of::<libc::pthread_cond_t>());
+const _: () = assert!(size_of::<Cond>() == 48);
 
 /// Deadlines are of the monotonic clock.
 const MONOTONIC: u32 = 2;
 /// A waiter.
 const WAITER: u32 = 8;
 
-unsafe extern "C" {
-    fn pthread_condattr_getclock(attr: *const pthread_condattr_t, out: *mut c_int) -> c_int;
-}
-
-/// `pthread_cond_init`.
+/// `pthread_cond_init`, for deadlines of this clock.
 ///
 /// # Safety
-/// `cond` is the server's to write; `attr` is null or initialised.
-pub unsafe fn init(cond: *mut Cond, attr: *const pthread_condattr_t) -> Result<()> {
-    let mut clock = libc::CLOCK_REALTIME;
-    if !attr.is_null() {
-        // SAFETY: libc's function on an initialised attribute object and a local.
-        unsafe { pthread_condattr_getclock(attr, &raw mut clock) };
-    }
+/// `cond` is the server's to write.
+pub unsafe fn init(cond: *mut Cond, clock: i32) {
     // SAFETY: the server's own memory, of a condition variable's size; all-zero is one.
     let c = unsafe {
         cond.write_bytes(0, 1);
         &*cond
     };
-    c.refs.set(if clock == libc::CLOCK_MONOTONIC { MONOTONIC } else { 0 });
-    Ok(())
+    c.refs.set(if clock == abi::CLOCK_MONOTONIC { MONOTONIC } else { 0 });
 }
 
 impl Cond {
-    fn key(&self) -> Key {
-        Key::of(self)
+    #[cfg(test)]
+    pub(super) fn zeroed() -> Self {
+        // SAFETY: as the static initialiser makes it.
+        unsafe { core::mem::zeroed() }
+    }
+
+    fn key(&self, k: &impl Host) -> Key {
+        Key::of(k, self)
     }
 
     fn waiters(&self) -> u32 {
@@ -69,48 +64,48 @@ impl Cond {
     }
 
     /// `pthread_cond_timedwait`: by the clock that the variable was made with.
-    pub fn timed_wait(&self, k: &Kernel, m: &Mutex, at: &timespec) -> Result<()> {
+    pub fn timed_wait(&self, k: &impl Host, m: &Mutex, at: &timespec) -> Result<()> {
         let monotonic = self.refs.get() & MONOTONIC != 0;
-        let clock = if monotonic { libc::CLOCK_MONOTONIC } else { libc::CLOCK_REALTIME };
+        let clock = if monotonic { abi::CLOCK_MONOTONIC } else { abi::CLOCK_REALTIME };
         self.wait(k, m, Some((clock, at)))
     }
 
     /// `pthread_cond_wait` and `pthread_cond_clockwait`.
-    pub fn wait(&self, k: &Kernel, m: &Mutex, until: Until<'_>) -> Result<()> {
-        let deadline_ns = deadline(until)?;
-        thread::test_cancel();
+    pub fn wait(&self, k: &impl Host, m: &Mutex, until: Until<'_>) -> Result<()> {
+        let deadline_ns = deadline(k, until)?;
+        k.test_cancel();
         m.leave(k)?;
         if passed(k, deadline_ns) {
             // Others get at the mutex all the same: somebody may poll in a loop.
-            turn::yield_now();
+            k.yield_now();
             m.come_back(k)?;
-            return Err(Errno(libc::ETIMEDOUT));
+            return Err(Errno(abi::ETIMEDOUT));
         }
         // From the unlock to the wait nobody else runs, so no signal is missed.
         self.refs.set(self.refs.get() + WAITER);
-        let why = block_cancellably(k, self.key(), deadline_ns);
+        let why = block_cancellably(k, self.key(k), deadline_ns);
         if why != Wake::Event {
             self.count_off(1);
         }
-        if why == Wake::Interrupted && !thread::cancel_pending() {
+        if why == Wake::Interrupted && !k.this().cancel_pending() {
             // Handlers run without the mutex; whoever signalled meanwhile did not find this thread, so it looks again.
-            signal::deliver(k);
+            k.deliver_signals();
         }
         let back = m.come_back(k);
         match why {
             Wake::Event => back,
-            Wake::Timeout => back.and(Err(Errno(libc::ETIMEDOUT))),
+            Wake::Timeout => back.and(Err(Errno(abi::ETIMEDOUT))),
             Wake::Interrupted => {
-                thread::test_cancel();
+                k.test_cancel();
                 back
             }
         }
     }
 
     /// `pthread_cond_signal`, and `pthread_cond_broadcast` with all.
-    pub fn wake(&self, k: &Kernel, most: u32) {
+    pub fn wake(&self, k: &impl Host, most: u32) {
         if self.waiters() != 0 {
-            let woken = k.keys.wake(k, self.key(), most, u32::MAX);
+            let woken = k.keys.wake(k, self.key(k), most, u32::MAX);
             self.count_off(woken);
         }
     }

@@ -3,10 +3,11 @@
 //! The word is glibc's: 1 is free, less is held; -1 is held and somebody may wait.
 
 use super::block;
+use crate::abi;
 use crate::errno::{Errno, Result};
-use crate::kernel::Kernel;
+use crate::host::Host;
 use crate::keys::Key;
-use crate::turn::Wake;
+use crate::thread::Wake;
 use core::cell::Cell;
 
 /// `pthread_spinlock_t`.
@@ -26,25 +27,26 @@ impl Spin {
     /// `pthread_spin_trylock`.
     pub fn try_lock(&self) -> Result<()> {
         if self.0.get() != FREE {
-            return Err(Errno(libc::EBUSY));
+            return Err(Errno(abi::EBUSY));
         }
         self.0.set(HELD);
         Ok(())
     }
 
     /// `pthread_spin_lock`.
-    pub fn lock(&self, k: &Kernel) {
+    pub fn lock(&self, k: &impl Host) {
         while self.try_lock().is_err() {
             self.0.set(WAITED);
-            if block(k, Key::of(self), None) == Wake::Event {
+            if block(k, Key::of(k, self), None) == Wake::Event {
                 return;
             }
         }
     }
 
     /// `pthread_spin_unlock`.
-    pub fn unlock(&self, k: &Kernel) {
-        let handed_over = self.0.get() == WAITED && k.keys.wake_oldest(k, Key::of(self)).is_some();
+    pub fn unlock(&self, k: &impl Host) {
+        let handed_over =
+            self.0.get() == WAITED && k.keys.wake_oldest(k, Key::of(k, self)).is_some();
         if !handed_over {
             self.0.set(FREE);
         }

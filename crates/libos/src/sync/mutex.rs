@@ -8,13 +8,12 @@
 //! The order of waiters: see [`super`].
 
 use super::{Until, block, deadline, me};
+use crate::abi;
 use crate::errno::{Errno, Result};
-use crate::kernel::Kernel;
+use crate::host::Host;
 use crate::keys::Key;
-use crate::thread::Thread;
-use crate::turn::Wake;
+use crate::thread::{Thread, Wake};
 use core::cell::Cell;
-use libc::{c_int, pthread_mutexattr_t};
 use skein_arena::pool::Handle;
 
 /// `pthread_mutex_t`.
@@ -32,7 +31,7 @@ pub struct Mutex {
     older: Cell<usize>,
 }
 
-const _: () = assert!(size_of::<Mutex>() == size_of::<libc::pthread_mutex_t>());
+const _: () = assert!(size_of::<Mutex>() == 40);
 
 // `lock` without the ceiling.
 const FREE: u32 = 0;
@@ -43,8 +42,8 @@ const CEILING_SHIFT: u32 = 19;
 
 // `kind`, as glibc's.
 const TYPE: i32 = 3;
-const RECURSIVE: i32 = libc::PTHREAD_MUTEX_RECURSIVE;
-const ERRORCHECK: i32 = libc::PTHREAD_MUTEX_ERRORCHECK;
+const RECURSIVE: i32 = abi::PTHREAD_MUTEX_RECURSIVE;
+const ERRORCHECK: i32 = abi::PTHREAD_MUTEX_ERRORCHECK;
 const ROBUST: i32 = 16;
 const INHERIT: i32 = 32;
 const PROTECT: i32 = 64;
@@ -59,56 +58,51 @@ const INCONSISTENT: u16 = 2;
 /// It was unlocked without being made consistent.
 const LOST: u16 = 4;
 
-unsafe extern "C" {
-    fn pthread_mutexattr_gettype(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
-    fn pthread_mutexattr_getrobust(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
-    fn pthread_mutexattr_getprotocol(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
-    fn pthread_mutexattr_getpshared(attr: *const pthread_mutexattr_t, out: *mut c_int) -> c_int;
-    fn pthread_mutexattr_getprioceiling(attr: *const pthread_mutexattr_t, out: *mut c_int)
-    -> c_int;
+/// What an attribute object says of a mutex.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attributes {
+    /// `PTHREAD_MUTEX_` kind.
+    pub kind: i32,
+    /// Whether it outlives its holder (`PTHREAD_MUTEX_ROBUST`).
+    pub robust: bool,
+    /// `PTHREAD_PRIO_` protocol.
+    pub protocol: i32,
+    /// Whether processes share it.
+    pub shared: bool,
+    /// The priority ceiling of `PTHREAD_PRIO_PROTECT`.
+    pub ceiling: i32,
 }
 
 /// `pthread_mutex_init`.
 ///
 /// # Safety
-/// `mutex` is the server's to write; `attr` is null or initialised.
-pub unsafe fn init(mutex: *mut Mutex, attr: *const pthread_mutexattr_t) -> Result<()> {
-    let (mut base, mut robust, mut protocol, mut shared, mut ceiling) = (0, 0, 0, 0, 0);
-    if !attr.is_null() {
-        // SAFETY: libc's functions on an initialised attribute object and locals.
-        unsafe {
-            pthread_mutexattr_gettype(attr, &raw mut base);
-            pthread_mutexattr_getrobust(attr, &raw mut robust);
-            pthread_mutexattr_getprotocol(attr, &raw mut protocol);
-            pthread_mutexattr_getpshared(attr, &raw mut shared);
-            if protocol == libc::PTHREAD_PRIO_PROTECT {
-                pthread_mutexattr_getprioceiling(attr, &raw mut ceiling);
-            }
-        }
+/// `mutex` is the server's to write.
+pub unsafe fn init(mutex: *mut Mutex, wanted: Attributes) -> Result<()> {
+    let Attributes { kind, robust, protocol, shared, ceiling } = wanted;
+    if robust && protocol == abi::PTHREAD_PRIO_PROTECT {
+        return Err(Errno(abi::ENOTSUP));
     }
-    if robust != 0 && protocol == libc::PTHREAD_PRIO_PROTECT {
-        return Err(Errno(libc::ENOTSUP));
-    }
-    let kind = base & TYPE
-        | if robust != 0 { ROBUST } else { 0 }
+    let kind = kind & TYPE
+        | if robust { ROBUST } else { 0 }
         | match protocol {
-            libc::PTHREAD_PRIO_INHERIT => INHERIT,
-            libc::PTHREAD_PRIO_PROTECT => PROTECT,
+            abi::PTHREAD_PRIO_INHERIT => INHERIT,
+            abi::PTHREAD_PRIO_PROTECT => PROTECT,
             _ => 0,
         }
-        | if shared != 0 { SHARED } else { 0 };
+        | if shared { SHARED } else { 0 };
     // SAFETY: the server's own memory, of a mutex's size; all-zero is a mutex.
-    unsafe { mutex.write_bytes(0, 1) };
-    // SAFETY: just initialised.
-    let m = unsafe { &*mutex };
+    let m = unsafe {
+        mutex.write_bytes(0, 1);
+        &*mutex
+    };
     m.kind.set(kind);
     m.lock.set((ceiling as u32) << CEILING_SHIFT);
     Ok(())
 }
 
 impl Mutex {
-    fn key(&self) -> Key {
-        Key::of(self)
+    fn key(&self, k: &impl Host) -> Key {
+        Key::of(k, self)
     }
 
     fn state(&self) -> u32 {
@@ -154,9 +148,9 @@ impl Mutex {
 
     /// The caller takes the free mutex.
     #[inline]
-    fn take(&self, k: &Kernel, tid: u32, state: u32) -> Result<()> {
+    fn take(&self, k: &impl Host, tid: u32, state: u32) -> Result<()> {
         if self.flag(LOST) {
-            return Err(Errno(libc::ENOTRECOVERABLE));
+            return Err(Errno(abi::ENOTRECOVERABLE));
         }
         self.set_state(state);
         self.owner.set(tid);
@@ -165,24 +159,24 @@ impl Mutex {
 
     /// The caller has become the holder.
     #[inline]
-    fn taken(&self, k: &Kernel) -> Result<()> {
+    fn taken(&self, k: &impl Host) -> Result<()> {
         self.count.set(1);
         self.users.set(self.users.get().wrapping_add(1));
         if !self.is(ROBUST) {
             return Ok(());
         }
         self.link(k);
-        if self.flag(INCONSISTENT) { Err(Errno(libc::EOWNERDEAD)) } else { Ok(()) }
+        if self.flag(INCONSISTENT) { Err(Errno(abi::EOWNERDEAD)) } else { Ok(()) }
     }
 
     /// The holder of a recursive mutex locks it again.
     fn again(&self) -> Result<()> {
-        let count = self.count.get().checked_add(1).ok_or(Errno(libc::EAGAIN))?;
+        let count = self.count.get().checked_add(1).ok_or(Errno(abi::EAGAIN))?;
         self.count.set(count);
         Ok(())
     }
 
-    fn link(&self, k: &Kernel) {
+    fn link(&self, k: &impl Host) {
         let head = &k.this().robust;
         self.newer.set(0);
         self.older.set(head.get());
@@ -206,36 +200,36 @@ impl Mutex {
 
     /// `pthread_mutex_lock` and its timed forms.
     #[inline(always)]
-    pub fn lock(&self, k: &Kernel, until: Until<'_>) -> Result<()> {
+    pub fn lock(&self, k: &impl Host, until: Until<'_>) -> Result<()> {
         if let Some((clock, _)) = until
-            && clock != libc::CLOCK_REALTIME
-            && clock != libc::CLOCK_MONOTONIC
+            && clock != abi::CLOCK_REALTIME
+            && clock != abi::CLOCK_MONOTONIC
         {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno(abi::EINVAL));
         }
         if self.kind.get() < 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno(abi::EINVAL));
         }
         let me = me(k);
         if self.held() { self.lock_held(k, me, until) } else { self.take(k, me, HELD) }
     }
 
     #[cold]
-    fn lock_held(&self, k: &Kernel, me: u32, until: Until<'_>) -> Result<()> {
+    fn lock_held(&self, k: &impl Host, me: u32, until: Until<'_>) -> Result<()> {
         if self.owner.get() == me {
             match self.base() {
                 RECURSIVE => return self.again(),
-                ERRORCHECK => return Err(Errno(libc::EDEADLK)),
+                ERRORCHECK => return Err(Errno(abi::EDEADLK)),
                 // A deadlock, as natively.
                 _ => {}
             }
         }
-        let deadline_ns = deadline(until)?;
+        let deadline_ns = deadline(k, until)?;
         loop {
             self.set_state(WAITED);
-            let why = block(k, self.key(), deadline_ns);
+            let why = block(k, self.key(k), deadline_ns);
             if why == Wake::Timeout {
-                return Err(Errno(libc::ETIMEDOUT));
+                return Err(Errno(abi::ETIMEDOUT));
             }
             if !self.held() {
                 // Others may still wait.
@@ -252,9 +246,9 @@ impl Mutex {
     }
 
     /// `pthread_mutex_trylock`.
-    pub fn try_lock(&self, k: &Kernel) -> Result<()> {
+    pub fn try_lock(&self, k: &impl Host) -> Result<()> {
         if self.kind.get() < 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno(abi::EINVAL));
         }
         let me = me(k);
         if !self.held() {
@@ -265,23 +259,23 @@ impl Mutex {
                 RECURSIVE => return self.again(),
                 // As glibc: only the plain kind says "busy" to its holder.
                 ERRORCHECK if self.is(ROBUST | INHERIT | PROTECT) => {
-                    return Err(Errno(libc::EDEADLK));
+                    return Err(Errno(abi::EDEADLK));
                 }
                 _ => {}
             }
         }
-        Err(Errno(libc::EBUSY))
+        Err(Errno(abi::EBUSY))
     }
 
     /// `pthread_mutex_unlock`.
     #[inline(always)]
-    pub fn unlock(&self, k: &Kernel) -> Result<()> {
+    pub fn unlock(&self, k: &impl Host) -> Result<()> {
         if self.kind.get() < 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno(abi::EINVAL));
         }
         if self.checks_owner() {
             if !self.held_by(me(k)) {
-                return Err(Errno(libc::EPERM));
+                return Err(Errno(abi::EPERM));
             }
             if self.base() == RECURSIVE {
                 self.count.set(self.count.get() - 1);
@@ -297,7 +291,7 @@ impl Mutex {
                 self.flags.set(LOST);
                 self.owner.set(0);
                 self.set_state(FREE);
-                k.keys.wake(k, self.key(), u32::MAX, u32::MAX);
+                k.keys.wake(k, self.key(k), u32::MAX, u32::MAX);
                 return Ok(());
             }
         }
@@ -312,12 +306,12 @@ impl Mutex {
 
     /// Lets the mutex go when somebody may wait for it.
     #[cold]
-    fn release(&self, k: &Kernel) {
+    fn release(&self, k: &impl Host) {
         if self.flag(HAND_OVER) {
-            if let Some(next) = k.keys.wake_oldest(k, self.key()) {
+            if let Some(next) = k.keys.wake_oldest(k, self.key(k)) {
                 self.owner.set(k.threads.get(next).tid.get());
                 self.set_state(WAITED);
-                if !k.keys.waited(k, self.key()) {
+                if !k.keys.waited(k, self.key(k)) {
                     self.clear(HAND_OVER);
                 }
                 return;
@@ -326,18 +320,18 @@ impl Mutex {
         }
         self.owner.set(0);
         self.set_state(FREE);
-        k.keys.wake(k, self.key(), 1, u32::MAX);
+        k.keys.wake(k, self.key(k), 1, u32::MAX);
     }
 
     /// Unlocks for a wait at a condition: the waiter goes on counting as a user, so that the mutex is not destroyed.
-    pub fn leave(&self, k: &Kernel) -> Result<()> {
+    pub fn leave(&self, k: &impl Host) -> Result<()> {
         self.unlock(k)?;
         self.users.set(self.users.get().wrapping_add(1));
         Ok(())
     }
 
     /// Locks after [`leave`](Self::leave).
-    pub fn come_back(&self, k: &Kernel) -> Result<()> {
+    pub fn come_back(&self, k: &impl Host) -> Result<()> {
         self.users.set(self.users.get().wrapping_sub(1));
         self.lock(k, None)
     }
@@ -345,7 +339,7 @@ impl Mutex {
     /// `pthread_mutex_consistent`.
     pub fn consistent(&self) -> Result<()> {
         if !self.is(ROBUST) || !self.flag(INCONSISTENT) || !self.held() {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno(abi::EINVAL));
         }
         self.clear(INCONSISTENT);
         Ok(())
@@ -354,7 +348,7 @@ impl Mutex {
     /// `pthread_mutex_destroy`.
     pub fn destroy(&self) -> Result<()> {
         if !self.is(ROBUST) && self.users.get() != 0 && self.kind.get() >= 0 {
-            return Err(Errno(libc::EBUSY));
+            return Err(Errno(abi::EBUSY));
         }
         self.kind.set(DESTROYED);
         Ok(())
@@ -369,7 +363,7 @@ fn at<'a>(address: usize) -> Option<&'a Mutex> {
 }
 
 /// The thread is gone: the robust mutexes that it held are passed on as inconsistent, the last locked first.
-pub fn owner_gone(k: &Kernel, thread: Handle<Thread>) {
+pub fn owner_gone<H: Host>(k: &H, thread: Handle<H::Thread>) {
     let t = k.threads.get(thread);
     while let Some(m) = at(t.robust.get()) {
         m.unlink(t);

@@ -4,12 +4,12 @@
 //! initialisers set it; the rest is all-zero when fresh.
 
 use super::{Until, block, deadline, me};
+use crate::abi;
 use crate::errno::{Errno, Result};
-use crate::kernel::Kernel;
+use crate::host::Host;
 use crate::keys::Key;
-use crate::turn::Wake;
+use crate::thread::Wake;
 use core::cell::Cell;
-use libc::{c_int, pthread_rwlockattr_t};
 
 /// `pthread_rwlock_t`.
 #[repr(C)]
@@ -25,107 +25,97 @@ pub struct RwLock {
     unused_end: Cell<u32>,
 }
 
-const _: () = assert!(size_of::<RwLock>() == size_of::<libc::pthread_rwlock_t>());
+const _: () = assert!(size_of::<RwLock>() == 56);
 const _: () = assert!(core::mem::offset_of!(RwLock, writer) == 24);
 const _: () = assert!(core::mem::offset_of!(RwLock, kind) == 48);
 
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`, the only kind that prefers writers.
 const PREFER_WRITER: u32 = 2;
 
-unsafe extern "C" {
-    fn pthread_rwlockattr_getkind_np(attr: *const pthread_rwlockattr_t, out: *mut c_int) -> c_int;
-}
-
-/// `pthread_rwlock_init`.
+/// `pthread_rwlock_init`, of this `PTHREAD_RWLOCK_` kind.
 ///
 /// # Safety
-/// `lock` is the server's to write; `attr` is null or initialised.
-pub unsafe fn init(lock: *mut RwLock, attr: *const pthread_rwlockattr_t) -> Result<()> {
-    let mut kind = 0;
-    if !attr.is_null() {
-        // SAFETY: libc's function on an initialised attribute object and a local.
-        unsafe { pthread_rwlockattr_getkind_np(attr, &raw mut kind) };
-    }
+/// `lock` is the server's to write.
+pub unsafe fn init(lock: *mut RwLock, kind: i32) {
     // SAFETY: the server's own memory, of a lock's size; all-zero is one.
     let lock = unsafe {
         lock.write_bytes(0, 1);
         &*lock
     };
     lock.kind.set(kind as u32);
-    Ok(())
 }
 
 impl RwLock {
     /// Where readers wait.
-    fn readers_key(&self) -> Key {
-        Key::of(&raw const self.readers)
+    fn readers_key(&self, k: &impl Host) -> Key {
+        Key::of(k, &raw const self.readers)
     }
 
     /// Where writers wait.
-    fn writers_key(&self) -> Key {
-        Key::of(&raw const self.writer)
+    fn writers_key(&self, k: &impl Host) -> Key {
+        Key::of(k, &raw const self.writer)
     }
 
     fn prefers_writers(&self) -> bool {
         self.kind.get() == PREFER_WRITER
     }
 
-    fn writer_waits(&self, k: &Kernel) -> bool {
-        self.waiting.get() != 0 && k.keys.waited(k, self.writers_key())
+    fn writer_waits(&self, k: &impl Host) -> bool {
+        self.waiting.get() != 0 && k.keys.waited(k, self.writers_key(k))
     }
 
-    fn take_read(&self, k: &Kernel) -> Result<()> {
+    fn take_read(&self, k: &impl Host) -> Result<()> {
         if self.writer.get() != 0 || self.prefers_writers() && self.writer_waits(k) {
-            return Err(Errno(libc::EBUSY));
+            return Err(Errno(abi::EBUSY));
         }
-        let readers = self.readers.get().checked_add(1).ok_or(Errno(libc::EAGAIN))?;
+        let readers = self.readers.get().checked_add(1).ok_or(Errno(abi::EAGAIN))?;
         self.readers.set(readers);
         Ok(())
     }
 
     fn take_write(&self, me: u32) -> Result<()> {
         if self.writer.get() != 0 || self.readers.get() != 0 {
-            return Err(Errno(libc::EBUSY));
+            return Err(Errno(abi::EBUSY));
         }
         self.writer.set(me);
         Ok(())
     }
 
     /// `pthread_rwlock_tryrdlock`.
-    pub fn try_read(&self, k: &Kernel) -> Result<()> {
+    pub fn try_read(&self, k: &impl Host) -> Result<()> {
         self.take_read(k)
     }
 
     /// `pthread_rwlock_trywrlock`.
-    pub fn try_write(&self, k: &Kernel) -> Result<()> {
+    pub fn try_write(&self, k: &impl Host) -> Result<()> {
         self.take_write(me(k))
     }
 
     /// `pthread_rwlock_rdlock` and its timed forms.
-    pub fn read(&self, k: &Kernel, until: Until<'_>) -> Result<()> {
-        self.acquire(k, until, self.readers_key(), |lock, _| lock.take_read(k))
+    pub fn read(&self, k: &impl Host, until: Until<'_>) -> Result<()> {
+        self.acquire(k, until, self.readers_key(k), |lock, _| lock.take_read(k))
     }
 
     /// `pthread_rwlock_wrlock` and its timed forms.
-    pub fn write(&self, k: &Kernel, until: Until<'_>) -> Result<()> {
-        self.acquire(k, until, self.writers_key(), Self::take_write)
+    pub fn write(&self, k: &impl Host, until: Until<'_>) -> Result<()> {
+        self.acquire(k, until, self.writers_key(k), Self::take_write)
     }
 
     fn acquire(
         &self,
-        k: &Kernel,
+        k: &impl Host,
         until: Until<'_>,
         key: Key,
         take: impl Fn(&Self, u32) -> Result<()>,
     ) -> Result<()> {
-        let deadline_ns = deadline(until)?;
+        let deadline_ns = deadline(k, until)?;
         let me = me(k);
         if self.writer.get() == me {
-            return Err(Errno(libc::EDEADLK));
+            return Err(Errno(abi::EDEADLK));
         }
         loop {
             match take(self, me) {
-                Err(Errno(libc::EBUSY)) => {}
+                Err(Errno(abi::EBUSY)) => {}
                 done => return done,
             }
             self.waiting.set(self.waiting.get() + 1);
@@ -137,7 +127,7 @@ impl RwLock {
                 Wake::Timeout => {
                     // A writer that goes away may have kept readers out.
                     self.pass_on(k);
-                    return Err(Errno(libc::ETIMEDOUT));
+                    return Err(Errno(abi::ETIMEDOUT));
                 }
                 Wake::Interrupted => {}
             }
@@ -145,7 +135,7 @@ impl RwLock {
     }
 
     /// `pthread_rwlock_unlock`.
-    pub fn unlock(&self, k: &Kernel) {
+    pub fn unlock(&self, k: &impl Host) {
         if self.writer.get() == me(k) {
             self.writer.set(0);
         } else {
@@ -155,16 +145,16 @@ impl RwLock {
     }
 
     /// Lets in who may come in now.
-    fn pass_on(&self, k: &Kernel) {
+    fn pass_on(&self, k: &impl Host) {
         if self.waiting.get() == 0 || self.writer.get() != 0 {
             return;
         }
         if !(self.prefers_writers() && self.writer_waits(k)) {
-            let woken = k.keys.wake(k, self.readers_key(), u32::MAX, u32::MAX);
+            let woken = k.keys.wake(k, self.readers_key(k), u32::MAX, u32::MAX);
             self.readers.set(self.readers.get() + woken);
         }
         if self.readers.get() == 0
-            && let Some(next) = k.keys.wake_oldest(k, self.writers_key())
+            && let Some(next) = k.keys.wake_oldest(k, self.writers_key(k))
         {
             self.writer.set(k.threads.get(next).tid.get());
         }

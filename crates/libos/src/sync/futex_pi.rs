@@ -5,43 +5,43 @@
 
 use super::futex::{Word, word};
 use super::{me, passed};
+use crate::abi::{self, timespec};
 use crate::errno::{Errno, Result};
-use crate::kernel::Kernel;
+use crate::host::Host;
 use crate::keys::Key;
-use crate::turn::Wake;
-use crate::{signal, time};
-use libc::timespec;
+use crate::thread::Wake;
+use crate::time;
 
-const WAITERS: u32 = libc::FUTEX_WAITERS;
-const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
+const WAITERS: u32 = abi::FUTEX_WAITERS;
+const OWNER_DIED: u32 = abi::FUTEX_OWNER_DIED;
 const TID: u32 = !(WAITERS | OWNER_DIED);
 /// Takes its time by the clock that the flag says; the older one's is always that of the day.
 const LOCK_PI2: i32 = 13;
 
 /// An operation on a lock; `None` when it is none.
-pub fn futex(k: &Kernel, command: i32, realtime: bool, a: [usize; 6]) -> Option<Result<usize>> {
-    let deadline = |clock| deadline(clock, a[3]);
-    let clock = if realtime { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
+pub fn futex(k: &impl Host, command: i32, realtime: bool, a: [usize; 6]) -> Option<Result<usize>> {
+    let deadline = |clock| deadline(k, clock, a[3]);
+    let clock = if realtime { abi::CLOCK_REALTIME } else { abi::CLOCK_MONOTONIC };
     let lock = |clock| lock(k, word(a[0])?, deadline(clock)?);
     Some(match command {
-        libc::FUTEX_LOCK_PI => lock(libc::CLOCK_REALTIME),
+        abi::FUTEX_LOCK_PI => lock(abi::CLOCK_REALTIME),
         LOCK_PI2 => lock(clock),
-        libc::FUTEX_TRYLOCK_PI => word(a[0]).and_then(|w| try_lock(k, w)),
-        libc::FUTEX_UNLOCK_PI => word(a[0]).and_then(|w| unlock(k, w)),
-        libc::FUTEX_WAIT_REQUEUE_PI => wait_requeue(k, a, deadline(clock)),
-        libc::FUTEX_CMP_REQUEUE_PI => requeue(k, a),
+        abi::FUTEX_TRYLOCK_PI => word(a[0]).and_then(|w| try_lock(k, w)),
+        abi::FUTEX_UNLOCK_PI => word(a[0]).and_then(|w| unlock(k, w)),
+        abi::FUTEX_WAIT_REQUEUE_PI => wait_requeue(k, a, deadline(clock)),
+        abi::FUTEX_CMP_REQUEUE_PI => requeue(k, a),
         _ => return None,
     })
 }
 
-fn deadline(clock: i32, at: usize) -> Result<Option<u64>> {
+fn deadline(k: &impl Host, clock: i32, at: usize) -> Result<Option<u64>> {
     // SAFETY: null, or the server's own pointer.
     let Some(at) = (unsafe { (at as *const timespec).as_ref() }) else { return Ok(None) };
-    time::deadline_of(clock, time::to_ns(at)?).map(Some)
+    k.deadline_of(clock, time::to_ns(at)?).map(Some)
 }
 
 /// Takes a lock that nobody holds. Whoever waits goes on waiting.
-fn take(k: &Kernel, w: &Word) -> bool {
+fn take(k: &impl Host, w: &Word) -> bool {
     if w.get() & TID != 0 {
         return false;
     }
@@ -49,33 +49,33 @@ fn take(k: &Kernel, w: &Word) -> bool {
     true
 }
 
-fn try_lock(k: &Kernel, w: &Word) -> Result<usize> {
+fn try_lock(k: &impl Host, w: &Word) -> Result<usize> {
     match w.get() & TID {
-        holder if holder == me(k) => Err(Errno(libc::EDEADLK)),
+        holder if holder == me(k) => Err(Errno(abi::EDEADLK)),
         _ if take(k, w) => Ok(0),
-        _ => Err(Errno(libc::EAGAIN)),
+        _ => Err(Errno(abi::EAGAIN)),
     }
 }
 
-fn lock(k: &Kernel, w: &Word, deadline_ns: Option<u64>) -> Result<usize> {
+fn lock(k: &impl Host, w: &Word, deadline_ns: Option<u64>) -> Result<usize> {
     match w.get() & TID {
-        holder if holder == me(k) => return Err(Errno(libc::EDEADLK)),
+        holder if holder == me(k) => return Err(Errno(abi::EDEADLK)),
         0 => {}
-        holder if !exists(k, holder) => return Err(Errno(libc::ESRCH)),
+        holder if !exists(k, holder) => return Err(Errno(abi::ESRCH)),
         _ => {}
     }
-    wait_for(k, w, Key::of(w), deadline_ns)
+    wait_for(k, w, Key::of(k, w), deadline_ns)
 }
 
 /// Waits at `key` until the lock is the caller's.
-fn wait_for(k: &Kernel, w: &Word, key: Key, deadline_ns: Option<u64>) -> Result<usize> {
+fn wait_for(k: &impl Host, w: &Word, key: Key, deadline_ns: Option<u64>) -> Result<usize> {
     loop {
         if take(k, w) {
             return Ok(0);
         }
         w.set(w.get() | WAITERS);
         if passed(k, deadline_ns) {
-            return Err(Errno(libc::ETIMEDOUT));
+            return Err(Errno(abi::ETIMEDOUT));
         }
         let why = k.keys.wait(k, key, u32::MAX, deadline_ns);
         if w.get() & TID == me(k) {
@@ -83,32 +83,32 @@ fn wait_for(k: &Kernel, w: &Word, key: Key, deadline_ns: Option<u64>) -> Result<
         }
         match why {
             Wake::Event => {}
-            Wake::Timeout => return Err(Errno(libc::ETIMEDOUT)),
-            Wake::Interrupted if signal::interrupted(true) => {}
-            Wake::Interrupted => return Err(Errno(libc::EINTR)),
+            Wake::Timeout => return Err(Errno(abi::ETIMEDOUT)),
+            Wake::Interrupted if k.interrupted(true) => {}
+            Wake::Interrupted => return Err(Errno(abi::EINTR)),
         }
     }
 }
 
-fn exists(k: &Kernel, tid: u32) -> bool {
+fn exists(k: &impl Host, tid: u32) -> bool {
     (1..=k.threads.high())
         .filter_map(skein_arena::pool::Handle::from_raw)
         .any(|thread| k.threads.get(thread).tid.get() == tid)
 }
 
-fn unlock(k: &Kernel, w: &Word) -> Result<usize> {
+fn unlock(k: &impl Host, w: &Word) -> Result<usize> {
     if w.get() & TID != me(k) {
-        return Err(Errno(libc::EPERM));
+        return Err(Errno(abi::EPERM));
     }
     hand_over(k, w);
     Ok(0)
 }
 
 /// Makes the thread that has waited longest the holder.
-fn hand_over(k: &Kernel, w: &Word) {
-    w.set(match k.keys.wake_oldest(k, Key::of(w)) {
+fn hand_over(k: &impl Host, w: &Word) {
+    w.set(match k.keys.wake_oldest(k, Key::of(k, w)) {
         Some(next) => {
-            let more = if k.keys.waited(k, Key::of(w)) { WAITERS } else { 0 };
+            let more = if k.keys.waited(k, Key::of(k, w)) { WAITERS } else { 0 };
             k.threads.get(next).tid.get() | more
         }
         None => 0,
@@ -116,52 +116,52 @@ fn hand_over(k: &Kernel, w: &Word) {
 }
 
 /// Waits at one word to be moved to a lock, and returns with it.
-fn wait_requeue(k: &Kernel, a: [usize; 6], deadline_ns: Result<Option<u64>>) -> Result<usize> {
+fn wait_requeue(k: &impl Host, a: [usize; 6], deadline_ns: Result<Option<u64>>) -> Result<usize> {
     let (from, lock, deadline_ns) = (word(a[0])?, word(a[4])?, deadline_ns?);
     if core::ptr::eq(from, lock) {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(abi::EINVAL));
     }
     if from.get() != a[2] as u32 {
-        return Err(Errno(libc::EAGAIN));
+        return Err(Errno(abi::EAGAIN));
     }
     if passed(k, deadline_ns) {
-        return Err(Errno(libc::ETIMEDOUT));
+        return Err(Errno(abi::ETIMEDOUT));
     }
-    let why = k.keys.wait(k, Key::of(from), u32::MAX, deadline_ns);
+    let why = k.keys.wait(k, Key::of(k, from), u32::MAX, deadline_ns);
     if why == Wake::Interrupted {
-        signal::interrupted(false);
+        k.interrupted(false);
     }
     if lock.get() & TID == me(k) {
         return Ok(0);
     }
     Err(Errno(match why {
         // Woken without the lock: whoever did that did not ask for it.
-        Wake::Event => libc::EAGAIN,
-        Wake::Timeout => libc::ETIMEDOUT,
-        Wake::Interrupted => libc::EINTR,
+        Wake::Event => abi::EAGAIN,
+        Wake::Timeout => abi::ETIMEDOUT,
+        Wake::Interrupted => abi::EINTR,
     }))
 }
 
 /// Moves those that wait at a word to a lock; the first gets it if it is free.
-fn requeue(k: &Kernel, a: [usize; 6]) -> Result<usize> {
+fn requeue(k: &impl Host, a: [usize; 6]) -> Result<usize> {
     let (from, lock) = (word(a[0])?, word(a[4])?);
     if core::ptr::eq(from, lock) || a[2] as u32 != 1 || (a[3] as i32) < 0 {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(abi::EINVAL));
     }
     if from.get() != a[5] as u32 {
-        return Err(Errno(libc::EAGAIN));
+        return Err(Errno(abi::EAGAIN));
     }
     let mut first = 0;
     if lock.get() & TID == 0
-        && let Some(next) = k.keys.wake_oldest(k, Key::of(from))
+        && let Some(next) = k.keys.wake_oldest(k, Key::of(k, from))
     {
         lock.set(k.threads.get(next).tid.get() | lock.get() & (WAITERS | OWNER_DIED));
         first = 1;
     }
     // One is woken and the others moved; when none could be woken that one is moved as well.
     let most = (a[3] as u32).saturating_add(1 - first);
-    let moved = k.keys.requeue(k, Key::of(from), Key::of(lock), most);
-    if k.keys.waited(k, Key::of(lock)) {
+    let moved = k.keys.requeue(k, Key::of(k, from), Key::of(k, lock), most);
+    if k.keys.waited(k, Key::of(k, lock)) {
         lock.set(lock.get() | WAITERS);
     }
     Ok((first + moved) as usize)

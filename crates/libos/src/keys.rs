@@ -1,21 +1,19 @@
 //! Waiting at an address: what mutexes, condition variables, futexes, semaphores and joins are made of.
 
-use crate::kernel::Kernel;
-use crate::process::shared;
-use crate::thread::{Life, Thread, Waiting};
-use crate::turn::{self, Wake};
+use crate::host::{Host, HostThread};
+use crate::os::Os;
+use crate::thread::{Life, Waiting, Wake};
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering};
 use skein_arena::bytes::Chunk;
 use skein_arena::list::List;
 use skein_arena::pool::Handle;
 
 const BUCKETS: usize = 1024;
 
-/// Wait queues by address, first come first served. All-zero bytes are empty queues.
+/// Wait queues by address, first come first served. `T` is a thread as the host has it. All-zero bytes are empty queues.
 #[repr(C)]
-pub struct KeyQueues {
-    buckets: [List<Thread, Waiting>; BUCKETS],
+pub struct KeyQueues<T> {
+    buckets: [List<T, Waiting>; BUCKETS],
     /// Threads that wait at several addresses.
     several: Cell<u32>,
     _pad: Cell<u32>,
@@ -35,10 +33,10 @@ struct Several {
     keys: [Cell<u64>; MAX_SEVERAL],
 }
 
-fn several(k: &Kernel, chunk: Handle<Chunk>) -> &Several {
+fn several<T>(os: &Os<T>, chunk: Handle<Chunk>) -> &Several {
     const { assert!(size_of::<Several>() <= size_of::<Chunk>()) };
     // SAFETY: a zeroed page that belongs to the thread; cells; the arena is never unmapped.
-    unsafe { &*core::ptr::from_ref(k.chunks.get(chunk)).cast::<Several>() }
+    unsafe { &*core::ptr::from_ref(os.chunks.get(chunk)).cast::<Several>() }
 }
 
 /// An address that threads wait at, and whose; objects of the runtime's own use odd numbers of no process.
@@ -51,24 +49,15 @@ const ADDRESS_BITS: u32 = 48;
 /// Instead of a process there is a region of shared memory, and instead of the address an offset.
 const IN_SHARED: u64 = 1 << 63;
 
-/// This process's number, in the upper bits: the same address is another object in another process.
-static SPACE: AtomicU64 = AtomicU64::new(0);
-
-/// Keys are those of process number `raw` from now on.
-pub fn set_space(raw: u32) {
-    SPACE.store(u64::from(raw) << ADDRESS_BITS, Ordering::Relaxed);
-}
-
 impl Key {
-    /// The key of an object of the server.
+    /// The key of an object of the server's, at this address of the turn's holder's process: the same address is another object in another
+    /// process, unless the memory is shared.
     #[inline]
-    pub fn of<T>(object: *const T) -> Self {
-        if shared::any()
-            && let Some((region, offset)) = shared::find(object as usize)
-        {
+    pub fn of<T>(k: &impl Host, object: *const T) -> Self {
+        if let Some((region, offset)) = k.in_shared_memory(object as usize) {
             return Self(IN_SHARED | u64::from(region) << ADDRESS_BITS | offset as u64);
         }
-        Self(object as u64 | SPACE.load(Ordering::Relaxed))
+        Self(object as u64 | u64::from(k.process()) << ADDRESS_BITS)
     }
 
     /// The key of one of the runtime's own objects: its kind, below 16, and number.
@@ -78,21 +67,27 @@ impl Key {
     }
 }
 
-impl KeyQueues {
-    fn bucket(&self, key: Key) -> &List<Thread, Waiting> {
+impl<T: HostThread> KeyQueues<T> {
+    fn bucket(&self, key: Key) -> &List<T, Waiting> {
         // Fibonacci hashing: the upper bits of the product.
         let hash = key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKETS.ilog2());
         &self.buckets[hash as usize]
     }
 
     /// Blocks the turn's holder at `key` until woken or the deadline. `bits` select what wakes it (futex bitsets; all ones otherwise).
-    pub fn wait(&self, k: &Kernel, key: Key, bits: u32, deadline_ns: Option<u64>) -> Wake {
+    pub fn wait(
+        &self,
+        k: &impl Host<Thread = T>,
+        key: Key,
+        bits: u32,
+        deadline_ns: Option<u64>,
+    ) -> Wake {
         let me = k.current();
         let this = k.this();
         this.key.set(key.0);
         this.key_bits.set(bits);
         self.bucket(key).push_back(&k.threads, me);
-        let why = turn::suspend(deadline_ns);
+        let why = k.suspend(deadline_ns);
         // `wake` has taken it out; a timeout or an interruption has not. A requeue may have changed the key.
         if why != Wake::Event {
             let key = Key(this.key.get());
@@ -103,7 +98,7 @@ impl KeyQueues {
     }
 
     /// Takes a thread that never runs again out of its queue.
-    pub fn abandon(&self, k: &Kernel, thread: Handle<Thread>) {
+    pub fn abandon(&self, k: &impl Host<Thread = T>, thread: Handle<T>) {
         let t = k.threads.get(thread);
         // One that was woken has been taken out.
         let able = matches!(t.life.get(), Life::Runnable | Life::Stopped);
@@ -116,7 +111,7 @@ impl KeyQueues {
     }
 
     /// Wakes up to `most` threads at `key` that wait for one of `bits`, oldest first; answers how many.
-    pub fn wake(&self, k: &Kernel, key: Key, most: u32, bits: u32) -> u32 {
+    pub fn wake(&self, k: &impl Host<Thread = T>, key: Key, most: u32, bits: u32) -> u32 {
         let mut woken = 0;
         self.each(k, key, |list, thread, t| {
             if woken == most {
@@ -125,7 +120,7 @@ impl KeyQueues {
             // One whose deadline has passed is runnable already and takes itself out.
             if t.key_bits.get() & bits != 0 && t.blocked() {
                 list.remove(&k.threads, thread);
-                turn::resume(thread, Wake::Event);
+                k.resume(thread, Wake::Event);
                 woken += 1;
             }
             true
@@ -139,7 +134,7 @@ impl KeyQueues {
     /// Blocks the turn's holder at all of `keys`; answers which one it was woken at. `None` when there is no memory.
     pub fn wait_at_several(
         &self,
-        k: &Kernel,
+        k: &impl Host<Thread = T>,
         keys: &[Key],
         deadline_ns: Option<u64>,
     ) -> Option<(Wake, usize)> {
@@ -157,7 +152,7 @@ impl KeyQueues {
         Some((why, hit))
     }
 
-    fn forget_several(&self, k: &Kernel, t: &Thread) {
+    fn forget_several(&self, k: &impl Host<Thread = T>, t: &T) {
         if let Some(chunk) = t.several.take() {
             k.chunks.free(chunk);
             self.several.set(self.several.get() - 1);
@@ -165,7 +160,7 @@ impl KeyQueues {
     }
 
     #[cold]
-    fn wake_several(&self, k: &Kernel, key: Key, most: u32) -> u32 {
+    fn wake_several(&self, k: &impl Host<Thread = T>, key: Key, most: u32) -> u32 {
         let mut woken = 0;
         self.each(k, SEVERAL, |list, thread, t| {
             if woken == most {
@@ -179,7 +174,7 @@ impl KeyQueues {
             {
                 at.hit.set(hit as u32);
                 list.remove(&k.threads, thread);
-                turn::resume(thread, Wake::Event);
+                k.resume(thread, Wake::Event);
                 woken += 1;
             }
             true
@@ -188,14 +183,14 @@ impl KeyQueues {
     }
 
     /// Wakes the thread that has waited longest at `key`; answers which, to hand something over to it.
-    pub fn wake_oldest(&self, k: &Kernel, key: Key) -> Option<Handle<Thread>> {
+    pub fn wake_oldest(&self, k: &impl Host<Thread = T>, key: Key) -> Option<Handle<T>> {
         let mut oldest = None;
         self.each(k, key, |list, thread, t| {
             if !t.blocked() {
                 return true;
             }
             list.remove(&k.threads, thread);
-            turn::resume(thread, Wake::Event);
+            k.resume(thread, Wake::Event);
             oldest = Some(thread);
             false
         });
@@ -205,17 +200,17 @@ impl KeyQueues {
     /// Wakes the thread that has waited longest at `key` of those that are meant.
     pub fn wake_first(
         &self,
-        k: &Kernel,
+        k: &impl Host<Thread = T>,
         key: Key,
-        meant: impl Fn(&Thread) -> bool,
-    ) -> Option<Handle<Thread>> {
+        meant: impl Fn(&T) -> bool,
+    ) -> Option<Handle<T>> {
         let mut first = None;
         self.each(k, key, |list, thread, t| {
             if !t.blocked() || !meant(t) {
                 return true;
             }
             list.remove(&k.threads, thread);
-            turn::resume(thread, Wake::Event);
+            k.resume(thread, Wake::Event);
             first = Some(thread);
             false
         });
@@ -223,7 +218,7 @@ impl KeyQueues {
     }
 
     /// Moves up to `most` threads from `from` to `to`, oldest first; answers how many.
-    pub fn requeue(&self, k: &Kernel, from: Key, to: Key, most: u32) -> u32 {
+    pub fn requeue(&self, k: &impl Host<Thread = T>, from: Key, to: Key, most: u32) -> u32 {
         let mut moved = 0;
         self.each(k, from, |list, thread, t| {
             if moved == most {
@@ -241,7 +236,7 @@ impl KeyQueues {
     }
 
     /// Whether a thread waits at `key`.
-    pub fn waited(&self, k: &Kernel, key: Key) -> bool {
+    pub fn waited(&self, k: &impl Host<Thread = T>, key: Key) -> bool {
         let mut found = false;
         self.each(k, key, |_, _, t| {
             found = t.blocked();
@@ -252,9 +247,9 @@ impl KeyQueues {
 
     fn each(
         &self,
-        k: &Kernel,
+        k: &impl Host<Thread = T>,
         key: Key,
-        mut f: impl FnMut(&List<Thread, Waiting>, Handle<Thread>, &Thread) -> bool,
+        mut f: impl FnMut(&List<T, Waiting>, Handle<T>, &T) -> bool,
     ) {
         let list = self.bucket(key);
         // The length bounds the walk: a requeue into the same bucket must not be seen again.

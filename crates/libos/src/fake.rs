@@ -1,0 +1,207 @@
+//! A host for tests: its threads run only as a test says. While one is blocked, the acts that the test has noted run, oldest first, until one of
+//! them resumes it; when none is left, its deadline passes.
+
+use crate::abi;
+use crate::errno::{Errno, Result};
+use crate::host::Host;
+use crate::os::Os;
+use crate::thread::{Life, Queue, Thread, Waiting, Wake};
+use core::cell::{Cell, RefCell};
+use core::fmt::Arguments;
+use core::ops::Deref;
+use skein_arena::list::{In, Node};
+use skein_arena::pool::{ArenaObject, Handle, Pool};
+use std::alloc::{Layout, alloc_zeroed};
+use std::collections::VecDeque;
+
+/// A thread of the fake's.
+#[repr(C)]
+pub struct FakeThread {
+    run: Node<FakeThread>,
+    waiting: Node<FakeThread>,
+    os: Thread,
+}
+
+// SAFETY: cells and links; all-zero is an unborn thread.
+unsafe impl ArenaObject for FakeThread {}
+impl In<Queue> for FakeThread {
+    fn node(&self) -> &Node<Self> {
+        &self.run
+    }
+}
+impl In<Waiting> for FakeThread {
+    fn node(&self) -> &Node<Self> {
+        &self.waiting
+    }
+}
+impl Deref for FakeThread {
+    type Target = Thread;
+
+    fn deref(&self) -> &Thread {
+        &self.os
+    }
+}
+
+/// What another thread does while the one under test is blocked.
+type Act<'a> = Box<dyn Fn(&Fake<'a>) + 'a>;
+
+/// The host.
+pub struct Fake<'a> {
+    os: Box<Os<FakeThread>>,
+    acts: RefCell<VecDeque<Act<'a>>>,
+    /// How often the turn was given up by a thread that could go on.
+    pub yields: Cell<u32>,
+    /// How often handlers ran.
+    pub deliveries: Cell<u32>,
+    /// Whether a handler without `SA_RESTART` is what interrupts.
+    pub no_restart: Cell<bool>,
+    /// The process that runs.
+    pub process: Cell<u32>,
+    /// Memory that is shared: its begin and length here.
+    pub shared: Cell<(usize, usize)>,
+    /// What was reported.
+    pub refused: RefCell<Vec<String>>,
+}
+
+/// Zero bytes for a pool, never given back: a test is short.
+pub fn give<T: ArenaObject>(pool: &Pool<T>, capacity: u32) {
+    let layout = Layout::from_size_align(Pool::<T>::bytes(capacity), 4096).unwrap();
+    // SAFETY: fresh zero bytes, aligned to a page, of the pool's size, for ever.
+    unsafe { pool.init(alloc_zeroed(layout), capacity) };
+}
+
+/// Threads have these ids.
+pub const FIRST_TID: u32 = 101;
+
+impl<'a> Fake<'a> {
+    /// A host with so many threads, of which the first has the turn.
+    pub fn new(threads: u32) -> Self {
+        // SAFETY: all-zero is an empty library.
+        let os: Box<Os<FakeThread>> = unsafe { Box::new_zeroed().assume_init() };
+        give(&os.threads, threads);
+        give(&os.chunks, 64);
+        for n in 0..threads {
+            let thread = os.threads.alloc().unwrap();
+            os.threads.get(thread).tid.set(FIRST_TID + n);
+            os.threads.get(thread).life.set(Life::Running);
+        }
+        os.current.set(1);
+        os.now_ns.set(1_000_000);
+        Self {
+            os,
+            acts: RefCell::default(),
+            yields: Cell::default(),
+            deliveries: Cell::default(),
+            no_restart: Cell::default(),
+            process: Cell::new(1),
+            shared: Cell::default(),
+            refused: RefCell::default(),
+        }
+    }
+
+    /// Thread `number`, from 1, does this when next somebody is blocked.
+    pub fn then(&self, number: u32, act: impl Fn(&Self) + 'a) {
+        self.acts.borrow_mut().push_back(Box::new(move |fake| fake.by(number, || act(fake))));
+    }
+
+    /// Thread `number` does this now.
+    pub fn by<R>(&self, number: u32, act: impl FnOnce() -> R) -> R {
+        let before = self.os.current.replace(number);
+        let done = act();
+        self.os.current.set(before);
+        done
+    }
+
+    /// Whether all acts have run.
+    pub fn is_over(&self) -> bool {
+        self.acts.borrow().is_empty()
+    }
+
+    /// Thread `number`.
+    pub fn thread(&self, number: u32) -> &FakeThread {
+        self.os.threads.get(Handle::from_raw(number).unwrap())
+    }
+
+    /// Interrupts thread `number`, if it is blocked.
+    pub fn interrupt(&self, number: u32) -> bool {
+        self.resume(Handle::from_raw(number).unwrap(), Wake::Interrupted)
+    }
+}
+
+impl Deref for Fake<'_> {
+    type Target = Os<FakeThread>;
+
+    fn deref(&self) -> &Os<FakeThread> {
+        &self.os
+    }
+}
+
+impl Host for Fake<'_> {
+    type Thread = FakeThread;
+
+    fn suspend(&self, deadline_ns: Option<u64>) -> Wake {
+        let this = self.this();
+        this.life.set(Life::Blocked);
+        this.wake.set(Wake::Event);
+        while this.blocked() {
+            let act = self.acts.borrow_mut().pop_front();
+            match (act, deadline_ns) {
+                (Some(act), _) => act(self),
+                (None, Some(at)) => {
+                    self.now_ns.set(at.max(self.now_ns.get()));
+                    this.wake.set(Wake::Timeout);
+                    break;
+                }
+                (None, None) => panic!("thread {} is blocked for ever", self.os.current.get()),
+            }
+        }
+        this.life.set(Life::Running);
+        this.wake.get()
+    }
+
+    fn resume(&self, thread: Handle<FakeThread>, why: Wake) -> bool {
+        let t = self.threads.get(thread);
+        let blocked = t.blocked();
+        if blocked {
+            t.life.set(Life::Runnable);
+            t.wake.set(why);
+        }
+        blocked
+    }
+
+    fn yield_now(&self) {
+        self.yields.set(self.yields.get() + 1);
+    }
+
+    fn deliver_signals(&self) {
+        self.deliveries.set(self.deliveries.get() + 1);
+    }
+
+    fn interrupted(&self, restartable: bool) -> bool {
+        self.deliver_signals();
+        restartable && !self.no_restart.get()
+    }
+
+    fn test_cancel(&self) {
+        assert!(!self.this().cancel_pending(), "the thread ends");
+    }
+
+    fn process(&self) -> u32 {
+        self.process.get()
+    }
+
+    fn in_shared_memory(&self, address: usize) -> Option<(u32, usize)> {
+        let (start, len) = self.shared.get();
+        (start..start + len).contains(&address).then(|| (1, address - start))
+    }
+
+    fn deadline_of(&self, clock: i32, at_ns: u64) -> Result<u64> {
+        // The monotonic clock began with the day.
+        let known = [abi::CLOCK_REALTIME, abi::CLOCK_MONOTONIC].contains(&clock);
+        if known { Ok(at_ns) } else { Err(Errno(abi::EINVAL)) }
+    }
+
+    fn refused(&self, what: Arguments<'_>) {
+        self.refused.borrow_mut().push(what.to_string());
+    }
+}

@@ -1,0 +1,54 @@
+//! What the library needs done by whoever runs the server's threads.
+
+use crate::errno::Result;
+use crate::os::Os;
+use crate::thread::{Queue, Thread, Waiting, Wake};
+use core::fmt::Arguments;
+use core::ops::Deref;
+use skein_arena::list::In;
+use skein_arena::pool::Handle;
+
+/// A thread as the host has it: the library's part, and what the host needs to run it.
+pub trait HostThread: In<Queue> + In<Waiting> + Deref<Target = Thread> {}
+impl<T: In<Queue> + In<Waiting> + Deref<Target = Thread>> HostThread for T {}
+
+/// The holder of a turn, on behalf of whom a call is carried out; it lends the state that calls change.
+pub trait Host: Deref<Target = Os<Self::Thread>> + Sized {
+    /// Threads.
+    type Thread: HostThread;
+
+    /// Blocks the turn's holder until [`Host::resume`] or the deadline (in the server's time of day); not at all when it has a signal to handle.
+    /// The caller has registered the thread wherever it is to be resumed from, and removes it again afterwards.
+    fn suspend(&self, deadline_ns: Option<u64>) -> Wake;
+
+    /// Ends a thread's wait. Answers whether it was waiting.
+    fn resume(&self, thread: Handle<Self::Thread>, why: Wake) -> bool;
+
+    /// Lets others run although the turn's holder can go on.
+    fn yield_now(&self);
+
+    /// Runs the handlers of the signals that are for the turn's holder.
+    fn deliver_signals(&self);
+
+    /// A call with nothing held was interrupted: runs handlers, and answers whether the call is to be done again. `restartable` says whether
+    /// `SA_RESTART` counts.
+    fn interrupted(&self, restartable: bool) -> bool;
+
+    /// A cancellation point: ends the turn's holder if it was cancelled. Nothing may be held.
+    fn test_cancel(&self);
+
+    /// The turn's holder's process, by its number in the arena.
+    fn process(&self) -> u32;
+
+    /// What an address of that process is in shared memory, if it is: the region and the offset in it.
+    fn in_shared_memory(&self, address: usize) -> Option<(u32, usize)>;
+
+    /// The time of day at which `clock` will read `at_ns`.
+    ///
+    /// # Errors
+    /// `EINVAL` for a clock that there is not.
+    fn deadline_of(&self, clock: i32, at_ns: u64) -> Result<u64>;
+
+    /// Reports a call, or a part of one, that is not supported.
+    fn refused(&self, what: Arguments<'_>);
+}

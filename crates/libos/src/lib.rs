@@ -1,0 +1,26 @@
+//! The operating system that a replicated server sees, as a library: what its calls mean, without a Linux to carry them out.
+//!
+//! State lives in the arena: [`Os`] and what it holds. A caller gets at it through the guard of its turn, so one thread at a time does, and objects
+//! change through cells. What takes a kernel, a processor or the node is asked of the [`Host`]: to block the thread, to run a signal's handler,
+//! to look up the process's memory. The runtime is the host of a server; tests have one of their own, which plays the other threads.
+//!
+//! Numbers and layouts that a server sees are those of Linux and glibc on `x86_64` ([`abi`]).
+//!
+//! Families move in here from the runtime one by one; `xtask/src/tidy/rooms.rs` has the floors.
+#![cfg_attr(not(test), no_std)]
+
+pub mod abi;
+pub mod errno;
+#[cfg(test)]
+mod fake;
+pub mod host;
+pub mod identity;
+pub mod keys;
+pub mod os;
+pub mod sync;
+pub mod thread;
+pub mod time;
+
+pub use host::Host;
+pub use os::Os;
+pub use thread::Thread;

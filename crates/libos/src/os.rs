@@ -1,0 +1,40 @@
+//! The library's state: one structure in the arena, with the pools behind it.
+
+use crate::keys::KeyQueues;
+use crate::thread::Queue;
+use core::cell::Cell;
+use skein_arena::bytes::Chunks;
+use skein_arena::list::{In, List};
+use skein_arena::pool::{Handle, Pool};
+
+/// What all processes of a server share; `T` is a thread as the host has it. All-zero bytes, then the host lays the pools out.
+#[repr(C)]
+pub struct Os<T> {
+    /// The thread that has the turn.
+    pub current: Cell<u32>,
+    _pad: Cell<u32>,
+    /// Threads that can run, without the turn's holder, in the order of their turns.
+    pub run_queue: List<T, Queue>,
+    /// All threads.
+    pub threads: Pool<T>,
+    /// Threads that wait at addresses: mutexes, condition variables, futexes, joins.
+    pub keys: KeyQueues<T>,
+    /// The server's time of day, ns since the epoch.
+    pub now_ns: Cell<u64>,
+    /// Bytes in flight.
+    pub chunks: Chunks,
+}
+
+impl<T: In<Queue>> Os<T> {
+    /// The turn's holder.
+    #[inline]
+    pub fn current(&self) -> Handle<T> {
+        Handle::from_raw(self.current.get()).expect("a thread has the turn")
+    }
+
+    /// The turn's holder.
+    #[inline]
+    pub fn this(&self) -> &T {
+        self.threads.get(self.current())
+    }
+}
