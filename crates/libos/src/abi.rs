@@ -3,6 +3,8 @@
 //! `tests/abi.rs` compares all of them with the C library's definitions.
 #![allow(non_camel_case_types, missing_docs)]
 
+pub use core::ffi::c_void;
+
 /// A time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -19,6 +21,31 @@ pub struct itimerspec {
     pub it_value: timespec,
 }
 
+/// A part of a scattered buffer.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct iovec {
+    pub iov_base: *mut c_void,
+    pub iov_len: usize,
+}
+
+/// What is asked of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct pollfd {
+    pub fd: i32,
+    pub events: i16,
+    pub revents: i16,
+}
+
+/// What an epoll set reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed)]
+pub struct epoll_event {
+    pub events: u32,
+    pub u64: u64,
+}
+
 /// Defines the numbers, and lists them for whoever compares.
 macro_rules! numbers {
     ($($name:ident: $type:ty = $value:expr,)*) => {
@@ -33,21 +60,53 @@ macro_rules! numbers {
 
 numbers! {
     CLOCK_BOOTTIME: i32 = 7,
+    CLOCK_BOOTTIME_ALARM: i32 = 9,
     CLOCK_MONOTONIC: i32 = 1,
     CLOCK_REALTIME: i32 = 0,
+    CLOCK_REALTIME_ALARM: i32 = 8,
     EAGAIN: i32 = 11,
+    EBADF: i32 = 9,
     EBUSY: i32 = 16,
     EDEADLK: i32 = 35,
+    EEXIST: i32 = 17,
     EFAULT: i32 = 14,
+    EFD_CLOEXEC: i32 = 524288,
+    EFD_NONBLOCK: i32 = 2048,
+    EFD_SEMAPHORE: i32 = 1,
     EINTR: i32 = 4,
     EINVAL: i32 = 22,
+    ELOOP: i32 = 40,
+    EMFILE: i32 = 24,
+    EMSGSIZE: i32 = 90,
+    ENFILE: i32 = 23,
+    ENOENT: i32 = 2,
     ENOMEM: i32 = 12,
+    ENOSPC: i32 = 28,
     ENOSYS: i32 = 38,
     ENOTRECOVERABLE: i32 = 131,
     ENOTSUP: i32 = 95,
     EOVERFLOW: i32 = 75,
     EOWNERDEAD: i32 = 130,
     EPERM: i32 = 1,
+    EPIPE: i32 = 32,
+    EPOLLERR: i32 = 8,
+    EPOLLET: i32 = -2147483648,
+    EPOLLEXCLUSIVE: i32 = 268435456,
+    EPOLLHUP: i32 = 16,
+    EPOLLIN: i32 = 1,
+    EPOLLONESHOT: i32 = 1073741824,
+    EPOLLOUT: i32 = 4,
+    EPOLLPRI: i32 = 2,
+    EPOLLRDBAND: i32 = 128,
+    EPOLLRDHUP: i32 = 8192,
+    EPOLLRDNORM: i32 = 64,
+    EPOLLWAKEUP: i32 = 536870912,
+    EPOLLWRBAND: i32 = 512,
+    EPOLLWRNORM: i32 = 256,
+    EPOLL_CLOEXEC: i32 = 524288,
+    EPOLL_CTL_ADD: i32 = 1,
+    EPOLL_CTL_DEL: i32 = 2,
+    EPOLL_CTL_MOD: i32 = 3,
     ESRCH: i32 = 3,
     ETIMEDOUT: i32 = 110,
     FUTEX_CLOCK_REALTIME: i32 = 256,
@@ -66,8 +125,25 @@ numbers! {
     FUTEX_WAKE: i32 = 1,
     FUTEX_WAKE_BITSET: i32 = 10,
     FUTEX_WAKE_OP: i32 = 5,
+    IN_ALL_EVENTS: u32 = 0xfff,
+    IN_CLOEXEC: i32 = 524288,
+    IN_NONBLOCK: i32 = 2048,
+    O_ACCMODE: i32 = 3,
+    O_ASYNC: i32 = 8192,
+    O_CLOEXEC: i32 = 524288,
+    O_DIRECT: i32 = 16384,
+    O_NONBLOCK: i32 = 2048,
+    O_RDONLY: i32 = 0,
+    O_RDWR: i32 = 2,
+    O_WRONLY: i32 = 1,
+    PIPE_BUF: usize = 0x1000,
+    POLLNVAL: i16 = 32,
     PTHREAD_MUTEX_ERRORCHECK: i32 = 2,
     PTHREAD_MUTEX_RECURSIVE: i32 = 1,
     PTHREAD_PRIO_INHERIT: i32 = 1,
     PTHREAD_PRIO_PROTECT: i32 = 2,
+    TFD_CLOEXEC: i32 = 524288,
+    TFD_NONBLOCK: i32 = 2048,
+    TFD_TIMER_ABSTIME: i32 = 1,
+    TFD_TIMER_CANCEL_ON_SET: i32 = 2,
 }

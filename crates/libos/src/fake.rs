@@ -3,14 +3,19 @@
 
 use crate::abi;
 use crate::errno::{Errno, Result};
-use crate::host::Host;
+use crate::file::ops::FileOps;
+use crate::file::{File, Kind, add_ref, drop_ref, ready};
+use crate::host::{Host, Kernels};
 use crate::os::Os;
+use crate::room::Room;
 use crate::thread::{Life, Queue, Thread, Waiting, Wake};
 use core::cell::{Cell, RefCell};
 use core::fmt::Arguments;
 use core::ops::Deref;
 use skein_arena::list::{In, Node};
+use skein_arena::parts::Parts;
 use skein_arena::pool::{ArenaObject, Handle, Pool};
+use skein_arena::uses::Use;
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::VecDeque;
 
@@ -61,6 +66,14 @@ pub struct Fake<'a> {
     pub shared: Cell<(usize, usize)>,
     /// What was reported.
     pub refused: RefCell<Vec<String>>,
+    /// Virtual descriptors, by number.
+    descriptors: RefCell<Vec<Option<Handle<File>>>>,
+    /// How often SIGPIPE was raised.
+    pub sigpipes: Cell<u32>,
+    /// Who got SIGIO.
+    pub sigios: RefCell<Vec<i32>>,
+    /// Timers of signals that have fired.
+    pub signal_timers: RefCell<Vec<u32>>,
 }
 
 /// Zero bytes for a pool, never given back: a test is short.
@@ -68,6 +81,34 @@ pub fn give<T: ArenaObject>(pool: &Pool<T>, capacity: u32) {
     let layout = Layout::from_size_align(Pool::<T>::bytes(capacity), 4096).unwrap();
     // SAFETY: fresh zero bytes, aligned to a page, of the pool's size, for ever.
     unsafe { pool.init(alloc_zeroed(layout), capacity) };
+}
+
+/// Zero bytes for all of the library's pools.
+fn room() -> Room {
+    const BYTES: usize = 64 << 20;
+    let layout = Layout::from_size_align(BYTES, 4096).unwrap();
+    // SAFETY: all-zero is an empty list of parts.
+    let parts: &'static Parts = Box::leak(unsafe { Box::new_zeroed().assume_init() });
+    // SAFETY: fresh zero bytes, aligned to a page, for ever; those that are not used are never there.
+    unsafe { Room::new(alloc_zeroed(layout), 0, BYTES, parts) }
+}
+
+/// A process has at most so many descriptors.
+pub const MOST_FDS: usize = 64;
+/// A regular file of the kernel's.
+pub const REGULAR_FD: i32 = 1000;
+/// A descriptor of the kernel's that is none.
+pub const OTHER_FD: i32 = 1001;
+
+/// The kinds of files that the library has not.
+struct Others;
+
+impl FileOps<Fake<'_>> for Others {
+    fn mask(&self, _: &Fake<'_>, _: &File) -> u32 {
+        ready::IN | ready::OUT
+    }
+
+    fn release(&self, _: &Fake<'_>, _: Handle<File>) {}
 }
 
 /// Threads have these ids.
@@ -80,6 +121,9 @@ impl<'a> Fake<'a> {
         let os: Box<Os<FakeThread>> = unsafe { Box::new_zeroed().assume_init() };
         give(&os.threads, threads);
         give(&os.chunks, 64);
+        let mut room = room();
+        os.timers.lay_out(&mut room);
+        os.fds.lay_out(&mut room);
         for n in 0..threads {
             let thread = os.threads.alloc().unwrap();
             os.threads.get(thread).tid.set(FIRST_TID + n);
@@ -96,6 +140,10 @@ impl<'a> Fake<'a> {
             process: Cell::new(1),
             shared: Cell::default(),
             refused: RefCell::default(),
+            descriptors: RefCell::default(),
+            sigpipes: Cell::default(),
+            sigios: RefCell::default(),
+            signal_timers: RefCell::default(),
         }
     }
 
@@ -203,5 +251,62 @@ impl Host for Fake<'_> {
 
     fn refused(&self, what: Arguments<'_>) {
         self.refused.borrow_mut().push(what.to_string());
+    }
+
+    fn fatal(&self, why: Arguments<'_>) -> ! {
+        panic!("{why}")
+    }
+
+    fn note(&self, _: Use) {}
+
+    fn file_of(&self, fd: i32) -> Option<Handle<File>> {
+        *self.descriptors.borrow().get(usize::try_from(fd).ok()?)?
+    }
+
+    fn install(&self, file: Handle<File>, least: i32, _: bool) -> Result<i32> {
+        let mut all = self.descriptors.borrow_mut();
+        let fd = (least as usize..).find(|fd| all.get(*fd).is_none_or(Option::is_none)).unwrap();
+        if fd >= MOST_FDS {
+            return Err(Errno(abi::EMFILE));
+        }
+        let len = all.len().max(fd + 1);
+        all.resize(len, None);
+        all[fd] = Some(file);
+        add_ref(self, file);
+        Ok(fd as i32)
+    }
+
+    fn close(&self, fd: i32) {
+        let file = self.descriptors.borrow_mut()[fd as usize].take();
+        drop_ref(self, file.expect("an open descriptor"));
+    }
+
+    fn of_kernel(&self, fd: i32) -> Option<Kernels> {
+        match fd {
+            REGULAR_FD => Some(Kernels::Regular),
+            OTHER_FD => Some(Kernels::Other),
+            _ => None,
+        }
+    }
+
+    fn ops<'s>(_: Kind) -> &'s dyn FileOps<Self>
+    where
+        Self: 's,
+    {
+        &Others
+    }
+
+    fn forget_fifo(&self, _: u32) {}
+
+    fn signal_timer_fired(&self, raw: u32) {
+        self.signal_timers.borrow_mut().push(raw);
+    }
+
+    fn send_sigio(&self, pid: i32) {
+        self.sigios.borrow_mut().push(pid);
+    }
+
+    fn raise_sigpipe(&self) {
+        self.sigpipes.set(self.sigpipes.get() + 1);
     }
 }

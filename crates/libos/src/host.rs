@@ -1,16 +1,28 @@
 //! What the library needs done by whoever runs the server's threads.
 
 use crate::errno::Result;
+use crate::file::ops::FileOps;
+use crate::file::{File, Kind};
 use crate::os::Os;
 use crate::thread::{Queue, Thread, Waiting, Wake};
 use core::fmt::Arguments;
 use core::ops::Deref;
 use skein_arena::list::In;
 use skein_arena::pool::Handle;
+use skein_arena::uses::Use;
 
 /// A thread as the host has it: the library's part, and what the host needs to run it.
 pub trait HostThread: In<Queue> + In<Waiting> + Deref<Target = Thread> {}
 impl<T: In<Queue> + In<Waiting> + Deref<Target = Thread>> HostThread for T {}
+
+/// A descriptor that is the kernel's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernels {
+    /// Of a regular file or a directory.
+    Regular,
+    /// Of anything else.
+    Other,
+}
 
 /// The holder of a turn, on behalf of whom a call is carried out; it lends the state that calls change.
 pub trait Host: Deref<Target = Os<Self::Thread>> + Sized {
@@ -51,4 +63,42 @@ pub trait Host: Deref<Target = Os<Self::Thread>> + Sized {
 
     /// Reports a call, or a part of one, that is not supported.
     fn refused(&self, what: Arguments<'_>);
+
+    /// Ends the server, which cannot be kept deterministic.
+    fn fatal(&self, why: Arguments<'_>) -> !;
+
+    /// Counts what the server uses, for whoever asks.
+    fn note(&self, what: Use);
+
+    /// The file behind a virtual descriptor of the turn's holder.
+    fn file_of(&self, fd: i32) -> Option<Handle<File>>;
+
+    /// Gives `file` the lowest free number from `least` on; it has one more reference.
+    ///
+    /// # Errors
+    /// `EMFILE` and `ENOMEM`.
+    fn install(&self, file: Handle<File>, least: i32, cloexec: bool) -> Result<i32>;
+
+    /// Closes a virtual descriptor.
+    fn close(&self, fd: i32);
+
+    /// What a descriptor that is not virtual is of; `None` when it is not open.
+    fn of_kernel(&self, fd: i32) -> Option<Kernels>;
+
+    /// What the kinds of files do that the library has not.
+    fn ops<'s>(kind: Kind) -> &'s dyn FileOps<Self>
+    where
+        Self: 's;
+
+    /// The name of a FIFO, by the host's number, has lost its pipe.
+    fn forget_fifo(&self, name: u32);
+
+    /// A deadline of a timer that sends signals has passed.
+    fn signal_timer_fired(&self, raw: u32);
+
+    /// Sends SIGIO to a process, if there is one of this id.
+    fn send_sigio(&self, pid: i32);
+
+    /// Sends SIGPIPE to the turn's holder.
+    fn raise_sigpipe(&self);
 }

@@ -13,13 +13,16 @@ pub mod abi;
 pub mod errno;
 #[cfg(test)]
 mod fake;
+pub mod file;
 pub mod host;
 pub mod identity;
 pub mod keys;
 pub mod os;
+pub mod room;
 pub mod sync;
 pub mod thread;
 pub mod time;
+pub mod timers;
 
 pub use host::Host;
 pub use os::Os;

@@ -1,7 +1,9 @@
 //! The library's state: one structure in the arena, with the pools behind it.
 
+use crate::file::Fds;
 use crate::keys::KeyQueues;
 use crate::thread::Queue;
+use crate::timers::Timers;
 use core::cell::Cell;
 use skein_arena::bytes::Chunks;
 use skein_arena::list::{In, List};
@@ -21,6 +23,10 @@ pub struct Os<T> {
     pub keys: KeyQueues<T>,
     /// The server's time of day, ns since the epoch.
     pub now_ns: Cell<u64>,
+    /// Deadlines.
+    pub timers: Timers,
+    /// Descriptors' files.
+    pub fds: Fds,
     /// Bytes in flight.
     pub chunks: Chunks,
 }

@@ -1,5 +1,8 @@
 //! A thread as the library knows it.
 
+use crate::file::Held;
+use crate::file::wait::Wait;
+use crate::timers::Timer;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
 use skein_arena::pool::Link;
@@ -54,6 +57,12 @@ pub struct Thread {
     pub key: Cell<u64>,
     /// The address of the robust mutex that it locked last ([`crate::sync::mutex`]).
     pub robust: Cell<usize>,
+    /// Its deadline's place.
+    pub timer: Link<Timer>,
+    /// What its call in progress waits for.
+    pub waits: Link<Wait>,
+    /// The files of its calls in progress.
+    pub held: Held,
     /// The addresses that it waits at, when they are several.
     pub several: Link<Chunk>,
     /// Cancellation: asked for, disabled, asynchronous.

@@ -2,6 +2,7 @@
 
 use crate::abi::{self, timespec};
 use crate::errno::{Errno, Result};
+use crate::host::Host;
 
 /// Nanoseconds of a second.
 pub const NS_PER_S: u64 = 1_000_000_000;
@@ -20,6 +21,45 @@ pub fn to_ns(ts: &timespec) -> Result<u64> {
 /// Nanoseconds as a `timespec`.
 pub fn to_timespec(ns: u64) -> timespec {
     timespec { tv_sec: (ns / NS_PER_S) as i64, tv_nsec: (ns % NS_PER_S) as i64 }
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug)]
+pub enum Timeout {
+    /// Not at all.
+    Poll,
+    /// Until something happens.
+    Never,
+    /// Nanoseconds.
+    Ns(u64),
+}
+
+impl Timeout {
+    /// From poll's and epoll's milliseconds.
+    pub const fn from_ms(ms: i32) -> Self {
+        match ms {
+            0 => Self::Poll,
+            ..0 => Self::Never,
+            _ => Self::Ns(ms as u64 * 1_000_000),
+        }
+    }
+
+    /// From a `timespec`, if any.
+    pub fn from_timespec(ts: Option<&timespec>) -> Result<Self> {
+        Ok(match ts.map(to_ns).transpose()? {
+            None => Self::Never,
+            Some(0) => Self::Poll,
+            Some(ns) => Self::Ns(ns),
+        })
+    }
+
+    /// The deadline in the server's time of day, when there is one.
+    pub fn deadline_ns(self, k: &impl Host) -> Option<u64> {
+        match self {
+            Self::Ns(ns) => Some(k.now_ns.get().saturating_add(ns)),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,16 +3,16 @@
 use crate::io::IoState;
 use crate::process::{self, Process};
 use crate::thread::Thread;
-use crate::timers::Timers;
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use skein_arena::layout::Header;
 use skein_arena::list::List;
-use skein_arena::parts::{Own, Parts, Threads};
-use skein_arena::pool::{ArenaObject, Link, Pool};
+use skein_arena::parts::Parts;
+use skein_arena::pool::{Link, Pool};
 use skein_libos::Os;
+use skein_libos::room::Room;
 use skein_libos::thread::Queue;
 use skein_sched::Serial;
 
@@ -31,8 +31,6 @@ pub struct Kernel {
     pub stopped_processes: Cell<u32>,
     /// Threads that spin.
     pub spins: crate::spin::Spins,
-    /// Deadlines.
-    pub timers: Timers,
     /// How fast it goes.
     pub pace: crate::time::Pace,
     /// Time of day at the start of the server: the origin of its monotonic clock.
@@ -149,12 +147,9 @@ pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
     // SAFETY: zero bytes are a valid `Kernel` and valid `Parts`; the heap is larger than both (checked sizes).
     let (kernel, parts) = unsafe { (&*kernel, &*heap.add(parts_at).cast::<Parts>()) };
     parts.note(core::any::type_name::<Kernel>(), 0, size_of::<Kernel>(), 1);
-    let mut room = Room {
-        // SAFETY: as above.
-        at: unsafe { heap.add(parts_at + size_of::<Parts>().next_multiple_of(4096)) },
-        heap: heap as usize,
-        end: heap as usize + len,
-        parts,
+    // SAFETY: as above; the kernel and the parts are in front.
+    let mut room = unsafe {
+        Room::new(heap, parts_at + size_of::<Parts>().next_multiple_of(4096), len, parts)
     };
     kernel.lay_out(&mut room);
     header.parts_at.store(parts_at as u64, Ordering::Relaxed);
@@ -166,62 +161,6 @@ pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
 pub fn attach(header: &'static Header, heap: *mut u8) {
     HEADER.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
     KERNEL.store(heap.cast::<Kernel>(), Ordering::Relaxed);
-}
-
-/// The rest of the heap while it is handed out to pools.
-pub struct Room {
-    at: *mut u8,
-    heap: usize,
-    end: usize,
-    parts: &'static Parts,
-}
-
-impl Room {
-    /// Gives `pool` room for `capacity` objects; answers where that is.
-    pub fn pool<T: ArenaObject>(&mut self, pool: &Pool<T>, capacity: u32) -> *const u8 {
-        let base = self.row::<T>(core::any::type_name::<T>(), capacity);
-        // SAFETY: fresh zero bytes of the heap, page-aligned.
-        unsafe { pool.init(base, capacity) };
-        base
-    }
-
-    /// Hands out zero bytes for `count` objects of this type; `name` is for those who compare heaps.
-    pub fn row<T>(&mut self, name: &str, count: u32) -> *mut u8 {
-        let bytes = (count as usize * size_of::<T>()).next_multiple_of(4096);
-        assert!(self.at as usize + bytes <= self.end, "arena too small");
-        let at = self.at;
-        self.parts.note(name, self.offset(at), size_of::<T>(), count);
-        // SAFETY: checked above.
-        self.at = unsafe { at.add(bytes) };
-        at
-    }
-
-    /// `len` bytes at `offset` in each of the `count` objects of this type at `row` may differ between replicas: no server can see them.
-    pub fn own<T>(&self, row: *const u8, count: u32, offset: usize, len: usize) {
-        let at = self.offset(row) + offset as u64;
-        let (stride, count, len) = (size_of::<T>() as u64, count.into(), len as u64);
-        self.parts.note_own(Own { at, stride, count, len });
-    }
-
-    /// So may what is in this one place of the heap.
-    pub fn own_here<T>(&self, place: &T) {
-        self.own::<T>(core::ptr::from_ref(place).cast(), 1, 0, size_of::<T>());
-    }
-
-    /// Debuggers find the threads there; `at` of both rows is set here.
-    pub fn note_threads(&self, threads: *const u8, processes: *const u8, places: Threads) {
-        let (at, processes_at) = (self.offset(threads), self.offset(processes));
-        self.parts.note_threads(Threads { at, processes_at, ..places });
-    }
-
-    fn offset(&self, at: *const u8) -> u64 {
-        (at as usize - self.heap) as u64
-    }
-
-    /// Bytes left.
-    pub fn left(&self) -> usize {
-        self.end - self.at as usize
-    }
 }
 
 /// Threads at one time: 4096.
@@ -240,6 +179,7 @@ impl Kernel {
         room.pool(&self.pidfds, process::pidfd::MAX_PIDFDS);
         self.shared.lay_out(room);
         self.timers.lay_out(room);
+        self.fds.lay_out(room);
         self.signals.lay_out(room);
         self.io.lay_out(room);
         self.ipc.lay_out(room);

@@ -3,7 +3,7 @@
 //! # What it is
 //!
 //! A small library operating system. Calls that block, communicate, tell the time, give random bytes or create threads are
-//! interposed (`hooks/`) and answered from objects in the arena ([`skein_libos`], whose host this is ([`libos`]); `io/`, [`timers`], [`time`], [`random`]); everything
+//! interposed (`hooks/`) and answered from objects in the arena ([`skein_libos`], whose host this is ([`libos`]); `io/`, [`time`], [`random`]); everything
 //! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`trap`]),
 //! and where it is caught often, replaced in place ([`patch`]).
 //!
@@ -62,7 +62,6 @@ mod sync;
 mod sys;
 mod thread;
 mod time;
-mod timers;
 mod trace;
 mod trap;
 mod turn;

@@ -12,7 +12,7 @@ pub use end::{exit, exit_by_call, gone};
 
 use crate::entry::entry;
 use crate::fatal::refuse;
-use crate::kernel::{Kernel, Room, header, kernel};
+use crate::kernel::{Kernel, header, kernel};
 use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
 use crate::sys;
@@ -28,6 +28,7 @@ use skein_arena::parts::Threads;
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Errno, Result};
 use skein_libos::keys::Key;
+use skein_libos::room::Room;
 use skein_libos::thread::Wake;
 use skein_libos::thread::{Life, Queue, Waiting};
 use skein_sched::op::{Kind, Object};
@@ -57,12 +58,6 @@ pub struct Thread {
     pub joining: Cell<bool>,
     /// The process that it belongs to.
     pub process: Link<Process>,
-    /// What its call in progress waits for ([`crate::io::wait`]).
-    pub waits: Link<crate::io::wait::Wait>,
-    /// The files of its calls in progress.
-    pub held: crate::io::file::Held,
-    /// Its deadline's place ([`crate::timers`]).
-    pub timer: Link<crate::timers::Timer>,
     /// Where a system call of it was trapped that is being answered; 0 when none is ([`crate::origin`]).
     pub trapped_at: Cell<usize>,
     /// The word that is cleared at its end, if it has asked for one (`set_tid_address`).

@@ -32,6 +32,13 @@ impl Deref for Turn {
     }
 }
 
+impl Turn {
+    /// The state, for what outlives a borrow of the guard.
+    pub fn kernel(&self) -> &'static Kernel {
+        self.0
+    }
+}
+
 /// Begins an operation. Every call that touches an object which threads share does this first, once.
 #[inline]
 pub fn enter(object: Object, kind: Kind) -> Turn {

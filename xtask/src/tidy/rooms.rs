@@ -10,10 +10,9 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
     (
         "crates/libos/src",
         &[
-            &["abi", "identity"],
-            &["errno", "thread"],
-            &["fake", "host", "keys", "os"],
-            &["time"],
+            &["abi", "identity", "room"],
+            &["errno"],
+            &["fake", "file", "host", "keys", "os", "thread", "time", "timers"],
             &["sync"],
         ],
     ),
@@ -49,7 +48,6 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
                 "sync",
                 "thread",
                 "time",
-                "timers",
                 "trace",
                 "trap",
                 "turn",

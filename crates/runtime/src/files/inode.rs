@@ -7,10 +7,10 @@
 //! The table has room for [`INODES`] files. When it is full the oldest is forgotten, rather one that the server has not changed: it gets a
 //! new number when it is looked at again. That is as deterministic as the rest, since looks and changes are the same on all replicas.
 
-use crate::kernel::Room;
 use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::inodes::{self, CHANGED, INODES};
+use skein_libos::room::Room;
 
 /// No copy of a host's file.
 const NO_MARK: Time = Time { s: 0, ns: 0 };

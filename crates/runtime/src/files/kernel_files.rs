@@ -10,12 +10,12 @@
 use crate::fatal::{self, Line, line};
 use crate::files::fake::Text;
 use crate::files::stat;
-use crate::io::file::Kind;
 use crate::io::table;
 use crate::kernel::kernel;
 use crate::sys;
 use libc::c_int;
 use skein_libos::errno::{Errno, Result};
+use skein_libos::file::Kind;
 
 /// How a file of the kernel's is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +284,7 @@ pub fn link(path: &[u8]) -> Option<Result<Line>> {
     }
     let k = kernel();
     let Some(file) = k.table().get(fd) else { return console(fd) };
-    let f = k.io.files.get(file);
+    let f = k.fds.files.get(file);
     let object = f.object.get();
     Some(Ok(match f.kind.get() {
         Kind::Socket => line!("socket:[{}]", u64::from(file.raw()) + (2 << 20)),

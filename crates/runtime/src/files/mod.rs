@@ -34,11 +34,12 @@ mod syscall;
 pub use local::{closed, closed_range};
 pub use syscall::{from_loader, syscall};
 
-use crate::kernel::{Kernel, Room, kernel};
+use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use core::cell::Cell;
 use core::ffi::CStr;
 use skein_arena::layout::ARENA_FD;
+use skein_libos::room::Room;
 
 /// What is known about files. All-zero bytes, then `lay_out`, then [`begin`].
 #[repr(C)]

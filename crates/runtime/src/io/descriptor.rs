@@ -2,14 +2,16 @@
 
 use crate::fatal;
 use crate::files;
-use crate::io::file::{self, File, Hold, Kind};
-use crate::io::{Answer, fifo, pipe, socket, table};
+use crate::io::call;
+use crate::io::call::Hold;
+use crate::io::{Answer, fifo, socket, table};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use crate::{thread, turn};
 use core::ffi::c_int;
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::{self, File, Kind, pipe};
 use skein_sched::op::{Kind as Op, Object};
 
 /// Closes a virtual descriptor.
@@ -37,7 +39,7 @@ pub fn close(fd: i32) -> Answer {
 
 /// `dup`.
 pub fn dup(fd: i32) -> Answer {
-    file::with(fd, Op::Duplicate, |k, hold| duplicate(k, hold, 0, false))
+    call::with(fd, Op::Duplicate, |k, hold| duplicate(k, hold, 0, false))
 }
 
 fn duplicate(k: &Kernel, hold: &Hold, least: i32, cloexec: bool) -> Result<usize> {
@@ -59,7 +61,7 @@ pub fn dup3(old: i32, new: i32, flags: Option<i32>) -> Answer {
         let _turn = turn::enter(Object::Descriptors, Op::Duplicate);
         return Some(replace_by_file(k, old, new, flags));
     }
-    file::with(old, Op::Duplicate, |k, hold| {
+    call::with(old, Op::Duplicate, |k, hold| {
         let bits = flags.unwrap_or(0);
         if bits & !libc::O_CLOEXEC != 0 || (flags.is_some() && old == new) {
             return fail(libc::EINVAL);
@@ -125,7 +127,7 @@ pub fn fcntl(fd: i32, command: i32, arg: usize) -> Answer {
     if table::is_own(fd) {
         return Some(fail(libc::EBADF));
     }
-    file::with(fd, Op::Set, |k, hold| control(k, hold, fd, command, arg))
+    call::with(fd, Op::Set, |k, hold| control(k, hold, fd, command, arg))
 }
 
 fn control(k: &Kernel, hold: &Hold, fd: i32, command: i32, arg: usize) -> Result<usize> {
@@ -180,7 +182,7 @@ const TIOCOUTQ: usize = libc::TIOCOUTQ as usize;
 pub unsafe fn ioctl(fd: i32, request: usize, arg: usize) -> Answer {
     // Requests are 32 bits wide.
     let request = request & 0xffff_ffff;
-    file::with(fd, Op::Set, |k, hold| {
+    call::with(fd, Op::Set, |k, hold| {
         let f = hold.file(k);
         match request {
             FIOCLEX | FIONCLEX => {
@@ -225,7 +227,7 @@ fn queued(k: &Kernel, f: &File, request: usize) -> Result<usize> {
 
 /// `lseek`: what has no position stays where it is, or says so.
 pub fn lseek(fd: i32, whence: i32) -> Answer {
-    file::with(fd, Op::Set, |k, hold| {
+    call::with(fd, Op::Set, |k, hold| {
         if !(libc::SEEK_SET..=libc::SEEK_HOLE).contains(&whence) {
             return fail(libc::EINVAL);
         }
@@ -239,12 +241,12 @@ pub fn lseek(fd: i32, whence: i32) -> Answer {
 
 /// `fsync` and its like.
 pub fn sync(fd: i32) -> Answer {
-    file::with(fd, Op::Refuse, |_, _| fail(libc::EINVAL))
+    call::with(fd, Op::Refuse, |_, _| fail(libc::EINVAL))
 }
 
 /// `isatty`, `tcgetattr`.
 pub fn not_a_terminal(fd: i32) -> Answer {
-    file::with(fd, Op::Ask, |_, _| fail(libc::ENOTTY))
+    call::with(fd, Op::Ask, |_, _| fail(libc::ENOTTY))
 }
 
 /// The device of anonymous files, as Linux numbers it on most machines.
@@ -255,7 +257,7 @@ const DEVICE: u64 = 8;
 /// # Safety
 /// `out` is writable.
 pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Answer {
-    file::with(fd, Op::Ask, |k, hold| {
+    call::with(fd, Op::Ask, |k, hold| {
         // SAFETY: all-zero is a valid `stat`.
         let mut st: libc::stat = unsafe { core::mem::zeroed() };
         if let Some(st) = fifo::stat(k, hold.file(k)) {
@@ -263,7 +265,7 @@ pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Answer {
             unsafe { out.write(st) };
             return Ok(0);
         }
-        let (mode, ino) = mode_and_inode(k.io.files.get(hold.0), hold.0);
+        let (mode, ino) = mode_and_inode(k.fds.files.get(hold.0), hold.0);
         st.st_dev = DEVICE;
         st.st_ino = ino;
         st.st_mode = mode;
@@ -288,7 +290,7 @@ fn mode_and_inode(f: &File, file: Handle<File>) -> (u32, u64) {
 
 /// `fchmod` and `fchown` of a virtual descriptor: the mode of a UNIX socket is that of the path which it is bound to later.
 pub fn change_mode(fd: i32, mode: Option<u32>) -> Answer {
-    file::with(fd, Op::Set, |k, hold| {
+    call::with(fd, Op::Set, |k, hold| {
         if let (Some(mode), Some(socket)) = (mode, hold.file(k).as_kind(Kind::Socket)) {
             socket::unix::bind::set_mode(k, socket, mode);
         }

@@ -5,17 +5,20 @@
 //! wait like any other; the kernel's FIFO is never waited for.
 
 use crate::files::inode::Id;
-use crate::io::file::{self, File, Hold, Kind};
-use crate::io::pipe::{self, Pipe};
-use crate::io::wait;
-use crate::kernel::{Kernel, Room, kernel};
+use crate::io::call;
+use crate::io::call::Hold;
+use crate::kernel::{Kernel, kernel};
 use crate::{signal, thread, turn};
 use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::pipe::{self, Pipe};
+use skein_libos::file::wait;
+use skein_libos::file::{self, File, Kind};
 use skein_libos::keys::Key;
+use skein_libos::room::Room;
 use skein_sched::op::{Kind as Op, Object};
 
 /// A FIFO that somebody has open.
@@ -75,14 +78,15 @@ pub fn made(k: &Kernel, id: Id) {
 }
 
 /// Its pipe is gone.
-pub(super) fn forget(k: &Kernel, fifo: Handle<Fifo>) {
+pub fn forget(k: &Kernel, raw: u32) {
+    let fifo = Handle::from_raw(raw).expect("a FIFO");
     k.io.open_fifos.remove(&k.io.fifos, fifo);
     k.io.fifos.free(fifo);
 }
 
 /// What `fstat` says of an end of a FIFO.
 pub fn stat(k: &Kernel, f: &File) -> Option<libc::stat> {
-    let fifo = pipe::of(k, f)?.fifo.get()?;
+    let fifo = Handle::from_raw(pipe::of(k, f)?.fifo.get())?;
     Some(k.io.fifos.get(fifo).stat.get())
 }
 
@@ -101,9 +105,9 @@ pub fn open(id: Id, stat: &libc::stat, flags: i32) -> Result<usize> {
 pub fn reopen(fd: i32, flags: i32) -> Result<usize> {
     again(|k| {
         let Some(file) = k.table().get(fd) else { return fail(libc::ENOENT) };
-        let f = k.io.files.get(file);
+        let f = k.fds.files.get(file);
         match pipe::of(k, f) {
-            Some(p) => enter(k, f.object.get(), flags, p.fifo.get().is_some()),
+            Some(p) => enter(k, f.object.get(), flags, p.fifo.get() != 0),
             None => fail(libc::ENXIO),
         }
     })
@@ -115,7 +119,7 @@ fn again(mut call: impl FnMut(&Kernel) -> Result<usize>) -> Result<usize> {
         thread::test_cancel();
         let _turn = turn::enter(Object::Descriptors, Op::Open);
         let result = call(kernel());
-        if let Some(result) = signal::deliver::settle(file::interruptible(result)) {
+        if let Some(result) = signal::deliver::settle(call::interruptible(result)) {
             return result;
         }
     }
@@ -130,7 +134,7 @@ fn begin(k: &Kernel, id: Id, stat: &libc::stat) -> Result<u32> {
     f.stat.set(*stat);
     f.pipe.set(Some(pipe));
     k.io.open_fifos.push_back(&k.io.fifos, fifo);
-    k.io.pipes.get(pipe).fifo.set(Some(fifo));
+    k.fds.pipes.get(pipe).fifo.set(fifo.raw());
     Ok(pipe.raw())
 }
 
@@ -160,7 +164,7 @@ fn enter(k: &Kernel, raw: u32, flags: i32, waits: bool) -> Result<usize> {
     if waits {
         match kind {
             Kind::PipeReader if p.ended() && nonblocking => {
-                k.io.files.get(file).writers_before.set(p.writer_opens.get());
+                k.fds.files.get(file).writers_before.set(p.writer_opens.get());
             }
             Kind::PipeReader if p.ended() => await_other(k, raw, &p.writer_opens)?,
             Kind::PipeWriter if p.deserted() => await_other(k, raw, &p.reader_opens)?,

@@ -2,13 +2,13 @@
 //! the record was on its way.
 
 use crate::fatal;
-use crate::io::file::{self, ready};
 use crate::io::outbound;
 use crate::io::socket::bind::Ends;
 use crate::io::socket::{Socket, State, Transport, bind, close, connect, external, make};
 use crate::kernel::Kernel;
 use crate::output;
 use skein_arena::pool::Handle;
+use skein_libos::file::{self, ready};
 use skein_model::{ConnId, OutFrame, SockAddr, Term};
 
 /// Connections of older terms are reset: the old leader had their other ends.

@@ -7,35 +7,28 @@
 //! Descriptors that are not in the table are the kernel's own (regular files): the functions in here answer `None` for them, and
 //! the call passes through.
 
+pub mod call;
 pub mod descriptor;
-pub mod epoll;
-pub mod eventfd;
 pub mod fifo;
-pub mod file;
 pub mod inbound;
-pub mod inotify;
-pub mod iov;
 pub mod msg;
+pub mod ops;
 pub mod outbound;
-pub mod pipe;
-pub mod poll;
 pub mod random;
-pub mod select;
+pub mod readiness;
 pub mod sendfile;
 pub mod signalfd;
 pub mod socket;
 pub mod splice;
 mod syscall;
 pub mod table;
-pub mod timerfd;
 pub mod transfer;
-pub mod wait;
 
-use crate::kernel::Room;
 use core::cell::Cell;
 use skein_arena::list::List;
 use skein_arena::pool::Pool;
 use skein_libos::errno::Result;
+use skein_libos::room::Room;
 use socket::Socket;
 
 pub use syscall::syscall;
@@ -43,36 +36,17 @@ pub use syscall::syscall;
 /// What a call answers: `None` when it is not on a virtual descriptor and passes through.
 pub type Answer = Option<Result<usize>>;
 
-/// Open file descriptions at one time, and sockets: 32,768.
-const MAX_FILES: u32 = 32 << 10;
-/// Watched descriptors of all epoll sets, and waits: 65,536 each.
-const MAX_WATCHES: u32 = 64 << 10;
-/// Pipes, open FIFOs, epoll sets, eventfds, timerfds at one time: 8,192 each.
-const MAX_SMALL: u32 = 8 << 10;
+use skein_libos::file::{MAX_FILES, MAX_SMALL, MAX_WATCHES};
 
-/// All descriptors, files, sockets, epoll sets. All-zero bytes, then `lay_out`.
+/// Sockets, and files that the library has not. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct IoState {
-    /// Open file descriptions.
-    pub files: Pool<file::File>,
-    /// Waiting threads.
-    pub waits: Pool<wait::Wait>,
     /// Sockets.
     pub sockets: Pool<Socket>,
-    /// Pipes.
-    pub pipes: Pool<pipe::Pipe>,
     /// FIFOs that somebody has open.
     pub fifos: Pool<fifo::Fifo>,
     /// All of them.
     pub open_fifos: fifo::Fifos,
-    /// Epoll sets.
-    pub epolls: Pool<epoll::Epoll>,
-    /// What epoll sets watch.
-    pub items: Pool<epoll::Item>,
-    /// Eventfds.
-    pub eventfds: Pool<eventfd::EventFd>,
-    /// Timerfds.
-    pub timerfds: Pool<timerfd::TimerFd>,
     /// Messages on their way.
     pub messages: Pool<socket::message::Message>,
     /// Descriptors on their way.
@@ -114,21 +88,14 @@ pub struct IoState {
 impl IoState {
     /// Takes its memory.
     pub fn lay_out(&self, room: &mut Room) {
-        room.pool(&self.files, MAX_FILES);
-        room.pool(&self.waits, MAX_WATCHES);
         room.pool(&self.sockets, MAX_FILES);
         room.pool(&self.messages, MAX_WATCHES);
         room.pool(&self.rights, MAX_SMALL);
         room.pool(&self.memberships, MAX_SMALL);
         let names = room.pool(&self.names, MAX_FILES);
         socket::unix::name::Name::note_own(room, names, MAX_FILES);
-        room.pool(&self.pipes, MAX_SMALL);
         let fifos = room.pool(&self.fifos, MAX_SMALL);
         fifo::Fifo::note_own(room, fifos, MAX_SMALL);
-        room.pool(&self.epolls, MAX_SMALL);
-        room.pool(&self.items, MAX_WATCHES);
-        room.pool(&self.eventfds, MAX_SMALL);
-        room.pool(&self.timerfds, MAX_SMALL);
         room.pool(&self.signalfds, MAX_SMALL);
     }
 }

@@ -1,14 +1,15 @@
 //! send and recv in all their forms.
 
 use crate::io::Answer;
-use crate::io::epoll::Timeout;
-use crate::io::file::{self, Hold};
-use crate::io::iov::{Buffers, single};
+use crate::io::call;
+use crate::io::call::Hold;
 use crate::io::socket;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::kernel::{Kernel, kernel};
 use libc::{c_uint, c_void, mmsghdr, msghdr, sockaddr, socklen_t};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::{Buffers, single};
+use skein_libos::time::Timeout;
 use skein_sched::op::Kind;
 
 /// `recvfrom`.
@@ -23,7 +24,7 @@ pub unsafe fn recvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> Answer {
-    file::with_cancel(fd, Kind::Read, |k, hold| {
+    call::with_cancel(fd, Kind::Read, |k, hold| {
         let socket = socket::of(k, hold)?;
         let wanted = !addr.is_null() && !addr_len.is_null();
         // SAFETY: the caller's contract.
@@ -51,7 +52,7 @@ pub fn sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> Answer {
-    file::with_cancel(fd, Kind::Write, |k, hold| {
+    call::with_cancel(fd, Kind::Write, |k, hold| {
         let socket = socket::of(k, hold)?;
         let outgoing = Outgoing { flags, to: addr, to_len: addr_len, control: &[] };
         let part = [single(from.cast_mut(), len)];
@@ -66,7 +67,7 @@ pub fn sendto(
 /// `msg` is valid.
 pub unsafe fn recvmsg(fd: i32, msg: *mut msghdr, flags: i32) -> Answer {
     // SAFETY: the caller's contract.
-    file::with_cancel(fd, Kind::Read, |k, hold| unsafe { receive_one(k, hold, &mut *msg, flags) })
+    call::with_cancel(fd, Kind::Read, |k, hold| unsafe { receive_one(k, hold, &mut *msg, flags) })
 }
 
 /// `sendmsg`.
@@ -75,13 +76,14 @@ pub unsafe fn recvmsg(fd: i32, msg: *mut msghdr, flags: i32) -> Answer {
 /// `msg` is valid.
 pub unsafe fn sendmsg(fd: i32, msg: *const msghdr, flags: i32) -> Answer {
     // SAFETY: the caller's contract.
-    file::with_cancel(fd, Kind::Write, |k, hold| unsafe { send_one(k, hold, &*msg, flags) })
+    call::with_cancel(fd, Kind::Write, |k, hold| unsafe { send_one(k, hold, &*msg, flags) })
 }
 
 unsafe fn receive_one(k: &Kernel, hold: &Hold, msg: &mut msghdr, flags: i32) -> Result<usize> {
     let socket = socket::of(k, hold)?;
     // SAFETY: the caller's contract.
-    let mut buffers = unsafe { Buffers::from_raw(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    let mut buffers =
+        unsafe { Buffers::from_raw(msg.msg_iov.cast(), msg.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: the caller's contract.
     let mut incoming = unsafe { Incoming::from_header(flags, msg) };
     let n = exchange::receive(k, hold, socket, &mut buffers, &mut incoming)?;
@@ -94,7 +96,8 @@ unsafe fn receive_one(k: &Kernel, hold: &Hold, msg: &mut msghdr, flags: i32) -> 
 unsafe fn send_one(k: &Kernel, hold: &Hold, msg: &msghdr, flags: i32) -> Result<usize> {
     let socket = socket::of(k, hold)?;
     // SAFETY: the caller's contract.
-    let mut buffers = unsafe { Buffers::from_raw(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE) }?;
+    let mut buffers =
+        unsafe { Buffers::from_raw(msg.msg_iov.cast(), msg.msg_iovlen, libc::EMSGSIZE) }?;
     let control = match msg.msg_controllen {
         0 => &[][..],
         _ if msg.msg_control.is_null() => return fail(libc::EFAULT),
@@ -134,7 +137,7 @@ unsafe fn each(
 /// # Safety
 /// `messages` is `count` valid elements.
 pub unsafe fn sendmmsg(fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) -> Answer {
-    file::with_cancel(fd, Kind::Write, |k, hold| {
+    call::with_cancel(fd, Kind::Write, |k, hold| {
         // SAFETY: the caller's contract, twice.
         unsafe { each(messages, count, |msg, _| send_one(k, hold, msg, flags)) }
     })
@@ -153,10 +156,10 @@ pub unsafe fn recvmmsg(
 ) -> Answer {
     let wait_for_one = flags & libc::MSG_WAITFORONE != 0;
     let flags = flags & !libc::MSG_WAITFORONE;
-    file::with_cancel(fd, Kind::Read, |k, hold| {
+    call::with_cancel(fd, Kind::Read, |k, hold| {
         let deadline = match timeout {
             Timeout::Poll => Some(0),
-            timeout => timeout.deadline_ns(),
+            timeout => timeout.deadline_ns(k),
         };
         let one = |msg: &mut msghdr, at| {
             if at > 0 && deadline.is_some_and(|at| kernel().now_ns.get() >= at) {

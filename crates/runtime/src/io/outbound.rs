@@ -7,13 +7,13 @@
 //! an earlier term, which it must not begin. A term's start resets the connections of earlier ones: their other ends were the old
 //! leader's.
 
-use crate::io::file::{self, ready};
 use crate::io::socket::{Socket, State, Transport, connect};
 use crate::kernel::Kernel;
 use crate::output;
 use core::cell::Cell;
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::{self, ready};
 use skein_model::{ConnId, OutFrame, SockAddr, Term};
 
 /// The numbers of the current term. All-zero bytes are before the first term.

@@ -1,12 +1,12 @@
 //! /dev/urandom and /dev/random: the log's randomness as files.
 
-use crate::io::file::{self, Kind};
-use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
 use crate::turn;
 use core::ffi::CStr;
 use libc::{c_char, c_int};
 use skein_libos::errno::Result;
+use skein_libos::file::buffers::Buffers;
+use skein_libos::file::{self, Kind};
 use skein_sched::op::{Kind as Op, Object};
 
 /// Whether a path is one of the two devices.

@@ -1,11 +1,13 @@
 //! sendfile: from a regular file to a virtual descriptor.
 
-use crate::io::file::{self, Hold};
-use crate::io::iov::{Buffers, single};
-use crate::io::{Answer, transfer};
+use crate::io::Answer;
+use crate::io::call;
+use crate::io::call::Hold;
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::{Buffers, single};
+use skein_libos::file::ops;
 use skein_sched::op::Kind;
 
 /// Bytes copied at a time, on the thread's stack.
@@ -17,10 +19,10 @@ const PIECE_BYTES: usize = 8 << 10;
 /// `offset` is null or valid.
 pub unsafe fn sendfile(out_fd: i32, in_fd: i32, offset: *mut i64, count: usize) -> Answer {
     if kernel().table().get(in_fd).is_some() {
-        return file::with(in_fd, Kind::Move, |_, _| fail(libc::EINVAL));
+        return call::with(in_fd, Kind::Move, |_, _| fail(libc::EINVAL));
     }
     // SAFETY: the caller's contract.
-    file::with_cancel(out_fd, Kind::Move, |k, hold| unsafe { copy(k, hold, in_fd, offset, count) })
+    call::with_cancel(out_fd, Kind::Move, |k, hold| unsafe { copy(k, hold, in_fd, offset, count) })
 }
 
 unsafe fn copy(
@@ -45,7 +47,7 @@ unsafe fn copy(
             Err(e) => return if done > 0 { Ok(done) } else { Err(e) },
         };
         let part = [single(piece.as_mut_ptr().cast(), n)];
-        let sent = transfer::write_from(k, hold, &mut Buffers::new(&part)?);
+        let sent = ops::write(k, hold, &mut Buffers::new(&part)?);
         let taken = *sent.as_ref().unwrap_or(&0);
         if !offset.is_null() {
             // SAFETY: the caller's contract.

@@ -1,8 +1,7 @@
 //! signalfd: takes signals that are blocked, as `sigwait` does.
 
-use crate::io::file::{self, File, Hold, Kind, ready};
-use crate::io::iov::Buffers;
-use crate::io::wait::wait_if_blocking;
+use crate::io::call;
+use crate::io::call::Hold;
 use crate::io::{Answer, table};
 use crate::kernel::{Kernel, kernel};
 use crate::signal;
@@ -10,6 +9,9 @@ use crate::turn;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
+use skein_libos::file::wait::wait_if_blocking;
+use skein_libos::file::{self, File, Kind, ready};
 use skein_sched::op::{Kind as Op, Object};
 
 /// A signalfd.
@@ -33,7 +35,7 @@ pub fn create(fd: i32, set: u64, flags: i32) -> Answer {
         let _turn = turn::enter(Object::Descriptors, Op::Create);
         return Some(make(set, flags));
     }
-    let changed = file::with(fd, Op::Set, |k, hold| {
+    let changed = call::with(fd, Op::Set, |k, hold| {
         let Some(signals) = hold.file(k).as_kind::<SignalFd>(Kind::SignalFd) else {
             return fail(libc::EINVAL);
         };

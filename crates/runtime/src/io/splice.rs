@@ -6,17 +6,19 @@
 use crate::fatal::refuse;
 use crate::files::change;
 use crate::io::Answer;
-use crate::io::file::{self, File, Hold, Kind, ready};
-use crate::io::iov::{Buffers, single};
-use crate::io::pipe::{self, Pipe};
+use crate::io::call;
+use crate::io::call::Hold;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::io::socket::raise_sigpipe;
-use crate::io::wait::wait;
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use crate::{signal, thread, turn};
-use libc::iovec;
+use skein_libos::abi::iovec;
 use skein_libos::errno::{Errno, Result, fail};
+use skein_libos::file::buffers::{Buffers, single};
+use skein_libos::file::pipe::{self, Pipe};
+use skein_libos::file::wait::wait;
+use skein_libos::file::{File, Kind, ready};
 use skein_sched::op::{Kind as Op, Object};
 
 /// Bytes moved at a time, on the thread's stack.
@@ -26,15 +28,15 @@ const KNOWN: u32 =
     libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
 /// One side of a splice.
-enum Side {
+enum Side<'k> {
     /// A virtual descriptor.
-    Virtual(Hold),
+    Virtual(Hold<'k>),
     /// One of the kernel's, and where in it; null for its own position.
     Kernel(i32, *mut i64),
 }
 
-impl Side {
-    fn of(k: &Kernel, fd: i32, offset: *mut i64) -> Self {
+impl<'k> Side<'k> {
+    fn of(k: &'k Kernel, fd: i32, offset: *mut i64) -> Self {
         match k.table().get(fd) {
             Some(file) => Self::Virtual(Hold::new(k, file)),
             None => Self::Kernel(fd, offset),
@@ -99,7 +101,7 @@ fn restarted(
             let (from, to) = (Side::of(k, fds[0], offsets[0]), Side::of(k, fds[1], offsets[1]));
             call(&from, &to)
         };
-        if let Some(result) = signal::deliver::settle(file::interruptible(result)) {
+        if let Some(result) = signal::deliver::settle(call::interruptible(result)) {
             return result;
         }
     }
@@ -352,7 +354,7 @@ fn copy(k: &Kernel, from: &Side, to: &Side, len: usize, flags: u32) -> Result<us
 /// # Safety
 /// `list` is `count` valid parts.
 pub unsafe fn vmsplice(fd: i32, list: *const iovec, count: usize, flags: u32) -> Answer {
-    file::with_cancel(fd, Op::Move, |k, hold| {
+    call::with_cancel(fd, Op::Move, |k, hold| {
         if flags & !KNOWN != 0 {
             return fail(libc::EINVAL);
         }

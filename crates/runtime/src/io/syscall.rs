@@ -1,14 +1,13 @@
 //! The same calls by number: for `syscall()` and for what the safety net catches.
 
 use crate::files;
-use crate::io::epoll::{self, Timeout};
 use crate::io::{
-    Answer, descriptor, eventfd, file, inotify, msg, pipe, poll, select, sendfile, socket, splice,
-    timerfd, transfer,
+    Answer, call, descriptor, msg, readiness as ready, sendfile, socket, splice, transfer,
 };
 use crate::signal::wait;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Result, fail};
+use skein_libos::time::Timeout;
 
 /// An I/O system call by number: `None` when it is not one, or not on a virtual descriptor.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<usize>> {
@@ -54,11 +53,9 @@ unsafe fn descriptors(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
             libc::SYS_fchown => descriptor::change_mode(fd, None),
             libc::SYS_lseek => descriptor::lseek(fd, c as i32),
             libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_ftruncate => descriptor::sync(fd),
-            libc::SYS_pipe => {
-                Some(pipe::create(0).map(|ends| super::put_pair(a as *mut i32, ends)))
-            }
+            libc::SYS_pipe => Some(ready::pipe(0).map(|ends| super::put_pair(a as *mut i32, ends))),
             libc::SYS_pipe2 => {
-                Some(pipe::create(b as i32).map(|ends| super::put_pair(a as *mut i32, ends)))
+                Some(ready::pipe(b as i32).map(|ends| super::put_pair(a as *mut i32, ends)))
             }
             _ => None,
         }
@@ -85,7 +82,7 @@ unsafe fn on_socket(nr: i64, args: [usize; 6]) -> Answer {
         | libc::SYS_recvmsg
         | libc::SYS_sendmsg
         | libc::SYS_recvmmsg
-        | libc::SYS_sendmmsg => file::only_virtual(answer, args[0] as i32, libc::ENOTSOCK),
+        | libc::SYS_sendmmsg => call::only_virtual(answer, args[0] as i32, libc::ENOTSOCK),
         _ => answer,
     }
 }
@@ -137,30 +134,26 @@ unsafe fn readiness(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
     unsafe {
         match nr {
             libc::SYS_epoll_create => {
-                Some(if a as i32 > 0 { epoll::create(0) } else { fail(libc::EINVAL) })
+                Some(if a as i32 > 0 { ready::epoll_create(0) } else { fail(libc::EINVAL) })
             }
-            libc::SYS_epoll_create1 => Some(epoll::create(a as i32)),
-            libc::SYS_epoll_ctl => epoll::ctl_at(a as i32, b as i32, c as i32, d as *const _),
-            libc::SYS_epoll_wait => file::of_kind(
-                a as i32,
-                epoll::wait(a as i32, b as *mut _, c as i32, Timeout::from_ms(d as i32)),
-            ),
+            libc::SYS_epoll_create1 => Some(ready::epoll_create(a as i32)),
+            libc::SYS_epoll_ctl => ready::epoll_ctl(a as i32, b as i32, c as i32, d as *const _),
+            libc::SYS_epoll_wait => {
+                ready::epoll_wait(a as i32, b as *mut _, c as i32, Timeout::from_ms(d as i32))
+            }
             libc::SYS_epoll_pwait => wait::masked(e as *const _, || {
-                file::of_kind(
-                    a as i32,
-                    epoll::wait(a as i32, b as *mut _, c as i32, Timeout::from_ms(d as i32)),
-                )
+                ready::epoll_wait(a as i32, b as *mut _, c as i32, Timeout::from_ms(d as i32))
             }),
             libc::SYS_epoll_pwait2 => with_timeout(d, |t| {
                 wait::masked(e as *const _, || {
-                    file::of_kind(a as i32, epoll::wait(a as i32, b as *mut _, c as i32, t))
+                    ready::epoll_wait(a as i32, b as *mut _, c as i32, t)
                 })
             }),
-            libc::SYS_poll => Some(poll::poll(a as *mut _, b, Timeout::from_ms(c as i32))),
+            libc::SYS_poll => Some(ready::poll(a as *mut _, b, Timeout::from_ms(c as i32))),
             libc::SYS_ppoll => with_timeout(c, |t| {
-                wait::masked(d as *const _, || Some(poll::poll(a as *mut _, b, t)))
+                wait::masked(d as *const _, || Some(ready::poll(a as *mut _, b, t)))
             }),
-            libc::SYS_select => Some(select::select_timeval(
+            libc::SYS_select => Some(ready::select_timeval(
                 a as i32,
                 [b as *mut u64, c as *mut u64, d as *mut u64],
                 e as *mut _,
@@ -170,20 +163,20 @@ unsafe fn readiness(nr: i64, [a, b, c, d, e, f]: [usize; 6]) -> Answer {
                 let mask = if f == 0 { 0 } else { *(f as *const usize) };
                 let sets = [b as *mut u64, c as *mut u64, d as *mut u64];
                 with_timeout(e, |t| {
-                    wait::masked(mask as *const _, || Some(select::select(a as i32, sets, t).0))
+                    wait::masked(mask as *const _, || Some(ready::select(a as i32, sets, t).0))
                 })
             }
-            libc::SYS_inotify_init => Some(inotify::create(0)),
-            libc::SYS_inotify_init1 => Some(inotify::create(a as i32)),
-            libc::SYS_inotify_add_watch => inotify::add_watch(a as i32, c as u32),
-            libc::SYS_inotify_rm_watch => inotify::remove_watch(a as i32),
-            libc::SYS_eventfd => Some(eventfd::create(a as u32, 0)),
-            libc::SYS_eventfd2 => Some(eventfd::create(a as u32, b as i32)),
-            libc::SYS_timerfd_create => Some(timerfd::create(a as i32, b as i32)),
+            libc::SYS_inotify_init => Some(ready::inotify(0)),
+            libc::SYS_inotify_init1 => Some(ready::inotify(a as i32)),
+            libc::SYS_inotify_add_watch => ready::inotify_add_watch(a as i32, c as u32),
+            libc::SYS_inotify_rm_watch => ready::inotify_rm_watch(a as i32),
+            libc::SYS_eventfd => Some(ready::eventfd(a as u32, 0)),
+            libc::SYS_eventfd2 => Some(ready::eventfd(a as u32, b as i32)),
+            libc::SYS_timerfd_create => Some(ready::timerfd(a as i32, b as i32)),
             libc::SYS_timerfd_settime => {
-                timerfd::settime(a as i32, b as i32, c as *const _, d as *mut _)
+                ready::timerfd_settime(a as i32, b as i32, c as *const _, d as *mut _)
             }
-            libc::SYS_timerfd_gettime => timerfd::gettime(a as i32, b as *mut _),
+            libc::SYS_timerfd_gettime => ready::timerfd_gettime(a as i32, b as *mut _),
             _ => None,
         }
     }

@@ -8,7 +8,6 @@
 //! Invariant: an entry that points to a file has a placeholder at its number, and the file's `refs` counts it.
 
 use crate::fatal::refuse;
-use crate::io::file::{self, File};
 use crate::io::socket;
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
@@ -17,6 +16,8 @@ use skein_arena::bytes::Chunk;
 use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD};
 use skein_arena::pool::{Handle, Link};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::{self, File};
+use skein_libos::host::Kernels;
 
 /// Virtual descriptors are smaller than this: 65,536.
 pub const MAX_FDS: i32 = 64 << 10;
@@ -264,6 +265,20 @@ fn set_kernel_flags(fd: i32, flags: i32) {
     unsafe {
         sys::raw(libc::SYS_fcntl, sys::args([fd as usize, libc::F_SETFD as usize, flags as usize]));
     }
+}
+
+/// What a descriptor that is not virtual is of; `None` when it is not open.
+pub fn of_kernel(fd: i32) -> Option<Kernels> {
+    if !is_open(fd) {
+        return None;
+    }
+    // SAFETY: all-zero is a valid `stat`.
+    let mut st: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: writes to a local.
+    let done =
+        unsafe { sys::call(libc::SYS_fstat, sys::args([fd as usize, &raw mut st as usize])) };
+    let regular = matches!(st.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+    Some(if done.is_ok() && regular { Kernels::Regular } else { Kernels::Other })
 }
 
 /// Whether a descriptor that is not virtual is open.

@@ -13,13 +13,14 @@ pub mod segment;
 pub mod semaphore;
 mod undo;
 
-use crate::kernel::{Kernel, Room};
+use crate::kernel::Kernel;
 use crate::process::Process;
 use crate::thread::Thread;
 use core::cell::Cell;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Pool};
 use skein_libos::errno::{Result, fail};
+use skein_libos::room::Room;
 
 /// Sets of semaphores, queues of either kind, at one time: 1,024 each.
 const MAX_OBJECTS: u32 = 1 << 10;

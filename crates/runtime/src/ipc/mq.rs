@@ -1,8 +1,8 @@
 //! POSIX message queues: found by a name, used as descriptors that can be waited for.
 
 use super::{InQueue, Message, Messages, consume, free, message, permission};
-use crate::io::file::{self, File, Hold, Kind, ready};
-use crate::io::wait::wait;
+use crate::io::call;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use crate::{time, turn};
 use core::cell::Cell;
@@ -13,6 +13,8 @@ use skein_arena::pool::{ArenaObject, Handle};
 use skein_libos::abi::timespec;
 use skein_libos::errno::RESTART;
 use skein_libos::errno::{Errno, Result, fail};
+use skein_libos::file::wait::wait;
+use skein_libos::file::{self, File, Kind, ready};
 use skein_sched::op::{Kind as Op, Object};
 
 /// The longest name.
@@ -47,6 +49,13 @@ pub struct HasName;
 pub type Named = List<Mq, HasName>;
 /// An open file description's place on its queue.
 pub struct OnQueue;
+
+// No file is both an end of a pipe and a queue's.
+impl In<OnQueue> for File {
+    fn node(&self) -> &Node<File> {
+        &self.reading
+    }
+}
 
 // SAFETY: cells and lists; all-zero is a queue without a name.
 unsafe impl ArenaObject for Mq {}
@@ -135,7 +144,7 @@ pub unsafe fn open(
                 unname(k, queue);
             }
         })?;
-    k.ipc.mqs.get(queue).files.push_back(&k.io.files, file);
+    k.ipc.mqs.get(queue).files.push_back(&k.fds.files, file);
     Ok(fd as usize)
 }
 
@@ -199,7 +208,7 @@ fn destroy(k: &Kernel, queue: Handle<Mq>) {
 /// The last reference to an open file description is gone.
 pub fn release(k: &Kernel, file: Handle<File>, queue: Handle<Mq>) {
     let q = k.ipc.mqs.get(queue);
-    q.files.remove(&k.io.files, file);
+    q.files.remove(&k.fds.files, file);
     if q.files.is_empty() && q.unlinked.get() {
         destroy(k, queue);
     }
@@ -215,7 +224,7 @@ pub fn mask(k: &Kernel, queue: Handle<Mq>) -> u32 {
 }
 
 fn tell(k: &Kernel, q: &Mq, events: u32) {
-    for (file, _) in q.files.iter(&k.io.files) {
+    for (file, _) in q.files.iter(&k.fds.files) {
         file::notify(k, Some(file), events);
     }
 }
@@ -235,7 +244,7 @@ unsafe fn on_queue(
     let limit = unsafe { limit.as_ref() }.map(skein_libos::time::to_ns).transpose()?;
     let deadline_ns = limit.map(|at| time::deadline_of(libc::CLOCK_REALTIME, at)).transpose()?;
     let op = if mode == libc::O_RDONLY { Op::Read } else { Op::Write };
-    let answer = file::with_cancel(fd, op, |k, hold| {
+    let answer = call::with_cancel(fd, op, |k, hold| {
         let f = hold.file(k);
         let (has, queue) = (f.flags.get() & libc::O_ACCMODE, f.as_kind(Kind::MessageQueue));
         let Some(queue) = queue.filter(|_| has == mode || has == libc::O_RDWR) else {
@@ -360,7 +369,7 @@ pub unsafe fn attributes(fd: c_int, new: *const Attributes, old: *mut Attributes
     if new.is_some_and(|new| new.flags & !nonblock != 0) {
         return fail(libc::EINVAL);
     }
-    let answer = file::with(fd, Op::Ask, |k: &Kernel, hold: &Hold| {
+    let answer = call::with(fd, Op::Ask, |k: &Kernel, hold: &Hold| {
         let f = hold.file(k);
         let Some(queue) = f.as_kind::<Mq>(Kind::MessageQueue) else { return fail(libc::EBADF) };
         let q = k.ipc.mqs.get(queue);

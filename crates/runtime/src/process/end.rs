@@ -8,7 +8,6 @@ use super::{
     Life, Process, all, children_key, forget, handle, handover, pidfd, this, threads_of, vfork_key,
 };
 use crate::files::inputs;
-use crate::io::wait;
 use crate::kernel::{self, Kernel, header, kernel};
 use crate::thread::{self, Thread};
 use crate::{output, signal, sys, turn};
@@ -16,6 +15,7 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, pid_t};
 use skein_arena::layout::state;
 use skein_arena::pool::Handle;
+use skein_libos::file::wait;
 use skein_model::OutFrame;
 
 /// In [`Process::order`]: the wait status to end with is in the lower bits.

@@ -55,7 +55,7 @@ fn await_gone(k: &Kernel) {
     let pidfd = unsafe { sys::call(libc::SYS_pidfd_open, sys::args([pid as usize, 0])) };
     // No such process: init has seen to it already. No descriptor left: ask without one.
     let Ok(pidfd) = pidfd else { return await_reaped(pid) };
-    let mut ask = libc::pollfd { fd: pidfd as i32, events: libc::POLLIN, revents: 0 };
+    let mut ask = skein_libos::abi::pollfd { fd: pidfd as i32, events: libc::POLLIN, revents: 0 };
     while ask.revents == 0 {
         // SAFETY: one live `pollfd`; no time limit.
         unsafe {

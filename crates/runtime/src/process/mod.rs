@@ -24,7 +24,7 @@ pub mod stint;
 pub mod wait;
 
 use crate::io::table::Table;
-use crate::kernel::{Kernel, Room};
+use crate::kernel::Kernel;
 use crate::thread::Thread;
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -33,6 +33,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use libc::{c_int, pid_t};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::keys::Key;
+use skein_libos::room::Room;
 
 /// Processes at one time, those that ended and were not waited for included: 1,024.
 pub const MAX_PROCESSES: u32 = 1 << 10;

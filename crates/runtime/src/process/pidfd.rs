@@ -1,7 +1,6 @@
 //! pidfds: descriptors of processes. They become readable when the process ends, and mean nobody when it has been waited for.
 
 use super::{Life, Process, find};
-use crate::io::file::{self, File, Kind, ready};
 use crate::kernel::{Kernel, kernel};
 use crate::signal::{self, Info};
 use crate::turn;
@@ -9,6 +8,7 @@ use libc::{c_int, pid_t};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Errno, Result, fail};
+use skein_libos::file::{self, File, Kind, ready};
 use skein_sched::op::{Kind as Op, Object};
 
 /// pidfds at one time, copies not counted: 4,096.
@@ -102,7 +102,7 @@ pub(super) fn reaped(k: &Kernel, p: &Process) {
 pub(super) fn process_of(fd: c_int) -> Result<(Option<pid_t>, bool)> {
     let k = kernel();
     let file = k.table().get(fd).ok_or(Errno(libc::EBADF))?;
-    let f = k.io.files.get(file);
+    let f = k.fds.files.get(file);
     let pidfd = f.as_kind::<PidFd>(Kind::PidFd).ok_or(Errno(libc::EBADF))?;
     let process = k.pidfds.get(pidfd).process.get();
     Ok((process.map(|process| k.processes.get(process).pid.get()), f.nonblocking()))

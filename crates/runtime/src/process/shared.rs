@@ -5,7 +5,7 @@
 
 use super::{Process, handle, this};
 use crate::io::table;
-use crate::kernel::{Kernel, Room, kernel};
+use crate::kernel::{Kernel, kernel};
 use crate::sys::{self, args};
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -14,6 +14,7 @@ use libc::c_int;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
 use skein_libos::errno::{Errno, Result};
+use skein_libos::room::Room;
 
 /// Shared mappings of all processes at one time: 16,384.
 pub const MAX_MAPPINGS: u32 = 16 << 10;

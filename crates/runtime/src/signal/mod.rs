@@ -26,7 +26,7 @@ pub mod stop;
 pub mod timer;
 pub mod wait;
 
-use crate::kernel::{Kernel, Room, kernel};
+use crate::kernel::{Kernel, kernel};
 use crate::process::{self, Process};
 use crate::sys;
 use crate::thread::Thread;
@@ -44,6 +44,7 @@ pub use fault::terminate_by_signal;
 pub use pending::{Pending, Queued};
 use send::post_from;
 pub use send::{Target, check, post, raise_here, send_to, send_to_process, send_to_thread};
+use skein_libos::room::Room;
 use skein_libos::thread::Life;
 use skein_libos::thread::Wake;
 

@@ -11,7 +11,6 @@ use crate::entry::entry;
 use crate::kernel::{Kernel, kernel};
 use crate::process::{self, Process};
 use crate::thread::{self, Thread};
-use crate::timers::Timer;
 use crate::{time, turn};
 use core::cell::Cell;
 use libc::{c_int, c_void, itimerval};
@@ -19,6 +18,7 @@ use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::abi::itimerspec;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::keys::Key;
+use skein_libos::timers::Timer;
 use skein_sched::op::{Kind, Object};
 
 /// Timers that send signals at one time: 4096.
@@ -189,7 +189,7 @@ fn arm(k: &Kernel, timer: Handle<SignalTimer>, deadline_ns: u64) {
     if deadline_ns <= k.now_ns.get() {
         fired(k, timer.raw());
     } else {
-        t.timer.set(Some(k.timers.set_signal(timer.raw(), deadline_ns)));
+        t.timer.set(Some(k.timers.set_signal(k, timer.raw(), deadline_ns)));
     }
 }
 
@@ -208,7 +208,7 @@ fn forward(k: &Kernel, timer: Handle<SignalTimer>) -> u64 {
     let missed = periods(k, t);
     let next = t.interval_ns.get().saturating_mul(missed + 1).saturating_add(t.deadline_ns.get());
     t.deadline_ns.set(next);
-    t.timer.set(Some(k.timers.set_signal(timer.raw(), next)));
+    t.timer.set(Some(k.timers.set_signal(k, timer.raw(), next)));
     missed
 }
 

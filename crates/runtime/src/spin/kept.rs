@@ -105,12 +105,14 @@ const CHUNK: usize = 64;
 
 /// The kernel is asked: another thread may have unmapped them, and whoever finds that out is the one that spins.
 fn changed(words: &[Cell<(usize, u64)>]) -> bool {
-    let mut there = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 8 }; CHUNK];
+    let mut there =
+        [skein_libos::abi::iovec { iov_base: core::ptr::null_mut(), iov_len: 8 }; CHUNK];
     let mut values = [0u64; CHUNK];
     for (place, word) in there.iter_mut().zip(words) {
         place.iov_base = word.get().0 as *mut libc::c_void;
     }
-    let here = libc::iovec { iov_base: values.as_mut_ptr().cast(), iov_len: 8 * words.len() };
+    let here =
+        skein_libos::abi::iovec { iov_base: values.as_mut_ptr().cast(), iov_len: 8 * words.len() };
     // SAFETY: no arguments.
     let pid = unsafe { sys::raw(libc::SYS_getpid, args([])) } as usize;
     // SAFETY: reads this process's memory into a local.

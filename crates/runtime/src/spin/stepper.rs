@@ -252,8 +252,8 @@ impl<'a> Stepper<'a> {
             return Ok(());
         }
         let mut byte = 0u8;
-        let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-        let there = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: 1 };
+        let here = skein_libos::abi::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        let there = skein_libos::abi::iovec { iov_base: address as *mut libc::c_void, iov_len: 1 };
         let ask = |call: i64| {
             let a = [self.own_pid, &raw const here as usize, 1, &raw const there as usize, 1, 0];
             // SAFETY: one byte of this process, from or to a local; what is written is what was read.

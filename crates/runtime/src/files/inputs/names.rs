@@ -3,8 +3,8 @@
 //! Both are tables of fixed size, and functions of what the server did: when the first is full it begins anew, and what was known is agreed on again; the
 //! second one may say of a name that the server has changed it though it has not, which makes a change of the host's a question instead of an end.
 
-use crate::kernel::Room;
 use core::cell::Cell;
+use skein_libos::room::Room;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Paths that the table has room for: 131,072, of which three quarters are used.

@@ -3,11 +3,12 @@
 use super::{answer, answer_or_call};
 use crate::files::{change, inputs, list, lock};
 use crate::hooks::hook;
-use crate::io::{Answer, descriptor, pipe, sendfile, splice, table, transfer};
+use crate::io::{Answer, descriptor, readiness, sendfile, splice, table, transfer};
 use crate::original::real;
 use crate::sys;
 use core::ffi::c_void;
-use libc::{c_int, c_long, c_uint, c_ulong, iovec, off_t, off64_t, size_t, ssize_t};
+use libc::{c_int, c_long, c_uint, c_ulong, off_t, off64_t, size_t, ssize_t};
+use skein_libos::abi::iovec;
 
 answer_or_call! {
     SYS_read: fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t { transfer::read(fd, to, len).or_else(|| read_file(libc::SYS_read, [fd as usize, to as usize, len, 0])) }
@@ -88,8 +89,8 @@ answer! {
     fn tcgetattr(fd: c_int, out: *mut libc::termios) -> c_int { descriptor::not_a_terminal(fd) }
 
 
-    fn pipe(out: *mut c_int) -> c_int { Some(pipe::create(0).map(|ends| crate::io::put_pair(out, ends))) }
-    fn pipe2(out: *mut c_int, flags: c_int) -> c_int { Some(pipe::create(flags).map(|ends| crate::io::put_pair(out, ends))) }
+    fn pipe(out: *mut c_int) -> c_int { Some(readiness::pipe(0).map(|ends| crate::io::put_pair(out, ends))) }
+    fn pipe2(out: *mut c_int, flags: c_int) -> c_int { Some(readiness::pipe(flags).map(|ends| crate::io::put_pair(out, ends))) }
 }
 
 hook! {

@@ -2,30 +2,31 @@
 
 use super::answer;
 use crate::hooks::{hook, set_errno};
-use crate::io::epoll::{self, Timeout};
-use crate::io::{eventfd, file, poll, select, timerfd};
+use crate::io::readiness;
 use crate::original::real;
 use crate::signal::wait;
-use libc::{
-    c_int, c_uint, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, ssize_t, timeval,
-};
+use libc::timeval;
+use libc::{c_int, c_uint, fd_set, nfds_t, sigset_t, size_t, ssize_t};
+use skein_libos::abi::epoll_event;
 use skein_libos::abi::itimerspec;
+use skein_libos::abi::pollfd;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Result, fail};
+use skein_libos::time::Timeout;
 
 answer! {
     fn epoll_create(size: c_int) -> c_int {
-        Some(if size > 0 { epoll::create(0) } else { fail(libc::EINVAL) })
+        Some(if size > 0 { readiness::epoll_create(0) } else { fail(libc::EINVAL) })
     }
-    fn epoll_create1(flags: c_int) -> c_int { Some(epoll::create(flags)) }
+    fn epoll_create1(flags: c_int) -> c_int { Some(readiness::epoll_create(flags)) }
     fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        epoll::ctl_at(epfd, op, fd, event)
+        readiness::epoll_ctl(epfd, op, fd, event)
     }
     fn epoll_wait(epfd: c_int, out: *mut epoll_event, most: c_int, ms: c_int) -> c_int {
-        file::of_kind(epfd, epoll::wait(epfd, out, most, Timeout::from_ms(ms)))
+        readiness::epoll_wait(epfd, out, most, Timeout::from_ms(ms))
     }
     fn epoll_pwait(epfd: c_int, out: *mut epoll_event, most: c_int, ms: c_int, mask: *const sigset_t) -> c_int {
-        wait::masked(mask, || file::of_kind(epfd, epoll::wait(epfd, out, most, Timeout::from_ms(ms))))
+        wait::masked(mask, || readiness::epoll_wait(epfd, out, most, Timeout::from_ms(ms)))
     }
     fn epoll_pwait2(
         epfd: c_int,
@@ -35,22 +36,22 @@ answer! {
         mask: *const sigset_t,
     ) -> c_int {
         match Timeout::from_timespec(timeout.as_ref()) {
-            Ok(timeout) => wait::masked(mask, || file::of_kind(epfd, epoll::wait(epfd, out, most, timeout))),
+            Ok(timeout) => wait::masked(mask, || readiness::epoll_wait(epfd, out, most, timeout)),
             Err(e) => Some(Err(e)),
         }
     }
     fn poll(fds: *mut pollfd, count: nfds_t, ms: c_int) -> c_int {
-        Some(poll::poll(fds, count as usize, Timeout::from_ms(ms)))
+        Some(readiness::poll(fds, count as usize, Timeout::from_ms(ms)))
     }
     fn __poll_chk(fds: *mut pollfd, count: nfds_t, ms: c_int, room: size_t) -> c_int {
         if room / size_of::<pollfd>() < count as usize {
             None
         } else {
-            Some(poll::poll(fds, count as usize, Timeout::from_ms(ms)))
+            Some(readiness::poll(fds, count as usize, Timeout::from_ms(ms)))
         }
     }
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        poll::ppoll(fds, count, timeout, mask)
+        readiness::ppoll(fds, count, timeout, mask)
     }
     fn __ppoll_chk(
         fds: *mut pollfd,
@@ -59,7 +60,7 @@ answer! {
         mask: *const sigset_t,
         room: size_t,
     ) -> c_int {
-        if room / size_of::<pollfd>() < count as usize { None } else { poll::ppoll(fds, count, timeout, mask) }
+        if room / size_of::<pollfd>() < count as usize { None } else { readiness::ppoll(fds, count, timeout, mask) }
     }
     fn select(
         count: c_int,
@@ -68,7 +69,7 @@ answer! {
         except: *mut fd_set,
         timeout: *mut timeval,
     ) -> c_int {
-        Some(select::select_timeval(count, [read.cast(), write.cast(), except.cast()], timeout))
+        Some(readiness::select_timeval(count, [read.cast(), write.cast(), except.cast()], timeout))
     }
     fn pselect(
         count: c_int,
@@ -80,18 +81,18 @@ answer! {
     ) -> c_int {
         match Timeout::from_timespec(timeout.as_ref()) {
             Ok(timeout) => wait::masked(mask, || {
-                Some(select::select(count, [read.cast(), write.cast(), except.cast()], timeout).0)
+                Some(readiness::select(count, [read.cast(), write.cast(), except.cast()], timeout).0)
             }),
             Err(e) => Some(Err(e)),
         }
     }
 
-    fn eventfd(count: c_uint, flags: c_int) -> c_int { Some(eventfd::create(count, flags)) }
-    fn timerfd_create(clock: c_int, flags: c_int) -> c_int { Some(timerfd::create(clock, flags)) }
+    fn eventfd(count: c_uint, flags: c_int) -> c_int { Some(readiness::eventfd(count, flags)) }
+    fn timerfd_create(clock: c_int, flags: c_int) -> c_int { Some(readiness::timerfd(clock, flags)) }
     fn timerfd_settime(fd: c_int, flags: c_int, new: *const itimerspec, old: *mut itimerspec) -> c_int {
-        timerfd::settime(fd, flags, new, old)
+        readiness::timerfd_settime(fd, flags, new, old)
     }
-    fn timerfd_gettime(fd: c_int, out: *mut itimerspec) -> c_int { timerfd::gettime(fd, out) }
+    fn timerfd_gettime(fd: c_int, out: *mut itimerspec) -> c_int { readiness::timerfd_gettime(fd, out) }
 }
 
 hook! {

@@ -1,15 +1,16 @@
 //! Hooks: sockets.
 
 use super::answer;
-use crate::io::epoll::Timeout;
-use crate::io::{Answer, file, msg, socket};
+use crate::io::call;
+use crate::io::{Answer, msg, socket};
 use core::ffi::c_void;
 use libc::{c_int, c_uint, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use skein_libos::abi::timespec;
+use skein_libos::time::Timeout;
 
 /// What is no socket says so.
 fn on_socket(fd: c_int, answer: Answer) -> Answer {
-    file::only_virtual(answer, fd, libc::ENOTSOCK)
+    call::only_virtual(answer, fd, libc::ENOTSOCK)
 }
 
 answer! {

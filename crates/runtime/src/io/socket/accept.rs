@@ -2,12 +2,14 @@
 
 use super::{SHUT_RECEIVE, Socket, State, connect, give_descriptor, name, of};
 use crate::io::Answer;
-use crate::io::file::{self, Hold, ready};
-use crate::io::wait::wait;
+use crate::io::call;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::ready;
+use skein_libos::file::wait::wait;
 use skein_sched::op::Kind;
 
 /// `accept4`.
@@ -15,7 +17,7 @@ use skein_sched::op::Kind;
 /// # Safety
 /// `addr` is null, or `len` is valid and `addr` has room for `*len` bytes.
 pub unsafe fn accept(fd: i32, addr: *mut sockaddr, len: *mut socklen_t, flags: i32) -> Answer {
-    file::with_cancel(fd, Kind::Accept, |k, hold| {
+    call::with_cancel(fd, Kind::Accept, |k, hold| {
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
             return fail(libc::EINVAL);
         }

@@ -3,7 +3,8 @@
 use super::{
     Bound, Socket, State, Transport, address, external, multicast, netlink, of, outside, unix,
 };
-use crate::io::{Answer, file};
+use crate::io::Answer;
+use crate::io::call;
 use crate::kernel::Kernel;
 use crate::output;
 use libc::{sockaddr, socklen_t};
@@ -24,7 +25,7 @@ const MAX_BACKLOG: u32 = 4096;
 /// # Safety
 /// `addr` is `len` readable bytes.
 pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
-    file::with(fd, Kind::Bind, |k, hold| {
+    call::with(fd, Kind::Bind, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if s.family.get() == libc::AF_UNIX {
@@ -231,7 +232,7 @@ fn listens_too(k: &Kernel, socket: Handle<Socket>, addr: SockAddr) -> bool {
 
 /// `listen`.
 pub fn listen(fd: i32, backlog: i32) -> Answer {
-    file::with(fd, Kind::Bind, |k, hold| {
+    call::with(fd, Kind::Bind, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if s.family.get() == libc::AF_UNIX {

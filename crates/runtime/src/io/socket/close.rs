@@ -5,16 +5,17 @@ use super::{
     message, multicast, netlink, of, unix,
 };
 use crate::io::Answer;
-use crate::io::file::{self, ready};
+use crate::io::call;
 use crate::kernel::Kernel;
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::{self, ready};
 use skein_model::SockAddr;
 use skein_sched::op::Kind;
 
 /// `shutdown`.
 pub fn shutdown(fd: i32, how: i32) -> Answer {
-    file::with(fd, Kind::Shutdown, |k, hold| {
+    call::with(fd, Kind::Shutdown, |k, hold| {
         let socket = of(k, hold)?;
         let shut = match how {
             libc::SHUT_RD => SHUT_RECEIVE,

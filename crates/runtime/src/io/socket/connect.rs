@@ -4,14 +4,16 @@ use super::{
     Socket, State, Transport, address, bind, close, datagram, make, multicast, netlink, of, unix,
 };
 use crate::io::Answer;
-use crate::io::file::{self, Hold, ready};
+use crate::io::call;
+use crate::io::call::Hold;
 use crate::io::outbound;
-use crate::io::wait::wait;
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::RESTART;
 use skein_libos::errno::{Errno, Result, fail};
+use skein_libos::file::wait::wait;
+use skein_libos::file::{self, ready};
 use skein_model::SockAddr;
 use skein_sched::op::Kind;
 
@@ -20,7 +22,7 @@ use skein_sched::op::Kind;
 /// # Safety
 /// `addr` is `len` readable bytes.
 pub unsafe fn connect(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
-    file::with_cancel(fd, Kind::Connect, |k, hold| {
+    call::with_cancel(fd, Kind::Connect, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if s.family.get() == libc::AF_UNIX {

@@ -8,12 +8,13 @@ use super::exchange::{Incoming, Outgoing};
 use super::message::{self, QUEUE_BYTES};
 use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, bind, multicast, outside};
 use crate::fatal;
-use crate::io::file::{self, Hold, ready};
-use crate::io::iov::Buffers;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use libc::{AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_IPV6, SOL_SOCKET, sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
+use skein_libos::file::{self, ready};
 use skein_libos::time::NS_PER_S;
 use skein_model::SockAddr;
 

@@ -3,13 +3,13 @@
 use super::unix::rights::Rights;
 use super::{Socket, datagram, netlink, stream, unix};
 use crate::fatal;
-use crate::io::file::Hold;
-use crate::io::iov::Buffers;
-use crate::io::wait::{wait, wait_at};
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use libc::{cmsghdr, msghdr, sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
+use skein_libos::file::wait::{wait, wait_at};
 use skein_libos::keys::Key;
 
 /// What goes with the bytes of a send.

@@ -1,11 +1,11 @@
 //! Connections of clients, which the node holds.
 
 use super::Socket;
-use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
 use crate::output;
 use skein_arena::list::List;
 use skein_arena::pool::{Handle, Link};
+use skein_libos::file::buffers::Buffers;
 use skein_model::frame::MAX_SEND_BYTES;
 use skein_model::limits::CONSUMED_STEP_BYTES;
 use skein_model::{ConnId, OutFrame};

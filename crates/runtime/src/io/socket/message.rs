@@ -7,14 +7,15 @@ use super::exchange::{Incoming, Patience};
 use super::unix::name::{self, Name};
 use super::unix::rights::{self, Cred, Rights};
 use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket};
-use crate::io::file::{Hold, ready};
-use crate::io::iov::Buffers;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
+use skein_libos::file::ready;
 use skein_model::SockAddr;
 
 /// What a waiting message takes besides its bytes, about as in Linux.

@@ -23,7 +23,7 @@ pub mod stream;
 pub mod unix;
 
 use crate::fatal;
-use crate::io::file::{self, File, Hold, Kind, ready};
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use crate::turn;
 use core::cell::Cell;
@@ -33,6 +33,7 @@ use skein_arena::bytes::ByteQueue;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::{self, File, Kind, ready};
 use skein_model::limits::SEND_WINDOW_BYTES;
 use skein_model::{ConnId, SockAddr};
 use skein_sched::op::{Kind as Op, Object};

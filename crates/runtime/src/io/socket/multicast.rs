@@ -10,13 +10,13 @@
 use super::datagram::{self, GIVEN_INDEX, LOOPBACK_INDEX};
 use super::{Socket, address};
 use crate::fatal;
-use crate::io::iov::Buffers;
 use crate::kernel::Kernel;
 use core::cell::Cell;
 use libc::{AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_IPV6, in_addr, in6_addr};
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
 use skein_model::SockAddr;
 
 /// Linux's `igmp_max_memberships`.

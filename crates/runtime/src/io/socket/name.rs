@@ -2,7 +2,8 @@
 
 use super::unix::name::{self, MAX_ADDRESS, Name};
 use super::{Socket, State, address, netlink, of};
-use crate::io::{Answer, file};
+use crate::io::Answer;
+use crate::io::call;
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
@@ -15,7 +16,7 @@ use skein_sched::op::Kind;
 /// # Safety
 /// `len` is valid and `out` has room for `*len` bytes.
 pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer {
-    file::with(fd, Kind::Ask, |k, hold| {
+    call::with(fd, Kind::Ask, |k, hold| {
         let s = k.io.sockets.get(of(k, hold)?);
         // SAFETY: the caller's contract.
         unsafe {
@@ -34,7 +35,7 @@ pub unsafe fn local(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer 
 /// # Safety
 /// As for [`local`].
 pub unsafe fn remote(fd: i32, out: *mut sockaddr, len: *mut socklen_t) -> Answer {
-    file::with(fd, Kind::Ask, |k, hold| {
+    call::with(fd, Kind::Ask, |k, hold| {
         let s = k.io.sockets.get(of(k, hold)?);
         if s.family.get() == libc::AF_NETLINK {
             // The kernel is always there.

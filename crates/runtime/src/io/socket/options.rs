@@ -3,13 +3,15 @@
 use super::unix::rights::Cred;
 use super::{Socket, State, multicast, netlink, of};
 use crate::fatal;
-use crate::io::{Answer, file};
+use crate::io::Answer;
+use crate::io::call;
 use crate::kernel::Kernel;
 use crate::time;
 use core::cell::Cell;
+use libc::timeval;
 use libc::{
     AF_INET6, AF_NETLINK, AF_UNIX, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_LINGER, SO_RCVTIMEO,
-    SO_SNDTIMEO, SOL_NETLINK, SOL_SOCKET, c_int, linger, socklen_t, timeval,
+    SO_SNDTIMEO, SOL_NETLINK, SOL_SOCKET, c_int, linger, socklen_t,
 };
 use skein_libos::errno::{Result, fail};
 use skein_sched::op::Kind as Op;
@@ -348,7 +350,7 @@ fn check_level(s: &Socket, level: i32) -> Result<()> {
 /// # Safety
 /// `value` is `len` readable bytes.
 pub unsafe fn set(fd: i32, level: i32, name: i32, value: *const u8, len: socklen_t) -> Answer {
-    file::with(fd, Op::Set, |k, hold| {
+    call::with(fd, Op::Set, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         if (len as i32) < 0 {
@@ -481,7 +483,7 @@ unsafe fn set_struct(s: &Socket, name: i32, value: *const u8, len: usize) -> Res
 /// # Safety
 /// `len` is valid and `out` has room for `*len` bytes.
 pub unsafe fn get(fd: i32, level: i32, name: i32, out: *mut u8, len: *mut socklen_t) -> Answer {
-    file::with(fd, Op::Ask, |k, hold| {
+    call::with(fd, Op::Ask, |k, hold| {
         let socket = of(k, hold)?;
         let s = k.io.sockets.get(socket);
         // SAFETY: the caller's contract.

@@ -8,11 +8,11 @@
 use super::bind::Ends;
 use super::{Socket, address, datagram, multicast};
 use crate::fatal;
-use crate::io::iov::{Buffers, single};
 use crate::kernel::Kernel;
 use crate::output;
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::{Buffers, single};
 use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{OutFrame, SockAddr};
 

@@ -6,12 +6,13 @@ use super::{
     SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe, unix,
 };
 use crate::fatal;
-use crate::io::file::{self, Hold, ready};
-use crate::io::iov::Buffers;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use libc::{MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
+use skein_libos::file::{self, ready};
 
 /// Receives; the flags are those of `recv`.
 pub fn receive(

@@ -12,13 +12,14 @@ use super::exchange::{Incoming, Outgoing};
 use super::message::{self, QUEUE_BYTES};
 use super::{Socket, State, address, unix::rights::Cred};
 use crate::fatal;
-use crate::io::file::{self, Hold, ready};
-use crate::io::iov::{Buffers, single};
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use crate::process;
 use libc::{AF_NETLINK, SOL_NETLINK, SOL_SOCKET, sockaddr, sockaddr_nl, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::{Buffers, single};
+use skein_libos::file::{self, ready};
 use skein_model::SockAddr;
 
 /// The longest message that is taken: Linux takes more, but a question has some dozen bytes.

@@ -4,12 +4,13 @@ use super::super::{SHUT_RECEIVE, Socket, State, Transport, close, make};
 use super::name::{self, Address};
 use super::rights::Cred;
 use super::{bind, packet};
-use crate::io::file::{self, Hold, ready};
-use crate::io::wait::wait;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::wait::wait;
+use skein_libos::file::{self, ready};
 
 /// `connect`.
 ///

@@ -13,9 +13,9 @@ pub mod rights;
 pub mod stream;
 
 use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, message};
-use crate::io::file::{self, ready};
 use crate::kernel::Kernel;
 use skein_arena::pool::Handle;
+use skein_libos::file::{self, ready};
 
 /// `shutdown`.
 pub fn shutdown(k: &Kernel, socket: Handle<Socket>, shut: u32) {

@@ -5,13 +5,14 @@
 
 use crate::fatal;
 use crate::files::{change, inputs};
-use crate::kernel::{Kernel, Room};
+use crate::kernel::Kernel;
 use crate::sys;
 use core::cell::Cell;
 use core::mem::offset_of;
 use libc::{sockaddr, socklen_t};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Errno, Result, fail};
+use skein_libos::room::Room;
 
 /// Bytes of `sun_path`.
 pub const MAX_PATH: usize = 108;

@@ -9,12 +9,13 @@ use super::super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, stream};
 use super::bind;
 use super::name::{self, Address, MAX_ADDRESS};
 use super::rights::{self, Cred};
-use crate::io::file::{self, Hold, ready};
-use crate::io::iov::Buffers;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use libc::{SCM_CREDENTIALS, SOL_SOCKET, sockaddr, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
+use skein_libos::file::{self, ready};
 use skein_libos::keys::Key;
 
 /// Linux's `max_dgram_qlen`: a queue that is longer than this takes no more from others than its own peer.

@@ -11,7 +11,8 @@ use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
 use core::cell::Cell;
-use libc::{cmsghdr, iovec, msghdr};
+use libc::{cmsghdr, msghdr};
+use skein_libos::abi::iovec;
 use skein_libos::errno::{Errno, Result, fail};
 
 /// Files that wait at one time: what surely fits into the socket's buffer.
@@ -62,7 +63,7 @@ impl Packet {
     /// The message header, pointing to where this packet is now.
     fn aim(&mut self) -> *mut msghdr {
         self.part.iov_base = (&raw mut self.ticket).cast();
-        self.header.msg_iov = &raw mut self.part;
+        self.header.msg_iov = (&raw mut self.part).cast();
         self.header.msg_control = (&raw mut self.control).cast();
         self.header.msg_controllen = CONTROL_LEN as _;
         &raw mut self.header

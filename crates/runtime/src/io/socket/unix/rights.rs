@@ -6,7 +6,6 @@
 
 use super::super::exchange::{Incoming, Outgoing, each_control};
 use super::park;
-use crate::io::file::{self, File};
 use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
@@ -15,6 +14,7 @@ use libc::{SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET};
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Link};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::{self, File};
 
 /// Descriptors in one message: Linux's `SCM_MAX_FD`.
 const MAX_RIGHTS: usize = 253;

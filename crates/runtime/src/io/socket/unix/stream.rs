@@ -8,12 +8,12 @@ use super::super::message::{self, Message};
 use super::super::{Socket, State, stream};
 use super::name::{self, MAX_ADDRESS};
 use super::rights::{self, Cred};
-use crate::io::file::Hold;
-use crate::io::iov::Buffers;
+use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use libc::{SCM_CREDENTIALS, SOL_SOCKET};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::buffers::Buffers;
 
 /// What goes with the bytes of a send: once the descriptors, and with every piece the sender.
 pub struct Beside {

@@ -3,22 +3,20 @@
 //! As on Linux up to `PIPE_BUF` bytes are written in one piece; more may be cut. Capacity is in bytes, not in pages of which each write
 //! takes at least one, so small writes fill a pipe later than natively.
 //!
-//! Each end may have several open file descriptions: those that [`super::fifo`] adds.
+//! Each end may have several open file descriptions: those that opening a FIFO by its path adds.
 
-use crate::fatal;
-use crate::io::fifo::{self, Fifo};
-use crate::io::file::{self, File, Hold, Kind, ready};
-use crate::io::iov::Buffers;
-use crate::io::socket;
-use crate::io::wait::wait_if_blocking;
-use crate::kernel::Kernel;
-use crate::turn;
+use super::buffers::Buffers;
+use super::ops::FileOps;
+use super::wait::wait_if_blocking;
+use super::{File, Hold, Kind, handle, ready};
+use crate::abi;
+use crate::errno::{Result, fail};
+use crate::host::Host;
 use core::cell::Cell;
 use skein_arena::bytes::ByteQueue;
 use skein_arena::list::List;
-use skein_arena::pool::{ArenaObject, Handle, Link};
-use skein_libos::errno::{Result, fail};
-use skein_sched::op::{Kind as Op, Object};
+use skein_arena::pool::{ArenaObject, Handle};
+use skein_arena::uses::Use;
 
 /// What a pipe holds: 16 pages.
 const CAPACITY_BYTES: u32 = 64 << 10;
@@ -38,11 +36,11 @@ pub struct Pipe {
     readers: List<File, Reading>,
     writers: List<File, Writing>,
     /// Reading ends that there have ever been.
-    pub(super) reader_opens: Cell<u32>,
+    pub reader_opens: Cell<u32>,
     /// Writing ends that there have ever been.
-    pub(super) writer_opens: Cell<u32>,
-    /// Its name, when it has one.
-    pub(super) fifo: Link<Fifo>,
+    pub writer_opens: Cell<u32>,
+    /// Its name, when it has one: the host's number of it; 0: none.
+    pub fifo: Cell<u32>,
 }
 
 // SAFETY: cells and links; all-zero is an empty pipe without ends.
@@ -55,7 +53,7 @@ impl Pipe {
     }
 
     fn writable(&self) -> bool {
-        self.room() >= libc::PIPE_BUF
+        self.room() >= abi::PIPE_BUF
     }
 
     /// Bytes that can be read.
@@ -74,12 +72,12 @@ impl Pipe {
     }
 
     /// Copies bytes from position `skip` on without taking them; answers how many.
-    pub fn look(&self, k: &Kernel, skip: usize, out: &mut [u8]) -> usize {
+    pub fn look<H: Host>(&self, k: &H, skip: usize, out: &mut [u8]) -> usize {
         self.queue.peek(&k.chunks, skip, out)
     }
 
     /// Takes the first `n` bytes.
-    pub fn consume(&self, k: &Kernel, n: usize) {
+    pub fn consume<H: Host>(&self, k: &H, n: usize) {
         let was_writable = self.writable();
         self.queue.discard(&k.chunks, n);
         if !was_writable && self.writable() {
@@ -88,7 +86,7 @@ impl Pipe {
     }
 
     /// Adds bytes, which there is room for; answers how many.
-    pub fn append(&self, k: &Kernel, bytes: &[u8]) -> usize {
+    pub fn append<H: Host>(&self, k: &H, bytes: &[u8]) -> usize {
         let n = self.queue.push(&k.chunks, bytes);
         if n > 0 {
             self.tell_readers(k, ready::IN);
@@ -101,21 +99,22 @@ impl Pipe {
         self.capacity.get() as usize
     }
 
-    fn tell_readers(&self, k: &Kernel, events: u32) {
-        for (reader, _) in self.readers.iter(&k.io.files) {
-            file::notify(k, Some(reader), events);
+    fn tell_readers<H: Host>(&self, k: &H, events: u32) {
+        for (reader, _) in self.readers.iter(&k.fds.files) {
+            super::notify(k, Some(reader), events);
         }
     }
 
-    fn tell_writers(&self, k: &Kernel, events: u32) {
-        for (writer, _) in self.writers.iter(&k.io.files) {
-            file::notify(k, Some(writer), events);
+    fn tell_writers<H: Host>(&self, k: &H, events: u32) {
+        for (writer, _) in self.writers.iter(&k.fds.files) {
+            super::notify(k, Some(writer), events);
         }
     }
 }
 
-pub(super) fn get(k: &Kernel, raw: u32) -> &Pipe {
-    k.io.pipes.get(Handle::from_raw(raw).expect("a pipe"))
+/// Pipe `raw`.
+pub fn get<H: Host>(k: &H, raw: u32) -> &Pipe {
+    k.fds.pipes.get(handle(raw))
 }
 
 /// Whether such a file is an end that is read.
@@ -129,73 +128,126 @@ pub const fn writes(kind: Kind) -> bool {
 }
 
 /// The pipe of one of its ends.
-pub fn of<'a>(k: &'a Kernel, f: &File) -> Option<&'a Pipe> {
+pub fn of<'a, H: Host>(k: &'a H, f: &File) -> Option<&'a Pipe> {
     (reads(f.kind.get()) || writes(f.kind.get())).then(|| get(k, f.object.get()))
 }
 
 /// A pipe without ends.
-pub(super) fn make(k: &Kernel) -> Result<Handle<Pipe>> {
-    let Some(pipe) = k.io.pipes.alloc() else { return fail(libc::ENFILE) };
-    crate::uses::note(crate::uses::Use::Pipes);
-    k.io.pipes.get(pipe).capacity.set(CAPACITY_BYTES);
+pub fn make<H: Host>(k: &H) -> Result<Handle<Pipe>> {
+    let Some(pipe) = k.fds.pipes.alloc() else { return fail(abi::ENFILE) };
+    k.note(Use::Pipes);
+    k.fds.pipes.get(pipe).capacity.set(CAPACITY_BYTES);
     Ok(pipe)
 }
 
 /// `file`, whose object is pipe `raw`, becomes one of its ends.
-pub(super) fn join(k: &Kernel, file: Handle<File>, raw: u32) {
-    let (p, kind) = (get(k, raw), k.io.files.get(file).kind.get());
+pub fn join<H: Host>(k: &H, file: Handle<File>, raw: u32) {
+    let (p, kind) = (get(k, raw), k.fds.files.get(file).kind.get());
     if reads(kind) {
-        p.readers.push_back(&k.io.files, file);
+        p.readers.push_back(&k.fds.files, file);
         p.reader_opens.set(p.reader_opens.get().wrapping_add(1));
     }
     if writes(kind) {
-        p.writers.push_back(&k.io.files, file);
+        p.writers.push_back(&k.fds.files, file);
         p.writer_opens.set(p.writer_opens.get().wrapping_add(1));
     }
 }
 
 /// `pipe2`.
-pub fn create(flags: i32) -> Result<[i32; 2]> {
-    let turn = turn::enter(Object::Descriptors, Op::Create);
-    if flags & !(libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_DIRECT) != 0 {
-        return fail(libc::EINVAL);
+pub fn create<H: Host>(k: &H, flags: i32) -> Result<[i32; 2]> {
+    if flags & !(abi::O_CLOEXEC | abi::O_NONBLOCK | abi::O_DIRECT) != 0 {
+        return fail(abi::EINVAL);
     }
-    if flags & libc::O_DIRECT != 0 {
-        fatal::refused(b"pipe2 with O_DIRECT");
-        return fail(libc::EINVAL);
+    if flags & abi::O_DIRECT != 0 {
+        k.refused(format_args!("pipe2 with O_DIRECT"));
+        return fail(abi::EINVAL);
     }
-    let k = &*turn;
     let pipe = make(k)?;
     ends(k, pipe.raw(), flags)
 }
 
-fn ends(k: &Kernel, raw: u32, flags: i32) -> Result<[i32; 2]> {
-    let cloexec = flags & libc::O_CLOEXEC != 0;
-    let nonblock = flags & libc::O_NONBLOCK;
+fn ends<H: Host>(k: &H, raw: u32, flags: i32) -> Result<[i32; 2]> {
+    let cloexec = flags & abi::O_CLOEXEC != 0;
+    let nonblock = flags & abi::O_NONBLOCK;
     let end = |kind, flags| {
-        let (file, fd) = file::open(k, kind, raw, flags, cloexec)?;
+        let (file, fd) = super::open(k, kind, raw, flags, cloexec)?;
         join(k, file, raw);
         Ok(fd)
     };
     let read_fd = end(Kind::PipeReader, nonblock).inspect_err(|_| free(k, raw))?;
-    match end(Kind::PipeWriter, nonblock | libc::O_WRONLY) {
+    match end(Kind::PipeWriter, nonblock | abi::O_WRONLY) {
         Ok(write_fd) => Ok([read_fd, write_fd]),
         Err(e) => {
             // Closing the only end frees the pipe.
-            let _ = crate::io::descriptor::close_virtual(k, read_fd);
+            k.close(read_fd);
             Err(e)
         }
     }
 }
 
+/// What the reading end does.
+pub struct ReadEnd;
+/// What the writing end does.
+pub struct WriteEnd;
+/// What an end that is both does.
+pub struct BothEnds;
+
+impl<H: Host> FileOps<H> for ReadEnd {
+    fn mask(&self, k: &H, file: &File) -> u32 {
+        reader_mask(k, file)
+    }
+
+    fn release(&self, k: &H, file: Handle<File>) {
+        release(k, file);
+    }
+
+    fn read(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
+        read(k, hold, buffers)
+    }
+}
+
+impl<H: Host> FileOps<H> for WriteEnd {
+    fn mask(&self, k: &H, file: &File) -> u32 {
+        writer_mask(k, file)
+    }
+
+    fn release(&self, k: &H, file: Handle<File>) {
+        release(k, file);
+    }
+
+    fn write(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
+        write(k, hold, buffers)
+    }
+}
+
+impl<H: Host> FileOps<H> for BothEnds {
+    fn mask(&self, k: &H, file: &File) -> u32 {
+        reader_mask(k, file) | writer_mask(k, file)
+    }
+
+    fn release(&self, k: &H, file: Handle<File>) {
+        release(k, file);
+    }
+
+    fn read(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
+        read(k, hold, buffers)
+    }
+
+    fn write(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
+        write(k, hold, buffers)
+    }
+}
+
 /// The last reference to an end is gone.
-pub fn release(k: &Kernel, file: Handle<File>, raw: u32) {
-    let (p, kind) = (get(k, raw), k.io.files.get(file).kind.get());
+fn release<H: Host>(k: &H, file: Handle<File>) {
+    let f = k.fds.files.get(file);
+    let (raw, kind) = (f.object.get(), f.kind.get());
+    let p = get(k, raw);
     if reads(kind) {
-        p.readers.remove(&k.io.files, file);
+        p.readers.remove(&k.fds.files, file);
     }
     if writes(kind) {
-        p.writers.remove(&k.io.files, file);
+        p.writers.remove(&k.fds.files, file);
     }
     if p.readers.is_empty() && p.writers.is_empty() {
         free(k, raw);
@@ -207,17 +259,17 @@ pub fn release(k: &Kernel, file: Handle<File>, raw: u32) {
 }
 
 /// Frees a pipe without ends.
-pub(super) fn free(k: &Kernel, raw: u32) {
+pub fn free<H: Host>(k: &H, raw: u32) {
     let p = get(k, raw);
     p.queue.clear(&k.chunks);
-    if let Some(fifo) = p.fifo.take() {
-        fifo::forget(k, fifo);
+    if let name @ 1.. = p.fifo.take() {
+        k.forget_fifo(name);
     }
-    k.io.pipes.free(Handle::from_raw(raw).expect("a pipe"));
+    k.fds.pipes.free(handle(raw));
 }
 
 /// Readiness of the reading end.
-pub fn reader_mask(k: &Kernel, f: &File) -> u32 {
+fn reader_mask<H: Host>(k: &H, f: &File) -> u32 {
     let p = get(k, f.object.get());
     let data = if p.queue.is_empty() { 0 } else { ready::IN };
     // No end is told to whoever has opened a FIFO that nobody has written to since.
@@ -227,7 +279,7 @@ pub fn reader_mask(k: &Kernel, f: &File) -> u32 {
 }
 
 /// Readiness of the writing end.
-pub fn writer_mask(k: &Kernel, f: &File) -> u32 {
+fn writer_mask<H: Host>(k: &H, f: &File) -> u32 {
     let p = get(k, f.object.get());
     let space = if p.writable() { ready::OUT } else { 0 };
     let ended = if p.deserted() { ready::ERR } else { 0 };
@@ -235,7 +287,7 @@ pub fn writer_mask(k: &Kernel, f: &File) -> u32 {
 }
 
 /// Reads from a pipe.
-pub fn read(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize> {
+pub fn read<H: Host>(k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
     let f = hold.file(k);
     let p = get(k, f.object.get());
     if buffers.left() == 0 {
@@ -266,7 +318,7 @@ pub fn read(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize>
 }
 
 /// Writes to a pipe.
-pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize> {
+pub fn write<H: Host>(k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
     let f = hold.file(k);
     let p = get(k, f.object.get());
     if buffers.left() == 0 {
@@ -279,10 +331,10 @@ pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
             if done > 0 {
                 return Ok(done);
             }
-            socket::raise_sigpipe(k);
-            return fail(libc::EPIPE);
+            k.raise_sigpipe();
+            return fail(abi::EPIPE);
         }
-        let atomic = whole <= libc::PIPE_BUF;
+        let atomic = whole <= abi::PIPE_BUF;
         let room = p.room();
         if if atomic { room >= whole } else { room > 0 } {
             let pushed = push(k, p, buffers, room);
@@ -295,7 +347,7 @@ pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
             }
             if pushed == 0 {
                 // No chunk is left in the arena.
-                return if done > 0 { Ok(done) } else { fail(libc::ENOMEM) };
+                return if done > 0 { Ok(done) } else { fail(abi::ENOMEM) };
             }
         }
         if let Err(e) = wait_if_blocking(k, hold, ready::OUT) {
@@ -304,7 +356,7 @@ pub fn write(k: &Kernel, hold: &Hold, buffers: &mut Buffers<'_>) -> Result<usize
     }
 }
 
-fn push(k: &Kernel, p: &Pipe, buffers: &mut Buffers<'_>, room: usize) -> usize {
+fn push<H: Host>(k: &H, p: &Pipe, buffers: &mut Buffers<'_>, room: usize) -> usize {
     let mut done = 0;
     while done < room {
         // SAFETY: the server's buffers; one thread runs at a time.
@@ -320,13 +372,13 @@ fn push(k: &Kernel, p: &Pipe, buffers: &mut Buffers<'_>, room: usize) -> usize {
 }
 
 /// `F_SETPIPE_SZ`: answers the new capacity.
-pub fn resize(k: &Kernel, p: &Pipe, asked: usize) -> Result<usize> {
+pub fn resize<H: Host>(k: &H, p: &Pipe, asked: usize) -> Result<usize> {
     if asked > MAX_CAPACITY_BYTES {
-        return fail(libc::EPERM);
+        return fail(abi::EPERM);
     }
     let size = asked.max(4096).next_power_of_two();
     if size < p.queue.len() {
-        return fail(libc::EBUSY);
+        return fail(abi::EBUSY);
     }
     let was_writable = p.writable();
     p.capacity.set(size as u32);

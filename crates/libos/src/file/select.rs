@@ -1,19 +1,16 @@
 //! select.
 
-use crate::io::epoll::Timeout;
-use crate::io::file::{self, ready};
-use crate::io::table;
-use crate::io::wait::WaitSet;
-use crate::kernel::Kernel;
-use crate::{thread, turn};
-use libc::timeval;
-use skein_libos::errno::{Result, fail};
-use skein_libos::thread::Wake;
-use skein_sched::op::{Kind, Object};
+use super::ready;
+use super::wait::WaitSet;
+use crate::abi;
+use crate::errno::{Result, fail};
+use crate::host::Host;
+use crate::thread::Wake;
+use crate::time::Timeout;
 
-const READ: u32 = ready::IN | libc::EPOLLRDBAND as u32 | ready::HUP | ready::ERR;
-const WRITE: u32 = ready::OUT | libc::EPOLLWRBAND as u32 | ready::ERR;
-const EXCEPT: u32 = libc::EPOLLPRI as u32;
+const READ: u32 = ready::IN | abi::EPOLLRDBAND as u32 | ready::HUP | ready::ERR;
+const WRITE: u32 = ready::OUT | abi::EPOLLWRBAND as u32 | ready::ERR;
+const EXCEPT: u32 = abi::EPOLLPRI as u32;
 const KINDS: [u32; 3] = [READ, WRITE, EXCEPT];
 /// Words of a set.
 const WORDS: usize = 1024 / 64;
@@ -25,18 +22,20 @@ type Bits = [[u64; WORDS]; 3];
 ///
 /// # Safety
 /// Sets that are not null have room for `count` bits, rounded up to a word.
-pub unsafe fn select(count: i32, sets: [*mut u64; 3], timeout: Timeout) -> (Result<usize>, u64) {
-    thread::test_cancel();
-    let turn = turn::enter(Object::Several, Kind::Wait);
-    let k = &*turn;
+pub unsafe fn select<H: Host>(
+    k: &H,
+    count: i32,
+    sets: [*mut u64; 3],
+    timeout: Timeout,
+) -> (Result<usize>, u64) {
     if count < 0 {
-        return (fail(libc::EINVAL), 0);
+        return (fail(abi::EINVAL), 0);
     }
     let count = count as usize;
     if count > WORDS * 64 {
         // Larger than an fd_set: Linux allows it for programs that allocate their own.
-        crate::fatal::refused(b"select on descriptors from 1024 on");
-        return (fail(libc::EINVAL), 0);
+        k.refused(format_args!("select on descriptors from 1024 on"));
+        return (fail(abi::EINVAL), 0);
     }
     let words = count.div_ceil(64);
     let mut asked: Bits = [[0; WORDS]; 3];
@@ -48,9 +47,9 @@ pub unsafe fn select(count: i32, sets: [*mut u64; 3], timeout: Timeout) -> (Resu
             }
         }
     }
-    let deadline = timeout.deadline_ns();
+    let deadline = timeout.deadline_ns(k);
     let mut found: Bits = [[0; WORDS]; 3];
-    let result = file::interruptible(wait(k, count, &asked, &mut found, timeout, deadline));
+    let result = wait(k, count, &asked, &mut found, timeout, deadline);
     if result.is_ok() {
         for (kind, set) in sets.iter().enumerate() {
             for (at, word) in found[kind].iter().enumerate().take(words) {
@@ -69,8 +68,8 @@ const fn used_bits(count: usize, at: usize) -> u64 {
     if count >= (at + 1) * 64 { u64::MAX } else { (1 << (count - at * 64)) - 1 }
 }
 
-fn wait(
-    k: &Kernel,
+fn wait<H: Host>(
+    k: &H,
     count: usize,
     asked: &Bits,
     found: &mut Bits,
@@ -83,7 +82,7 @@ fn wait(
             return Ok(n);
         }
         let waits = WaitSet::default();
-        let added = each(count, asked, |fd, events, _| match k.table().get(fd) {
+        let added = each(count, asked, |fd, events, _| match k.file_of(fd) {
             Some(file) => waits.add(k, file, events, false),
             None => Ok(()),
         });
@@ -94,19 +93,19 @@ fn wait(
         match waits.block(k, deadline) {
             Wake::Event => {}
             Wake::Timeout => return look(k, count, asked, found),
-            Wake::Interrupted => return fail(libc::EINTR),
+            Wake::Interrupted => return fail(abi::EINTR),
         }
     }
 }
 
-fn look(k: &Kernel, count: usize, asked: &Bits, found: &mut Bits) -> Result<usize> {
+fn look<H: Host>(k: &H, count: usize, asked: &Bits, found: &mut Bits) -> Result<usize> {
     *found = [[0; WORDS]; 3];
     let mut n = 0;
     each(count, asked, |fd, _, kinds| {
-        let mask = match k.table().get(fd) {
-            Some(file) => file::mask(k, file),
-            None if table::is_open(fd) => ready::IN | ready::OUT,
-            None => return fail(libc::EBADF),
+        let mask = match k.file_of(fd) {
+            Some(file) => super::mask(k, file),
+            None if k.of_kernel(fd).is_some() => ready::IN | ready::OUT,
+            None => return fail(abi::EBADF),
         };
         for (kind, events) in KINDS.iter().enumerate() {
             if kinds[kind] && mask & events != 0 {
@@ -136,33 +135,4 @@ fn each(
         }
     }
     Ok(())
-}
-
-/// `select`: as in Linux the time left is written back.
-///
-/// # Safety
-/// As for `select`.
-pub unsafe fn select_timeval(
-    count: i32,
-    sets: [*mut u64; 3],
-    timeout: *mut timeval,
-) -> Result<usize> {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let Some(tv) = timeout.as_mut() else {
-            return select(count, sets, Timeout::Never).0;
-        };
-        if tv.tv_sec < 0 || tv.tv_usec < 0 {
-            return fail(libc::EINVAL);
-        }
-        let ns = (tv.tv_sec as u64)
-            .saturating_mul(1_000_000_000)
-            .saturating_add((tv.tv_usec as u64).saturating_mul(1000));
-        let (result, left_ns) =
-            select(count, sets, if ns == 0 { Timeout::Poll } else { Timeout::Ns(ns) });
-        let left_us = left_ns / 1000;
-        *tv =
-            timeval { tv_sec: (left_us / 1_000_000) as i64, tv_usec: (left_us % 1_000_000) as i64 };
-        result
-    }
 }

@@ -1,7 +1,7 @@
 //! The server's buffers, scattered or not.
 
-use libc::iovec;
-use skein_libos::errno::{Result, fail};
+use crate::abi::{self, c_void, iovec};
+use crate::errno::{Result, fail};
 
 /// What Linux reads or writes in one call at most.
 pub const MAX_RW_BYTES: usize = 0x7fff_f000;
@@ -17,11 +17,12 @@ pub struct Buffers<'a> {
 
 impl<'a> Buffers<'a> {
     /// All of `list`.
+    #[inline]
     pub fn new(list: &'a [iovec]) -> Result<Self> {
         let mut left = 0usize;
         for part in list {
             if part.iov_len > isize::MAX as usize {
-                return fail(libc::EINVAL);
+                return fail(abi::EINVAL);
             }
             left = left.saturating_add(part.iov_len);
         }
@@ -54,6 +55,7 @@ impl<'a> Buffers<'a> {
     }
 
     /// The next bytes that lie together, at most `most`: where and how many. Zero when nothing is left.
+    #[inline]
     pub fn piece(&mut self, most: usize) -> (*mut u8, usize) {
         while let Some(part) = self.list.first() {
             let here = (part.iov_len - self.offset).min(self.left).min(most);
@@ -73,6 +75,7 @@ impl<'a> Buffers<'a> {
     ///
     /// # Safety
     /// The buffers are the caller's own, writable, and nothing else uses them during the call.
+    #[inline]
     pub unsafe fn piece_mut(&mut self, most: usize) -> &'a mut [u8] {
         match self.piece(most) {
             (_, 0) => &mut [],
@@ -85,6 +88,7 @@ impl<'a> Buffers<'a> {
     ///
     /// # Safety
     /// The buffers are readable and not written during the call.
+    #[inline]
     pub unsafe fn piece_ref(&mut self, most: usize) -> &'a [u8] {
         match self.piece(most) {
             (_, 0) => &[],
@@ -94,17 +98,20 @@ impl<'a> Buffers<'a> {
     }
 
     /// `n` bytes, no more than the last piece had, are done.
+    #[inline]
     pub fn advance(&mut self, n: usize) {
         self.offset += n;
         self.left -= n;
     }
 
     /// Forgets all but the next `n` bytes.
+    #[inline]
     pub fn limit(&mut self, n: usize) {
         self.left = self.left.min(n);
     }
 
     /// Passes over `n` bytes.
+    #[inline]
     pub fn skip(&mut self, mut n: usize) {
         while n > 0 {
             let (_, here) = self.piece(n);
@@ -156,6 +163,6 @@ impl<'a> Buffers<'a> {
 }
 
 /// One buffer as a part.
-pub const fn single(at: *mut libc::c_void, len: usize) -> iovec {
+pub const fn single(at: *mut c_void, len: usize) -> iovec {
     iovec { iov_base: at, iov_len: if len > MAX_RW_BYTES { MAX_RW_BYTES } else { len } }
 }

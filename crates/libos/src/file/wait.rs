@@ -1,23 +1,21 @@
 //! Threads that wait for files.
 
-use crate::io::file::{File, Hold, OnFile, ready};
-use crate::kernel::Kernel;
-use crate::thread::Thread;
-use crate::turn;
+use super::{File, Hold, OnFile, ready};
+use crate::abi;
+use crate::errno::{RESTART, Result, fail};
+use crate::host::Host;
+use crate::keys::Key;
+use crate::thread::{Thread, Wake};
 use core::cell::Cell;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
-use skein_libos::errno::RESTART;
-use skein_libos::errno::{Result, fail};
-use skein_libos::keys::Key;
-use skein_libos::thread::Wake;
 
 /// A thread that waits for a file.
 #[repr(C)]
 pub struct Wait {
     node: Node<Wait>,
-    /// The thread.
-    pub thread: Link<Thread>,
+    /// The thread, by its number in the arena.
+    thread: Cell<u32>,
     file: Link<File>,
     /// The next wait of the same call (`poll`).
     next: Link<Wait>,
@@ -35,8 +33,16 @@ impl In<OnFile> for Wait {
     }
 }
 
+impl Wait {
+    /// Resumes the thread. Answers whether it was waiting.
+    #[inline]
+    pub(super) fn resume<H: Host>(&self, k: &H) -> bool {
+        k.resume(Handle::from_raw(self.thread.get()).expect("a waiting thread"), Wake::Event)
+    }
+}
+
 /// Takes back the waits of a thread that never runs again.
-pub fn abandon(k: &Kernel, thread: &Thread) {
+pub fn abandon<H: Host>(k: &H, thread: &Thread) {
     let set = WaitSet::default();
     set.head.set(thread.waits.take());
     set.clear(k);
@@ -50,34 +56,40 @@ pub struct WaitSet {
 
 impl WaitSet {
     /// Waits for `events` (errors and hang-ups always) of `file`, too.
-    pub fn add(&self, k: &Kernel, file: Handle<File>, events: u32, exclusive: bool) -> Result<()> {
-        let Some(wait) = k.io.waits.alloc() else { return fail(libc::ENOMEM) };
-        let w = k.io.waits.get(wait);
-        w.thread.set(Some(k.current()));
+    pub fn add<H: Host>(
+        &self,
+        k: &H,
+        file: Handle<File>,
+        events: u32,
+        exclusive: bool,
+    ) -> Result<()> {
+        let Some(wait) = k.fds.waits.alloc() else { return fail(abi::ENOMEM) };
+        let w = k.fds.waits.get(wait);
+        w.thread.set(k.current.get());
         w.file.set(Some(file));
         w.events.set(events | ready::ERR | ready::HUP);
         w.exclusive.set(exclusive);
         w.next.set(self.head.get());
         self.head.set(Some(wait));
-        crate::io::file::add_ref(k, file);
-        k.io.files.get(file).waits.push_back(&k.io.waits, wait);
+        super::add_ref(k, file);
+        k.fds.files.get(file).waits.push_back(&k.fds.waits, wait);
         Ok(())
     }
 
     /// Waits for no file any more.
-    pub fn clear(&self, k: &Kernel) {
+    pub fn clear<H: Host>(&self, k: &H) {
         while let Some(wait) = self.head.take() {
-            let w = k.io.waits.get(wait);
+            let w = k.fds.waits.get(wait);
             self.head.set(w.next.get());
             let file = w.file.get().expect("a wait's file");
-            k.io.files.get(file).waits.remove(&k.io.waits, wait);
-            k.io.waits.free(wait);
-            crate::io::file::drop_ref(k, file);
+            k.fds.files.get(file).waits.remove(&k.fds.waits, wait);
+            k.fds.waits.free(wait);
+            super::drop_ref(k, file);
         }
     }
 
     /// Blocks until a file may be ready or the deadline.
-    pub fn block(&self, k: &Kernel, deadline_ns: Option<u64>) -> Wake {
+    pub fn block<H: Host>(&self, k: &H, deadline_ns: Option<u64>) -> Wake {
         // The thread knows its waits while it is blocked: its process may end meanwhile.
         k.this().waits.set(self.head.get());
         let why = block(k, deadline_ns);
@@ -88,49 +100,49 @@ impl WaitSet {
 }
 
 /// Blocks the turn's holder at a cancellation point.
-pub fn block(k: &Kernel, deadline_ns: Option<u64>) -> Wake {
+pub fn block<H: Host>(k: &H, deadline_ns: Option<u64>) -> Wake {
     let this = k.this();
-    if this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get() {
+    if this.cancel_pending() {
         return Wake::Interrupted;
     }
     if deadline_ns.is_some_and(|at| at <= k.now_ns.get()) {
-        turn::yield_now();
+        k.yield_now();
         return Wake::Timeout;
     }
     this.at_cancel_point.set(true);
-    let why = turn::suspend(deadline_ns);
+    let why = k.suspend(deadline_ns);
     this.at_cancel_point.set(false);
     why
 }
 
 /// Blocks at an address until woken. `EAGAIN` after the deadline, `EINTR` or [`RESTART`] when interrupted.
-pub fn wait_at(k: &Kernel, key: Key, deadline_ns: Option<u64>) -> Result<()> {
+pub fn wait_at<H: Host>(k: &H, key: Key, deadline_ns: Option<u64>) -> Result<()> {
     let this = k.this();
-    if this.cancel_asked.get() && !this.cancel_off.get() && !this.exiting.get() {
-        return fail(libc::EINTR);
+    if this.cancel_pending() {
+        return fail(abi::EINTR);
     }
     this.at_cancel_point.set(true);
     let why = k.keys.wait(k, key, u32::MAX, deadline_ns);
     this.at_cancel_point.set(false);
     match why {
         Wake::Event => Ok(()),
-        Wake::Timeout => fail(libc::EAGAIN),
+        Wake::Timeout => fail(abi::EAGAIN),
         Wake::Interrupted if deadline_ns.is_none() => Err(RESTART),
-        Wake::Interrupted => fail(libc::EINTR),
+        Wake::Interrupted => fail(abi::EINTR),
     }
 }
 
 /// As [`wait`], for as long as it takes, but `EAGAIN` when calls on the file do not block.
-pub fn wait_if_blocking(k: &Kernel, hold: &Hold, events: u32) -> Result<()> {
+pub fn wait_if_blocking<H: Host>(k: &H, hold: &Hold<'_, H>, events: u32) -> Result<()> {
     if hold.file(k).nonblocking() {
-        return fail(libc::EAGAIN);
+        return fail(abi::EAGAIN);
     }
     wait(k, hold.0, events, false, None)
 }
 
 /// Blocks until `file` may be ready for `events`. `EAGAIN` after the deadline, `EINTR` or [`RESTART`] when interrupted.
-pub fn wait(
-    k: &Kernel,
+pub fn wait<H: Host>(
+    k: &H,
     file: Handle<File>,
     events: u32,
     exclusive: bool,
@@ -140,9 +152,9 @@ pub fn wait(
     set.add(k, file, events, exclusive)?;
     match set.block(k, deadline_ns) {
         Wake::Event => Ok(()),
-        Wake::Timeout => fail(libc::EAGAIN),
+        Wake::Timeout => fail(abi::EAGAIN),
         // As in Linux a call with a time limit is never done again.
         Wake::Interrupted if deadline_ns.is_none() => Err(RESTART),
-        Wake::Interrupted => fail(libc::EINTR),
+        Wake::Interrupted => fail(abi::EINTR),
     }
 }

@@ -3,33 +3,43 @@
 //! Invariant: `refs` counts descriptors and calls in progress ([`Hold`]). The last one to go releases the object, as Linux does: a thread
 //! blocked in `accept` keeps its listener alive although another has closed it.
 
-use crate::io::epoll::{self, Item};
-use crate::io::wait::Wait;
-use crate::io::{Answer, eventfd, pipe, signalfd, socket, table, timerfd};
-use crate::ipc::mq;
-use crate::kernel::{Kernel, kernel};
-use crate::process::pidfd;
-use crate::turn::Turn;
-use crate::{process, signal, thread, turn};
+pub mod buffers;
+pub mod epoll;
+pub mod eventfd;
+pub mod inotify;
+pub mod ops;
+pub mod pipe;
+pub mod poll;
+pub mod select;
+#[cfg(test)]
+mod tests;
+pub mod timerfd;
+pub mod wait;
+
+use crate::abi;
+use crate::errno::{Result, fail};
+use crate::host::Host;
+use crate::room::Room;
 use core::cell::Cell;
+use epoll::Item;
 use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
-use skein_libos::errno::RESTART;
-use skein_libos::errno::{Errno, Result, fail};
-use skein_sched::op::{Kind as Op, Object};
+use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
+use wait::Wait;
 
 /// Readiness: the bits of poll and epoll.
 pub mod ready {
+    use crate::abi;
+
     /// Something can be read.
-    pub const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDNORM as u32;
+    pub const IN: u32 = abi::EPOLLIN as u32 | abi::EPOLLRDNORM as u32;
     /// Something can be written.
-    pub const OUT: u32 = libc::EPOLLOUT as u32 | libc::EPOLLWRNORM as u32;
+    pub const OUT: u32 = abi::EPOLLOUT as u32 | abi::EPOLLWRNORM as u32;
     /// An error is pending.
-    pub const ERR: u32 = libc::EPOLLERR as u32;
+    pub const ERR: u32 = abi::EPOLLERR as u32;
     /// Both directions have ended.
-    pub const HUP: u32 = libc::EPOLLHUP as u32;
+    pub const HUP: u32 = abi::EPOLLHUP as u32;
     /// The peer sends no more.
-    pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+    pub const RDHUP: u32 = abi::EPOLLRDHUP as u32;
     /// A change of state: whoever waits looks again.
     pub const ALL: u32 = 0xffff;
 }
@@ -66,6 +76,45 @@ pub enum Kind {
     Inotify,
 }
 
+/// Open file descriptions at one time: 32,768.
+pub const MAX_FILES: u32 = 32 << 10;
+/// Watched descriptors of all epoll sets, and waits: 65,536 each.
+pub const MAX_WATCHES: u32 = 64 << 10;
+/// Pipes, epoll sets, eventfds, timerfds at one time: 8,192 each.
+pub const MAX_SMALL: u32 = 8 << 10;
+
+/// Descriptors' files, and what is behind those that the library has. All-zero bytes, then `lay_out`.
+#[repr(C)]
+pub struct Fds {
+    /// Open file descriptions.
+    pub files: Pool<File>,
+    /// Waiting threads.
+    pub waits: Pool<Wait>,
+    /// Pipes.
+    pub pipes: Pool<pipe::Pipe>,
+    /// Epoll sets.
+    pub epolls: Pool<epoll::Epoll>,
+    /// What epoll sets watch.
+    pub items: Pool<Item>,
+    /// Eventfds.
+    pub eventfds: Pool<eventfd::EventFd>,
+    /// Timerfds.
+    pub timerfds: Pool<timerfd::TimerFd>,
+}
+
+impl Fds {
+    /// Takes its memory.
+    pub fn lay_out(&self, room: &mut Room) {
+        room.pool(&self.files, MAX_FILES);
+        room.pool(&self.waits, MAX_WATCHES);
+        room.pool(&self.pipes, MAX_SMALL);
+        room.pool(&self.epolls, MAX_SMALL);
+        room.pool(&self.items, MAX_WATCHES);
+        room.pool(&self.eventfds, MAX_SMALL);
+        room.pool(&self.timerfds, MAX_SMALL);
+    }
+}
+
 /// The place of an epoll item or a wait in its file's list.
 pub struct OnFile;
 
@@ -84,7 +133,8 @@ pub struct File {
     pub object: Cell<u32>,
     /// Of an end of a FIFO that did not wait for a writer: how many there had been.
     pub writers_before: Cell<u32>,
-    reading: Node<File>,
+    /// Its place among the reading ends of a pipe, or in a list of the host's.
+    pub reading: Node<File>,
     writing: Node<File>,
     /// Epoll sets that watch it.
     pub items: List<Item, OnFile>,
@@ -99,12 +149,6 @@ impl In<pipe::Reading> for File {
         &self.reading
     }
 }
-// No file is both.
-impl In<mq::OnQueue> for File {
-    fn node(&self) -> &Node<File> {
-        &self.reading
-    }
-}
 impl In<pipe::Writing> for File {
     fn node(&self) -> &Node<File> {
         &self.writing
@@ -113,20 +157,22 @@ impl In<pipe::Writing> for File {
 
 impl File {
     /// The object, when the file is of this kind.
+    #[inline]
     pub fn as_kind<T>(&self, kind: Kind) -> Option<Handle<T>> {
         if self.kind.get() == kind { Handle::from_raw(self.object.get()) } else { None }
     }
 
     /// Whether calls do not block.
+    #[inline]
     pub fn nonblocking(&self) -> bool {
-        self.flags.get() & libc::O_NONBLOCK != 0
+        self.flags.get() & abi::O_NONBLOCK != 0
     }
 }
 
 /// Makes a file, as yet without a descriptor.
-pub fn create(k: &Kernel, kind: Kind, object: u32, flags: i32) -> Result<Handle<File>> {
-    let Some(file) = k.io.files.alloc() else { return fail(libc::ENFILE) };
-    let f = k.io.files.get(file);
+pub fn create<H: Host>(k: &H, kind: Kind, object: u32, flags: i32) -> Result<Handle<File>> {
+    let Some(file) = k.fds.files.alloc() else { return fail(abi::ENFILE) };
+    let f = k.fds.files.get(file);
     f.kind.set(kind);
     f.flags.set(flags);
     f.owner.set(0);
@@ -136,8 +182,8 @@ pub fn create(k: &Kernel, kind: Kind, object: u32, flags: i32) -> Result<Handle<
 }
 
 /// Makes a file with its first descriptor; without one there is no file, but its object stays the caller's.
-pub fn open(
-    k: &Kernel,
+pub fn open<H: Host>(
+    k: &H,
     kind: Kind,
     object: u32,
     flags: i32,
@@ -148,23 +194,25 @@ pub fn open(
 }
 
 /// Gives a fresh file its first descriptor; without one the file is gone, but not its object.
-pub fn install(k: &Kernel, file: Handle<File>, cloexec: bool) -> Result<i32> {
-    let fd = k.table().install(k, file, 0, cloexec);
+pub fn install<H: Host>(k: &H, file: Handle<File>, cloexec: bool) -> Result<i32> {
+    let fd = k.install(file, 0, cloexec);
     if fd.is_err() {
-        k.io.files.free(file);
+        k.fds.files.free(file);
     }
     fd
 }
 
 /// One more reference.
-pub fn add_ref(k: &Kernel, file: Handle<File>) {
-    let f = k.io.files.get(file);
+#[inline]
+pub fn add_ref<H: Host>(k: &H, file: Handle<File>) {
+    let f = k.fds.files.get(file);
     f.refs.set(f.refs.get() + 1);
 }
 
 /// One reference less; the last releases the file.
-pub fn drop_ref(k: &Kernel, file: Handle<File>) {
-    let f = k.io.files.get(file);
+#[inline]
+pub fn drop_ref<H: Host>(k: &H, file: Handle<File>) {
+    let f = k.fds.files.get(file);
     f.refs.set(f.refs.get() - 1);
     if f.refs.get() == 0 {
         release(k, file);
@@ -172,83 +220,51 @@ pub fn drop_ref(k: &Kernel, file: Handle<File>) {
 }
 
 #[cold]
-fn release(k: &Kernel, file: Handle<File>) {
-    let f = k.io.files.get(file);
+fn release<H: Host>(k: &H, file: Handle<File>) {
+    let f = k.fds.files.get(file);
     while let Some(item) = f.items.front() {
         epoll::remove(k, item);
     }
-    let object = f.object.get();
-    match f.kind.get() {
-        Kind::PipeReader | Kind::PipeWriter | Kind::PipeBoth => pipe::release(k, file, object),
-        Kind::Socket => socket::close::release(k, handle(object)),
-        Kind::Epoll => epoll::release(k, handle(object)),
-        Kind::EventFd => k.io.eventfds.free(handle(object)),
-        Kind::TimerFd => timerfd::release(k, handle(object)),
-        Kind::SignalFd => signalfd::release(k, handle(object)),
-        Kind::PidFd => pidfd::release(k, handle(object)),
-        Kind::MessageQueue => mq::release(k, file, handle(object)),
-        Kind::Random | Kind::Inotify | Kind::Free => {}
-    }
+    ops::of::<H>(f.kind.get()).release(k, file);
     f.kind.set(Kind::Free);
-    k.io.files.free(file);
+    k.fds.files.free(file);
 }
 
-fn handle<T>(raw: u32) -> Handle<T> {
+/// The object of a file, by its number.
+pub fn handle<T>(raw: u32) -> Handle<T> {
     Handle::from_raw(raw).expect("a file's object")
 }
 
 /// What the file is ready for.
-pub fn mask(k: &Kernel, file: Handle<File>) -> u32 {
-    let f = k.io.files.get(file);
-    let object = f.object.get();
-    match f.kind.get() {
-        Kind::Socket => socket::mask(k, handle(object)),
-        Kind::PipeReader => pipe::reader_mask(k, f),
-        Kind::PipeWriter => pipe::writer_mask(k, f),
-        Kind::PipeBoth => pipe::reader_mask(k, f) | pipe::writer_mask(k, f),
-        Kind::Epoll => epoll::mask(k, handle(object)),
-        Kind::EventFd => eventfd::mask(k, handle(object)),
-        Kind::TimerFd => timerfd::mask(k, handle(object)),
-        Kind::SignalFd => signalfd::mask(k, handle(object)),
-        Kind::PidFd => pidfd::mask(k, handle(object)),
-        Kind::MessageQueue => mq::mask(k, handle(object)),
-        Kind::Random => ready::IN | ready::OUT,
-        Kind::Inotify | Kind::Free => 0,
-    }
+#[inline]
+pub fn mask<H: Host>(k: &H, file: Handle<File>) -> u32 {
+    let f = k.fds.files.get(file);
+    ops::of::<H>(f.kind.get()).mask(k, f)
 }
 
 /// Something about the file has changed: those who wait for one of `events` look again. Answers whether a thread was resumed.
-pub fn notify(k: &Kernel, file: Option<Handle<File>>, events: u32) -> bool {
+#[inline]
+pub fn notify<H: Host>(k: &H, file: Option<Handle<File>>, events: u32) -> bool {
     let Some(file) = file else { return false };
-    let f = k.io.files.get(file);
-    if f.flags.get() & libc::O_ASYNC != 0 {
-        send_sigio(k, f);
+    let f = k.fds.files.get(file);
+    if f.flags.get() & abi::O_ASYNC != 0 {
+        k.send_sigio(f.owner.get());
     }
     let in_sets = epoll::notify(k, f, events);
     notify_waits(k, f, events) || in_sets
 }
 
-#[cold]
-fn send_sigio(k: &Kernel, f: &File) {
-    if let Some(owner) = process::find(k, f.owner.get()) {
-        // A process that has as many signals pending as can be has this one, too.
-        let _ =
-            signal::post(k, signal::Target::Process(owner), signal::Info::of_kernel(libc::SIGIO));
-    }
-}
-
 /// Resumes threads that wait for one of `events`; of the exclusive ones only the first. Answers whether there was one.
 #[inline]
-pub fn notify_waits(k: &Kernel, f: &File, events: u32) -> bool {
+pub fn notify_waits<H: Host>(k: &H, f: &File, events: u32) -> bool {
     let mut resumed = false;
     let mut exclusive_resumed = false;
-    for (_, w) in f.waits.iter(&k.io.waits) {
+    for (_, w) in f.waits.iter(&k.fds.waits) {
         if w.events.get() & events == 0 || (w.exclusive.get() && exclusive_resumed) {
             continue;
         }
         // One that was resumed before and has not run yet does not count: the event may not be for it.
-        if turn::resume(w.thread.get().expect("a waiting thread"), skein_libos::thread::Wake::Event)
-        {
+        if w.resume(k) {
             resumed = true;
             exclusive_resumed |= w.exclusive.get();
         }
@@ -257,13 +273,13 @@ pub fn notify_waits(k: &Kernel, f: &File, events: u32) -> bool {
 }
 
 /// A call in progress on a file. Its thread knows of it, too: a process may end in the middle of its threads' calls.
-pub struct Hold(pub Handle<File>);
+pub struct Hold<'k, H: Host>(pub Handle<File>, &'k H);
 
-impl Drop for Hold {
+impl<H: Host> Drop for Hold<'_, H> {
+    #[inline]
     fn drop(&mut self) {
-        let k = kernel();
-        k.this().held.remove(self.0);
-        drop_ref(k, self.0);
+        self.1.this().held.remove(self.0);
+        drop_ref(self.1, self.0);
     }
 }
 
@@ -298,7 +314,7 @@ impl Held {
     }
 
     /// Drops all references: the thread never runs again.
-    pub fn drop_all(&self, k: &Kernel) {
+    pub fn drop_all<H: Host>(&self, k: &H) {
         while let Some(n) = self.count.get().checked_sub(1) {
             self.count.set(n);
             if let Some(file) = self.files[n as usize].take() {
@@ -308,69 +324,17 @@ impl Held {
     }
 }
 
-impl Hold {
+impl<'k, H: Host> Hold<'k, H> {
     /// A call on a file begins.
-    pub fn new(k: &Kernel, file: Handle<File>) -> Self {
+    #[inline]
+    pub fn new(k: &'k H, file: Handle<File>) -> Self {
         add_ref(k, file);
         k.this().held.add(file);
-        Self(file)
+        Self(file, k)
     }
 
     /// The file.
-    pub fn file<'a>(&self, k: &'a Kernel) -> &'a File {
-        k.io.files.get(self.0)
+    pub fn file<'a>(&self, k: &'a H) -> &'a File {
+        k.fds.files.get(self.0)
     }
-}
-
-/// Begins a call on a descriptor: an operation. `None` when the descriptor is not virtual.
-#[inline]
-fn enter(fd: i32, op: Op) -> Option<(Turn, Result<Hold>)> {
-    let file = kernel().table().get(fd)?;
-    let turn = turn::enter(Object::File(file.raw()), op);
-    // Another thread may have closed it meanwhile.
-    let file = turn.table().get(fd);
-    let hold = file.map_or_else(|| fail(libc::EBADF), |file| Ok(Hold::new(&turn, file)));
-    Some((turn, hold))
-}
-
-/// A call on a descriptor that does not block.
-pub fn with(fd: i32, op: Op, call: impl FnOnce(&Kernel, &Hold) -> Result<usize>) -> Answer {
-    let (turn, hold) = enter(fd, op)?;
-    Some(hold.and_then(|hold| call(&turn, &hold)))
-}
-
-/// A call on a descriptor that may block: a cancellation point, done again when a signal handler says so.
-#[inline]
-pub fn with_cancel(
-    fd: i32,
-    op: Op,
-    mut call: impl FnMut(&Kernel, &Hold) -> Result<usize>,
-) -> Answer {
-    loop {
-        kernel().table().get(fd)?;
-        thread::test_cancel();
-        let (turn, hold) = enter(fd, op)?;
-        let result = hold.and_then(|hold| call(&turn, &hold));
-        if let Some(result) = signal::deliver::settle(interruptible(result)) {
-            return Some(result);
-        }
-    }
-}
-
-/// A call that only virtual files have, on a descriptor that may be the kernel's: those answer `errno`, closed ones `EBADF`.
-pub fn only_virtual(answer: Answer, fd: i32, errno: i32) -> Answer {
-    Some(answer.unwrap_or_else(|| fail(if table::is_open(fd) { errno } else { libc::EBADF })))
-}
-
-/// The end of a call that is a cancellation point: one that was interrupted to be cancelled ends the thread, with nothing held.
-pub fn interruptible(result: Result<usize>) -> Result<usize> {
-    if matches!(result, Err(Errno(libc::EINTR) | RESTART)) {
-        thread::test_cancel();
-    }
-    result
-}
-
-/// What is no epoll set or timerfd says so.
-pub fn of_kind(fd: i32, answer: Answer) -> Answer {
-    only_virtual(answer, fd, libc::EINVAL)
 }

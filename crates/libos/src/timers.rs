@@ -1,13 +1,11 @@
 //! Deadlines: a binary heap ordered by time, then by age, so that equal deadlines fire in the order they were set.
 
-use crate::io::timerfd;
-use crate::kernel::{Kernel, Room};
-use crate::signal;
-use crate::thread::Thread;
-use crate::turn;
+use crate::file::timerfd;
+use crate::host::Host;
+use crate::room::Room;
+use crate::thread::Wake;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Pool};
-use skein_libos::thread::Wake;
 
 /// Deadlines at one time: 16,384.
 const MAX_TIMERS: u32 = 16 << 10;
@@ -95,9 +93,9 @@ impl Timers {
         self.put(at, timer);
     }
 
-    fn add(&self, at_ns: u64, target: u32) -> Handle<Timer> {
+    fn add(&self, k: &impl Host, at_ns: u64, target: u32) -> Handle<Timer> {
         let Some(timer) = self.pool.alloc() else {
-            crate::fatal::refuse!("more than {MAX_TIMERS} deadlines at one time")
+            k.fatal(format_args!("more than {MAX_TIMERS} deadlines at one time"))
         };
         let t = self.pool.get(timer);
         t.at_ns.set(at_ns);
@@ -123,26 +121,26 @@ impl Timers {
     }
 
     /// Sets a thread's deadline.
-    pub fn set_thread(&self, k: &Kernel, thread: Handle<Thread>, at_ns: u64) {
-        let timer = self.add(at_ns, thread.raw() << 2 | THREAD);
+    pub fn set_thread<H: Host>(&self, k: &H, thread: Handle<H::Thread>, at_ns: u64) {
+        let timer = self.add(k, at_ns, thread.raw() << 2 | THREAD);
         k.threads.get(thread).timer.set(Some(timer));
     }
 
     /// Removes a thread's deadline, if it has one.
-    pub fn clear_thread(&self, k: &Kernel, thread: Handle<Thread>) {
+    pub fn clear_thread<H: Host>(&self, k: &H, thread: Handle<H::Thread>) {
         if let Some(timer) = k.threads.get(thread).timer.take() {
             self.remove(timer);
         }
     }
 
     /// Sets a deadline of a timerfd.
-    pub fn set_timerfd(&self, raw: u32, at_ns: u64) -> Handle<Timer> {
-        self.add(at_ns, raw << 2 | TIMERFD)
+    pub fn set_timerfd(&self, k: &impl Host, raw: u32, at_ns: u64) -> Handle<Timer> {
+        self.add(k, at_ns, raw << 2 | TIMERFD)
     }
 
     /// Sets a deadline of a timer that sends signals.
-    pub fn set_signal(&self, raw: u32, at_ns: u64) -> Handle<Timer> {
-        self.add(at_ns, raw << 2 | SIGNAL)
+    pub fn set_signal(&self, k: &impl Host, raw: u32, at_ns: u64) -> Handle<Timer> {
+        self.add(k, at_ns, raw << 2 | SIGNAL)
     }
 
     /// The earliest deadline; `u64::MAX` when there is none.
@@ -151,23 +149,61 @@ impl Timers {
     }
 
     /// Fires all deadlines that the server's time has reached.
-    pub fn fire_due(&self, k: &Kernel) {
+    pub fn fire_due<H: Host>(&self, k: &H) {
         while self.next_deadline() <= k.now_ns.get() {
             let timer = self.at(0);
             let target = self.pool.get(timer).target.get();
             if target & 3 == THREAD {
                 let thread = Handle::from_raw(target >> 2).expect("a thread");
                 // Removes the deadline.
-                if !turn::resume(thread, Wake::Timeout) {
+                if !k.resume(thread, Wake::Timeout) {
                     self.clear_thread(k, thread);
                 }
             } else {
                 self.remove(timer);
                 match target & 3 {
                     TIMERFD => timerfd::fired(k, target >> 2),
-                    _ => signal::timer::fired(k, target >> 2),
+                    _ => k.signal_timer_fired(target >> 2),
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake::Fake;
+
+    fn fired(k: &Fake<'_>, now_ns: u64) -> Vec<u32> {
+        k.now_ns.set(now_ns);
+        k.timers.fire_due(k);
+        k.signal_timers.take()
+    }
+
+    #[test]
+    fn deadlines_pass_in_order_and_equal_ones_by_age() {
+        let k = Fake::new(1);
+        for (raw, at_ns) in [(1, 500), (2, 300), (3, 500), (4, 100), (5, 300), (6, 900)] {
+            k.timers.set_signal(&k, raw, 2_000_000 + at_ns);
+        }
+        assert_eq!(k.timers.next_deadline(), 2_000_100);
+        assert_eq!(fired(&k, 2_000_299), [4]);
+        assert_eq!(fired(&k, 2_000_500), [2, 5, 1, 3]);
+        assert_eq!(fired(&k, 2_000_899), [0; 0]);
+        assert_eq!(fired(&k, u64::MAX - 1), [6]);
+        assert_eq!(k.timers.next_deadline(), u64::MAX);
+    }
+
+    #[test]
+    fn removed_deadlines_do_not_pass() {
+        let k = Fake::new(1);
+        let set = |raw: u32| k.timers.set_signal(&k, raw, 2_000_000 + u64::from(raw * 7 % 11));
+        let timers: Vec<_> = (1..=10).map(set).collect();
+        for timer in timers.iter().step_by(3) {
+            k.timers.remove(*timer);
+        }
+        let mut left: Vec<u32> = (1..=10).filter(|raw| (raw - 1) % 3 != 0).collect();
+        left.sort_by_key(|raw| raw * 7 % 11);
+        assert_eq!(fired(&k, 3_000_000), left);
     }
 }
