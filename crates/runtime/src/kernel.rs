@@ -32,7 +32,7 @@ pub struct Kernel {
     /// Threads that spin.
     pub spins: crate::spin::Spins,
     /// How fast it goes.
-    pub pace: crate::time::Pace,
+    pub pace: skein_libos::pace::Pace,
     /// Time of day at the start of the server: the origin of its monotonic clock.
     pub boot_ns: Cell<u64>,
     /// Agreed points of admission are switched off, to show what they are for ([`crate::admit::arrived`]).

@@ -90,6 +90,7 @@ impl Host for Kernel {
         table::of_kernel(fd)
     }
 
+    #[inline(always)]
     fn ops<'s>(kind: Kind) -> &'s dyn FileOps<Self> {
         crate::io::ops::of(kind)
     }

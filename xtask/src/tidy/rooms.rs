@@ -13,7 +13,7 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
             &["abi", "identity", "room"],
             &["errno"],
             &["fake", "file", "host", "keys", "os", "thread", "time", "timers"],
-            &["sync"],
+            &["net", "pace", "sync"],
         ],
     ),
     (

@@ -165,6 +165,7 @@ pub fn notify<H: Host>(k: &H, f: &File, events: u32) -> bool {
 }
 
 /// What an item would report now.
+#[inline]
 fn current<H: Host>(k: &H, i: &Item) -> u32 {
     let wanted = i.events.get();
     if wanted & !PRIVATE_BITS == 0 {
@@ -300,6 +301,8 @@ fn add<H: Host>(
 ///
 /// # Safety
 /// `out` has room for `most` events.
+// Always: its result would go through memory.
+#[inline(always)]
 pub unsafe fn wait<H: Host>(
     k: &H,
     hold: &Hold<'_, H>,

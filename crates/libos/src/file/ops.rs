@@ -33,7 +33,8 @@ pub trait FileOps<H: Host> {
 }
 
 /// The functions of a kind.
-#[inline]
+// Always: one look into a table then, whoever has the kind.
+#[inline(always)]
 pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
     match kind {
         Kind::PipeReader => &pipe::ReadEnd,

@@ -13,6 +13,7 @@ use skein_libos::file::ops::FileOps;
 use skein_libos::file::{File, Kind, handle, ready};
 
 /// The functions of a kind that the library has not.
+#[inline(always)]
 pub fn of<'s>(kind: Kind) -> &'s dyn FileOps<Kernel> {
     match kind {
         Kind::Socket => &Socket,

@@ -15,16 +15,13 @@ use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::Buffers;
 use skein_libos::file::{self, ready};
+use skein_libos::net::interface::{GIVEN_INDEX, LOOPBACK_INDEX};
 use skein_libos::time::NS_PER_S;
 use skein_model::SockAddr;
 
 /// The longest datagram: 65,535 less the headers of IPv4 and UDP, or of UDP.
 const MAX_V4_BYTES: usize = 65_507;
 const MAX_V6_BYTES: usize = 65_527;
-/// The loopback interface.
-pub const LOOPBACK_INDEX: u32 = 1;
-/// The interface that the server was given, or any other of its machine.
-pub const GIVEN_INDEX: u32 = 2;
 
 /// Gives a socket without a port one.
 fn bind_automatically(k: &Kernel, socket: Handle<Socket>) -> Result<()> {

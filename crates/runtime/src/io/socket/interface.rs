@@ -4,89 +4,16 @@
 //! `ioctl` on any socket tells about it, as do [netlink](super::netlink) sockets, by which libc's `getifaddrs` and `if_nameindex` ask. What changes an
 //! interface is refused.
 
-use super::datagram::{GIVEN_INDEX, LOOPBACK_INDEX};
 use crate::fatal;
 use crate::kernel::kernel;
 use core::ffi::{CStr, c_char, c_int};
 use libc::{AF_INET, ifconf, ifreq, sockaddr_in};
 use skein_libos::errno::{Result, fail};
-
-/// An interface.
-#[derive(Clone, Copy)]
-pub struct Face {
-    /// Its name.
-    pub name: &'static CStr,
-    /// Its number.
-    pub index: u32,
-    /// Its address.
-    pub address: [u8; 4],
-    /// The network's mask.
-    pub mask: [u8; 4],
-    /// The address of all in its network; of the loopback interface none.
-    pub broadcast: [u8; 4],
-    /// `IFF_UP` and others.
-    pub flags: c_int,
-    /// What a packet may have.
-    pub mtu_bytes: c_int,
-    /// Its kind, and its address there.
-    pub hardware: (u16, [u8; 6]),
-}
-
-impl Face {
-    /// Whether it is the loopback interface.
-    pub const fn is_loopback(&self) -> bool {
-        self.index == LOOPBACK_INDEX
-    }
-
-    /// Leading bits of its address that are the network's.
-    pub const fn bits(&self) -> u8 {
-        u32::from_be_bytes(self.mask).leading_ones() as u8
-    }
-
-    /// The first address of its network.
-    pub const fn network(&self) -> [u8; 4] {
-        (u32::from_be_bytes(self.address) & u32::from_be_bytes(self.mask)).to_be_bytes()
-    }
-
-    /// The last address of its network.
-    pub const fn last(&self) -> [u8; 4] {
-        (u32::from_be_bytes(self.address) | !u32::from_be_bytes(self.mask)).to_be_bytes()
-    }
-}
-
-const LOOPBACK: Face = Face {
-    name: c"lo",
-    index: LOOPBACK_INDEX,
-    address: [127, 0, 0, 1],
-    mask: [255, 0, 0, 0],
-    broadcast: [0; 4],
-    flags: libc::IFF_UP | libc::IFF_LOOPBACK | libc::IFF_RUNNING,
-    mtu_bytes: 65_536,
-    hardware: (libc::ARPHRD_LOOPBACK, [0; 6]),
-};
-/// Packets that an interface's queue holds.
-pub const QUEUE_LEN: c_int = 1000;
-
-/// The interface that the server was given.
-fn given() -> Option<Face> {
-    let given = kernel().interface.get();
-    let [a, b, c, d] = given.address;
-    (!given.is_none()).then(|| Face {
-        name: c"eth0",
-        index: GIVEN_INDEX,
-        address: given.address,
-        mask: given.mask(),
-        broadcast: given.broadcast(),
-        flags: libc::IFF_UP | libc::IFF_BROADCAST | libc::IFF_RUNNING | libc::IFF_MULTICAST,
-        mtu_bytes: 1500,
-        // An address of nobody's making: the bit for that is set.
-        hardware: (libc::ARPHRD_ETHER, [2, 0, a, b, c, d]),
-    })
-}
+use skein_libos::net::interface::{Face, Interfaces, QUEUE_LEN};
 
 /// All of them, in the order of their numbers.
 pub fn all() -> impl Iterator<Item = Face> {
-    [Some(LOOPBACK), given()].into_iter().flatten()
+    Interfaces::of(kernel().interface.get()).all()
 }
 
 /// Requests that libc does not name for this target, or names with another type.

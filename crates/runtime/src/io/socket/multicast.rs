@@ -7,7 +7,7 @@
 //!
 //! Invariant: every membership is in the list `joined` and its socket is alive: a socket that is released leaves all its groups.
 
-use super::datagram::{self, GIVEN_INDEX, LOOPBACK_INDEX};
+use super::datagram;
 use super::{Socket, address};
 use crate::fatal;
 use crate::kernel::Kernel;
@@ -17,6 +17,7 @@ use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::Buffers;
+use skein_libos::net::interface::{GIVEN_INDEX, LOOPBACK_INDEX};
 use skein_model::SockAddr;
 
 /// Linux's `igmp_max_memberships`.

@@ -1,12 +1,10 @@
 //! Netlink sockets of the protocol `NETLINK_ROUTE`: what the server asks about interfaces, addresses and routes is answered from the interfaces that
 //! it sees ([`interface`](super::interface)), the same on every replica.
 //!
-//! There is no kernel at the other end: [`answer`] makes the answers while the server sends its question, and they lie in the socket's queue when the
+//! There is no kernel at the other end: [`skein_libos::net::netlink`] makes the answers while the server sends its question, and they lie in the socket's queue when the
 //! call returns. Nothing is changed by a message (`EPERM`), and nothing is ever told to a group.
 //!
 //! Invariant: a socket with a port id is in the list `netlink_ports`, and no other there has the same.
-
-mod answer;
 
 use super::exchange::{Incoming, Outgoing};
 use super::message::{self, QUEUE_BYTES};
@@ -15,11 +13,14 @@ use crate::fatal;
 use crate::io::call::Hold;
 use crate::kernel::Kernel;
 use crate::process;
+use crate::uses::{self, Use};
 use libc::{AF_NETLINK, SOL_NETLINK, SOL_SOCKET, sockaddr, sockaddr_nl, socklen_t};
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::{Buffers, single};
 use skein_libos::file::{self, ready};
+use skein_libos::net::interface::Interfaces;
+use skein_libos::net::netlink::{self, Rules};
 use skein_model::SockAddr;
 
 /// The longest message that is taken: Linux takes more, but a question has some dozen bytes.
@@ -198,7 +199,14 @@ pub fn send(
         used += piece.len();
     }
     let id = Place::of(s.local.get()).id;
-    answer::all(&request[..whole], id, &s.options, |bytes| deliver(k, s, bytes));
+    let rules = Rules {
+        strict: s.options.netlink(libc::NETLINK_GET_STRICT_CHK),
+        capped: s.options.netlink(libc::NETLINK_CAP_ACK),
+    };
+    let interfaces = Interfaces::of(k.interface.get());
+    if netlink::all(&request[..whole], id, rules, interfaces, |bytes| deliver(k, s, bytes)) {
+        uses::note(Use::Interfaces);
+    }
     Ok(whole)
 }
 

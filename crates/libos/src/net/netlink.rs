@@ -9,14 +9,13 @@
 //! | other `RTM_GET*` | `EOPNOTSUPP` |
 //! | everything else | `EPERM` |
 
-use super::super::interface::{self, Face};
-use super::super::options::Options;
-use libc::{
-    AF_BRIDGE, AF_INET, AF_INET6, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE,
-    NLMSG_ERROR, RTM_GETADDR, RTM_GETLINK, RTM_GETNEIGH, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWLINK,
-    RTM_NEWROUTE,
+use super::interface::{Face, Interfaces, LOOPBACK_INDEX, QUEUE_LEN};
+use crate::abi::{
+    self, AF_BRIDGE, AF_INET, AF_INET6, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST,
+    NLMSG_DONE, NLMSG_ERROR, RTM_GETADDR, RTM_GETLINK, RTM_GETNEIGH, RTM_GETROUTE, RTM_NEWADDR,
+    RTM_NEWLINK, RTM_NEWROUTE,
 };
-use skein_libos::errno::{Errno, Result, fail};
+use crate::errno::{Errno, Result, fail};
 
 /// Bytes of a message's header, which all lengths are rounded up to a multiple of four behind.
 const HEADER: usize = 16;
@@ -66,6 +65,8 @@ struct Request<'a> {
     seq: u32,
     /// The port id of the socket that asks.
     id: u32,
+    /// What the server sees.
+    interfaces: Interfaces,
     /// With its header.
     whole: &'a [u8],
     /// Behind the header.
@@ -82,13 +83,14 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 impl<'a> Request<'a> {
     /// The first one in `bytes`.
-    fn first(bytes: &'a [u8], id: u32) -> Option<Self> {
+    fn first(bytes: &'a [u8], id: u32, interfaces: Interfaces) -> Option<Self> {
         let whole = bytes.get(..word(bytes, 0)? as usize)?;
         Some(Self {
             kind: half(whole, 4)?,
             flags: half(whole, 6)?,
             seq: word(whole, 8)?,
             id,
+            interfaces,
             body: whole.get(HEADER..)?,
             whole,
         })
@@ -165,14 +167,32 @@ impl Reply {
     }
 }
 
-/// Answers all questions in `bytes`, which the socket with port id `id` sends: `deliver` gets one datagram after the other.
-pub fn all(mut bytes: &[u8], id: u32, options: &Options, mut deliver: impl FnMut(&[u8])) {
-    while let Some(request) = Request::first(bytes, id) {
+/// What a socket has asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// What a question says beside its family chooses, too (`NETLINK_GET_STRICT_CHK`).
+    pub strict: bool,
+    /// An error's message has only the header of the question (`NETLINK_CAP_ACK`).
+    pub capped: bool,
+}
+
+/// Answers all questions in `bytes`, which the socket with port id `id` sends: `deliver` gets one datagram after the other. Answers whether all
+/// interfaces were asked for.
+pub fn all(
+    mut bytes: &[u8],
+    id: u32,
+    rules: Rules,
+    interfaces: Interfaces,
+    mut deliver: impl FnMut(&[u8]),
+) -> bool {
+    let mut listed = false;
+    while let Some(request) = Request::first(bytes, id, interfaces) {
         let mut reply = Reply::new();
         let about = if request.flags & NLM_F_REQUEST as u16 == 0 || request.kind < RTM_BASE {
             Ok(())
         } else {
-            ask(&request, options.netlink(libc::NETLINK_GET_STRICT_CHK), &mut reply)
+            listed |= request.kind == RTM_GETLINK && request.is_for_all();
+            ask(&request, rules.strict, &mut reply)
         };
         if reply.used > 0 {
             deliver(&reply.bytes[..reply.used]);
@@ -186,7 +206,7 @@ pub fn all(mut bytes: &[u8], id: u32, options: &Options, mut deliver: impl FnMut
             Ok(()) if request.flags & NLM_F_ACK as u16 == 0 => {}
             outcome => {
                 let Errno(errno) = outcome.err().unwrap_or(Errno(0));
-                let capped = errno == 0 || options.netlink(libc::NETLINK_CAP_ACK);
+                let capped = errno == 0 || rules.capped;
                 let flags = if capped { NLM_F_CAPPED } else { 0 };
                 let asked = if capped { &request.whole[..HEADER] } else { request.whole };
                 let kind = (NLMSG_ERROR as u16, flags);
@@ -198,25 +218,25 @@ pub fn all(mut bytes: &[u8], id: u32, options: &Options, mut deliver: impl FnMut
         }
         bytes = &bytes[request.whole.len().next_multiple_of(ALIGN).min(bytes.len())..];
     }
+    listed
 }
 
 /// Answers one question. With `strict` what it says beside its family chooses, too.
 fn ask(request: &Request<'_>, strict: bool, reply: &mut Reply) -> Result<()> {
     if request.kind > RTM_MAX {
-        return fail(libc::EOPNOTSUPP);
+        return fail(abi::EOPNOTSUPP);
     }
     if request.body.is_empty() {
         // As in Linux: no answer.
         return Ok(());
     }
     if (request.kind - RTM_BASE) & 3 != ASKS {
-        return fail(libc::EPERM);
+        return fail(abi::EPERM);
     }
     match (request.kind, request.is_for_all()) {
         (RTM_GETLINK, true) => {
-            crate::uses::note(crate::uses::Use::Interfaces);
             if request.family() != AF_BRIDGE {
-                interface::all().for_each(|face| put_link(reply, request, face));
+                request.interfaces.all().for_each(|face| put_link(reply, request, face));
             }
             Ok(())
         }
@@ -228,7 +248,7 @@ fn ask(request: &Request<'_>, strict: bool, reply: &mut Reply) -> Result<()> {
         (RTM_GETROUTE, true) => {
             // The table.
             let wanted = if strict { request.body.get(4).copied().unwrap_or(0) } else { 0 };
-            for route in routes() {
+            for route in routes(request.interfaces) {
                 if of_family(request, route.family()) && (wanted == 0 || wanted == route.table) {
                     put_route(reply, request, &route);
                 }
@@ -237,7 +257,7 @@ fn ask(request: &Request<'_>, strict: bool, reply: &mut Reply) -> Result<()> {
         }
         (RTM_GETROUTE, false) => way(request, reply),
         (RTM_GETNEIGH, true) => Ok(()),
-        _ => fail(libc::EOPNOTSUPP),
+        _ => fail(abi::EOPNOTSUPP),
     }
 }
 
@@ -253,19 +273,19 @@ const fn flags_of(request: &Request<'_>) -> u16 {
 
 fn one_link(request: &Request<'_>) -> Result<Face> {
     let index = word(request.body, 4).filter(|_| request.body.len() >= HEADER);
-    let Some(index) = index else { return fail(libc::EINVAL) };
+    let Some(index) = index else { return fail(abi::EINVAL) };
     let name = request
-        .attribute(HEADER, libc::IFLA_IFNAME)
+        .attribute(HEADER, abi::IFLA_IFNAME)
         .or_else(|| request.attribute(HEADER, IFLA_EXT.alt_name));
     let found = match (index, name) {
-        (0, None) => return fail(libc::EINVAL),
+        (0, None) => return fail(abi::EINVAL),
         (0, Some(name)) => {
             let name = name.split(|b| *b == 0).next().unwrap_or_default();
-            interface::all().find(|face| face.name.to_bytes() == name)
+            request.interfaces.all().find(|face| face.name.to_bytes() == name)
         }
-        _ => interface::all().find(|face| face.index == index),
+        _ => request.interfaces.all().find(|face| face.index == index),
     };
-    found.map_or(fail(libc::ENODEV), Ok)
+    found.map_or(fail(abi::ENODEV), Ok)
 }
 
 fn put_link(reply: &mut Reply, to: &Request<'_>, face: Face) {
@@ -277,21 +297,21 @@ fn put_link(reply: &mut Reply, to: &Request<'_>, face: Face) {
     body[4..8].copy_from_slice(&face.index.to_ne_bytes());
     body[8..12].copy_from_slice(&(face.flags as u32 | IFF_LOWER_UP).to_ne_bytes());
     reply.message(to, (RTM_NEWLINK, flags_of(to)), &body, |r| {
-        r.text(libc::IFLA_IFNAME, face.name);
-        r.number(libc::IFLA_TXQLEN, interface::QUEUE_LEN as u32);
-        r.attribute(libc::IFLA_OPERSTATE, &[IF_OPER[usize::from(up)]]);
-        r.attribute(libc::IFLA_LINKMODE, &[0]);
-        r.number(libc::IFLA_MTU, face.mtu_bytes as u32);
+        r.text(abi::IFLA_IFNAME, face.name);
+        r.number(abi::IFLA_TXQLEN, QUEUE_LEN as u32);
+        r.attribute(abi::IFLA_OPERSTATE, &[IF_OPER[usize::from(up)]]);
+        r.attribute(abi::IFLA_LINKMODE, &[0]);
+        r.number(abi::IFLA_MTU, face.mtu_bytes as u32);
         r.number(IFLA_EXT.group, 0);
         r.number(IFLA_EXT.promiscuity, 0);
         r.number(IFLA_EXT.tx_queues, 1);
         r.number(IFLA_EXT.rx_queues, 1);
         r.attribute(IFLA_EXT.carrier, &[1]);
-        r.text(libc::IFLA_QDISC, c"noqueue");
-        r.attribute(libc::IFLA_ADDRESS, &address);
-        r.attribute(libc::IFLA_BROADCAST, &if up { [0xff; 6] } else { [0; 6] });
-        r.attribute(libc::IFLA_STATS64, &[0; STATS64_BYTES]);
-        r.attribute(libc::IFLA_STATS, &[0; STATS_BYTES]);
+        r.text(abi::IFLA_QDISC, c"noqueue");
+        r.attribute(abi::IFLA_ADDRESS, &address);
+        r.attribute(abi::IFLA_BROADCAST, &if up { [0xff; 6] } else { [0; 6] });
+        r.attribute(abi::IFLA_STATS64, &[0; STATS64_BYTES]);
+        r.attribute(abi::IFLA_STATS, &[0; STATS_BYTES]);
     });
 }
 
@@ -299,26 +319,27 @@ fn addresses(request: &Request<'_>, every: bool, strict: bool, reply: &mut Reply
     if !every {
         // Linux knows no such question about IPv4.
         if request.family() != AF_INET6 {
-            return fail(libc::EOPNOTSUPP);
+            return fail(abi::EOPNOTSUPP);
         }
-        let wanted = request.attribute(8, libc::IFA_ADDRESS);
-        return match wanted.or_else(|| request.attribute(8, libc::IFA_LOCAL)) {
-            None => fail(libc::EINVAL),
+        let wanted = request.attribute(8, abi::IFA_ADDRESS);
+        return match wanted.or_else(|| request.attribute(8, abi::IFA_LOCAL)) {
+            None => fail(abi::EINVAL),
             Some(wanted) if wanted == LOOPBACK_V6 => {
                 put_loopback_v6(reply, request);
                 Ok(())
             }
-            Some(_) => fail(libc::EADDRNOTAVAIL),
+            Some(_) => fail(abi::EADDRNOTAVAIL),
         };
     }
     let wanted = if strict { word(request.body, 4).unwrap_or(0) } else { 0 };
     let is_wanted = |face: &Face| wanted == 0 || wanted == face.index;
     if of_family(request, AF_INET) {
-        for face in interface::all().filter(is_wanted) {
+        for face in request.interfaces.all().filter(is_wanted) {
             put_address(reply, request, face);
         }
     }
-    if of_family(request, AF_INET6) && interface::all().take(1).any(|face| is_wanted(&face)) {
+    if of_family(request, AF_INET6) && request.interfaces.all().take(1).any(|face| is_wanted(&face))
+    {
         put_loopback_v6(reply, request);
     }
     Ok(())
@@ -335,29 +356,29 @@ fn address_body(family: i32, bits: u8, scope: u8, index: u32) -> [u8; 8] {
 fn put_validity(r: &mut Reply) {
     let mut info = [0; 16];
     info[..8].copy_from_slice([FOR_EVER; 2].map(u32::to_ne_bytes).as_flattened());
-    r.attribute(libc::IFA_CACHEINFO, &info);
+    r.attribute(abi::IFA_CACHEINFO, &info);
 }
 
 fn put_address(reply: &mut Reply, to: &Request<'_>, face: Face) {
-    let scope = if face.is_loopback() { libc::RT_SCOPE_HOST } else { libc::RT_SCOPE_UNIVERSE };
+    let scope = if face.is_loopback() { abi::RT_SCOPE_HOST } else { abi::RT_SCOPE_UNIVERSE };
     let body = address_body(AF_INET, face.bits(), scope, face.index);
     reply.message(to, (RTM_NEWADDR, flags_of(to)), &body, |r| {
-        r.attribute(libc::IFA_ADDRESS, &face.address);
-        r.attribute(libc::IFA_LOCAL, &face.address);
+        r.attribute(abi::IFA_ADDRESS, &face.address);
+        r.attribute(abi::IFA_LOCAL, &face.address);
         if !face.is_loopback() {
-            r.attribute(libc::IFA_BROADCAST, &face.broadcast);
+            r.attribute(abi::IFA_BROADCAST, &face.broadcast);
         }
-        r.text(libc::IFA_LABEL, face.name);
+        r.text(abi::IFA_LABEL, face.name);
         r.number(IFA_FLAGS, u32::from(IFA_F_PERMANENT));
         put_validity(r);
     });
 }
 
 fn put_loopback_v6(reply: &mut Reply, to: &Request<'_>) {
-    let index = super::super::datagram::LOOPBACK_INDEX;
-    let body = address_body(AF_INET6, 128, libc::RT_SCOPE_HOST, index);
+    let index = LOOPBACK_INDEX;
+    let body = address_body(AF_INET6, 128, abi::RT_SCOPE_HOST, index);
     reply.message(to, (RTM_NEWADDR, flags_of(to)), &body, |r| {
-        r.attribute(libc::IFA_ADDRESS, &LOOPBACK_V6);
+        r.attribute(abi::IFA_ADDRESS, &LOOPBACK_V6);
         put_validity(r);
         r.number(IFA_FLAGS, u32::from(IFA_F_PERMANENT));
     });
@@ -388,8 +409,8 @@ impl Route {
 }
 
 /// All routes: those of the table of IPv4's networks, of its own addresses, then of IPv6.
-fn routes() -> impl Iterator<Item = Route> {
-    use libc::{
+fn routes(interfaces: Interfaces) -> impl Iterator<Item = Route> {
+    use crate::abi::{
         RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN,
         RTN_BROADCAST, RTN_LOCAL, RTN_UNICAST,
     };
@@ -407,9 +428,9 @@ fn routes() -> impl Iterator<Item = Route> {
         scope: RT_SCOPE_UNIVERSE,
         kind,
         source: None,
-        index: super::super::datagram::LOOPBACK_INDEX,
+        index: LOOPBACK_INDEX,
     };
-    let networks = interface::all().map(move |face| {
+    let networks = interfaces.all().map(move |face| {
         let how = if face.is_loopback() {
             (RT_TABLE_LOCAL, RT_SCOPE_HOST, RTN_LOCAL)
         } else {
@@ -417,7 +438,7 @@ fn routes() -> impl Iterator<Item = Route> {
         };
         v4(face, face.network(), face.bits(), how)
     });
-    let own = interface::all().flat_map(move |face| {
+    let own = interfaces.all().flat_map(move |face| {
         [
             v4(face, face.address, 32, (RT_TABLE_LOCAL, RT_SCOPE_HOST, RTN_LOCAL)),
             v4(face, face.last(), 32, (RT_TABLE_LOCAL, RT_SCOPE_LINK, RTN_BROADCAST)),
@@ -429,20 +450,20 @@ fn routes() -> impl Iterator<Item = Route> {
 /// `struct rtmsg` and what follows in any case.
 fn put_route(reply: &mut Reply, to: &Request<'_>, route: &Route) {
     let family = route.family() as u8;
-    let protocol = libc::RTPROT_KERNEL;
+    let protocol = abi::RTPROT_KERNEL;
     let body =
         [family, route.bits, 0, 0, route.table, protocol, route.scope, route.kind, 0, 0, 0, 0];
     reply.message(to, (RTM_NEWROUTE, flags_of(to)), &body, |r| {
-        r.number(libc::RTA_TABLE, u32::from(route.table));
-        r.attribute(libc::RTA_DST, route.destination());
+        r.number(abi::RTA_TABLE, u32::from(route.table));
+        r.attribute(abi::RTA_DST, route.destination());
         if route.v6 {
-            let local = route.kind == libc::RTN_LOCAL;
-            r.number(libc::RTA_PRIORITY, if local { 0 } else { METRIC_V6 });
+            let local = route.kind == abi::RTN_LOCAL;
+            r.number(abi::RTA_PRIORITY, if local { 0 } else { METRIC_V6 });
         }
         if let Some(source) = route.source {
-            r.attribute(libc::RTA_PREFSRC, &source);
+            r.attribute(abi::RTA_PREFSRC, &source);
         }
-        r.number(libc::RTA_OIF, route.index);
+        r.number(abi::RTA_OIF, route.index);
     });
 }
 
@@ -451,45 +472,45 @@ fn way(request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     /// Bytes of `struct rtmsg`.
     const BODY: usize = 12;
     if request.body.len() < BODY {
-        return fail(libc::EINVAL);
+        return fail(abi::EINVAL);
     }
-    let wanted = request.attribute(BODY, libc::RTA_DST);
+    let wanted = request.attribute(BODY, abi::RTA_DST);
     let (family, found) = match request.family() {
         AF_INET => {
             let ip = match wanted {
                 None => [127, 0, 0, 1],
-                Some(ip) => <[u8; 4]>::try_from(ip).map_err(|_| Errno(libc::EINVAL))?,
+                Some(ip) => <[u8; 4]>::try_from(ip).map_err(|_| Errno(abi::EINVAL))?,
             };
             let within = |face: &Face| {
                 let masked = |ip: [u8; 4]| u32::from_ne_bytes(ip) & u32::from_ne_bytes(face.mask);
                 masked(ip) == masked(face.address)
             };
-            let own = interface::all().find(|face| face.address == ip);
-            (AF_INET, own.or_else(|| interface::all().find(within)).map(|face| (face, ip)))
+            let own = request.interfaces.all().find(|face| face.address == ip);
+            (AF_INET, own.or_else(|| request.interfaces.all().find(within)).map(|face| (face, ip)))
         }
         AF_INET6 => {
             if wanted.is_some_and(|ip| ip != LOOPBACK_V6) {
-                return fail(libc::ENETUNREACH);
+                return fail(abi::ENETUNREACH);
             }
-            (AF_INET6, interface::all().next().map(|face| (face, [0; 4])))
+            (AF_INET6, request.interfaces.all().next().map(|face| (face, [0; 4])))
         }
-        _ => return fail(libc::EOPNOTSUPP),
+        _ => return fail(abi::EOPNOTSUPP),
     };
-    let Some((face, ip)) = found else { return fail(libc::ENETUNREACH) };
+    let Some((face, ip)) = found else { return fail(abi::ENETUNREACH) };
     let local = face.is_loopback() || face.address == ip;
     let v6 = family == AF_INET6;
-    let kind = if local { libc::RTN_LOCAL } else { libc::RTN_UNICAST };
+    let kind = if local { abi::RTN_LOCAL } else { abi::RTN_UNICAST };
     // Of IPv4 Linux names the table when it is asked to.
     let named = v6 || word(request.body, 8).is_some_and(|flags| flags & RTM_F_LOOKUP_TABLE != 0);
-    let table = if local && named { libc::RT_TABLE_LOCAL } else { libc::RT_TABLE_MAIN };
+    let table = if local && named { abi::RT_TABLE_LOCAL } else { abi::RT_TABLE_MAIN };
     let mut body = [0; BODY];
     body[..8].copy_from_slice(&[family as u8, if v6 { 128 } else { 32 }, 0, 0, table, 0, 0, kind]);
     body[8..].copy_from_slice(&RTM_F_CLONED.to_ne_bytes());
-    let index = if local { super::super::datagram::LOOPBACK_INDEX } else { face.index };
+    let index = if local { LOOPBACK_INDEX } else { face.index };
     reply.message(request, (RTM_NEWROUTE, 0), &body, |r| {
-        r.number(libc::RTA_TABLE, u32::from(table));
-        r.attribute(libc::RTA_DST, if v6 { &LOOPBACK_V6 } else { &ip });
-        r.number(libc::RTA_OIF, index);
+        r.number(abi::RTA_TABLE, u32::from(table));
+        r.attribute(abi::RTA_DST, if v6 { &LOOPBACK_V6 } else { &ip });
+        r.number(abi::RTA_OIF, index);
         let source: &[u8] = if v6 {
             &LOOPBACK_V6
         } else if face.is_loopback() && ip != face.address {
@@ -498,7 +519,138 @@ fn way(request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         } else {
             &face.address
         };
-        r.attribute(libc::RTA_PREFSRC, source);
+        r.attribute(abi::RTA_PREFSRC, source);
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skein_model::Interface;
+
+    /// A question: its kind, its flags beside `NLM_F_REQUEST`, its body.
+    fn question(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(((flags | NLM_F_REQUEST) as u16).to_ne_bytes());
+        bytes.extend(7u32.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(body);
+        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+        bytes
+    }
+
+    /// A family, and zeros up to the length of the body of such a question.
+    fn of_family(family: i32, len: usize) -> Vec<u8> {
+        let mut body = vec![0; len];
+        body[0] = family as u8;
+        body
+    }
+
+    /// The kinds of the messages that come, one list a datagram, and all bytes.
+    fn ask_with(bytes: &[u8], rules: Rules) -> (Vec<Vec<u16>>, Vec<u8>) {
+        let given = Interface { address: [10, 0, 0, 5], bits: 24 };
+        let (mut kinds, mut seen) = (Vec::new(), Vec::new());
+        all(bytes, 99, rules, Interfaces::of(given), |datagram| {
+            let (mut of_one, mut rest) = (Vec::new(), datagram);
+            while let Some(len) = word(rest, 0) {
+                of_one.push(half(rest, 4).unwrap());
+                assert_eq!((word(rest, 8), word(rest, 12)), (Some(7), Some(99)));
+                rest = &rest[(len as usize).next_multiple_of(ALIGN)..];
+            }
+            kinds.push(of_one);
+            seen.extend(datagram);
+        });
+        (kinds, seen)
+    }
+
+    fn ask(bytes: &[u8]) -> Vec<Vec<u16>> {
+        ask_with(bytes, Rules::default()).0
+    }
+
+    /// The error that a question meets.
+    fn error(bytes: &[u8]) -> i32 {
+        let (kinds, seen) = ask_with(bytes, Rules::default());
+        assert_eq!(kinds, [[NLMSG_ERROR as u16]]);
+        -(word(&seen, HEADER).unwrap() as i32)
+    }
+
+    const DONE: u16 = NLMSG_DONE as u16;
+
+    #[test]
+    fn all_interfaces_and_their_addresses_are_told() {
+        let links = question(RTM_GETLINK, NLM_F_DUMP, &of_family(0, 16));
+        let (kinds, seen) = ask_with(&links, Rules::default());
+        assert_eq!(kinds, [vec![RTM_NEWLINK; 2], vec![DONE]]);
+        for name in [&b"lo\0"[..], b"eth0\0"] {
+            assert!(seen.windows(name.len()).any(|part| part == name));
+        }
+        let addresses = question(RTM_GETADDR, NLM_F_DUMP, &of_family(0, 8));
+        assert_eq!(ask(&addresses), [vec![RTM_NEWADDR; 3], vec![DONE]]);
+        let v4 = question(RTM_GETADDR, NLM_F_DUMP, &of_family(AF_INET, 8));
+        let (kinds, seen) = ask_with(&v4, Rules::default());
+        assert_eq!(kinds, [vec![RTM_NEWADDR; 2], vec![DONE]]);
+        assert!(seen.windows(4).any(|part| part == [10, 0, 0, 255]), "the broadcast address");
+    }
+
+    #[test]
+    fn a_strict_question_chooses_by_the_interface() {
+        let mut body = of_family(AF_INET, 8);
+        body[4] = 2;
+        let bytes = question(RTM_GETADDR, NLM_F_DUMP, &body);
+        assert_eq!(ask(&bytes)[0].len(), 2);
+        let strict = Rules { strict: true, ..Rules::default() };
+        assert_eq!(ask_with(&bytes, strict).0[0].len(), 1);
+    }
+
+    #[test]
+    fn one_link_is_found_by_its_number_or_name() {
+        let number = |index: u32| {
+            let mut body = of_family(0, 16);
+            body[4..8].copy_from_slice(&index.to_ne_bytes());
+            question(RTM_GETLINK, 0, &body)
+        };
+        assert_eq!(ask(&number(2)), [[RTM_NEWLINK]]);
+        assert_eq!(error(&number(3)), abi::ENODEV);
+        assert_eq!(error(&number(0)), abi::EINVAL);
+        let mut body = of_family(0, 16);
+        body.extend(9u16.to_ne_bytes());
+        body.extend(abi::IFLA_IFNAME.to_ne_bytes());
+        body.extend(b"eth0\0");
+        assert_eq!(ask(&question(RTM_GETLINK, 0, &body)), [[RTM_NEWLINK]]);
+    }
+
+    #[test]
+    fn a_route_is_found_for_what_is_near() {
+        let to = |ip: [u8; 4]| {
+            let mut body = of_family(AF_INET, 12);
+            body.extend(8u16.to_ne_bytes());
+            body.extend(abi::RTA_DST.to_ne_bytes());
+            body.extend(ip);
+            question(RTM_GETROUTE, 0, &body)
+        };
+        assert_eq!(ask(&to([10, 0, 0, 77])), [[RTM_NEWROUTE]]);
+        assert_eq!(error(&to([8, 8, 8, 8])), abi::ENETUNREACH);
+        let every = question(RTM_GETROUTE, NLM_F_DUMP, &of_family(AF_INET, 12));
+        assert_eq!(ask(&every)[0], [RTM_NEWROUTE; 6]);
+    }
+
+    #[test]
+    fn nothing_is_changed() {
+        assert_eq!(error(&question(RTM_NEWLINK, 0, &of_family(0, 16))), abi::EPERM);
+        assert_eq!(error(&question(RTM_MAX + 1, 0, &of_family(0, 16))), abi::EOPNOTSUPP);
+        assert_eq!(ask(&question(RTM_GETNEIGH, NLM_F_DUMP, &of_family(0, 12))), [[DONE]]);
+    }
+
+    #[test]
+    fn torn_questions_and_cut_errors() {
+        let whole = question(RTM_NEWLINK, 0, &of_family(0, 16));
+        for len in 0..whole.len() {
+            assert_eq!(ask(&whole[..len]), [[0u16; 0]; 0], "{len} bytes");
+        }
+        let long = ask_with(&whole, Rules::default()).1.len();
+        let capped = Rules { capped: true, ..Rules::default() };
+        assert_eq!(ask_with(&whole, capped).1.len(), long - 16);
+    }
 }

@@ -1,0 +1,4 @@
+//! The network as the server sees it.
+
+pub mod interface;
+pub mod netlink;
