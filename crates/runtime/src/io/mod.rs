@@ -1,8 +1,8 @@
 //! Descriptors and everything behind them.
 //!
-//! A virtual descriptor ([`table`]) points to an open file description ([`file::File`]), which points to one object: a socket, an end of
-//! a pipe, an epoll set, an eventfd, a timerfd. The object knows its description, and the description knows who waits for it
-//! ([`wait::Wait`]) and which epoll sets watch it ([`epoll::Item`]). Whatever changes an object calls [`file::notify`].
+//! A virtual descriptor ([`table`]) points to an open file description ([`skein_libos::file`]), which points to one object: a socket, an end of
+//! a pipe, an epoll set, an eventfd, a timerfd. The library has the descriptions, how they are waited for and watched, and most kinds of objects; sockets
+//! and a few more are in here ([`ops`]).
 //!
 //! Descriptors that are not in the table are the kernel's own (regular files): the functions in here answer `None` for them, and
 //! the call passes through.
@@ -28,6 +28,7 @@ use core::cell::Cell;
 use skein_arena::list::List;
 use skein_arena::pool::Pool;
 use skein_libos::errno::Result;
+use skein_libos::file::{MAX_FILES, MAX_SMALL, MAX_WATCHES};
 use skein_libos::room::Room;
 use socket::Socket;
 
@@ -35,8 +36,6 @@ pub use syscall::syscall;
 
 /// What a call answers: `None` when it is not on a virtual descriptor and passes through.
 pub type Answer = Option<Result<usize>>;
-
-use skein_libos::file::{MAX_FILES, MAX_SMALL, MAX_WATCHES};
 
 /// Sockets, and files that the library has not. All-zero bytes, then `lay_out`.
 #[repr(C)]
