@@ -59,10 +59,12 @@ impl Host for Kernel {
         time::deadline_of(clock, at_ns)
     }
 
+    #[cold]
     fn refused(&self, what: Arguments<'_>) {
         fatal::refused(line(what).bytes());
     }
 
+    #[cold]
     fn fatal(&self, why: Arguments<'_>) -> ! {
         fatal::fatal(line(why).bytes())
     }
@@ -95,6 +97,7 @@ impl Host for Kernel {
         crate::io::ops::of(kind)
     }
 
+    #[cold]
     fn forget_fifo(&self, name: u32) {
         fifo::forget(self, name);
     }
@@ -103,6 +106,7 @@ impl Host for Kernel {
         signal::timer::fired(self, raw);
     }
 
+    #[cold]
     fn send_sigio(&self, pid: i32) {
         if let Some(owner) = process::find(self, pid) {
             let info = signal::Info::of_kernel(libc::SIGIO);
@@ -111,6 +115,7 @@ impl Host for Kernel {
         }
     }
 
+    #[cold]
     fn raise_sigpipe(&self) {
         signal::raise_here(self, libc::SIGPIPE);
     }
