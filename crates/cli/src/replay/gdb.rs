@@ -156,7 +156,7 @@ impl Feeder {
         let mut bytes = [0; 64];
         if let Ok(len @ 1..) = (&self.pipe).read(&mut bytes) {
             let text = String::from_utf8_lossy(&bytes[..len]);
-            let next = run.next().map_err(failed)?;
+            let next = run.next_entry().map_err(failed)?;
             let until = match (text.trim(), next) {
                 ("all", _) | (_, None) => None,
                 (count, Some((next, _))) => {
@@ -195,7 +195,7 @@ impl Feeder {
                 self.tell();
             }
             Came::HostFile(text) => {
-                println!("differs the host's file {text}");
+                println!("differs {text}");
                 self.busy = false;
                 self.tell();
             }

@@ -181,7 +181,7 @@ impl Session<'_> {
     /// It stands before the entry that was named.
     fn stands(&mut self, run: &mut Replay) -> Result<u8, Failure> {
         let place = run.place();
-        let next = run.next().map_err(failed)?;
+        let next = run.next_entry().map_err(failed)?;
         describe(&place, &self.stored);
         let next = match next {
             Some((index, what)) => format!("entry {index}: {what}"),
@@ -229,7 +229,7 @@ impl Session<'_> {
                 println!("differs {}", difference(&mismatch));
                 Ok(EXIT_DIFFERS)
             }
-            Came::HostFile(text) => Err(failed(format!("the host's file {text}"))),
+            Came::HostFile(text) => Err(failed(text)),
             Came::Stopped => {
                 let doing = if place.runs { "it computes" } else { "it waits" };
                 let why = format!("interrupted after entry {entry}, where {doing}");

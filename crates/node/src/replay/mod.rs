@@ -95,7 +95,7 @@ impl Replay {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn next(&mut self) -> Result<Option<(LogIndex, String)>, NodeError> {
+    pub fn next_entry(&mut self) -> Result<Option<(LogIndex, String)>, NodeError> {
         self.backlog.source.peek()
     }
 
