@@ -131,8 +131,7 @@ mod tests {
     }
 
     fn differ(first: &[Event], second: &[Event]) -> Option<Different> {
-        let stream = |events: &[Event]| events.to_vec().into_iter().map(Ok);
-        first_difference(stream(first), stream(second)).unwrap()
+        first_difference(first.iter().copied().map(Ok), second.iter().copied().map(Ok)).unwrap()
     }
 
     #[test]
