@@ -90,6 +90,15 @@ pub trait Host: Deref<Target = Os<Self::Thread>> + Sized {
     where
         Self: 's;
 
+    /// What a file of such a kind is ready for: as [`ops`](Self::ops) says.
+    #[inline(always)]
+    fn mask(&self, file: &File) -> u32
+    where
+        Self: Sized,
+    {
+        Self::ops(file.kind.get()).mask(self, file)
+    }
+
     /// The name of a FIFO, by the host's number, has lost its pipe.
     fn forget_fifo(&self, name: u32);
 

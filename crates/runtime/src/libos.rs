@@ -97,6 +97,11 @@ impl Host for Kernel {
         crate::io::ops::of(kind)
     }
 
+    #[inline(always)]
+    fn mask(&self, file: &File) -> u32 {
+        crate::io::ops::mask(self, file)
+    }
+
     #[cold]
     fn forget_fifo(&self, name: u32) {
         fifo::forget(self, name);

@@ -239,7 +239,7 @@ pub fn handle<T>(raw: u32) -> Handle<T> {
 #[inline]
 pub fn mask<H: Host>(k: &H, file: Handle<File>) -> u32 {
     let f = k.fds.files.get(file);
-    ops::of::<H>(f.kind.get()).mask(k, f)
+    ops::mask(k, f)
 }
 
 /// Something about the file has changed: those who wait for one of `events` look again. Answers whether a thread was resumed.

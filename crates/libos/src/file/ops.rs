@@ -51,6 +51,24 @@ pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
     }
 }
 
+/// What a file is ready for: as its row says, without a call through a table, as each wait for many files asks for it.
+#[inline]
+pub fn mask<H: Host>(k: &H, f: &File) -> u32 {
+    match f.kind.get() {
+        Kind::PipeReader => pipe::ReadEnd.mask(k, f),
+        Kind::PipeWriter => pipe::WriteEnd.mask(k, f),
+        Kind::PipeBoth => pipe::BothEnds.mask(k, f),
+        Kind::Epoll => epoll::Ops.mask(k, f),
+        Kind::EventFd => eventfd::Ops.mask(k, f),
+        Kind::TimerFd => timerfd::Ops.mask(k, f),
+        Kind::Inotify => inotify::Ops.mask(k, f),
+        Kind::Free => Nothing.mask(k, f),
+        Kind::Socket | Kind::Random | Kind::SignalFd | Kind::MessageQueue | Kind::PidFd => {
+            k.mask(f)
+        }
+    }
+}
+
 /// No file.
 struct Nothing;
 
