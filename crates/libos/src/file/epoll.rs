@@ -124,6 +124,8 @@ pub fn remove<H: Host>(k: &H, item: Handle<Item>) {
     k.fds.items.free(item);
 }
 
+// Always: once for each item that is reported.
+#[inline(always)]
 fn not_ready<H: Host>(k: &H, e: &Epoll, item: Handle<Item>) {
     if k.fds.items.get(item).is_ready.replace(false) {
         e.ready.remove(&k.fds.items, item);

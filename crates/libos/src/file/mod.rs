@@ -255,7 +255,8 @@ pub fn notify<H: Host>(k: &H, file: Option<Handle<File>>, events: u32) -> bool {
 }
 
 /// Resumes threads that wait for one of `events`; of the exclusive ones only the first. Answers whether there was one.
-#[inline]
+// Always: a wait for a set that is ready ends with it.
+#[inline(always)]
 pub fn notify_waits<H: Host>(k: &H, f: &File, events: u32) -> bool {
     let mut resumed = false;
     let mut exclusive_resumed = false;
