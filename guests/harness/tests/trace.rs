@@ -7,13 +7,13 @@ use skein_harness::script::Script;
 
 /// Threads, processes, programs, waits, signals, ends.
 const GUESTS: &[&str] = &[
-    "mutex_contended",
-    "epoll_threads",
-    "fork_wait",
-    "exec_self",
-    "signal_threads",
-    "thread_cancel",
-    "file_mapping",
+    "thread/mutex_contended",
+    "descriptor/epoll_threads",
+    "process/fork_wait",
+    "process/exec_self",
+    "signal/signal_threads",
+    "thread/thread_cancel",
+    "file/file_mapping",
 ];
 
 #[test]
