@@ -56,7 +56,7 @@ run-tests: build
 # Defects put back: the simulation finds them. All of them: cargo xtask planted.
 .PHONY: planted
 planted:
-	cargo run --quiet --locked -p xtask -- planted --in-tests
+	scripts/guarded.sh cargo run --quiet --locked -p xtask -- planted --in-tests
 
 # Some servers as Debian has them, some in other distributions where these can be had; all of them: cargo xtask zoo.
 .PHONY: zoo

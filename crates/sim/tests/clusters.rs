@@ -13,6 +13,15 @@ fn number(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
 }
 
+/// Runs a seed; a panic is a failure of it, like any other.
+fn run_whole(seed: u64, options: &Options) -> Result<Report, Failure> {
+    std::panic::catch_unwind(|| run(seed, options)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let why = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("of an unknown kind");
+        Err(Failure { seed, at_us: 0, what: format!("a panic: {why}") })
+    })
+}
+
 /// Runs seeds on all cores, or up to the first that fails; what failed is in order.
 fn run_seeds(count: u64, options: &Options, first: bool) -> (Vec<Report>, Vec<Failure>) {
     let next = AtomicU64::new(0);
@@ -26,7 +35,7 @@ fn run_seeds(count: u64, options: &Options, first: bool) -> (Vec<Report>, Vec<Fa
                     if seed >= count {
                         break;
                     }
-                    let result = run(seed, options);
+                    let result = run_whole(seed, options);
                     if first && result.is_err() {
                         next.store(count, Ordering::Relaxed);
                     }

@@ -73,16 +73,21 @@ impl Disk for DirDisk {
     }
 }
 
+/// Reads, and again when a signal came between.
+pub(super) fn read_at(file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    loop {
+        match file.read_at(buf, offset) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
 struct RealFile(fs::File);
 
 impl File for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        loop {
-            match self.0.read_at(buf, offset) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
+        read_at(&self.0, buf, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! A directory that is only read: a copy of a log, or that of a node that does not run.
 
 use super::{Disk, File};
-use std::{any::Any, fs, io, os::unix::fs::FileExt, path::PathBuf};
+use std::{any::Any, fs, io, path::PathBuf};
 
 /// A directory of a real file system. Whatever would change it fails.
 pub struct StoredDir {
@@ -68,12 +68,7 @@ struct StoredFile(fs::File);
 
 impl File for StoredFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        loop {
-            match self.0.read_at(buf, offset) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
+        super::real::read_at(&self.0, buf, offset)
     }
 
     fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
