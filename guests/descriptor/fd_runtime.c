@@ -127,6 +127,20 @@ static void by_number(int fd, int file, int other)
     CHECK(raw6(SYS_mmap, 0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, fd, 0) > 0);
 }
 
+/* Between one of them and what is virtual. */
+static void by_moving(int fd)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+    CHECK_ERRNO(sendfile(ends[1], fd, NULL, 1), EBADF);
+    CHECK_ERRNO(splice(fd, NULL, ends[1], NULL, 1, 0), EBADF);
+    CHECK_ERRNO(splice(ends[0], NULL, fd, NULL, 1, 0), EBADF);
+    CHECK_ERRNO(tee(ends[0], fd, 1, 0), EBADF);
+    RAW(SYS_sendfile, ends[1], fd, 0, 1, 0, 0);
+    RAW(SYS_splice, fd, 0, ends[1], 0, 1, 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
 /* Whatever the reason is: native Linux has no such file, Skein may also say that it must not be changed. */
 #define REFUSED(expr) CHECK((long long)(expr) == -1)
 
@@ -195,6 +209,7 @@ int main(void)
     for (int fd = FIRST; fd <= LAST; fd++) {
         by_libc(fd, fileno(file), other);
         by_number(fd, fileno(file), other);
+        by_moving(fd);
         by_path(fd);
         by_message(fd);
     }

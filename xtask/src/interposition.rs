@@ -115,14 +115,16 @@ const HEAD: &str = "\
 Every system call of x86-64 Linux and every symbol of the C library (Debian 12's glibc 2.36), and how Skein treats it. This page is printed by
 `cargo xtask interposition` from the table that the runtime itself is built with, `crates/interpose`; do not edit it.
 
-There are four treatments and no fifth:
+There are six treatments:
 
 | treatment | what it means |
 |---|---|
 | virtual | answered from the runtime's own objects, which only log entries and the server's own threads change |
 | agreed | answered from what all replicas have agreed on: the stamps of log entries, and randomness from the first entry |
+| constant | answered with the same number, whatever is asked |
 | ordered | made by the server, in the order of the turns (one thread of a server runs at a time); *checked* if the net looks at the arguments first: what is virtual is answered by the runtime, what could differ is refused |
 | refused | answered with an error; the node is told the call's name and where it was made |
+| absent | answered with an error, as by an older kernel; the C library then makes another call |
 
 A system call that is in no row is refused with `ENOSYS` by its number, as are 32-bit calls (`int 0x80`) and the x32 interface. What the runtime
 does not pass is caught wherever it is made: by libc's own insides, by `syscall()`, by inline assembly. `skein status --calls` shows how often.
@@ -185,16 +187,20 @@ fn title(treatment: Treatment) -> (u8, String) {
     match treatment {
         Treatment::Virtual => (0, "virtual".into()),
         Treatment::Agreed => (1, "agreed".into()),
-        Treatment::Checked(why) => (2, format!("ordered, checked: {}", why.name())),
-        Treatment::Ordered(why) => (3, format!("ordered: {}", why.name())),
-        Treatment::Refused(errno) => {
-            let name = match errno {
-                skein_interpose::ENOSYS => "ENOSYS".into(),
-                skein_interpose::EPERM => "EPERM".into(),
-                other => other.to_string(),
-            };
-            (4, format!("refused: {name}"))
-        }
+        Treatment::Constant(value) => (2, format!("constant: {value}")),
+        Treatment::Checked(why) => (3, format!("ordered, checked: {}", why.name())),
+        Treatment::Ordered(why) => (4, format!("ordered: {}", why.name())),
+        Treatment::Refused(errno) => (5, format!("refused: {}", error_name(errno))),
+        Treatment::Absent(errno) => (6, format!("absent: {}", error_name(errno))),
+    }
+}
+
+fn error_name(errno: i32) -> String {
+    match errno {
+        skein_interpose::ENOSYS => "ENOSYS".into(),
+        skein_interpose::EPERM => "EPERM".into(),
+        skein_interpose::EOPNOTSUPP => "EOPNOTSUPP".into(),
+        other => other.to_string(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one table of how a server's calls are treated: the runtime's net is made from it, `docs/interposition.md` is printed from it, and the node
 //! takes names from it.
 //!
-//! A call is virtual, agreed through the log, ordered and passed through, or refused. There is no fifth state: what is in no row is refused,
+//! A call is virtual, agreed through the log, a constant, ordered and passed through, refused, or absent. What is in no row is refused,
 //! too ([`treatment`]). One thread of a server runs at a time, so whatever it passes to its kernel is ordered by that; a row that says so must
 //! also say why the answer is the same on all replicas ([`Why`]).
 
@@ -24,12 +24,16 @@ pub enum Treatment {
     Virtual,
     /// Answered from what all replicas have agreed on: the log's stamps and its first entry.
     Agreed,
+    /// Answered with this number, whatever is asked.
+    Constant(usize),
     /// Made by the server itself, in the order of the turns.
     Ordered(Why),
     /// The net looks at the arguments: what is virtual is answered by the runtime, what would differ is refused, the rest is made for the server.
     Checked(Why),
     /// Answered with this error number, and named to the node.
     Refused(i32),
+    /// Answered with this error number, as by a kernel without the call: the C library then makes an older one.
+    Absent(i32),
 }
 
 /// Why a call that reaches the kernel brings in nothing that could differ between replicas.
@@ -189,18 +193,32 @@ pub struct Syscall {
 pub const ENOSYS: i32 = 38;
 /// "Not permitted".
 pub const EPERM: i32 = 1;
+/// "Not supported".
+pub const EOPNOTSUPP: i32 = 95;
 
 /// The row of a system call.
 #[must_use]
-pub fn syscall(nr: i64) -> Option<&'static Syscall> {
-    let nr = u16::try_from(nr).ok()?;
-    SYSCALLS.binary_search_by_key(&nr, |row| row.nr).ok().map(|at| &SYSCALLS[at])
+pub const fn syscall(nr: i64) -> Option<&'static Syscall> {
+    let at = if nr < FIRST_OF_ALL { nr } else { nr - (FIRST_OF_ALL - OF_X86_64) };
+    if at < 0 || at >= SYSCALLS.len() as i64 {
+        return None;
+    }
+    let row = &SYSCALLS[at as usize];
+    if row.nr as i64 == nr { Some(row) } else { None }
 }
+
+/// How many numbers x86-64 has before those that all architectures share: the rows have no gaps but this one.
+const OF_X86_64: i64 = 337;
+/// The first number that all architectures share.
+const FIRST_OF_ALL: i64 = 424;
 
 /// What is done with a system call; one that is in no row is refused.
 #[must_use]
-pub fn treatment(nr: i64) -> Treatment {
-    syscall(nr).map_or(Treatment::Refused(ENOSYS), |row| row.treatment)
+pub const fn treatment(nr: i64) -> Treatment {
+    match syscall(nr) {
+        Some(row) => row.treatment,
+        None => Treatment::Refused(ENOSYS),
+    }
 }
 
 /// The name of a system call.

@@ -1,10 +1,11 @@
 //! The rows: every system call of x86-64 Linux up to 6.18. Code and documentation follow from here; see the crate's head for what the words mean.
 //!
-//! To treat a call otherwise, change its row, and for one that is virtual, agreed or checked its place in the runtime's dispatch by number.
+//! To treat a call otherwise, change its row. One that becomes virtual, agreed or checked needs an answer in the runtime's list (`entry/calls/list.rs`): it does
+//! not compile without.
 
-use crate::Treatment::{Agreed, Checked, Ordered, Refused, Virtual};
-use crate::Why::{Constant, Files, Kernels, Memory, Namespaces, Settings, Start};
-use crate::{ENOSYS, EPERM, Family, Syscall, Treatment};
+use crate::Treatment::{Absent, Agreed, Checked, Constant, Ordered, Refused, Virtual};
+use crate::Why::{Files, Kernels, Memory, Namespaces, Settings, Start};
+use crate::{ENOSYS, EOPNOTSUPP, EPERM, Family, Syscall, Treatment, Why};
 
 const fn row(nr: u16, name: &'static str, family: Family, treatment: Treatment) -> Syscall {
     Syscall { nr, name, family, treatment }
@@ -90,7 +91,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(75, "fdatasync", Family::Files, Checked(Files)),
     row(76, "truncate", Family::Files, Checked(Files)),
     row(77, "ftruncate", Family::Files, Checked(Files)),
-    row(78, "getdents", Family::Files, Refused(ENOSYS)),
+    row(78, "getdents", Family::Files, Refused(EOPNOTSUPP)),
     row(79, "getcwd", Family::Files, Ordered(Files)),
     row(80, "chdir", Family::Files, Checked(Files)),
     row(81, "fchdir", Family::Files, Ordered(Files)),
@@ -157,14 +158,14 @@ pub const SYSCALLS: &[Syscall] = &[
     row(142, "sched_setparam", Family::Threads, Virtual),
     row(143, "sched_getparam", Family::Threads, Virtual),
     row(144, "sched_setscheduler", Family::Threads, Virtual),
-    row(145, "sched_getscheduler", Family::Threads, Virtual),
-    row(146, "sched_get_priority_max", Family::Threads, Ordered(Constant)),
-    row(147, "sched_get_priority_min", Family::Threads, Ordered(Constant)),
+    row(145, "sched_getscheduler", Family::Threads, Constant(0)),
+    row(146, "sched_get_priority_max", Family::Threads, Ordered(Why::Constant)),
+    row(147, "sched_get_priority_min", Family::Threads, Ordered(Why::Constant)),
     row(148, "sched_rr_get_interval", Family::Threads, Virtual),
-    row(149, "mlock", Family::Memory, Virtual),
-    row(150, "munlock", Family::Memory, Virtual),
-    row(151, "mlockall", Family::Memory, Virtual),
-    row(152, "munlockall", Family::Memory, Virtual),
+    row(149, "mlock", Family::Memory, Constant(0)),
+    row(150, "munlock", Family::Memory, Constant(0)),
+    row(151, "mlockall", Family::Memory, Constant(0)),
+    row(152, "munlockall", Family::Memory, Constant(0)),
     row(153, "vhangup", Family::Machine, Refused(EPERM)),
     row(154, "modify_ldt", Family::Threads, Refused(ENOSYS)),
     row(155, "pivot_root", Family::Machine, Refused(EPERM)),
@@ -215,7 +216,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(200, "tkill", Family::Signals, Virtual),
     row(201, "time", Family::Time, Agreed),
     row(202, "futex", Family::Threads, Virtual),
-    row(203, "sched_setaffinity", Family::Threads, Agreed),
+    row(203, "sched_setaffinity", Family::Threads, Constant(0)),
     row(204, "sched_getaffinity", Family::Threads, Agreed),
     row(205, "set_thread_area", Family::Threads, Refused(ENOSYS)),
     row(206, "io_setup", Family::Files, Refused(ENOSYS)),
@@ -263,8 +264,8 @@ pub const SYSCALLS: &[Syscall] = &[
     row(248, "add_key", Family::Machine, Refused(ENOSYS)),
     row(249, "request_key", Family::Machine, Refused(ENOSYS)),
     row(250, "keyctl", Family::Machine, Refused(ENOSYS)),
-    row(251, "ioprio_set", Family::Threads, Virtual),
-    row(252, "ioprio_get", Family::Threads, Virtual),
+    row(251, "ioprio_set", Family::Threads, Constant(0)),
+    row(252, "ioprio_get", Family::Threads, Constant(0)),
     row(253, "inotify_init", Family::Files, Virtual),
     row(254, "inotify_add_watch", Family::Files, Virtual),
     row(255, "inotify_rm_watch", Family::Files, Virtual),
@@ -315,8 +316,8 @@ pub const SYSCALLS: &[Syscall] = &[
     row(300, "fanotify_init", Family::Files, Refused(ENOSYS)),
     row(301, "fanotify_mark", Family::Files, Refused(ENOSYS)),
     row(302, "prlimit64", Family::Identity, Checked(Namespaces)),
-    row(303, "name_to_handle_at", Family::Files, Refused(ENOSYS)),
-    row(304, "open_by_handle_at", Family::Files, Refused(ENOSYS)),
+    row(303, "name_to_handle_at", Family::Files, Refused(EOPNOTSUPP)),
+    row(304, "open_by_handle_at", Family::Files, Refused(EOPNOTSUPP)),
     row(305, "clock_adjtime", Family::Time, Refused(EPERM)),
     row(306, "syncfs", Family::Files, Ordered(Files)),
     row(307, "sendmmsg", Family::Sockets, Virtual),
@@ -337,7 +338,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(322, "execveat", Family::Processes, Virtual),
     row(323, "userfaultfd", Family::Memory, Refused(ENOSYS)),
     row(324, "membarrier", Family::Memory, Ordered(Memory)),
-    row(325, "mlock2", Family::Memory, Virtual),
+    row(325, "mlock2", Family::Memory, Constant(0)),
     row(326, "copy_file_range", Family::Descriptors, Checked(Files)),
     row(327, "preadv2", Family::Descriptors, Checked(Files)),
     row(328, "pwritev2", Family::Descriptors, Checked(Files)),
@@ -360,7 +361,7 @@ pub const SYSCALLS: &[Syscall] = &[
     row(432, "fsmount", Family::Machine, Refused(EPERM)),
     row(433, "fspick", Family::Machine, Refused(EPERM)),
     row(434, "pidfd_open", Family::Processes, Virtual),
-    row(435, "clone3", Family::Threads, Virtual),
+    row(435, "clone3", Family::Threads, Absent(ENOSYS)),
     row(436, "close_range", Family::Descriptors, Checked(Files)),
     row(437, "openat2", Family::Files, Checked(Files)),
     row(438, "pidfd_getfd", Family::Processes, Refused(ENOSYS)),

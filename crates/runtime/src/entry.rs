@@ -10,6 +10,8 @@
 //! Stubs and traps save [`Registers`] and vector registers, ask [`crate::trap::met`], and go on with the registers as that has left them. An unwinder that
 //! comes from below finds the server's registers and goes on in its text: threads that end inside a call do that.
 
+pub mod calls;
+
 use crate::stack;
 use core::arch::naked_asm;
 use core::mem::offset_of;

@@ -2,9 +2,10 @@
 //! from the machine, which differs between replicas; settings that would only change how fast a server runs are taken and have no effect.
 
 use crate::fatal::{line, refused};
-use crate::kernel::kernel;
+use crate::io::Answer;
 use crate::sys;
-use crate::{process, time, turn};
+use crate::turn::{self, Turn};
+use crate::{process, time};
 use libc::c_int;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
@@ -19,49 +20,9 @@ const RESOURCES: usize = 16;
 /// What `sched_rr_get_interval` answers for ordinary threads, as a kernel at 250 Hz does.
 const SLICE_NS: i64 = skein_libos::time::NS_PER_S as i64 / 250;
 
-/// A system call of this kind; `None` when it is another one, or may be made.
-pub fn syscall(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
-    let result = match nr {
-        libc::SYS_sched_getscheduler => Ok(libc::SCHED_OTHER as usize),
-        libc::SYS_sched_setscheduler => schedule(a[1] as c_int, a[2] as *const c_int),
-        libc::SYS_sched_getparam => put(a[1] as *mut c_int, 0),
-        libc::SYS_sched_setparam => schedule(libc::SCHED_OTHER, a[1] as *const c_int),
-        libc::SYS_sched_rr_get_interval => {
-            put(a[1] as *mut timespec, timespec { tv_sec: 0, tv_nsec: SLICE_NS })
-        }
-        libc::SYS_sched_getattr => attributes(a[1] as *mut u32, a[2]),
-        // SAFETY: the server's own structure, whose second word is the policy and whose sixth is the priority.
-        libc::SYS_sched_setattr => match unsafe { (a[1] as *const [c_int; 6]).as_ref() } {
-            Some(words) => schedule(words[1], &raw const words[5]),
-            None => Err(Errno(libc::EINVAL)),
-        },
-        // The kernel answers 20 - nice.
-        libc::SYS_getpriority => Ok((20 - process::this().nice.get()) as usize),
-        libc::SYS_setpriority => prioritise(a[0] as c_int, a[1] as i32, a[2] as c_int),
-        libc::SYS_ioprio_get | libc::SYS_ioprio_set => Ok(0),
-        libc::SYS_clock_getres => resolution(a[0] as c_int, a[1] as *mut timespec),
-        libc::SYS_uname => uname(a[0] as *mut libc::utsname),
-        libc::SYS_mincore => resident(a),
-        // What may be locked is limited differently on each host; that it is in memory cannot be seen.
-        libc::SYS_mlock
-        | libc::SYS_mlock2
-        | libc::SYS_munlock
-        | libc::SYS_mlockall
-        | libc::SYS_munlockall => Ok(0),
-        libc::SYS_prlimit64 => return limit(a),
-        libc::SYS_getrlimit => return limit([0, a[0], 0, a[1], 0, 0]),
-        libc::SYS_setrlimit => return limit([0, a[0], a[1], 0, 0, 0]),
-        libc::SYS_personality if a[0] as u32 != u32::MAX => refuse(b"personality", libc::EPERM),
-        libc::SYS_arch_prctl => return segment(a),
-        libc::SYS_prctl => return control(a[0] as c_int, a[1]),
-        libc::SYS_set_tid_address => {
-            kernel().this().clear_at_end.set(a[0]);
-            Ok(kernel().this().tid.get() as usize)
-        }
-        _ => return None,
-    };
-    let _turn = turn::enter(Object::Machine, Kind::Ask);
-    Some(result)
+/// An operation that asks the machine, or tells it something.
+fn ask() -> Turn {
+    turn::enter(Object::Machine, Kind::Ask)
 }
 
 fn refuse(what: &[u8], errno: i32) -> Result<usize> {
@@ -80,7 +41,8 @@ fn put<T>(to: *mut T, value: T) -> Result<usize> {
 }
 
 /// The policies that any user may have are taken and have no effect: the schedule is Skein's.
-fn schedule(policy: c_int, priority: *const c_int) -> Result<usize> {
+pub fn schedule(policy: c_int, priority: *const c_int) -> Result<usize> {
+    let _turn = ask();
     if priority.is_null() {
         return Err(Errno(libc::EINVAL));
     }
@@ -95,7 +57,49 @@ fn schedule(policy: c_int, priority: *const c_int) -> Result<usize> {
     }
 }
 
-fn attributes(out: *mut u32, size: usize) -> Result<usize> {
+/// `sched_setattr`: the second word is the policy, the sixth is the priority.
+///
+/// # Safety
+/// `attributes` is null or valid.
+pub unsafe fn set_attributes(attributes: *const [c_int; 6]) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    match unsafe { attributes.as_ref() } {
+        Some(words) => schedule(words[1], &raw const words[5]),
+        None => {
+            let _turn = ask();
+            Err(Errno(libc::EINVAL))
+        }
+    }
+}
+
+/// `sched_getparam`: ordinary threads have no priority.
+pub fn priority(out: *mut c_int) -> Result<usize> {
+    let _turn = ask();
+    put(out, 0)
+}
+
+/// `sched_rr_get_interval`.
+pub fn slice(out: *mut timespec) -> Result<usize> {
+    let _turn = ask();
+    put(out, timespec { tv_sec: 0, tv_nsec: SLICE_NS })
+}
+
+/// `getpriority`: the kernel answers 20 - nice.
+pub fn nice() -> Result<usize> {
+    let _turn = ask();
+    Ok((20 - process::this().nice.get()) as usize)
+}
+
+/// `set_tid_address`: where the kernel would write a zero when the thread ends.
+pub fn clear_at_end(at: usize) -> Result<usize> {
+    let turn = ask();
+    turn.this().clear_at_end.set(at);
+    Ok(turn.this().tid.get() as usize)
+}
+
+/// `sched_getattr`.
+pub fn attributes(out: *mut u32, size: usize) -> Result<usize> {
+    let _turn = ask();
     /// `struct sched_attr` as it was first.
     const WORDS: usize = 12;
     if out.is_null() || size < WORDS * 4 {
@@ -110,7 +114,8 @@ fn attributes(out: *mut u32, size: usize) -> Result<usize> {
 }
 
 /// As without privileges: a process may become less important. It is remembered, and has no effect.
-fn prioritise(which: c_int, who: i32, nice: c_int) -> Result<usize> {
+pub fn prioritise(which: c_int, who: i32, nice: c_int) -> Result<usize> {
+    let _turn = ask();
     let own = process::this();
     if which != libc::PRIO_PROCESS as c_int || (who != 0 && who != own.pid.get()) {
         return Ok(0);
@@ -123,8 +128,9 @@ fn prioritise(which: c_int, who: i32, nice: c_int) -> Result<usize> {
     Ok(0)
 }
 
-/// The coarse clocks' resolution is the host kernel's tick.
-fn resolution(clock: c_int, out: *mut timespec) -> Result<usize> {
+/// `clock_getres`: the coarse clocks' resolution is the host kernel's tick.
+pub fn resolution(clock: c_int, out: *mut timespec) -> Result<usize> {
+    let _turn = ask();
     time::clock_ns(clock)?;
     let ns = match clock {
         libc::CLOCK_REALTIME_COARSE | libc::CLOCK_MONOTONIC_COARSE => SLICE_NS,
@@ -133,9 +139,14 @@ fn resolution(clock: c_int, out: *mut timespec) -> Result<usize> {
     if out.is_null() { Ok(0) } else { put(out, timespec { tv_sec: 0, tv_nsec: ns }) }
 }
 
-fn uname(out: *mut libc::utsname) -> Result<usize> {
+/// `uname`: the kernel's answer, but for its release.
+///
+/// # Safety
+/// As for the call, which asks for `out`.
+pub unsafe fn uname(call: sys::Call, out: *mut libc::utsname) -> Result<usize> {
+    let _turn = ask();
     // SAFETY: the server's own pointer; the kernel checks it.
-    unsafe { sys::call(libc::SYS_uname, sys::args([out as usize])) }?;
+    unsafe { call.make() }?;
     // SAFETY: the kernel has just written there.
     let out = unsafe { &mut *out };
     for (field, text) in [(&mut out.release, RELEASE), (&mut out.version, VERSION)] {
@@ -148,16 +159,20 @@ fn uname(out: *mut libc::utsname) -> Result<usize> {
 }
 
 /// `mincore`: whether there is memory is the kernel's answer, that all of it is resident is ours.
-fn resident(a: [usize; 6]) -> Result<usize> {
+///
+/// # Safety
+/// As for the call, which asks for `out` about `len` bytes.
+pub unsafe fn resident(call: sys::Call, len: usize, out: *mut u8) -> Result<usize> {
+    let _turn = ask();
     // SAFETY: the server's own arguments; the kernel checks them.
-    unsafe { sys::call(libc::SYS_mincore, a) }?;
+    unsafe { call.make() }?;
     // SAFETY: the kernel has just written a byte a page there.
-    unsafe { (a[2] as *mut u8).write_bytes(1, a[1].div_ceil(4096)) };
+    unsafe { out.write_bytes(1, len.div_ceil(4096)) };
     Ok(0)
 }
 
 /// Limits are the supervisor's for the stack, core files and descriptors; all others are the host's, so there are none until the server sets them.
-fn limit([pid, resource, new, old, ..]: [usize; 6]) -> Option<Result<usize>> {
+pub fn limit(pid: usize, resource: usize, new: usize, old: usize) -> Answer {
     let own = process::this();
     let given = [libc::RLIMIT_STACK, libc::RLIMIT_CORE, libc::RLIMIT_NOFILE];
     let bit = 1 << (resource & 31);
@@ -214,12 +229,12 @@ fn space_limit(new: usize, old: usize) -> Result<usize> {
 }
 
 /// `arch_prctl`: what is read is the server's own; segments are how the runtime tells threads apart.
-fn segment(a: [usize; 6]) -> Option<Result<usize>> {
+pub fn segment(option: usize) -> Answer {
     const SET_GS: usize = 0x1001;
     const SET_FS: usize = 0x1002;
     const GET_FS: usize = 0x1003;
     const GET_GS: usize = 0x1004;
-    match a[0] {
+    match option {
         GET_FS | GET_GS => None,
         SET_GS | SET_FS => Some(refuse(b"arch_prctl", libc::EPERM)),
         // Shadow stacks and the like, which libc asks for and does without.
@@ -231,7 +246,7 @@ fn segment(a: [usize; 6]) -> Option<Result<usize>> {
 const PR_SET_VMA: c_int = 0x5356_4d41;
 
 /// `prctl`: what neither shows the machine nor changes what the net and the traps rest on may be done.
-fn control(option: c_int, arg: usize) -> Option<Result<usize>> {
+pub fn control(option: c_int, arg: usize) -> Answer {
     let own = process::this();
     match option {
         libc::PR_SET_NAME
@@ -270,6 +285,14 @@ fn control(option: c_int, arg: usize) -> Option<Result<usize>> {
         libc::PR_GET_SECCOMP => Some(Ok(0)),
         _ => Some(refuse(line!("prctl {option}").bytes(), libc::EINVAL)),
     }
+}
+
+/// `personality`: it can be asked for, and stays.
+pub fn personality(wanted: u32) -> Answer {
+    (wanted != u32::MAX).then(|| {
+        let _turn = ask();
+        refuse(b"personality", libc::EPERM)
+    })
 }
 
 /// `sysinfo`: one processor, a fixed amount of memory, no load.

@@ -34,6 +34,27 @@ pub unsafe fn call(nr: i64, a: [usize; 6]) -> Result<usize> {
     check(unsafe { raw(nr, a) })
 }
 
+/// A system call of the server's that has not been made yet.
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// Its number.
+    pub nr: i64,
+    /// Its arguments.
+    pub args: [usize; 6],
+}
+
+impl Call {
+    /// Lets the kernel answer it.
+    ///
+    /// # Safety
+    /// As for [`raw`].
+    #[inline]
+    pub unsafe fn make(self) -> Result<usize> {
+        // SAFETY: passed on.
+        unsafe { call(self.nr, self.args) }
+    }
+}
+
 /// Splits a kernel's return value.
 pub fn check(result: isize) -> Result<usize> {
     if (-4095..0).contains(&result) { Err(Errno(-result as i32)) } else { Ok(result as usize) }

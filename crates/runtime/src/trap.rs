@@ -2,7 +2,7 @@
 //!
 //! What happens to each call is said by the table in `crates/interpose`. A seccomp filter lets everything from this library's text through and raises
 //! SIGSYS for whatever the table does not pass, from anywhere else: from libc's own insides, from `syscall` instructions in the server. The handler answers
-//! as the hooks would ([`dispatch`]), refuses the call, or refuses to go on and names it: what is not known to be harmless never reaches the kernel unseen.
+//! as the hooks do ([`calls`]): what is not known to be harmless never reaches the kernel unseen.
 //!
 //! The kernel's handler only has the kernel return to the runtime's stack of the thread that has the turn ([`entry`]). There the call is answered, and may block
 //! like any hook. A place that is caught again and again is replaced by a jump that asks the same functions without a signal ([`patch`]).
@@ -13,193 +13,20 @@
 //!
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
 
-use crate::entry::Registers;
+use crate::entry::{Registers, calls};
 use crate::fatal::{refuse, refused};
 use crate::glibc;
 use crate::kernel::{header, kernel};
-use crate::signal::{self, fault::handle};
+use crate::signal::fault::handle;
 use crate::sys;
 use crate::{
-    entry, fatal, files, host, init, instructions, io, ipc, libc_calls, loader, original, patch,
-    process, random, spin, stack, thread, time, turn,
+    entry, fatal, files, instructions, io, libc_calls, loader, original, patch, signal, spin, stack,
 };
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_arena::trapped;
-use skein_interpose::Treatment;
 use skein_interpose::filter::{self, Next, Tree};
-use skein_libos::errno::{Errno, RESTART, Result};
-use skein_sched::op::{Kind, Object};
-
-fn name_of(nr: i64) -> &'static str {
-    skein_interpose::name(nr).unwrap_or("unknown")
-}
-
-/// Answers a call with an error and tells the node its name.
-fn refuse_call(nr: i64, errno: i32) -> Result<usize> {
-    let _turn = turn::enter(Object::Machine, Kind::Refuse);
-    match skein_interpose::name(nr) {
-        Some(name) => refused(name.as_bytes()),
-        None => refused(fatal::line!("system call {nr}").bytes()),
-    }
-    Err(Errno(errno))
-}
-
-/// A system call by number, as the hooks would do it: `None` when it is none of the runtime's business.
-pub fn dispatch(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
-    if let Err(e) = io::table::no_own(nr, &a) {
-        let _turn = turn::enter(Object::Descriptors, Kind::Refuse);
-        return Some(Err(e));
-    }
-    match answer(nr, a) {
-        Some(result) => Some(result),
-        None => match skein_interpose::treatment(nr) {
-            Treatment::Refused(errno) => Some(refuse_call(nr, errno)),
-            // SAFETY: the server's own call, which the table says may be made.
-            Treatment::Checked(_) | Treatment::Ordered(_) => Some(unsafe { sys::call(nr, a) }),
-            _ => None,
-        },
-    }
-}
-
-/// A system call that the server makes by `syscall()`: as in the net, or passed on where the table says so.
-pub fn by_number(nr: i64, a: [usize; 6]) -> Result<usize> {
-    dispatch(nr, a).unwrap_or_else(|| {
-        if skein_interpose::caught(nr) {
-            refuse!("system call {} ({nr}) cannot be made deterministic", name_of(nr));
-        }
-        // SAFETY: the server's own call, which the table says may be made.
-        unsafe { sys::call(nr, a) }
-    })
-}
-
-fn futex(a: [usize; 6]) -> Result<usize> {
-    let turn = turn::enter(Object::Memory(a[0]), Kind::Wait);
-    skein_libos::sync::futex::futex(&*turn, a)
-}
-
-fn waitv(a: [usize; 6]) -> Result<usize> {
-    loop {
-        let turn = turn::enter(Object::Several, Kind::Wait);
-        match skein_libos::sync::waitv::waitv(&*turn, a) {
-            Err(RESTART) => {}
-            done => return done,
-        }
-    }
-}
-
-/// What the runtime itself answers; the rest is as the table says.
-fn answer(nr: i64, a: [usize; 6]) -> Option<Result<usize>> {
-    Some(match nr {
-        libc::SYS_futex => futex(a),
-        libc::SYS_futex_waitv => waitv(a),
-        libc::SYS_clock_gettime => {
-            time::calls::clock_gettime(a[0] as i32, a[1] as *mut skein_libos::abi::timespec)
-        }
-        libc::SYS_gettimeofday => time::calls::gettimeofday(a[0] as *mut libc::timeval),
-        libc::SYS_time => time::clock_ns(libc::CLOCK_REALTIME).map(|ns| {
-            let seconds = ns / skein_libos::time::NS_PER_S;
-            if a[0] != 0 {
-                // SAFETY: the server's own pointer.
-                unsafe { (a[0] as *mut i64).write(seconds as i64) };
-            }
-            seconds as usize
-        }),
-        // SAFETY: the server's own pointers.
-        libc::SYS_nanosleep => unsafe {
-            time::calls::nanosleep(libc::CLOCK_MONOTONIC, 0, a[0] as *const _, a[1] as *mut _)
-        },
-        // SAFETY: the server's own pointers.
-        libc::SYS_clock_nanosleep => unsafe {
-            time::calls::nanosleep(a[0] as i32, a[1] as i32, a[2] as *const _, a[3] as *mut _)
-        },
-        libc::SYS_times => Ok(time::calls::times(a[0] as *mut libc::tms) as usize),
-        libc::SYS_getrusage => time::calls::getrusage(a[0] as i32, a[1] as *mut libc::rusage),
-        libc::SYS_getrandom => {
-            if !random::flags_known(a[2] as u32) {
-                return Some(Err(Errno(libc::EINVAL)));
-            }
-            // SAFETY: the server's own buffer.
-            let out = unsafe { core::slice::from_raw_parts_mut(a[0] as *mut u8, a[1]) };
-            random::draw(out);
-            Ok(a[1])
-        }
-        libc::SYS_getcpu => {
-            for word in [a[0], a[1]] {
-                if word != 0 {
-                    // SAFETY: the server's own pointer.
-                    unsafe { (word as *mut u32).write(0) };
-                }
-            }
-            Ok(0)
-        }
-        libc::SYS_sysinfo => host::sysinfo(a[0] as *mut libc::sysinfo),
-        libc::SYS_sched_yield => {
-            let _turn = turn::enter(Object::Machine, Kind::Yield);
-            turn::yield_now();
-            Ok(0)
-        }
-        libc::SYS_sched_getaffinity => host::affinity(a[1], a[2] as *mut u8),
-        libc::SYS_sched_setaffinity => Ok(0),
-        libc::SYS_gettid => Ok(kernel().this().tid.get() as usize),
-        libc::SYS_exit => {
-            thread::exit_by_call(a[0] as i32, is_in_libc(kernel().this().trapped_at.get()))
-        }
-        libc::SYS_exit_group => init::end_process(a[0] as i32),
-        libc::SYS_fork => process::fork::fork().map(|pid| pid as usize),
-        libc::SYS_wait4 => {
-            process::wait::wait4(a[0] as i32, a[1] as *mut _, a[2] as i32, a[3] as *mut _)
-                .map(|pid| pid as usize)
-        }
-        libc::SYS_waitid => {
-            process::wait::waitid(a[0] as i32, a[1] as u32, a[2] as *mut _, a[3] as i32).map(|()| 0)
-        }
-        libc::SYS_pidfd_open => process::pidfd::open(a[0] as i32, a[1] as u32),
-        // SAFETY: the server's own arguments.
-        libc::SYS_pidfd_send_signal => unsafe {
-            process::pidfd::send(a[0] as i32, a[1] as i32, a[2] as *const _, a[3] as u32)
-        },
-        libc::SYS_getppid => Ok(process::group::parent() as usize),
-        libc::SYS_getpgid => process::group::group_of(a[0] as i32).map(|pid| pid as usize),
-        libc::SYS_getpgrp => process::group::group_of(0).map(|pid| pid as usize),
-        libc::SYS_getsid => process::group::session_of(a[0] as i32).map(|pid| pid as usize),
-        libc::SYS_setsid => process::group::new_session().map(|pid| pid as usize),
-        libc::SYS_setpgid => process::group::set_group(a[0] as i32, a[1] as i32).map(|()| 0),
-        // SAFETY: the server's own arguments.
-        libc::SYS_execve => unsafe {
-            process::exec::execute(
-                libc::AT_FDCWD,
-                a[0] as *const _,
-                a[1] as *const _,
-                a[2] as *const _,
-                0,
-            )
-        },
-        // SAFETY: the server's own arguments.
-        libc::SYS_execveat => unsafe {
-            process::exec::execute(
-                a[0] as i32,
-                a[1] as *const _,
-                a[2] as *const _,
-                a[3] as *const _,
-                a[4] as i32,
-            )
-        },
-        // By `syscall()`, around the net's handler: a copy that goes on where its parent does is a fork.
-        // SAFETY: the server's own arguments.
-        libc::SYS_clone if process::fork::is_plain(a) => unsafe { process::fork::clone(a, |_| {}) },
-        // Others cannot return twice on one stack.
-        libc::SYS_clone | libc::SYS_vfork => refuse_call(nr, libc::ENOSYS),
-        libc::SYS_clone3 => Err(Errno(libc::ENOSYS)),
-        _ => {
-            // SAFETY: the server's arguments for this call.
-            let of_ipc = || unsafe { ipc::syscall(nr, a) };
-            let others = || host::syscall(nr, a).or_else(of_ipc).or_else(|| io::syscall(nr, a));
-            // SAFETY: the server's arguments for this call.
-            return unsafe { signal::calls::syscall(nr, a) }.or_else(others);
-        }
-    })
-}
+use skein_libos::errno::Result;
 
 /// A system call that was caught, on a stack for signals. On a kernel thread that libc has just made it is answered there.
 extern "C" fn on_sigsys(signo: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -298,12 +125,8 @@ fn answer_caught(nr: i64, a: [usize; 6], at: usize) -> i64 {
     let errno = unsafe { *libc::__errno_location() };
     let outer = kernel().this().trapped_at.replace(at);
     let loaders = files::from_loader(nr, a, at);
-    let Some(result) = loaders.or_else(|| dispatch(nr, a)) else {
-        refuse!(
-            "system call {} ({nr}) at {at:#x} reached the kernel around the interposed functions and cannot be made deterministic",
-            name_of(nr)
-        )
-    };
+    // SAFETY: the arguments of this call.
+    let result = loaders.unwrap_or_else(|| unsafe { calls::by_number(nr, a) });
     kernel().this().trapped_at.set(outer);
     // SAFETY: this thread's errno.
     unsafe { *libc::__errno_location() = errno };
@@ -399,7 +222,7 @@ unsafe extern "C" fn note_text(
     // SAFETY: as above.
     let headers =
         unsafe { core::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum as usize) };
-    let own = dispatch as *const () as usize;
+    let own = met as *const () as usize;
     let libc = original::originals().pthread_create as usize;
     // SAFETY: reads a word of the auxiliary vector.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;

@@ -40,6 +40,10 @@ pub struct Options {
     /// Store what is found as what is expected
     #[arg(long)]
     accept: bool,
+
+    /// Count only a server's calls, in this built libskein.so, with the harness beside it; print the counts without comparing
+    #[arg(long, value_name = "FILE")]
+    runtime: Option<PathBuf>,
 }
 
 /// What is stored.
@@ -55,6 +59,12 @@ struct Counts {
 
 /// Counts, and compares or stores.
 pub fn run(options: &Options) -> Outcome {
+    if let Some(runtime) = &options.runtime {
+        for (name, each) in hooks::count(&runtime.with_file_name("skein-harness"), runtime)? {
+            println!("hook: {name:<24} {each:>6}");
+        }
+        return Ok(());
+    }
     let examples = build()?;
     let mut found = Counts {
         compiler: compiler()?,

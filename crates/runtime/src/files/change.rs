@@ -126,17 +126,13 @@ pub fn explain(path: &[u8], error: Errno) {
 ///
 /// # Safety
 /// As for the call.
-pub unsafe fn entries(
-    nr: i64,
-    args: [usize; 6],
-    places: &[(c_int, *const c_char)],
-) -> Result<usize> {
+pub unsafe fn entries(call: sys::Call, places: &[(c_int, *const c_char)]) -> Result<usize> {
     for (at, path) in places {
         // SAFETY: the caller's contract.
         unsafe { inputs::glance(*at, *path, libc::AT_SYMLINK_NOFOLLOW) };
     }
     // SAFETY: the caller's contract.
-    let result = unsafe { sys::call(nr, args) };
+    let result = unsafe { call.make() };
     if result.is_ok() {
         for (at, path) in places {
             // SAFETY: the kernel has read the path.
@@ -150,11 +146,11 @@ pub unsafe fn entries(
 ///
 /// # Safety
 /// As for the call.
-pub unsafe fn creation(nr: i64, args: [usize; 6], at: c_int, path: *const c_char) -> Result<usize> {
+pub unsafe fn creation(call: sys::Call, at: c_int, path: *const c_char) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe { inputs::glance(at, path, libc::AT_SYMLINK_NOFOLLOW) };
     // SAFETY: as above.
-    let result = unsafe { sys::call(nr, args) };
+    let result = unsafe { call.make() };
     match result {
         // SAFETY: the kernel has read the path.
         Ok(_) => unsafe { created(at, path) },
@@ -171,7 +167,7 @@ pub unsafe fn creation(nr: i64, args: [usize; 6], at: c_int, path: *const c_char
 pub unsafe fn mknodat(at: c_int, path: *const c_char, mode: u32, dev: u64) -> Result<usize> {
     let args = sys::args([at as usize, path as usize, mode as usize, dev as usize]);
     // SAFETY: the caller's contract.
-    let result = unsafe { creation(libc::SYS_mknodat, args, at, path) };
+    let result = unsafe { creation(sys::Call { nr: libc::SYS_mknodat, args }, at, path) };
     if result.is_ok() && mode & libc::S_IFMT == libc::S_IFIFO {
         // SAFETY: the kernel has read the path.
         if let Ok(st) = unsafe { stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) } {
@@ -255,8 +251,7 @@ pub unsafe fn utimensat(
 /// # Safety
 /// As for the call.
 pub unsafe fn permissions(
-    nr: i64,
-    args: [usize; 6],
+    call: sys::Call,
     at: c_int,
     path: *const c_char,
     flags: c_int,
@@ -264,7 +259,7 @@ pub unsafe fn permissions(
     // SAFETY: the caller's contract.
     unsafe {
         let seen = inputs::before_change(at, path, flags);
-        let result = sys::call(nr, args);
+        let result = call.make();
         if result.is_ok() {
             inputs::after_change(seen, at, path, flags);
         }

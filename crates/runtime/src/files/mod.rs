@@ -24,15 +24,15 @@ pub mod inode;
 pub mod inputs;
 pub mod kernel_files;
 pub mod list;
+mod loaders;
 mod local;
 pub mod lock;
 pub mod open;
 pub mod root;
 pub mod stat;
-mod syscall;
 
+pub use loaders::from_loader;
 pub use local::{closed, closed_range};
-pub use syscall::{from_loader, syscall};
 
 use crate::kernel::{Kernel, kernel};
 use crate::sys;

@@ -224,6 +224,9 @@ pub unsafe fn creat(path: *const c_char, mode: u32) -> Result<usize> {
     unsafe { open(libc::AT_FDCWD, path, flags, mode) }
 }
 
+/// What `openat2` is told: flags, mode, and how paths are resolved.
+pub type How = [u64; 3];
+
 /// `openat2`: what `openat` can say is done; how paths are resolved cannot be restricted.
 ///
 /// # Safety
@@ -231,15 +234,15 @@ pub unsafe fn creat(path: *const c_char, mode: u32) -> Result<usize> {
 pub unsafe fn openat2(
     at: c_int,
     path: *const c_char,
-    how: *const [u64; 3],
+    how: *const How,
     size: usize,
 ) -> Result<usize> {
-    if size < size_of::<[u64; 3]>() || how.is_null() {
+    if size < size_of::<How>() || how.is_null() {
         return Err(Errno(libc::EINVAL));
     }
     // SAFETY: the caller's contract.
     let [flags, mode, resolve] = unsafe { *how };
-    if size > size_of::<[u64; 3]>() || resolve != 0 || flags > i32::MAX as u64 {
+    if size > size_of::<How>() || resolve != 0 || flags > i32::MAX as u64 {
         fatal::refused(b"openat2 with a way to resolve paths");
         return Err(Errno(libc::ENOSYS));
     }

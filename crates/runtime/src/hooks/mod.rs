@@ -1,22 +1,25 @@
 //! The interposed symbols. A hook is one entry of the [`hook!`] macro: it resolves, guards and dispatches; the logic is elsewhere.
+//! A hook that is a system call is one line of [`syscalls!`], which names the number; what answers is in [`crate::entry::calls`].
 //!
 //! Before the runtime is ready, and in processes that are not replicated, hooks pass through to libc's own functions
 //! ([`crate::original`]).
 
+pub mod descriptors;
 pub mod files;
 pub mod fork;
-pub mod io;
 pub mod ipc;
 pub mod lookup;
 pub mod memory;
 pub mod names;
 pub mod process;
+pub mod readiness;
 pub mod signal;
+pub mod sockets;
 pub mod sync;
 pub mod thread;
 pub mod time;
 
-use libc::c_int;
+use libc::{c_int, c_uint};
 use skein_libos::errno::{Errno, Result};
 
 /// Sets `errno`.
@@ -40,6 +43,30 @@ impl IntoC<isize> for Result<usize> {
                 -1
             }
         }
+    }
+}
+
+impl IntoC<c_int> for Result<usize> {
+    fn into_c(self) -> c_int {
+        self.map(|n| n as c_int).into_c()
+    }
+}
+
+impl IntoC<i64> for Result<usize> {
+    fn into_c(self) -> i64 {
+        self.map_or_else(
+            |e| {
+                set_errno(e);
+                -1
+            },
+            |n| n as i64,
+        )
+    }
+}
+
+impl IntoC<c_uint> for Result<usize> {
+    fn into_c(self) -> c_uint {
+        self.map(|n| n as c_int).into_c() as c_uint
     }
 }
 
@@ -93,6 +120,46 @@ macro_rules! hook {
     )*};
 }
 pub(crate) use hook;
+
+/// Defines hooks that are system calls, a line each: the number, and what is called. The arguments are those of the call, or those behind `=`.
+/// When the process is not replicated, or not yet, libc's own function is called.
+macro_rules! syscalls {
+    ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::hooks::hook! {$(
+        fn $name($($arg: $ty),*) -> $ret {
+            // SAFETY: the arguments are the caller's, as for libc's own function.
+            let result = unsafe { $crate::hooks::as_given!($nr, ($($arg),*) $(, ($($given),*))?) };
+            $crate::hooks::IntoC::into_c(result)
+        }
+    )*}};
+}
+pub(crate) use syscalls;
+
+/// As [`syscalls!`], for calls that have no answer in the list of [`crate::entry::calls`]: their rows say what becomes of them.
+macro_rules! rows {
+    ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::hooks::hook! {$(
+        fn $name($($arg: $ty),*) -> $ret {
+            let args = $crate::hooks::words!(($($arg),*) $(, ($($given),*))?);
+            // SAFETY: the arguments are the caller's, as for libc's own function.
+            let result = unsafe { $crate::entry::calls::of_row::<{ libc::$nr }>(args) };
+            $crate::hooks::IntoC::into_c(result)
+        }
+    )*}};
+}
+pub(crate) use rows;
+
+/// The arguments of a line of [`rows!`], as words.
+macro_rules! words {
+    (($($arg:expr),*)) => { $crate::sys::args([$($arg as usize),*]) };
+    (($($arg:expr),*), ($($given:expr),*)) => { $crate::sys::args([$($given as usize),*]) };
+}
+pub(crate) use words;
+
+/// The system call of a line of [`syscalls!`].
+macro_rules! as_given {
+    ($nr:ident, ($($arg:expr),*)) => { $crate::entry::calls::made!($nr($($arg),*)) };
+    ($nr:ident, ($($arg:expr),*), ($($given:expr),*)) => { $crate::entry::calls::made!($nr($($given),*)) };
+}
+pub(crate) use as_given;
 
 /// Calls libc's own function with a hook's arguments, unless the hook says otherwise.
 macro_rules! pass {

@@ -1,12 +1,12 @@
 //! Hooks: processes, and what a server may learn about the machine.
 
-use super::{IntoC, hook};
-use crate::kernel::kernel;
+use super::{IntoC, hook, rows, syscalls};
+use crate::entry::calls;
 use crate::original::real;
 use crate::sys;
-use crate::{fatal, host, init, trap, turn};
+use crate::{fatal, host, init, turn};
 use libc::{c_int, c_long, c_void, pid_t, size_t};
-use skein_libos::errno::{Errno, Result};
+use skein_libos::errno::Errno;
 use skein_libos::identity::CPUS;
 use skein_sched::op::{Kind, Object};
 
@@ -17,12 +17,13 @@ fn no_process(call: &[u8]) -> Errno {
     Errno(libc::ENOSYS)
 }
 
+rows! {
+    SYS_mq_notify: fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
+    SYS_sched_setaffinity: fn sched_setaffinity(pid: pid_t, len: size_t, set: *const libc::cpu_set_t) -> c_int;
+}
+
 // libc does these by threads of its own, which it makes without the hook of `pthread_create`: they would run beside the turn's holder.
 hook! {
-    fn mq_notify(queue: c_int, event: *const c_void) -> c_int {
-        Err::<i32, _>(no_process(b"mq_notify")).into_c()
-    }
-
     fn aio_read(request: *mut c_void) -> c_int {
         Err::<i32, _>(no_process(b"aio_read")).into_c()
     }
@@ -61,62 +62,32 @@ hook! {
     }
 }
 
-/// Changes who the server is. libc would ask every kernel thread to do the same by a signal and wait for it; all but the carrier are parked
-/// and do nothing as anybody, and threads that come later inherit from the carrier.
-fn identify(nr: c_long, ids: [usize; 6]) -> Result<()> {
-    // SAFETY: numbers, or for `setgroups` the server's own array.
-    unsafe { sys::call(nr, ids) }.map(|_| ())
-}
-
 /// What libc makes of a host that has no id and the address 127.0.0.1. Those that hosts have in /etc differ.
 const HOST_ID: c_long = 0x7f_0100;
 
 /// "Unchanged" in the calls that take several ids.
-const KEEP: usize = u32::MAX as usize;
+const KEEP: u32 = u32::MAX;
 
-hook! {
-    fn setuid(a: u32) -> c_int {
-        identify(libc::SYS_setuid, sys::args([a as usize])).into_c()
-    }
+// Who the server is. libc would ask every kernel thread to do the same by a signal and wait for it; all but the carrier are parked
+// and do nothing as anybody, and threads that come later inherit from the carrier.
+rows! {
+    SYS_setuid: fn setuid(a: u32) -> c_int;
+    SYS_setgid: fn setgid(a: u32) -> c_int;
+    SYS_setreuid: fn setreuid(a: u32, b: u32) -> c_int;
+    SYS_setregid: fn setregid(a: u32, b: u32) -> c_int;
+    SYS_setresuid: fn setresuid(a: u32, b: u32, c: u32) -> c_int;
+    SYS_setresgid: fn setresgid(a: u32, b: u32, c: u32) -> c_int;
+    SYS_setresuid: fn seteuid(id: u32) -> c_int = (KEEP, id, KEEP);
+    SYS_setresgid: fn setegid(id: u32) -> c_int = (KEEP, id, KEEP);
+    SYS_setgroups: fn setgroups(count: size_t, groups: *const u32) -> c_int;
+}
 
-    fn setgid(a: u32) -> c_int {
-        identify(libc::SYS_setgid, sys::args([a as usize])).into_c()
-    }
-
-    fn setreuid(a: u32, b: u32) -> c_int {
-        identify(libc::SYS_setreuid, sys::args([a as usize, b as usize])).into_c()
-    }
-
-    fn setregid(a: u32, b: u32) -> c_int {
-        identify(libc::SYS_setregid, sys::args([a as usize, b as usize])).into_c()
-    }
-
-    fn setresuid(a: u32, b: u32, c: u32) -> c_int {
-        identify(libc::SYS_setresuid, sys::args([a as usize, b as usize, c as usize])).into_c()
-    }
-
-    fn setresgid(a: u32, b: u32, c: u32) -> c_int {
-        identify(libc::SYS_setresgid, sys::args([a as usize, b as usize, c as usize])).into_c()
-    }
-
-    fn seteuid(id: u32) -> c_int {
-        identify(libc::SYS_setresuid, sys::args([KEEP, id as usize, KEEP])).into_c()
-    }
-
-    fn setegid(id: u32) -> c_int {
-        identify(libc::SYS_setresgid, sys::args([KEEP, id as usize, KEEP])).into_c()
-    }
-
-    fn setgroups(count: size_t, groups: *const u32) -> c_int {
-        identify(libc::SYS_setgroups, sys::args([count, groups as usize])).into_c()
-    }
+syscalls! {
+    SYS_gettid: fn gettid() -> pid_t;
+    SYS_sysinfo: fn sysinfo(out: *mut libc::sysinfo) -> c_int;
 }
 
 hook! {
-    fn gettid() -> pid_t {
-        kernel().this().tid.get() as pid_t
-    }
-
     fn sched_getaffinity(pid: pid_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
         // SAFETY: the server's own buffer; what the kernel does not write is cleared as libc does.
         unsafe { out.cast::<u8>().write_bytes(0, len) };
@@ -127,10 +98,6 @@ hook! {
         // SAFETY: as above.
         unsafe { out.cast::<u8>().write_bytes(0, len) };
         super::pthread_result(host::affinity(len, out.cast()).map(|_| ()))
-    }
-
-    fn sched_setaffinity(pid: pid_t, len: size_t, set: *const libc::cpu_set_t) -> c_int {
-        0
     }
 
     fn pthread_setaffinity_np(t: libc::pthread_t, len: size_t, set: *const libc::cpu_set_t) -> c_int {
@@ -157,10 +124,6 @@ hook! {
 
     fn get_nprocs_conf() -> c_int {
         CPUS as c_int
-    }
-
-    fn sysinfo(out: *mut libc::sysinfo) -> c_int {
-        host::sysinfo(out).map(|_| ()).into_c()
     }
 
     fn getloadavg(out: *mut f64, n: c_int) -> c_int {
@@ -191,7 +154,7 @@ hook! {
     } else { sys::exit_group(status) }
 
     fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-        let n: isize = trap::by_number(nr, [a, b, c, d, e, f]).into_c();
-        n as c_long
+        // SAFETY: the caller's arguments.
+        unsafe { calls::by_number(nr, [a, b, c, d, e, f]) }.into_c()
     } on stack
 }

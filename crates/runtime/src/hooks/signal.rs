@@ -1,6 +1,6 @@
 //! Hooks: signals, and the timers that send them.
 
-use super::{IntoC, hook, pthread_result, set_errno};
+use super::{IntoC, hook, pthread_result, set_errno, syscalls};
 use crate::kernel::kernel;
 use crate::signal::{self, Info, LAST, bit, calls, change_mask, timer, wait};
 use libc::{
@@ -10,6 +10,10 @@ use skein_libos::abi::itimerspec;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
 
+/// Bytes of the kernel's set of signals.
+const KERNEL_SET_BYTES: usize = 8;
+const FOR_EVER: *const timespec = core::ptr::null();
+
 fn or_error(handler: Result<usize>) -> usize {
     handler.unwrap_or_else(|e| {
         set_errno(e);
@@ -17,8 +21,21 @@ fn or_error(handler: Result<usize>) -> usize {
     })
 }
 
-super::io::answer! {
-    fn signalfd(fd: c_int, set: *const sigset_t, flags: c_int) -> c_int { calls::make_signalfd(fd, set.cast(), flags) }
+syscalls! {
+    SYS_signalfd4: fn signalfd(fd: c_int, set: *const sigset_t, flags: c_int) -> c_int = (fd, set, KERNEL_SET_BYTES, flags);
+    SYS_pause: fn pause() -> c_int;
+    SYS_sigaltstack: fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int;
+    SYS_kill: fn kill(pid: pid_t, signo: c_int) -> c_int;
+    SYS_tgkill: fn tgkill(pid: pid_t, tid: pid_t, signo: c_int) -> c_int;
+    SYS_rt_sigtimedwait: fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int = (set, info, FOR_EVER);
+    SYS_rt_sigtimedwait: fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) -> c_int;
+    SYS_alarm: fn alarm(seconds: c_uint) -> c_uint;
+    SYS_setitimer: fn setitimer(which: c_int, new: *const itimerval, old: *mut itimerval) -> c_int;
+    SYS_getitimer: fn getitimer(which: c_int, out: *mut itimerval) -> c_int;
+    SYS_timer_settime: fn timer_settime(id: usize, flags: c_int, new: *const itimerspec, old: *mut itimerspec) -> c_int;
+    SYS_timer_gettime: fn timer_gettime(id: usize, out: *mut itimerspec) -> c_int;
+    SYS_timer_getoverrun: fn timer_getoverrun(id: usize) -> c_int;
+    SYS_timer_delete: fn timer_delete(id: usize) -> c_int;
 }
 
 hook! {
@@ -85,10 +102,6 @@ hook! {
         wait::suspend(mask & !open).into_c()
     }
 
-    fn pause() -> c_int {
-        wait::pause().into_c()
-    }
-
     fn sigwait(set: *const sigset_t, out: *mut c_int) -> c_int {
         loop {
             // SAFETY: the server's own pointers.
@@ -104,25 +117,6 @@ hook! {
         }
     }
 
-    fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
-        // SAFETY: the server's own pointers.
-        unsafe { calls::wait_into(set, info, core::ptr::null()) }.into_c()
-    }
-
-    fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) -> c_int {
-        // SAFETY: the server's own pointers.
-        unsafe { calls::wait_into(set, info, timeout) }.into_c()
-    }
-
-    fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int {
-        // SAFETY: the server's own pointers.
-        unsafe { calls::alternate_into(new, old) }.into_c()
-    }
-
-    fn kill(pid: pid_t, signo: c_int) -> c_int {
-        signal::send_to_process(pid, Info::sent(signo, libc::SI_USER)).into_c()
-    }
-
     fn killpg(group: pid_t, signo: c_int) -> c_int {
         if group < 0 {
             Err::<(), _>(Errno(libc::EINVAL)).into_c()
@@ -133,10 +127,6 @@ hook! {
 
     fn sigqueue(pid: pid_t, signo: c_int, value: usize) -> c_int {
         signal::send_to_process(pid, calls::queued(signo, value)).into_c()
-    }
-
-    fn tgkill(pid: pid_t, tid: pid_t, signo: c_int) -> c_int {
-        signal::send_to_thread(Some(pid), tid, Info::sent(signo, libc::SI_TKILL)).into_c()
     }
 
     fn raise(signo: c_int) -> c_int {
@@ -161,10 +151,6 @@ hook! {
         signal::abort()
     }
 
-    fn alarm(seconds: c_uint) -> c_uint {
-        timer::alarm(seconds)
-    }
-
     fn ualarm(value: c_uint, interval: c_uint) -> c_uint {
         let ns = |us: c_uint| u64::from(us) * 1000;
         match timer::interval(libc::ITIMER_REAL, Some((ns(value), ns(interval)))) {
@@ -176,36 +162,9 @@ hook! {
         }
     }
 
-    fn setitimer(which: c_int, new: *const itimerval, old: *mut itimerval) -> c_int {
-        // SAFETY: the server's own pointers.
-        unsafe { calls::set_interval(which, new, old) }.into_c()
-    }
-
-    fn getitimer(which: c_int, out: *mut itimerval) -> c_int {
-        // SAFETY: the server's own pointer.
-        unsafe { timer::interval_at(which, core::ptr::null(), out) }.into_c()
-    }
-
     fn timer_create(clock: c_int, event: *const timer::Event, out: *mut usize) -> c_int {
         // SAFETY: the server's own pointers.
         unsafe { calls::make_timer(clock, event, out) }.into_c()
     }
 
-    fn timer_settime(id: usize, flags: c_int, new: *const itimerspec, old: *mut itimerspec) -> c_int {
-        // SAFETY: the server's own pointers.
-        unsafe { calls::set_timer(id, flags, new, old) }.into_c()
-    }
-
-    fn timer_gettime(id: usize, out: *mut itimerspec) -> c_int {
-        // SAFETY: the server's own pointer.
-        unsafe { calls::get_timer(id, out) }.into_c()
-    }
-
-    fn timer_getoverrun(id: usize) -> c_int {
-        timer::overrun(id).into_c()
-    }
-
-    fn timer_delete(id: usize) -> c_int {
-        timer::delete(id).into_c()
-    }
 }

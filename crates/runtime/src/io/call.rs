@@ -12,7 +12,7 @@ use skein_sched::op::{Kind as Op, Object};
 pub type Hold<'k> = skein_libos::file::Hold<'k, Kernel>;
 
 /// Begins a call on a descriptor: an operation. `None` when the descriptor is not virtual.
-#[inline]
+#[inline(always)]
 fn enter(fd: i32, op: Op) -> Option<(Turn, Result<Hold<'static>>)> {
     let file = kernel().table().get(fd)?;
     let turn = turn::enter(Object::File(file.raw()), op);
@@ -47,8 +47,8 @@ pub fn with_cancel(
 }
 
 /// A call that only virtual files have, on a descriptor that may be the kernel's: those answer `errno`, closed ones `EBADF`.
-pub fn only_virtual(answer: Answer, fd: i32, errno: i32) -> Answer {
-    Some(answer.unwrap_or_else(|| fail(if table::is_open(fd) { errno } else { libc::EBADF })))
+pub fn only_virtual(answer: Answer, fd: i32, errno: i32) -> Result<usize> {
+    answer.unwrap_or_else(|| fail(if table::is_open(fd) { errno } else { libc::EBADF }))
 }
 
 /// The end of a call that is a cancellation point: one that was interrupted to be cancelled ends the thread, with nothing held.
@@ -60,6 +60,6 @@ pub fn interruptible(result: Result<usize>) -> Result<usize> {
 }
 
 /// What is no epoll set or timerfd says so.
-pub fn of_kind(fd: i32, answer: Answer) -> Answer {
+pub fn of_kind(fd: i32, answer: Answer) -> Result<usize> {
     only_virtual(answer, fd, libc::EINVAL)
 }

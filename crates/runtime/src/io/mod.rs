@@ -20,7 +20,6 @@ pub mod sendfile;
 pub mod signalfd;
 pub mod socket;
 pub mod splice;
-mod syscall;
 pub mod table;
 pub mod transfer;
 
@@ -31,8 +30,6 @@ use skein_libos::errno::Result;
 use skein_libos::file::{MAX_FILES, MAX_SMALL, MAX_WATCHES};
 use skein_libos::room::Room;
 use socket::Socket;
-
-pub use syscall::syscall;
 
 /// What a call answers: `None` when it is not on a virtual descriptor and passes through.
 pub type Answer = Option<Result<usize>>;

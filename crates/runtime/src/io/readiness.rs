@@ -1,13 +1,11 @@
 //! Calls that make or wait for what the library has: pipes, epoll sets, eventfds, timerfds, inotify, poll, select.
 
 use crate::io::call::{interruptible, of_kind, with, with_cancel};
-use crate::io::{Answer, table};
+use crate::io::table;
 use crate::kernel::kernel;
-use crate::signal::wait::masked;
 use crate::{thread, turn};
 use libc::timeval;
-use libc::{nfds_t, sigset_t};
-use skein_libos::abi::{epoll_event, itimerspec, pollfd, timespec};
+use skein_libos::abi::{epoll_event, itimerspec, pollfd};
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::{
     epoll, eventfd, inotify, pipe, poll as polling, select as selecting, timerfd,
@@ -39,7 +37,7 @@ pub unsafe fn timerfd_settime(
     flags: i32,
     new: *const itimerspec,
     old: *mut itimerspec,
-) -> Answer {
+) -> Result<usize> {
     // SAFETY: the caller's contract.
     let set = with(fd, Kind::Set, |k, hold| unsafe { timerfd::settime(k, hold, flags, new, old) });
     of_kind(fd, set)
@@ -49,7 +47,7 @@ pub unsafe fn timerfd_settime(
 ///
 /// # Safety
 /// `out` is valid.
-pub unsafe fn timerfd_gettime(fd: i32, out: *mut itimerspec) -> Answer {
+pub unsafe fn timerfd_gettime(fd: i32, out: *mut itimerspec) -> Result<usize> {
     let answer = with(fd, Kind::Ask, |k, hold| {
         // SAFETY: the caller's contract.
         unsafe { out.write(timerfd::get(k, hold)?) };
@@ -64,12 +62,12 @@ pub fn inotify(flags: i32) -> Result<usize> {
 }
 
 /// `inotify_add_watch`.
-pub fn inotify_add_watch(fd: i32, events: u32) -> Answer {
+pub fn inotify_add_watch(fd: i32, events: u32) -> Result<usize> {
     of_kind(fd, with(fd, Kind::Watch, |k, hold| inotify::add_watch(k, hold, events)))
 }
 
 /// `inotify_rm_watch`.
-pub fn inotify_rm_watch(fd: i32) -> Answer {
+pub fn inotify_rm_watch(fd: i32) -> Result<usize> {
     of_kind(fd, with(fd, Kind::Watch, inotify::remove_watch))
 }
 
@@ -82,9 +80,9 @@ pub fn epoll_create(flags: i32) -> Result<usize> {
 ///
 /// # Safety
 /// `event` is null or valid.
-pub unsafe fn epoll_ctl(epfd: i32, op: i32, fd: i32, event: *const epoll_event) -> Answer {
+pub unsafe fn epoll_ctl(epfd: i32, op: i32, fd: i32, event: *const epoll_event) -> Result<usize> {
     if event.is_null() && op != libc::EPOLL_CTL_DEL && kernel().table().get(epfd).is_some() {
-        return Some(fail(libc::EFAULT));
+        return fail(libc::EFAULT);
     }
     // SAFETY: the caller's contract.
     let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
@@ -98,7 +96,12 @@ pub unsafe fn epoll_ctl(epfd: i32, op: i32, fd: i32, event: *const epoll_event) 
 ///
 /// # Safety
 /// `out` has room for `most` events.
-pub unsafe fn epoll_wait(epfd: i32, out: *mut epoll_event, most: i32, timeout: Timeout) -> Answer {
+pub unsafe fn epoll_wait(
+    epfd: i32,
+    out: *mut epoll_event,
+    most: i32,
+    timeout: Timeout,
+) -> Result<usize> {
     let waited = with_cancel(epfd, Kind::Wait, |k, hold| {
         // SAFETY: the caller's contract.
         unsafe { epoll::wait(k, hold, out, most, timeout) }
@@ -122,25 +125,6 @@ pub unsafe fn poll(fds: *mut pollfd, count: usize, timeout: Timeout) -> Result<u
         _ => unsafe { core::slice::from_raw_parts_mut(fds, count) },
     };
     interruptible(polling::poll(&*turn, fds, timeout))
-}
-
-/// `ppoll`.
-///
-/// # Safety
-/// The pointers are the server's for this call.
-pub unsafe fn ppoll(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> Answer {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        match Timeout::from_timespec(timeout.as_ref()) {
-            Ok(timeout) => masked(mask, || Some(poll(fds, count as usize, timeout))),
-            Err(e) => Some(Err(e)),
-        }
-    }
 }
 
 /// `select`: sets as arrays of 64-bit words, null when not asked for. Answers the count and the time left of the timeout.

@@ -3,6 +3,7 @@
 use crate::io::Answer;
 use crate::io::call;
 use crate::io::call::Hold;
+use crate::io::table;
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use skein_libos::errno::{Result, fail};
@@ -20,6 +21,9 @@ const PIECE_BYTES: usize = 8 << 10;
 pub unsafe fn sendfile(out_fd: i32, in_fd: i32, offset: *mut i64, count: usize) -> Answer {
     if kernel().table().get(in_fd).is_some() {
         return call::with(in_fd, Kind::Move, |_, _| fail(libc::EINVAL));
+    }
+    if let Err(e) = table::not_own(in_fd) {
+        return Some(Err(e));
     }
     // SAFETY: the caller's contract.
     call::with_cancel(out_fd, Kind::Move, |k, hold| unsafe { copy(k, hold, in_fd, offset, count) })

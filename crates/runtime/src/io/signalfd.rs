@@ -2,7 +2,6 @@
 
 use crate::io::call;
 use crate::io::call::Hold;
-use crate::io::{Answer, table};
 use crate::kernel::{Kernel, kernel};
 use crate::signal;
 use crate::turn;
@@ -27,13 +26,13 @@ pub struct SignalFd {
 unsafe impl ArenaObject for SignalFd {}
 
 /// `signalfd4`.
-pub fn create(fd: i32, set: u64, flags: i32) -> Answer {
+pub fn create(fd: i32, set: u64, flags: i32) -> Result<usize> {
     if flags & !(libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) != 0 {
-        return Some(fail(libc::EINVAL));
+        return fail(libc::EINVAL);
     }
     if fd == -1 {
         let _turn = turn::enter(Object::Descriptors, Op::Create);
-        return Some(make(set, flags));
+        return make(set, flags);
     }
     let changed = call::with(fd, Op::Set, |k, hold| {
         let Some(signals) = hold.file(k).as_kind::<SignalFd>(Kind::SignalFd) else {
@@ -43,8 +42,7 @@ pub fn create(fd: i32, set: u64, flags: i32) -> Answer {
         file::notify(k, Some(hold.0), ready::IN);
         Ok(fd as usize)
     });
-    let errno = if table::is_open(fd) { libc::EINVAL } else { libc::EBADF };
-    Some(changed.unwrap_or(fail(errno)))
+    call::of_kind(fd, changed)
 }
 
 fn make(set: u64, flags: i32) -> Result<usize> {

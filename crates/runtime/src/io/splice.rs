@@ -10,6 +10,7 @@ use crate::io::call;
 use crate::io::call::Hold;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::io::socket::raise_sigpipe;
+use crate::io::table;
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use crate::{signal, thread, turn};
@@ -94,6 +95,7 @@ fn restarted(
     offsets: [*mut i64; 2],
     call: impl Fn(&Side, &Side) -> Result<usize>,
 ) -> Result<usize> {
+    fds.iter().try_for_each(|fd| table::not_own(*fd))?;
     loop {
         thread::test_cancel();
         let _turn = turn::enter(Object::Several, Op::Move);

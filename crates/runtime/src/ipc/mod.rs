@@ -88,35 +88,6 @@ pub fn process_ended(k: &Kernel, process: Handle<Process>) {
     undo::apply_all(k, process);
 }
 
-/// A system call of this family; `None` when it is another one.
-///
-/// # Safety
-/// The arguments are the server's for this call.
-pub unsafe fn syscall(nr: i64, [a, b, c, d, e, _]: [usize; 6]) -> Option<Result<usize>> {
-    // SAFETY: the caller's contract.
-    unsafe {
-        Some(match nr {
-            libc::SYS_semget => semaphore::get(a as i32, b as i32, c as i32),
-            libc::SYS_semop => semaphore::operate(a as i32, b as *const _, c, core::ptr::null()),
-            libc::SYS_semtimedop => semaphore::operate(a as i32, b as *const _, c, d as *const _),
-            libc::SYS_semctl => semaphore::control(a as i32, b as i32, c as i32, d),
-            libc::SYS_msgget => queue::get(a as i32, b as i32),
-            libc::SYS_msgsnd => queue::send(a as i32, b as *const _, c, d as i32),
-            libc::SYS_msgrcv => queue::receive(a as i32, b as *mut _, c, d as i64, e as i32),
-            libc::SYS_msgctl => queue::control(a as i32, b as i32, c),
-            libc::SYS_shmctl => segment::control(a as i32, b as i32, c),
-            libc::SYS_mq_open => mq::open(a as *const _, b as i32, c as u32, d as *const _),
-            libc::SYS_mq_unlink => mq::unlink(a as *const _),
-            libc::SYS_mq_timedsend => mq::send(a as i32, b as *const _, c, d as u32, e as *const _),
-            libc::SYS_mq_timedreceive => {
-                mq::receive(a as i32, b as *mut _, c, d as *mut _, e as *const _)
-            }
-            libc::SYS_mq_getsetattr => mq::attributes(a as i32, b as *const _, c as *mut _),
-            _ => return None,
-        })
-    }
-}
-
 /// A fresh message with these bytes, in no queue yet.
 ///
 /// # Safety

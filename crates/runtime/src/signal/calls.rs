@@ -1,11 +1,9 @@
 //! Calls about signals and timers, with pointers as the server gives them.
 
-use crate::io::{Answer, signalfd};
+use crate::io::signalfd;
 use crate::signal::{self, Action, Info, LAST, bit, change_mask, timer, wait};
 use crate::{thread, turn};
-use libc::{
-    c_int, c_void, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t,
-};
+use libc::{c_int, c_void, itimerval, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t};
 use skein_libos::abi::itimerspec;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
@@ -228,9 +226,9 @@ pub unsafe fn make_timer(clock: c_int, event: *const timer::Event, out: *mut usi
 ///
 /// # Safety
 /// `set` is null or valid.
-pub unsafe fn make_signalfd(fd: c_int, set: *const u64, flags: c_int) -> Answer {
+pub unsafe fn make_signalfd(fd: c_int, set: *const u64, flags: c_int) -> Result<usize> {
     // SAFETY: the caller's pointer.
-    let Some(set) = (unsafe { set.as_ref() }) else { return Some(Err(Errno(libc::EFAULT))) };
+    let set = unsafe { set.as_ref() }.ok_or(Errno(libc::EFAULT))?;
     signalfd::create(fd, *set, flags)
 }
 
@@ -247,80 +245,5 @@ pub unsafe fn set_interval(
     unsafe {
         let zero: itimerval = core::mem::zeroed();
         timer::interval_at(which, if new.is_null() { &raw const zero } else { new }, old)
-    }
-}
-
-/// A signal's system call by number: `None` when it is none.
-///
-/// # Safety
-/// The arguments are the server's for this call.
-pub unsafe fn syscall(nr: i64, [a, b, c, d, ..]: [usize; 6]) -> Answer {
-    let done = |result: Result<()>| Some(result.map(|()| 0));
-    // SAFETY: the caller's contract.
-    unsafe {
-        match nr {
-            libc::SYS_rt_sigaction => {
-                let new = (b as *const Action).as_ref().copied();
-                Some(signal::set_action(a as c_int, new).map(|before| {
-                    if let Some(old) = (c as *mut Action).as_mut() {
-                        *old = before;
-                    }
-                    0
-                }))
-            }
-            libc::SYS_rt_sigprocmask => {
-                done(wait::change_mask_at(a as c_int, b as *const u64, c as *mut u64))
-            }
-            libc::SYS_rt_sigpending => {
-                (a as *mut u64).write(signal::pending());
-                Some(Ok(0))
-            }
-            libc::SYS_rt_sigsuspend => Some(wait::suspend((a as *const u64).read())),
-            libc::SYS_rt_sigtimedwait => Some(
-                wait_into(a as *const sigset_t, b as *mut siginfo_t, c as *const timespec)
-                    .map(|signo| signo as usize),
-            ),
-            libc::SYS_rt_sigqueueinfo => {
-                let info = Info { signo: b as c_int, ..Info::read(c as *const siginfo_t) };
-                done(signal::send_to_process(a as pid_t, info))
-            }
-            libc::SYS_rt_tgsigqueueinfo => {
-                let info = Info { signo: c as c_int, ..Info::read(d as *const siginfo_t) };
-                done(signal::send_to_thread(Some(a as pid_t), b as pid_t, info))
-            }
-            libc::SYS_kill => {
-                done(signal::send_to_process(a as pid_t, Info::sent(b as c_int, libc::SI_USER)))
-            }
-            libc::SYS_tkill => done(signal::send_to_thread(
-                None,
-                a as pid_t,
-                Info::sent(b as c_int, libc::SI_TKILL),
-            )),
-            libc::SYS_tgkill => done(signal::send_to_thread(
-                Some(a as pid_t),
-                b as pid_t,
-                Info::sent(c as c_int, libc::SI_TKILL),
-            )),
-            libc::SYS_sigaltstack => Some(alternate_into(a as *const _, b as *mut _)),
-            libc::SYS_pause => Some(wait::pause()),
-            libc::SYS_alarm => Some(Ok(timer::alarm(a as u32) as usize)),
-            libc::SYS_setitimer => Some(set_interval(a as c_int, b as *const _, c as *mut _)),
-            libc::SYS_getitimer => {
-                Some(timer::interval_at(a as c_int, core::ptr::null(), b as *mut _))
-            }
-            libc::SYS_timer_create => {
-                Some(timer::create(a as c_int, b as *const _, false).map(|id| {
-                    (c as *mut c_int).write(id as c_int);
-                    0
-                }))
-            }
-            libc::SYS_timer_settime => Some(set_timer(a, b as c_int, c as *const _, d as *mut _)),
-            libc::SYS_timer_gettime => Some(get_timer(a, b as *mut _)),
-            libc::SYS_timer_getoverrun => Some(timer::overrun(a)),
-            libc::SYS_timer_delete => Some(timer::delete(a)),
-            libc::SYS_signalfd => make_signalfd(a as c_int, b as *const u64, 0),
-            libc::SYS_signalfd4 => make_signalfd(a as c_int, b as *const u64, d as c_int),
-            _ => None,
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! Threads that wait for signals: sigwait and its like, sigsuspend, pause; and calls with a mask of their own.
 
 use super::{Info, change_mask, deliver, is_due, set_mask, take};
-use crate::io::Answer;
 use crate::kernel::kernel;
 use crate::turn;
 use crate::{thread, time};
@@ -99,18 +98,11 @@ pub unsafe fn change_mask_at(how: i32, set: *const u64, old: *mut u64) -> Result
 ///
 /// # Safety
 /// `mask` is null or valid.
-pub unsafe fn masked(mask: *const sigset_t, call: impl FnOnce() -> Answer) -> Answer {
+pub unsafe fn masked(mask: *const sigset_t, call: impl FnOnce() -> Result<usize>) -> Result<usize> {
     if mask.is_null() {
         return call();
     }
     // SAFETY: the caller's contract; the kernel's set is the first word of libc's.
     let mask = unsafe { mask.cast::<u64>().read() };
-    let mut passes = false;
-    let result = with_mask(Some(mask), || {
-        call().unwrap_or_else(|| {
-            passes = true;
-            Ok(0)
-        })
-    });
-    (!passes).then_some(result)
+    with_mask(Some(mask), call)
 }

@@ -22,7 +22,7 @@ mod place;
 
 pub use copies::{before_move, opened_copy, original};
 pub use entries::listed;
-pub use open::{after_read, before_truncation, opened, watches};
+pub use open::{after_read, before_truncation, opened};
 
 use crate::fatal::{self, line};
 use crate::files::change;

@@ -101,7 +101,7 @@ pub unsafe fn before_truncation(path: *const c_char) {
 
 /// Whether a descriptor is of a file of the host that must stay what it was.
 #[inline]
-pub fn watches(fd: i32) -> bool {
+fn watches(fd: i32) -> bool {
     local::slot(fd).is_some_and(|slot| slot.watched.get())
 }
 

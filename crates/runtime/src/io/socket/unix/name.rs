@@ -204,7 +204,7 @@ pub fn remove_inode(given: &Given) {
     let args = sys::args([given.path.as_ptr() as usize]);
     let at = [(libc::AT_FDCWD, given.path.as_ptr().cast())];
     // SAFETY: a path that ends in a NUL.
-    let _ = unsafe { change::entries(libc::SYS_unlink, args, &at) };
+    let _ = unsafe { change::entries(sys::Call { nr: libc::SYS_unlink, args }, &at) };
 }
 
 /// The inode that a path leads to; it must be a socket that the server may write to.

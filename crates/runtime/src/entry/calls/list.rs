@@ -1,0 +1,475 @@
+//! What answers each system call. A line is read as follows:
+//!
+//! - `SYS_pause() => { ... }`: the runtime always answers. The row is virtual or agreed.
+//! - `SYS_fsync(fd: c_int) if virtual { ... }`: the block answers for what is virtual. The rest is the kernel's. The row is checked.
+//! - `... else |call| { ... }`: what is left is answered by this block, which lets the kernel do `call` when it thinks fit. None of the call's arguments is a descriptor
+//!   of the runtime's own then.
+//!
+//! An answer begins the operation of its turn itself, as it knows the object.
+
+use super::{Form, Syscall, calls, no_own, number, pass};
+use crate::files::{change, inputs, list, lock, open, root, stat};
+use crate::io::{
+    Answer, call, descriptor, msg, put_pair, readiness as ready, sendfile, socket, splice, transfer,
+};
+use crate::ipc::{mq, queue, segment, semaphore};
+use crate::kernel::kernel;
+use crate::process::{exec, fork, group, pidfd, wait};
+use crate::signal::calls as signals;
+use crate::signal::wait as signal_wait;
+use crate::signal::{self, Action, Info, timer};
+use crate::time::calls as clocks;
+use crate::{host, init, random, sys, thread, time, trap, turn};
+use libc::{
+    AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_void, gid_t, itimerval, mmsghdr, mode_t,
+    msghdr, pid_t, rusage, sembuf, siginfo_t, sigset_t, sockaddr, socklen_t, stack_t, timeval,
+    uid_t,
+};
+use skein_libos::abi::{epoll_event, iovec, itimerspec, pollfd, timespec};
+use skein_libos::errno::{RESTART, Result, fail};
+use skein_libos::time::{NS_PER_S, Timeout};
+use skein_sched::op::{Kind, Object};
+
+type Path = *const c_char;
+
+/// What is no socket says so.
+fn on_socket(fd: c_int, answer: Answer) -> Result<usize> {
+    call::only_virtual(answer, fd, libc::ENOTSOCK)
+}
+
+/// A timeout that the server gives as a `timespec`; none when null.
+unsafe fn within(at: *const timespec) -> Result<Timeout> {
+    // SAFETY: null or the server's own.
+    Timeout::from_timespec(unsafe { at.as_ref() })
+}
+
+/// A number that the server gets.
+fn number_of(result: Result<i32>) -> Result<usize> {
+    result.map(|n| n as usize)
+}
+
+/// Nothing but success.
+fn done(result: Result<()>) -> Result<usize> {
+    result.map(|()| 0)
+}
+
+unsafe fn waitv(a: [usize; 6]) -> Result<usize> {
+    loop {
+        let turn = turn::enter(Object::Several, Kind::Wait);
+        match skein_libos::sync::waitv::waitv(&*turn, a) {
+            Err(RESTART) => {}
+            done => return done,
+        }
+    }
+}
+
+calls! {
+    // Descriptors and pipes.
+    SYS_read(fd: c_int, to: *mut c_void, len: usize)
+        if virtual { transfer::read(fd, to, len) } else |call| { inputs::after_read(fd, call.make()) };
+    SYS_write(fd: c_int, from: *const c_void, len: usize)
+        if virtual { transfer::write(fd, from, len) } else |call| { change::after_write(fd, call.make()) };
+    SYS_readv(fd: c_int, parts: *const iovec, count: c_int)
+        if virtual { transfer::readv(fd, parts, count) } else |call| { inputs::after_read(fd, call.make()) };
+    SYS_writev(fd: c_int, parts: *const iovec, count: c_int)
+        if virtual { transfer::writev(fd, parts, count) } else |call| { change::after_write(fd, call.make()) };
+    SYS_pread64(fd: c_int, to: *mut c_void, len: usize, at: i64)
+        if virtual { transfer::positioned(fd) } else |call| { inputs::after_read(fd, call.make()) };
+    SYS_pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64)
+        if virtual { transfer::positioned(fd) } else |call| { change::after_write(fd, call.make()) };
+    // A position comes in two halves, of which the kernel ignores the upper one.
+    SYS_preadv(fd: c_int, parts: *const iovec, count: c_int, at: i64)
+        if virtual { transfer::positioned(fd) } else |call| { inputs::after_read(fd, call.make()) };
+    SYS_pwritev(fd: c_int, parts: *const iovec, count: c_int, at: i64)
+        if virtual { transfer::positioned(fd) } else |call| { change::after_write(fd, call.make()) };
+    SYS_preadv2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
+        if virtual { transfer::preadv2(fd, parts, count, at, flags) } else |call| { inputs::after_read(fd, call.make()) };
+    SYS_pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
+        if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else |call| { change::after_write(fd, call.make()) };
+    SYS_splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
+        if virtual { splice::splice(from, from_at, to, to_at, len, flags) };
+    SYS_tee(from: c_int, to: c_int, len: usize, flags: u32) if virtual { splice::tee(from, to, len, flags) };
+    SYS_vmsplice(fd: c_int, parts: *const iovec, count: usize, flags: u32)
+        if virtual { splice::vmsplice(fd, parts, count, flags) };
+    SYS_sendfile(out: c_int, from: c_int, at: *mut i64, count: usize)
+        if virtual { sendfile::sendfile(out, from, at, count) } else |call| { change::after_write(out, call.make()) };
+    SYS_copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
+        else |call| { change::after_write(to, call.make()) };
+    SYS_close(fd: c_int) if virtual { descriptor::close(fd) };
+    SYS_close_range(first: u32, last: u32, flags: u32) if virtual { Some(descriptor::close_range(first, last, flags)) };
+    SYS_dup(fd: c_int) if virtual { descriptor::dup(fd) };
+    SYS_dup2(old: c_int, new: c_int) if virtual { descriptor::dup3(old, new, None) };
+    SYS_dup3(old: c_int, new: c_int, flags: c_int) if virtual { descriptor::dup3(old, new, Some(flags)) };
+    SYS_fcntl(fd: c_int, command: c_int, arg: usize)
+        if virtual { descriptor::fcntl(fd, command, arg) }
+        else |call| { lock::fcntl(fd, command, arg).unwrap_or_else(|| call.make()) };
+    SYS_ioctl(fd: c_int, request: usize, arg: usize) if virtual { descriptor::ioctl(fd, request, arg) };
+    SYS_lseek(fd: c_int, at: i64, from: c_int)
+        if virtual { descriptor::lseek(fd, from) } else |call| { list::lseek(fd, at, from).unwrap_or_else(|| call.make()) };
+    SYS_fsync(fd: c_int) if virtual { descriptor::sync(fd) };
+    SYS_fdatasync(fd: c_int) if virtual { descriptor::sync(fd) };
+    SYS_pipe(out: *mut c_int) => { ready::pipe(0).map(|ends| put_pair(out, ends)) };
+    SYS_pipe2(out: *mut c_int, flags: c_int) => { ready::pipe(flags).map(|ends| put_pair(out, ends)) };
+    SYS_eventfd(count: u32) => { ready::eventfd(count, 0) };
+    SYS_eventfd2(count: u32, flags: c_int) => { ready::eventfd(count, flags) };
+    SYS_signalfd(fd: c_int, set: *const u64, len: usize) => { signals::make_signalfd(fd, set, 0) };
+    SYS_signalfd4(fd: c_int, set: *const u64, len: usize, flags: c_int) => { signals::make_signalfd(fd, set, flags) };
+
+    // Sockets.
+    SYS_socket(family: c_int, kind: c_int, protocol: c_int) => { socket::create(family, kind, protocol) };
+    SYS_socketpair(family: c_int, kind: c_int, protocol: c_int, out: *mut c_int) => {
+        socket::pair(family, kind, protocol).map(|ends| put_pair(out, ends))
+    };
+    SYS_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) => { on_socket(fd, socket::bind::bind(fd, addr, len)) };
+    SYS_listen(fd: c_int, backlog: c_int) => { on_socket(fd, socket::bind::listen(fd, backlog)) };
+    SYS_accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) => {
+        on_socket(fd, socket::accept::accept(fd, addr, len, 0))
+    };
+    SYS_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) => {
+        on_socket(fd, socket::accept::accept(fd, addr, len, flags))
+    };
+    SYS_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) => {
+        on_socket(fd, socket::connect::connect(fd, addr, len))
+    };
+    SYS_shutdown(fd: c_int, how: c_int) => { on_socket(fd, socket::close::shutdown(fd, how)) };
+    SYS_getsockname(fd: c_int, out: *mut sockaddr, len: *mut socklen_t) => {
+        on_socket(fd, socket::name::local(fd, out, len))
+    };
+    SYS_getpeername(fd: c_int, out: *mut sockaddr, len: *mut socklen_t) => {
+        on_socket(fd, socket::name::remote(fd, out, len))
+    };
+    SYS_setsockopt(fd: c_int, level: c_int, name: c_int, value: *const u8, len: socklen_t) => {
+        on_socket(fd, socket::options::set(fd, level, name, value, len))
+    };
+    SYS_getsockopt(fd: c_int, level: c_int, name: c_int, out: *mut u8, len: *mut socklen_t) => {
+        on_socket(fd, socket::options::get(fd, level, name, out, len))
+    };
+    SYS_recvfrom(fd: c_int, to: *mut c_void, len: usize, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) => {
+        on_socket(fd, msg::recvfrom(fd, to, len, flags, addr, addr_len))
+    };
+    SYS_sendto(fd: c_int, from: *const c_void, len: usize, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) => {
+        on_socket(fd, msg::sendto(fd, from, len, flags, addr, addr_len))
+    };
+    SYS_recvmsg(fd: c_int, to: *mut msghdr, flags: c_int) => { on_socket(fd, msg::recvmsg(fd, to, flags)) };
+    SYS_sendmsg(fd: c_int, from: *const msghdr, flags: c_int) => { on_socket(fd, msg::sendmsg(fd, from, flags)) };
+    SYS_recvmmsg(fd: c_int, to: *mut mmsghdr, count: u32, flags: c_int, timeout: *const timespec) => {
+        let timeout = within(timeout)?;
+        on_socket(fd, msg::recvmmsg(fd, to, count, flags, timeout))
+    };
+    SYS_sendmmsg(fd: c_int, from: *mut mmsghdr, count: u32, flags: c_int) => {
+        on_socket(fd, msg::sendmmsg(fd, from, count, flags))
+    };
+
+    // Waiting for descriptors.
+    SYS_epoll_create(size: c_int) => { if size > 0 { ready::epoll_create(0) } else { fail(libc::EINVAL) } };
+    SYS_epoll_create1(flags: c_int) => { ready::epoll_create(flags) };
+    SYS_epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *const epoll_event) => { ready::epoll_ctl(epfd, op, fd, event) };
+    SYS_epoll_wait(epfd: c_int, out: *mut epoll_event, most: c_int, ms: c_int) => {
+        ready::epoll_wait(epfd, out, most, Timeout::from_ms(ms))
+    };
+    SYS_epoll_pwait(epfd: c_int, out: *mut epoll_event, most: c_int, ms: c_int, mask: *const sigset_t) => {
+        signal_wait::masked(mask, || ready::epoll_wait(epfd, out, most, Timeout::from_ms(ms)))
+    };
+    SYS_epoll_pwait2(epfd: c_int, out: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) => {
+        let timeout = within(timeout)?;
+        signal_wait::masked(mask, || ready::epoll_wait(epfd, out, most, timeout))
+    };
+    SYS_poll(fds: *mut pollfd, count: usize, ms: c_int) => { ready::poll(fds, count, Timeout::from_ms(ms)) };
+    SYS_ppoll(fds: *mut pollfd, count: usize, timeout: *const timespec, mask: *const sigset_t) => {
+        let timeout = within(timeout)?;
+        signal_wait::masked(mask, || ready::poll(fds, count, timeout))
+    };
+    SYS_select(count: c_int, read: *mut u64, write: *mut u64, except: *mut u64, timeout: *mut timeval) => {
+        ready::select_timeval(count, [read, write, except], timeout)
+    };
+    // The last argument points to the mask and its size.
+    SYS_pselect6(count: c_int, read: *mut u64, write: *mut u64, except: *mut u64, timeout: *const timespec, mask: *const *const sigset_t) => {
+        let (timeout, mask) = (within(timeout)?, mask.as_ref().copied().unwrap_or(core::ptr::null()));
+        signal_wait::masked(mask, || ready::select(count, [read, write, except], timeout).0)
+    };
+
+    // Time.
+    SYS_clock_gettime(clock: c_int, out: *mut timespec) => { clocks::clock_gettime(clock, out) };
+    SYS_clock_getres(clock: c_int, out: *mut timespec) => { host::resolution(clock, out) };
+    SYS_gettimeofday(out: *mut timeval) => { clocks::gettimeofday(out) };
+    SYS_time(out: *mut i64) => {
+        let seconds = time::clock_ns(libc::CLOCK_REALTIME)? / NS_PER_S;
+        if let Some(out) = out.as_mut() {
+            *out = seconds as i64;
+        }
+        Ok(seconds as usize)
+    };
+    SYS_times(out: *mut libc::tms) => { Ok(clocks::times(out) as usize) };
+    SYS_getrusage(who: c_int, out: *mut rusage) => { clocks::getrusage(who, out) };
+    SYS_nanosleep(request: *const timespec, left: *mut timespec) => {
+        clocks::nanosleep(libc::CLOCK_MONOTONIC, 0, request, left)
+    };
+    SYS_clock_nanosleep(clock: c_int, flags: c_int, request: *const timespec, left: *mut timespec) => {
+        clocks::nanosleep(clock, flags, request, left)
+    };
+    SYS_alarm(seconds: u32) => { Ok(timer::alarm(seconds) as usize) };
+    SYS_setitimer(which: c_int, new: *const itimerval, old: *mut itimerval) => { signals::set_interval(which, new, old) };
+    SYS_getitimer(which: c_int, out: *mut itimerval) => { timer::interval_at(which, core::ptr::null(), out) };
+    // The kernel's id of a timer is an `int`.
+    SYS_timer_create(clock: c_int, event: *const timer::Event, out: *mut c_int) => {
+        timer::create(clock, event, false).map(|id| {
+            out.write(id as c_int);
+            0
+        })
+    };
+    SYS_timer_settime(id: usize, flags: c_int, new: *const itimerspec, old: *mut itimerspec) => {
+        signals::set_timer(id, flags, new, old)
+    };
+    SYS_timer_gettime(id: usize, out: *mut itimerspec) => { signals::get_timer(id, out) };
+    SYS_timer_getoverrun(id: usize) => { timer::overrun(id) };
+    SYS_timer_delete(id: usize) => { timer::delete(id) };
+    SYS_timerfd_create(clock: c_int, flags: c_int) => { ready::timerfd(clock, flags) };
+    SYS_timerfd_settime(fd: c_int, flags: c_int, new: *const itimerspec, old: *mut itimerspec) => {
+        ready::timerfd_settime(fd, flags, new, old)
+    };
+    SYS_timerfd_gettime(fd: c_int, out: *mut itimerspec) => { ready::timerfd_gettime(fd, out) };
+
+    // Randomness.
+    SYS_getrandom(to: *mut u8, len: usize, flags: u32) => {
+        if !random::flags_known(flags) {
+            return fail(libc::EINVAL);
+        }
+        random::draw(if len == 0 { &mut [] } else { core::slice::from_raw_parts_mut(to, len) });
+        Ok(len)
+    };
+
+    // Files: opening and looking.
+    SYS_open(path: Path, flags: c_int, mode: u32) if virtual { Some(open::open(AT_FDCWD, path, flags, mode)) };
+    SYS_openat(at: c_int, path: Path, flags: c_int, mode: u32) if virtual { Some(open::open(at, path, flags, mode)) };
+    SYS_openat2(at: c_int, path: Path, how: *const open::How, len: usize) else |_call| { open::openat2(at, path, how, len) };
+    SYS_creat(path: Path, mode: u32) if virtual { Some(open::creat(path, mode)) };
+    SYS_stat(path: Path, out: *mut libc::stat) if virtual { Some(stat::fstatat(AT_FDCWD, path, out, 0)) };
+    SYS_lstat(path: Path, out: *mut libc::stat)
+        if virtual { Some(stat::fstatat(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW)) };
+    SYS_fstat(fd: c_int, out: *mut libc::stat) if virtual { Some(stat::fstat(fd, out)) };
+    SYS_newfstatat(at: c_int, path: Path, out: *mut libc::stat, flags: c_int)
+        if virtual { Some(stat::fstatat(at, path, out, flags)) };
+    SYS_statx(at: c_int, path: Path, flags: c_int, mask: u32, out: *mut libc::statx)
+        if virtual { Some(stat::statx(at, path, flags, mask, out)) };
+    SYS_statfs(path: Path, out: *mut libc::statfs) if virtual { Some(stat::statfs(number::SYS_statfs, path as usize, out)) };
+    SYS_fstatfs(fd: c_int, out: *mut libc::statfs) if virtual { Some(stat::statfs(number::SYS_fstatfs, fd as usize, out)) };
+    SYS_readlink(path: Path, out: *mut u8, len: usize) else |_call| { stat::readlinkat(AT_FDCWD, path, out, len) };
+    SYS_readlinkat(at: c_int, path: Path, out: *mut u8, len: usize) else |_call| { stat::readlinkat(at, path, out, len) };
+    SYS_getdents64(fd: c_int, out: *mut u8, len: usize) else |_call| { list::getdents64(fd, out, len) };
+    SYS_flock(fd: c_int, operation: c_int) else |_call| { lock::flock(fd, operation) };
+    SYS_access(path: Path, mode: c_int) else |call| {
+        inputs::glance(AT_FDCWD, path, 0);
+        call.make()
+    };
+    SYS_faccessat(at: c_int, path: Path, mode: c_int) else |call| {
+        inputs::glance(at, path, 0);
+        call.make()
+    };
+    SYS_faccessat2(at: c_int, path: Path, mode: c_int, flags: c_int) else |call| {
+        inputs::glance(at, path, flags);
+        call.make()
+    };
+    SYS_chdir(path: Path) else |call| {
+        inputs::glance(AT_FDCWD, path, 0);
+        call.make()
+    };
+    SYS_chroot(path: Path) else |_call| { root::change(path) };
+    SYS_inotify_init() => { ready::inotify(0) };
+    SYS_inotify_init1(flags: c_int) => { ready::inotify(flags) };
+    SYS_inotify_add_watch(fd: c_int, path: Path, events: u32) => { ready::inotify_add_watch(fd, events) };
+    SYS_inotify_rm_watch(fd: c_int, watch: c_int) => { ready::inotify_rm_watch(fd) };
+
+    // Files: changing them.
+    SYS_mkdir(path: Path, mode: mode_t) else |call| { change::creation(call, AT_FDCWD, path) };
+    SYS_mkdirat(at: c_int, path: Path, mode: mode_t) else |call| { change::creation(call, at, path) };
+    SYS_symlink(to: Path, path: Path) else |call| { change::creation(call, AT_FDCWD, path) };
+    SYS_symlinkat(to: Path, at: c_int, path: Path) else |call| { change::creation(call, at, path) };
+    SYS_mknod(path: Path, mode: u32, dev: u64) else |_call| { change::mknodat(AT_FDCWD, path, mode, dev) };
+    SYS_mknodat(at: c_int, path: Path, mode: u32, dev: u64) else |_call| { change::mknodat(at, path, mode, dev) };
+    SYS_rmdir(path: Path) else |call| { change::entries(call, &[(AT_FDCWD, path)]) };
+    SYS_unlink(path: Path) else |call| { change::entries(call, &[(AT_FDCWD, path)]) };
+    SYS_unlinkat(at: c_int, path: Path, flags: c_int) else |call| { change::entries(call, &[(at, path)]) };
+    SYS_link(from: Path, to: Path) else |call| {
+        inputs::before_move(AT_FDCWD, from);
+        change::entries(call, &[(AT_FDCWD, to)])
+    };
+    SYS_linkat(from_at: c_int, from: Path, at: c_int, to: Path, flags: c_int) else |call| {
+        inputs::before_move(from_at, from);
+        change::entries(call, &[(at, to)])
+    };
+    SYS_rename(from: Path, to: Path) else |call| {
+        inputs::before_move(AT_FDCWD, from);
+        change::entries(call, &[(AT_FDCWD, from), (AT_FDCWD, to)])
+    };
+    SYS_renameat(from_at: c_int, from: Path, at: c_int, to: Path) else |call| {
+        inputs::before_move(from_at, from);
+        change::entries(call, &[(from_at, from), (at, to)])
+    };
+    SYS_renameat2(from_at: c_int, from: Path, at: c_int, to: Path, flags: u32) else |call| {
+        inputs::before_move(from_at, from);
+        if flags & libc::RENAME_EXCHANGE != 0 {
+            inputs::before_move(at, to);
+        }
+        change::entries(call, &[(from_at, from), (at, to)])
+    };
+    SYS_truncate(path: Path, len: i64) else |_call| { change::truncate(path, len) };
+    SYS_ftruncate(fd: c_int, len: i64)
+        if virtual { descriptor::sync(fd) } else |call| { change::after_change(fd, call.make()) };
+    SYS_fallocate(fd: c_int, mode: c_int, at: i64, len: i64)
+        if virtual { descriptor::sync(fd) } else |call| { change::after_change(fd, call.make()) };
+    SYS_utimensat(at: c_int, path: Path, times: *const [timespec; 2], flags: c_int)
+        else |_call| { change::utimensat(at, path, times, flags) };
+    SYS_futimesat(at: c_int, path: Path, times: *const [timeval; 2]) else |_call| { change::utimes(at, path, times) };
+    SYS_utimes(path: Path, times: *const [timeval; 2]) else |_call| { change::utimes(AT_FDCWD, path, times) };
+    SYS_utime(path: Path, times: *const libc::utimbuf) else |_call| { change::utime(path, times) };
+    SYS_chmod(path: Path, mode: mode_t) else |call| { change::permissions(call, AT_FDCWD, path, 0) };
+    SYS_fchmodat(at: c_int, path: Path, mode: mode_t) else |call| { change::permissions(call, at, path, 0) };
+    SYS_fchmodat2(at: c_int, path: Path, mode: mode_t, flags: c_int) else |call| { change::permissions(call, at, path, flags) };
+    SYS_chown(path: Path, user: uid_t, group: gid_t) else |call| { change::permissions(call, AT_FDCWD, path, 0) };
+    SYS_lchown(path: Path, user: uid_t, group: gid_t)
+        else |call| { change::permissions(call, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) };
+    SYS_fchownat(at: c_int, path: Path, user: uid_t, group: gid_t, flags: c_int)
+        else |call| { change::permissions(call, at, path, flags) };
+    SYS_fchmod(fd: c_int, mode: mode_t)
+        if virtual { descriptor::change_mode(fd, Some(mode)) }
+        else |call| { change::permissions(call, fd, core::ptr::null(), 0) };
+    SYS_fchown(fd: c_int, user: uid_t, group: gid_t)
+        if virtual { descriptor::change_mode(fd, None) }
+        else |call| { change::permissions(call, fd, core::ptr::null(), 0) };
+
+    // Memory.
+    SYS_mincore(at: usize, len: usize, out: *mut u8) else |call| { host::resident(call, len, out) };
+
+    // Threads.
+    SYS_futex(word: usize, op: usize, value: usize, timeout: usize, other: usize, bits: usize) => {
+        let turn = turn::enter(Object::Memory(word), Kind::Wait);
+        skein_libos::sync::futex::futex(&*turn, [word, op, value, timeout, other, bits])
+    };
+    SYS_futex_waitv(waiters: usize, count: usize, flags: usize, timeout: usize, clock: usize) => {
+        waitv([waiters, count, flags, timeout, clock, 0])
+    };
+    SYS_sched_yield() => {
+        let _turn = turn::enter(Object::Machine, Kind::Yield);
+        turn::yield_now();
+        Ok(0)
+    };
+    SYS_gettid() => { Ok(kernel().this().tid.get() as usize) };
+    SYS_set_tid_address(at: usize) => { host::clear_at_end(at) };
+    SYS_getcpu(cpu: *mut u32, node: *mut u32) => {
+        for word in [cpu, node] {
+            if let Some(word) = word.as_mut() {
+                *word = 0;
+            }
+        }
+        Ok(0)
+    };
+    SYS_sched_getaffinity(pid: pid_t, len: usize, out: *mut u8) => { host::affinity(len, out) };
+    SYS_sched_setscheduler(pid: pid_t, policy: c_int, priority: *const c_int) => { host::schedule(policy, priority) };
+    SYS_sched_setparam(pid: pid_t, priority: *const c_int) => { host::schedule(libc::SCHED_OTHER, priority) };
+    SYS_sched_getparam(pid: pid_t, out: *mut c_int) => { host::priority(out) };
+    SYS_sched_rr_get_interval(pid: pid_t, out: *mut timespec) => { host::slice(out) };
+    SYS_sched_setattr(pid: pid_t, attributes: *const [c_int; 6]) => { host::set_attributes(attributes) };
+    SYS_sched_getattr(pid: pid_t, out: *mut u32, len: usize) => { host::attributes(out, len) };
+    SYS_getpriority(which: c_int, who: c_int) => { host::nice() };
+    SYS_setpriority(which: c_int, who: c_int, nice: c_int) => { host::prioritise(which, who, nice) };
+    SYS_arch_prctl(option: usize, arg: usize) if virtual { host::segment(option) };
+    SYS_exit(status: c_int) => { thread::exit_by_call(status, trap::is_in_libc(kernel().this().trapped_at.get())) };
+
+    // Processes.
+    SYS_exit_group(status: c_int) => { init::end_process(status) };
+    SYS_fork() => { number_of(fork::fork()) };
+    // By `syscall()`, around the net's handler: a copy that goes on where its parent does is a fork. Others cannot return twice on one stack.
+    SYS_clone(flags: usize, stack: usize, parent_tid: usize, child_tid: usize, tls: usize) => {
+        let args = [flags, stack, parent_tid, child_tid, tls, 0];
+        if fork::is_plain(args) { fork::clone(args, |_| {}) } else { super::refuse_call(number::SYS_clone, libc::ENOSYS) }
+    };
+    SYS_execve(path: Path, argv: *const *const c_char, env: *const *const c_char) => {
+        exec::execute(AT_FDCWD, path, argv, env, 0)
+    };
+    SYS_execveat(at: c_int, path: Path, argv: *const *const c_char, env: *const *const c_char, flags: c_int) => {
+        exec::execute(at, path, argv, env, flags)
+    };
+    SYS_wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) => {
+        number_of(wait::wait4(pid, status, options, usage))
+    };
+    SYS_waitid(kind: c_int, id: u32, info: *mut siginfo_t, options: c_int) => { done(wait::waitid(kind, id, info, options)) };
+    SYS_pidfd_open(pid: pid_t, flags: u32) => { pidfd::open(pid, flags) };
+    SYS_pidfd_send_signal(fd: c_int, signo: c_int, info: *const siginfo_t, flags: u32) => {
+        pidfd::send(fd, signo, info, flags)
+    };
+    SYS_getppid() => { Ok(group::parent() as usize) };
+    SYS_getpgid(pid: pid_t) => { number_of(group::group_of(pid)) };
+    SYS_getpgrp() => { number_of(group::group_of(0)) };
+    SYS_getsid(pid: pid_t) => { number_of(group::session_of(pid)) };
+    SYS_setsid() => { number_of(group::new_session()) };
+    SYS_setpgid(pid: pid_t, to: pid_t) => { done(group::set_group(pid, to)) };
+    SYS_prctl(option: c_int, arg: usize, third: usize, fourth: usize, fifth: usize) if virtual { host::control(option, arg) };
+
+    // Signals.
+    SYS_rt_sigaction(signo: c_int, new: *const Action, old: *mut Action) => {
+        signal::set_action(signo, new.as_ref().copied()).map(|before| {
+            if let Some(old) = old.as_mut() {
+                *old = before;
+            }
+            0
+        })
+    };
+    SYS_rt_sigprocmask(how: c_int, set: *const u64, old: *mut u64) => { done(signal_wait::change_mask_at(how, set, old)) };
+    SYS_rt_sigpending(out: *mut u64) => {
+        out.write(signal::pending());
+        Ok(0)
+    };
+    SYS_rt_sigsuspend(mask: *const u64) => { signal_wait::suspend(mask.read()) };
+    SYS_rt_sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) => {
+        number_of(signals::wait_into(set, info, timeout))
+    };
+    SYS_rt_sigqueueinfo(pid: pid_t, signo: c_int, info: *const siginfo_t) => {
+        done(signal::send_to_process(pid, Info { signo, ..Info::read(info) }))
+    };
+    SYS_rt_tgsigqueueinfo(pid: pid_t, tid: pid_t, signo: c_int, info: *const siginfo_t) => {
+        done(signal::send_to_thread(Some(pid), tid, Info { signo, ..Info::read(info) }))
+    };
+    SYS_kill(pid: pid_t, signo: c_int) => { done(signal::send_to_process(pid, Info::sent(signo, libc::SI_USER))) };
+    SYS_tkill(tid: pid_t, signo: c_int) => { done(signal::send_to_thread(None, tid, Info::sent(signo, libc::SI_TKILL))) };
+    SYS_tgkill(pid: pid_t, tid: pid_t, signo: c_int) => {
+        done(signal::send_to_thread(Some(pid), tid, Info::sent(signo, libc::SI_TKILL)))
+    };
+    SYS_sigaltstack(new: *const stack_t, old: *mut stack_t) => { signals::alternate_into(new, old) };
+    SYS_pause() => { signal_wait::pause() };
+
+    // Identity.
+    SYS_uname(out: *mut libc::utsname) else |call| { host::uname(call, out) };
+    SYS_personality(wanted: u32) if virtual { host::personality(wanted) };
+    SYS_getrlimit(resource: usize, old: usize) if virtual { host::limit(0, resource, 0, old) };
+    SYS_setrlimit(resource: usize, new: usize) if virtual { host::limit(0, resource, new, 0) };
+    SYS_prlimit64(pid: usize, resource: usize, new: usize, old: usize) if virtual { host::limit(pid, resource, new, old) };
+    SYS_sysinfo(out: *mut libc::sysinfo) => { host::sysinfo(out) };
+
+    // Messages and shared memory.
+    SYS_semget(key: c_int, count: c_int, flags: c_int) => { semaphore::get(key, count, flags) };
+    SYS_semop(id: c_int, operations: *const sembuf, count: usize) => {
+        semaphore::operate(id, operations, count, core::ptr::null())
+    };
+    SYS_semtimedop(id: c_int, operations: *const sembuf, count: usize, limit: *const timespec) => {
+        semaphore::operate(id, operations, count, limit)
+    };
+    SYS_semctl(id: c_int, number: c_int, command: c_int, arg: usize) => { semaphore::control(id, number, command, arg) };
+    SYS_msgget(key: c_int, flags: c_int) => { queue::get(key, flags) };
+    SYS_msgsnd(id: c_int, from: *const i64, len: usize, flags: c_int) => { queue::send(id, from, len, flags) };
+    SYS_msgrcv(id: c_int, to: *mut i64, len: usize, wanted: i64, flags: c_int) => {
+        queue::receive(id, to, len, wanted, flags)
+    };
+    SYS_msgctl(id: c_int, command: c_int, arg: usize) => { queue::control(id, command, arg) };
+    SYS_shmctl(id: c_int, command: c_int, arg: usize) else |_call| { segment::control(id, command, arg) };
+    SYS_mq_open(name: Path, flags: c_int, mode: u32, attributes: *const mq::Attributes) => {
+        mq::open(name, flags, mode, attributes)
+    };
+    SYS_mq_unlink(name: Path) => { mq::unlink(name) };
+    SYS_mq_timedsend(fd: c_int, from: *const u8, len: usize, priority: u32, limit: *const timespec) => {
+        mq::send(fd, from, len, priority, limit)
+    };
+    SYS_mq_timedreceive(fd: c_int, to: *mut u8, len: usize, priority: *mut u32, limit: *const timespec) => {
+        mq::receive(fd, to, len, priority, limit)
+    };
+    SYS_mq_getsetattr(fd: c_int, new: *const mq::Attributes, old: *mut mq::Attributes) => { mq::attributes(fd, new, old) };
+}
