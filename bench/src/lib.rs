@@ -9,6 +9,7 @@
 
 mod about;
 pub mod bare;
+mod builds;
 mod failover;
 mod growth;
 mod load;
@@ -47,6 +48,8 @@ enum Part {
     Peers(peers::Options),
     /// How figures grow: connections, replicas, size of values, memory, length of the log, threads
     Growth(growth::Options),
+    /// This build beside another one, in one interleaved run
+    Builds(builds::Options),
     /// How long nobody is answered when the leader of a busy server is killed
     Failover(failover::Options),
     /// Where the leader's CPU time goes, by sampling
@@ -58,6 +61,7 @@ pub fn run(options: &Options) -> Outcome {
     match &options.part {
         Some(Part::Peers(options)) => peers::run(options),
         Some(Part::Growth(options)) => growth::run(options),
+        Some(Part::Builds(options)) => builds::run(options),
         Some(Part::Failover(options)) => failover::run(options),
         Some(Part::Profile(options)) => profile::run(options),
         None if options.report => report::write(),

@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::about::{self, About};
 use super::results::{Busy, Results, Sample};
 use super::servers::{Choice, Server};
-use super::target::{Counts, Target};
-use super::{load, outage, process, report, results};
+use super::target::{Counts, Running, Target};
+use super::{outage, process, report, results};
 use skein_testkit::{Failure, Outcome};
 
 /// Part of the budget that is kept for kills of the leader, if there are any.
@@ -141,19 +141,40 @@ fn measure(options: &Options) -> Outcome<Results> {
 }
 
 fn measure_one(server: Server, target: Target, round: u32, options: &Options) -> Outcome<Sample> {
+    let load = Load { requests: options.requests, clients: options.clients };
+    measure_running(server, target, round, load, || target.start(server))
+}
+
+/// What the crowd asks.
+#[derive(Clone, Copy)]
+pub struct Load {
+    /// Requests an operation.
+    pub requests: u32,
+    /// Connections.
+    pub clients: u32,
+}
+
+/// Measures what `start` starts, once.
+pub fn measure_running(
+    server: Server,
+    target: Target,
+    round: u32,
+    load: Load,
+    start: impl FnOnce() -> Outcome<Running>,
+) -> Outcome<Sample> {
     let load_average = about::load_average()?;
-    let running = target.start(server)?;
+    let running = start()?;
     let service = running.service();
     // One client first: it also writes the keys that GETs read.
     let workload = server.workload();
-    let requests = workload.requests(options.requests);
+    let requests = workload.requests(load.requests);
     let alone = workload.alone(service, requests)?;
-    let clients = workload.clients(options.clients);
+    let clients = workload.clients(load.clients);
     workload.crowd(service, (requests / WARM_SHARE).max(clients), clients)?;
     let on_way = running.pids_on_the_way()?;
     let all = running.pids()?;
     let used = || -> Outcome<[Duration; 3]> {
-        Ok([process::cpu_used(&on_way)?, process::cpu_used(&all)?, load::cpu_used()?])
+        Ok([process::cpu_used(&on_way)?, process::cpu_used(&all)?, super::load::cpu_used()?])
     };
     let first = running.counts()?;
     let written = process::disk_written(&all);

@@ -26,7 +26,11 @@ const OUTAGE_MAX: Duration = Duration::from_secs(20);
 ///
 /// Each is the time from the last acknowledgement on the old connection to the first on a new one.
 pub fn measure(kills: u32, until: Instant) -> Outcome<Vec<f64>> {
-    let cluster = Cluster::start(Server::Redis, free_address()?, 3, "fsync")?;
+    of(&Cluster::start(Server::Redis, free_address()?, 3, "fsync")?, kills, until)
+}
+
+/// The same of a cluster that stands.
+pub fn of(cluster: &Cluster, kills: u32, until: Instant) -> Outcome<Vec<f64>> {
     let mut outages_ms = Vec::new();
     for _ in 0..kills {
         if Instant::now() > until {

@@ -94,6 +94,11 @@ impl Target {
     pub fn start(self, server: Server) -> Outcome<Running> {
         self.way().start(server.workload())
     }
+
+    /// The same with another build's `skein`.
+    pub fn start_by(self, skein: &Path, server: Server) -> Outcome<Running> {
+        self.way().start_by(Some(skein), server.workload())
+    }
 }
 
 /// How processes are arranged.
@@ -117,6 +122,10 @@ pub enum Way {
 impl Way {
     /// Starts a server this way and waits until it serves.
     pub fn start(self, server: &dyn Workload) -> Outcome<Running> {
+        self.start_by(None, server)
+    }
+
+    fn start_by(self, skein: Option<&Path>, server: &dyn Workload) -> Outcome<Running> {
         let service = free_address()?;
         let running = match self {
             Self::Native => {
@@ -147,7 +156,7 @@ impl Way {
                 Running::Processes { service, kept: vec![leader], beside, _prepared: prepared }
             }
             Self::Skein { replicas, durability } => {
-                Running::Skein(Cluster::of(server, service, replicas, durability)?)
+                Running::Skein(Cluster::by(skein, server, service, replicas, durability)?)
             }
         };
         await_service(server, service)?;
@@ -292,7 +301,18 @@ impl Cluster {
         replicas: u64,
         durability: &str,
     ) -> Outcome<Self> {
-        let command = find_command()?;
+        Self::by(None, server, service, replicas, durability)
+    }
+
+    /// The same with another build's `skein`, and the runtime beside it.
+    pub fn by(
+        skein: Option<&Path>,
+        server: &dyn Workload,
+        service: SocketAddr,
+        replicas: u64,
+        durability: &str,
+    ) -> Outcome<Self> {
+        let command = skein.map_or_else(find_command, |path| Ok(path.to_owned()))?;
         let data = tempfile::Builder::new()
             .prefix("skein-bench-")
             .tempdir_in(data_root())
@@ -302,6 +322,9 @@ impl Cluster {
         let words = prepared.command.clone();
         let cluster = Self { service, command, name, replicas, data, _prepared: prepared };
         let mut run = Command::new(&cluster.command);
+        if skein.is_some() {
+            run.env_remove("SKEIN_RUNTIME");
+        }
         run.args(["run", "--detach", "--name", &cluster.name, "--durability", durability])
             .args(["--replicas", &replicas.to_string(), "--data"])
             .arg(cluster.data.path().join("cluster"))

@@ -11,7 +11,7 @@ mod plots;
 mod profile;
 mod readme;
 mod room;
-mod servers;
+pub mod servers;
 pub mod text;
 
 use super::results::{self, Results};
