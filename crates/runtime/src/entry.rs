@@ -12,10 +12,11 @@
 
 pub mod calls;
 
+use crate::local::{LOCAL, Local};
 use crate::stack;
 use core::arch::naked_asm;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 
 /// Defines a function that the server calls: `$body`, of the same arguments, at most six, does it on the thread's own stack.
@@ -72,7 +73,7 @@ macro_rules! entry {
             ".cfi_endproc",
             bits = const $crate::stack::PLACE_BITS,
             place = const $crate::stack::PLACE,
-            level = sym $crate::stack::LEVEL,
+            level = sym $crate::local::LOCAL,
             body = sym $body,
         )
     };
@@ -221,16 +222,14 @@ pub unsafe fn leave_signal(signo: c_int, info: *mut libc::siginfo_t, context: *m
     gregs[libc::REG_EFL as usize] = INTERRUPTS;
 }
 
-/// Bytes that saving vector registers takes, and which of them are saved. No bytes: the processor cannot.
-static VECTORS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// x87, SSE, AVX, and the three parts of AVX-512: what libc's functions may use.
 const SAVED: u64 = 0b1110_0111;
 
-/// Saves vector registers at the stack pointer, which has room for them, and with [`VECTORS`] as `{vectors}`. `rax` and `rdx` are lost.
+/// Saves vector registers at the stack pointer, which has room for them, and with [`LOCAL`] as `{local}`, where `{vectors}` is the place of its `vectors`. `rax` and `rdx` are lost.
 macro_rules! save_vectors {
     () => {
         concat!(
-            "sub rsp, [rip + {vectors}]\n",
+            "sub rsp, [rip + {local} + {vectors}]\n",
             "and rsp, -64\n",
             // The header behind the first 512 bytes: what `xsave` does not write must be zero.
             "xor eax, eax\n",
@@ -243,7 +242,7 @@ macro_rules! save_vectors {
             "mov [rsp + 560], rax\n",
             "mov [rsp + 568], rax\n",
             "xor edx, edx\n",
-            "mov eax, [rip + {vectors} + 8]\n",
+            "mov eax, [rip + {local} + {vectors} + 8]\n",
             "xsave64 [rsp]",
         )
     };
@@ -252,7 +251,7 @@ macro_rules! save_vectors {
 /// Takes them back from there. `rax` and `rdx` are lost.
 macro_rules! restore_vectors {
     () => {
-        concat!("xor edx, edx\n", "mov eax, [rip + {vectors} + 8]\n", "xrstor64 [rsp]")
+        concat!("xor edx, edx\n", "mov eax, [rip + {local} + {vectors} + 8]\n", "xrstor64 [rsp]")
     };
 }
 
@@ -264,8 +263,8 @@ pub fn prepare() -> bool {
     }
     // Of all that the kernel has switched on: more than is needed.
     let bytes = core::arch::x86_64::__cpuid_count(0xd, 0).ebx;
-    VECTORS[0].store(u64::from(bytes).next_multiple_of(64), Ordering::Relaxed);
-    VECTORS[1].store(SAVED, Ordering::Relaxed);
+    LOCAL.vectors[0].store(u64::from(bytes).next_multiple_of(64), Ordering::Relaxed);
+    LOCAL.vectors[1].store(SAVED, Ordering::Relaxed);
     true
 }
 
@@ -315,7 +314,7 @@ pub unsafe extern "C" fn enter() {
         "jmp {resumed}",
         bits = const stack::PLACE_BITS,
         place = const stack::PLACE,
-        level = sym stack::LEVEL,
+        level = sym LOCAL,
         resumed = sym resumed,
     )
 }
@@ -381,15 +380,13 @@ unsafe extern "C" fn resumed() {
         "pop rsp",
         "ret 128",
         ".cfi_endproc",
-        vectors = sym VECTORS,
+        local = sym LOCAL,
+        vectors = const offset_of!(Local, vectors),
         met = sym crate::trap::met,
         rsp = const offset_of!(Registers, rsp),
         rip = const offset_of!(Registers, rip),
     )
 }
-
-/// What the loader does for a call of a function that is not bound yet: its `_dl_fixup`.
-pub static FIXUP: AtomicUsize = AtomicUsize::new(0);
 
 /// Jumped to instead of the loader's own `_dl_runtime_resolve`, which saves registers on the server's stack: of vector registers those that the processor has
 /// in use, and that differs. The record of the object, the function's number in it and the caller's return address are on the stack.
@@ -428,7 +425,7 @@ pub unsafe extern "C" fn bind() {
         "mov r11, [rbx + 80]",
         "mov rdi, [r11]",
         "mov rsi, [r11 + 8]",
-        "call [rip + {fixup}]",
+        "call [rip + {local} + {fixup}]",
         "mov r11, rax",
         restore_vectors!(),
         "mov rsp, rbx",
@@ -447,8 +444,9 @@ pub unsafe extern "C" fn bind() {
         "jmp r11",
         bits = const stack::PLACE_BITS,
         place = const stack::PLACE,
-        level = sym stack::LEVEL,
-        vectors = sym VECTORS,
-        fixup = sym FIXUP,
+        level = sym LOCAL,
+        local = sym LOCAL,
+        vectors = const offset_of!(Local, vectors),
+        fixup = const offset_of!(Local, fixup),
     )
 }

@@ -14,11 +14,12 @@
 use crate::fatal::refuse;
 use crate::kernel::Kernel;
 use crate::loader::{self, Draw};
+use crate::local::LOCAL;
 use crate::patch::Stretch;
 use crate::sys::{self, args};
 use crate::{context, original, signal};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_char;
 
 unsafe extern "C" {
@@ -87,21 +88,18 @@ pub fn check() {
 /// Bytes of a thread's descriptor, at most: more than any glibc has.
 const MAX_DESCRIPTOR_BYTES: usize = 8192;
 
-/// Where the kernel's id is in a thread's descriptor; 0 until the first thread is made.
-static TID_AT: AtomicUsize = AtomicUsize::new(0);
-
 /// libc makes a thread by `clone` with these arguments.
 pub fn note_birth([flags, _, _, child_tid, descriptor, _]: [usize; 6]) {
     let needed = (libc::CLONE_CHILD_CLEARTID | libc::CLONE_SETTLS) as usize;
     let at = child_tid.wrapping_sub(descriptor);
-    let known = TID_AT.load(Ordering::Relaxed);
+    let known = LOCAL.tid_offset.load(Ordering::Relaxed);
     if flags & needed != needed || at >= MAX_DESCRIPTOR_BYTES || at % 4 != 0 {
         unknown("its threads have no word that the kernel clears at their end");
     }
     if known != 0 && known != at {
         unknown("its threads do not have that word at one place");
     }
-    TID_AT.store(at, Ordering::Relaxed);
+    LOCAL.tid_offset.store(at, Ordering::Relaxed);
 }
 
 /// The word that the kernel clears when the thread ends, of a thread that libc has made.
@@ -109,7 +107,7 @@ pub fn note_birth([flags, _, _, child_tid, descriptor, _]: [usize; 6]) {
 /// # Safety
 /// `pthread` is a thread that libc has not freed.
 pub unsafe fn tid_word<'a>(pthread: u64) -> &'a AtomicU32 {
-    let at = pthread as usize + TID_AT.load(Ordering::Relaxed);
+    let at = pthread as usize + LOCAL.tid_offset.load(Ordering::Relaxed);
     // SAFETY: the caller's contract; the place is the one that libc has given to the kernel.
     unsafe { &*(at as *const AtomicU32) }
 }

@@ -8,8 +8,9 @@
 use crate::fatal::refuse;
 use crate::files::inputs;
 use crate::kernel::{self, Kernel, OFF, READY, SETTING_UP, UNSET, kernel};
+use crate::local::LOCAL;
 use crate::{admit, glibc, io, original, output, patch, process, stack, sys, thread, trace, trap};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
 use skein_arena::{Arena, MapError};
@@ -19,12 +20,9 @@ use skein_model::{Interface, limits};
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *mut c_char, *mut *mut c_char) = constructor;
 
-/// The environment as the kernel gave it: libc does not know it yet when the runtime begins.
-static ENVIRONMENT: AtomicPtr<*mut c_char> = AtomicPtr::new(core::ptr::null_mut());
-
 /// The loader calls it before every other constructor, libc's included (`build.rs`).
 extern "C" fn constructor(_: c_int, _: *const *mut c_char, environment: *mut *mut c_char) {
-    ENVIRONMENT.store(environment, Ordering::Relaxed);
+    LOCAL.environment.store(environment, Ordering::Relaxed);
     let begins = kernel::state() == UNSET;
     if ensure() && begins {
         if process::this().executed.get() {
@@ -143,7 +141,7 @@ fn go_on_in_new_program() {
 
 /// A variable of the environment that the kernel put on the stack: libc knows its own only later.
 fn variable(name: &[u8]) -> Option<&'static [u8]> {
-    let mut at = ENVIRONMENT.load(Ordering::Relaxed).cast::<*const libc::c_char>();
+    let mut at = LOCAL.environment.load(Ordering::Relaxed).cast::<*const libc::c_char>();
     if at.is_null() {
         return None;
     }
@@ -162,7 +160,7 @@ fn variable(name: &[u8]) -> Option<&'static [u8]> {
 
 fn take_preload(k: &Kernel) {
     // SAFETY: the environment that the kernel put on the stack, which nobody else uses yet.
-    unsafe { process::exec::take_preload(k, ENVIRONMENT.load(Ordering::Relaxed)) };
+    unsafe { process::exec::take_preload(k, LOCAL.environment.load(Ordering::Relaxed)) };
 }
 
 struct StaticArena(core::cell::UnsafeCell<Option<Arena>>);

@@ -1,12 +1,13 @@
 //! All state of the library operating system: one structure at the start of the arena's heap, with the pools behind it.
 
 use crate::io::IoState;
+use crate::local::LOCAL;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use skein_arena::layout::Header;
 use skein_arena::list::List;
 use skein_arena::parts::Parts;
@@ -90,10 +91,6 @@ impl Deref for Kernel {
     }
 }
 
-static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(core::ptr::null_mut());
-static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
-static STATE: AtomicU32 = AtomicU32::new(UNSET);
-
 /// Not yet initialised.
 pub const UNSET: u32 = 0;
 /// Being initialised.
@@ -106,12 +103,12 @@ pub const OFF: u32 = 3;
 /// Where initialisation stands.
 #[inline]
 pub fn state() -> u32 {
-    STATE.load(Ordering::Relaxed)
+    LOCAL.state.load(Ordering::Relaxed)
 }
 
 /// Notes where initialisation stands.
 pub fn set_state(state: u32) {
-    STATE.store(state, Ordering::Relaxed);
+    LOCAL.state.store(state, Ordering::Relaxed);
 }
 
 /// Whether there is a kernel to ask.
@@ -125,14 +122,14 @@ pub fn ready() -> bool {
 pub fn kernel() -> &'static Kernel {
     // SAFETY: set once by `install` before the state becomes READY; it lives in the arena, which is never unmapped. It is not `Sync`:
     // only the turn's holder gets here, and turns are handed over with acquire and release.
-    unsafe { &*KERNEL.load(Ordering::Relaxed) }
+    unsafe { &*LOCAL.kernel.load(Ordering::Relaxed).cast::<Kernel>() }
 }
 
 /// The arena's header.
 #[inline]
 pub fn header() -> &'static Header {
     // SAFETY: as for `kernel`; all fields are atomics.
-    unsafe { &*HEADER.load(Ordering::Relaxed) }
+    unsafe { &*LOCAL.header.load(Ordering::Relaxed) }
 }
 
 /// Makes the kernel in the arena's heap.
@@ -140,9 +137,9 @@ pub fn header() -> &'static Header {
 /// # Safety
 /// `heap` is `len` zero bytes at the arena's fixed place, used by nothing else.
 pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
-    HEADER.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
+    LOCAL.header.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
     let kernel = heap.cast::<Kernel>();
-    KERNEL.store(kernel, Ordering::Relaxed);
+    LOCAL.kernel.store(kernel.cast(), Ordering::Relaxed);
     let parts_at = size_of::<Kernel>().next_multiple_of(4096);
     // SAFETY: zero bytes are a valid `Kernel` and valid `Parts`; the heap is larger than both (checked sizes).
     let (kernel, parts) = unsafe { (&*kernel, &*heap.add(parts_at).cast::<Parts>()) };
@@ -159,12 +156,11 @@ pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
 
 /// Finds the kernel that another process of the server has made.
 pub fn attach(header: &'static Header, heap: *mut u8) {
-    HEADER.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
-    KERNEL.store(heap.cast::<Kernel>(), Ordering::Relaxed);
+    LOCAL.header.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
+    LOCAL.kernel.store(heap.cast(), Ordering::Relaxed);
 }
 
-/// Threads at one time: 4096.
-pub const MAX_THREADS: u32 = 4096;
+pub use crate::local::MAX_THREADS;
 
 impl Kernel {
     fn lay_out(&self, room: &mut Room) {

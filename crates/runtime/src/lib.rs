@@ -49,6 +49,7 @@ mod kernel;
 mod libc_calls;
 mod libos;
 mod loader;
+mod local;
 mod origin;
 mod original;
 mod output;

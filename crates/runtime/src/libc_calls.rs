@@ -8,18 +8,16 @@ use crate::context;
 use crate::fatal::refuse;
 use crate::glibc;
 use crate::kernel::kernel;
+use crate::local::LOCAL;
 use crate::process;
 use crate::stack;
 use crate::sys;
 use core::arch::naked_asm;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use libc::ucontext_t;
 use skein_libos::errno::{Errno, Result};
 use skein_model::limits::SPIN_SIGNAL;
-
-/// Whether libc is creating a thread that the runtime has asked it for.
-static CREATING: AtomicBool = AtomicBool::new(false);
 
 /// The kernel's stack for signals of the thread that is being created.
 struct Signals(Cell<libc::stack_t>);
@@ -35,15 +33,15 @@ static SIGNALS: Signals = Signals(Cell::new(libc::stack_t {
 pub fn while_creating<T>(stack: usize, create: impl FnOnce() -> T) -> T {
     let signals = stack::for_signals(stack);
     SIGNALS.0.set(signals);
-    CREATING.store(true, Ordering::Relaxed);
+    LOCAL.creates_thread.store(true, Ordering::Relaxed);
     let result = stack::while_creating(stack, create);
-    CREATING.store(false, Ordering::Relaxed);
+    LOCAL.creates_thread.store(false, Ordering::Relaxed);
     result
 }
 
 /// Whether a kernel thread may be running beside the turn's holder: one that libc has made and that has not come to the runtime yet.
 pub fn creating() -> bool {
-    CREATING.load(Ordering::Relaxed)
+    LOCAL.creates_thread.load(Ordering::Relaxed)
 }
 
 /// Signals that stay open whatever is asked for.
@@ -72,7 +70,7 @@ pub unsafe fn of_newborn(nr: i64, a: [usize; 6], context: *mut ucontext_t) -> Re
 /// # Safety
 /// The arguments are those of the call; code that expects its result is at `go_on`.
 unsafe fn thread(a: [usize; 6], go_on: usize) -> Result<usize> {
-    if !CREATING.load(Ordering::Relaxed) {
+    if !LOCAL.creates_thread.load(Ordering::Relaxed) {
         refuse!(
             "clone was called outside pthread_create: a thread that Skein does not know cannot be made deterministic"
         );

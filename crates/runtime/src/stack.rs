@@ -11,13 +11,14 @@
 //! A slot: a page that faults, the kernel's stack for signals, another page, the stack. Slots are private memory of a process, numbered by it; a
 //! forked process goes on with a copy of its parent's.
 //!
-//! Invariant: [`LEVEL`] is the running thread's. Whoever switches contexts notes his own before and sets it again afterwards. While libc creates a
+//! Invariant: [`Local::level`](crate::local::Local::level) is the running thread's. Whoever switches contexts notes his own before and sets it again afterwards. While libc creates a
 //! thread, the entries' part of it is the new one's: its kernel thread may come in beside the turn's holder, which is on its own stack then.
 
 use crate::fatal::refuse;
+use crate::local::{LOCAL, MAX_THREADS};
 use crate::sys::{self, args};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Above these bits all addresses of the runtime's memory are [`PLACE`]: the library's (`build.rs`), and that of the stacks.
 pub use skein_arena::layout::RUNTIME_BITS as PLACE_BITS;
@@ -30,14 +31,8 @@ const PAGE_BYTES: usize = 4096;
 /// The kernel's stack for signals: a frame has all registers of the processor, which can be 11 KiB, and threads that spin are looked at there.
 const SIGNALS_BYTES: usize = 124 << 10;
 const STACK_BYTES: usize = SLOT_BYTES - SIGNALS_BYTES - 2 * PAGE_BYTES;
-const SLOTS: usize = crate::kernel::MAX_THREADS as usize;
+const SLOTS: usize = MAX_THREADS as usize;
 const _: () = assert!((SLOTS_AT + SLOTS * SLOT_BYTES) >> PLACE_BITS == PLACE);
-
-/// Slots in use, and slots that are mapped: a bit each. Each process has its own.
-static USED: [AtomicU64; SLOTS / 64] = [const { AtomicU64::new(0) }; SLOTS / 64];
-static MAPPED: [AtomicU64; SLOTS / 64] = [const { AtomicU64::new(0) }; SLOTS / 64];
-/// The main thread's stack, which the carrier's signals belong to.
-static MAIN: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the running thread's next entry begins, and what it is inside of.
 #[derive(Clone, Copy, Debug)]
@@ -50,18 +45,6 @@ pub struct Level {
     out: usize,
 }
 
-/// As [`Level`]. The first word is read by entries.
-#[repr(C)]
-pub struct Current {
-    entry: AtomicUsize,
-    own: AtomicUsize,
-    out: AtomicUsize,
-}
-
-/// The running thread's.
-pub static LEVEL: Current =
-    Current { entry: AtomicUsize::new(0), own: AtomicUsize::new(0), out: AtomicUsize::new(0) };
-
 impl Level {
     /// Of a thread that is inside of nothing, whose stack ends at `top`.
     pub const fn bottom(top: usize) -> Self {
@@ -72,18 +55,18 @@ impl Level {
     #[inline]
     pub fn current() -> Self {
         Self {
-            entry: LEVEL.entry.load(Ordering::Relaxed),
-            own: LEVEL.own.load(Ordering::Relaxed),
-            out: LEVEL.out.load(Ordering::Relaxed),
+            entry: LOCAL.level.entry.load(Ordering::Relaxed),
+            own: LOCAL.level.own.load(Ordering::Relaxed),
+            out: LOCAL.level.out.load(Ordering::Relaxed),
         }
     }
 
     /// The thread that runs from now on has this one.
     #[inline]
     pub fn set(self) {
-        LEVEL.entry.store(self.entry, Ordering::Relaxed);
-        LEVEL.own.store(self.own, Ordering::Relaxed);
-        LEVEL.out.store(self.out, Ordering::Relaxed);
+        LOCAL.level.entry.store(self.entry, Ordering::Relaxed);
+        LOCAL.level.own.store(self.own, Ordering::Relaxed);
+        LOCAL.level.out.store(self.out, Ordering::Relaxed);
     }
 }
 
@@ -95,12 +78,12 @@ pub const fn is_own(address: usize) -> bool {
 /// The server's stack pointer where it came in.
 pub fn servers() -> usize {
     // SAFETY: every entry notes it there; zero before the first.
-    unsafe { *((LEVEL.own.load(Ordering::Relaxed) - 8) as *const usize) }
+    unsafe { *((LOCAL.level.own.load(Ordering::Relaxed) - 8) as *const usize) }
 }
 
 /// Where the next entry of the running thread begins.
 pub fn entry_level() -> usize {
-    LEVEL.entry.load(Ordering::Relaxed)
+    LOCAL.level.entry.load(Ordering::Relaxed)
 }
 
 /// The running thread comes in without a call, by the kernel, with the server's stack pointer at `sp`. Answers the stack pointer with which `function`, of this
@@ -125,13 +108,13 @@ pub const fn below(sp: usize) -> usize {
 
 /// Where the running thread came in began.
 pub fn own_level() -> usize {
-    LEVEL.own.load(Ordering::Relaxed)
+    LOCAL.level.own.load(Ordering::Relaxed)
 }
 
 /// What lies below where the running thread came in: a hook's return address, or something of a trap's ([`crate::entry::Registers`]).
 pub fn below_servers() -> usize {
     // SAFETY: as above.
-    unsafe { *((LEVEL.own.load(Ordering::Relaxed) - 16) as *const usize) }
+    unsafe { *((LOCAL.level.own.load(Ordering::Relaxed) - 16) as *const usize) }
 }
 
 fn slot_of(top: usize) -> usize {
@@ -143,7 +126,7 @@ const fn start_of(slot: usize) -> usize {
 }
 
 fn map(slot: usize) -> bool {
-    let (word, bit) = (&MAPPED[slot / 64], 1 << (slot % 64));
+    let (word, bit) = (&LOCAL.stacks_mapped[slot / 64], 1 << (slot % 64));
     if word.load(Ordering::Relaxed) & bit != 0 {
         return true;
     }
@@ -172,28 +155,28 @@ fn map(slot: usize) -> bool {
 
 /// A stack for a thread: where it ends. `None` when there is no memory.
 pub fn alloc() -> Option<usize> {
-    let slot = USED.iter().enumerate().find_map(|(n, word)| {
+    let slot = LOCAL.stacks_used.iter().enumerate().find_map(|(n, word)| {
         let free = word.load(Ordering::Relaxed).trailing_ones() as usize;
         (free < 64).then_some(n * 64 + free)
     })?;
     if !map(slot) {
         return None;
     }
-    USED[slot / 64].fetch_or(1 << (slot % 64), Ordering::Relaxed);
+    LOCAL.stacks_used[slot / 64].fetch_or(1 << (slot % 64), Ordering::Relaxed);
     Some(start_of(slot) + SLOT_BYTES - 8)
 }
 
 /// A thread that had this stack is gone. The main thread's stays: the carrier has its signals there.
 pub fn release(top: usize) {
-    if top != 0 && top != MAIN.load(Ordering::Relaxed) {
+    if top != 0 && top != LOCAL.main_stack.load(Ordering::Relaxed) {
         let slot = slot_of(top);
-        USED[slot / 64].fetch_and(!(1 << (slot % 64)), Ordering::Relaxed);
+        LOCAL.stacks_used[slot / 64].fetch_and(!(1 << (slot % 64)), Ordering::Relaxed);
     }
 }
 
 /// The main thread's.
 pub fn of_main() -> usize {
-    MAIN.load(Ordering::Relaxed)
+    LOCAL.main_stack.load(Ordering::Relaxed)
 }
 
 /// The kernel's stack for signals in the slot of a stack.
@@ -204,7 +187,7 @@ pub fn for_signals(top: usize) -> libc::stack_t {
 
 /// The running kernel thread is the carrier, and its context has the stack that ends at `top`.
 fn carry(top: usize) {
-    MAIN.store(top, Ordering::Relaxed);
+    LOCAL.main_stack.store(top, Ordering::Relaxed);
     let signals = for_signals(top);
     // SAFETY: a live description of memory that is used for nothing else.
     let set = unsafe { sys::call(libc::SYS_sigaltstack, args([&raw const signals as usize, 0])) };
@@ -224,19 +207,19 @@ pub fn begin() {
 
 /// In a forked process: the stack that ends at `top` is its only thread's.
 pub fn forked(top: usize) {
-    for word in &USED {
+    for word in &LOCAL.stacks_used {
         word.store(0, Ordering::Relaxed);
     }
     let slot = slot_of(top);
-    USED[slot / 64].store(1 << (slot % 64), Ordering::Relaxed);
+    LOCAL.stacks_used[slot / 64].store(1 << (slot % 64), Ordering::Relaxed);
     carry(top);
 }
 
 /// Entries are those of a thread that libc is creating, whose stack ends at `top`, while `create` runs.
 pub fn while_creating<T>(top: usize, create: impl FnOnce() -> T) -> T {
-    let before = LEVEL.entry.swap(top, Ordering::Relaxed);
+    let before = LOCAL.level.entry.swap(top, Ordering::Relaxed);
     let result = create();
-    LEVEL.entry.store(before, Ordering::Relaxed);
+    LOCAL.level.entry.store(before, Ordering::Relaxed);
     result
 }
 
@@ -280,7 +263,7 @@ pub const RED_ZONE_BYTES: usize = 128;
 pub unsafe fn call_server(function: usize, args: [usize; 3], place: Place) -> usize {
     let before = Level::current();
     let out = Out { before, sp: place.sp, alternate: place.alternate };
-    LEVEL.out.store(&raw const out as usize, Ordering::Relaxed);
+    LOCAL.level.out.store(&raw const out as usize, Ordering::Relaxed);
     // SAFETY: the caller's contract.
     let value = unsafe { call_out(function, args[0], args[1], args[2], place.sp & !15) };
     before.set();
@@ -290,7 +273,7 @@ pub unsafe fn call_server(function: usize, args: [usize; 3], place: Place) -> us
 /// The server jumps to where its stack pointer was `to`: what it jumped out of is left for good.
 pub fn jumped(to: usize) {
     loop {
-        let out = LEVEL.out.load(Ordering::Relaxed) as *const Out;
+        let out = LOCAL.level.out.load(Ordering::Relaxed) as *const Out;
         // SAFETY: an `Out` further up on this stack, or none.
         let Some(out) = (unsafe { out.as_ref() }) else { return };
         let (from, end) = out.alternate;
@@ -365,6 +348,6 @@ unsafe extern "C" fn call_out(function: usize, a: usize, b: usize, c: usize, sp:
         ".cfi_adjust_cfa_offset -8",
         "ret",
         ".cfi_endproc",
-        level = sym LEVEL,
+        level = sym LOCAL,
     )
 }

@@ -13,6 +13,7 @@ pub use end::{exit, exit_by_call, gone};
 use crate::entry::entry;
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, header, kernel};
+use crate::local::LOCAL;
 use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
 use crate::sys;
@@ -21,7 +22,7 @@ use crate::{context, glibc, libc_calls, original, patch, signal};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_void;
 use skein_arena::list::{In, Node};
 use skein_arena::parts::Threads;
@@ -156,7 +157,6 @@ struct IdleStack(UnsafeCell<[u8; 64 << 10]>);
 // SAFETY: used by the carrier only.
 unsafe impl Sync for IdleStack {}
 static IDLE: IdleStack = IdleStack(UnsafeCell::new([0; 64 << 10]));
-static MAIN_FS: AtomicU64 = AtomicU64::new(0);
 
 /// The end of the carrier's idle stack.
 pub fn idle_stack_top() -> *mut u8 {
@@ -166,7 +166,7 @@ pub fn idle_stack_top() -> *mut u8 {
 
 /// The TLS of the main thread, which the carrier uses on its idle stack.
 pub fn main_fs() -> u64 {
-    MAIN_FS.load(Ordering::Relaxed)
+    LOCAL.main_fs.load(Ordering::Relaxed)
 }
 
 /// Makes the main thread, which is running, the first thread.
@@ -220,7 +220,7 @@ pub fn be_new_main(k: &Kernel, thread: Handle<Thread>) {
 
 /// The running thread is the main thread of this process from now on: the kernel thread that runs it is the carrier.
 pub fn be_main() {
-    MAIN_FS.store(context::fs_base(), Ordering::Relaxed);
+    LOCAL.main_fs.store(context::fs_base(), Ordering::Relaxed);
 }
 
 /// A copy of the running thread that will be the only one of a forked process.

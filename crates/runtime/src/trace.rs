@@ -9,7 +9,8 @@
 
 use crate::entry::Registers;
 use crate::fatal::refuse;
-use crate::kernel::{MAX_THREADS, kernel};
+use crate::kernel::kernel;
+use crate::local::LOCAL;
 use crate::sys::{self, args};
 use crate::{origin, process, stack};
 use core::cell::Cell;
@@ -23,19 +24,12 @@ use skein_sched::trace::{Event, MAX_FRAMES, Noted, Tape, word};
 struct Traces {
     own: Cell<Option<Tape<'static>>>,
     former: Cell<Option<Tape<'static>>>,
-    /// The unwinder is at work: what it does is no operation of the server's.
-    looking: Cell<bool>,
 }
 
 // SAFETY: only the turn's holder gets here; turns are handed over with acquire and release.
 unsafe impl Sync for Traces {}
 
-static TRACES: Traces =
-    Traces { own: Cell::new(None), former: Cell::new(None), looking: Cell::new(false) };
-
-/// Threads with an operation whose call has not returned, a bit each.
-static OPEN: [AtomicU64; MAX_THREADS as usize / 64 + 1] =
-    [const { AtomicU64::new(0) }; MAX_THREADS as usize / 64 + 1];
+static TRACES: Traces = Traces { own: Cell::new(None), former: Cell::new(None) };
 
 /// How long a stopped server sleeps before it looks whether it may go on: 1 ms.
 static LOOK: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -86,7 +80,7 @@ pub const fn is_at(address: usize) -> bool {
 
 /// The turn's holder begins an operation.
 pub fn begins(op: Op) {
-    if TRACES.looking.get() {
+    if LOCAL.unwinds.get() {
         return;
     }
     open_word(op.thread).fetch_or(1 << (op.thread % 64), Ordering::Relaxed);
@@ -95,7 +89,7 @@ pub fn begins(op: Op) {
 
 /// The call returns that the operation of the turn's holder belongs to. Of calls within a call the innermost one counts.
 pub fn ends(result: i64, errno: i32) {
-    if TRACES.looking.get() {
+    if LOCAL.unwinds.get() {
         return;
     }
     let thread = kernel().current.get();
@@ -110,7 +104,7 @@ pub fn ends(result: i64, errno: i32) {
 
 /// An entry of the log is admitted.
 pub fn admitted(index: LogIndex) {
-    if !TRACES.looking.get() {
+    if !LOCAL.unwinds.get() {
         note(Event::Admitted { index: index.0 });
     }
 }
@@ -130,7 +124,7 @@ pub fn value_of<T>(result: &T) -> i64 {
 }
 
 fn open_word(thread: u32) -> &'static AtomicU64 {
-    &OPEN[(thread / 64) as usize]
+    &LOCAL.open_calls[(thread / 64) as usize]
 }
 
 fn process_number() -> u32 {
@@ -166,7 +160,7 @@ fn note(event: Event) {
 fn stop(own: &Tape<'_>, number: u64) {
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
-    TRACES.looking.set(true);
+    LOCAL.unwinds.set(true);
     let mut count = 0;
     origin::each_frame(|at| {
         own.set_word(word::FRAMES + count, at as u64);
@@ -179,7 +173,7 @@ fn stop(own: &Tape<'_>, number: u64) {
         // SAFETY: a live time.
         unsafe { sys::raw(libc::SYS_nanosleep, args([&raw const LOOK as usize, 0])) };
     }
-    TRACES.looking.set(false);
+    LOCAL.unwinds.set(false);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }

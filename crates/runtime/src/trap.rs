@@ -17,6 +17,7 @@ use crate::entry::{Registers, calls};
 use crate::fatal::{refuse, refused};
 use crate::glibc;
 use crate::kernel::{header, kernel};
+use crate::local::LOCAL;
 use crate::signal::fault::handle;
 use crate::sys;
 use crate::{
@@ -179,8 +180,7 @@ pub fn is_in_libc(at: usize) -> bool {
 
 /// libc's text.
 pub fn libc_text() -> patch::Stretch<'static> {
-    // SAFETY: written once, before the net is spread.
-    let (at, end) = unsafe { *LIBC_TEXT.0.get() };
+    let [at, end] = [0, 1].map(|i| LOCAL.libc_text[i].load(Ordering::Relaxed));
     // SAFETY: a segment that is mapped for reading, for as long as the program runs; before it is found, nothing.
     let bytes =
         unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(at), end - at) };
@@ -205,12 +205,6 @@ struct Texts {
     loader: (usize, usize),
     libc: (usize, usize),
 }
-
-/// Where libc's text is in this program.
-struct LibcText(core::cell::UnsafeCell<(usize, usize)>);
-// SAFETY: written once, by the only thread, before the net is spread.
-unsafe impl Sync for LibcText {}
-static LIBC_TEXT: LibcText = LibcText(core::cell::UnsafeCell::new((0, 0)));
 
 unsafe extern "C" fn note_text(
     object: *mut libc::dl_phdr_info,
@@ -390,8 +384,8 @@ fn prepare() -> Texts {
     if texts.own.0 >> 32 != (PLACE >> 32) as usize {
         refuse!("libskein.so was not loaded at {PLACE:#x}: something else is there");
     }
-    // SAFETY: the only thread.
-    unsafe { *LIBC_TEXT.0.get() = texts.libc };
+    LOCAL.libc_text[0].store(texts.libc.0, Ordering::Relaxed);
+    LOCAL.libc_text[1].store(texts.libc.1, Ordering::Relaxed);
     spin::begin(texts.own);
     texts
 }

@@ -19,7 +19,7 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
     (
         "crates/runtime/src",
         &[
-            &["context"],
+            &["context", "local"],
             &["sys"],
             &[
                 "admit",

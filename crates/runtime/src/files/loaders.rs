@@ -1,12 +1,10 @@
 //! What the dynamic loader asks about files itself.
 
 use crate::files::stat;
+use crate::local::LOCAL;
 use crate::sys;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use skein_libos::errno::Result;
-
-/// The loader's text, first and last address, once it is known.
-static LOADER: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 /// The loader's question about a file, whose answer stays in its record of a library and below the server's stack: as the server would be told, but not
 /// an operation of the server's. `None` when the call is another one, or another's.
@@ -30,14 +28,14 @@ pub fn from_loader(nr: i64, args: [usize; 6], at: usize) -> Option<Result<usize>
 
 /// Whether an address is in the loader's text.
 fn is_in_loader(at: usize) -> bool {
-    let mut text = [0, 1].map(|i| LOADER[i].load(Ordering::Relaxed));
+    let mut text = [0, 1].map(|i| LOCAL.loader_text[i].load(Ordering::Relaxed));
     if text[1] == 0 {
         text = crate::loader::Image::find().map_or([0, 1], |loader| {
             let start = loader.text.at;
             [start, start + loader.text.bytes.len()]
         });
-        LOADER[0].store(text[0], Ordering::Relaxed);
-        LOADER[1].store(text[1], Ordering::Relaxed);
+        LOCAL.loader_text[0].store(text[0], Ordering::Relaxed);
+        LOCAL.loader_text[1].store(text[1], Ordering::Relaxed);
     }
     text[0] <= at && at < text[1]
 }

@@ -16,6 +16,7 @@ mod text;
 use crate::entry;
 use crate::fatal::{line, notice};
 use crate::kernel::Kernel;
+use crate::local::LOCAL;
 use crate::patch::{self, Stretch};
 use crate::sys::{self, args};
 use core::ops::Range;
@@ -114,7 +115,7 @@ fn bind_on_own_stack(image: &Image) -> bool {
         return false;
     }
     let Some(found) = text::resolvers(image.text) else { return false };
-    entry::FIXUP.store(found.fixup, Ordering::Relaxed);
+    LOCAL.fixup.store(found.fixup, Ordering::Relaxed);
     // jmp [rip]; the address.
     let mut jump = [0xff, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     jump[6..].copy_from_slice(&(entry::bind as *const () as usize).to_le_bytes());

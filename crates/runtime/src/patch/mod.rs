@@ -35,10 +35,11 @@ pub use stub::{Kind, write};
 
 use crate::entry::{self, Registers};
 use crate::kernel::header;
+use crate::local::LOCAL;
 use crate::{instructions, libc_calls, trap};
 use code::Room;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use module::{Called, Module};
 use skein_arena::places::{Id, Verdict};
 use skein_arena::trapped;
@@ -80,11 +81,6 @@ struct Process {
     places: [Place; PLACES],
     due: [Cell<Option<(usize, Kind)>>; MOST_DUE],
     areas: Areas,
-    /// As many of the arena's places were to be replaced when this process has last replaced them.
-    replaced: Cell<u32>,
-    /// The server has executed its program.
-    executed: Cell<bool>,
-    ready: AtomicBool,
 }
 
 // SAFETY: used by the turn's holder only; kernel threads that libc is creating do not come here.
@@ -103,19 +99,16 @@ static PROCESS: Process = Process {
     }; PLACES],
     due: [const { Cell::new(None) }; MOST_DUE],
     areas: Areas::new(),
-    replaced: Cell::new(0),
-    executed: Cell::new(false),
-    ready: AtomicBool::new(false),
 };
 
 /// Begins; to be called while `cpuid` does not trap.
 pub fn prepare() {
-    PROCESS.ready.store(entry::prepare(), Ordering::Relaxed);
+    LOCAL.patches.store(entry::prepare(), Ordering::Relaxed);
 }
 
 /// Whether the processor and the kernel know how to save vector registers.
 pub fn vectors_can_be_saved() -> bool {
-    PROCESS.ready.load(Ordering::Relaxed)
+    LOCAL.patches.load(Ordering::Relaxed)
 }
 
 /// The place of an address, if there is room to remember it.
@@ -178,7 +171,7 @@ impl Place {
             self.call();
         }
         let everywhere = self.shared().map_or(0, |place| {
-            if PROCESS.executed.get() {
+            if LOCAL.was_executed.get() {
                 place.note_in_executed(traps);
             }
             place.note(call, traps)
@@ -252,7 +245,7 @@ impl Inside {
 /// The instruction at `address` has trapped, which is counted as `call`. `may_be` is false for what must go on trapping.
 pub fn trapped(address: usize, kind: Kind, call: usize, may_be: bool) -> Met {
     let unknown = || Met::Answer(Inside::unknown());
-    if !PROCESS.ready.load(Ordering::Relaxed) {
+    if !LOCAL.patches.load(Ordering::Relaxed) {
         return unknown();
     }
     if libc_calls::newborn() {
@@ -306,9 +299,9 @@ pub fn thread_created() {
 
 /// This process will be copied: what trapped often in any of the server's processes is replaced in this one, so that it is in the copies.
 pub fn before_fork() {
-    let (places, seen) = (&header().places, &PROCESS.replaced);
+    let (places, seen) = (&header().places, &LOCAL.places_replaced);
     // Another thread's creation may be under way: then it is left to the next fork.
-    let can_be = PROCESS.ready.load(Ordering::Relaxed) && !libc_calls::creating();
+    let can_be = LOCAL.patches.load(Ordering::Relaxed) && !libc_calls::creating();
     if !can_be || seen.get() == places.replaced() {
         return;
     }
@@ -325,8 +318,8 @@ pub fn before_fork() {
 
 /// In a program that the server has executed: what trapped often in others before it is replaced at once.
 pub fn executed() {
-    PROCESS.executed.set(true);
-    if !PROCESS.ready.load(Ordering::Relaxed) {
+    LOCAL.was_executed.set(true);
+    if !LOCAL.patches.load(Ordering::Relaxed) {
         return;
     }
     let usual = |place: &&skein_arena::places::Place| place.in_executed() > LEAST_PATIENCE;
@@ -399,7 +392,7 @@ pub fn replace_loaders(address: usize) -> bool {
         })?;
         jump_from(&module, address, kind, room)
     };
-    PROCESS.ready.load(Ordering::Relaxed) && replaced().is_some()
+    LOCAL.patches.load(Ordering::Relaxed) && replaced().is_some()
 }
 
 /// Makes a stub for an instruction, and puts a jump to it in the place of the instruction and those around it.

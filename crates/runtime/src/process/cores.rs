@@ -9,8 +9,9 @@
 //! counts, for as long as the node says so.
 
 use crate::kernel::{Kernel, header};
+use crate::local::LOCAL;
 use crate::sys;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Sleeps at the gate between two at which the server may go to another core.
 const STAYS: u32 = 512;
@@ -18,9 +19,6 @@ const STAYS: u32 = 512;
 const WORDS: usize = 16;
 /// Cores as the kernel has them: a bit each.
 pub type Cores = [u64; WORDS];
-
-/// The core that this process's carrier is bound to, from 1; 0: none. A forked child's is bound as its parent's was.
-static BOUND: AtomicU32 = AtomicU32::new(0);
 
 /// At the server's start: notes where it may run.
 pub fn begin(k: &Kernel) {
@@ -53,7 +51,7 @@ pub(super) fn follow(k: &Kernel) {
 /// have to follow through a core that may be busy by now.
 #[inline]
 pub fn at_gate(k: &Kernel) {
-    if BOUND.load(Ordering::Relaxed) != 0
+    if LOCAL.core.load(Ordering::Relaxed) != 0
         && k.told.get() == 0
         && k.sleeps.replace(k.sleeps.get() + 1) == STAYS
     {
@@ -80,8 +78,8 @@ pub fn at_work(k: &Kernel) {
 /// The carrier may run anywhere: it executes another program, which does not know that it is bound.
 #[inline]
 pub fn roam(k: &Kernel) {
-    if BOUND.load(Ordering::Relaxed) != 0 {
-        BOUND.store(0, Ordering::Relaxed);
+    if LOCAL.core.load(Ordering::Relaxed) != 0 {
+        LOCAL.core.store(0, Ordering::Relaxed);
         k.core.set(0);
         bind(&k.cores.get());
     }
@@ -90,11 +88,11 @@ pub fn roam(k: &Kernel) {
 /// Binds the carrier to a core, from 1, if it is not already bound to it.
 #[inline]
 fn go(core: u32) {
-    if core != 0 && BOUND.load(Ordering::Relaxed) != core && core as usize <= WORDS * 64 {
+    if core != 0 && LOCAL.core.load(Ordering::Relaxed) != core && core as usize <= WORDS * 64 {
         let mut one = [0u64; WORDS];
         one[(core as usize - 1) / 64] = 1 << ((core - 1) % 64);
         bind(&one);
-        BOUND.store(core, Ordering::Relaxed);
+        LOCAL.core.store(core, Ordering::Relaxed);
     }
 }
 

@@ -25,11 +25,11 @@ pub mod wait;
 
 use crate::io::table::Table;
 use crate::kernel::Kernel;
+use crate::local::LOCAL;
 use crate::thread::Thread;
 use core::cell::Cell;
 use core::mem::offset_of;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use libc::{c_int, pid_t};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 use skein_libos::keys::Key;
@@ -122,15 +122,11 @@ impl Process {
     }
 }
 
-/// This process: each has a copy of its own.
-static THIS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
-static THIS_RAW: AtomicU32 = AtomicU32::new(0);
-
 /// The process that this code runs in.
 #[inline]
 pub fn this() -> &'static Process {
     // SAFETY: set when the process began, before there is a kernel to ask; the arena is never unmapped.
-    unsafe { &*THIS.load(Ordering::Relaxed) }
+    unsafe { &*LOCAL.process.load(Ordering::Relaxed).cast::<Process>() }
 }
 
 /// The process that this code runs in.
@@ -142,20 +138,20 @@ pub fn handle() -> Handle<Process> {
 /// Its number in the arena.
 #[inline]
 pub fn raw() -> u32 {
-    THIS_RAW.load(Ordering::Relaxed)
+    LOCAL.process_number.load(Ordering::Relaxed)
 }
 
 /// Whether a thread belongs to this process.
 #[inline]
 pub fn is_here(thread: &Thread) -> bool {
-    thread.process.get().map_or(0, Handle::raw) == THIS_RAW.load(Ordering::Relaxed)
+    thread.process.get().map_or(0, Handle::raw) == LOCAL.process_number.load(Ordering::Relaxed)
 }
 
 /// This process is `process` from now on.
 fn become_process(k: &Kernel, process: Handle<Process>) {
     let p = k.processes.get(process);
-    THIS.store(core::ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
-    THIS_RAW.store(process.raw(), Ordering::Relaxed);
+    LOCAL.process.store(core::ptr::from_ref(p).cast_mut().cast(), Ordering::Relaxed);
+    LOCAL.process_number.store(process.raw(), Ordering::Relaxed);
     shared::begin(k);
 }
 

@@ -6,10 +6,11 @@
 use super::{Process, handle, this};
 use crate::io::table;
 use crate::kernel::{Kernel, kernel};
+use crate::local::LOCAL;
 use crate::sys::{self, args};
 use core::cell::Cell;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use libc::c_int;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
@@ -80,13 +81,10 @@ impl Shared {
     }
 }
 
-/// Whether this process has ever had a shared mapping.
-static ANY: AtomicBool = AtomicBool::new(false);
-
 /// Whether this process may have shared mappings.
 #[inline]
 pub fn any() -> bool {
-    ANY.load(Ordering::Relaxed)
+    LOCAL.shares_memory.load(Ordering::Relaxed)
 }
 
 /// The region and the offset in it of an address in shared memory.
@@ -135,7 +133,7 @@ pub fn note(start: usize, len: usize, what: What, offset: usize) {
     m.len.set(len.next_multiple_of(4096));
     m.offset.set(offset);
     attach(k, this(), mapping, region);
-    ANY.store(true, Ordering::Relaxed);
+    LOCAL.shares_memory.store(true, Ordering::Relaxed);
 }
 
 fn attach(k: &Kernel, p: &Process, mapping: Handle<Mapping>, region: Handle<Region>) {
@@ -335,5 +333,5 @@ pub fn shmdt(at: usize) -> Result<()> {
 
 /// In a process that has just begun: whether it has shared mappings.
 pub(super) fn begin(k: &Kernel) {
-    ANY.store(!k.processes.get(handle()).mappings.is_empty(), Ordering::Relaxed);
+    LOCAL.shares_memory.store(!k.processes.get(handle()).mappings.is_empty(), Ordering::Relaxed);
 }

@@ -8,19 +8,16 @@ use super::{Info, LAST, Target, bit, deliver, post, process_of};
 use crate::entry::{self, Registers, Trap};
 use crate::fatal::{line, notice, refuse};
 use crate::kernel::{Kernel, kernel};
+use crate::local::LOCAL;
 use crate::process;
 use crate::sys::{self, args};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_model::limits::SPIN_SIGNAL;
 
 /// A kernel's handler.
 pub type KernelHandler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-
-/// Signals from outside that came, and those that the node was told of.
-static OUTSIDE: AtomicU64 = AtomicU64::new(0);
-static TOLD: AtomicU64 = AtomicU64::new(0);
 
 /// The kernel's `sigaction`.
 #[repr(C)]
@@ -106,7 +103,7 @@ pub extern "C" fn on_trap(signo: c_int, info: *mut libc::siginfo_t, context: *mu
 }
 
 extern "C" fn on_outside(signo: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-    OUTSIDE.fetch_or(bit(signo), Ordering::Relaxed);
+    LOCAL.signals_came.fetch_or(bit(signo), Ordering::Relaxed);
     if crate::kernel::ready() {
         // The wait for the node, which the kernel takes up again by itself, ends, and the node is told.
         let _was_closed = crate::kernel::header().server_gate.open();
@@ -115,8 +112,9 @@ extern "C" fn on_outside(signo: c_int, _: *mut libc::siginfo_t, _: *mut c_void) 
 
 /// Tells the node of signals from outside. Called where the server waits for the node.
 pub fn report_outside() {
-    let mut new = OUTSIDE.load(Ordering::Relaxed) & !TOLD.load(Ordering::Relaxed);
-    TOLD.fetch_or(new, Ordering::Relaxed);
+    let mut new =
+        LOCAL.signals_came.load(Ordering::Relaxed) & !LOCAL.signals_told.load(Ordering::Relaxed);
+    LOCAL.signals_told.fetch_or(new, Ordering::Relaxed);
     if new == 0 {
         return;
     }

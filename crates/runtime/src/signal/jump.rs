@@ -220,7 +220,7 @@ macro_rules! jumps {
                 "jmp rdx",
                 bits = const stack::PLACE_BITS,
                 place = const stack::PLACE,
-                level = sym stack::LEVEL,
+                level = sym crate::local::LOCAL,
                 prepare = sym prepare,
             )
         }

@@ -5,7 +5,8 @@
 
 use super::memory::Word;
 use super::wait::{self, Watched};
-use super::{MOST_VECTOR_BYTES, RESTORE, look_again_soon, machine::Vectors};
+use super::{MOST_VECTOR_BYTES, look_again_soon, machine::Vectors};
+use crate::local::LOCAL;
 use crate::stack;
 use crate::sys::{self, args};
 use core::cell::{Cell, UnsafeCell};
@@ -126,7 +127,7 @@ fn changed(words: &[Cell<(usize, u64)>]) -> bool {
 
 /// Puts the registers back by the signal's handler, which can set them all.
 fn restore(number: usize) -> ! {
-    RESTORE.store(number + 1, Ordering::Relaxed);
+    LOCAL.restores.store(number + 1, Ordering::Relaxed);
     // SAFETY: no arguments.
     let pid = unsafe { sys::raw(libc::SYS_getpid, args([])) } as usize;
     // SAFETY: a signal of this kernel thread's own, which is not blocked.

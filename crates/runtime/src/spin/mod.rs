@@ -28,10 +28,11 @@ pub use kept::forked;
 pub use wait::{Spinner, Spins, abandon, let_look, looks_are_due};
 
 use crate::kernel::{self, header, kernel};
+use crate::local::LOCAL;
 use crate::sys::{self, args};
 use crate::{libc_calls, patch, process, signal};
-use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering;
 use cycle::{Found, Order};
 use libc::{c_int, c_void};
 use machine::{FLAGS, Registers, Vectors};
@@ -55,38 +56,19 @@ const TOLD_TICKS: u64 = 100;
 const TICK: usize = 1;
 const AGAIN: usize = 2;
 
-/// What the timer's handler remembers of this process.
-struct Watch {
-    operations: Cell<u64>,
-    ticks: Cell<u64>,
-    next_look: Cell<u64>,
-    again: Cell<c_int>,
-    /// This library's text.
-    text: Cell<(u64, u64)>,
-}
-
-// SAFETY: used by the carrier only, in one signal's handler and while that is not expected.
-unsafe impl Sync for Watch {}
-
-static WATCH: Watch = Watch {
-    operations: Cell::new(u64::MAX),
-    ticks: Cell::new(0),
-    next_look: Cell::new(FIRST_LOOK_TICKS),
-    again: Cell::new(-1),
-    text: Cell::new((0, 0)),
-};
-
 /// Begins to watch this process, whose carrier calls; `text` is this library's.
 pub fn begin(text: (usize, usize)) {
-    WATCH.text.set((text.0 as u64, text.1 as u64));
+    LOCAL.watch.text[0].store(text.0, Ordering::Relaxed);
+    LOCAL.watch.text[1].store(text.1, Ordering::Relaxed);
+    LOCAL.watch.next_look.store(FIRST_LOOK_TICKS, Ordering::Relaxed);
     signal::fault::handle_apart(SPIN_SIGNAL, on_tick);
     start_timers();
 }
 
 /// A forked process's carrier watches itself.
 pub(crate) fn start_timers() {
-    WATCH.operations.set(u64::MAX);
-    WATCH.again.set(timer(libc::CLOCK_MONOTONIC, AGAIN));
+    LOCAL.watch.operations.store(u64::MAX, Ordering::Relaxed);
+    LOCAL.watch.again.store(timer(libc::CLOCK_MONOTONIC, AGAIN), Ordering::Relaxed);
     let tick = timer(libc::CLOCK_THREAD_CPUTIME_ID, TICK);
     set_timer(tick, TICK_NS, TICK_NS);
 }
@@ -120,21 +102,24 @@ fn set_timer(id: c_int, first_ns: u64, then_ns: u64) {
     }
 }
 
-/// A thread goes on that was found to spin.
-fn look_again_soon() {
-    WATCH.operations.set(header().operations.load(Ordering::Relaxed));
-    WATCH.ticks.set(0);
-    WATCH.next_look.set(FIRST_LOOK_TICKS);
-    set_timer(WATCH.again.get(), AGAIN_NS, 0);
+/// This library's text.
+fn own_text() -> (u64, u64) {
+    let [start, end] = [0, 1].map(|i| LOCAL.watch.text[i].load(Ordering::Relaxed) as u64);
+    (start, end)
 }
 
-/// The registers that `on_tick` is to give back, and 1: [`kept`].
-static RESTORE: AtomicUsize = AtomicUsize::new(0);
+/// A thread goes on that was found to spin.
+fn look_again_soon() {
+    LOCAL.watch.operations.store(header().operations.load(Ordering::Relaxed), Ordering::Relaxed);
+    LOCAL.watch.ticks.store(0, Ordering::Relaxed);
+    LOCAL.watch.next_look.store(FIRST_LOOK_TICKS, Ordering::Relaxed);
+    set_timer(LOCAL.watch.again.load(Ordering::Relaxed), AGAIN_NS, 0);
+}
 
 /// A timer's signal, or one of [`kept::restore`]'s. All that can be blocked is.
 extern "C" fn on_tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let context = context.cast::<libc::ucontext_t>();
-    if let Some(number) = RESTORE.swap(0, Ordering::Relaxed).checked_sub(1) {
+    if let Some(number) = LOCAL.restores.swap(0, Ordering::Relaxed).checked_sub(1) {
         // SAFETY: the kernel's frame.
         unsafe { kept::give_back(number, context) };
         return;
@@ -149,30 +134,30 @@ extern "C" fn on_tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     };
     let h = header();
     let operations = h.operations.load(Ordering::Relaxed);
-    if WATCH.operations.replace(operations) != operations {
-        WATCH.ticks.set(0);
-        WATCH.next_look.set(FIRST_LOOK_TICKS);
+    if LOCAL.watch.operations.swap(operations, Ordering::Relaxed) != operations {
+        LOCAL.watch.ticks.store(0, Ordering::Relaxed);
+        LOCAL.watch.next_look.store(FIRST_LOOK_TICKS, Ordering::Relaxed);
         return;
     }
     // SAFETY: the kernel's frame.
     let at = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] } as u64;
-    let text = WATCH.text.get();
+    let (start, end) = own_text();
     let k = kernel();
     // Only the server's own code is looked at, and only while no kernel thread runs beside it.
     let has_turn = k.current.get() != 0 && process::is_here(k.this()) && !k.this().pinned.get();
-    if (text.0..text.1).contains(&at) || !has_turn || libc_calls::creating() {
+    if (start..end).contains(&at) || !has_turn || libc_calls::creating() {
         return;
     }
-    let ticks = WATCH.ticks.get() + u64::from(!again);
-    WATCH.ticks.set(ticks);
+    let ticks = LOCAL.watch.ticks.load(Ordering::Relaxed) + u64::from(!again);
+    LOCAL.watch.ticks.store(ticks, Ordering::Relaxed);
     if ticks >= TOLD_TICKS {
         h.spin_address.store(patch::original(at as usize) as u64, Ordering::Relaxed);
         h.spin_seen.store(1, Ordering::Release);
     }
     let budget = if again {
         STEPS_AGAIN
-    } else if ticks >= WATCH.next_look.get() {
-        WATCH.next_look.set(ticks * 2);
+    } else if ticks >= LOCAL.watch.next_look.load(Ordering::Relaxed) {
+        LOCAL.watch.next_look.store(ticks * 2, Ordering::Relaxed);
         (ticks * STEPS_A_TICK).min(MOST_STEPS)
     } else {
         return;
@@ -190,7 +175,7 @@ unsafe fn look(context: *mut libc::ucontext_t, budget: u64) {
     let (known, memory) = workspace.parts();
     // SAFETY: the caller's contract.
     let (registers, vectors) = unsafe { (registers_of(context), vectors_of(context)) };
-    let (start, end) = WATCH.text.get();
+    let (start, end) = own_text();
     let mut thread = Looked {
         stepper: Stepper::new(registers, vectors, known, memory, start..end),
         first: Registers::default(),

@@ -8,16 +8,14 @@
 
 use super::{Life, Thread, end_key, forget, main_fs};
 use crate::kernel::{Kernel, kernel};
+use crate::local::LOCAL;
 use crate::stack::{self, Level, Place};
 use crate::{context, init, original, process, signal, sys, turn};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use libc::c_void;
 use skein_arena::pool::Handle;
 use skein_libos::keys::Key;
 use skein_sched::op::{Kind, Object};
-
-/// The stack pointer of this process's main thread, where it ended.
-static MAIN_ENDED_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The kernel thread of `handle` is gone: joiners go on, a detached one is forgotten.
 pub fn gone(k: &Kernel, handle: Handle<Thread>) {
@@ -75,7 +73,7 @@ fn leave_main(k: &Kernel, value: *mut c_void) -> ! {
     skein_libos::sync::mutex::owner_gone(k, k.current());
     this.arg.set(value as usize);
     k.keys.wake(k, end_key(k.current()), u32::MAX, u32::MAX);
-    MAIN_ENDED_AT.store(stack::servers() as u64, Ordering::Relaxed);
+    LOCAL.main_ended_at.store(stack::servers() as u64, Ordering::Relaxed);
     turn::end_main()
 }
 
@@ -100,7 +98,7 @@ fn one_less(k: &Kernel, t: &Thread) {
     t.pinned.set(false);
     t.fs.set(main_fs());
     let mut nowhere = 0;
-    let top = (MAIN_ENDED_AT.load(Ordering::Relaxed) & !15) as *mut u8;
+    let top = (LOCAL.main_ended_at.load(Ordering::Relaxed) & !15) as *mut u8;
     Level::bottom(stack::of_main()).set();
     // SAFETY: the main thread has ended, or this were not the last one; nothing that lies below is needed again.
     unsafe { context::onto_stack(&raw mut nowhere, top, main_fs(), exit_process, 0) };

@@ -10,8 +10,8 @@ use crate::files::bytes;
 use crate::files::inode::MADE;
 use crate::files::stat::{self, Class};
 use crate::kernel::Kernel;
+use crate::local::LOCAL;
 use crate::sys;
-use core::cell::Cell;
 use libc::{c_char, c_int, c_void};
 
 /// After so many entries of the log the list is looked at every so often only.
@@ -45,15 +45,6 @@ unsafe extern "C" {
     static _r_debug: Debug;
 }
 
-/// What this process has seen of its list: how many objects the server began with, and what the list was.
-struct Looked {
-    own: Cell<usize>,
-    last: Cell<(usize, usize)>,
-}
-// SAFETY: only the turn's holder gets here.
-unsafe impl Sync for Looked {}
-static LOOKED: Looked = Looked { own: Cell::new(0), last: Cell::new((0, 0)) };
-
 /// What the loader has loaded, in its order, as far as it is done with it.
 fn objects() -> impl Iterator<Item = &'static Object> {
     // SAFETY: the loader's own variable, or the program's copy of it.
@@ -76,7 +67,7 @@ pub fn listed() -> impl Iterator<Item = &'static Object> {
 
 /// The server begins with these.
 pub fn begin() {
-    LOOKED.own.set(objects().count());
+    LOCAL.own_objects.set(objects().count());
 }
 
 /// The entry after `index` is about to be awaited: has anything been loaded?
@@ -87,10 +78,10 @@ pub fn look(k: &Kernel, index: u64) {
     let list = objects().fold((0, 0usize), |(n, sum), object| {
         (n + 1, sum.rotate_left(5) ^ core::ptr::from_ref(object) as usize)
     });
-    if list.0 == 0 || LOOKED.last.replace(list) == list {
+    if list.0 == 0 || LOCAL.last_objects.replace(list) == list {
         return;
     }
-    for object in objects().skip(LOOKED.own.get()) {
+    for object in objects().skip(LOCAL.own_objects.get()) {
         // SAFETY: the loader's string.
         let path = unsafe { bytes(object.path) };
         if path.starts_with(b"/") && path != k.library.path() {

@@ -1,0 +1,169 @@
+//! What a process of the server has of its own: machine words, on pages of their own, which other processes have copies of or have not at all.
+//!
+//! Everything that decides what the server sees is in the arena, which all processes share. Here is what the runtime needs to get there, and what it knows of the
+//! memory, the kernel threads and the libraries of this process.
+//!
+//! - **fork**: the child begins with a copy of all words. Those that are marked `fork:` are set anew in the child.
+//! - **exec**: the words are gone. The new program begins with those below, as the first process of the server did.
+//!
+//! One thread of the process runs at a time, the turn's holder, and only it comes here. Words that a kernel thread beside it or a signal's handler touches are atomic, and say so.
+//!
+//! These statics are elsewhere, on purpose: libc's functions, one word for each symbol where it is called ([`crate::original`]); structures and buffers that one module
+//! fills and no other knows (the ends of the two rings, tables of descriptors, of patched places and of threads that spin, paths, stacks);
+//! what assembly finds by a symbol of its own (`dlsym`'s word, the stack for a new thread's signals, the registers of a single step).
+
+use core::cell::Cell;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use libc::c_char;
+use skein_arena::layout::Header;
+
+/// Threads of all processes at one time: 4,096.
+pub const MAX_THREADS: u32 = 4096;
+/// A bit for each thread's number, which begins with 1.
+pub type ThreadBits = [AtomicU64; MAX_THREADS as usize / 64 + 1];
+/// A bit for each slot of a stack.
+pub type SlotBits = [AtomicU64; MAX_THREADS as usize / 64];
+
+/// The words.
+#[repr(C, align(4096))]
+pub struct Local {
+    /// Where the running thread's next entry begins, and what it is inside of ([`crate::stack::Level`]). First, as each entry reads it here.
+    pub level: Level,
+    /// Bytes that saving vector registers takes, and which of them are saved; no bytes: the processor cannot. Stubs read it.
+    pub vectors: [AtomicU64; 2],
+    /// The loader's `_dl_fixup`, which lazy binding calls; 0: it was not found.
+    pub fixup: AtomicUsize,
+
+    /// How far the runtime has begun ([`crate::kernel::state`]).
+    pub state: AtomicU32,
+    /// The number of this process in the arena. fork: the child's.
+    pub process_number: AtomicU32,
+    /// The state of the library operating system, in the arena.
+    pub kernel: AtomicPtr<()>,
+    /// The arena's header.
+    pub header: AtomicPtr<Header>,
+    /// This process in the arena. fork: the child's.
+    pub process: AtomicPtr<()>,
+
+    /// The environment as the kernel gave it: libc does not know it yet when the runtime begins.
+    pub environment: AtomicPtr<*mut c_char>,
+    /// libc's text, first and last address.
+    pub libc_text: [AtomicUsize; 2],
+    /// The loader's text, first and last address, once it was asked for.
+    pub loader_text: [AtomicUsize; 2],
+    /// How many objects the loader had when the server's program began.
+    pub own_objects: Cell<usize>,
+    /// The loader's list when it was last looked at.
+    pub last_objects: Cell<(usize, usize)>,
+    /// Where the kernel's id is in a thread's descriptor; 0 until the first thread is made.
+    pub tid_offset: AtomicUsize,
+
+    /// The main thread's TLS, which the carrier uses on its idle stack. fork: that of the thread that forked.
+    pub main_fs: AtomicU64,
+    /// The main thread's stack of the runtime's, which the carrier's signals belong to. fork: that of the thread that forked.
+    pub main_stack: AtomicUsize,
+    /// The main thread's stack pointer where it ended.
+    pub main_ended_at: AtomicU64,
+    /// libc is creating a thread that the runtime has asked for. Its kernel thread reads it.
+    pub creates_thread: AtomicBool,
+    /// This process has had a shared mapping. fork: whether it has one.
+    pub shares_memory: AtomicBool,
+    /// The core that the carrier is bound to, from 1; 0: none. A forked child's is bound as its parent's was.
+    pub core: AtomicU32,
+
+    /// Vector registers can be saved, so places can be replaced.
+    pub patches: AtomicBool,
+    /// The server has executed the program of this process.
+    pub was_executed: Cell<bool>,
+    /// As many of the arena's places were to be replaced when this process last replaced them.
+    pub places_replaced: Cell<u32>,
+
+    /// Signals from outside that came, a bit each. A kernel's handler sets it.
+    pub signals_came: AtomicU64,
+    /// Those of them that the node was told of.
+    pub signals_told: AtomicU64,
+
+    /// What the timer that finds spinning threads knows. Its handler uses it, on the carrier.
+    pub watch: Watch,
+    /// The registers that its handler is to give back, and 1.
+    pub restores: AtomicUsize,
+
+    /// The unwinder is at work for the trace of operations: what it does is no operation of the server's.
+    pub unwinds: Cell<bool>,
+    /// Threads with a traced operation whose call has not returned.
+    pub open_calls: ThreadBits,
+    /// Slots of the runtime's stacks that are in use. fork: that of the thread that forked.
+    pub stacks_used: SlotBits,
+    /// Slots that are mapped.
+    pub stacks_mapped: SlotBits,
+}
+
+/// See [`Local::level`].
+#[repr(C)]
+pub struct Level {
+    pub entry: AtomicUsize,
+    pub own: AtomicUsize,
+    pub out: AtomicUsize,
+}
+
+/// What the timer's handler remembers of this process.
+pub struct Watch {
+    /// Operations of the server when it last looked. fork: none.
+    pub operations: AtomicU64,
+    /// Ticks of processor time since then.
+    pub ticks: AtomicU64,
+    /// The tick at which it looks into the thread.
+    pub next_look: AtomicU64,
+    /// The kernel's timer for the next look at a thread that spins. fork: one of the child's.
+    pub again: AtomicI32,
+    /// This library's text, first and last address.
+    pub text: [AtomicUsize; 2],
+}
+
+// SAFETY: cells are the turn's holder's, and one thread of a process has the turn.
+unsafe impl Sync for Local {}
+
+/// This process's.
+pub static LOCAL: Local = Local {
+    level: Level { entry: AtomicUsize::new(0), own: AtomicUsize::new(0), out: AtomicUsize::new(0) },
+    vectors: [AtomicU64::new(0), AtomicU64::new(0)],
+    fixup: AtomicUsize::new(0),
+    state: AtomicU32::new(0),
+    process_number: AtomicU32::new(0),
+    kernel: AtomicPtr::new(core::ptr::null_mut()),
+    header: AtomicPtr::new(core::ptr::null_mut()),
+    process: AtomicPtr::new(core::ptr::null_mut()),
+    environment: AtomicPtr::new(core::ptr::null_mut()),
+    libc_text: [AtomicUsize::new(0), AtomicUsize::new(0)],
+    loader_text: [AtomicUsize::new(0), AtomicUsize::new(0)],
+    own_objects: Cell::new(0),
+    last_objects: Cell::new((0, 0)),
+    tid_offset: AtomicUsize::new(0),
+    main_fs: AtomicU64::new(0),
+    main_stack: AtomicUsize::new(0),
+    main_ended_at: AtomicU64::new(0),
+    creates_thread: AtomicBool::new(false),
+    shares_memory: AtomicBool::new(false),
+    core: AtomicU32::new(0),
+    patches: AtomicBool::new(false),
+    was_executed: Cell::new(false),
+    places_replaced: Cell::new(0),
+    signals_came: AtomicU64::new(0),
+    signals_told: AtomicU64::new(0),
+    watch: Watch {
+        operations: AtomicU64::new(u64::MAX),
+        ticks: AtomicU64::new(0),
+        next_look: AtomicU64::new(0),
+        again: AtomicI32::new(-1),
+        text: [AtomicUsize::new(0), AtomicUsize::new(0)],
+    },
+    restores: AtomicUsize::new(0),
+    unwinds: Cell::new(false),
+    open_calls: [const { AtomicU64::new(0) }; MAX_THREADS as usize / 64 + 1],
+    stacks_used: [const { AtomicU64::new(0) }; MAX_THREADS as usize / 64],
+    stacks_mapped: [const { AtomicU64::new(0) }; MAX_THREADS as usize / 64],
+};
+
+// Assembly finds the running thread's level by the symbol alone.
+const _: () = assert!(offset_of!(Local, level) == 0 && offset_of!(Level, entry) == 0);
