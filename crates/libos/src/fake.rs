@@ -7,6 +7,7 @@ use crate::file::ops::FileOps;
 use crate::file::{File, Kind, add_ref, drop_ref, ready};
 use crate::host::{Host, Kernels};
 use crate::os::Os;
+use crate::process::{self, Process};
 use crate::room::Room;
 use crate::thread::{Life, Queue, Thread, Waiting, Wake};
 use core::cell::{Cell, RefCell};
@@ -47,12 +48,29 @@ impl Deref for FakeThread {
     }
 }
 
+/// A process of the fake's.
+#[repr(C)]
+pub struct FakeProcess {
+    _free: Cell<u32>,
+    os: Process,
+}
+
+// SAFETY: cells and links; all-zero is no process.
+unsafe impl ArenaObject for FakeProcess {}
+impl Deref for FakeProcess {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.os
+    }
+}
+
 /// What another thread does while the one under test is blocked.
 type Act<'a> = Box<dyn Fn(&Fake<'a>) + 'a>;
 
 /// The host.
 pub struct Fake<'a> {
-    os: Box<Os<FakeThread>>,
+    os: Box<Os<FakeThread, FakeProcess>>,
     acts: RefCell<VecDeque<Act<'a>>>,
     /// How often the turn was given up by a thread that could go on.
     pub yields: Cell<u32>,
@@ -118,19 +136,30 @@ pub const MONOTONIC_BEHIND_NS: u64 = 7;
 pub const FIRST_TID: u32 = 101;
 
 impl<'a> Fake<'a> {
-    /// A host with so many threads, of which the first has the turn.
+    /// A host with one process of so many threads, of which the first has the turn.
     pub fn new(threads: u32) -> Self {
         // SAFETY: all-zero is an empty library.
-        let os: Box<Os<FakeThread>> = unsafe { Box::new_zeroed().assume_init() };
+        let os: Box<Os<FakeThread, FakeProcess>> = unsafe { Box::new_zeroed().assume_init() };
         give(&os.threads, threads);
         give(&os.chunks, 64);
         let mut room = room();
         os.timers.lay_out(&mut room);
         os.fds.lay_out(&mut room);
+        os.processes.lay_out(&mut room);
+        let process = os.processes.alloc().unwrap();
+        let p = os.processes.get(process);
+        p.life.set(process::Life::Alive);
+        for id in [&p.pid, &p.group, &p.session] {
+            id.set(FIRST_TID as i32);
+        }
+        p.threads.set(threads);
+        os.processes.live.set(1);
+        os.processes.root.set(Some(process));
         for n in 0..threads {
             let thread = os.threads.alloc().unwrap();
             os.threads.get(thread).tid.set(FIRST_TID + n);
             os.threads.get(thread).life.set(Life::Running);
+            os.threads.get(thread).process.set(Some(process));
         }
         os.current.set(1);
         os.now_ns.set(1_000_000);
@@ -180,15 +209,16 @@ impl<'a> Fake<'a> {
 }
 
 impl Deref for Fake<'_> {
-    type Target = Os<FakeThread>;
+    type Target = Os<FakeThread, FakeProcess>;
 
-    fn deref(&self) -> &Os<FakeThread> {
+    fn deref(&self) -> &Os<FakeThread, FakeProcess> {
         &self.os
     }
 }
 
 impl Host for Fake<'_> {
     type Thread = FakeThread;
+    type Process = FakeProcess;
 
     fn suspend(&self, deadline_ns: Option<u64>) -> Wake {
         let this = self.this();

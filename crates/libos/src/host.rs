@@ -4,16 +4,21 @@ use crate::errno::Result;
 use crate::file::ops::FileOps;
 use crate::file::{File, Kind};
 use crate::os::Os;
+use crate::process::Process;
 use crate::thread::{Queue, Thread, Waiting, Wake};
 use core::fmt::Arguments;
 use core::ops::Deref;
 use skein_arena::list::In;
-use skein_arena::pool::Handle;
+use skein_arena::pool::{ArenaObject, Handle};
 use skein_arena::uses::Use;
 
 /// A thread as the host has it: the library's part, and what the host needs to run it.
 pub trait HostThread: In<Queue> + In<Waiting> + Deref<Target = Thread> {}
 impl<T: In<Queue> + In<Waiting> + Deref<Target = Thread>> HostThread for T {}
+
+/// A process as the host has it: the library's part, and what the host needs to run it.
+pub trait HostProcess: ArenaObject + Deref<Target = Process> {}
+impl<P: ArenaObject + Deref<Target = Process>> HostProcess for P {}
 
 /// A descriptor that is the kernel's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +30,11 @@ pub enum Kernels {
 }
 
 /// The holder of a turn, on behalf of whom a call is carried out; it lends the state that calls change.
-pub trait Host: Deref<Target = Os<Self::Thread>> + Sized {
+pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// Threads.
     type Thread: HostThread;
+    /// Processes.
+    type Process: HostProcess;
 
     /// Blocks the turn's holder until [`Host::resume`] or the deadline (in the server's time of day); not at all when it has a signal to handle.
     /// The caller has registered the thread wherever it is to be resumed from, and removes it again afterwards.

@@ -1,10 +1,9 @@
 //! Waiting at an address: what mutexes, condition variables, futexes, semaphores and joins are made of.
 
 use crate::host::{Host, HostThread};
-use crate::os::Os;
 use crate::thread::{Life, Waiting, Wake};
 use core::cell::Cell;
-use skein_arena::bytes::Chunk;
+use skein_arena::bytes::{Chunk, Chunks};
 use skein_arena::list::List;
 use skein_arena::pool::Handle;
 
@@ -33,10 +32,10 @@ struct Several {
     keys: [Cell<u64>; MAX_SEVERAL],
 }
 
-fn several<T>(os: &Os<T>, chunk: Handle<Chunk>) -> &Several {
+fn several(chunks: &Chunks, chunk: Handle<Chunk>) -> &Several {
     const { assert!(size_of::<Several>() <= size_of::<Chunk>()) };
     // SAFETY: a zeroed page that belongs to the thread; cells; the arena is never unmapped.
-    unsafe { &*core::ptr::from_ref(os.chunks.get(chunk)).cast::<Several>() }
+    unsafe { &*core::ptr::from_ref(chunks.get(chunk)).cast::<Several>() }
 }
 
 /// An address that threads wait at, and whose; objects of the runtime's own use odd numbers of no process.
@@ -139,7 +138,7 @@ impl<T: HostThread> KeyQueues<T> {
         deadline_ns: Option<u64>,
     ) -> Option<(Wake, usize)> {
         let chunk = k.chunks.alloc()?;
-        let at = several(k, chunk);
+        let at = several(&k.chunks, chunk);
         for (to, key) in at.keys.iter().zip(keys) {
             to.set(key.0);
         }
@@ -167,7 +166,7 @@ impl<T: HostThread> KeyQueues<T> {
                 return false;
             }
             let Some(chunk) = t.several.get() else { return true };
-            let at = several(k, chunk);
+            let at = several(&k.chunks, chunk);
             let keys = &at.keys[..at.count.get() as usize];
             if t.blocked()
                 && let Some(hit) = keys.iter().position(|at| at.get() == key.0)

@@ -20,6 +20,7 @@ pub mod keys;
 pub mod net;
 pub mod os;
 pub mod pace;
+pub mod process;
 pub mod room;
 pub mod sync;
 pub mod thread;
@@ -28,4 +29,5 @@ pub mod timers;
 
 pub use host::Host;
 pub use os::Os;
+pub use process::Process;
 pub use thread::Thread;

@@ -2,6 +2,7 @@
 
 use crate::file::Fds;
 use crate::keys::KeyQueues;
+use crate::process::Processes;
 use crate::thread::Queue;
 use crate::timers::Timers;
 use core::cell::Cell;
@@ -9,14 +10,16 @@ use skein_arena::bytes::Chunks;
 use skein_arena::list::{In, List};
 use skein_arena::pool::{Handle, Pool};
 
-/// What all processes of a server share; `T` is a thread as the host has it. All-zero bytes, then the host lays the pools out.
+/// What all processes of a server share; `T` is a thread and `P` a process as the host has them. All-zero bytes, then the host lays the pools out.
 #[repr(C)]
-pub struct Os<T> {
+pub struct Os<T, P> {
     /// The thread that has the turn.
     pub current: Cell<u32>,
     _pad: Cell<u32>,
     /// Threads that can run, without the turn's holder, in the order of their turns.
     pub run_queue: List<T, Queue>,
+    /// Threads that could run, but for the stop of their process.
+    pub set_aside: List<T, Queue>,
     /// All threads.
     pub threads: Pool<T>,
     /// Threads that wait at addresses: mutexes, condition variables, futexes, joins.
@@ -27,11 +30,13 @@ pub struct Os<T> {
     pub timers: Timers,
     /// Descriptors' files.
     pub fds: Fds,
+    /// All processes.
+    pub processes: Processes<P>,
     /// Bytes in flight.
     pub chunks: Chunks,
 }
 
-impl<T: In<Queue>> Os<T> {
+impl<T: In<Queue>, P> Os<T, P> {
     /// The turn's holder.
     #[inline]
     pub fn current(&self) -> Handle<T> {

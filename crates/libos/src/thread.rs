@@ -2,6 +2,7 @@
 
 use crate::file::Held;
 use crate::file::wait::Wait;
+use crate::process::Process;
 use crate::timers::Timer;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
@@ -57,6 +58,8 @@ pub struct Thread {
     pub key: Cell<u64>,
     /// The address of the robust mutex that it locked last ([`crate::sync::mutex`]).
     pub robust: Cell<usize>,
+    /// The process that it belongs to.
+    pub process: Link<Process>,
     /// Its deadline's place.
     pub timer: Link<Timer>,
     /// What its call in progress waits for.

@@ -9,12 +9,10 @@ use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::Header;
-use skein_arena::list::List;
 use skein_arena::parts::Parts;
 use skein_arena::pool::{Link, Pool};
 use skein_libos::Os;
 use skein_libos::room::Room;
-use skein_libos::thread::Queue;
 use skein_sched::Serial;
 
 /// The library operating system. All-zero bytes, then [`Kernel::lay_out`].
@@ -23,13 +21,7 @@ pub struct Kernel {
     /// Whose turn it is when, and when entries are admitted.
     pub sched: Serial,
     /// What the library has: threads, and what they wait at.
-    os: Os<Thread>,
-    /// Processes that have not ended.
-    pub live_processes: Cell<u32>,
-    /// Threads that could run, but for the stop of their process.
-    pub set_aside: List<Thread, Queue>,
-    /// Processes that are stopped.
-    pub stopped_processes: Cell<u32>,
+    os: Os<Thread, Process>,
     /// Threads that spin.
     pub spins: crate::spin::Spins,
     /// How fast it goes.
@@ -46,14 +38,8 @@ pub struct Kernel {
     pub random: crate::random::Random,
     /// What processes share of their memory.
     pub shared: process::shared::Shared,
-    /// All processes.
-    pub processes: Pool<Process>,
     /// Descriptors of processes.
     pub pidfds: Pool<process::pidfd::PidFd>,
-    /// The first process, while it has not ended, and its wait status afterwards.
-    pub root: Link<Process>,
-    /// The first process's wait status.
-    pub root_status: Cell<i32>,
     /// A process that really ends just now: the next that has the turn waits until it is gone.
     pub gone: Cell<i32>,
     /// The thread that ends another process just now.
@@ -70,8 +56,6 @@ pub struct Kernel {
     pub stints: process::stint::Stints,
     /// Where the server may run.
     pub cores: Cell<process::cores::Cores>,
-    /// Processes born so far.
-    pub births: Cell<u64>,
     /// Signals, and timers that send them.
     pub signals: crate::signal::SignalState,
     /// Descriptors, sockets, pipes, epoll sets.
@@ -83,10 +67,10 @@ pub struct Kernel {
 }
 
 impl Deref for Kernel {
-    type Target = Os<Thread>;
+    type Target = Os<Thread, Process>;
 
     #[inline]
-    fn deref(&self) -> &Os<Thread> {
+    fn deref(&self) -> &Os<Thread, Process> {
         &self.os
     }
 }
@@ -165,11 +149,11 @@ pub use crate::local::MAX_THREADS;
 impl Kernel {
     fn lay_out(&self, room: &mut Room) {
         // Where the server runs, and for how long at a time, is each replica's own.
-        let places = (offset_of!(Self, core), offset_of!(Self, births));
+        let places = (offset_of!(Self, core), offset_of!(Self, signals));
         room.own::<Self>(core::ptr::from_ref(self).cast(), 1, places.0, places.1 - places.0);
         let threads = room.pool(&self.threads, MAX_THREADS);
         Thread::note_own(room, threads, MAX_THREADS);
-        let processes = room.pool(&self.processes, process::MAX_PROCESSES);
+        let processes = self.processes.lay_out(room);
         Process::note_own(room, processes, process::MAX_PROCESSES);
         Thread::note_places(room, threads, processes);
         room.pool(&self.pidfds, process::pidfd::MAX_PIDFDS);

@@ -17,6 +17,7 @@ use skein_libos::thread::Wake;
 
 impl Host for Kernel {
     type Thread = Thread;
+    type Process = process::Process;
 
     #[inline]
     fn suspend(&self, deadline_ns: Option<u64>) -> Wake {

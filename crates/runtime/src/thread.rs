@@ -14,6 +14,7 @@ use crate::entry::entry;
 use crate::fatal::refuse;
 use crate::kernel::{Kernel, header, kernel};
 use crate::local::LOCAL;
+use crate::process::ProcessHandle;
 use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
 use crate::sys;
@@ -26,7 +27,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_void;
 use skein_arena::list::{In, Node};
 use skein_arena::parts::Threads;
-use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_arena::pool::{ArenaObject, Handle};
 use skein_libos::errno::{Errno, Result};
 use skein_libos::keys::Key;
 use skein_libos::room::Room;
@@ -57,8 +58,6 @@ pub struct Thread {
     pub detached: Cell<bool>,
     /// Whether somebody is joining it.
     pub joining: Cell<bool>,
-    /// The process that it belongs to.
-    pub process: Link<Process>,
     /// Where a system call of it was trapped that is being answered; 0 when none is ([`crate::origin`]).
     pub trapped_at: Cell<usize>,
     /// The word that is cleared at its end, if it has asked for one (`set_tid_address`).
@@ -133,10 +132,10 @@ impl Thread {
             fs: offset_of!(Self, fs) as u32,
             tid: offset_of!(Self, os.tid) as u32,
             pinned: offset_of!(Self, pinned) as u32,
-            process: offset_of!(Self, process) as u32,
+            process: offset_of!(Self, os.process) as u32,
             name: offset_of!(Self, name) as u32,
             process_stride: size_of::<Process>() as u32,
-            pid: offset_of!(Process, pid) as u32,
+            pid: process::PID_AT as u32,
             processes: process::MAX_PROCESSES,
             ..Threads::default()
         };
@@ -224,7 +223,7 @@ pub fn be_main() {
 }
 
 /// A copy of the running thread that will be the only one of a forked process.
-pub fn copy_current(k: &Kernel, process: Handle<Process>) -> Option<Handle<Thread>> {
+pub fn copy_current(k: &Kernel, process: ProcessHandle) -> Option<Handle<Thread>> {
     let this = k.this();
     let handle = k.threads.alloc()?;
     let t = k.threads.get(handle);

@@ -8,7 +8,8 @@
 
 use crate::admit::{self, Wait};
 use crate::kernel::{Kernel, header, kernel};
-use crate::process::{self, Process};
+use crate::process::ProcessHandle;
+use crate::process::{self};
 use crate::stack::Level;
 use crate::thread::{self, Thread};
 use crate::{context, output, signal, spin, sys, trace};
@@ -158,7 +159,7 @@ fn take_first(k: &Kernel) -> Option<Handle<Thread>> {
     loop {
         let next = k.run_queue.pop_front(&k.threads)?;
         header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
-        if k.stopped_processes.get() == 0 {
+        if k.processes.stopped.get() == 0 {
             return Some(next);
         }
         let t = k.threads.get(next);
@@ -213,7 +214,7 @@ fn next_here(k: &Kernel) -> Handle<Thread> {
 }
 
 /// The turn's holder ends with its process: gives the turn to the next thread, if one can run, and answers its process.
-pub fn leave(k: &Kernel) -> Option<Handle<Process>> {
+pub fn leave(k: &Kernel) -> Option<ProcessHandle> {
     k.current.set(0);
     if tick(k) == Next::Admit && others_can_run(k) {
         admit::wait(k, Wait::Slot);

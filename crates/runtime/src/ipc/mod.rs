@@ -14,7 +14,7 @@ pub mod semaphore;
 mod undo;
 
 use crate::kernel::Kernel;
-use crate::process::Process;
+use crate::process::ProcessHandle;
 use crate::thread::Thread;
 use core::cell::Cell;
 use skein_arena::list::{In, List, Node};
@@ -84,7 +84,7 @@ pub fn abandon(k: &Kernel, thread: Handle<Thread>) {
 }
 
 /// A process ends, all its threads abandoned: what it wants undone is.
-pub fn process_ended(k: &Kernel, process: Handle<Process>) {
+pub fn process_ended(k: &Kernel, process: ProcessHandle) {
     undo::apply_all(k, process);
 }
 

@@ -6,7 +6,7 @@
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::undo::{self, Undo};
 use crate::kernel::Kernel;
-use crate::process::{self, Process};
+use crate::process::{self};
 use crate::thread::Thread;
 use crate::turn;
 use crate::{signal, time};
@@ -74,7 +74,7 @@ pub struct OnSet;
 pub struct SemWait {
     node: Node<SemWait>,
     thread: Link<Thread>,
-    process: Link<Process>,
+    process: Link<skein_libos::Process>,
     set: Link<Set>,
     undo: Link<Undo>,
     operations: Link<Chunk>,

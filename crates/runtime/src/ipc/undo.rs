@@ -2,7 +2,7 @@
 
 use super::semaphore::{self, MOST, Set};
 use crate::kernel::Kernel;
-use crate::process::Process;
+use crate::process::ProcessHandle;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
 use skein_arena::pool::{ArenaObject, Handle, Link};
@@ -12,7 +12,7 @@ use skein_libos::errno::{Errno, Result};
 #[repr(C)]
 pub struct Undo {
     _free: Cell<u32>,
-    process: Link<Process>,
+    process: Link<skein_libos::Process>,
     set: Link<Set>,
     values: Link<Chunk>,
 }
@@ -39,7 +39,7 @@ fn all(k: &Kernel) -> impl Iterator<Item = (Handle<Undo>, &Undo)> {
 }
 
 /// The adjustments of a process to a set, made when there are none.
-pub fn of(k: &Kernel, process: Handle<Process>, set: Handle<Set>) -> Result<Handle<Undo>> {
+pub fn of(k: &Kernel, process: ProcessHandle, set: Handle<Set>) -> Result<Handle<Undo>> {
     let known =
         all(k).find(|(_, undo)| undo.process.get() == Some(process) && undo.set.get() == Some(set));
     if let Some((handle, _)) = known {
@@ -86,7 +86,7 @@ pub fn forget_set(k: &Kernel, set: Handle<Set>) {
 }
 
 /// A process ends.
-pub fn apply_all(k: &Kernel, process: Handle<Process>) {
+pub fn apply_all(k: &Kernel, process: ProcessHandle) {
     if k.ipc.undos.used() == 0 {
         return;
     }

@@ -4,6 +4,7 @@
 //! it back. So what only it can reach (its memory with robust mutexes in it) can be seen to, and what others see of its end they see at one
 //! point. Then it hands the turn on and really ends; whoever has the turn waits until it is gone ([`super::handover`]).
 
+use super::ProcessHandle;
 use super::{
     Life, Process, all, children_key, forget, handle, handover, pidfd, this, threads_of, vfork_key,
 };
@@ -27,7 +28,7 @@ pub fn end(wait_status: c_int) -> ! {
         die(wait_status);
     }
     let k = kernel();
-    if k.live_processes.get() == 1 {
+    if k.processes.live.get() == 1 {
         // Why it ends may be what it found in a file.
         inputs::settle();
     }
@@ -36,7 +37,7 @@ pub fn end(wait_status: c_int) -> ! {
 }
 
 /// Ends process `target` with a wait status, as by SIGKILL; returns when it is gone. Does not return when it is this one.
-pub fn terminate(k: &Kernel, target: Handle<Process>, wait_status: c_int) {
+pub fn terminate(k: &Kernel, target: ProcessHandle, wait_status: c_int) {
     if target == handle() {
         end(wait_status);
     }
@@ -83,10 +84,10 @@ fn leave(k: &Kernel, wait_status: c_int) {
     p.life.set(Life::Zombie);
     p.status.set(wait_status);
     pidfd::ended(k, p);
-    k.live_processes.set(k.live_processes.get() - 1);
-    if k.root.get() == Some(me) {
-        k.root.set(None);
-        k.root_status.set(wait_status);
+    k.processes.live.set(k.processes.live.get() - 1);
+    if k.processes.root.get() == Some(me) {
+        k.processes.root.set(None);
+        k.processes.root_status.set(wait_status);
     }
     k.keys.wake(k, vfork_key(me), u32::MAX, u32::MAX);
     // Who gets the turn waits until the kernel has let go of them.
@@ -116,7 +117,7 @@ pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
 }
 
 /// Where nobody but this process could let stopped ones of a group go on, they go on by themselves.
-fn release_groups(k: &Kernel, me: Handle<Process>) {
+fn release_groups(k: &Kernel, me: ProcessHandle) {
     let (p, parent) = (k.processes.get(me), k.processes.get(me).parent.get());
     let watches = |watcher: &Process, group, session| {
         watcher.group.get() != group && watcher.session.get() == session
@@ -133,7 +134,7 @@ fn release_groups(k: &Kernel, me: Handle<Process>) {
 }
 
 /// The children of an ended process become those of the nearest subreaper above it, or init's.
-fn orphan(k: &Kernel, me: Handle<Process>) {
+fn orphan(k: &Kernel, me: ProcessHandle) {
     let mut heir = k.processes.get(me).parent.get();
     while let Some(h) = heir
         && !k.processes.get(h).subreaper.get()
@@ -158,7 +159,7 @@ fn orphan(k: &Kernel, me: Handle<Process>) {
 }
 
 /// `child` of `parent` has ended.
-fn tell(k: &Kernel, parent: Handle<Process>, child: Handle<Process>) {
+fn tell(k: &Kernel, parent: ProcessHandle, child: ProcessHandle) {
     let c = k.processes.get(child);
     let info = signal::Info::of_child(c, c.status.get());
     let _ = signal::post(k, signal::Target::Process(parent), info);
@@ -170,8 +171,8 @@ fn tell(k: &Kernel, parent: Handle<Process>, child: Handle<Process>) {
 
 /// Hands the turn to `to`, or to whoever is next, and really ends.
 fn depart(k: &Kernel, to: Option<Handle<Thread>>, wait_status: c_int) -> ! {
-    if k.live_processes.get() == 0 {
-        output::emit(OutFrame::Exit { status: k.root_status.get() });
+    if k.processes.live.get() == 0 {
+        output::emit(OutFrame::Exit { status: k.processes.root_status.get() });
         header().server_state.store(state::ENDED, Ordering::Release);
         output::wake_node();
         header().deaths.fetch_add(1, Ordering::Release);

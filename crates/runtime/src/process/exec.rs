@@ -3,7 +3,8 @@
 //! The program is looked at first: what the runtime cannot be loaded into is refused by name, because the net, which stays, would kill it. Then the
 //! kernel's exec runs with an environment that loads the runtime. In the new program [`join`] takes up the process where it was left.
 
-use super::{Process, become_process, cores, handle, this, threads_of, vfork_key};
+use super::ProcessHandle;
+use super::{become_process, cores, handle, this, threads_of, vfork_key};
 use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::instructions;
@@ -15,7 +16,6 @@ use core::cell::Cell;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int, pid_t};
-use skein_arena::pool::Handle;
 use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
@@ -329,7 +329,7 @@ fn secure(name: &str) -> Result<()> {
 }
 
 /// In a new program: the process that executed it, which has the turn. Refuses to be anybody else.
-pub fn find_executing(k: &Kernel) -> Handle<Process> {
+pub fn find_executing(k: &Kernel) -> ProcessHandle {
     // SAFETY: no arguments.
     let pid = unsafe { sys::raw(libc::SYS_getpid, args([])) } as pid_t;
     match super::find(k, pid) {
@@ -339,7 +339,7 @@ pub fn find_executing(k: &Kernel) -> Handle<Process> {
 }
 
 /// The process goes on in a new program, with its main thread alone.
-pub fn join(k: &Kernel, process: Handle<Process>) {
+pub fn join(k: &Kernel, process: ProcessHandle) {
     become_process(k, process);
     let p = this();
     let main = k.current();

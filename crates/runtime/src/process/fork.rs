@@ -3,7 +3,8 @@
 //! libc's own `fork` runs, with its handlers and locks; its system call comes through the net to [`clone`]. The child sleeps at once until it is
 //! given the turn: what libc and the server do after the fork, they do with the turn.
 
-use super::{Life, Process, become_process, handle, handover, shared, this, vfork_key};
+use super::ProcessHandle;
+use super::{Life, become_process, handle, handover, shared, this, vfork_key};
 use crate::fatal::{line, refused};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
@@ -108,7 +109,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
         Ok(pid) => {
             p.pid.set(pid as pid_t);
             k.threads.get(thread).tid.set(pid as u32);
-            k.live_processes.set(k.live_processes.get() + 1);
+            k.processes.live.set(k.processes.live.get() + 1);
             thread::let_run(k, thread);
             if shares != 0 {
                 await_program(k, process, pid as pid_t);
@@ -132,7 +133,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
 const SHARING: u32 = (libc::CLONE_VM | libc::CLONE_VFORK) as u32;
 
 /// Waits until a child has executed a program or ended.
-fn await_program(k: &Kernel, child: Handle<Process>, pid: pid_t) {
+fn await_program(k: &Kernel, child: ProcessHandle, pid: pid_t) {
     let c = k.processes.get(child);
     while c.pid.get() == pid && c.life.get() == Life::Alive && !c.executed.get() {
         if k.keys.wait(k, vfork_key(child), u32::MAX, None) == Wake::Interrupted {
@@ -142,7 +143,7 @@ fn await_program(k: &Kernel, child: Handle<Process>, pid: pid_t) {
 }
 
 /// The child's process and its only thread, a copy of the one that forks.
-fn prepare(k: &Kernel) -> Result<(Handle<Process>, Handle<Thread>)> {
+fn prepare(k: &Kernel) -> Result<(ProcessHandle, Handle<Thread>)> {
     let Some(process) = k.processes.alloc() else { return Err(Errno(libc::EAGAIN)) };
     let Some(thread) = thread::copy_current(k, process) else {
         super::forget(k, process);
@@ -172,7 +173,7 @@ fn prepare(k: &Kernel) -> Result<(Handle<Process>, Handle<Thread>)> {
     p.threads.set(1);
     p.ended_around_libc.set(false);
     signal::forked(parent, p);
-    p.born.set(k.births.get());
-    k.births.set(k.births.get() + 1);
+    p.born.set(k.processes.births.get());
+    k.processes.births.set(k.processes.births.get() + 1);
     Ok((process, thread))
 }

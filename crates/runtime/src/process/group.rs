@@ -1,10 +1,10 @@
 //! Groups, sessions and parents: known here only. To the kernel all processes of the server are in the group and session of the first.
 
-use super::{Life, Process, find, handle, this};
+use super::ProcessHandle;
+use super::{Life, find, handle, this};
 use crate::kernel::{Kernel, kernel};
 use crate::turn;
 use libc::pid_t;
-use skein_arena::pool::Handle;
 use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
@@ -19,7 +19,7 @@ pub fn parent() -> pid_t {
 }
 
 /// The process that a call means: 0 is the caller.
-fn meant(k: &Kernel, pid: pid_t) -> Result<Handle<Process>> {
+fn meant(k: &Kernel, pid: pid_t) -> Result<ProcessHandle> {
     match pid {
         0 => Ok(handle()),
         _ => find(k, pid).ok_or(Errno(libc::ESRCH)),
@@ -41,7 +41,7 @@ pub fn session_of(pid: pid_t) -> Result<pid_t> {
 }
 
 /// Whether no process of a group has a parent in another group of the session, one that ends left out: nobody would let a stopped one go on.
-pub fn is_orphaned(k: &Kernel, group: pid_t, ends: Option<Handle<Process>>) -> bool {
+pub fn is_orphaned(k: &Kernel, group: pid_t, ends: Option<ProcessHandle>) -> bool {
     !super::all(k).any(|(handle, p)| {
         p.group.get() == group
             && p.life.get() == Life::Alive

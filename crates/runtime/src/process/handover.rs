@@ -3,18 +3,18 @@
 //! A process that does not have the turn sleeps: its carrier in here, its other kernel threads where they park. So all that ever happens to
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
-use super::{Process, cores, end, stint, this};
+use super::ProcessHandle;
+use super::{cores, end, stint, this};
 use crate::kernel::{Kernel, header};
 use crate::{admit, output, sys};
 use core::sync::atomic::Ordering;
-use skein_arena::pool::Handle;
 
 const SLEEP: u32 = 0;
 const GO: u32 = 1;
 
 /// Gives the turn to process `to`, with `k.current` its thread (or none: it is to look for one), and sleeps until it is back with a thread of
 /// this process.
-pub fn hand_over(k: &Kernel, to: Handle<Process>) {
+pub fn hand_over(k: &Kernel, to: ProcessHandle) {
     cores::lead(k);
     stint::leaves(k);
     wake(k, to);
@@ -22,7 +22,7 @@ pub fn hand_over(k: &Kernel, to: Handle<Process>) {
 }
 
 /// Wakes a process's carrier.
-pub(super) fn wake(k: &Kernel, to: Handle<Process>) {
+pub(super) fn wake(k: &Kernel, to: ProcessHandle) {
     let p = k.processes.get(to);
     p.go.store(GO, Ordering::Release);
     sys::futex_wake(&p.go);

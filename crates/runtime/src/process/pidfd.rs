@@ -19,7 +19,7 @@ pub const MAX_PIDFDS: u32 = 4 << 10;
 pub struct PidFd {
     node: Node<PidFd>,
     /// None when the process has been waited for.
-    process: Link<Process>,
+    process: Link<skein_libos::Process>,
     file: Link<File>,
 }
 

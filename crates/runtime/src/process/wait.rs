@@ -1,10 +1,10 @@
 //! How a process learns of the end of its children.
 
+use super::ProcessHandle;
 use super::{Life, Process, all, children_key, forget, handle, pidfd, this};
 use crate::kernel::{Kernel, kernel};
 use crate::{signal, thread, turn};
 use libc::{c_int, pid_t};
-use skein_arena::pool::Handle;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
@@ -61,10 +61,10 @@ fn find(
     k: &Kernel,
     which: Which,
     events: c_int,
-) -> Result<Option<(Handle<Process>, &Process, c_int)>> {
+) -> Result<Option<(ProcessHandle, &Process, c_int)>> {
     let me = Some(handle());
     let mut fits = false;
-    let mut first: Option<(Handle<Process>, &Process, c_int)> = None;
+    let mut first: Option<(ProcessHandle, &Process, c_int)> = None;
     for (child, c) in all(k) {
         if c.parent.get() != me || !which.fits(c) {
             continue;

@@ -166,7 +166,7 @@ pub fn from_log(k: &Kernel, number: u8) {
     if (1..=LAST).contains(&signo) {
         let info = Info { signo, ..Info::default() };
         // The first process; when it has ended nobody takes it.
-        if let Some(root) = k.root.get() {
+        if let Some(root) = k.processes.root.get() {
             let _ = post(k, Target::Process(root), info);
         }
     }

@@ -27,6 +27,7 @@ pub mod timer;
 pub mod wait;
 
 use crate::kernel::{Kernel, kernel};
+use crate::process::ProcessHandle;
 use crate::process::{self, Process};
 use crate::sys;
 use crate::thread::Thread;
@@ -255,20 +256,20 @@ impl ProcessSignals {
 }
 
 /// The threads of a process that can take signals, oldest first.
-fn threads(k: &Kernel, process: Handle<Process>) -> impl Iterator<Item = Handle<Thread>> {
+fn threads(k: &Kernel, process: ProcessHandle) -> impl Iterator<Item = Handle<Thread>> {
     process::threads_of(k, process)
         .filter(|(_, t)| t.tid.get() != 0 && !matches!(t.life.get(), Life::Unborn | Life::Ended))
         .map(|(h, _)| h)
 }
 
 /// The main thread has its process's number.
-fn main_thread(k: &Kernel, process: Handle<Process>) -> Option<Handle<Thread>> {
+fn main_thread(k: &Kernel, process: ProcessHandle) -> Option<Handle<Thread>> {
     let pid = k.processes.get(process).pid.get() as u32;
     threads(k, process).find(|h| k.threads.get(*h).tid.get() == pid)
 }
 
 /// Who takes a signal that is sent to the process: the main thread if it has it unblocked, else the first thread that has.
-fn pick(k: &Kernel, process: Handle<Process>, set: u64) -> Option<Handle<Thread>> {
+fn pick(k: &Kernel, process: ProcessHandle, set: u64) -> Option<Handle<Thread>> {
     let wants = |h: &Handle<Thread>| {
         let t = k.threads.get(*h);
         t.signals.mask.get() & set == 0 && !t.exiting.get()

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::io;
 use crate::kernel::Kernel;
+use crate::process::ProcessHandle;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use crate::turn;
@@ -21,7 +22,7 @@ pub enum Target {
     /// One thread.
     Thread(Handle<Thread>),
     /// A process: one of its threads.
-    Process(Handle<Process>),
+    Process(ProcessHandle),
 }
 
 /// Sends a signal.
@@ -109,7 +110,7 @@ pub fn send_to_process(pid: libc::pid_t, info: Info) -> Result<()> {
     let k = &*turn;
     let this = process::handle();
     let group = process::this().group.get();
-    let meant = |h: Handle<Process>, p: &Process| match pid {
+    let meant = |h: ProcessHandle, p: &Process| match pid {
         0 => p.group.get() == group,
         -1 => h != this,
         ..-1 => p.group.get() == pid.wrapping_neg(),

@@ -5,10 +5,10 @@
 
 use super::{Info, STOPS, Target, bit, post, threads};
 use crate::kernel::Kernel;
+use crate::process::ProcessHandle;
 use crate::process::{self, Process, group};
 use crate::turn;
 use libc::c_int;
-use skein_arena::pool::Handle;
 use skein_libos::thread::Life;
 
 /// The wait status of a process that has been let go on.
@@ -20,7 +20,7 @@ const fn stopped_by(signo: c_int) -> c_int {
 }
 
 /// A signal comes: a stop takes back that the process is to go on, and the other way round.
-pub(super) fn before_post(k: &Kernel, process: Handle<Process>, signo: c_int) {
+pub(super) fn before_post(k: &Kernel, process: ProcessHandle, signo: c_int) {
     if signo == libc::SIGCONT {
         forget(k, process, STOPS);
         go_on(k, process);
@@ -29,7 +29,7 @@ pub(super) fn before_post(k: &Kernel, process: Handle<Process>, signo: c_int) {
     }
 }
 
-fn forget(k: &Kernel, process: Handle<Process>, set: u64) {
+fn forget(k: &Kernel, process: ProcessHandle, set: u64) {
     if k.signals.any.get() == 0 {
         return;
     }
@@ -40,7 +40,7 @@ fn forget(k: &Kernel, process: Handle<Process>, set: u64) {
 }
 
 /// Stops a process. Those that a terminal sends do nothing where nobody could let it go on.
-pub(super) fn stop(k: &Kernel, process: Handle<Process>, signo: c_int) {
+pub(super) fn stop(k: &Kernel, process: ProcessHandle, signo: c_int) {
     let p = k.processes.get(process);
     if signo != libc::SIGSTOP && group::is_orphaned(k, p.group.get(), None)
         || p.stopped.replace(true)
@@ -52,7 +52,7 @@ pub(super) fn stop(k: &Kernel, process: Handle<Process>, signo: c_int) {
 }
 
 /// Lets a process go on, if it is stopped.
-fn go_on(k: &Kernel, process: Handle<Process>) {
+fn go_on(k: &Kernel, process: ProcessHandle) {
     let p = k.processes.get(process);
     if !p.stopped.replace(false) {
         return;
@@ -70,7 +70,7 @@ fn go_on(k: &Kernel, process: Handle<Process>) {
 
 /// One stopped process more, or less: signals are looked at while there is one.
 fn count(k: &Kernel, by: u32) {
-    k.stopped_processes.set(k.stopped_processes.get().wrapping_add(by));
+    k.processes.stopped.set(k.processes.stopped.get().wrapping_add(by));
     k.signals.any.set(k.signals.any.get().wrapping_add(by));
 }
 
@@ -82,7 +82,7 @@ pub(super) fn ended(k: &Kernel, p: &Process) {
 }
 
 /// The parent can learn of it, and is told unless it does not want to be.
-fn report(k: &Kernel, process: Handle<Process>, status: c_int) {
+fn report(k: &Kernel, process: ProcessHandle, status: c_int) {
     let p = k.processes.get(process);
     p.report.set(status);
     let Some(parent) = p.parent.get() else { return };
@@ -100,7 +100,7 @@ pub(super) fn obey() {
 }
 
 /// Process `ends` does, and with it perhaps the last one that could let stopped ones of a group go on: they hang up and go on.
-pub fn release_orphans(k: &Kernel, group: libc::pid_t, ends: Handle<Process>) {
+pub fn release_orphans(k: &Kernel, group: libc::pid_t, ends: ProcessHandle) {
     let stopped = |p: &Process| p.group.get() == group && p.stopped.get();
     if !group::is_orphaned(k, group, Some(ends)) || !process::all(k).any(|(_, p)| stopped(p)) {
         return;

@@ -9,6 +9,7 @@
 use super::{Info, LAST, Target, post_from, process_of, threads};
 use crate::entry::entry;
 use crate::kernel::{Kernel, kernel};
+use crate::process::ProcessHandle;
 use crate::process::{self, Process};
 use crate::thread::{self, Thread};
 use crate::{time, turn};
@@ -48,7 +49,7 @@ pub struct SignalTimer {
     clock: Cell<c_int>,
     notify: Cell<Notify>,
     signo: Cell<c_int>,
-    process: Link<Process>,
+    process: Link<skein_libos::Process>,
     target: Link<Thread>,
     target_tid: Cell<u32>,
     /// The pending deadline.
@@ -81,7 +82,7 @@ pub struct Callers {
 }
 
 /// Where the helper of a process waits.
-const fn calls_key(process: Handle<Process>) -> Key {
+const fn calls_key(process: ProcessHandle) -> Key {
     Key::of_runtime(3, process.raw())
 }
 
