@@ -249,6 +249,18 @@ pub struct ReplayArgs {
     /// Where to put what the server prints [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Run the server twice from the log and name the first operation of its threads that differs (exit: 0 none, 1 one does)
+    #[arg(long, conflicts_with = "gdb")]
+    pub operations: bool,
+    /// Take the second run's log from this directory, of another replica of the same cluster
+    #[arg(long, value_name = "NODE-DATA-DIR", requires = "operations")]
+    pub with: Option<PathBuf>,
+    /// Record operations from this entry on [default: from the server's start]
+    #[arg(long, value_name = "ENTRY", requires = "operations", value_parser = clap::value_parser!(u64).range(1..))]
+    pub from: Option<u64>,
+    /// For a rare difference: make up to N runs, until one differs from the first
+    #[arg(long, value_name = "N", requires = "operations", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    pub runs: u64,
     /// More arguments for gdb: -batch -ex 'skein bt all'
     #[arg(last = true, value_name = "GDB ARGS", requires = "gdb")]
     pub gdb_args: Vec<OsString>,

@@ -15,6 +15,7 @@ mod files;
 mod instance;
 mod logs;
 mod node;
+mod operations;
 mod paths;
 mod publish;
 mod rejoin;
@@ -25,6 +26,7 @@ mod standstill;
 mod status;
 mod stop;
 mod verify;
+mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -41,6 +41,8 @@ pub mod word {
     pub const GO_ON: usize = 6;
     /// How many of the words behind [`FRAMES`] are addresses.
     pub const FRAME_COUNT: usize = 7;
+    /// The entry from whose admission on events are recorded; 0: from the server's start.
+    pub const FROM: usize = 8;
     /// The addresses behind the calls of the stopped thread, the innermost first.
     pub const FRAMES: usize = 16;
 }
@@ -189,6 +191,11 @@ impl<'a> Tape<'a> {
     /// not the same, or is the one that is looked for.
     pub fn note(&self, event: Event, former: Option<&Tape<'_>>) -> Noted {
         let number = self.word(word::COUNT);
+        let from = self.word(word::FROM);
+        let is_late = matches!(event, Event::Admitted { index } if index >= from);
+        if number == 0 && from != 0 && !is_late {
+            return Noted::GoOn;
+        }
         let words = event.words();
         let Some(slot) = self.slot(number) else {
             self.set_word(word::LOST, self.word(word::LOST) + 1);
@@ -283,6 +290,20 @@ mod tests {
             assert_eq!(tape.note(begin(thread), None), Noted::GoOn);
         }
         assert_eq!((tape.word(word::COUNT), tape.word(word::LOST)), (2, 3));
+    }
+
+    #[test]
+    fn nothing_is_recorded_before_the_entry_that_is_named() {
+        let words = memory(8);
+        let tape = Tape::new(&words).unwrap();
+        tape.set_word(word::FROM, 5);
+        tape.set_word(word::AT, 1);
+        for event in [Event::Admitted { index: 4 }, begin(1), Event::Admitted { index: 6 }] {
+            assert_eq!(tape.note(event, None), Noted::GoOn);
+        }
+        assert_eq!(tape.word(word::COUNT), 1);
+        assert_eq!(tape.note(begin(1), None), Noted::Stop(1), "numbers count what is recorded");
+        assert_eq!((tape.word(word::COUNT), tape.word(word::LOST)), (2, 0));
     }
 
     #[test]

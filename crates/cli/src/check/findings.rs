@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::operations::Side;
+use crate::operations::OperationsCompared;
 
 /// The version of the form.
 pub const FORM: u32 = 1;
@@ -102,65 +102,6 @@ pub struct Difference {
     pub first: String,
     /// What the second run did.
     pub second: String,
-}
-
-/// What the threads did.
-#[derive(Clone, Debug, Serialize)]
-pub struct OperationsCompared {
-    /// How many events were compared: begins and ends of operations, and entries that were taken.
-    pub compared: u64,
-    /// Events for which there was no room.
-    pub not_compared: u64,
-    /// The first that differs.
-    pub difference: Option<OperationDifference>,
-}
-
-/// Where the threads of the two runs did something else first.
-#[derive(Clone, Debug, Serialize)]
-pub struct OperationDifference {
-    /// Which event, from 0.
-    pub number: u64,
-    /// After which log entry.
-    pub index: Option<u64>,
-    /// What the first run did; `null`: nothing more.
-    pub first: Option<Operation>,
-    /// What the second run did.
-    pub second: Option<Operation>,
-    /// What both did last before, in words.
-    pub before: Vec<String>,
-}
-
-/// What a thread did.
-#[derive(Clone, Debug, Serialize)]
-pub struct Operation {
-    /// The thread's number; `null` when an entry was taken.
-    pub thread: Option<u32>,
-    /// Its process, by the program's own number.
-    pub process: Option<u32>,
-    /// What it did.
-    pub operation: Option<String>,
-    /// To what.
-    pub object: Option<String>,
-    /// What the call returned; `null` when it began.
-    pub result: Option<String>,
-    /// All of it in a line.
-    pub words: String,
-    /// The calls that led there, the innermost first: `libfoo.so+0x12ab (function)`.
-    pub backtrace: Vec<String>,
-}
-
-impl From<Side> for Operation {
-    fn from(Side { told, backtrace }: Side) -> Self {
-        Self {
-            thread: told.whose.map(|(thread, _)| thread),
-            process: told.whose.map(|(_, process)| process),
-            operation: told.kind.map(str::to_owned),
-            object: told.object,
-            result: told.result,
-            words: told.words,
-            backtrace,
-        }
-    }
 }
 
 /// The client command.

@@ -5,12 +5,12 @@ use skein_node::check::{NOWHERE, Seen};
 use skein_node::status::trapped_by_name;
 
 use super::findings::{
-    Compared, Count, Difference, Drive, FORM, Figures, Findings, Listener, Operation,
-    OperationDifference, OperationsCompared, Recommend, Refused, Verdict,
+    Compared, Count, Difference, Drive, FORM, Figures, Findings, Listener, Recommend, Refused,
+    Verdict,
 };
-use super::operations::Operations;
 use super::trial::{Came, Trial};
 use crate::args::CheckArgs;
+use crate::operations::OperationsCompared;
 
 /// Lines of output in a report.
 const OUTPUT_LINES: usize = 8;
@@ -103,7 +103,7 @@ pub fn judge(args: &CheckArgs, trial: &Trial) -> Findings {
         refused: refused(seen),
         net: net(seen.trapped.iter().chain(&seen.patched)),
         patched: net(&seen.patched),
-        operations: trial.operations.as_ref().map(operations),
+        operations: trial.operations.as_ref().map(OperationsCompared::from),
         schedule_sensitive: trial.other_answers.map(|connections| connections > 0),
         recommend: matches!(verdict, Verdict::Deterministic | Verdict::CannotTell)
             .then(|| recommend(trial, &figures)),
@@ -174,20 +174,6 @@ fn verdict(args: &CheckArgs, trial: &Trial) -> (Verdict, String) {
         None => "two runs from one log did the same".into(),
     };
     (Verdict::Deterministic, reason)
-}
-
-fn operations(found: &Operations) -> OperationsCompared {
-    OperationsCompared {
-        compared: found.compared,
-        not_compared: found.lost,
-        difference: found.different.as_ref().map(|different| OperationDifference {
-            number: different.at.number,
-            index: (different.at.index != NOWHERE).then_some(different.at.index.0),
-            first: different.first.clone().map(Operation::from),
-            second: different.second.clone().map(Operation::from),
-            before: different.before.clone(),
-        }),
-    }
 }
 
 /// What differed, in words that follow "in".

@@ -10,7 +10,6 @@ mod cpu;
 mod drive;
 mod findings;
 mod judge;
-mod operations;
 mod report;
 mod trial;
 

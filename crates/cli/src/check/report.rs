@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use super::findings::{Findings, OperationsCompared, Verdict};
+use super::findings::{Findings, Verdict};
+use crate::words::{bytes, entries, number, plural, times};
 
 /// Refused calls that are listed.
 const REFUSED_ROWS: usize = 10;
-/// Operations before the one that differs that are listed; --json has more.
-const BEFORE_ROWS: usize = 3;
 /// Characters of a client command that are shown.
 const COMMAND_CHARS: usize = 60;
 
@@ -26,7 +25,9 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
         row("", &format!("second run: {}", found.second));
     }
     if let Some(operations) = &f.operations {
-        self::operations(operations, f.difference.is_some(), &mut row);
+        for (at, line) in operations.lines(f.difference.is_some()).iter().enumerate() {
+            row(if at == 0 { "operations" } else { "" }, line);
+        }
     }
     if let Some(drive) = &f.drive {
         let how = match drive.exit_code {
@@ -87,35 +88,6 @@ pub fn report(findings: &Findings, verbose: bool) -> String {
     text
 }
 
-fn operations(found: &OperationsCompared, differs: bool, row: &mut impl FnMut(&str, &str)) {
-    let lost = match found.not_compared {
-        0 => String::new(),
-        n => format!("; {} more were not written down", number(n)),
-    };
-    let Some(different) = &found.difference else {
-        let compared = plural(found.compared, "event");
-        let values = match differs {
-            true => ": the runs differ in values that operations carry",
-            false => "",
-        };
-        return row("operations", &format!("{compared} compared, none differs{lost}{values}"));
-    };
-    let after = different.index.map_or(String::new(), |index| format!(", after entry {index}"));
-    let nth = number(different.number + 1);
-    row("operations", &format!("event {nth}{after} is the first that differs"));
-    for (run, side) in [("first", &different.first), ("second", &different.second)] {
-        let words = side.as_ref().map_or("nothing more", |side| side.words.as_str());
-        row("", &format!("{:<11} {words}", format!("{run} run:")));
-        for frame in side.iter().flat_map(|side| &side.backtrace) {
-            row("", &format!("            at {frame}"));
-        }
-    }
-    let more = different.before.len().saturating_sub(BEFORE_ROWS);
-    for words in &different.before[more..] {
-        row("", &format!("before:     {words}"));
-    }
-}
-
 fn figures(f: &Findings, row: &mut impl FnMut(&str, &str)) {
     if let Some(figures) = &f.figures
         && figures.seconds > 0.0
@@ -167,56 +139,9 @@ fn shortened(command: &str) -> String {
     }
 }
 
-fn entries(count: u64) -> String {
-    match count {
-        1 => "1 entry".into(),
-        n => format!("{} entries", number(n)),
-    }
-}
-
-fn times(count: u64) -> String {
-    match count {
-        1 => "once".into(),
-        n => format!("{} times", number(n)),
-    }
-}
-
-fn plural(count: u64, what: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{} {what}{s}", number(count))
-}
-
-/// `1,234,567`.
-fn number(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-fn bytes(n: u64) -> String {
-    match n {
-        0..10_000 => plural(n, "byte"),
-        10_000..10_000_000 => format!("{} KB", number(n / 1000)),
-        _ => format!("{} MB", number(n / 1_000_000)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_readable() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([1, 12_345, 12_345_678].map(bytes), ["1 byte", "12 KB", "12 MB"]);
-        assert_eq!((times(1), times(2)), ("once".into(), "2 times".into()));
-    }
 
     #[test]
     fn a_long_command_is_cut_at_a_character() {

@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use super::capture::Capture;
 use super::cpu;
 use super::drive::{Drive, DriveEnd};
-use super::operations::{self, Operations};
 use crate::args::CheckArgs;
+use crate::operations::{self, Operations};
 
 /// How often a run is looked at: 10 ms.
 const LOOK: Duration = Duration::from_millis(10);
@@ -256,7 +256,7 @@ impl Bench<'_> {
         if let (Some(first), Some(watch)) = (first_trace, &watch) {
             let whole = complete && second.whole;
             let runs = operations::Runs { first, watch, whole, complete };
-            let found = runs.compare(|watch, number| {
+            let found = runs.compare(|watch, number| -> Result<_, Fault> {
                 let launcher = operations::launcher(&config, Some(&*watch))?;
                 let began = Instant::now();
                 let run = replay(&config, launcher, recording, former, |_| {

@@ -1,11 +1,12 @@
 //! `skein replay`: a replica's server runs again from the log, without a cluster, to where it went wrong.
 //!
 //! Reads a node's data directory, runs the server in its sandbox from the entries there ([`skein_node::replay`]), compares its output with the
-//! digests that the log holds, and stops where it is told. There [`gdb`] can be attached.
+//! digests that the log holds, and stops where it is told. There [`gdb`] can be attached. [`operations`] runs it twice and compares the runs.
 //!
 //! Crash: the server ends with this process; its files and the pipe for gdb are in places that go with them or hold nothing.
 
 mod gdb;
+mod operations;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,6 +76,7 @@ impl Output {
 /// What a run needs, besides the run.
 struct Session<'a> {
     args: &'a ReplayArgs,
+    cluster: u128,
     stored: Stored,
     output: Output,
     interrupted: Arc<AtomicBool>,
@@ -85,7 +87,7 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, Failure> {
     if args.gdb {
         gdb::find()?;
     }
-    let mut config = configuration(args)?;
+    let mut config = configuration(&args.dir, args.config.as_deref())?;
     let output = Output::new(args.output.as_deref())?;
     config.server.output = Some(output.path());
     config.corrupt_digest_at = crate::node::corruption(config.id);
@@ -99,8 +101,11 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, Failure> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, interrupted.clone()).map_err(failed)?;
     }
-    let mut session = Session { args, stored, output, interrupted };
+    let mut session = Session { args, cluster: config.cluster(), stored, output, interrupted };
     session.introduce(&config);
+    if args.operations {
+        return operations::compare(&mut session, &config);
+    }
     let until = args.at.map(LogIndex);
     let mut run = Replay::start(&config, launcher, &session.stored, until).map_err(failed)?;
     let code = session.go(&mut run);
@@ -110,12 +115,12 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, Failure> {
 }
 
 /// What the replica was configured as.
-fn configuration(args: &ReplayArgs) -> Result<NodeConfig, Failure> {
-    let file = args.config.clone().unwrap_or_else(|| args.dir.join("node.toml"));
-    if args.config.is_none() && !file.exists() {
-        let what = format!("data directory {}", args.dir.display());
-        return Err(if args.dir.join("cluster.json").exists() {
-            let fix = format!("name one of its replicas: {}", args.dir.join("node-1").display());
+fn configuration(dir: &Path, named: Option<&Path>) -> Result<NodeConfig, Failure> {
+    let file = named.map_or_else(|| dir.join("node.toml"), Path::to_owned);
+    if named.is_none() && !file.exists() {
+        let what = format!("data directory {}", dir.display());
+        return Err(if dir.join("cluster.json").exists() {
+            let fix = format!("name one of its replicas: {}", dir.join("node-1").display());
             Failure::new(what, "it is a cluster's, and holds one directory for each replica", fix)
         } else {
             Failure::new(
@@ -127,7 +132,7 @@ fn configuration(args: &ReplayArgs) -> Result<NodeConfig, Failure> {
     }
     let config = config::read(&file)?;
     if config.durability == DurabilityMode::Memory {
-        let what = format!("data directory {}", args.dir.display());
+        let what = format!("data directory {}", dir.display());
         let why = "its log was kept in memory only, and is gone with its node";
         return Err(Failure::new(what, why, "run with --durability fsync to be able to replay"));
     }

@@ -130,6 +130,27 @@ impl Stored {
         Ok(count)
     }
 
+    /// The last entry up to which another stored log holds the same.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn agrees_to(&self, other: &Self) -> Result<LogIndex, NodeError> {
+        let mut ours = Entries::new(self.reader.clone(), self.last);
+        let mut theirs = Entries::new(other.reader.clone(), other.last);
+        let mut last = self.last.min(other.last);
+        loop {
+            match (ours.next()?, theirs.next()?) {
+                (Some(a), Some(b)) if a.index == b.index && a.payload == b.payload => {}
+                (a, b) => {
+                    for entry in a.into_iter().chain(b) {
+                        last = last.min(LogIndex(entry.index.0 - 1));
+                    }
+                    return Ok(last);
+                }
+            }
+        }
+    }
+
     pub(super) fn entries(&self, until: Option<LogIndex>) -> Given {
         let entries = Entries::new(self.reader.clone(), self.last);
         Given { entries, until, ahead: None }

@@ -137,6 +137,22 @@ impl TraceFile {
         self.set_word(word::AT, number)
     }
 
+    /// The entry from whose admission on events are recorded; 0: from the server's start.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn record_from(&self) -> io::Result<u64> {
+        self.word(word::FROM)
+    }
+
+    /// Sets the entry from whose admission on events are recorded.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn set_record_from(&self, index: u64) -> io::Result<()> {
+        self.set_word(word::FROM, index)
+    }
+
     /// Where the server has stopped to be looked at, if it has.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! * [`watch`]: a traced run while it goes on: names where a server is that has stopped at an event.
 //! * [`say`]: an event in words.
 //!
-//! `skein check --operations` uses all of it; whatever else runs a server twice from one log can.
+//! `skein check --operations` and `skein replay --operations` use all of it.
 //!
 //! Crash: a trace without a name is gone with its process. A trace is written by the server, so nothing in it is trusted.
 
@@ -19,4 +19,5 @@ pub mod watch;
 pub use compare::{Different, Side, first_difference};
 pub use file::{Damaged, Events, TraceFile};
 pub use say::Told;
+pub use skein_sched::trace::Event;
 pub use watch::{Seen, Traced, Watch};
