@@ -80,6 +80,8 @@ pub struct Fake<'a> {
     pub no_restart: Cell<bool>,
     /// The process that runs.
     pub process: Cell<u32>,
+    /// Who it acts as.
+    pub user: Cell<[u32; 2]>,
     /// Memory that is shared: its begin and length here.
     pub shared: Cell<(usize, usize)>,
     /// What was reported.
@@ -111,6 +113,8 @@ fn room() -> Room {
     unsafe { Room::new(alloc_zeroed(layout), 0, BYTES, parts) }
 }
 
+/// There are at most so many threads.
+const MOST_THREADS: u32 = 64;
 /// A process has at most so many descriptors.
 pub const MOST_FDS: usize = 64;
 /// A regular file of the kernel's.
@@ -140,12 +144,13 @@ impl<'a> Fake<'a> {
     pub fn new(threads: u32) -> Self {
         // SAFETY: all-zero is an empty library.
         let os: Box<Os<FakeThread, FakeProcess>> = unsafe { Box::new_zeroed().assume_init() };
-        give(&os.threads, threads);
+        give(&os.threads, MOST_THREADS);
         give(&os.chunks, 64);
         let mut room = room();
         os.timers.lay_out(&mut room);
         os.fds.lay_out(&mut room);
         os.processes.lay_out(&mut room);
+        os.ipc.lay_out(&mut room, MOST_THREADS);
         let process = os.processes.alloc().unwrap();
         let p = os.processes.get(process);
         p.life.set(process::Life::Alive);
@@ -170,6 +175,7 @@ impl<'a> Fake<'a> {
             deliveries: Cell::default(),
             no_restart: Cell::default(),
             process: Cell::new(1),
+            user: Cell::default(),
             shared: Cell::default(),
             refused: RefCell::default(),
             descriptors: RefCell::default(),
@@ -186,10 +192,33 @@ impl<'a> Fake<'a> {
 
     /// Thread `number` does this now.
     pub fn by<R>(&self, number: u32, act: impl FnOnce() -> R) -> R {
-        let before = self.os.current.replace(number);
+        let of = self.thread(number).process.get().expect("a thread's process");
+        let before = (self.os.current.replace(number), self.process.replace(of.raw()));
         let done = act();
-        self.os.current.set(before);
+        self.os.current.set(before.0);
+        self.process.set(before.1);
         done
+    }
+
+    /// A child of the turn's holder's process, with one thread; answers the thread's number. Both have the same id.
+    pub fn fork(&self) -> u32 {
+        let (parent, child) = (process::handle(self), self.processes.alloc().unwrap());
+        let thread = self.threads.alloc().unwrap();
+        let (p, c) = (self.processes.get(parent), self.processes.get(child));
+        let t = self.threads.get(thread);
+        t.tid.set(FIRST_TID + thread.raw() - 1);
+        t.life.set(Life::Running);
+        t.process.set(Some(child));
+        c.life.set(process::Life::Alive);
+        c.pid.set(t.tid.get() as i32);
+        c.group.set(p.group.get());
+        c.session.set(p.session.get());
+        c.parent.set(Some(parent));
+        c.threads.set(1);
+        c.born.set(self.processes.births.get());
+        self.processes.births.set(c.born.get() + 1);
+        self.processes.live.set(self.processes.live.get() + 1);
+        thread.raw()
     }
 
     /// Whether all acts have run.
@@ -269,6 +298,18 @@ impl Host for Fake<'_> {
 
     fn process(&self) -> u32 {
         self.process.get()
+    }
+
+    fn user(&self) -> [u32; 2] {
+        self.user.get()
+    }
+
+    fn in_group(&self, group: u32) -> bool {
+        self.user.get()[1] == group
+    }
+
+    fn file_mask(&self) -> u32 {
+        0o022
     }
 
     fn in_shared_memory(&self, address: usize) -> Option<(u32, usize)> {

@@ -59,6 +59,15 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// The turn's holder's process, by its number in the arena.
     fn process(&self) -> u32;
 
+    /// The user and the group that the turn's holder's process acts as.
+    fn user(&self) -> [u32; 2];
+
+    /// Whether that process is in a group.
+    fn in_group(&self, group: u32) -> bool;
+
+    /// The permissions that it takes off what it makes (`umask`).
+    fn file_mask(&self) -> u32;
+
     /// What an address of that process is in shared memory, if it is: the region and the offset in it.
     fn in_shared_memory(&self, address: usize) -> Option<(u32, usize)>;
 

@@ -16,6 +16,7 @@ mod fake;
 pub mod file;
 pub mod host;
 pub mod identity;
+pub mod ipc;
 pub mod keys;
 pub mod net;
 pub mod os;

@@ -1,6 +1,7 @@
 //! The library's state: one structure in the arena, with the pools behind it.
 
 use crate::file::Fds;
+use crate::ipc::Ipc;
 use crate::keys::KeyQueues;
 use crate::process::Processes;
 use crate::thread::Queue;
@@ -32,6 +33,8 @@ pub struct Os<T, P> {
     pub fds: Fds,
     /// All processes.
     pub processes: Processes<P>,
+    /// Semaphores and message queues that processes find by a key or a name.
+    pub ipc: Ipc,
     /// Bytes in flight.
     pub chunks: Chunks,
 }
@@ -41,6 +44,11 @@ impl<T: In<Queue>, P> Os<T, P> {
     #[inline]
     pub fn current(&self) -> Handle<T> {
         Handle::from_raw(self.current.get()).expect("a thread has the turn")
+    }
+
+    /// The time of day `ns` from now.
+    pub fn after(&self, ns: u64) -> u64 {
+        self.now_ns.get().saturating_add(ns)
     }
 
     /// The turn's holder.

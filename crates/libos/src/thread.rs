@@ -2,6 +2,7 @@
 
 use crate::file::Held;
 use crate::file::wait::Wait;
+use crate::host::Host;
 use crate::process::Process;
 use crate::timers::Timer;
 use core::cell::Cell;
@@ -78,6 +79,17 @@ pub struct Thread {
     pub exiting: Cell<bool>,
     /// Its wait is a cancellation point.
     pub at_cancel_point: Cell<bool>,
+}
+
+/// A wait of the turn's holder that is a cancellation point.
+pub fn cancellable<H: Host>(k: &H, wait: impl FnOnce() -> Wake) -> Wake {
+    k.test_cancel();
+    let this = k.this();
+    this.at_cancel_point.set(true);
+    let why = wait();
+    this.at_cancel_point.set(false);
+    k.test_cancel();
+    why
 }
 
 impl Thread {

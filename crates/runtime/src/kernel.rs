@@ -60,8 +60,6 @@ pub struct Kernel {
     pub signals: crate::signal::SignalState,
     /// Descriptors, sockets, pipes, epoll sets.
     pub io: IoState,
-    /// Semaphores and message queues that processes find by a key or a name.
-    pub ipc: crate::ipc::Ipc,
     /// Regular files and directories.
     pub files: crate::files::Files,
 }
@@ -162,7 +160,7 @@ impl Kernel {
         self.fds.lay_out(room);
         self.signals.lay_out(room);
         self.io.lay_out(room);
-        self.ipc.lay_out(room);
+        self.ipc.lay_out(room, MAX_THREADS);
         self.files.lay_out(room);
         // All that is left holds bytes in flight.
         let chunks = (room.left() / 4096).min(u32::MAX as usize) as u32;

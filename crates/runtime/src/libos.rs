@@ -4,7 +4,7 @@ use crate::io::{descriptor, fifo, table};
 use crate::kernel::Kernel;
 use crate::process::shared;
 use crate::thread::{self, Thread};
-use crate::{fatal, process, signal, time, turn, uses};
+use crate::{fatal, ipc, process, signal, time, turn, uses};
 use core::fmt::{Arguments, Write as _};
 use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
@@ -49,6 +49,18 @@ impl Host for Kernel {
     #[inline]
     fn process(&self) -> u32 {
         process::raw()
+    }
+
+    fn user(&self) -> [u32; 2] {
+        ipc::user()
+    }
+
+    fn in_group(&self, group: u32) -> bool {
+        ipc::in_group(group)
+    }
+
+    fn file_mask(&self) -> u32 {
+        ipc::file_mask()
     }
 
     #[inline]

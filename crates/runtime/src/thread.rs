@@ -562,13 +562,7 @@ pub fn test_cancel() {
 
 /// A wait of the turn's holder that is a cancellation point.
 pub fn cancellable(wait: impl FnOnce() -> Wake) -> Wake {
-    test_cancel();
-    let this = kernel().this();
-    this.at_cancel_point.set(true);
-    let why = wait();
-    this.at_cancel_point.set(false);
-    test_cancel();
-    why
+    skein_libos::thread::cancellable(kernel(), wait)
 }
 
 /// `pthread_setname_np`.

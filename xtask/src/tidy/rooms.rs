@@ -12,7 +12,7 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
         &[
             &["abi", "identity", "room"],
             &["errno"],
-            &["fake", "file", "host", "keys", "os", "process", "thread", "time", "timers"],
+            &["fake", "file", "host", "ipc", "keys", "os", "process", "thread", "time", "timers"],
             &["net", "pace", "sync"],
         ],
     ),

@@ -5,6 +5,7 @@ use super::{File, Hold, Kind, epoll, eventfd, inotify, pipe, timerfd};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
+use crate::ipc::mq;
 use skein_arena::pool::Handle;
 
 /// A kind of file.
@@ -45,9 +46,8 @@ pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
         Kind::TimerFd => &timerfd::Ops,
         Kind::Inotify => &inotify::Ops,
         Kind::Free => &Nothing,
-        Kind::Socket | Kind::Random | Kind::SignalFd | Kind::MessageQueue | Kind::PidFd => {
-            H::ops(kind)
-        }
+        Kind::MessageQueue => &mq::Ops,
+        Kind::Socket | Kind::Random | Kind::SignalFd | Kind::PidFd => H::ops(kind),
     }
 }
 
@@ -63,9 +63,8 @@ pub fn mask<H: Host>(k: &H, f: &File) -> u32 {
         Kind::TimerFd => timerfd::Ops.mask(k, f),
         Kind::Inotify => inotify::Ops.mask(k, f),
         Kind::Free => Nothing.mask(k, f),
-        Kind::Socket | Kind::Random | Kind::SignalFd | Kind::MessageQueue | Kind::PidFd => {
-            k.mask(f)
-        }
+        Kind::MessageQueue => mq::Ops.mask(k, f),
+        Kind::Socket | Kind::Random | Kind::SignalFd | Kind::PidFd => k.mask(f),
     }
 }
 

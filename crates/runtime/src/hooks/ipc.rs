@@ -1,8 +1,8 @@
 //! Hooks: the calls on System V semaphores and message queues that servers make often. All others come through the net.
 
 use super::syscalls;
-use libc::{c_int, c_long, c_void, sembuf, size_t, ssize_t};
-use skein_libos::abi::timespec;
+use libc::{c_int, c_long, c_void, size_t, ssize_t};
+use skein_libos::abi::{sembuf, timespec};
 
 syscalls! {
     SYS_semop: fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int;

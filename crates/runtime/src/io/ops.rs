@@ -1,9 +1,8 @@
-//! What the kinds of files do that the library has not: sockets, signalfds, pidfds, message queues, random bytes.
+//! What the kinds of files do that the library has not: sockets, signalfds, pidfds, random bytes.
 
 use crate::io::call::Hold;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
 use crate::io::{random, signalfd, socket};
-use crate::ipc::mq;
 use crate::kernel::Kernel;
 use crate::process::pidfd;
 use skein_arena::pool::Handle;
@@ -19,7 +18,6 @@ pub fn of<'s>(kind: Kind) -> &'s dyn FileOps<Kernel> {
         Kind::Socket => &Socket,
         Kind::SignalFd => &SignalFd,
         Kind::PidFd => &PidFd,
-        Kind::MessageQueue => &MessageQueue,
         Kind::Random => &Random,
         _ => unreachable!("the library has the others"),
     }
@@ -32,7 +30,6 @@ pub fn mask(k: &Kernel, f: &File) -> u32 {
         Kind::Socket => Socket.mask(k, f),
         Kind::SignalFd => SignalFd.mask(k, f),
         Kind::PidFd => PidFd.mask(k, f),
-        Kind::MessageQueue => MessageQueue.mask(k, f),
         Kind::Random => Random.mask(k, f),
         _ => unreachable!("the library has the others"),
     }
@@ -89,18 +86,6 @@ impl FileOps<Kernel> for PidFd {
 
     fn release(&self, k: &Kernel, file: Handle<File>) {
         pidfd::release(k, handle(k.fds.files.get(file).object.get()));
-    }
-}
-
-struct MessageQueue;
-
-impl FileOps<Kernel> for MessageQueue {
-    fn mask(&self, k: &Kernel, file: &File) -> u32 {
-        mq::mask(k, handle(file.object.get()))
-    }
-
-    fn release(&self, k: &Kernel, file: Handle<File>) {
-        mq::release(k, file, handle(k.fds.files.get(file).object.get()));
     }
 }
 

@@ -1,127 +1,222 @@
-//! System V semaphores and message queues, POSIX message queues: objects of the whole server, which its processes find by key or name.
+//! Calls on System V semaphores and message queues and on POSIX message queues: operations on the library's objects, with pointers as the server
+//! gives them.
 //!
-//! - [`semaphore`]: sets of semaphores, with what is undone when a process ends. - [`queue`]: message queues.
-//! - [`mq`]: POSIX message queues, which are descriptors. - [`permission`]: who may use what, and when it changed.
 //! - [`segment`]: what is said about segments of shared memory, which are the kernel's.
-//!
-//! They live as long as the server, or until it removes them; the namespace begins empty on each replica.
 
-pub mod mq;
-pub mod permission;
-pub mod queue;
 pub mod segment;
-pub mod semaphore;
-mod undo;
 
-use crate::kernel::Kernel;
-use crate::process::ProcessHandle;
-use crate::thread::Thread;
-use core::cell::Cell;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Pool};
+use crate::io::call;
+use crate::{sys, thread, time, turn};
+use libc::{c_char, c_int};
+use skein_libos::abi::{sembuf, timespec};
 use skein_libos::errno::{Result, fail};
-use skein_libos::room::Room;
+use skein_libos::ipc::{mq, queue, semaphore};
+use skein_sched::op::{Kind, Object};
 
-/// Sets of semaphores, queues of either kind, at one time: 1,024 each.
-const MAX_OBJECTS: u32 = 1 << 10;
-/// Messages in all queues: 16,384.
-const MAX_MESSAGES: u32 = 16 << 10;
+pub use skein_libos::ipc::mq::Attributes;
 
-/// A message in a queue of either kind.
-#[repr(C)]
-pub struct Message {
-    node: Node<Message>,
-    /// Its type, or its priority.
-    kind: Cell<i64>,
-    bytes: skein_arena::bytes::ByteQueue,
+/// `semget`.
+pub fn semget(key: c_int, count: c_int, flags: c_int) -> Result<usize> {
+    let turn = turn::enter(Object::Ipc, Kind::Open);
+    semaphore::get(turn.kernel(), key, count, flags)
 }
 
-/// A message's place in its queue.
-pub struct InQueue;
-// SAFETY: cells, links and a queue; all-zero is an empty message.
-unsafe impl ArenaObject for Message {}
-impl In<InQueue> for Message {
-    fn node(&self) -> &Node<Message> {
-        &self.node
-    }
-}
-/// The messages of a queue.
-type Messages = List<Message, InQueue>;
-
-/// All objects. All-zero bytes, then `lay_out`.
-#[repr(C)]
-pub struct Ipc {
-    sets: Pool<semaphore::Set>,
-    set_list: List<semaphore::Set, permission::Known>,
-    sem_waits: Pool<semaphore::SemWait>,
-    undos: Pool<undo::Undo>,
-    queues: Pool<queue::Queue>,
-    queue_list: List<queue::Queue, permission::Known>,
-    /// POSIX queues.
-    pub mqs: Pool<mq::Mq>,
-    mq_list: mq::Named,
-    messages: Pool<Message>,
-    /// Objects made so far: ids are never used again soon.
-    made: Cell<u32>,
-    _pad: Cell<u32>,
-}
-
-impl Ipc {
-    /// Takes its memory.
-    pub fn lay_out(&self, room: &mut Room) {
-        room.pool(&self.sets, MAX_OBJECTS);
-        room.pool(&self.sem_waits, crate::kernel::MAX_THREADS);
-        room.pool(&self.undos, MAX_OBJECTS);
-        room.pool(&self.queues, MAX_OBJECTS);
-        room.pool(&self.mqs, MAX_OBJECTS);
-        room.pool(&self.messages, MAX_MESSAGES);
-    }
-}
-
-/// A thread never runs again.
-pub fn abandon(k: &Kernel, thread: Handle<Thread>) {
-    semaphore::abandon(k, thread);
-}
-
-/// A process ends, all its threads abandoned: what it wants undone is.
-pub fn process_ended(k: &Kernel, process: ProcessHandle) {
-    undo::apply_all(k, process);
-}
-
-/// A fresh message with these bytes, in no queue yet.
+/// `semop`, and with a time limit `semtimedop`.
 ///
 /// # Safety
-/// `from` is `len` readable bytes.
-unsafe fn message(k: &Kernel, kind: i64, from: *const u8, len: usize) -> Result<Handle<Message>> {
-    let Some(message) = k.ipc.messages.alloc() else {
-        return fail(libc::ENOMEM);
+/// `operations` is `count` operations; `limit` is null or a time.
+pub unsafe fn semop(
+    id: c_int,
+    operations: *const sembuf,
+    count: usize,
+    limit: *const timespec,
+) -> Result<usize> {
+    let turn = turn::enter(Object::Ipc, Kind::Lock);
+    // SAFETY: the caller's contract.
+    unsafe { semaphore::operate(turn.kernel(), id, operations, count, limit) }
+}
+
+/// `semctl`; `arg` is the union.
+///
+/// # Safety
+/// `arg` is what the command wants.
+pub unsafe fn semctl(id: c_int, number: c_int, command: c_int, arg: usize) -> Result<usize> {
+    let turn = turn::enter(Object::Ipc, Kind::Set);
+    // SAFETY: the caller's contract.
+    unsafe { semaphore::control(turn.kernel(), id, number, command, arg) }
+}
+
+/// `msgget`.
+pub fn msgget(key: c_int, flags: c_int) -> Result<usize> {
+    let turn = turn::enter(Object::Ipc, Kind::Open);
+    queue::get(turn.kernel(), key, flags)
+}
+
+/// `msgsnd`.
+///
+/// # Safety
+/// `from` is null, or a type and `len` bytes behind it.
+pub unsafe fn msgsnd(id: c_int, from: *const i64, len: usize, flags: c_int) -> Result<usize> {
+    thread::test_cancel();
+    let turn = turn::enter(Object::Ipc, Kind::Write);
+    // SAFETY: the caller's contract.
+    unsafe { queue::send(turn.kernel(), id, from, len, flags) }
+}
+
+/// `msgrcv`.
+///
+/// # Safety
+/// `to` has room for a type and `len` bytes behind it.
+pub unsafe fn msgrcv(
+    id: c_int,
+    to: *mut i64,
+    len: usize,
+    wanted: i64,
+    flags: c_int,
+) -> Result<usize> {
+    thread::test_cancel();
+    let turn = turn::enter(Object::Ipc, Kind::Read);
+    // SAFETY: the caller's contract.
+    unsafe { queue::receive(turn.kernel(), id, to, len, wanted, flags) }
+}
+
+/// `msgctl`.
+///
+/// # Safety
+/// `arg` is what the command wants.
+pub unsafe fn msgctl(id: c_int, command: c_int, arg: usize) -> Result<usize> {
+    let turn = turn::enter(Object::Ipc, Kind::Set);
+    // SAFETY: the caller's contract.
+    unsafe { queue::control(turn.kernel(), id, command, arg) }
+}
+
+/// `mq_open`.
+///
+/// # Safety
+/// `name` is null or a string; `attributes` is null or valid.
+pub unsafe fn mq_open(
+    name: *const c_char,
+    flags: c_int,
+    mode: u32,
+    attributes: *const Attributes,
+) -> Result<usize> {
+    let turn = turn::enter(Object::Ipc, Kind::Open);
+    // SAFETY: the caller's contract.
+    unsafe { mq::open(turn.kernel(), name, flags, mode, attributes) }
+}
+
+/// `mq_unlink`.
+///
+/// # Safety
+/// `name` is null or a string.
+pub unsafe fn mq_unlink(name: *const c_char) -> Result<usize> {
+    let turn = turn::enter(Object::Ipc, Kind::Destroy);
+    // SAFETY: the caller's contract.
+    unsafe { mq::unlink(turn.kernel(), name) }
+}
+
+/// The server's time of day at which a call on a queue gives up.
+///
+/// # Safety
+/// `limit` is null or a time.
+unsafe fn deadline(limit: *const timespec) -> Result<Option<u64>> {
+    // SAFETY: the caller's contract.
+    let limit = unsafe { limit.as_ref() }.map(skein_libos::time::to_ns).transpose()?;
+    limit.map(|at| time::deadline_of(libc::CLOCK_REALTIME, at)).transpose()
+}
+
+/// `mq_timedsend`.
+///
+/// # Safety
+/// `from` is `len` bytes; `limit` is null or a time.
+pub unsafe fn mq_send(
+    fd: c_int,
+    from: *const u8,
+    len: usize,
+    priority: u32,
+    limit: *const timespec,
+) -> Result<usize> {
+    if priority >= mq::PRIORITIES {
+        let _turn = turn::enter(Object::Ipc, Kind::Refuse);
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller's contract.
+    let deadline_ns = unsafe { deadline(limit)? };
+    let answer = call::with_cancel(fd, Kind::Write, |k, hold| {
+        // SAFETY: the caller's contract.
+        unsafe { mq::send(k, hold, from, len, priority, deadline_ns) }
+    });
+    answer.unwrap_or_else(|| fail(libc::EBADF))
+}
+
+/// `mq_timedreceive`.
+///
+/// # Safety
+/// `to` is `len` bytes; `priority` is null or writable; `limit` is null or a time.
+pub unsafe fn mq_receive(
+    fd: c_int,
+    to: *mut u8,
+    len: usize,
+    priority: *mut u32,
+    limit: *const timespec,
+) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    let deadline_ns = unsafe { deadline(limit)? };
+    let answer = call::with_cancel(fd, Kind::Read, |k, hold| {
+        // SAFETY: the caller's contract.
+        unsafe { mq::receive(k, hold, to, len, priority, deadline_ns) }
+    });
+    answer.unwrap_or_else(|| fail(libc::EBADF))
+}
+
+/// `mq_getsetattr`.
+///
+/// # Safety
+/// Both are null or valid.
+pub unsafe fn mq_attributes(
+    fd: c_int,
+    new: *const Attributes,
+    old: *mut Attributes,
+) -> Result<usize> {
+    // SAFETY: the caller's contract.
+    let new = unsafe { new.as_ref() };
+    let answer = call::with(fd, Kind::Ask, |k, hold| {
+        let before = mq::attributes(k, hold, new)?;
+        if !old.is_null() {
+            // SAFETY: the caller's contract.
+            unsafe { old.write(before) };
+        }
+        Ok(0)
+    });
+    answer.unwrap_or_else(|| fail(libc::EBADF))
+}
+
+fn id_of(nr: i64) -> u32 {
+    // SAFETY: a call without arguments.
+    unsafe { sys::raw(nr, sys::args([])) as u32 }
+}
+
+/// The user and the group that the process acts as.
+pub fn user() -> [u32; 2] {
+    [id_of(libc::SYS_geteuid), id_of(libc::SYS_getegid)]
+}
+
+/// Whether the process is in a group.
+pub fn in_group(group: u32) -> bool {
+    let mut groups = [0u32; 256];
+    // SAFETY: writes at most so many words to a local.
+    let count = unsafe {
+        sys::call(libc::SYS_getgroups, sys::args([groups.len(), groups.as_mut_ptr() as usize]))
     };
-    let m = k.ipc.messages.get(message);
-    m.kind.set(kind);
-    // SAFETY: the caller's contract; no other thread runs.
-    let bytes = if len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(from, len) } };
-    if m.bytes.push(&k.chunks, bytes) < len {
-        free(k, message);
-        return fail(libc::ENOMEM);
-    }
-    Ok(message)
+    id_of(libc::SYS_getegid) == group || groups[..count.unwrap_or(0)].contains(&group)
 }
 
-/// Copies the first `len` bytes of a message out, and frees it.
-///
-/// # Safety
-/// `to` is `len` writable bytes.
-unsafe fn consume(k: &Kernel, message: Handle<Message>, to: *mut u8, len: usize) {
-    if len > 0 {
-        // SAFETY: the caller's contract; no other thread runs.
-        let out = unsafe { core::slice::from_raw_parts_mut(to, len) };
-        k.ipc.messages.get(message).bytes.peek(&k.chunks, 0, out);
+/// The permissions that the process takes off what it makes.
+pub fn file_mask() -> u32 {
+    // SAFETY: numbers only; the mask is put back at once, and nobody else runs.
+    unsafe {
+        let mask = sys::raw(libc::SYS_umask, sys::args([0o777]));
+        sys::raw(libc::SYS_umask, sys::args([mask as usize]));
+        mask as u32
     }
-    free(k, message);
-}
-
-/// Frees a message that is in no queue.
-fn free(k: &Kernel, message: Handle<Message>) {
-    k.ipc.messages.get(message).bytes.clear(&k.chunks);
-    k.ipc.messages.free(message);
 }

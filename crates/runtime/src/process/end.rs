@@ -70,7 +70,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
     for (thread, t) in threads_of(k, me) {
         abandon(k, thread, t);
     }
-    crate::ipc::process_ended(k, me);
+    skein_libos::ipc::process_ended(k, me);
     p.table.close_all(k);
     super::shared::forget_all(k, p);
     signal::process_ended(k, p);
@@ -110,7 +110,7 @@ pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     signal::abandon(k, t);
     k.keys.abandon(k, thread);
     crate::spin::abandon(k, t);
-    crate::ipc::abandon(k, thread);
+    skein_libos::ipc::abandon(k, thread);
     wait::abandon(k, t);
     t.held.drop_all(k);
     skein_libos::sync::mutex::owner_gone(k, thread);

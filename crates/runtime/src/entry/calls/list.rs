@@ -12,7 +12,7 @@ use crate::files::{change, inputs, list, lock, open, root, stat};
 use crate::io::{
     Answer, call, descriptor, msg, put_pair, readiness as ready, sendfile, socket, splice, transfer,
 };
-use crate::ipc::{mq, queue, segment, semaphore};
+use crate::ipc;
 use crate::kernel::kernel;
 use crate::process::{exec, fork, group, pidfd, wait};
 use crate::signal::calls as signals;
@@ -22,10 +22,9 @@ use crate::time::calls as clocks;
 use crate::{host, init, random, sys, thread, time, trap, turn};
 use libc::{
     AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_void, gid_t, itimerval, mmsghdr, mode_t,
-    msghdr, pid_t, rusage, sembuf, siginfo_t, sigset_t, sockaddr, socklen_t, stack_t, timeval,
-    uid_t,
+    msghdr, pid_t, rusage, siginfo_t, sigset_t, sockaddr, socklen_t, stack_t, timeval, uid_t,
 };
-use skein_libos::abi::{epoll_event, iovec, itimerspec, pollfd, timespec};
+use skein_libos::abi::{epoll_event, iovec, itimerspec, pollfd, sembuf, timespec};
 use skein_libos::errno::{RESTART, Result, fail};
 use skein_libos::time::{NS_PER_S, Timeout};
 use skein_sched::op::{Kind, Object};
@@ -446,30 +445,30 @@ calls! {
     SYS_sysinfo(out: *mut libc::sysinfo) => { host::sysinfo(out) };
 
     // Messages and shared memory.
-    SYS_semget(key: c_int, count: c_int, flags: c_int) => { semaphore::get(key, count, flags) };
+    SYS_semget(key: c_int, count: c_int, flags: c_int) => { ipc::semget(key, count, flags) };
     SYS_semop(id: c_int, operations: *const sembuf, count: usize) => {
-        semaphore::operate(id, operations, count, core::ptr::null())
+        ipc::semop(id, operations, count, core::ptr::null())
     };
     SYS_semtimedop(id: c_int, operations: *const sembuf, count: usize, limit: *const timespec) => {
-        semaphore::operate(id, operations, count, limit)
+        ipc::semop(id, operations, count, limit)
     };
-    SYS_semctl(id: c_int, number: c_int, command: c_int, arg: usize) => { semaphore::control(id, number, command, arg) };
-    SYS_msgget(key: c_int, flags: c_int) => { queue::get(key, flags) };
-    SYS_msgsnd(id: c_int, from: *const i64, len: usize, flags: c_int) => { queue::send(id, from, len, flags) };
+    SYS_semctl(id: c_int, number: c_int, command: c_int, arg: usize) => { ipc::semctl(id, number, command, arg) };
+    SYS_msgget(key: c_int, flags: c_int) => { ipc::msgget(key, flags) };
+    SYS_msgsnd(id: c_int, from: *const i64, len: usize, flags: c_int) => { ipc::msgsnd(id, from, len, flags) };
     SYS_msgrcv(id: c_int, to: *mut i64, len: usize, wanted: i64, flags: c_int) => {
-        queue::receive(id, to, len, wanted, flags)
+        ipc::msgrcv(id, to, len, wanted, flags)
     };
-    SYS_msgctl(id: c_int, command: c_int, arg: usize) => { queue::control(id, command, arg) };
-    SYS_shmctl(id: c_int, command: c_int, arg: usize) else |_call| { segment::control(id, command, arg) };
-    SYS_mq_open(name: Path, flags: c_int, mode: u32, attributes: *const mq::Attributes) => {
-        mq::open(name, flags, mode, attributes)
+    SYS_msgctl(id: c_int, command: c_int, arg: usize) => { ipc::msgctl(id, command, arg) };
+    SYS_shmctl(id: c_int, command: c_int, arg: usize) else |_call| { ipc::segment::control(id, command, arg) };
+    SYS_mq_open(name: Path, flags: c_int, mode: u32, attributes: *const ipc::Attributes) => {
+        ipc::mq_open(name, flags, mode, attributes)
     };
-    SYS_mq_unlink(name: Path) => { mq::unlink(name) };
+    SYS_mq_unlink(name: Path) => { ipc::mq_unlink(name) };
     SYS_mq_timedsend(fd: c_int, from: *const u8, len: usize, priority: u32, limit: *const timespec) => {
-        mq::send(fd, from, len, priority, limit)
+        ipc::mq_send(fd, from, len, priority, limit)
     };
     SYS_mq_timedreceive(fd: c_int, to: *mut u8, len: usize, priority: *mut u32, limit: *const timespec) => {
-        mq::receive(fd, to, len, priority, limit)
+        ipc::mq_receive(fd, to, len, priority, limit)
     };
-    SYS_mq_getsetattr(fd: c_int, new: *const mq::Attributes, old: *mut mq::Attributes) => { mq::attributes(fd, new, old) };
+    SYS_mq_getsetattr(fd: c_int, new: *const ipc::Attributes, old: *mut ipc::Attributes) => { ipc::mq_attributes(fd, new, old) };
 }

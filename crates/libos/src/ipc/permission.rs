@@ -1,12 +1,11 @@
 //! What System V objects have in common: a key, an id, owners, permissions.
 
-use crate::kernel::{Kernel, kernel};
-use crate::sys;
+use crate::abi;
+use crate::errno::{Errno, Result};
+use crate::host::Host;
 use core::cell::Cell;
-use libc::c_int;
 use skein_arena::list::{In, List};
 use skein_arena::pool::{ArenaObject, Handle, Pool};
-use skein_libos::errno::{Errno, Result};
 
 /// The place of an object among those of its kind.
 pub struct Known;
@@ -52,62 +51,32 @@ pub const READ: u32 = 0o444;
 pub const ALTER: u32 = 0o222;
 
 /// The time of day in seconds.
-pub fn now_s(k: &Kernel) -> i64 {
-    (k.now_ns.get() / skein_libos::time::NS_PER_S) as i64
-}
-
-fn id_of(nr: i64) -> u32 {
-    // SAFETY: a call without arguments.
-    unsafe { sys::raw(nr, sys::args([])) as u32 }
-}
-
-/// Whether the process is in a group.
-fn in_group(group: u32) -> bool {
-    let mut groups = [0u32; 256];
-    // SAFETY: writes at most so many words to a local.
-    let count = unsafe {
-        sys::call(libc::SYS_getgroups, sys::args([groups.len(), groups.as_mut_ptr() as usize]))
-    };
-    id_of(libc::SYS_getegid) == group || groups[..count.unwrap_or(0)].contains(&group)
-}
-
-/// The user and the group that the process acts as.
-pub fn us() -> [u32; 2] {
-    [id_of(libc::SYS_geteuid), id_of(libc::SYS_getegid)]
-}
-
-/// The permissions that the process takes off what it makes.
-pub fn file_mask() -> u32 {
-    // SAFETY: numbers only; the mask is put back at once, and nobody else runs.
-    unsafe {
-        let mask = sys::raw(libc::SYS_umask, sys::args([0o777]));
-        sys::raw(libc::SYS_umask, sys::args([mask as usize]));
-        mask as u32
-    }
+pub fn now_s<H: Host>(k: &H) -> i64 {
+    (k.now_ns.get() / crate::time::NS_PER_S) as i64
 }
 
 /// Whether the process may do this with an object of these owners.
 ///
 /// # Errors
 /// `EACCES`.
-pub fn allowed(mode: u32, owners: &[[u32; 2]], wanted: u32) -> Result<()> {
+pub fn allowed<H: Host>(k: &H, mode: u32, owners: &[[u32; 2]], wanted: u32) -> Result<()> {
     let wanted = (wanted >> 6 | wanted >> 3 | wanted) & 7;
-    let user = us()[0];
+    let user = k.user()[0];
     let granted = if owners.iter().any(|[owner, _]| *owner == user) {
         mode >> 6
-    } else if owners.iter().any(|[_, group]| in_group(*group)) {
+    } else if owners.iter().any(|[_, group]| k.in_group(*group)) {
         mode >> 3
     } else {
         mode
     };
-    if user == 0 || wanted & !granted == 0 { Ok(()) } else { Err(Errno(libc::EACCES)) }
+    if user == 0 || wanted & !granted == 0 { Ok(()) } else { Err(Errno(abi::EACCES)) }
 }
 
 impl Head {
     /// A new object's.
-    pub fn begin(&self, k: &Kernel, raw: u32, key: c_int, flags: c_int) -> i32 {
+    pub fn begin<H: Host>(&self, k: &H, raw: u32, key: i32, flags: i32) -> i32 {
         k.ipc.made.set(k.ipc.made.get() % 0xffff + 1);
-        let us = us();
+        let us = k.user();
         self.id.set((k.ipc.made.get() << NUMBER_BITS | (raw - 1)) as i32 & i32::MAX);
         self.key.set(key);
         self.owner.set(us);
@@ -121,18 +90,18 @@ impl Head {
     ///
     /// # Errors
     /// `EACCES`.
-    pub fn check(&self, wanted: u32) -> Result<()> {
-        allowed(self.mode.get(), &[self.maker.get(), self.owner.get()], wanted)
+    pub fn check<H: Host>(&self, k: &H, wanted: u32) -> Result<()> {
+        allowed(k, self.mode.get(), &[self.maker.get(), self.owner.get()], wanted)
     }
 
     /// Whether the process may remove it or set its owner.
     ///
     /// # Errors
     /// `EPERM`.
-    pub fn check_owner(&self) -> Result<()> {
-        let user = id_of(libc::SYS_geteuid);
+    pub fn check_owner<H: Host>(&self, k: &H) -> Result<()> {
+        let user = k.user()[0];
         let owns = user == 0 || user == self.maker.get()[0] || user == self.owner.get()[0];
-        if owns { Ok(()) } else { Err(Errno(libc::EPERM)) }
+        if owns { Ok(()) } else { Err(Errno(abi::EPERM)) }
     }
 
     /// As `IPC_STAT` says it.
@@ -149,7 +118,7 @@ impl Head {
     }
 
     /// As `IPC_SET` wants it.
-    pub fn set(&self, k: &Kernel, wire: &Wire) {
+    pub fn set<H: Host>(&self, k: &H, wire: &Wire) {
         self.owner.set(wire.owner);
         self.mode.set(wire.mode & 0o777);
         self.changed_s.set(now_s(k));
@@ -160,23 +129,23 @@ impl Head {
 ///
 /// # Errors
 /// `EINVAL` when there is none.
-pub fn find<T: Object>(pool: &Pool<T>, id: c_int) -> Result<Handle<T>> {
+pub fn find<T: Object>(pool: &Pool<T>, id: i32) -> Result<Handle<T>> {
     let raw = (id as u32 & ((1 << NUMBER_BITS) - 1)) + 1;
     let found = Handle::from_raw(raw)
         .filter(|_| id > 0 && raw <= pool.high())
         .filter(|handle| pool.get(*handle).head().id.get() == id);
-    found.ok_or(Errno(libc::EINVAL))
+    found.ok_or(Errno(abi::EINVAL))
 }
 
 /// The object with this number, and its id (`SEM_STAT` and its like).
 ///
 /// # Errors
 /// `EINVAL` when there is none.
-pub fn by_number<T: Object>(pool: &Pool<T>, number: c_int) -> Result<Handle<T>> {
+pub fn by_number<T: Object>(pool: &Pool<T>, number: i32) -> Result<Handle<T>> {
     let found = Handle::from_raw(number.wrapping_add(1) as u32)
         .filter(|handle| number >= 0 && handle.raw() <= pool.high())
         .filter(|handle| pool.get(*handle).head().id.get() > 0);
-    found.ok_or(Errno(libc::EINVAL))
+    found.ok_or(Errno(abi::EINVAL))
 }
 
 /// The highest number of an object.
@@ -189,31 +158,32 @@ pub fn highest<T: Object>(pool: &Pool<T>) -> usize {
 }
 
 /// `semget` and its like: the object of a key, or a new one that `make` makes.
-pub fn get<T: Object>(
+pub fn get<H: Host, T: Object>(
+    k: &H,
     pool: &Pool<T>,
     list: &List<T, Known>,
-    key: c_int,
-    flags: c_int,
+    key: i32,
+    flags: i32,
     fits: impl FnOnce(&T) -> bool,
     make: impl FnOnce(&T) -> Result<()>,
 ) -> Result<usize> {
     let mut known = list.iter(pool).filter(|(_, o)| o.head().key.get() == key);
-    if key != libc::IPC_PRIVATE
+    if key != abi::IPC_PRIVATE
         && let Some((_, o)) = known.next()
     {
-        if flags & libc::IPC_CREAT != 0 && flags & libc::IPC_EXCL != 0 {
-            return Err(Errno(libc::EEXIST));
+        if flags & abi::IPC_CREAT != 0 && flags & abi::IPC_EXCL != 0 {
+            return Err(Errno(abi::EEXIST));
         }
-        o.head().check(flags as u32 & 0o777)?;
-        return if fits(o) { Ok(o.head().id.get() as usize) } else { Err(Errno(libc::EINVAL)) };
+        o.head().check(k, flags as u32 & 0o777)?;
+        return if fits(o) { Ok(o.head().id.get() as usize) } else { Err(Errno(abi::EINVAL)) };
     }
-    if key != libc::IPC_PRIVATE && flags & libc::IPC_CREAT == 0 {
-        return Err(Errno(libc::ENOENT));
+    if key != abi::IPC_PRIVATE && flags & abi::IPC_CREAT == 0 {
+        return Err(Errno(abi::ENOENT));
     }
-    let Some(object) = pool.alloc() else { return Err(Errno(libc::ENOSPC)) };
+    let Some(object) = pool.alloc() else { return Err(Errno(abi::ENOSPC)) };
     let o = pool.get(object);
     make(o).inspect_err(|_| pool.free(object))?;
-    let id = o.head().begin(kernel(), object.raw(), key, flags);
+    let id = o.head().begin(k, object.raw(), key, flags);
     list.push_back(pool, object);
     Ok(id as usize)
 }
@@ -224,7 +194,7 @@ pub fn get<T: Object>(
 /// `to` is null or writable.
 pub unsafe fn put<T>(to: usize, value: T) -> Result<usize> {
     if to == 0 {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno(abi::EFAULT));
     }
     // SAFETY: the caller's contract.
     unsafe { (to as *mut T).write(value) };
@@ -237,7 +207,7 @@ pub unsafe fn put<T>(to: usize, value: T) -> Result<usize> {
 /// `from` is null or readable.
 pub unsafe fn fetch<T: Copy>(from: usize) -> Result<T> {
     if from == 0 {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno(abi::EFAULT));
     }
     // SAFETY: the caller's contract.
     Ok(unsafe { (from as *const T).read() })

@@ -1,18 +1,19 @@
 //! What a process's end undoes: for each set of semaphores the sum of its operations with `SEM_UNDO`, negated.
 
 use super::semaphore::{self, MOST, Set};
-use crate::kernel::Kernel;
-use crate::process::ProcessHandle;
+use crate::abi;
+use crate::errno::{Errno, Result};
+use crate::host::Host;
+use crate::process::{Process, ProcessHandle};
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
 use skein_arena::pool::{ArenaObject, Handle, Link};
-use skein_libos::errno::{Errno, Result};
 
 /// Adjustments of one process to one set.
 #[repr(C)]
 pub struct Undo {
     _free: Cell<u32>,
-    process: Link<skein_libos::Process>,
+    process: Link<Process>,
     set: Link<Set>,
     values: Link<Chunk>,
 }
@@ -22,7 +23,7 @@ unsafe impl ArenaObject for Undo {}
 
 impl Undo {
     /// What is to be added to semaphore `at` at the end.
-    pub fn value<'a>(&self, k: &'a Kernel, at: usize) -> &'a Cell<i32> {
+    pub fn value<'a, H: Host>(&self, k: &'a H, at: usize) -> &'a Cell<i32> {
         const { assert!(MOST * size_of::<Cell<i32>>() <= size_of::<Chunk>()) };
         assert!(at < MOST, "a semaphore of the set");
         let page = core::ptr::from_ref(k.chunks.get(self.values.get().expect("an undo's values")));
@@ -31,7 +32,7 @@ impl Undo {
     }
 }
 
-fn all(k: &Kernel) -> impl Iterator<Item = (Handle<Undo>, &Undo)> {
+fn all<H: Host>(k: &H) -> impl Iterator<Item = (Handle<Undo>, &Undo)> {
     (1..=k.ipc.undos.high())
         .filter_map(Handle::from_raw)
         .map(|handle| (handle, k.ipc.undos.get(handle)))
@@ -39,16 +40,16 @@ fn all(k: &Kernel) -> impl Iterator<Item = (Handle<Undo>, &Undo)> {
 }
 
 /// The adjustments of a process to a set, made when there are none.
-pub fn of(k: &Kernel, process: ProcessHandle, set: Handle<Set>) -> Result<Handle<Undo>> {
+pub fn of<H: Host>(k: &H, process: ProcessHandle, set: Handle<Set>) -> Result<Handle<Undo>> {
     let known =
         all(k).find(|(_, undo)| undo.process.get() == Some(process) && undo.set.get() == Some(set));
     if let Some((handle, _)) = known {
         return Ok(handle);
     }
-    let Some(undo) = k.ipc.undos.alloc() else { return Err(Errno(libc::ENOSPC)) };
+    let Some(undo) = k.ipc.undos.alloc() else { return Err(Errno(abi::ENOSPC)) };
     let Some(values) = k.chunks.alloc() else {
         k.ipc.undos.free(undo);
-        return Err(Errno(libc::ENOMEM));
+        return Err(Errno(abi::ENOMEM));
     };
     let u = k.ipc.undos.get(undo);
     u.process.set(Some(process));
@@ -57,7 +58,7 @@ pub fn of(k: &Kernel, process: ProcessHandle, set: Handle<Set>) -> Result<Handle
     Ok(undo)
 }
 
-fn forget(k: &Kernel, undo: Handle<Undo>) {
+fn forget<H: Host>(k: &H, undo: Handle<Undo>) {
     let u = k.ipc.undos.get(undo);
     u.process.set(None);
     u.set.set(None);
@@ -68,7 +69,7 @@ fn forget(k: &Kernel, undo: Handle<Undo>) {
 }
 
 /// Nothing is to be undone any more of one semaphore of a set, or of all.
-pub fn clear_values(k: &Kernel, set: Handle<Set>, semaphore: Option<usize>) {
+pub fn clear_values<H: Host>(k: &H, set: Handle<Set>, semaphore: Option<usize>) {
     for (_, u) in all(k).filter(|(_, u)| u.set.get() == Some(set)) {
         for at in 0..MOST {
             if semaphore.is_none_or(|one| one == at) {
@@ -79,14 +80,14 @@ pub fn clear_values(k: &Kernel, set: Handle<Set>, semaphore: Option<usize>) {
 }
 
 /// A set is gone.
-pub fn forget_set(k: &Kernel, set: Handle<Set>) {
+pub fn forget_set<H: Host>(k: &H, set: Handle<Set>) {
     for (undo, _) in all(k).filter(|(_, u)| u.set.get() == Some(set)) {
         forget(k, undo);
     }
 }
 
 /// A process ends.
-pub fn apply_all(k: &Kernel, process: ProcessHandle) {
+pub fn apply_all<H: Host>(k: &H, process: ProcessHandle) {
     if k.ipc.undos.used() == 0 {
         return;
     }

@@ -5,21 +5,17 @@
 
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::undo::{self, Undo};
-use crate::kernel::Kernel;
-use crate::process::{self};
-use crate::thread::Thread;
-use crate::turn;
-use crate::{signal, time};
+use crate::abi::timespec;
+use crate::abi::{self, sembuf};
+use crate::errno::{Errno, Result};
+use crate::host::Host;
+use crate::keys::Key;
+use crate::process::{self, Process};
+use crate::thread::Wake;
 use core::cell::Cell;
-use libc::{c_int, sembuf};
 use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
-use skein_libos::abi::timespec;
-use skein_libos::errno::{Errno, Result};
-use skein_libos::keys::Key;
-use skein_libos::thread::Wake;
-use skein_sched::op::{Kind, Object};
 
 /// Semaphores of a set: 512, as many as a page holds.
 pub const MOST: usize = size_of::<Chunk>() / size_of::<One>();
@@ -29,9 +25,9 @@ const MOST_OPERATIONS: usize = 500;
 const MOST_VALUE: i32 = 32_767;
 
 // Commands of `semctl` that libc does not name.
-const SEM_STAT: c_int = 18;
-const SEM_INFO: c_int = 19;
-const SEM_STAT_ANY: c_int = 20;
+const SEM_STAT: i32 = 18;
+const SEM_INFO: i32 = 19;
+const SEM_STAT_ANY: i32 = 20;
 const SEM_UNDO: i16 = 0x1000;
 
 /// A semaphore.
@@ -73,8 +69,9 @@ pub struct OnSet;
 #[repr(C)]
 pub struct SemWait {
     node: Node<SemWait>,
-    thread: Link<Thread>,
-    process: Link<skein_libos::Process>,
+    /// The thread, by its number in the arena.
+    thread: Cell<u32>,
+    process: Link<Process>,
     set: Link<Set>,
     undo: Link<Undo>,
     operations: Link<Chunk>,
@@ -95,7 +92,7 @@ impl In<OnSet> for SemWait {
 }
 
 impl Set {
-    fn one<'a>(&self, k: &'a Kernel, at: usize) -> &'a One {
+    fn one<'a, H: Host>(&self, k: &'a H, at: usize) -> &'a One {
         assert!(at < MOST, "a semaphore of the set");
         let page = core::ptr::from_ref(k.chunks.get(self.page.get().expect("a set's page")));
         // SAFETY: a zeroed page that is this set's own, with room for all; the arena is never unmapped.
@@ -108,18 +105,16 @@ impl Set {
 }
 
 /// `semget`.
-pub fn get(key: c_int, count: c_int, flags: c_int) -> Result<usize> {
-    let turn = turn::enter(Object::Ipc, Kind::Open);
+pub fn get<H: Host>(k: &H, key: i32, count: i32, flags: i32) -> Result<usize> {
     if count < 0 || count as usize > MOST {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(abi::EINVAL));
     }
-    let k = &*turn;
     let fits = |set: &Set| count as u32 <= set.count.get();
-    permission::get(&k.ipc.sets, &k.ipc.set_list, key, flags, fits, |set| {
+    permission::get(k, &k.ipc.sets, &k.ipc.set_list, key, flags, fits, |set| {
         if count == 0 {
-            return Err(Errno(libc::EINVAL));
+            return Err(Errno(abi::EINVAL));
         }
-        let page = k.chunks.alloc().ok_or(Errno(libc::ENOMEM))?;
+        let page = k.chunks.alloc().ok_or(Errno(abi::ENOMEM))?;
         set.page.set(Some(page));
         set.count.set(count as u32);
         Ok(())
@@ -136,8 +131,8 @@ enum Tried {
 }
 
 /// Does all operations, or none.
-fn attempt(
-    k: &Kernel,
+fn attempt<H: Host>(
+    k: &H,
     set: &Set,
     operations: &[sembuf],
     undo: Option<Handle<Undo>>,
@@ -150,12 +145,12 @@ fn attempt(
         let (one, change) = (set.one(k, op.sem_num as usize), i32::from(op.sem_op));
         let value = one.value.get() + change;
         if value < 0 || change == 0 && one.value.get() != 0 {
-            let hasty = i32::from(op.sem_flg) & libc::IPC_NOWAIT != 0;
-            outcome = if hasty { Err(Errno(libc::EAGAIN)) } else { Ok(Tried::Stuck(i)) };
+            let hasty = i32::from(op.sem_flg) & abi::IPC_NOWAIT != 0;
+            outcome = if hasty { Err(Errno(abi::EAGAIN)) } else { Ok(Tried::Stuck(i)) };
             break;
         }
         if value > MOST_VALUE {
-            outcome = Err(Errno(libc::ERANGE));
+            outcome = Err(Errno(abi::ERANGE));
             break;
         }
         if let Some(undo) = undo
@@ -163,7 +158,7 @@ fn attempt(
         {
             let sum = undo.value(k, op.sem_num as usize);
             if !(-MOST_VALUE - 1..=MOST_VALUE).contains(&(sum.get() - change)) {
-                outcome = Err(Errno(libc::ERANGE));
+                outcome = Err(Errno(abi::ERANGE));
                 break;
             }
             sum.set(sum.get() - change);
@@ -192,7 +187,7 @@ fn attempt(
 }
 
 /// The set has changed: does what can be done now.
-fn changed(k: &Kernel, set: &Set) {
+fn changed<H: Host>(k: &H, set: &Set) {
     let mut at = set.waiting.front();
     while let Some(wait) = at {
         let w = k.ipc.sem_waits.get(wait);
@@ -217,7 +212,7 @@ fn changed(k: &Kernel, set: &Set) {
     }
 }
 
-fn answer(k: &Kernel, set: &Set, wait: Handle<SemWait>, errno: i32) {
+fn answer<H: Host>(k: &H, set: &Set, wait: Handle<SemWait>, errno: i32) {
     let w = k.ipc.sem_waits.get(wait);
     set.waiting.remove(&k.ipc.sem_waits, wait);
     w.answer.set(errno);
@@ -232,7 +227,7 @@ fn key(wait: Handle<SemWait>) -> Key {
 
 impl SemWait {
     /// The operations: a copy, as the thread's process may be another one.
-    fn copied<'a>(&self, k: &'a Kernel) -> &'a [sembuf] {
+    fn copied<'a, H: Host>(&self, k: &'a H) -> &'a [sembuf] {
         const { assert!(MOST_OPERATIONS * size_of::<sembuf>() <= size_of::<Chunk>()) };
         let page = core::ptr::from_ref(k.chunks.get(self.operations.get().expect("a wait's page")));
         // SAFETY: so many were copied there when the wait began; nobody changes them.
@@ -244,37 +239,36 @@ impl SemWait {
 ///
 /// # Safety
 /// `operations` is `count` operations; `limit` is null or a time.
-pub unsafe fn operate(
-    id: c_int,
+pub unsafe fn operate<H: Host>(
+    k: &H,
+    id: i32,
     operations: *const sembuf,
     count: usize,
     limit: *const timespec,
 ) -> Result<usize> {
-    let turn = turn::enter(Object::Ipc, Kind::Lock);
     if count == 0 || id < 0 {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(abi::EINVAL));
     }
     if count > MOST_OPERATIONS {
-        return Err(Errno(libc::E2BIG));
+        return Err(Errno(abi::E2BIG));
     }
     if operations.is_null() {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno(abi::EFAULT));
     }
     // SAFETY: the caller's contract; no other thread runs before the copy below.
     let operations = unsafe { core::slice::from_raw_parts(operations, count) };
     // SAFETY: the caller's contract.
-    let limit = unsafe { limit.as_ref() }.map(skein_libos::time::to_ns).transpose()?;
-    let k = &*turn;
+    let limit = unsafe { limit.as_ref() }.map(crate::time::to_ns).transpose()?;
     let handle = permission::find(&k.ipc.sets, id)?;
     let set = k.ipc.sets.get(handle);
     if operations.iter().any(|op| op.sem_num as usize >= set.len()) {
-        return Err(Errno(libc::EFBIG));
+        return Err(Errno(abi::EFBIG));
     }
     let alters = operations.iter().any(|op| op.sem_op != 0);
-    set.head.check(if alters { ALTER } else { READ })?;
+    set.head.check(k, if alters { ALTER } else { READ })?;
     let undone = operations.iter().any(|op| op.sem_flg & SEM_UNDO != 0);
-    let undo = undone.then(|| undo::of(k, process::handle(), handle)).transpose()?;
-    match attempt(k, set, operations, undo, process::this().pid.get())? {
+    let undo = undone.then(|| undo::of(k, process::handle(k), handle)).transpose()?;
+    match attempt(k, set, operations, undo, process::this(k).pid.get())? {
         Tried::Done { changed: true } => changed(k, set),
         Tried::Done { .. } => {}
         Tried::Stuck(stuck) => return wait(k, handle, operations, (undo, stuck), limit),
@@ -282,15 +276,15 @@ pub unsafe fn operate(
     Ok(0)
 }
 
-fn wait(
-    k: &Kernel,
+fn wait<H: Host>(
+    k: &H,
     handle: Handle<Set>,
     operations: &[sembuf],
     (undo, stuck): (Option<Handle<Undo>>, usize),
     limit: Option<u64>,
 ) -> Result<usize> {
     let Some((wait, page)) = k.ipc.sem_waits.alloc().zip(k.chunks.alloc()) else {
-        crate::fatal::refuse!("no memory for a thread that waits for semaphores");
+        k.fatal(format_args!("no memory for a thread that waits for semaphores"));
     };
     let (w, set) = (k.ipc.sem_waits.get(wait), k.ipc.sets.get(handle));
     // SAFETY: a page of its own with room for as many as a call may have; they do not overlap.
@@ -298,15 +292,15 @@ fn wait(
         let to = core::ptr::from_ref(k.chunks.get(page)).cast::<sembuf>().cast_mut();
         core::ptr::copy_nonoverlapping(operations.as_ptr(), to, operations.len());
     }
-    w.thread.set(Some(k.current()));
-    w.process.set(Some(process::handle()));
+    w.thread.set(k.current.get());
+    w.process.set(Some(process::handle(k)));
     w.set.set(Some(handle));
     w.undo.set(undo);
     w.operations.set(Some(page));
     w.count.set(operations.len() as u32);
     w.stuck.set(stuck as u32);
     set.waiting.push_back(&k.ipc.sem_waits, wait);
-    let deadline_ns = limit.map(time::after);
+    let deadline_ns = limit.map(|ns| k.after(ns));
     let result = loop {
         if w.answered.get() {
             let errno = w.answer.get();
@@ -322,24 +316,24 @@ fn wait(
         }
         match why {
             Wake::Event => {}
-            Wake::Timeout => break Err(Errno(libc::EAGAIN)),
+            Wake::Timeout => break Err(Errno(abi::EAGAIN)),
             // Never done again after a handler, unless that has changed the set.
-            Wake::Interrupted if signal::interrupted(false) || w.answered.get() => {}
-            Wake::Interrupted => break Err(Errno(libc::EINTR)),
+            Wake::Interrupted if k.interrupted(false) || w.answered.get() => {}
+            Wake::Interrupted => break Err(Errno(abi::EINTR)),
         }
     };
     free_wait(k, wait);
     result
 }
 
-fn free_wait(k: &Kernel, wait: Handle<SemWait>) {
+fn free_wait<H: Host>(k: &H, wait: Handle<SemWait>) {
     let w = k.ipc.sem_waits.get(wait);
     if !w.answered.get()
         && let Some(set) = w.set.get()
     {
         k.ipc.sets.get(set).waiting.remove(&k.ipc.sem_waits, wait);
     }
-    w.thread.set(None);
+    w.thread.set(0);
     if let Some(page) = w.operations.take() {
         k.chunks.free(page);
     }
@@ -347,26 +341,26 @@ fn free_wait(k: &Kernel, wait: Handle<SemWait>) {
 }
 
 /// A thread never runs again.
-pub(super) fn abandon(k: &Kernel, thread: Handle<Thread>) {
+pub(super) fn abandon<H: Host>(k: &H, thread: Handle<H::Thread>) {
     if k.ipc.sem_waits.used() == 0 {
         return;
     }
     for wait in (1..=k.ipc.sem_waits.high()).filter_map(Handle::from_raw) {
-        if k.ipc.sem_waits.get(wait).thread.get() == Some(thread) {
+        if k.ipc.sem_waits.get(wait).thread.get() == thread.raw() {
             free_wait(k, wait);
         }
     }
 }
 
 /// A process ends: adds what is to be undone to each semaphore, within its bounds.
-pub(super) fn adjust(k: &Kernel, set: Handle<Set>, of: impl Fn(usize) -> i32) {
+pub(super) fn adjust<H: Host>(k: &H, set: Handle<Set>, of: impl Fn(usize) -> i32) {
     let set = k.ipc.sets.get(set);
     for at in 0..set.len() {
         let change = of(at);
         if change != 0 {
             let one = set.one(k, at);
             one.value.set((one.value.get() + change).clamp(0, MOST_VALUE));
-            one.pid.set(process::this().pid.get());
+            one.pid.set(process::this(k).pid.get());
         }
     }
     set.operated_s.set(permission::now_s(k));
@@ -386,17 +380,21 @@ struct About {
 }
 
 /// The kernel's `seminfo`, as ints.
-type Limits = [c_int; 10];
+type Limits = [i32; 10];
 
 /// `semctl`; `arg` is the union.
 ///
 /// # Safety
 /// `arg` is what the command wants.
-pub unsafe fn control(id: c_int, number: c_int, command: c_int, arg: usize) -> Result<usize> {
-    let turn = turn::enter(Object::Ipc, Kind::Set);
-    let k = &*turn;
+pub unsafe fn control<H: Host>(
+    k: &H,
+    id: i32,
+    number: i32,
+    command: i32,
+    arg: usize,
+) -> Result<usize> {
     match command {
-        libc::IPC_INFO | SEM_INFO => {
+        abi::IPC_INFO | SEM_INFO => {
             let limits = limits(k, command == SEM_INFO);
             // SAFETY: the caller's contract.
             unsafe { permission::put(arg, limits)? };
@@ -405,7 +403,7 @@ pub unsafe fn control(id: c_int, number: c_int, command: c_int, arg: usize) -> R
         SEM_STAT | SEM_STAT_ANY => {
             let set = k.ipc.sets.get(permission::by_number(&k.ipc.sets, id)?);
             if command == SEM_STAT {
-                set.head.check(READ)?;
+                set.head.check(k, READ)?;
             }
             // SAFETY: the caller's contract.
             unsafe { permission::put(arg, about(set))? };
@@ -416,37 +414,37 @@ pub unsafe fn control(id: c_int, number: c_int, command: c_int, arg: usize) -> R
     let handle = permission::find(&k.ipc.sets, id)?;
     let set = k.ipc.sets.get(handle);
     match command {
-        libc::IPC_RMID => {
-            set.head.check_owner()?;
+        abi::IPC_RMID => {
+            set.head.check_owner(k)?;
             remove(k, handle);
             Ok(0)
         }
-        libc::IPC_SET => {
-            set.head.check_owner()?;
+        abi::IPC_SET => {
+            set.head.check_owner(k)?;
             // SAFETY: the caller's contract.
             set.head.set(k, &unsafe { permission::fetch::<Wire>(arg)? });
             Ok(0)
         }
-        libc::IPC_STAT => {
-            set.head.check(READ)?;
+        abi::IPC_STAT => {
+            set.head.check(k, READ)?;
             // SAFETY: the caller's contract.
             unsafe { permission::put(arg, about(set)) }
         }
-        libc::GETALL => {
-            set.head.check(READ)?;
+        abi::GETALL => {
+            set.head.check(k, READ)?;
             for at in 0..set.len() {
                 // SAFETY: the caller's contract: a word for each.
                 unsafe { permission::put(arg + 2 * at, set.one(k, at).value.get() as u16)? };
             }
             Ok(0)
         }
-        libc::SETALL => {
-            set.head.check(ALTER)?;
+        abi::SETALL => {
+            set.head.check(k, ALTER)?;
             // SAFETY: the caller's contract: a word for each.
             let value = |at: usize| unsafe { permission::fetch::<u16>(arg + 2 * at) };
             for at in 0..set.len() {
                 if i32::from(value(at)?) > MOST_VALUE {
-                    return Err(Errno(libc::ERANGE));
+                    return Err(Errno(abi::ERANGE));
                 }
             }
             for at in 0..set.len() {
@@ -457,46 +455,40 @@ pub unsafe fn control(id: c_int, number: c_int, command: c_int, arg: usize) -> R
             changed(k, set);
             Ok(0)
         }
-        _ => one(k, handle, number, command, arg as c_int),
+        _ => one(k, handle, number, command, arg as i32),
     }
 }
 
 /// The commands on one semaphore.
-fn one(
-    k: &Kernel,
-    handle: Handle<Set>,
-    number: c_int,
-    command: c_int,
-    arg: c_int,
-) -> Result<usize> {
+fn one<H: Host>(k: &H, handle: Handle<Set>, number: i32, command: i32, arg: i32) -> Result<usize> {
     let set = k.ipc.sets.get(handle);
-    let known = [libc::GETVAL, libc::GETPID, libc::GETNCNT, libc::GETZCNT, libc::SETVAL];
+    let known = [abi::GETVAL, abi::GETPID, abi::GETNCNT, abi::GETZCNT, abi::SETVAL];
     if !known.contains(&command) || number < 0 || number as usize >= set.len() {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(abi::EINVAL));
     }
     let at = number as usize;
-    if command == libc::SETVAL {
+    if command == abi::SETVAL {
         if !(0..=MOST_VALUE).contains(&arg) {
-            return Err(Errno(libc::ERANGE));
+            return Err(Errno(abi::ERANGE));
         }
-        set.head.check(ALTER)?;
+        set.head.check(k, ALTER)?;
         assign(k, set, at, arg);
         undo::clear_values(k, handle, Some(at));
         set.head.changed_s.set(permission::now_s(k));
         changed(k, set);
         return Ok(0);
     }
-    set.head.check(READ)?;
+    set.head.check(k, READ)?;
     let one = set.one(k, at);
     Ok(match command {
-        libc::GETVAL => one.value.get() as usize,
-        libc::GETPID => one.pid.get() as usize,
-        _ => waiting_for(k, set, at, command == libc::GETZCNT),
+        abi::GETVAL => one.value.get() as usize,
+        abi::GETPID => one.pid.get() as usize,
+        _ => waiting_for(k, set, at, command == abi::GETZCNT),
     })
 }
 
 /// Threads that wait for semaphore `at` to become zero, or to grow.
-fn waiting_for(k: &Kernel, set: &Set, semaphore: usize, zero: bool) -> usize {
+fn waiting_for<H: Host>(k: &H, set: &Set, semaphore: usize, zero: bool) -> usize {
     let waits = |w: &SemWait| {
         let op = &w.copied(k)[w.stuck.get() as usize];
         op.sem_num as usize == semaphore && (op.sem_op == 0) == zero
@@ -504,10 +496,10 @@ fn waiting_for(k: &Kernel, set: &Set, semaphore: usize, zero: bool) -> usize {
     set.waiting.iter(&k.ipc.sem_waits).filter(|(_, w)| waits(w)).count()
 }
 
-fn assign(k: &Kernel, set: &Set, at: usize, value: i32) {
+fn assign<H: Host>(k: &H, set: &Set, at: usize, value: i32) {
     let one = set.one(k, at);
     one.value.set(value);
-    one.pid.set(process::this().pid.get());
+    one.pid.set(process::this(k).pid.get());
 }
 
 fn about(set: &Set) -> About {
@@ -522,15 +514,15 @@ fn about(set: &Set) -> About {
     }
 }
 
-fn limits(k: &Kernel, used: bool) -> Limits {
-    let (sets, most) = (k.ipc.sets.capacity() as c_int, MOST as c_int);
+fn limits<H: Host>(k: &H, used: bool) -> Limits {
+    let (sets, most) = (k.ipc.sets.capacity() as i32, MOST as i32);
     let mut limits = [
         sets * most,
         sets,
         sets * most,
         sets * most,
         most,
-        MOST_OPERATIONS as c_int,
+        MOST_OPERATIONS as i32,
         most,
         20,
         MOST_VALUE,
@@ -538,17 +530,17 @@ fn limits(k: &Kernel, used: bool) -> Limits {
     ];
     if used {
         // In place of two that mean nothing: sets and semaphores that there are.
-        limits[7] = k.ipc.sets.used() as c_int;
+        limits[7] = k.ipc.sets.used() as i32;
         let all: u32 = k.ipc.set_list.iter(&k.ipc.sets).map(|(_, set)| set.count.get()).sum();
-        limits[9] = all as c_int;
+        limits[9] = all as i32;
     }
     limits
 }
 
-fn remove(k: &Kernel, handle: Handle<Set>) {
+fn remove<H: Host>(k: &H, handle: Handle<Set>) {
     let set = k.ipc.sets.get(handle);
     while let Some(wait) = set.waiting.front() {
-        answer(k, set, wait, libc::EIDRM);
+        answer(k, set, wait, abi::EIDRM);
     }
     undo::forget_set(k, handle);
     set.head.id.set(0);

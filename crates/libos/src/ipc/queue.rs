@@ -2,18 +2,15 @@
 
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::{Message, Messages, consume, free, message};
-use crate::fatal::refused;
-use crate::kernel::Kernel;
-use crate::turn;
-use crate::{process, signal, thread};
+use crate::abi;
+use crate::errno::{Errno, Result};
+use crate::host::Host;
+use crate::keys::Key;
+use crate::thread::Wake;
+use crate::{process, thread};
 use core::cell::Cell;
-use libc::c_int;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle};
-use skein_libos::errno::{Errno, Result};
-use skein_libos::keys::Key;
-use skein_libos::thread::Wake;
-use skein_sched::op::{Kind, Object};
 
 /// The longest message (`MSGMAX`), and what a queue holds (`MSGMNB`), as Linux has them.
 const MOST_BYTES: usize = 8192;
@@ -21,9 +18,9 @@ const MOST_BYTES: usize = 8192;
 const QUEUE_BYTES: u64 = 16_384;
 
 // Commands of `msgctl` that libc does not name.
-const MSG_STAT: c_int = 11;
-const MSG_INFO: c_int = 12;
-const MSG_STAT_ANY: c_int = 13;
+const MSG_STAT: i32 = 11;
+const MSG_INFO: i32 = 12;
+const MSG_STAT_ANY: i32 = 13;
 
 /// A message queue.
 #[repr(C)]
@@ -55,10 +52,9 @@ impl permission::Object for Queue {
 }
 
 /// `msgget`.
-pub fn get(key: c_int, flags: c_int) -> Result<usize> {
-    let turn = turn::enter(Object::Ipc, Kind::Open);
-    let k = &*turn;
+pub fn get<H: Host>(k: &H, key: i32, flags: i32) -> Result<usize> {
     permission::get(
+        k,
         &k.ipc.queues,
         &k.ipc.queue_list,
         key,
@@ -76,76 +72,79 @@ fn keys(queue: Handle<Queue>) -> [Key; 2] {
     [7, 8].map(|kind| Key::of_runtime(kind, queue.raw()))
 }
 
-fn wake(k: &Kernel, key: Key) {
+fn wake<H: Host>(k: &H, key: Key) {
     k.keys.wake(k, key, u32::MAX, u32::MAX);
 }
 
-fn wake_all(k: &Kernel, queue: Handle<Queue>) {
+fn wake_all<H: Host>(k: &H, queue: Handle<Queue>) {
     for key in keys(queue) {
         wake(k, key);
     }
 }
 
 /// Waits until a queue may have changed; never done again after a handler.
-fn wait(k: &Kernel, key: Key) -> Result<()> {
-    let why = thread::cancellable(|| k.keys.wait(k, key, u32::MAX, None));
-    if why == Wake::Interrupted && !signal::interrupted(false) {
-        return Err(Errno(libc::EINTR));
+fn wait<H: Host>(k: &H, key: Key) -> Result<()> {
+    let why = thread::cancellable(k, || k.keys.wait(k, key, u32::MAX, None));
+    if why == Wake::Interrupted && !k.interrupted(false) {
+        return Err(Errno(abi::EINTR));
     }
     Ok(())
 }
 
 /// The queue, which may have been removed in a wait.
-fn still(k: &Kernel, id: c_int) -> Result<&Queue> {
-    permission::find(&k.ipc.queues, id).map(|h| k.ipc.queues.get(h)).map_err(|_| Errno(libc::EIDRM))
+fn still<H: Host>(k: &H, id: i32) -> Result<&Queue> {
+    permission::find(&k.ipc.queues, id).map(|h| k.ipc.queues.get(h)).map_err(|_| Errno(abi::EIDRM))
 }
 
 /// `msgsnd`.
 ///
 /// # Safety
 /// `from` is a type and `len` bytes behind it.
-pub unsafe fn send(id: c_int, from: *const i64, len: usize, flags: c_int) -> Result<usize> {
-    thread::test_cancel();
-    let turn = turn::enter(Object::Ipc, Kind::Write);
+pub unsafe fn send<H: Host>(
+    k: &H,
+    id: i32,
+    from: *const i64,
+    len: usize,
+    flags: i32,
+) -> Result<usize> {
     if from.is_null() {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno(abi::EFAULT));
     }
     // SAFETY: the caller's contract.
     let kind = unsafe { from.read_unaligned() };
     if len > MOST_BYTES || kind < 1 || id < 0 {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(abi::EINVAL));
     }
-    let k = &*turn;
     let handle = permission::find(&k.ipc.queues, id)?;
     loop {
         let queue = still(k, id)?;
-        queue.head.check(ALTER)?;
+        queue.head.check(k, ALTER)?;
         let limit = queue.limit.get();
         if queue.bytes.get() + len as u64 <= limit && u64::from(queue.messages.len()) < limit {
             // SAFETY: the caller's contract.
             let message = unsafe { message(k, kind, from.add(1).cast(), len)? };
             queue.messages.push_back(&k.ipc.messages, message);
             queue.bytes.set(queue.bytes.get() + len as u64);
-            queue.sender.set(process::this().pid.get());
+            queue.sender.set(process::this(k).pid.get());
             queue.sent_s.set(permission::now_s(k));
             wake(k, keys(handle)[0]);
             return Ok(0);
         }
-        if flags & libc::IPC_NOWAIT != 0 {
-            return Err(Errno(libc::EAGAIN));
+        if flags & abi::IPC_NOWAIT != 0 {
+            return Err(Errno(abi::EAGAIN));
         }
         wait(k, keys(handle)[1])?;
     }
 }
 
 /// The message that a receiver of this type takes.
-fn choose(k: &Kernel, queue: &Queue, wanted: i64, flags: c_int) -> Option<Handle<Message>> {
+fn choose<H: Host>(k: &H, queue: &Queue, wanted: i64, flags: i32) -> Option<Handle<Message>> {
     let mut best: Option<(Handle<Message>, i64)> = None;
     for (message, m) in queue.messages.iter(&k.ipc.messages) {
         let kind = m.kind.get();
         let fits = match wanted {
             0 => true,
-            1.. if flags & libc::MSG_EXCEPT != 0 => kind != wanted,
+            1.. if flags & abi::MSG_EXCEPT != 0 => kind != wanted,
             1.. => kind == wanted,
             _ => {
                 if kind <= wanted.saturating_neg() && best.is_none_or(|(_, least)| kind < least) {
@@ -165,37 +164,35 @@ fn choose(k: &Kernel, queue: &Queue, wanted: i64, flags: c_int) -> Option<Handle
 ///
 /// # Safety
 /// `to` has room for a type and `len` bytes behind it.
-pub unsafe fn receive(
-    id: c_int,
+pub unsafe fn receive<H: Host>(
+    k: &H,
+    id: i32,
     to: *mut i64,
     len: usize,
     wanted: i64,
-    flags: c_int,
+    flags: i32,
 ) -> Result<usize> {
-    thread::test_cancel();
-    let turn = turn::enter(Object::Ipc, Kind::Read);
-    if flags & libc::MSG_COPY != 0 {
-        refused(b"msgrcv with MSG_COPY");
-        return Err(Errno(libc::ENOSYS));
+    if flags & abi::MSG_COPY != 0 {
+        k.refused(format_args!("msgrcv with MSG_COPY"));
+        return Err(Errno(abi::ENOSYS));
     }
     if id < 0 || len > isize::MAX as usize {
-        return Err(Errno(libc::EINVAL));
+        return Err(Errno(abi::EINVAL));
     }
-    let k = &*turn;
     let handle = permission::find(&k.ipc.queues, id)?;
     loop {
         let queue = still(k, id)?;
-        queue.head.check(READ)?;
+        queue.head.check(k, READ)?;
         if let Some(message) = choose(k, queue, wanted, flags) {
             let m = k.ipc.messages.get(message);
             let (kind, whole) = (m.kind.get(), m.bytes.len());
-            if whole > len && flags & libc::MSG_NOERROR == 0 {
-                return Err(Errno(libc::E2BIG));
+            if whole > len && flags & abi::MSG_NOERROR == 0 {
+                return Err(Errno(abi::E2BIG));
             }
             let taken = whole.min(len);
             queue.messages.remove(&k.ipc.messages, message);
             queue.bytes.set(queue.bytes.get() - whole as u64);
-            queue.receiver.set(process::this().pid.get());
+            queue.receiver.set(process::this(k).pid.get());
             queue.received_s.set(permission::now_s(k));
             // SAFETY: the caller's contract.
             unsafe {
@@ -205,8 +202,8 @@ pub unsafe fn receive(
             wake(k, keys(handle)[1]);
             return Ok(taken);
         }
-        if flags & libc::IPC_NOWAIT != 0 {
-            return Err(Errno(libc::ENOMSG));
+        if flags & abi::IPC_NOWAIT != 0 {
+            return Err(Errno(abi::ENOMSG));
         }
         wait(k, keys(handle)[0])?;
     }
@@ -247,21 +244,19 @@ fn about(queue: &Queue) -> About {
 ///
 /// # Safety
 /// `arg` is what the command wants.
-pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
-    let turn = turn::enter(Object::Ipc, Kind::Set);
-    let k = &*turn;
+pub unsafe fn control<H: Host>(k: &H, id: i32, command: i32, arg: usize) -> Result<usize> {
     match command {
-        libc::IPC_INFO | MSG_INFO => {
+        abi::IPC_INFO | MSG_INFO => {
             // `msginfo`: pool, map, MSGMAX, MSGMNB, MSGMNI, size of segments, MSGTQL, segments.
-            let queues = k.ipc.queues.capacity() as c_int;
-            let (most, per) = (MOST_BYTES as c_int, QUEUE_BYTES as c_int);
+            let queues = k.ipc.queues.capacity() as i32;
+            let (most, per) = (MOST_BYTES as i32, QUEUE_BYTES as i32);
             let mut limits = [queues * per / 1024, per, most, per, queues, 16, per, 0xffff];
             if command == MSG_INFO {
                 let queues = k.ipc.queue_list.iter(&k.ipc.queues);
                 let bytes: u64 = queues.map(|(_, queue)| queue.bytes.get()).sum();
-                limits[0] = k.ipc.queues.used() as c_int;
-                limits[1] = k.ipc.messages.used() as c_int;
-                limits[6] = bytes as c_int;
+                limits[0] = k.ipc.queues.used() as i32;
+                limits[1] = k.ipc.messages.used() as i32;
+                limits[6] = bytes as i32;
             }
             // SAFETY: the caller's contract.
             unsafe { permission::put(arg, limits)? };
@@ -270,7 +265,7 @@ pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
         MSG_STAT | MSG_STAT_ANY => {
             let queue = k.ipc.queues.get(permission::by_number(&k.ipc.queues, id)?);
             if command == MSG_STAT {
-                queue.head.check(READ)?;
+                queue.head.check(k, READ)?;
             }
             // SAFETY: the caller's contract.
             unsafe { permission::put(arg, about(queue))? };
@@ -281,26 +276,25 @@ pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
     let handle = permission::find(&k.ipc.queues, id)?;
     let queue = k.ipc.queues.get(handle);
     match command {
-        libc::IPC_STAT => {
-            queue.head.check(READ)?;
+        abi::IPC_STAT => {
+            queue.head.check(k, READ)?;
             // SAFETY: the caller's contract.
             unsafe { permission::put(arg, about(queue)) }
         }
-        libc::IPC_SET => {
-            queue.head.check_owner()?;
+        abi::IPC_SET => {
+            queue.head.check_owner(k)?;
             // SAFETY: the caller's contract.
             let wanted = unsafe { permission::fetch::<About>(arg)? };
-            // SAFETY: no arguments.
-            if wanted.limit > QUEUE_BYTES && unsafe { libc::geteuid() } != 0 {
-                return Err(Errno(libc::EPERM));
+            if wanted.limit > QUEUE_BYTES && k.user()[0] != 0 {
+                return Err(Errno(abi::EPERM));
             }
             queue.limit.set(wanted.limit);
             queue.head.set(k, &wanted.permission);
             wake_all(k, handle);
             Ok(0)
         }
-        libc::IPC_RMID => {
-            queue.head.check_owner()?;
+        abi::IPC_RMID => {
+            queue.head.check_owner(k)?;
             while let Some(message) = queue.messages.pop_front(&k.ipc.messages) {
                 free(k, message);
             }
@@ -310,6 +304,6 @@ pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
             wake_all(k, handle);
             Ok(0)
         }
-        _ => Err(Errno(libc::EINVAL)),
+        _ => Err(Errno(abi::EINVAL)),
     }
 }

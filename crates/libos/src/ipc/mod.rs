@@ -1,0 +1,132 @@
+//! System V semaphores and message queues, POSIX message queues: objects of the whole server, which its processes find by key or name.
+//!
+//! - [`semaphore`]: sets of semaphores, with what is undone when a process ends. - [`queue`]: message queues.
+//! - [`mq`]: POSIX message queues, which are descriptors. - [`permission`]: who may use what, and when it changed.
+//!
+//! They live as long as the server, or until it removes them; the namespace begins empty on each replica.
+
+pub mod mq;
+pub mod permission;
+pub mod queue;
+pub mod semaphore;
+#[cfg(test)]
+mod tests;
+mod undo;
+
+use crate::abi;
+use crate::errno::{Result, fail};
+use crate::host::Host;
+use crate::process::ProcessHandle;
+use crate::room::Room;
+use core::cell::Cell;
+use skein_arena::list::{In, List, Node};
+use skein_arena::pool::{ArenaObject, Handle, Pool};
+
+/// Sets of semaphores, queues of either kind, at one time: 1,024 each.
+const MAX_OBJECTS: u32 = 1 << 10;
+/// Messages in all queues: 16,384.
+const MAX_MESSAGES: u32 = 16 << 10;
+
+/// A message in a queue of either kind.
+#[repr(C)]
+pub struct Message {
+    node: Node<Message>,
+    /// Its type, or its priority.
+    kind: Cell<i64>,
+    bytes: skein_arena::bytes::ByteQueue,
+}
+
+/// A message's place in its queue.
+pub struct InQueue;
+// SAFETY: cells, links and a queue; all-zero is an empty message.
+unsafe impl ArenaObject for Message {}
+impl In<InQueue> for Message {
+    fn node(&self) -> &Node<Message> {
+        &self.node
+    }
+}
+/// The messages of a queue.
+type Messages = List<Message, InQueue>;
+
+/// All objects. All-zero bytes, then `lay_out`.
+#[repr(C)]
+pub struct Ipc {
+    sets: Pool<semaphore::Set>,
+    set_list: List<semaphore::Set, permission::Known>,
+    sem_waits: Pool<semaphore::SemWait>,
+    undos: Pool<undo::Undo>,
+    queues: Pool<queue::Queue>,
+    queue_list: List<queue::Queue, permission::Known>,
+    /// POSIX queues.
+    pub mqs: Pool<mq::Mq>,
+    mq_list: mq::Named,
+    messages: Pool<Message>,
+    /// Objects made so far: ids are never used again soon.
+    made: Cell<u32>,
+    _pad: Cell<u32>,
+}
+
+impl Ipc {
+    /// Takes its memory: there are at most so many threads.
+    pub fn lay_out(&self, room: &mut Room, threads: u32) {
+        room.pool(&self.sets, MAX_OBJECTS);
+        room.pool(&self.sem_waits, threads);
+        room.pool(&self.undos, MAX_OBJECTS);
+        room.pool(&self.queues, MAX_OBJECTS);
+        room.pool(&self.mqs, MAX_OBJECTS);
+        room.pool(&self.messages, MAX_MESSAGES);
+    }
+}
+
+/// A thread never runs again.
+pub fn abandon<H: Host>(k: &H, thread: Handle<H::Thread>) {
+    semaphore::abandon(k, thread);
+}
+
+/// A process ends, all its threads abandoned: what it wants undone is.
+pub fn process_ended<H: Host>(k: &H, process: ProcessHandle) {
+    undo::apply_all(k, process);
+}
+
+/// A fresh message with these bytes, in no queue yet.
+///
+/// # Safety
+/// `from` is `len` readable bytes.
+unsafe fn message<H: Host>(
+    k: &H,
+    kind: i64,
+    from: *const u8,
+    len: usize,
+) -> Result<Handle<Message>> {
+    let Some(message) = k.ipc.messages.alloc() else {
+        return fail(abi::ENOMEM);
+    };
+    let m = k.ipc.messages.get(message);
+    m.kind.set(kind);
+    // SAFETY: the caller's contract; no other thread runs.
+    let bytes = if len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(from, len) } };
+    if m.bytes.push(&k.chunks, bytes) < len {
+        free(k, message);
+        return fail(abi::ENOMEM);
+    }
+    Ok(message)
+}
+
+/// Copies the first `len` bytes of a message out, and frees it.
+///
+/// # Safety
+/// `to` is `len` writable bytes.
+unsafe fn consume<H: Host>(k: &H, message: Handle<Message>, to: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's contract; no other thread runs.
+        let out = unsafe { core::slice::from_raw_parts_mut(to, len) };
+        k.ipc.messages.get(message).bytes.peek(&k.chunks, 0, out);
+    }
+    free(k, message);
+}
+
+/// Frees a message that is in no queue.
+fn free<H: Host>(k: &H, message: Handle<Message>) {
+    k.ipc.messages.get(message).bytes.clear(&k.chunks);
+    k.ipc.messages.free(message);
+}
