@@ -61,12 +61,12 @@ pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
 fn run(config: NodeConfig) -> Result<ExitReason, NodeError> {
     let launcher = ProgramLauncher::new(&config)?;
     let node = Node::new(config, Arc::new(launcher))?;
-    let door = node.door();
+    let mailbox = node.mailbox();
     let watch = || -> io::Result<()> {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for _ in signals.forever() {
-                door.stop();
+                mailbox.stop();
             }
         })?;
         Ok(())

@@ -5,7 +5,7 @@ use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
-use crate::reactor::{Door, Log, Parts, Reactor};
+use crate::reactor::{Log, Mailbox, Parts, Reactor};
 use crate::replica::{Command, Inbox, TICK};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
@@ -120,8 +120,8 @@ impl Node {
 
     /// How other threads reach the node.
     #[must_use]
-    pub fn door(&self) -> Door {
-        self.reactor.door()
+    pub fn mailbox(&self) -> Mailbox {
+        self.reactor.mailbox()
     }
 
     /// What it counts.
@@ -137,8 +137,13 @@ impl Node {
     pub fn serve(mut self) -> Result<ExitReason, NodeError> {
         let (forward, clients) = tokio::sync::mpsc::unbounded_channel();
         self.reactor.attach_forwarder(forward);
-        let _admin =
-            Admin::start(&self.admin_path, self.metrics_at, self.door(), self.metrics(), clients)?;
+        let _admin = Admin::start(
+            &self.admin_path,
+            self.metrics_at,
+            self.mailbox(),
+            self.metrics(),
+            clients,
+        )?;
         self.reactor.run()
     }
 }
@@ -169,7 +174,7 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
-impl Door {
+impl Mailbox {
     /// Asks the node to end, in order.
     pub fn stop(&self) {
         // Gone is stopped.

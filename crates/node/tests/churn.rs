@@ -74,7 +74,7 @@ fn churn(durability: DurabilityMode, rounds: u64) {
                 let (reply, answer) = tokio::sync::oneshot::channel();
                 cluster
                     .node(leader)
-                    .door
+                    .mailbox
                     .tell(Inbox::Command(Command::Transfer(Some(other), reply)));
                 // It may have lost its leadership meanwhile.
                 let _ = answer.blocking_recv();

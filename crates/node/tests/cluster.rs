@@ -293,7 +293,7 @@ fn a_signal_is_reported_when_it_is_committed() {
     assert_eq!(cluster.client().ask("set a 1"), "ok");
     cluster.disks.begin();
     let (reply, mut answer) = tokio::sync::oneshot::channel();
-    cluster.node(leader).door.tell(Inbox::Command(Command::Signal(10, reply)));
+    cluster.node(leader).mailbox.tell(Inbox::Command(Command::Signal(10, reply)));
     wait_for("all three logs to be written", || (cluster.disks.waiting() >= 3).then_some(()));
     assert!(cluster.status(leader).is_some(), "the signal was proposed before that was asked");
     assert!(answer.try_recv().is_err(), "nothing is committed yet");
@@ -397,7 +397,7 @@ fn a_log_that_cannot_be_written_ends_the_node_and_the_others_go_on() {
     let leader = cluster.leader();
     cluster
         .node(leader)
-        .door
+        .mailbox
         .tell(Inbox::Durable(Err(WalError::DiskFull { file: "the log".into() })));
     let error = cluster.ended(leader).unwrap_err();
     assert!(matches!(error, NodeError::Log(WalError::DiskFull { .. })), "{error}");

@@ -14,7 +14,7 @@
 //!
 //! The unix socket's file mode (0600) is its access control; the metrics port answers `/metrics` and nothing else.
 //!
-//! Threads: one, with a small tokio runtime. It asks the reactor through its door and gives up after a while, so a
+//! Threads: one, with a small tokio runtime. It asks the reactor through its mailbox and gives up after a while, so a
 //! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
 
 mod standstill;
@@ -22,7 +22,7 @@ mod standstill;
 use crate::error::NodeError;
 use crate::forward::{self, Forward};
 use crate::metrics::Metrics;
-use crate::reactor::Door;
+use crate::reactor::Mailbox;
 use crate::replica::{Command, Inbox};
 use crate::status::NodeStatus;
 use axum::extract::{Path as Segment, State};
@@ -47,7 +47,7 @@ const MAX_FORWARDED: usize = 10_000;
 
 #[derive(Clone)]
 struct Shared {
-    door: Door,
+    mailbox: Mailbox,
     metrics: Arc<Metrics>,
 }
 
@@ -67,7 +67,7 @@ impl Admin {
     pub fn start(
         path: &Path,
         metrics_at: Option<SocketAddr>,
-        door: Door,
+        mailbox: Mailbox,
         metrics: Arc<Metrics>,
         clients: mpsc::UnboundedReceiver<Forward>,
     ) -> Result<Self, NodeError> {
@@ -81,7 +81,7 @@ impl Admin {
             .build()
             .map_err(NodeError::system("start the admin interface"))?;
         let (end, ended) = oneshot::channel();
-        let shared = Shared { door, metrics };
+        let shared = Shared { mailbox, metrics };
         let thread = std::thread::Builder::new()
             .name("skein-admin".into())
             .spawn(move || runtime.block_on(serve(unix, tcp, shared, clients, ended)))
@@ -169,19 +169,19 @@ async fn report(serving: impl Future<Output = std::io::Result<()>>) {
 
 /// Asks the reactor; `Err` is the response when it does not answer.
 async fn ask<T>(
-    door: &Door,
+    mailbox: &Mailbox,
     question: impl FnOnce(oneshot::Sender<T>) -> Command,
 ) -> Result<T, Response> {
-    ask_long(door, PATIENCE, question).await
+    ask_long(mailbox, PATIENCE, question).await
 }
 
 async fn ask_long<T>(
-    door: &Door,
+    mailbox: &Mailbox,
     patience: Duration,
     question: impl FnOnce(oneshot::Sender<T>) -> Command,
 ) -> Result<T, Response> {
     let (reply, answer) = oneshot::channel();
-    if !door.tell(Inbox::Command(question(reply))) {
+    if !mailbox.tell(Inbox::Command(question(reply))) {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the node is ending\n").into_response());
     }
     match tokio::time::timeout(patience, answer).await {
@@ -194,18 +194,18 @@ async fn ask_long<T>(
 }
 
 async fn status(State(shared): State<Shared>) -> Result<Json<NodeStatus>, Response> {
-    ask(&shared.door, Command::Status).await.map(Json)
+    ask(&shared.mailbox, Command::Status).await.map(Json)
 }
 
 async fn metrics(State(shared): State<Shared>) -> Result<Response, Response> {
     // Also brings the gauges up to date.
-    ask(&shared.door, Command::Status).await?;
+    ask(&shared.mailbox, Command::Status).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], shared.metrics.text()).into_response())
 }
 
 async fn stop(State(shared): State<Shared>) -> StatusCode {
-    shared.door.stop();
+    shared.mailbox.stop();
     StatusCode::ACCEPTED
 }
 
@@ -218,7 +218,7 @@ async fn signal(
             (StatusCode::BAD_REQUEST, "signals are numbered from 1 to 64\n").into_response()
         );
     }
-    match ask(&shared.door, |reply| Command::Signal(number, reply)).await? {
+    match ask(&shared.mailbox, |reply| Command::Signal(number, reply)).await? {
         Ok(index) => Ok(format!("{index}\n")),
         Err(why) => Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
     }
@@ -236,7 +236,7 @@ async fn transfer_to(
 }
 
 async fn hand_over(shared: &Shared, to: Option<u64>) -> Result<String, Response> {
-    match ask(&shared.door, |reply| Command::Transfer(to, reply)).await? {
+    match ask(&shared.mailbox, |reply| Command::Transfer(to, reply)).await? {
         Ok(to) => Ok(format!("leadership goes to replica {to}\n")),
         Err(why) => Err((StatusCode::CONFLICT, format!("{why}\n")).into_response()),
     }

@@ -26,19 +26,19 @@ fn failed(why: impl Display) -> Response {
 }
 
 pub(super) async fn hold(State(shared): State<Shared>) -> Result<String, Response> {
-    match ask(&shared.door, Command::Hold).await? {
+    match ask(&shared.mailbox, Command::Hold).await? {
         Ok(index) => Ok(format!("{index}\n")),
         Err(why) => Err(conflict(why)),
     }
 }
 
 pub(super) async fn go_on(State(shared): State<Shared>) -> Result<(), Response> {
-    ask(&shared.door, Command::GoOn).await.map(drop)
+    ask(&shared.mailbox, Command::GoOn).await.map(drop)
 }
 
 async fn stand_at(shared: &Shared, index: u64) -> Result<Stood, Response> {
     let stand = |reply| Command::StandAt(LogIndex(index), reply);
-    ask_long(&shared.door, PATIENCE, stand).await?.map_err(conflict)
+    ask_long(&shared.mailbox, PATIENCE, stand).await?.map_err(conflict)
 }
 
 /// The server goes on afterwards.
@@ -49,7 +49,7 @@ pub(super) async fn files(
     let Stood { layer, times, .. } = stand_at(&shared, index).await?;
     let read = move || layer.written(Some(&times.read()?));
     let read = tokio::task::spawn_blocking(read).await;
-    let stood = ask(&shared.door, Command::GoOn).await?;
+    let stood = ask(&shared.mailbox, Command::GoOn).await?;
     let written = read
         .map_err(failed)?
         .map_err(|error| failed(format!("the server's files cannot be read: {error}")))?;
@@ -67,7 +67,7 @@ pub(super) async fn memory(
     let begun = Instant::now();
     let Stood { memory, .. } = stand_at(&shared, index).await?;
     let read = tokio::task::spawn_blocking(move || memory.survey(begun + READS)).await;
-    let stood = ask(&shared.door, Command::StandOn).await?;
+    let stood = ask(&shared.mailbox, Command::StandOn).await?;
     let survey = read.map_err(failed)?.map_err(unread)?;
     stood.map_err(conflict)?;
     Ok(Json(MemoryStatus { index, survey }))
@@ -77,9 +77,9 @@ pub(super) async fn look(
     State(shared): State<Shared>,
     Json(question): Json<Question>,
 ) -> Result<Json<Vec<Page>>, Response> {
-    let Stood { memory, .. } = ask(&shared.door, Command::StandOn).await?.map_err(conflict)?;
+    let Stood { memory, .. } = ask(&shared.mailbox, Command::StandOn).await?.map_err(conflict)?;
     let read = tokio::task::spawn_blocking(move || memory.look(&question)).await;
-    let stood = ask(&shared.door, Command::StandOn).await?;
+    let stood = ask(&shared.mailbox, Command::StandOn).await?;
     let pages = read.map_err(failed)?.map_err(unread)?;
     stood.map_err(conflict)?;
     Ok(Json(pages))

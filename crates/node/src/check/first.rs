@@ -5,7 +5,7 @@ use super::seen::{Seen, Shared};
 use crate::config::{Address, NodeConfig, Peer};
 use crate::error::{ExitReason, NodeError};
 use crate::metrics::Metrics;
-use crate::reactor::{Door, Parts, Reactor};
+use crate::reactor::{Mailbox, Parts, Reactor};
 use crate::replica::{Command, Inbox, Standing};
 use crate::server::Launcher;
 use crate::status::NodeStatus;
@@ -21,7 +21,7 @@ use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
 /// A run that goes on. Dropped, it ends, and its server with it.
 #[derive(Debug)]
 pub struct FirstRun {
-    door: Door,
+    mailbox: Mailbox,
     seen: Shared,
     recording: mpsc::Receiver<std::io::Result<Recording>>,
     /// The server is to stand still.
@@ -73,12 +73,12 @@ impl FirstRun {
             .map_err(NodeError::system("make a file for temporary data"))?;
         let mut reactor = Reactor::new(parts)?;
         reactor.attach_tap(Box::new(recorder));
-        let door = reactor.door();
+        let mailbox = reactor.mailbox();
         let thread = Builder::new()
             .name("skein-first".into())
             .spawn(move || reactor.run())
             .map_err(NodeError::system("start a thread"))?;
-        Ok(Self { door, seen, recording, standing: None, thread: Some(thread) })
+        Ok(Self { mailbox, seen, recording, standing: None, thread: Some(thread) })
     }
 
     /// What is seen so far.
@@ -91,7 +91,7 @@ impl FirstRun {
     #[must_use]
     pub fn status(&self) -> Option<NodeStatus> {
         let (reply, answer) = oneshot::channel();
-        self.door.tell(Inbox::Command(Command::Status(reply)));
+        self.mailbox.tell(Inbox::Command(Command::Status(reply)));
         answer.blocking_recv().ok()
     }
 
@@ -99,7 +99,7 @@ impl FirstRun {
     #[must_use]
     pub fn places(&self) -> Vec<(u16, SocketAddr)> {
         let (reply, answer) = oneshot::channel();
-        self.door.tell(Inbox::Command(Command::Places(reply)));
+        self.mailbox.tell(Inbox::Command(Command::Places(reply)));
         answer.blocking_recv().unwrap_or_default()
     }
 
@@ -117,7 +117,7 @@ impl FirstRun {
             // It waits for what its node has to answer, or not any more.
             _ => {
                 let (reply, _) = oneshot::channel();
-                self.door.tell(Inbox::Command(Command::GoOn(reply)));
+                self.mailbox.tell(Inbox::Command(Command::GoOn(reply)));
                 false
             }
         }
@@ -125,10 +125,10 @@ impl FirstRun {
 
     fn stand(&self) -> Option<Receiver<Standing>> {
         let (reply, held) = oneshot::channel();
-        self.door.tell(Inbox::Command(Command::Hold(reply)));
+        self.mailbox.tell(Inbox::Command(Command::Hold(reply)));
         let last = held.blocking_recv().ok()?.ok()?;
         let (reply, standing) = oneshot::channel();
-        self.door.tell(Inbox::Command(Command::StandAt(LogIndex(last), reply)));
+        self.mailbox.tell(Inbox::Command(Command::StandAt(LogIndex(last), reply)));
         Some(standing)
     }
 
@@ -143,7 +143,7 @@ impl FirstRun {
     /// # Errors
     /// Why it could not go on, if it had to end before; or it could not be recorded.
     pub fn finish(mut self) -> Result<FirstEnd, NodeError> {
-        self.door.stop();
+        self.mailbox.stop();
         let thread = self.thread.take().expect("taken here and in drop only");
         let reason = thread.join().map_err(|_| NodeError::System {
             what: "run a node",
@@ -161,7 +161,7 @@ impl FirstRun {
 impl Drop for FirstRun {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.door.stop();
+            self.mailbox.stop();
             let _ = thread.join();
         }
     }

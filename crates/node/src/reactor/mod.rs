@@ -69,12 +69,12 @@ enum Pause {
 
 /// How other threads reach the reactor.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct Mailbox {
     sender: mpsc::Sender<Inbox>,
     waker: Arc<Waker>,
 }
 
-impl Door {
+impl Mailbox {
     /// Says something; false when the reactor is gone.
     pub fn tell(&self, what: Inbox) -> bool {
         self.sender.send(what).is_ok() && self.waker.wake().is_ok()
@@ -128,7 +128,7 @@ impl Reactor {
         let waker =
             Waker::new(sources.urgent(), WAKER).map_err(NodeError::system("make a waker"))?;
         let (sender, inbox) = mpsc::channel();
-        let door = Door { sender, waker: Arc::new(waker) };
+        let mailbox = Mailbox { sender, waker: Arc::new(waker) };
         let timer = Timer::new(sources.urgent(), TIMER)?;
         let members: Vec<_> =
             config.peers.iter().map(|p| (ReplicaId(p.id), p.address.clone())).collect();
@@ -152,7 +152,7 @@ impl Reactor {
         let mut env = System {
             sources,
             start: Instant::now(),
-            door,
+            mailbox,
             peers,
             heard: Vec::new(),
             ports: Ports::new(config.publisher.clone(), PORTS),
@@ -167,10 +167,10 @@ impl Reactor {
         };
         let mut answered = Answered::default();
         if let Some(Log { wal, old }) = log {
-            let door = env.door.clone();
+            let mailbox = env.mailbox.clone();
             let durable = move |result| {
                 // The reactor is gone when the node ends; what is written is written.
-                let _ = door.tell(Inbox::Durable(result));
+                let _ = mailbox.tell(Inbox::Durable(result));
             };
             let thread = WalThread::spawn(wal, durable)
                 .map_err(NodeError::system("start the log's thread"))?;
@@ -186,8 +186,8 @@ impl Reactor {
 
     /// How other threads reach this reactor.
     #[must_use]
-    pub fn door(&self) -> Door {
-        self.replica.env.door.clone()
+    pub fn mailbox(&self) -> Mailbox {
+        self.replica.env.mailbox.clone()
     }
 
     /// Who passes clients on to the leader.
@@ -249,7 +249,7 @@ impl Reactor {
             };
             match reactor.go_round(&mut happened) {
                 Ok(Pause::Write(writes, claim)) => {
-                    let (door, since) = (reactor.door(), Instant::now());
+                    let (mailbox, since) = (reactor.mailbox(), Instant::now());
                     let (kept, result) = relief.aside(reactor, || claim.write(&writes));
                     if let Some(mut reactor) = kept {
                         reactor.replica.wrote(since.elapsed());
@@ -257,7 +257,7 @@ impl Reactor {
                         mine = Some(reactor);
                     } else {
                         // The reactor is gone when the node has ended; what is written is written.
-                        let _ = door.tell(Inbox::Durable(result));
+                        let _ = mailbox.tell(Inbox::Durable(result));
                     }
                 }
                 Ok(Pause::End(reason)) => return relief.end(Some(reactor.finish(Ok(reason)))),

@@ -3,7 +3,7 @@
 //!
 //! The thread is started when it is first needed and ends with the reactor; nobody waits for it. A follower has one read under way at a time, of one message's size.
 
-use super::{Door, Inbox};
+use super::{Inbox, Mailbox};
 use crate::error::NodeError;
 use skein_log::wal::WalReader;
 use skein_log::{EntryReader, OldEntries};
@@ -22,14 +22,14 @@ impl OldReader {
         Self { reader: Some(reader), sender: None }
     }
 
-    pub(super) fn read(&mut self, wanted: OldEntries, door: &Door) -> Result<(), NodeError> {
+    pub(super) fn read(&mut self, wanted: OldEntries, mailbox: &Mailbox) -> Result<(), NodeError> {
         if let Some(reader) = self.reader.take() {
             let (sender, receiver) = channel::<OldEntries>();
-            let door = door.clone();
+            let mailbox = mailbox.clone();
             let read = move || {
                 for OldEntries { from, to, max_bytes } in receiver {
                     let entries = EntryReader::read(&reader, from, to, max_bytes);
-                    if !door.tell(Inbox::Old(from, entries)) {
+                    if !mailbox.tell(Inbox::Old(from, entries)) {
                         break;
                     }
                 }

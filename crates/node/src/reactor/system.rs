@@ -7,7 +7,7 @@ use super::old::OldReader;
 use super::peers::Peers;
 use super::ports::Ports;
 use super::sources::Sources;
-use super::{CLIENTS, Door, SERVER};
+use super::{CLIENTS, Mailbox, SERVER};
 use crate::error::NodeError;
 use crate::replica::Inbox;
 use crate::replica::environment::{
@@ -38,7 +38,7 @@ const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Intere
 pub struct System {
     pub(super) sources: Sources,
     pub(super) start: Instant,
-    pub(super) door: Door,
+    pub(super) mailbox: Mailbox,
     pub(super) peers: Peers,
     pub(super) heard: Vec<PeerEvent>,
     pub(super) ports: Ports,
@@ -119,7 +119,7 @@ impl Storage for System {
     }
 
     fn read_old(&mut self, wanted: OldEntries) -> Result<(), NodeError> {
-        self.old.as_mut().map_or(Ok(()), |reader| reader.read(wanted, &self.door))
+        self.old.as_mut().map_or(Ok(()), |reader| reader.read(wanted, &self.mailbox))
     }
 
     fn keep(&mut self, name: &str, text: impl FnOnce() -> String) -> Kept {
@@ -209,16 +209,16 @@ impl Outside for System {
 
 impl Servers for System {
     fn make_arena(&mut self, sizes: Sizes, generation: u64) {
-        let door = self.door.clone();
+        let mailbox = self.mailbox.clone();
         let make = move || {
             let made = Link::new(sizes, generation, None).map(Box::new);
             // The reactor is gone when the node ends.
-            let _ = door.tell(Inbox::Arena(made));
+            let _ = mailbox.tell(Inbox::Arena(made));
         };
         if let Err(error) = Builder::new().name("skein-arena".into()).spawn(make) {
             let failed = NodeError::system("start a thread for the arena")(error);
             // Read in the next turn.
-            let _ = self.door.tell(Inbox::Arena(Err(failed)));
+            let _ = self.mailbox.tell(Inbox::Arena(Err(failed)));
         }
     }
 
@@ -234,10 +234,10 @@ impl Servers for System {
             .register(&mut SourceFd(&link.wake_fd()), token, Interest::READABLE)
             .map_err(NodeError::system("watch the server"))?;
         let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
-        let door = self.door.clone();
+        let mailbox = self.mailbox.clone();
         let tell = move |event| {
             // The reactor is gone when the node ends.
-            let _ = door.tell(Inbox::Server(generation, event));
+            let _ = mailbox.tell(Inbox::Server(generation, event));
         };
         let keeper = Keeper::start(self.launcher.clone(), arena, wake, link.passage.clone(), tell)
             .map_err(NodeError::system("start a thread for the server"))?;

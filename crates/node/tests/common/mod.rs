@@ -9,7 +9,7 @@ use fake::{FakeLauncher, PORT, Seen};
 use skein_node::config::{
     DurabilityMode, Isolation, NodeConfig, OnExit, Peer, Publish, Publisher, ServerConfig, Tuning,
 };
-use skein_node::reactor::Door;
+use skein_node::reactor::Mailbox;
 use skein_node::replica::{Command, Inbox};
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
 use stall::{Stall, StallDisk};
@@ -24,7 +24,7 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 
 pub struct Running {
     pub id: u64,
-    pub door: Door,
+    pub mailbox: Mailbox,
     pub seen: Arc<Seen>,
     pub metrics: Arc<skein_node::metrics::Metrics>,
     thread: Option<JoinHandle<Result<ExitReason, NodeError>>>,
@@ -143,13 +143,13 @@ impl Cluster {
         let log = config.log_dir();
         let disk = StallDisk::open(&log, vec![self.disks.clone(), self.disk(id).clone()]).unwrap();
         let node = Node::with_disk(config, Arc::new(launcher), Arc::new(disk))?;
-        let (door, metrics) = (node.door(), node.metrics());
+        let (mailbox, metrics) = (node.mailbox(), node.metrics());
         let thread = std::thread::Builder::new()
             .name(format!("node{id}"))
             .spawn(move || node.serve())
             .unwrap();
         self.nodes[id as usize - 1] =
-            Some(Running { id, door, seen, metrics, thread: Some(thread) });
+            Some(Running { id, mailbox, seen, metrics, thread: Some(thread) });
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl Cluster {
 
     pub fn stop(&mut self, id: u64) -> Result<ExitReason, NodeError> {
         let mut node = self.nodes[id as usize - 1].take().expect("the node runs");
-        node.door.stop();
+        node.mailbox.stop();
         node.thread.take().unwrap().join().expect("no panic")
     }
 
@@ -194,7 +194,7 @@ impl Cluster {
 
     pub fn status(&self, id: u64) -> Option<NodeStatus> {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        self.nodes[id as usize - 1].as_ref()?.door.tell(Inbox::Command(Command::Status(reply)));
+        self.nodes[id as usize - 1].as_ref()?.mailbox.tell(Inbox::Command(Command::Status(reply)));
         answer.blocking_recv().ok()
     }
 
@@ -237,7 +237,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for node in self.nodes.iter_mut().flatten() {
-            node.door.stop();
+            node.mailbox.stop();
         }
         for node in self.nodes.iter_mut().flatten() {
             let _ = node.thread.take().map(JoinHandle::join);
