@@ -5,7 +5,8 @@
 
 use crate::fatal::refuse;
 use crate::files::inputs;
-use crate::kernel::{Kernel, header};
+use crate::kernel::Kernel;
+use crate::local::header;
 use crate::{io, output, signal, trace, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;

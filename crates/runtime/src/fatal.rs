@@ -1,8 +1,11 @@
 //! The end of a server that cannot be kept deterministic: named to the node, never silent.
+//!
+//! How the node is told is given at the start ([`give_teller`]): whatever can fail is below that.
 
-use crate::{kernel, origin, output, sys};
+use crate::local::{self, LOCAL};
+use crate::sys;
 use core::fmt::Write;
-use skein_model::OutFrame;
+use core::sync::atomic::Ordering;
 
 /// A line of text without allocation; what does not fit is cut.
 pub struct Line {
@@ -46,12 +49,36 @@ macro_rules! line {
 }
 pub(crate) use line;
 
+/// What the node is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// The server ends.
+    Fatal,
+    /// A call was answered with an error.
+    Refused,
+    /// A line for its log.
+    Notice,
+}
+
+/// Tells the node.
+type Teller = fn(Telling, &[u8]);
+
+/// From now on `teller` tells the node.
+pub fn give_teller(teller: Teller) {
+    LOCAL.teller.store(teller as usize, Ordering::Relaxed);
+}
+
+fn tell(what: Telling, text: &[u8]) {
+    let teller = LOCAL.teller.load(Ordering::Relaxed);
+    if teller != 0 && local::ready() {
+        // SAFETY: `give_teller` has stored a function of this type.
+        unsafe { core::mem::transmute::<usize, Teller>(teller)(what, text) };
+    }
+}
+
 /// Refuses to go on: tells the node (and stderr) why, then ends the process.
 pub fn fatal(text: &[u8]) -> ! {
-    if kernel::ready() {
-        output::emit(OutFrame::Fatal { text });
-        output::wake_node();
-    }
+    tell(Telling::Fatal, text);
     stderr(text);
     // 125: Skein's own error.
     sys::exit_group(125)
@@ -76,18 +103,10 @@ pub(crate) use refuse;
 /// Tells the node that a call was answered with an error because Skein does not support it, and where the server made it.
 #[inline(never)]
 pub fn refused(call: &[u8]) {
-    if kernel::ready() {
-        let mut text = Line::new();
-        text.append(call);
-        text.append(&[0]);
-        origin::append_caller(&mut text);
-        output::emit(OutFrame::Refused { call: text.bytes() });
-    }
+    tell(Telling::Refused, call);
 }
 
 /// A line for the node's log.
 pub fn notice(text: &[u8]) {
-    if kernel::ready() {
-        output::emit(OutFrame::Notice { text });
-    }
+    tell(Telling::Notice, text);
 }

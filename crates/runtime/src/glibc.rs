@@ -4,20 +4,18 @@
 //! | what | how it is known |
 //! |---|---|
 //! | where a thread's descriptor has the kernel's id | the `clone` that makes a thread names the word that the kernel clears ([`note_birth`]) |
-//! | what `setjmp` stores, and how it is mangled | libc's own and the runtime's are asked at the same place ([`check`]) |
+//! | what `setjmp` stores, and how it is mangled | libc's own and the runtime's are asked at the same place (`entry::init`) |
 //! | the kernel's area for restartable sequences | giving it back succeeds ([`hide_cpu_number`]) |
-//! | the key by which malloc knows what is freed already, which later ones draw before the runtime begins | the code that draws it names the word ([`renew_key`]) |
+//! | the key by which malloc knows what is freed already, which later ones draw before the runtime begins | the code that draws it names the word ([`crate::loader::renew_key`]) |
 //! | where `posix_spawn` has its child's errno | whatever the child has changed ([`crate::process::spawn`]) |
 //!
 //! Layouts that static initialisers have (mutexes, condition variables and the like) are an interface, and not in here.
 
 use crate::fatal::refuse;
-use crate::kernel::Kernel;
-use crate::loader::{self, Draw};
 use crate::local::LOCAL;
 use crate::patch::Stretch;
 use crate::sys::{self, args};
-use crate::{context, original, signal};
+use crate::{context, original};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_char;
@@ -27,62 +25,29 @@ unsafe extern "C" {
 }
 
 /// Its version.
-fn version() -> &'static str {
+pub fn version() -> &'static str {
     // SAFETY: libc's own string.
     unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_str().unwrap_or("?")
 }
 
-/// Whether malloc's key may have been drawn already: 2.41 does it at the first allocation, 2.43 before any constructor.
-fn draws_key_early() -> bool {
-    let minor = version().strip_prefix("2.").and_then(|minor| minor.split('.').next());
-    minor.and_then(|minor| minor.parse().ok()).is_none_or(|minor: u32| minor > 41)
-}
-
-/// Makes malloc's key the same on all replicas, where libc has drawn one by now. Answers where it has: a program that the server executes does so too, with the
-/// net spread and nobody there to answer.
-pub fn renew_key(k: &Kernel, libc: Stretch<'_>) -> Option<Draw> {
-    if !draws_key_early() {
-        return None;
-    }
-    let Some(draw) = loader::draw(libc) else {
-        unknown("where it draws malloc's key was not found");
-    };
-    let word = draw.key as *mut u64;
-    // SAFETY: libc's variable, an aligned word, which the code that was found has the kernel write to. It is compared with what malloc has marked as
-    // freed, and before the first constructor nothing is freed.
-    unsafe {
-        if word.read_volatile() != 0 {
-            word.write_volatile(key(k));
-        }
-    }
-    Some(draw)
-}
-
-/// One that libc would take: neither short nor mostly zeroes or ones.
-fn key(k: &Kernel) -> u64 {
-    const SHORT: u64 = 0x100_0000;
-    loop {
-        let mut bytes = [0; 8];
-        k.random.fill(&mut bytes);
-        let key = u64::from_le_bytes(bytes);
-        let long = key > SHORT && key < SHORT.wrapping_neg();
-        if long && (16..=48).contains(&key.count_ones()) {
-            return key;
-        }
-    }
-}
-
 /// Ends the server: `what` is otherwise.
 #[cold]
-fn unknown(what: &str) -> ! {
+pub fn unknown(what: &str) -> ! {
     refuse!("this glibc ({}) is not known: {what}; docs/limitations.md says which are", version())
 }
 
-/// Looks at what can be seen at once, before anything of it is used.
-pub fn check() {
-    if !signal::jump::buffer_is_libcs() {
-        unknown("its setjmp stores something else");
-    }
+/// Whether an address is in libc's text.
+pub fn is_in_text(at: usize) -> bool {
+    text().contains(at)
+}
+
+/// libc's text; nothing before it is found.
+pub fn text() -> Stretch<'static> {
+    let [at, end] = [0, 1].map(|i| LOCAL.libc_text[i].load(Ordering::Relaxed));
+    // SAFETY: a segment that is mapped for reading, for as long as the program runs; before it is found, nothing.
+    let bytes =
+        unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(at), end - at) };
+    Stretch { at, bytes }
 }
 
 /// Bytes of a thread's descriptor, at most: more than any glibc has.

@@ -1,7 +1,7 @@
 //! All state of the library operating system: one structure at the start of the arena's heap, with the pools behind it.
 
 use crate::io::IoState;
-use crate::local::LOCAL;
+use crate::local::{LOCAL, MAX_THREADS};
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use core::cell::Cell;
@@ -73,45 +73,12 @@ impl Deref for Kernel {
     }
 }
 
-/// Not yet initialised.
-pub const UNSET: u32 = 0;
-/// Being initialised.
-pub const SETTING_UP: u32 = 1;
-/// This process is a replicated server.
-pub const READY: u32 = 2;
-/// This process is not replicated: every hook passes through.
-pub const OFF: u32 = 3;
-
-/// Where initialisation stands.
-#[inline]
-pub fn state() -> u32 {
-    LOCAL.state.load(Ordering::Relaxed)
-}
-
-/// Notes where initialisation stands.
-pub fn set_state(state: u32) {
-    LOCAL.state.store(state, Ordering::Relaxed);
-}
-
-/// Whether there is a kernel to ask.
-#[inline]
-pub fn ready() -> bool {
-    state() == READY
-}
-
 /// The kernel. Only to be called when [`ready`].
 #[inline]
 pub fn kernel() -> &'static Kernel {
     // SAFETY: set once by `install` before the state becomes READY; it lives in the arena, which is never unmapped. It is not `Sync`:
     // only the turn's holder gets here, and turns are handed over with acquire and release.
     unsafe { &*LOCAL.kernel.load(Ordering::Relaxed).cast::<Kernel>() }
-}
-
-/// The arena's header.
-#[inline]
-pub fn header() -> &'static Header {
-    // SAFETY: as for `kernel`; all fields are atomics.
-    unsafe { &*LOCAL.header.load(Ordering::Relaxed) }
 }
 
 /// Makes the kernel in the arena's heap.
@@ -141,8 +108,6 @@ pub fn attach(header: &'static Header, heap: *mut u8) {
     LOCAL.header.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
     LOCAL.kernel.store(heap.cast(), Ordering::Relaxed);
 }
-
-pub use crate::local::MAX_THREADS;
 
 impl Kernel {
     fn lay_out(&self, room: &mut Room) {

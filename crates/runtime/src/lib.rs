@@ -3,8 +3,8 @@
 //! # What it is
 //!
 //! A small library operating system. Calls that block, communicate, tell the time, give random bytes or create threads are
-//! interposed (`hooks/`) and answered from objects in the arena ([`skein_libos`], whose host this is ([`libos`]); `io/`, [`time`], [`random`]); everything
-//! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`trap`]),
+//! interposed ([`entry`]) and answered from objects in the arena ([`skein_libos`], whose host this is ([`libos`]); `io/`, [`time`], [`random`]); everything
+//! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`entry`]),
 //! and where it is caught often, replaced in place ([`patch`]).
 //!
 //! # Who runs
@@ -16,7 +16,7 @@
 //! destructors are libc's own, but its kernel thread parks at once and the carrier switches to its stack and TLS. Only a thread that
 //! ends runs on its own kernel thread again ("pinned"), while the carrier waits, so that libc's exit path is the real one.
 //!
-//! Whatever the runtime does for a thread it does on a stack of its own ([`stack`], [`entry`]), so that it leaves nothing in the server's memory but answers.
+//! Whatever the runtime does for a thread it does on a stack of its own ([`stack`], [`frame`]), so that it leaves nothing in the server's memory but answers.
 //!
 //! # When the world comes in
 //!
@@ -38,18 +38,16 @@ mod context;
 mod entry;
 mod fatal;
 mod files;
+mod frame;
 mod glibc;
-mod hooks;
-mod host;
-mod init;
-mod instructions;
+mod image;
 mod io;
 mod ipc;
 mod kernel;
-mod libc_calls;
 mod libos;
 mod loader;
 mod local;
+mod machine;
 mod origin;
 mod original;
 mod output;
@@ -64,6 +62,5 @@ mod sys;
 mod thread;
 mod time;
 mod trace;
-mod trap;
 mod turn;
 mod uses;

@@ -14,7 +14,9 @@
 
 use core::cell::Cell;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use libc::c_char;
 use skein_arena::layout::Header;
 
@@ -32,10 +34,14 @@ pub struct Local {
     pub level: Level,
     /// Bytes that saving vector registers takes, and which of them are saved; no bytes: the processor cannot. Stubs read it.
     pub vectors: [AtomicU64; 2],
+    /// What answers a caught call, and an instruction that was replaced: given by [`crate::entry::net`], called by what saves the registers.
+    pub met: AtomicUsize,
+    /// What tells the node ([`crate::fatal`]): given when the output ring is there.
+    pub teller: AtomicUsize,
     /// The loader's `_dl_fixup`, which lazy binding calls; 0: it was not found.
     pub fixup: AtomicUsize,
 
-    /// How far the runtime has begun ([`crate::kernel::state`]).
+    /// How far the runtime has begun ([`state`]).
     pub state: AtomicU32,
     /// The number of this process in the arena. fork: the child's.
     pub process_number: AtomicU32,
@@ -50,7 +56,7 @@ pub struct Local {
     pub environment: AtomicPtr<*mut c_char>,
     /// libc's text, first and last address.
     pub libc_text: [AtomicUsize; 2],
-    /// The loader's text, first and last address, once it was asked for.
+    /// The loader's text, first and last address.
     pub loader_text: [AtomicUsize; 2],
     /// How many objects the loader had when the server's program began.
     pub own_objects: Cell<usize>,
@@ -128,6 +134,8 @@ unsafe impl Sync for Local {}
 pub static LOCAL: Local = Local {
     level: Level { entry: AtomicUsize::new(0), own: AtomicUsize::new(0), out: AtomicUsize::new(0) },
     vectors: [AtomicU64::new(0), AtomicU64::new(0)],
+    met: AtomicUsize::new(0),
+    teller: AtomicUsize::new(0),
     fixup: AtomicUsize::new(0),
     state: AtomicU32::new(0),
     process_number: AtomicU32::new(0),
@@ -167,3 +175,36 @@ pub static LOCAL: Local = Local {
 
 // Assembly finds the running thread's level by the symbol alone.
 const _: () = assert!(offset_of!(Local, level) == 0 && offset_of!(Level, entry) == 0);
+
+/// How far the runtime has begun: not yet.
+pub const UNSET: u32 = 0;
+/// It is beginning.
+pub const SETTING_UP: u32 = 1;
+/// This process is a replicated server.
+pub const READY: u32 = 2;
+/// This process is not replicated: every hook passes through.
+pub const OFF: u32 = 3;
+
+/// Where initialisation stands.
+#[inline]
+pub fn state() -> u32 {
+    LOCAL.state.load(Ordering::Relaxed)
+}
+
+/// Notes where initialisation stands.
+pub fn set_state(state: u32) {
+    LOCAL.state.store(state, Ordering::Relaxed);
+}
+
+/// Whether there is a kernel to ask.
+#[inline]
+pub fn ready() -> bool {
+    state() == READY
+}
+
+/// The arena's header.
+#[inline]
+pub fn header() -> &'static Header {
+    // SAFETY: set once, before the state becomes READY; it lives in the arena, which is never unmapped; all fields are atomics.
+    unsafe { &*LOCAL.header.load(Ordering::Relaxed) }
+}

@@ -4,7 +4,6 @@
 //! out of this library. The library's place is asked of the loader, so that the line means the same on every machine.
 
 use crate::fatal::{Line, line};
-use crate::kernel::kernel;
 use core::ffi::CStr;
 use libc::{c_int, c_void};
 
@@ -32,9 +31,9 @@ struct Walk {
     found: usize,
 }
 
-/// Adds `program+0x12ab` or `libfoo.so+0x12ab (function)` to a line; nothing when the caller cannot be found.
-pub fn append_caller(to: &mut Line) {
-    let at = match kernel().this().trapped_at.get() {
+/// Adds `program+0x12ab` or `libfoo.so+0x12ab (function)` to a line, of the instruction that was caught behind `trapped_at`, or of the caller; nothing when it cannot be found.
+pub fn append_caller(to: &mut Line, trapped_at: usize) {
+    let at = match trapped_at {
         0 => caller(),
         trapped => trapped,
     };

@@ -1,9 +1,10 @@
 //! The output ring: what the server did, for its node.
 
-use crate::fatal::refuse;
+use crate::fatal::{self, Line, Telling, refuse};
 use crate::files::inputs;
-use crate::kernel::header;
-use crate::{sys, turn};
+use crate::kernel::kernel;
+use crate::local::header;
+use crate::{origin, sys, turn};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::full;
@@ -21,9 +22,28 @@ unsafe impl Sync for Out {}
 
 static OUT: Out = Out(RefCell::new(None));
 
-/// Installs the ring's end.
+/// Installs the ring's end, through which the node is told from now on.
 pub fn install(producer: Producer) {
     *OUT.0.borrow_mut() = Some(producer);
+    fatal::give_teller(tell);
+}
+
+/// Tells the node, and of a call that was refused, where the server made it.
+fn tell(what: Telling, text: &[u8]) {
+    match what {
+        Telling::Fatal => {
+            emit(OutFrame::Fatal { text });
+            wake_node();
+        }
+        Telling::Notice => emit(OutFrame::Notice { text }),
+        Telling::Refused => {
+            let mut call = Line::new();
+            call.append(text);
+            call.append(&[0]);
+            origin::append_caller(&mut call, kernel().this().trapped_at.get());
+            emit(OutFrame::Refused { call: call.bytes() });
+        }
+    }
 }
 
 /// Goes on where another process of the server has left off.
@@ -77,7 +97,7 @@ fn write(head: &[u8], len: usize, fill: impl FnOnce(&mut [u8])) {
             }
             Ok(None) => {}
             Err(damaged) => {
-                crate::fatal::stderr(crate::fatal::line!("{damaged}").bytes());
+                fatal::stderr(fatal::line!("{damaged}").bytes());
                 sys::exit_group(125);
             }
         }
@@ -98,7 +118,7 @@ pub fn wake_node() {
         if let Err(e) = wrote {
             // The node is gone or the server closed the descriptor: nothing can leave any more.
             if e.0 != libc::EAGAIN && e.0 != libc::EINTR {
-                crate::fatal::stderr(b"the node cannot be woken");
+                fatal::stderr(b"the node cannot be woken");
                 sys::exit_group(125);
             }
         }

@@ -111,7 +111,7 @@ pub fn own_level() -> usize {
     LOCAL.level.own.load(Ordering::Relaxed)
 }
 
-/// What lies below where the running thread came in: a hook's return address, or something of a trap's ([`crate::entry::Registers`]).
+/// What lies below where the running thread came in: a hook's return address, or something of a trap's ([`crate::frame::Registers`]).
 pub fn below_servers() -> usize {
     // SAFETY: as above.
     unsafe { *((LOCAL.level.own.load(Ordering::Relaxed) - 16) as *const usize) }

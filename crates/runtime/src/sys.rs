@@ -108,3 +108,29 @@ pub fn exit_group(status: i32) -> ! {
         unsafe { raw(libc::SYS_exit_group, args([status as usize])) };
     }
 }
+
+/// `arch_prctl`: whether the cpuid instruction may be used.
+pub const ARCH_CPUID: usize = 0x1012;
+
+/// `rdtsc` does not trap any more: the loader of a new program looks at the time stamp counter before there is a handler. The kernel allows `cpuid` itself.
+pub fn allow_instructions() {
+    // SAFETY: only allows an instruction.
+    unsafe {
+        raw(
+            libc::SYS_prctl,
+            args([libc::PR_SET_TSC as usize, libc::PR_TSC_ENABLE as usize, 0, 0, 0]),
+        );
+    }
+}
+
+/// Makes `rdtsc` and, where it is wanted and can be, `cpuid` fault; whether each of them does.
+pub fn forbid_instructions(cpuid: bool) -> (Result<usize>, Result<usize>) {
+    let trap = [libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize, 0, 0, 0];
+    // SAFETY: only makes an instruction of this process fault.
+    let tsc = unsafe { call(libc::SYS_prctl, args(trap)) };
+    if !cpuid {
+        return (tsc, Err(Errno(libc::ENODEV)));
+    }
+    // SAFETY: as above.
+    (tsc, unsafe { call(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])) })
+}

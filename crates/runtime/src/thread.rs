@@ -6,20 +6,22 @@
 //! End ([`end`]): the context is pinned ([`turn::pin_current`]) and taken up by its own kernel thread, which runs destructors and libc's exit path
 //! while the carrier waits until the kernel has cleared the thread's id. So nothing of a dying thread runs beside the turn's holder.
 
+pub mod birth;
 mod end;
 
 pub use end::{exit, exit_by_call, gone};
 
-use crate::entry::entry;
 use crate::fatal::refuse;
-use crate::kernel::{Kernel, header, kernel};
+use crate::frame::entry;
+use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
+use crate::local::header;
 use crate::process::ProcessHandle;
 use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
 use crate::sys;
 use crate::turn;
-use crate::{context, glibc, libc_calls, original, patch, signal};
+use crate::{context, glibc, original, patch, signal};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ops::Deref;
@@ -126,7 +128,7 @@ impl Thread {
     pub fn note_places(room: &Room, threads: *const u8, processes: *const u8) {
         let places = Threads {
             stride: size_of::<Self>() as u32,
-            count: crate::kernel::MAX_THREADS,
+            count: crate::local::MAX_THREADS,
             life: offset_of!(Self, os.life) as u32,
             sp: offset_of!(Self, sp) as u32,
             fs: offset_of!(Self, fs) as u32,
@@ -300,7 +302,7 @@ pub unsafe fn create(
     }
     t.detached.set(detached == libc::PTHREAD_CREATE_DETACHED);
     let mut pthread: libc::pthread_t = 0;
-    let error = libc_calls::while_creating(stack, || {
+    let error = birth::while_creating(stack, || {
         // SAFETY: libc's function, with our start routine.
         let error = unsafe {
             (real.pthread_create)(&raw mut pthread, attr, born, handle.raw() as *mut c_void)

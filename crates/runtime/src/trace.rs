@@ -7,8 +7,8 @@
 //!
 //! Invariant: only the turn's holder gets here. A crash loses nothing that was noted: the file's pages are shared.
 
-use crate::entry::Registers;
 use crate::fatal::refuse;
+use crate::frame::Registers;
 use crate::kernel::kernel;
 use crate::local::LOCAL;
 use crate::sys::{self, args};

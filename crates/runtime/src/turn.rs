@@ -7,9 +7,9 @@
 //! to run, nothing is switched. If that is a thread of another process, its carrier is woken and this one sleeps ([`crate::process::handover`]).
 
 use crate::admit::{self, Wait};
-use crate::kernel::{Kernel, header, kernel};
-use crate::process::ProcessHandle;
-use crate::process::{self};
+use crate::kernel::{Kernel, kernel};
+use crate::local::header;
+use crate::process::{self, ProcessHandle};
 use crate::stack::Level;
 use crate::thread::{self, Thread};
 use crate::{context, output, signal, spin, sys, trace};

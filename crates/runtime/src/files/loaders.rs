@@ -28,14 +28,6 @@ pub fn from_loader(nr: i64, args: [usize; 6], at: usize) -> Option<Result<usize>
 
 /// Whether an address is in the loader's text.
 fn is_in_loader(at: usize) -> bool {
-    let mut text = [0, 1].map(|i| LOCAL.loader_text[i].load(Ordering::Relaxed));
-    if text[1] == 0 {
-        text = crate::loader::Image::find().map_or([0, 1], |loader| {
-            let start = loader.text.at;
-            [start, start + loader.text.bytes.len()]
-        });
-        LOCAL.loader_text[0].store(text[0], Ordering::Relaxed);
-        LOCAL.loader_text[1].store(text[1], Ordering::Relaxed);
-    }
-    text[0] <= at && at < text[1]
+    let [start, end] = [0, 1].map(|i| LOCAL.loader_text[i].load(Ordering::Relaxed));
+    (start..end).contains(&at)
 }

@@ -10,11 +10,12 @@
 //! All of it is found at the start of each program by what code does and by values that only these places have ([`text`]): layouts change from version to
 //! version. What is not found stays as it is, and the node's log says so.
 
+mod key;
 mod notes;
 mod text;
 
-use crate::entry;
 use crate::fatal::{line, notice};
+use crate::frame;
 use crate::kernel::Kernel;
 use crate::local::LOCAL;
 use crate::patch::{self, Stretch};
@@ -23,6 +24,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use libc::{Elf64_Ehdr, Elf64_Phdr};
 
+pub use key::renew_key;
 pub use notes::renew_guard;
 pub use text::{Draw, draw};
 
@@ -118,7 +120,7 @@ fn bind_on_own_stack(image: &Image) -> bool {
     LOCAL.fixup.store(found.fixup, Ordering::Relaxed);
     // jmp [rip]; the address.
     let mut jump = [0xff, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    jump[6..].copy_from_slice(&(entry::bind as *const () as usize).to_le_bytes());
+    jump[6..].copy_from_slice(&(frame::bind as *const () as usize).to_le_bytes());
     found.begins.iter().filter(|begin| **begin != 0).all(|begin| {
         // SAFETY: the begin of a function, which is longer, and in which nobody is; there is one thread.
         unsafe { patch::write(*begin, &jump) }.is_some()

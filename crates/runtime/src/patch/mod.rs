@@ -1,6 +1,6 @@
 //! Instructions that trap, replaced: `syscall`, `rdtsc` and `rdtscp` in the server's and its libraries' text.
 //!
-//! What the net catches ([`crate::trap`], [`crate::instructions`]) costs a signal. A place that is caught again and again is replaced by a jump to a
+//! What the net catches ([`crate::entry::net`], [`crate::entry::instructions`]) costs a signal. A place that is caught again and again is replaced by a jump to a
 //! stub ([`stub`]) that asks the same functions without one: the same operations, in the same order, with the same answers. So a replaced instruction
 //! changes nothing that a replica computes, only how long it takes; and since it is replaced after a number of executions, all replicas do it at the same
 //! point, and their address spaces stay the same.
@@ -33,16 +33,14 @@ mod stub;
 pub use code::Stretch;
 pub use stub::{Kind, write};
 
-use crate::entry::{self, Registers};
-use crate::kernel::header;
+use crate::frame;
 use crate::local::LOCAL;
-use crate::{instructions, libc_calls, trap};
+use crate::local::header;
 use code::Room;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use module::{Called, Module};
 use skein_arena::places::{Id, Verdict};
-use skein_arena::trapped;
 use stub::{Areas, Made};
 
 /// Executions of one place that are trapped before it is replaced, in all processes: most places of most programs are executed a few times in
@@ -103,7 +101,7 @@ static PROCESS: Process = Process {
 
 /// Begins; to be called while `cpuid` does not trap.
 pub fn prepare() {
-    LOCAL.patches.store(entry::prepare(), Ordering::Relaxed);
+    LOCAL.patches.store(frame::prepare(), Ordering::Relaxed);
 }
 
 /// Whether the processor and the kernel know how to save vector registers.
@@ -242,13 +240,14 @@ impl Inside {
     }
 }
 
-/// The instruction at `address` has trapped, which is counted as `call`. `may_be` is false for what must go on trapping.
-pub fn trapped(address: usize, kind: Kind, call: usize, may_be: bool) -> Met {
+/// The instruction at `address` has trapped, which is counted as `call`. `may_be` is false for what must go on trapping, `newborn` says
+/// that a kernel thread was trapped that libc has just made.
+pub fn trapped(address: usize, kind: Kind, call: usize, may_be: bool, newborn: bool) -> Met {
     let unknown = || Met::Answer(Inside::unknown());
     if !LOCAL.patches.load(Ordering::Relaxed) {
         return unknown();
     }
-    if libc_calls::newborn() {
+    if newborn {
         newborn::note(address, call);
         return unknown();
     }
@@ -259,7 +258,7 @@ pub fn trapped(address: usize, kind: Kind, call: usize, may_be: bool) -> Met {
     }
     place.note(call, 1);
     if place.state.get() == State::Counting && may_be && place.often() {
-        if libc_calls::creating() {
+        if LOCAL.creates_thread.load(Ordering::Relaxed) {
             wait_for_thread(address, kind);
         } else if let Some(at) = place.replace(kind) {
             return Met::Replaced(at);
@@ -301,7 +300,8 @@ pub fn thread_created() {
 pub fn before_fork() {
     let (places, seen) = (&header().places, &LOCAL.places_replaced);
     // Another thread's creation may be under way: then it is left to the next fork.
-    let can_be = LOCAL.patches.load(Ordering::Relaxed) && !libc_calls::creating();
+    let can_be =
+        LOCAL.patches.load(Ordering::Relaxed) && !LOCAL.creates_thread.load(Ordering::Relaxed);
     if !can_be || seen.get() == places.replaced() {
         return;
     }
@@ -427,38 +427,4 @@ pub fn original(address: usize) -> usize {
 /// Back from the address in the text that a place in a stub stood for, or one near it, to the stub: the text is not there any more.
 pub fn moved(in_stub: usize, original: usize) -> usize {
     PROCESS.areas.moved(in_stub, original)
-}
-
-/// A replaced instruction is executed.
-pub fn answer(registers: &mut Registers) {
-    let (kind, behind) = registers.place();
-    registers.at = behind as u64;
-    match kind {
-        Kind::Rdtsc | Kind::Rdtscp => {
-            header().patched.note(trapped::RDTSC);
-            let now = instructions::time_stamp();
-            registers.rax = now & 0xffff_ffff;
-            registers.rdx = now >> 32;
-            if kind == Kind::Rdtscp {
-                registers.rcx = 0;
-            }
-        }
-        Kind::Syscall => {
-            let (nr, a) = (registers.rax as i64, registers.arguments());
-            // As the processor leaves them.
-            registers.rcx = behind as u64;
-            registers.r11 = registers.flags;
-            if !trap::without_signal(nr) {
-                registers.really();
-                return;
-            }
-            header().net_calls.fetch_add(1, Ordering::Relaxed);
-            header().patched.note(trap::counter(nr));
-            if nr == libc::SYS_clone {
-                trap::birth(registers, a, registers.displaced());
-            } else {
-                registers.rax = trap::answer_call(nr, a, behind) as u64;
-            }
-        }
-    }
 }

@@ -13,7 +13,7 @@
 
 use super::code::{JUMP_BYTES, MOST_BEFORE, MOST_BYTES, Room, Stretch};
 use super::instruction;
-use crate::entry::{Registers, enter};
+use crate::frame::{Registers, enter};
 use crate::sys::{self, args};
 use core::cell::Cell;
 use core::mem::offset_of;

@@ -8,8 +8,9 @@
 //! A node that leads may say on which core it is to be: the node's own, while the server is busy for moments only ([`super::stint`]). Then that
 //! counts, for as long as the node says so.
 
-use crate::kernel::{Kernel, header};
+use crate::kernel::Kernel;
 use crate::local::LOCAL;
+use crate::local::header;
 use crate::sys;
 use core::sync::atomic::Ordering;
 

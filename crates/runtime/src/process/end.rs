@@ -9,7 +9,9 @@ use super::{
     Life, Process, all, children_key, forget, handle, handover, pidfd, this, threads_of, vfork_key,
 };
 use crate::files::inputs;
-use crate::kernel::{self, Kernel, header, kernel};
+use crate::kernel::{Kernel, kernel};
+use crate::local;
+use crate::local::header;
 use crate::thread::{self, Thread};
 use crate::{output, signal, sys, turn};
 use core::sync::atomic::Ordering;
@@ -22,9 +24,14 @@ use skein_model::OutFrame;
 /// In [`Process::order`]: the wait status to end with is in the lower bits.
 const ORDERED: u32 = 1 << 31;
 
+/// This process ends with an exit status.
+pub fn exit(status: c_int) -> ! {
+    end((status & 0xff) << 8)
+}
+
 /// This process ends with a wait status.
 pub fn end(wait_status: c_int) -> ! {
-    if !kernel::ready() {
+    if !local::ready() {
         die(wait_status);
     }
     let k = kernel();

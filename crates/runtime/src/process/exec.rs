@@ -7,9 +7,9 @@ use super::ProcessHandle;
 use super::{become_process, cores, handle, this, threads_of, vfork_key};
 use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
-use crate::instructions;
 use crate::io::table;
-use crate::kernel::{Kernel, header};
+use crate::kernel::Kernel;
+use crate::local::header;
 use crate::sys::{self, args};
 use crate::{signal, thread, turn};
 use core::cell::Cell;
@@ -101,7 +101,7 @@ pub unsafe fn execute(
     p.executing.set(true);
     cores::roam(k);
     p.table.keep_over_exec(true);
-    instructions::allow();
+    sys::allow_instructions();
     // SAFETY: the caller's arguments; the new environment is null-terminated.
     let error = unsafe {
         sys::call(
@@ -109,7 +109,7 @@ pub unsafe fn execute(
             [at as usize, path as usize, argv as usize, scratch.at, flags as usize, 0],
         )
     };
-    let _ = instructions::forbid();
+    let _ = sys::forbid_instructions(!k.cpuid_is_left.get());
     p.table.keep_over_exec(false);
     p.executing.set(false);
     drop(scratch);

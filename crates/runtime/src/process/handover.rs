@@ -5,7 +5,8 @@
 
 use super::ProcessHandle;
 use super::{cores, end, stint, this};
-use crate::kernel::{Kernel, header};
+use crate::kernel::Kernel;
+use crate::local::header;
 use crate::{admit, output, sys};
 use core::sync::atomic::Ordering;
 

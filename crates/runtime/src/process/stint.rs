@@ -3,7 +3,8 @@
 //!
 //! Its CPU time, not what a clock on the wall says: a server that waits for its core is not busy. A system call a look, so only now and then.
 
-use crate::kernel::{Kernel, header};
+use crate::kernel::Kernel;
+use crate::local::header;
 use crate::sys;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;

@@ -3,8 +3,9 @@
 //! As in Linux a signal that becomes deliverable while another is about to be handled goes first: its handler is run on top of the other's.
 
 use super::{Action, Info, NEVER_BLOCKED, STOPS, bit, due, process_of, set_mask, stop, take};
-use crate::entry::{OTHERS, Registers, Trap};
-use crate::kernel::{Kernel, kernel, ready};
+use crate::frame::{OTHERS, Registers, Trap};
+use crate::kernel::{Kernel, kernel};
+use crate::local::ready;
 use crate::patch;
 use crate::stack::{self, Place};
 use crate::trace;

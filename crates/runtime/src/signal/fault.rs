@@ -5,8 +5,8 @@
 //! outside at some time or other: it is not let in, and the node is told of it once per signal.
 
 use super::{Info, LAST, Target, bit, deliver, post, process_of};
-use crate::entry::{self, Registers, Trap};
 use crate::fatal::{line, notice, refuse};
+use crate::frame::{self, Registers, Trap};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::process;
@@ -97,16 +97,16 @@ pub extern "C" fn on_trap(signo: c_int, info: *mut libc::siginfo_t, context: *mu
         if (*info).si_code <= 0 {
             on_outside(signo, info, context);
         } else {
-            entry::leave_signal(signo, info, context);
+            frame::leave_signal(signo, info, context);
         }
     }
 }
 
 extern "C" fn on_outside(signo: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     LOCAL.signals_came.fetch_or(bit(signo), Ordering::Relaxed);
-    if crate::kernel::ready() {
+    if crate::local::ready() {
         // The wait for the node, which the kernel takes up again by itself, ends, and the node is told.
-        let _was_closed = crate::kernel::header().server_gate.open();
+        let _was_closed = crate::local::header().server_gate.open();
     }
 }
 

@@ -19,7 +19,6 @@ mod alternate;
 pub mod calls;
 pub mod deliver;
 pub mod fault;
-pub mod jump;
 mod pending;
 mod send;
 pub mod stop;

@@ -7,7 +7,7 @@
 //! own.
 
 use super::{Info, LAST, Target, post_from, process_of, threads};
-use crate::entry::entry;
+use crate::frame::entry;
 use crate::kernel::{Kernel, kernel};
 use crate::process::ProcessHandle;
 use crate::process::{self, Process};

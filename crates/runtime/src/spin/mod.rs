@@ -27,10 +27,12 @@ mod workspace;
 pub use kept::forked;
 pub use wait::{Spinner, Spins, abandon, let_look, looks_are_due};
 
-use crate::kernel::{self, header, kernel};
+use crate::kernel::kernel;
+use crate::local;
 use crate::local::LOCAL;
+use crate::local::header;
 use crate::sys::{self, args};
-use crate::{libc_calls, patch, process, signal};
+use crate::{patch, process, signal};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 use cycle::{Found, Order};
@@ -124,7 +126,7 @@ extern "C" fn on_tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
         unsafe { kept::give_back(number, context) };
         return;
     }
-    if !kernel::ready() {
+    if !local::ready() {
         return;
     }
     let again = {
@@ -145,7 +147,7 @@ extern "C" fn on_tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     let k = kernel();
     // Only the server's own code is looked at, and only while no kernel thread runs beside it.
     let has_turn = k.current.get() != 0 && process::is_here(k.this()) && !k.this().pinned.get();
-    if (start..end).contains(&at) || !has_turn || libc_calls::creating() {
+    if (start..end).contains(&at) || !has_turn || LOCAL.creates_thread.load(Ordering::Relaxed) {
         return;
     }
     let ticks = LOCAL.watch.ticks.load(Ordering::Relaxed) + u64::from(!again);

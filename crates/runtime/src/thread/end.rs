@@ -10,7 +10,7 @@ use super::{Life, Thread, end_key, forget, main_fs};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::stack::{self, Level, Place};
-use crate::{context, init, original, process, signal, sys, turn};
+use crate::{context, original, process, signal, sys, turn};
 use core::sync::atomic::Ordering;
 use libc::c_void;
 use skein_arena::pool::Handle;
@@ -86,7 +86,7 @@ fn one_less(k: &Kernel, t: &Thread) {
         return;
     }
     if p.ended_around_libc.get() {
-        init::end_process(t.code.get());
+        process::end::exit(t.code.get());
     }
     p.threads.set(1);
     if context::fs_base() == t.fs.get() {

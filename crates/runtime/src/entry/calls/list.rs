@@ -14,12 +14,12 @@ use crate::io::{
 };
 use crate::ipc;
 use crate::kernel::kernel;
-use crate::process::{exec, fork, group, pidfd, wait};
+use crate::process::{end, exec, fork, group, pidfd, wait};
 use crate::signal::calls as signals;
 use crate::signal::wait as signal_wait;
 use crate::signal::{self, Action, Info, timer};
 use crate::time::calls as clocks;
-use crate::{host, init, random, sys, thread, time, trap, turn};
+use crate::{glibc, machine, random, sys, thread, time, turn};
 use libc::{
     AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_void, gid_t, itimerval, mmsghdr, mode_t,
     msghdr, pid_t, rusage, siginfo_t, sigset_t, sockaddr, socklen_t, stack_t, timeval, uid_t,
@@ -189,7 +189,7 @@ calls! {
 
     // Time.
     SYS_clock_gettime(clock: c_int, out: *mut timespec) => { clocks::clock_gettime(clock, out) };
-    SYS_clock_getres(clock: c_int, out: *mut timespec) => { host::resolution(clock, out) };
+    SYS_clock_getres(clock: c_int, out: *mut timespec) => { machine::resolution(clock, out) };
     SYS_gettimeofday(out: *mut timeval) => { clocks::gettimeofday(out) };
     SYS_time(out: *mut i64) => {
         let seconds = time::clock_ns(libc::CLOCK_REALTIME)? / NS_PER_S;
@@ -337,7 +337,7 @@ calls! {
         else |call| { change::permissions(call, fd, core::ptr::null(), 0) };
 
     // Memory.
-    SYS_mincore(at: usize, len: usize, out: *mut u8) else |call| { host::resident(call, len, out) };
+    SYS_mincore(at: usize, len: usize, out: *mut u8) else |call| { machine::resident(call, len, out) };
 
     // Threads.
     SYS_futex(word: usize, op: usize, value: usize, timeout: usize, other: usize, bits: usize) => {
@@ -353,7 +353,7 @@ calls! {
         Ok(0)
     };
     SYS_gettid() => { Ok(kernel().this().tid.get() as usize) };
-    SYS_set_tid_address(at: usize) => { host::clear_at_end(at) };
+    SYS_set_tid_address(at: usize) => { machine::clear_at_end(at) };
     SYS_getcpu(cpu: *mut u32, node: *mut u32) => {
         for word in [cpu, node] {
             if let Some(word) = word.as_mut() {
@@ -362,20 +362,20 @@ calls! {
         }
         Ok(0)
     };
-    SYS_sched_getaffinity(pid: pid_t, len: usize, out: *mut u8) => { host::affinity(len, out) };
-    SYS_sched_setscheduler(pid: pid_t, policy: c_int, priority: *const c_int) => { host::schedule(policy, priority) };
-    SYS_sched_setparam(pid: pid_t, priority: *const c_int) => { host::schedule(libc::SCHED_OTHER, priority) };
-    SYS_sched_getparam(pid: pid_t, out: *mut c_int) => { host::priority(out) };
-    SYS_sched_rr_get_interval(pid: pid_t, out: *mut timespec) => { host::slice(out) };
-    SYS_sched_setattr(pid: pid_t, attributes: *const [c_int; 6]) => { host::set_attributes(attributes) };
-    SYS_sched_getattr(pid: pid_t, out: *mut u32, len: usize) => { host::attributes(out, len) };
-    SYS_getpriority(which: c_int, who: c_int) => { host::nice() };
-    SYS_setpriority(which: c_int, who: c_int, nice: c_int) => { host::prioritise(which, who, nice) };
-    SYS_arch_prctl(option: usize, arg: usize) if virtual { host::segment(option) };
-    SYS_exit(status: c_int) => { thread::exit_by_call(status, trap::is_in_libc(kernel().this().trapped_at.get())) };
+    SYS_sched_getaffinity(pid: pid_t, len: usize, out: *mut u8) => { machine::affinity(len, out) };
+    SYS_sched_setscheduler(pid: pid_t, policy: c_int, priority: *const c_int) => { machine::schedule(policy, priority) };
+    SYS_sched_setparam(pid: pid_t, priority: *const c_int) => { machine::schedule(libc::SCHED_OTHER, priority) };
+    SYS_sched_getparam(pid: pid_t, out: *mut c_int) => { machine::priority(out) };
+    SYS_sched_rr_get_interval(pid: pid_t, out: *mut timespec) => { machine::slice(out) };
+    SYS_sched_setattr(pid: pid_t, attributes: *const [c_int; 6]) => { machine::set_attributes(attributes) };
+    SYS_sched_getattr(pid: pid_t, out: *mut u32, len: usize) => { machine::attributes(out, len) };
+    SYS_getpriority(which: c_int, who: c_int) => { machine::nice() };
+    SYS_setpriority(which: c_int, who: c_int, nice: c_int) => { machine::prioritise(which, who, nice) };
+    SYS_arch_prctl(option: usize, arg: usize) if virtual { machine::segment(option) };
+    SYS_exit(status: c_int) => { thread::exit_by_call(status, glibc::is_in_text(kernel().this().trapped_at.get())) };
 
     // Processes.
-    SYS_exit_group(status: c_int) => { init::end_process(status) };
+    SYS_exit_group(status: c_int) => { end::exit(status) };
     SYS_fork() => { number_of(fork::fork()) };
     // By `syscall()`, around the net's handler: a copy that goes on where its parent does is a fork. Others cannot return twice on one stack.
     SYS_clone(flags: usize, stack: usize, parent_tid: usize, child_tid: usize, tls: usize) => {
@@ -402,7 +402,7 @@ calls! {
     SYS_getsid(pid: pid_t) => { number_of(group::session_of(pid)) };
     SYS_setsid() => { number_of(group::new_session()) };
     SYS_setpgid(pid: pid_t, to: pid_t) => { done(group::set_group(pid, to)) };
-    SYS_prctl(option: c_int, arg: usize, third: usize, fourth: usize, fifth: usize) if virtual { host::control(option, arg) };
+    SYS_prctl(option: c_int, arg: usize, third: usize, fourth: usize, fifth: usize) if virtual { machine::control(option, arg) };
 
     // Signals.
     SYS_rt_sigaction(signo: c_int, new: *const Action, old: *mut Action) => {
@@ -437,12 +437,12 @@ calls! {
     SYS_pause() => { signal_wait::pause() };
 
     // Identity.
-    SYS_uname(out: *mut libc::utsname) else |call| { host::uname(call, out) };
-    SYS_personality(wanted: u32) if virtual { host::personality(wanted) };
-    SYS_getrlimit(resource: usize, old: usize) if virtual { host::limit(0, resource, 0, old) };
-    SYS_setrlimit(resource: usize, new: usize) if virtual { host::limit(0, resource, new, 0) };
-    SYS_prlimit64(pid: usize, resource: usize, new: usize, old: usize) if virtual { host::limit(pid, resource, new, old) };
-    SYS_sysinfo(out: *mut libc::sysinfo) => { host::sysinfo(out) };
+    SYS_uname(out: *mut libc::utsname) else |call| { machine::uname(call, out) };
+    SYS_personality(wanted: u32) if virtual { machine::personality(wanted) };
+    SYS_getrlimit(resource: usize, old: usize) if virtual { machine::limit(0, resource, 0, old) };
+    SYS_setrlimit(resource: usize, new: usize) if virtual { machine::limit(0, resource, new, 0) };
+    SYS_prlimit64(pid: usize, resource: usize, new: usize, old: usize) if virtual { machine::limit(pid, resource, new, old) };
+    SYS_sysinfo(out: *mut libc::sysinfo) => { machine::sysinfo(out) };
 
     // Messages and shared memory.
     SYS_semget(key: c_int, count: c_int, flags: c_int) => { ipc::semget(key, count, flags) };

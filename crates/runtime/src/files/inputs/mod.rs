@@ -28,10 +28,11 @@ use crate::fatal::{self, line};
 use crate::files::change;
 use crate::files::inode::{MADE, OWNED, Seen, THERE};
 use crate::files::stat::{self, Class};
-use crate::kernel::{Kernel, header, kernel};
+use crate::kernel::{Kernel, kernel};
+use crate::local::header;
 use crate::output;
 use crate::sys;
-use crate::{admit, trap};
+use crate::{admit, glibc};
 use core::sync::atomic::Ordering;
 use facts::Facts;
 use libc::{c_char, c_int};
@@ -479,7 +480,7 @@ pub fn stated(fd: i32, st: &libc::stat) {
         }
         return;
     }
-    if trap::is_in_libc(k.this().trapped_at.get()) {
+    if glibc::is_in_text(k.this().trapped_at.get()) {
         // It wants to know how large its buffers are to be, and tells nobody.
         return;
     }

@@ -5,11 +5,15 @@
 //!
 //! Ends: an `Exit` frame with the status, so that every replica ends at a known point of the log.
 
+use crate::entry::hooks::jump;
+use crate::entry::net;
 use crate::fatal::refuse;
 use crate::files::inputs;
-use crate::kernel::{self, Kernel, OFF, READY, SETTING_UP, UNSET, kernel};
+use crate::kernel::{self, Kernel, kernel};
+use crate::local;
 use crate::local::LOCAL;
-use crate::{admit, glibc, io, original, output, patch, process, stack, sys, thread, trace, trap};
+use crate::local::{OFF, READY, SETTING_UP, UNSET};
+use crate::{admit, glibc, image, io, original, output, patch, process, stack, sys, thread, trace};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -23,19 +27,19 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *mut c_char, *mut *mut c_char) =
 /// The loader calls it before every other constructor, libc's included (`build.rs`).
 extern "C" fn constructor(_: c_int, _: *const *mut c_char, environment: *mut *mut c_char) {
     LOCAL.environment.store(environment, Ordering::Relaxed);
-    let begins = kernel::state() == UNSET;
+    let begins = local::state() == UNSET;
     if ensure() && begins {
         if process::this().executed.get() {
-            process::image::renew_guards();
+            image::renew_guards();
         }
-        process::image::clear_leftovers();
+        image::clear_leftovers();
     }
 }
 
 /// Initialises the runtime unless it is, or is being, initialised. Answers whether hooks are to be handled.
 #[inline]
 pub fn ensure() -> bool {
-    match kernel::state() {
+    match local::state() {
         READY => true,
         UNSET => begin(),
         _ => false,
@@ -44,14 +48,14 @@ pub fn ensure() -> bool {
 
 #[cold]
 fn begin() -> bool {
-    kernel::set_state(SETTING_UP);
+    local::set_state(SETTING_UP);
     original::resolve();
     // SAFETY: no memory is involved.
     let there = unsafe {
         sys::call(libc::SYS_fcntl, sys::args([ARENA_FD as usize, libc::F_GETFD as usize]))
     };
     if there.is_err() {
-        kernel::set_state(OFF);
+        local::set_state(OFF);
         return false;
     }
     // SAFETY: reads a word of the auxiliary vector.
@@ -106,8 +110,8 @@ fn begin() -> bool {
 fn begin_server() {
     let k = kernel();
     thread::adopt_main(k);
-    kernel::set_state(READY);
-    kernel::header().server_state.store(state::RUNNING, Ordering::Release);
+    local::set_state(READY);
+    local::header().server_state.store(state::RUNNING, Ordering::Release);
     take_preload(k);
     k.unsafe_admission.set(variable(limits::UNSAFE_ADMIT_ON_ARRIVAL.to_bytes()).is_some());
     k.cpuid_is_left.set(variable(limits::NO_CPUID_FAULTING.to_bytes()).is_some());
@@ -120,23 +124,30 @@ fn begin_server() {
     // The log's first entry starts the schedule, the clock and the randomness.
     admit::wait(k, admit::Wait::Quiescent);
     // Only now: whoever refuses to go on after an entry does so on all replicas.
-    glibc::check();
+    check_glibc();
     io::adopt_descriptors();
     inputs::libraries::begin();
-    trap::install();
+    net::install();
 }
 
 /// A process of the server that has executed another program.
 fn go_on_in_new_program() {
     let k = kernel();
     let process = process::exec::find_executing(k);
-    kernel::set_state(READY);
-    trap::join();
+    local::set_state(READY);
+    net::join();
     process::exec::join(k, process);
-    glibc::check();
+    check_glibc();
     take_preload(k);
-    process::image::make_equal(k);
+    image::make_equal(k);
     patch::executed();
+}
+
+/// Looks at what can be seen of glibc's insides at once, before anything of it is used.
+fn check_glibc() {
+    if !jump::buffer_is_libcs() {
+        glibc::unknown("its setjmp stores something else");
+    }
 }
 
 /// A variable of the environment that the kernel put on the stack: libc knows its own only later.
@@ -166,8 +177,3 @@ fn take_preload(k: &Kernel) {
 struct StaticArena(core::cell::UnsafeCell<Option<Arena>>);
 // SAFETY: written once during initialisation, by the only thread.
 unsafe impl Sync for StaticArena {}
-
-/// The process ends with an exit status.
-pub fn end_process(status: i32) -> ! {
-    process::end::end((status & 0xff) << 8)
-}

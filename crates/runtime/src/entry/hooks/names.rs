@@ -2,6 +2,7 @@
 //! interfaces do not tell what it can reach: that is what the leader's host can. So the flag is left out where it asks for one family.
 
 use crate::kernel;
+use crate::local;
 use core::arch::naked_asm;
 use core::sync::atomic::AtomicUsize;
 use libc::{addrinfo, c_char, c_int};
@@ -49,7 +50,7 @@ unsafe extern "C" fn chosen(hints: *const addrinfo) -> *const addrinfo {
     // SAFETY: the caller's contract.
     let Some(asked) = (unsafe { hints.as_ref() }) else { return hints };
     let about_one = asked.ai_flags & libc::AI_ADDRCONFIG != 0 && asked.ai_family != libc::AF_UNSPEC;
-    if !about_one || !kernel::ready() {
+    if !about_one || !local::ready() {
         return hints;
     }
     let place = kernel::kernel().this().hints.as_ptr().cast::<addrinfo>();

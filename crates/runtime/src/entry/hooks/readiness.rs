@@ -2,7 +2,7 @@
 
 use super::{hook, set_errno, syscalls};
 use crate::entry::calls::made;
-use crate::hooks::IntoC;
+use crate::entry::hooks::IntoC;
 use crate::original::real;
 use libc::{c_int, c_uint, fd_set, nfds_t, sigset_t, size_t, timeval};
 use skein_libos::abi::{epoll_event, itimerspec, pollfd, timespec};

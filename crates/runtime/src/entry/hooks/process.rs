@@ -4,7 +4,7 @@ use super::{IntoC, hook, rows, syscalls};
 use crate::entry::calls;
 use crate::original::real;
 use crate::sys;
-use crate::{fatal, host, init, turn};
+use crate::{fatal, machine, process, turn};
 use libc::{c_int, c_long, c_void, pid_t, size_t};
 use skein_libos::errno::Errno;
 use skein_libos::identity::CPUS;
@@ -91,13 +91,13 @@ hook! {
     fn sched_getaffinity(pid: pid_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
         // SAFETY: the server's own buffer; what the kernel does not write is cleared as libc does.
         unsafe { out.cast::<u8>().write_bytes(0, len) };
-        host::affinity(len, out.cast()).map(|_| ()).into_c()
+        machine::affinity(len, out.cast()).map(|_| ()).into_c()
     }
 
     fn pthread_getaffinity_np(t: libc::pthread_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
         // SAFETY: as above.
         unsafe { out.cast::<u8>().write_bytes(0, len) };
-        super::pthread_result(host::affinity(len, out.cast()).map(|_| ()))
+        super::pthread_result(machine::affinity(len, out.cast()).map(|_| ()))
     }
 
     fn pthread_setaffinity_np(t: libc::pthread_t, len: size_t, set: *const libc::cpu_set_t) -> c_int {
@@ -146,11 +146,11 @@ hook! {
     }
 
     fn _exit(status: c_int) {
-        init::end_process(status)
+        process::end::exit(status)
     } else { sys::exit_group(status) }
 
     fn _Exit(status: c_int) {
-        init::end_process(status)
+        process::end::exit(status)
     } else { sys::exit_group(status) }
 
     fn syscall(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {

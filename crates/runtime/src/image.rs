@@ -5,7 +5,7 @@
 use crate::fatal::refuse;
 use crate::kernel::Kernel;
 use crate::sys::{self, args};
-use crate::{glibc, loader, patch, trap};
+use crate::{glibc, loader, patch};
 use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
 use libc::{Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr, Elf64_Sym};
@@ -25,7 +25,7 @@ pub fn make_equal(k: &Kernel) {
         // SAFETY: the kernel's vDSO; no other thread runs.
         unsafe { disarm(vdso as usize) };
     }
-    glibc::renew_key(k, trap::libc_text());
+    loader::renew_key(k, glibc::text());
 }
 
 /// Makes anew what the loader has made of the kernel's bytes before this library was there: what protects stacks and what mangles pointers.

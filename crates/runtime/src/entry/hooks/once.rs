@@ -4,10 +4,11 @@
 //! exception may pass through, so the frame that calls the routine is written by hand: it catches what unwinds through it in a
 //! landing pad (C's personality, as for `__attribute__((cleanup))`), resets the control word, and lets the unwinding go on.
 
-use crate::entry::entry;
+use crate::entry::init;
+use crate::frame::entry;
 use crate::kernel::kernel;
 use crate::original::real;
-use crate::{init, turn};
+use crate::turn;
 use core::arch::naked_asm;
 use core::cell::Cell;
 use libc::c_int;

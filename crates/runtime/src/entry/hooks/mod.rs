@@ -4,20 +4,22 @@
 //! Before the runtime is ready, and in processes that are not replicated, hooks pass through to libc's own functions
 //! ([`crate::original`]).
 
-pub mod descriptors;
-pub mod files;
-pub mod fork;
-pub mod ipc;
-pub mod lookup;
-pub mod memory;
-pub mod names;
-pub mod process;
-pub mod readiness;
-pub mod signal;
-pub mod sockets;
-pub mod sync;
-pub mod thread;
-pub mod time;
+mod descriptors;
+mod files;
+mod fork;
+mod ipc;
+pub mod jump;
+mod lookup;
+mod memory;
+mod names;
+mod once;
+mod process;
+mod readiness;
+mod signal;
+mod sockets;
+mod sync;
+mod thread;
+mod time;
 
 use libc::{c_int, c_uint};
 use skein_libos::errno::{Errno, Result};
@@ -100,13 +102,13 @@ macro_rules! hook {
             #[allow(unreachable_code, clippy::diverging_sub_expression, reason = "some calls do not return")]
             #[allow(clippy::let_unit_value, reason = "some calls answer nothing")]
             unsafe extern "C" fn body($($arg: $ty),*) $(-> $ret)? {
-                if $crate::init::ensure() {
+                if $crate::entry::init::ensure() {
                     let result = $body;
                     // What came for the thread meanwhile is delivered between two of its operations.
                     $crate::signal::boundary_of(&result);
                     result
                 } else {
-                    $crate::hooks::pass!($name($($arg: $ty),*) $(-> $ret)? $(, $pass)?)
+                    $crate::entry::hooks::pass!($name($($arg: $ty),*) $(-> $ret)? $(, $pass)?)
                 }
             }
 
@@ -114,7 +116,7 @@ macro_rules! hook {
             #[unsafe(naked)]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
-                $crate::entry::entry!(body $(, on $stack)?)
+                $crate::frame::entry!(body $(, on $stack)?)
             }
         };
     )*};
@@ -124,11 +126,11 @@ pub(crate) use hook;
 /// Defines hooks that are system calls, a line each: the number, and what is called. The arguments are those of the call, or those behind `=`.
 /// When the process is not replicated, or not yet, libc's own function is called.
 macro_rules! syscalls {
-    ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::hooks::hook! {$(
+    ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::entry::hooks::hook! {$(
         fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: the arguments are the caller's, as for libc's own function.
-            let result = unsafe { $crate::hooks::as_given!($nr, ($($arg),*) $(, ($($given),*))?) };
-            $crate::hooks::IntoC::into_c(result)
+            let result = unsafe { $crate::entry::hooks::as_given!($nr, ($($arg),*) $(, ($($given),*))?) };
+            $crate::entry::hooks::IntoC::into_c(result)
         }
     )*}};
 }
@@ -136,12 +138,12 @@ pub(crate) use syscalls;
 
 /// As [`syscalls!`], for calls that have no answer in the list of [`crate::entry::calls`]: their rows say what becomes of them.
 macro_rules! rows {
-    ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::hooks::hook! {$(
+    ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::entry::hooks::hook! {$(
         fn $name($($arg: $ty),*) -> $ret {
-            let args = $crate::hooks::words!(($($arg),*) $(, ($($given),*))?);
+            let args = $crate::entry::hooks::words!(($($arg),*) $(, ($($given),*))?);
             // SAFETY: the arguments are the caller's, as for libc's own function.
             let result = unsafe { $crate::entry::calls::of_row::<{ libc::$nr }>(args) };
-            $crate::hooks::IntoC::into_c(result)
+            $crate::entry::hooks::IntoC::into_c(result)
         }
     )*}};
 }

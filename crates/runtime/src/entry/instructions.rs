@@ -1,36 +1,24 @@
-//! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped (or replaced, [`patch`]) and answers from virtual time, and `cpuid` hides
+//! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped (or replaced, [`crate::patch`]) and answers from virtual time, and `cpuid` hides
 //! `rdrand`, `rdseed` and `rdpid`.
 //!
 //! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). They are answered here; every other SIGSEGV is a fault ([`crate::signal::fault`]). Where the processor cannot fault on `cpuid`, the node is told.
 
-use crate::entry::{Registers, Trap};
 use crate::fatal::notice;
+use crate::frame::{Registers, Trap};
+use crate::local;
 use crate::patch::{self, Kind};
-use crate::sys::{self, args};
+use crate::sys::{self, ARCH_CPUID, args};
+use crate::thread::birth;
 use crate::{kernel, turn};
 use libc::c_int;
 use skein_arena::trapped;
-use skein_libos::errno::{Errno, Result};
+use skein_libos::errno::Result;
 use skein_sched::op::{Kind as Op, Object};
-
-// arch_prctl: whether the cpuid instruction may be used.
-const ARCH_CPUID: usize = 0x1012;
 
 // What `cpuid` hides, as (leaf, subleaf 0 only, register, bit).
 const RDRAND_ECX_1: u32 = 1 << 30;
 const RDSEED_EBX_7: u32 = 1 << 18;
 const RDPID_ECX_7: u32 = 1 << 22;
-
-/// Does not trap any more: the loader of a new program looks at the time stamp counter before there is a handler. The kernel allows `cpuid` itself.
-pub fn allow() {
-    // SAFETY: only allows an instruction.
-    unsafe {
-        sys::raw(
-            libc::SYS_prctl,
-            args([libc::PR_SET_TSC as usize, libc::PR_TSC_ENABLE as usize, 0, 0, 0]),
-        );
-    }
-}
 
 /// Begins to trap; tells the node what cannot be.
 pub fn install() {
@@ -47,14 +35,7 @@ pub fn install() {
 
 /// Makes the instructions fault: `rdtsc`, and `cpuid` unless that is not wanted.
 pub fn forbid() -> (Result<usize>, Result<usize>) {
-    let trap = [libc::PR_SET_TSC as usize, libc::PR_TSC_SIGSEGV as usize, 0, 0, 0];
-    // SAFETY: only makes an instruction of this process fault.
-    let tsc = unsafe { sys::call(libc::SYS_prctl, args(trap)) };
-    if kernel::kernel().cpuid_is_left.get() {
-        return (tsc, Err(Errno(libc::ENODEV)));
-    }
-    // SAFETY: as above.
-    (tsc, unsafe { sys::call(libc::SYS_arch_prctl, args([ARCH_CPUID, 0])) })
+    sys::forbid_instructions(!kernel::kernel().cpuid_is_left.get())
 }
 
 /// Whether it was an instruction that traps; then it is answered.
@@ -72,8 +53,9 @@ pub fn answer(registers: &mut Registers, trap: &Trap) -> bool {
     let rdtscp = op == [0x0f, 0x01] && unsafe { at.add(2).read() } == 0xf9;
     if op == [0x0f, 0x31] || rdtscp {
         let kind = if rdtscp { Kind::Rdtscp } else { Kind::Rdtsc };
-        kernel::header().trapped.note(trapped::RDTSC);
-        let inside = match patch::trapped(at as usize, kind, trapped::RDTSC, true) {
+        local::header().trapped.note(trapped::RDTSC);
+        let inside = match patch::trapped(at as usize, kind, trapped::RDTSC, true, birth::newborn())
+        {
             patch::Met::Answer(inside) => inside,
             patch::Met::Replaced(stub) => {
                 registers.rip = stub as u64;
@@ -91,7 +73,7 @@ pub fn answer(registers: &mut Registers, trap: &Trap) -> bool {
         return true;
     }
     if op == [0x0f, 0xa2] {
-        kernel::header().trapped.note(trapped::CPUID);
+        local::header().trapped.note(trapped::CPUID);
         cpuid(registers);
         registers.rip += 2;
         return true;

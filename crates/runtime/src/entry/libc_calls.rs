@@ -4,53 +4,17 @@
 //! kill), and `clone` is made by [`clone_thread`]. On a new thread a trapped call is answered in the kernel's handler, whose context has the mask; at
 //! places that were replaced ([`crate::patch`]) there is no context.
 
-use crate::context;
 use crate::fatal::refuse;
 use crate::glibc;
-use crate::kernel::kernel;
-use crate::local::LOCAL;
 use crate::process;
-use crate::stack;
 use crate::sys;
-use core::arch::naked_asm;
-use core::cell::Cell;
-use core::sync::atomic::Ordering;
+use crate::thread::birth::{clone_thread, creating, newborn};
 use libc::ucontext_t;
 use skein_libos::errno::{Errno, Result};
 use skein_model::limits::SPIN_SIGNAL;
 
-/// The kernel's stack for signals of the thread that is being created.
-struct Signals(Cell<libc::stack_t>);
-// SAFETY: written before there is a thread that reads it.
-unsafe impl Sync for Signals {}
-static SIGNALS: Signals = Signals(Cell::new(libc::stack_t {
-    ss_sp: core::ptr::null_mut(),
-    ss_flags: libc::SS_DISABLE,
-    ss_size: 0,
-}));
-
-/// Runs libc's `pthread_create` for a thread whose stack of the runtime's ends at `stack`, until its kernel thread is parked.
-pub fn while_creating<T>(stack: usize, create: impl FnOnce() -> T) -> T {
-    let signals = stack::for_signals(stack);
-    SIGNALS.0.set(signals);
-    LOCAL.creates_thread.store(true, Ordering::Relaxed);
-    let result = stack::while_creating(stack, create);
-    LOCAL.creates_thread.store(false, Ordering::Relaxed);
-    result
-}
-
-/// Whether a kernel thread may be running beside the turn's holder: one that libc has made and that has not come to the runtime yet.
-pub fn creating() -> bool {
-    LOCAL.creates_thread.load(Ordering::Relaxed)
-}
-
 /// Signals that stay open whatever is asked for.
 const OPEN: u64 = 1 << (libc::SIGSYS - 1) | 1 << (SPIN_SIGNAL - 1);
-
-/// Whether the running kernel thread is one that libc has just made: it makes calls of its own before it comes to the runtime.
-pub fn newborn() -> bool {
-    kernel().this().fs.get() != context::fs_base()
-}
 
 /// A trapped call on a kernel thread that libc has just made, answered where it was trapped: what libc does there concerns that thread only.
 ///
@@ -70,7 +34,7 @@ pub unsafe fn of_newborn(nr: i64, a: [usize; 6], context: *mut ucontext_t) -> Re
 /// # Safety
 /// The arguments are those of the call; code that expects its result is at `go_on`.
 unsafe fn thread(a: [usize; 6], go_on: usize) -> Result<usize> {
-    if !LOCAL.creates_thread.load(Ordering::Relaxed) {
+    if !creating() {
         refuse!(
             "clone was called outside pthread_create: a thread that Skein does not know cannot be made deterministic"
         );
@@ -139,53 +103,4 @@ unsafe fn change_mask([how, set, old, ..]: [usize; 6], mask: *mut u64) -> Result
         }
     }
     Ok(0)
-}
-
-/// `clone` for a thread: the new one goes on at `go_on` on its stack, with 0 as its result; the calling one returns.
-///
-/// # Safety
-/// The arguments are those of a `clone` with a stack, below which a word is free.
-#[unsafe(naked)]
-unsafe extern "C" fn clone_thread(
-    flags: usize,
-    stack: usize,
-    parent_tid: usize,
-    child_tid: usize,
-    tls: usize,
-    go_on: usize,
-) -> isize {
-    naked_asm!(
-        "mov [rsi - 8], r9",
-        "mov r10, rcx",
-        "mov eax, {clone}",
-        "syscall",
-        "test rax, rax",
-        "jz 2f",
-        "ret",
-        // The new one: what the kernel's handlers run on, then on with none of the runtime's registers.
-        "2:",
-        "lea rdi, [rip + {signals}]",
-        "xor esi, esi",
-        "mov eax, {sigaltstack}",
-        "syscall",
-        "xor eax, eax",
-        "xor ebx, ebx",
-        "xor ecx, ecx",
-        "xor edx, edx",
-        "xor esi, esi",
-        "xor edi, edi",
-        "xor ebp, ebp",
-        "xor r8d, r8d",
-        "xor r9d, r9d",
-        "xor r10d, r10d",
-        "xor r11d, r11d",
-        "xor r12d, r12d",
-        "xor r13d, r13d",
-        "xor r14d, r14d",
-        "xor r15d, r15d",
-        "jmp [rsp - 8]",
-        clone = const libc::SYS_clone,
-        sigaltstack = const libc::SYS_sigaltstack,
-        signals = sym SIGNALS,
-    )
 }

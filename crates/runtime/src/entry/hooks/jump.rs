@@ -2,10 +2,12 @@
 //!
 //! The buffer is glibc's, so that its `longjmp` takes it up: eight registers of which three are mangled, a flag, a mask.
 
-use super::{change_mask, deliver, is_due};
-use crate::kernel::{kernel, ready};
+use crate::entry::init;
+use crate::kernel::kernel;
+use crate::local::ready;
 use crate::original::real;
-use crate::{init, stack, sys};
+use crate::signal::{change_mask, deliver, is_due};
+use crate::{stack, sys};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use libc::{c_int, c_void};

@@ -4,7 +4,7 @@
 //! SIGSYS for whatever the table does not pass, from anywhere else: from libc's own insides, from `syscall` instructions in the server. The handler answers
 //! as the hooks do ([`calls`]): what is not known to be harmless never reaches the kernel unseen.
 //!
-//! The kernel's handler only has the kernel return to the runtime's stack of the thread that has the turn ([`entry`]). There the call is answered, and may block
+//! The kernel's handler only has the kernel return to the runtime's stack of the thread that has the turn ([`frame`]). There the call is answered, and may block
 //! like any hook. A place that is caught again and again is replaced by a jump that asks the same functions without a signal ([`patch`]).
 //!
 //! The filter stays for all that the server executes, so it knows only what lies at one place in every program: this library (linked to its
@@ -13,16 +13,17 @@
 //!
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
 
-use crate::entry::{Registers, calls};
+use crate::entry::{calls, instructions, libc_calls};
 use crate::fatal::{refuse, refused};
+use crate::frame::Registers;
 use crate::glibc;
-use crate::kernel::{header, kernel};
+use crate::kernel::kernel;
 use crate::local::LOCAL;
+use crate::local::header;
 use crate::signal::fault::handle;
 use crate::sys;
-use crate::{
-    entry, fatal, files, instructions, io, libc_calls, loader, original, patch, signal, spin, stack,
-};
+use crate::thread::birth;
+use crate::{fatal, files, frame, io, loader, original, patch, signal, spin, stack};
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 use skein_arena::trapped;
@@ -50,7 +51,7 @@ extern "C" fn on_sigsys(signo: c_int, info: *mut libc::siginfo_t, context: *mut 
         registers[libc::REG_RAX as usize] = -i64::from(libc::ENOSYS);
         return;
     }
-    if libc_calls::newborn() {
+    if birth::newborn() {
         let arguments = [
             libc::REG_RDI,
             libc::REG_RSI,
@@ -67,7 +68,7 @@ extern "C" fn on_sigsys(signo: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     // SAFETY: the kernel's own arguments.
-    unsafe { entry::leave_signal(signo, info, context) };
+    unsafe { frame::leave_signal(signo, info, context) };
 }
 
 /// A call has been caught, behind whose instruction `at` is: whether that is replaced now.
@@ -76,7 +77,8 @@ fn count_trapped(nr: i64, at: usize) -> patch::Met {
     let original = patch::original(at);
     let met = if original == at {
         let site = at - patch::Kind::Syscall.bytes().len();
-        patch::trapped(site, patch::Kind::Syscall, counter(nr), without_signal(nr))
+        let may_be = without_signal(nr);
+        patch::trapped(site, patch::Kind::Syscall, counter(nr), may_be, birth::newborn())
     } else {
         patch::Met::Answer(patch::Inside::unknown())
     };
@@ -89,7 +91,7 @@ fn count_trapped(nr: i64, at: usize) -> patch::Met {
 /// The server has come in at an instruction. It goes on with the registers as they are left.
 pub extern "C" fn met(registers: &mut Registers, vectors: *mut u8) {
     let Some(trap) = registers.trap().copied() else {
-        patch::answer(registers);
+        replaced(registers);
         return;
     };
     if trap.signo == libc::SIGSYS {
@@ -135,9 +137,9 @@ fn answer_caught(nr: i64, a: [usize; 6], at: usize) -> i64 {
 }
 
 /// Answers a call that makes no thread or process, behind whose instruction `at` is in the server's text.
-pub fn answer_call(nr: i64, a: [usize; 6], at: usize) -> i64 {
+fn answer_call(nr: i64, a: [usize; 6], at: usize) -> i64 {
     // SAFETY: the arguments of this call.
-    if let Some(result) = unsafe { libc_calls::handle(nr, a, is_in_libc(at)) } {
+    if let Some(result) = unsafe { libc_calls::handle(nr, a, glibc::is_in_text(at)) } {
         return value_of(result);
     }
     let value = answer_caught(nr, a, at);
@@ -146,7 +148,7 @@ pub fn answer_call(nr: i64, a: [usize; 6], at: usize) -> i64 {
 }
 
 /// The birth of a thread or a process: a thread goes on at `go_on`, a process also with a stack of its own.
-pub fn birth(registers: &mut Registers, a: [usize; 6], go_on: usize) {
+fn birth(registers: &mut Registers, a: [usize; 6], go_on: usize) {
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the arguments of this call, and behind it.
@@ -159,32 +161,52 @@ pub fn birth(registers: &mut Registers, a: [usize; 6], go_on: usize) {
     }
 }
 
+/// A replaced instruction is executed.
+fn replaced(registers: &mut Registers) {
+    let (kind, behind) = registers.place();
+    registers.at = behind as u64;
+    match kind {
+        patch::Kind::Rdtsc | patch::Kind::Rdtscp => {
+            header().patched.note(trapped::RDTSC);
+            let now = instructions::time_stamp();
+            registers.rax = now & 0xffff_ffff;
+            registers.rdx = now >> 32;
+            if kind == patch::Kind::Rdtscp {
+                registers.rcx = 0;
+            }
+        }
+        patch::Kind::Syscall => {
+            let (nr, a) = (registers.rax as i64, registers.arguments());
+            // As the processor leaves them.
+            registers.rcx = behind as u64;
+            registers.r11 = registers.flags;
+            if !without_signal(nr) {
+                registers.really();
+                return;
+            }
+            header().net_calls.fetch_add(1, Ordering::Relaxed);
+            header().patched.note(counter(nr));
+            if nr == libc::SYS_clone {
+                birth(registers, a, registers.displaced());
+            } else {
+                registers.rax = answer_call(nr, a, behind) as u64;
+            }
+        }
+    }
+}
+
 /// Whether a call is answered alike with a signal's frame and without one: what is caught, but for calls that nobody's C library makes.
-pub fn without_signal(nr: i64) -> bool {
+fn without_signal(nr: i64) -> bool {
     let birth = matches!(nr, libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork);
     skein_interpose::caught(nr) && !birth
 }
 
 /// Where a call is counted.
-pub fn counter(nr: i64) -> usize {
+fn counter(nr: i64) -> usize {
     match usize::try_from(nr) {
         Ok(place) if skein_interpose::syscall(nr).is_some() => place,
         _ => trapped::OTHER,
     }
-}
-
-/// Whether an address is in libc's text.
-pub fn is_in_libc(at: usize) -> bool {
-    libc_text().contains(at)
-}
-
-/// libc's text.
-pub fn libc_text() -> patch::Stretch<'static> {
-    let [at, end] = [0, 1].map(|i| LOCAL.libc_text[i].load(Ordering::Relaxed));
-    // SAFETY: a segment that is mapped for reading, for as long as the program runs; before it is found, nothing.
-    let bytes =
-        unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(at), end - at) };
-    patch::Stretch { at, bytes }
 }
 
 /// A result as the kernel returns it.
@@ -352,7 +374,7 @@ impl Filter {
 pub fn install() {
     let texts = prepare();
     loader::make_equal(kernel(), true);
-    let drawn = glibc::renew_key(kernel(), libc_text());
+    let drawn = loader::renew_key(kernel(), glibc::text());
     instructions::install();
     spread(&texts, drawn);
 }
@@ -366,6 +388,7 @@ pub fn join() {
 
 /// Installs the handlers; finds what the filter lets through.
 fn prepare() -> Texts {
+    LOCAL.met.store(met as *const () as usize, Ordering::Relaxed);
     patch::prepare();
     glibc::hide_cpu_number();
     handle(libc::SIGSYS, on_sigsys);
@@ -384,8 +407,10 @@ fn prepare() -> Texts {
     if texts.own.0 >> 32 != (PLACE >> 32) as usize {
         refuse!("libskein.so was not loaded at {PLACE:#x}: something else is there");
     }
-    LOCAL.libc_text[0].store(texts.libc.0, Ordering::Relaxed);
-    LOCAL.libc_text[1].store(texts.libc.1, Ordering::Relaxed);
+    for (word, text) in [(&LOCAL.libc_text, texts.libc), (&LOCAL.loader_text, texts.loader)] {
+        word[0].store(text.0, Ordering::Relaxed);
+        word[1].store(text.1, Ordering::Relaxed);
+    }
     spin::begin(texts.own);
     texts
 }

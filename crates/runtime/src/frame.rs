@@ -7,10 +7,8 @@
 //! - A trap is a signal of the kernel's, which runs [`leave_signal`] on a stack for signals. That copies what it needs, and has the kernel
 //!   return to [`resumed`] on the thread's stack: from then on a trap is as good as a call, and may block.
 //!
-//! Stubs and traps save [`Registers`] and vector registers, ask [`crate::trap::met`], and go on with the registers as that has left them. An unwinder that
+//! Stubs and traps save [`Registers`] and vector registers, ask [`crate::entry::net::met`], and go on with the registers as that has left them. An unwinder that
 //! comes from below finds the server's registers and goes on in its text: threads that end inside a call do that.
-
-pub mod calls;
 
 use crate::local::{LOCAL, Local};
 use crate::stack;
@@ -24,7 +22,7 @@ use libc::{c_int, c_void};
 /// What the calling convention lets a function overwrite is cleared: a fault's handler sees all registers.
 macro_rules! entry {
     ($body:path) => {
-        $crate::entry::entry!(@ $body, [
+        $crate::frame::entry!(@ $body, [
             // The frame above is where the word at the stack pointer says, behind the return address there.
             ".cfi_escape 0x0f, 0x05, 0x77, 0x00, 0x06, 0x23, 0x08",
             "call {body}"
@@ -32,7 +30,7 @@ macro_rules! entry {
     };
     // With a seventh argument, which comes on the stack.
     ($body:path, on stack) => {
-        $crate::entry::entry!(@ $body, [
+        $crate::frame::entry!(@ $body, [
             // An address in here, as a call leaves it.
             "lea r10, [rip + 2f]",
             "push r10",
@@ -351,7 +349,7 @@ unsafe extern "C" fn resumed() {
         save_vectors!(),
         "mov rdi, rbp",
         "mov rsi, rsp",
-        "call {met}",
+        "call [rip + {local} + {met}]",
         restore_vectors!(),
         "mov rsp, rbp",
         // Where it goes on is left below what a function may use of the server's stack: no register is left to hold it.
@@ -382,7 +380,7 @@ unsafe extern "C" fn resumed() {
         ".cfi_endproc",
         local = sym LOCAL,
         vectors = const offset_of!(Local, vectors),
-        met = sym crate::trap::met,
+        met = const offset_of!(Local, met),
         rsp = const offset_of!(Registers, rsp),
         rip = const offset_of!(Registers, rip),
     )

@@ -1,7 +1,7 @@
 //! Hooks: threads, from creation to cancellation, POSIX and C11.
 
 use super::{hook, pthread_result};
-use crate::entry::entry;
+use crate::frame::entry;
 use crate::kernel::kernel;
 use crate::{thread, time, turn};
 use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
@@ -161,7 +161,7 @@ pub unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
 }
 
 unsafe extern "C" fn end(value: *mut c_void) -> ! {
-    if crate::init::ensure() {
+    if crate::entry::init::ensure() {
         thread::exit(value)
     }
     // SAFETY: libc's own function.
@@ -194,7 +194,7 @@ pub unsafe extern "C-unwind" fn pthread_testcancel() {
 }
 
 unsafe extern "C" fn test_cancel() {
-    if crate::init::ensure() {
+    if crate::entry::init::ensure() {
         let _turn = turn::enter(Object::Thread(0), Kind::Ask);
         thread::test_cancel();
     }

@@ -1,4 +1,4 @@
-//! Hooks: mutexes, conditions, rwlocks, spin locks, barriers, semaphores, POSIX and C11. `pthread_once` is in [`crate::sync::once`],
+//! Hooks: mutexes, conditions, rwlocks, spin locks, barriers, semaphores, POSIX and C11. `pthread_once` is in [`crate::entry::hooks::once`],
 //! because its frame is written by hand.
 
 use super::{IntoC, hook, pthread_result};

@@ -2,7 +2,7 @@
 
 use super::{hook, syscalls};
 use crate::entry::calls::made;
-use crate::hooks::IntoC;
+use crate::entry::hooks::IntoC;
 use crate::original::real;
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
