@@ -23,12 +23,12 @@ pub struct Kernel {
     /// What the library has: threads, and what they wait at.
     os: Os<Thread, Process>,
     /// Threads that spin.
-    pub spins: crate::spin::Spins,
+    pub spins: crate::turn::spins::Spins,
     /// How fast it goes.
     pub pace: skein_libos::pace::Pace,
     /// Time of day at the start of the server: the origin of its monotonic clock.
     pub boot_ns: Cell<u64>,
-    /// Agreed points of admission are switched off, to show what they are for ([`crate::admit::arrived`]).
+    /// Agreed points of admission are switched off, to show what they are for ([`crate::turn::admit::arrived`]).
     pub unsafe_admission: Cell<bool>,
     /// `cpuid` is not trapped, though the processor might be able to.
     pub cpuid_is_left: Cell<bool>,
@@ -53,9 +53,9 @@ pub struct Kernel {
     /// How often it has waited there for the node.
     pub sleeps: Cell<u32>,
     /// How long the server is busy at a time.
-    pub stints: process::stint::Stints,
+    pub stints: crate::turn::stint::Stints,
     /// Where the server may run.
-    pub cores: Cell<process::cores::Cores>,
+    pub cores: Cell<crate::turn::cores::Cores>,
     /// Signals, and timers that send them.
     pub signals: crate::signal::SignalState,
     /// Descriptors, sockets, pipes, epoll sets.

@@ -20,7 +20,7 @@
 //!
 //! # When the world comes in
 //!
-//! Only at an admission ([`admit`]): when no thread can run, or at a slot of the schedule. Everything that a server may observe between two
+//! Only at an admission ([`turn::admit`]): when no thread can run, or at a slot of the schedule. Everything that a server may observe between two
 //! admissions is computed, so replicas that admit the same entries execute the same instructions (CRANE, sections 3 and 4).
 //!
 //! # Signals
@@ -33,7 +33,6 @@
 //! ([`sys`]), from this library's text, which the net lets through. `errno` is set only by a hook that returns an error.
 //! A broken invariant ends the server with a `Fatal` frame ([`fatal`]): never silently wrong.
 
-mod admit;
 mod context;
 mod entry;
 mod fatal;
@@ -50,7 +49,6 @@ mod local;
 mod machine;
 mod origin;
 mod original;
-mod output;
 mod patch;
 mod process;
 mod random;
@@ -61,6 +59,5 @@ mod sync;
 mod sys;
 mod thread;
 mod time;
-mod trace;
 mod turn;
 mod uses;

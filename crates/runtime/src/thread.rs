@@ -11,7 +11,6 @@ mod end;
 
 pub use end::{exit, exit_by_call, gone};
 
-use crate::fatal::refuse;
 use crate::frame::entry;
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
@@ -20,8 +19,8 @@ use crate::process::ProcessHandle;
 use crate::process::{self, Process};
 use crate::stack::{self, Level, Place};
 use crate::sys;
-use crate::turn;
-use crate::{context, glibc, original, patch, signal};
+use crate::turn::{self, carrier};
+use crate::{context, original, patch, signal};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ops::Deref;
@@ -65,7 +64,7 @@ pub struct Thread {
     /// The word that is cleared at its end, if it has asked for one (`set_tid_address`).
     pub clear_at_end: Cell<usize>,
     /// How it spins.
-    pub spin: crate::spin::Spinner,
+    pub spin: crate::turn::spins::Spinner,
     /// Its signals.
     pub signals: crate::signal::ThreadSignals,
     start: Cell<usize>,
@@ -73,9 +72,9 @@ pub struct Thread {
     /// What it ends with by the system call `exit`.
     code: Cell<i32>,
     /// Where its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
-    go: AtomicU32,
+    pub go: AtomicU32,
     /// Where the carrier sleeps while this pinned thread runs.
-    back: AtomicU32,
+    pub back: AtomicU32,
     name: Cell<[u8; 16]>,
     park_stack: UnsafeCell<ParkStack>,
 }
@@ -104,15 +103,15 @@ impl In<Waiting> for Thread {
     }
 }
 
-const SLEEP: u32 = 0;
-const GO: u32 = 1;
+pub const SLEEP: u32 = 0;
+pub const GO: u32 = 1;
 
-const UNPARKED: u32 = 0;
-const PARKED: u32 = 1;
+pub const UNPARKED: u32 = 0;
+pub const PARKED: u32 = 1;
 /// The pinned thread has the turn.
-const OUT: u32 = 2;
+pub const OUT: u32 = 2;
 /// It has given the turn up.
-const GIVEN_UP: u32 = 3;
+pub const GIVEN_UP: u32 = 3;
 
 impl Thread {
     /// What of all threads is a replica's own: how deep in the runtime they wait, how their kernel threads wake each other, and where those sleep.
@@ -152,24 +151,6 @@ unsafe extern "C" {
     ) -> libc::c_int;
 }
 
-/// The stack on which the carrier waits when it has no thread's stack to stand on.
-#[repr(C, align(64))]
-struct IdleStack(UnsafeCell<[u8; 64 << 10]>);
-// SAFETY: used by the carrier only.
-unsafe impl Sync for IdleStack {}
-static IDLE: IdleStack = IdleStack(UnsafeCell::new([0; 64 << 10]));
-
-/// The end of the carrier's idle stack.
-pub fn idle_stack_top() -> *mut u8 {
-    // SAFETY: one past the end of the stack.
-    unsafe { IDLE.0.get().cast::<u8>().add(64 << 10) }
-}
-
-/// The TLS of the main thread, which the carrier uses on its idle stack.
-pub fn main_fs() -> u64 {
-    LOCAL.main_fs.load(Ordering::Relaxed)
-}
-
 /// Makes the main thread, which is running, the first thread.
 pub fn adopt_main(k: &Kernel) {
     let main = k.threads.alloc().expect("an empty thread table");
@@ -180,7 +161,7 @@ pub fn adopt_main(k: &Kernel) {
     t.tid.set(sys::gettid());
     t.name.set(process_name());
     let root = process::adopt_root(k, t.tid.get() as libc::pid_t);
-    process::cores::begin(k);
+    turn::cores::begin(k);
     t.process.set(Some(root));
     process::this().threads.set(1);
     be_main();
@@ -355,7 +336,7 @@ extern "C" fn live(arg: *mut c_void) -> *mut c_void {
     // no landing pad ([`original::PthreadExit`]): so it is not called as one that unwinds.
     let value = unsafe { stack::call_server(t.start.get(), [t.arg.get(), 0, 0], Place::here()) };
     let value = value as *mut c_void;
-    if context::fs_base() == main_fs() {
+    if context::fs_base() == carrier::main_fs() {
         // In a process that it has forked, as the main thread there: it has no kernel thread of its own.
         exit(value);
     }
@@ -390,75 +371,12 @@ extern "C" fn parked(raw: u32) -> u64 {
     t.sp.get()
 }
 
-/// What a pinned thread did with its turn.
-pub enum HandBack {
-    /// It blocks, or has yielded.
-    GaveUp,
-    /// Its kernel thread is gone.
-    Gone,
-}
-
-/// Carrier: lets the pinned thread `t` run on its own kernel thread until it hands the turn back or is gone.
-pub fn run_on_own(t: &Thread) -> HandBack {
-    t.back.store(OUT, Ordering::Relaxed);
-    t.go.store(GO, Ordering::Release);
-    sys::futex_wake(&t.go);
-    // SAFETY: libc's descriptor of the thread stays until we join it; the kernel clears the word when the thread is gone.
-    let tid_word = unsafe { glibc::tid_word(t.fs.get()) };
-    loop {
-        let back = t.back.load(Ordering::Acquire);
-        if back == GIVEN_UP {
-            return HandBack::GaveUp;
-        }
-        let tid = tid_word.load(Ordering::Acquire);
-        if tid == 0 {
-            return HandBack::Gone;
-        }
-        wait_either(&t.back, back, tid_word, tid);
-    }
-}
-
-/// Pinned thread: hands the turn to the carrier and sleeps until it has it again.
-pub fn hand_to_carrier(t: &Thread) {
-    t.back.store(GIVEN_UP, Ordering::Release);
-    sys::futex_wake(&t.back);
-    while t.go.load(Ordering::Acquire) == SLEEP {
-        sys::futex_wait(&t.go, SLEEP);
-    }
-    t.go.store(SLEEP, Ordering::Relaxed);
-}
-
-/// Sleeps until one of two words may have changed (futex_waitv, Linux 5.16).
-fn wait_either(a: &AtomicU32, a_value: u32, b: &AtomicU32, b_value: u32) {
-    #[repr(C)]
-    struct Waiter {
-        value: u64,
-        address: u64,
-        flags: u32,
-        reserved: u32,
-    }
-    const FUTEX2_SIZE_U32: u32 = 2;
-    let waiter = |word: &AtomicU32, value: u32| Waiter {
-        value: u64::from(value),
-        address: core::ptr::from_ref(word) as u64,
-        flags: FUTEX2_SIZE_U32,
-        reserved: 0,
-    };
-    let both = [waiter(a, a_value), waiter(b, b_value)];
-    // SAFETY: two valid waiters on words that outlive the call.
-    let result =
-        unsafe { sys::raw(libc::SYS_futex_waitv, sys::args([both.as_ptr() as usize, 2, 0, 0, 0])) };
-    if result == -(libc::ENOSYS as isize) {
-        refuse!("the kernel has no futex_waitv: Linux 5.16 or newer is needed");
-    }
-}
-
 /// Frees libc's descriptor and stack of an ended thread, and its place here. Answers its return value.
 fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
     let t = k.threads.get(handle);
     let mut value = core::ptr::null_mut();
     stack::release(t.stack.get());
-    if t.fs.get() == main_fs() {
+    if t.fs.get() == carrier::main_fs() {
         // Its kernel thread is the carrier, which goes on.
         value = t.arg.get() as *mut c_void;
     } else {

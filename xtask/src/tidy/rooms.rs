@@ -31,9 +31,10 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
             &["patch"],
             &["glibc"],
             &[
-                "admit", "files", "io", "ipc", "kernel", "output", "process", "random", "signal",
-                "spin", "thread", "time", "trace", "turn",
+                "files", "io", "kernel", "process", "random", "signal", "spin", "thread", "time",
+                "turn",
             ],
+            &["ipc"],
             &["libos"],
             &["loader"],
             &["image"],

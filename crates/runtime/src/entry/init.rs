@@ -6,14 +6,15 @@
 //! Ends: an `Exit` frame with the status, so that every replica ends at a known point of the log.
 
 use crate::entry::hooks::jump;
-use crate::entry::net;
+use crate::entry::{net, world};
 use crate::fatal::refuse;
 use crate::files::inputs;
 use crate::kernel::{self, Kernel, kernel};
 use crate::local;
 use crate::local::LOCAL;
 use crate::local::{OFF, READY, SETTING_UP, UNSET};
-use crate::{admit, glibc, image, io, original, output, patch, process, stack, sys, thread, trace};
+use crate::turn::{admit, output, trace};
+use crate::{glibc, image, io, original, patch, process, stack, sys, thread};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -50,6 +51,7 @@ pub fn ensure() -> bool {
 fn begin() -> bool {
     local::set_state(SETTING_UP);
     original::resolve();
+    world::give();
     // SAFETY: no memory is involved.
     let there = unsafe {
         sys::call(libc::SYS_fcntl, sys::args([ARENA_FD as usize, libc::F_GETFD as usize]))

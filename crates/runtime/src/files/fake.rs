@@ -5,7 +5,7 @@ use crate::io::socket::interface;
 use crate::kernel::kernel;
 use crate::sys;
 use crate::time;
-use crate::trace;
+use crate::turn::trace;
 use core::fmt::{self, Write};
 use libc::c_int;
 use skein_libos::errno::{Result, fail};

@@ -6,7 +6,7 @@ use crate::io::outbound;
 use crate::io::socket::bind::Ends;
 use crate::io::socket::{Socket, State, Transport, bind, close, connect, external, make};
 use crate::kernel::Kernel;
-use crate::output;
+use crate::turn::output;
 use skein_arena::pool::Handle;
 use skein_libos::file::{self, ready};
 use skein_model::{ConnId, OutFrame, SockAddr, Term};

@@ -9,7 +9,7 @@
 
 use crate::io::socket::{Socket, State, Transport, connect};
 use crate::kernel::Kernel;
-use crate::output;
+use crate::turn::output;
 use core::cell::Cell;
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};

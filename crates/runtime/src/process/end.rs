@@ -5,15 +5,14 @@
 //! point. Then it hands the turn on and really ends; whoever has the turn waits until it is gone ([`super::handover`]).
 
 use super::ProcessHandle;
-use super::{
-    Life, Process, all, children_key, forget, handle, handover, pidfd, this, threads_of, vfork_key,
-};
+use super::{Life, Process, all, children_key, forget, handle, pidfd, this, threads_of, vfork_key};
 use crate::files::inputs;
 use crate::kernel::{Kernel, kernel};
 use crate::local;
 use crate::local::header;
 use crate::thread::{self, Thread};
-use crate::{output, signal, sys, turn};
+use crate::turn::{self, output};
+use crate::{signal, sys};
 use core::sync::atomic::Ordering;
 use libc::{c_int, pid_t};
 use skein_arena::layout::state;
@@ -54,11 +53,11 @@ pub fn terminate(k: &Kernel, target: ProcessHandle, wait_status: c_int) {
     }
     p.order.set(ORDERED | wait_status as u32);
     k.killer.set(Some(k.current()));
-    handover::hand_over(k, target);
+    turn::handover::hand_over(k, target);
 }
 
 /// Carrier that has just got the turn: ends its process if that is why.
-pub(super) fn obey(k: &Kernel) {
+pub fn obey(k: &Kernel) {
     let order = this().order.replace(0);
     if order & ORDERED == 0 {
         return;
@@ -116,7 +115,7 @@ pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     k.timers.clear_thread(k, thread);
     signal::abandon(k, t);
     k.keys.abandon(k, thread);
-    crate::spin::abandon(k, t);
+    crate::turn::spins::abandon(k, t);
     skein_libos::ipc::abandon(k, thread);
     wait::abandon(k, t);
     t.held.drop_all(k);
@@ -198,7 +197,7 @@ fn depart(k: &Kernel, to: Option<Handle<Thread>>, wait_status: c_int) -> ! {
         all(k).find(|(_, p)| p.life.get() == Life::Alive).expect("a process is alive").0
     });
     header().deaths.fetch_add(1, Ordering::Release);
-    handover::wake(k, next);
+    turn::handover::wake(k, next);
     die(wait_status)
 }
 

@@ -4,7 +4,7 @@
 //! kernel's exec runs with an environment that loads the runtime. In the new program [`join`] takes up the process where it was left.
 
 use super::ProcessHandle;
-use super::{become_process, cores, handle, this, threads_of, vfork_key};
+use super::{become_process, handle, this, threads_of, vfork_key};
 use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::io::table;
@@ -99,7 +99,7 @@ pub unsafe fn execute(
     let scratch = unsafe { Environment::make(k, env)? };
     let p = this();
     p.executing.set(true);
-    cores::roam(k);
+    turn::cores::roam(k);
     p.table.keep_over_exec(true);
     sys::allow_instructions();
     // SAFETY: the caller's arguments; the new environment is null-terminated.

@@ -4,7 +4,7 @@
 //! given the turn: what libc and the server do after the fork, they do with the turn.
 
 use super::ProcessHandle;
-use super::{Life, become_process, handle, handover, shared, this, vfork_key};
+use super::{Life, become_process, handle, shared, this, vfork_key};
 use crate::fatal::{line, refused};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
@@ -99,7 +99,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
             thread::be_main();
             stack::forked(k.threads.get(thread).stack.get());
             crate::spin::forked();
-            handover::sleep(k);
+            turn::handover::sleep(k);
             debug_assert_eq!(k.current(), thread);
             if a[1] != 0 {
                 on_stack(a[1]);

@@ -10,16 +10,13 @@
 //! Invariant: the code that runs belongs to the process of the turn's holder ([`this`] is [`Kernel::current`]'s process), but for a process
 //! that another one ends ([`end::terminate`]).
 
-pub mod cores;
 pub mod end;
 pub mod exec;
 pub mod fork;
 pub mod group;
-pub mod handover;
 pub mod pidfd;
 pub mod shared;
 pub mod spawn;
-pub mod stint;
 pub mod wait;
 
 use crate::io::table::Table;
@@ -57,9 +54,9 @@ pub struct Process {
     /// The limit of its address space that it has set, soft and hard.
     pub space_limit: Cell<(u64, u64)>,
     /// Where its carrier sleeps while another process has the turn.
-    go: AtomicU32,
+    pub go: AtomicU32,
     /// What its carrier is to do when it wakes: 0, or [`end`]'s order to end.
-    order: Cell<u32>,
+    pub order: Cell<u32>,
     /// Its signals.
     pub signals: crate::signal::ProcessSignals,
     /// Its pidfds.

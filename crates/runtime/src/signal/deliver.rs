@@ -8,7 +8,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::local::ready;
 use crate::patch;
 use crate::stack::{self, Place};
-use crate::trace;
+use crate::turn::trace;
 use libc::{c_int, c_void};
 use skein_libos::errno::{RESTART, Result, fail};
 

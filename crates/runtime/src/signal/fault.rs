@@ -130,7 +130,7 @@ pub fn report_outside() {
         );
     }
     // It was woken before the server went to sleep.
-    crate::output::wake_node();
+    crate::turn::output::wake_node();
 }
 
 /// A fault of the server's own.

@@ -4,11 +4,11 @@
 //! its loop it gets by the same signal, whose handler puts all registers back ([`restore`]).
 
 use super::memory::Word;
-use super::wait::{self, Watched};
 use super::{MOST_VECTOR_BYTES, look_again_soon, machine::Vectors};
 use crate::local::LOCAL;
 use crate::stack;
 use crate::sys::{self, args};
+use crate::turn::spins::{self, Watched};
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::Ordering;
 use skein_model::limits::SPIN_SIGNAL;
@@ -88,7 +88,7 @@ pub(super) unsafe fn give_up_turn(
 /// The thread itself, out of the handler.
 extern "C" fn enter(number: usize) -> ! {
     let kept = &KEPT.0[number];
-    wait::wait(kept);
+    spins::wait(kept);
     crate::signal::boundary();
     look_again_soon();
     restore(number)

@@ -8,7 +8,7 @@
 //!   the memory that it touches come to be what they were before, it waits: nothing but another thread can change what it does ([`cycle`]).
 //! - The states that it goes through are the same on all replicas; of these the least in a total order is where it gives the turn up. A thread that
 //!   gets on by itself never does.
-//! - Its registers and what it has looked at are kept ([`kept`]); it goes on when one of the words that it has looked at has changed ([`wait`]). Until
+//! - Its registers and what it has looked at are kept ([`kept`]); it goes on when one of the words that it has looked at has changed ([`crate::turn::spins`]). Until
 //!   then it would do the same again, so it need not run: it costs nothing, and a server of which all threads wait so is quiescent.
 //!
 //! What is not found out (a loop that counts in a register while it waits, a call of the kernel in it) spins on, and the node says so.
@@ -21,11 +21,9 @@ mod kept;
 mod machine;
 mod memory;
 mod stepper;
-mod wait;
 mod workspace;
 
 pub use kept::forked;
-pub use wait::{Spinner, Spins, abandon, let_look, looks_are_due};
 
 use crate::kernel::kernel;
 use crate::local;

@@ -6,11 +6,12 @@
 //! libc counts its threads, and runs what `atexit` has noted when the last one ends. It does not see those that end around it: after one of
 //! them it takes no thread for the last, and the process ends as the kernel ends one, with the last thread's code and nothing else.
 
-use super::{Life, Thread, end_key, forget, main_fs};
+use super::{Life, Thread, end_key, forget};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::stack::{self, Level, Place};
-use crate::{context, original, process, signal, sys, turn};
+use crate::turn::{self, carrier::main_fs};
+use crate::{context, original, process, signal, sys};
 use core::sync::atomic::Ordering;
 use libc::c_void;
 use skein_arena::pool::Handle;

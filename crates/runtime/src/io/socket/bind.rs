@@ -6,7 +6,7 @@ use super::{
 use crate::io::Answer;
 use crate::io::call;
 use crate::kernel::Kernel;
-use crate::output;
+use crate::turn::output;
 use libc::{sockaddr, socklen_t};
 use skein_arena::list::List;
 use skein_arena::pool::Handle;

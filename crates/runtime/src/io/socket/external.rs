@@ -2,7 +2,7 @@
 
 use super::Socket;
 use crate::kernel::Kernel;
-use crate::output;
+use crate::turn::output;
 use skein_arena::list::List;
 use skein_arena::pool::{Handle, Link};
 use skein_libos::file::buffers::Buffers;

@@ -9,7 +9,7 @@ use super::bind::Ends;
 use super::{Socket, address, datagram, multicast};
 use crate::fatal;
 use crate::kernel::Kernel;
-use crate::output;
+use crate::turn::output;
 use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::{Buffers, single};

@@ -4,10 +4,10 @@
 //! awaited, never "taken if it is there": that makes the points a function of the log alone.
 
 use crate::fatal::refuse;
-use crate::files::inputs;
 use crate::kernel::Kernel;
 use crate::local::header;
-use crate::{io, output, signal, trace, turn};
+use crate::turn::above::above;
+use crate::turn::{self, output, trace};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
@@ -48,7 +48,7 @@ pub fn catch_up() {
 /// Awaits the next entry and admits it.
 pub fn wait(k: &Kernel, why: Wait) {
     if k.sched.started() {
-        inputs::libraries::look(k, header().applied.load(Ordering::Relaxed));
+        above().before_entry(k, header().applied.load(Ordering::Relaxed));
     }
     let mut input = INPUT.0.borrow_mut();
     let input = input.as_mut().expect("the input ring is installed");
@@ -59,8 +59,7 @@ pub fn wait(k: &Kernel, why: Wait) {
     if empty(input) {
         let h = header();
         h.deadline_ns.store(k.timers.next_deadline(), Ordering::Relaxed);
-        let state = if k.files.inputs.are_asked() {
-            k.files.inputs.show(k);
+        let state = if above().asks(k) {
             state::ASKS
         } else if why == Wait::Slot {
             state::SLOT
@@ -143,26 +142,11 @@ fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
         inputs += u32::from(record.is_input());
         match record {
             Record::Start(_) | Record::Digest { .. } => {}
-            Record::TermStart => io::inbound::term_start(k, entry.term()),
-            Record::Open { conn, peer, local } => io::inbound::open(k, conn, peer, local),
-            Record::Data { conn, bytes } => io::inbound::data(k, conn, bytes),
-            Record::Fin { conn } => io::inbound::fin(k, conn),
-            Record::Reset { conn } => io::inbound::reset(k, conn),
-            Record::Drained { conn, bytes } => io::inbound::drained(k, conn, bytes),
-            Record::Connected { conn } => io::outbound::connected(k, conn),
-            Record::ConnectFailed { conn, errno } => io::outbound::failed(k, conn, errno),
-            Record::Files { ask, facts } => k.files.inputs.answer(ask, facts),
-            Record::Signal { number } => signal::fault::from_log(k, number),
-            Record::Datagram { local, peer, bytes } => {
-                io::socket::outside::arrived(k, local, peer, bytes);
-            }
-            Record::DatagramFailed { local, peer, errno } => {
-                io::socket::outside::failed(k, local, peer, errno);
-            }
             Record::Bubble { turns } => {
                 bubble = Some(turns);
                 header().bubbles.fetch_add(1, Ordering::Relaxed);
             }
+            record => above().enter(k, entry.term(), &record),
         }
     }
     k.sched.admitted(inputs, bubble);

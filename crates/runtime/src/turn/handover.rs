@@ -3,11 +3,12 @@
 //! A process that does not have the turn sleeps: its carrier in here, its other kernel threads where they park. So all that ever happens to
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
-use super::ProcessHandle;
-use super::{cores, end, stint, this};
+use super::above::above;
+use super::{admit, cores, output, stint};
 use crate::kernel::Kernel;
 use crate::local::header;
-use crate::{admit, output, sys};
+use crate::process::{ProcessHandle, this};
+use crate::sys;
 use core::sync::atomic::Ordering;
 
 const SLEEP: u32 = 0;
@@ -23,14 +24,14 @@ pub fn hand_over(k: &Kernel, to: ProcessHandle) {
 }
 
 /// Wakes a process's carrier.
-pub(super) fn wake(k: &Kernel, to: ProcessHandle) {
+pub fn wake(k: &Kernel, to: ProcessHandle) {
     let p = k.processes.get(to);
     p.go.store(GO, Ordering::Release);
     sys::futex_wake(&p.go);
 }
 
 /// Sleeps until this process has the turn.
-pub(super) fn sleep(k: &Kernel) {
+pub fn sleep(k: &Kernel) {
     let p = this();
     while p.go.load(Ordering::Acquire) == SLEEP {
         sys::futex_wait(&p.go, SLEEP);
@@ -42,7 +43,7 @@ pub(super) fn sleep(k: &Kernel) {
     output::catch_up();
     header().carrier_tid.store(p.pid.get() as u32, Ordering::Relaxed);
     await_gone(k);
-    end::obey(k);
+    above().obey(k);
 }
 
 /// The process that had the turn before may have ended: only when the kernel has taken back all that it held (locks of files above all) do others

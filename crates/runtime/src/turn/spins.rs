@@ -4,7 +4,7 @@
 //! twice without that somebody else has run. Looking takes a turn, as everything does, but nothing has changed by it.
 //!
 //! One more thing is seen to: a state of its cycle may be one that others wait for to end, say while it holds a lock that it only tries. So it is let go on now
-//! and then although nothing has changed, and then stops at another state of its cycle ([`super::cycle::Order`]).
+//! and then although nothing has changed, and then stops at another state of its cycle ([`crate::spin`]).
 
 use crate::kernel::{Kernel, kernel};
 use crate::thread::Thread;
@@ -35,7 +35,7 @@ pub struct Spins {
 #[derive(Debug)]
 pub struct Spinner {
     /// The order of states by which it stops.
-    pub(super) order: Cell<u32>,
+    pub order: Cell<u32>,
     /// How often it has looked in vain.
     looks: Cell<u32>,
     /// Turns that had been taken when it looked last.
@@ -56,7 +56,7 @@ const TRIES: u32 = 4;
 const KEY: Key = Key::of_runtime(6, 0);
 
 /// What a thread has looked at.
-pub(super) trait Watched {
+pub trait Watched {
     /// Whether that has changed, or cannot be told.
     fn changed(&self) -> bool;
 }
@@ -67,7 +67,7 @@ fn turns(k: &Kernel) -> u64 {
 }
 
 /// Waits until the turn's holder is to go on: what it looked at has changed, or it has a signal to handle.
-pub(super) fn wait(watched: &impl Watched) {
+pub fn wait(watched: &impl Watched) {
     let k = kernel();
     let (s, spinner) = (&k.spins, &k.this().spin);
     spinner.waiting.set(true);

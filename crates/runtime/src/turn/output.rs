@@ -1,10 +1,10 @@
 //! The output ring: what the server did, for its node.
 
 use crate::fatal::{self, Line, Telling, refuse};
-use crate::files::inputs;
 use crate::kernel::kernel;
 use crate::local::header;
-use crate::{origin, sys, turn};
+use crate::turn::{self, above::above};
+use crate::{origin, sys};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::full;
@@ -77,7 +77,7 @@ fn write_filled(frame: OutFrame<'_>, len: usize, fill: impl FnOnce(&mut [u8])) {
     let used = frame.encode(&mut scratch).0.len();
     let whole = used - FRAME_HEADER_BYTES + len;
     scratch[4..8].copy_from_slice(&(whole as u32).to_le_bytes());
-    inputs::sent(whole);
+    above().sent(whole);
     write(&scratch[..used], len, fill);
 }
 

@@ -4,15 +4,31 @@
 //! in no run queue, and whoever ends its wait calls [`resume`].
 //!
 //! The end of a turn is computed on the stack of the thread that gives it up: there is no idle thread. If that thread is the next
-//! to run, nothing is switched. If that is a thread of another process, its carrier is woken and this one sleeps ([`crate::process::handover`]).
+//! to run, nothing is switched. If that is a thread of another process, its carrier is woken and this one sleeps ([`handover`]).
+//!
+//! - [`carrier`]: the kernel thread that runs all threads of a process. - [`handover`], [`cores`], [`stint`]: the turn and the core go to another process.
+//! - [`admit`]: the world enters. - [`output`]: what leaves. - [`spins`]: threads that spin wait. - [`trace`]: operations are written down.
+//!
+//! What of the server's resources is needed here is asked of [`above`].
 
-use crate::admit::{self, Wait};
+pub mod above;
+pub mod admit;
+pub mod carrier;
+pub mod cores;
+pub mod handover;
+pub mod output;
+pub mod spins;
+pub mod stint;
+pub mod trace;
+
 use crate::kernel::{Kernel, kernel};
 use crate::local::header;
 use crate::process::{self, ProcessHandle};
 use crate::stack::Level;
-use crate::thread::{self, Thread};
-use crate::{context, output, signal, spin, sys, trace};
+use crate::thread::Thread;
+use crate::{context, sys};
+use above::above;
+use admit::Wait;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use skein_arena::pool::Handle;
@@ -88,8 +104,8 @@ fn end_turn(k: &Kernel, needs_entry: bool) {
     if tick(k) == Next::Admit || needs_entry {
         admit::wait(k, Wait::Slot);
     }
-    if spin::looks_are_due(k) {
-        spin::let_look(k);
+    if spins::looks_are_due(k) {
+        spins::let_look(k);
     }
     if !k.run_queue.is_empty() {
         k.this().life.set(Life::Runnable);
@@ -123,7 +139,7 @@ fn tick(k: &Kernel) -> Next {
 /// it is to be resumed from, and removes it again afterwards.
 pub fn suspend(deadline_ns: Option<u64>) -> Wake {
     let k = kernel();
-    if signal::is_due(k) {
+    if k.signals.any.get() != 0 && above().signal_is_due(k) {
         return Wake::Interrupted;
     }
     let (me, this) = (k.current(), k.this());
@@ -173,7 +189,7 @@ fn take_first(k: &Kernel) -> Option<Handle<Thread>> {
 
 /// Whether there is a thread to give the turn to. One that spins may look only now.
 fn others_can_run(k: &Kernel) -> bool {
-    !k.run_queue.is_empty() || spin::let_look(k)
+    !k.run_queue.is_empty() || spins::let_look(k)
 }
 
 /// The first thread of the run queue, waiting for entries while there is none.
@@ -182,7 +198,7 @@ fn next_runnable(k: &Kernel) -> Handle<Thread> {
         if let Some(next) = take_first(k) {
             return next;
         }
-        if !spin::let_look(k) {
+        if !spins::let_look(k) {
             admit::wait(k, Wait::Quiescent);
         }
     }
@@ -205,7 +221,7 @@ fn next_here(k: &Kernel) -> Handle<Thread> {
         if process::is_here(t) {
             return next;
         }
-        process::handover::hand_over(k, t.process.get().expect("a thread's process"));
+        handover::hand_over(k, t.process.get().expect("a thread's process"));
         if let Some(mine) = Handle::from_raw(k.current.get()) {
             return mine;
         }
@@ -230,7 +246,7 @@ fn pass_on(k: &Kernel) {
     if this.pinned.get() {
         // On its own kernel thread: the carrier decides what runs next.
         let level = Level::current();
-        thread::hand_to_carrier(this);
+        carrier::hand_to_carrier(this);
         level.set();
         return;
     }
@@ -268,8 +284,8 @@ pub fn pin_current() {
     unsafe {
         context::onto_stack(
             this.sp.as_ptr(),
-            thread::idle_stack_top(),
-            thread::main_fs(),
+            carrier::idle_stack_top(),
+            carrier::main_fs(),
             carry_on,
             k.current.get(),
         );
@@ -300,11 +316,11 @@ fn carry(k: &Kernel) -> ! {
 /// Lets a pinned thread, which has the turn, run on its own kernel thread until it gives the turn back or is gone.
 fn run_pinned(k: &Kernel, handle: Handle<Thread>) {
     let t = k.threads.get(handle);
-    match thread::run_on_own(t) {
-        thread::HandBack::GaveUp => {}
-        thread::HandBack::Gone => {
+    match carrier::run_on_own(t) {
+        carrier::HandBack::GaveUp => {}
+        carrier::HandBack::Gone => {
             tick(k);
-            thread::gone(k, handle);
+            above().gone(k, handle);
         }
     }
 }
@@ -318,8 +334,8 @@ pub fn end_main() -> ! {
     unsafe {
         context::onto_stack(
             this.sp.as_ptr(),
-            thread::idle_stack_top(),
-            thread::main_fs(),
+            carrier::idle_stack_top(),
+            carrier::main_fs(),
             end_carry_on,
             0,
         );
@@ -341,13 +357,13 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     output::wake_node();
     gate.close();
     let k = kernel();
-    process::stint::ends(k);
+    stint::ends(k);
     while blocked() && gate.is_closed() {
-        process::cores::at_gate(k);
+        cores::at_gate(k);
         sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
-        signal::fault::report_outside();
+        above().tell_of_signals();
     }
     gate.reopen();
-    process::cores::at_work(k);
-    process::stint::begins(k);
+    cores::at_work(k);
+    stint::begins(k);
 }

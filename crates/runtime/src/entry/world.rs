@@ -1,0 +1,74 @@
+//! The rooms below that the turn asks: [`Above`], given when the runtime begins.
+
+use crate::files::inputs;
+use crate::kernel::Kernel;
+use crate::thread::{self, Thread};
+use crate::turn::above::{self, Above};
+use crate::{io, process, signal};
+use skein_arena::pool::Handle;
+use skein_model::Term;
+use skein_model::entry::Record;
+
+struct World;
+
+/// Gives them to the turn.
+pub fn give() {
+    above::give(&World);
+}
+
+impl Above for World {
+    fn before_entry(&self, k: &Kernel, applied: u64) {
+        inputs::libraries::look(k, applied);
+    }
+
+    fn asks(&self, k: &Kernel) -> bool {
+        let asks = k.files.inputs.are_asked();
+        if asks {
+            k.files.inputs.show(k);
+        }
+        asks
+    }
+
+    fn enter(&self, k: &Kernel, term: Term, record: &Record<'_>) {
+        match *record {
+            // What the turn itself takes.
+            Record::Start(_) | Record::Digest { .. } | Record::Bubble { .. } => {}
+            Record::TermStart => io::inbound::term_start(k, term),
+            Record::Open { conn, peer, local } => io::inbound::open(k, conn, peer, local),
+            Record::Data { conn, bytes } => io::inbound::data(k, conn, bytes),
+            Record::Fin { conn } => io::inbound::fin(k, conn),
+            Record::Reset { conn } => io::inbound::reset(k, conn),
+            Record::Drained { conn, bytes } => io::inbound::drained(k, conn, bytes),
+            Record::Connected { conn } => io::outbound::connected(k, conn),
+            Record::ConnectFailed { conn, errno } => io::outbound::failed(k, conn, errno),
+            Record::Files { ask, facts } => k.files.inputs.answer(ask, facts),
+            Record::Signal { number } => signal::fault::from_log(k, number),
+            Record::Datagram { local, peer, bytes } => {
+                io::socket::outside::arrived(k, local, peer, bytes);
+            }
+            Record::DatagramFailed { local, peer, errno } => {
+                io::socket::outside::failed(k, local, peer, errno);
+            }
+        }
+    }
+
+    fn sent(&self, bytes: usize) {
+        inputs::sent(bytes);
+    }
+
+    fn signal_is_due(&self, k: &Kernel) -> bool {
+        signal::is_due(k)
+    }
+
+    fn tell_of_signals(&self) {
+        signal::fault::report_outside();
+    }
+
+    fn gone(&self, k: &Kernel, thread: Handle<Thread>) {
+        thread::gone(k, thread);
+    }
+
+    fn obey(&self, k: &Kernel) {
+        process::end::obey(k);
+    }
+}

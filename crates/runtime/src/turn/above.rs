@@ -1,0 +1,70 @@
+//! What the turn asks of the rooms above it: given once, at the start.
+
+use crate::kernel::Kernel;
+use crate::thread::Thread;
+use core::cell::Cell;
+use skein_arena::pool::Handle;
+use skein_model::Term;
+use skein_model::entry::Record;
+
+/// The resources of the server, as the turn knows them.
+pub trait Above: Sync {
+    /// The entry behind `applied` is about to be awaited.
+    fn before_entry(&self, k: &Kernel, applied: u64);
+
+    /// Whether something is to be agreed on before the server goes on. Then the node is told what.
+    fn asks(&self, k: &Kernel) -> bool;
+
+    /// A record of an entry of this term enters.
+    fn enter(&self, k: &Kernel, term: Term, record: &Record<'_>);
+
+    /// So many bytes are sent to the outside.
+    fn sent(&self, bytes: usize);
+
+    /// Whether the turn's holder must run a handler before it may block. Called only when some thread has a signal.
+    fn signal_is_due(&self, k: &Kernel) -> bool;
+
+    /// The server is about to sleep: the node is told of signals from outside.
+    fn tell_of_signals(&self);
+
+    /// The kernel thread of a thread is gone.
+    fn gone(&self, k: &Kernel, thread: Handle<Thread>);
+
+    /// This process has the turn again: it ends now, if another has ordered that.
+    fn obey(&self, k: &Kernel);
+}
+
+/// Nothing is above yet.
+struct Nobody;
+
+impl Above for Nobody {
+    fn before_entry(&self, _: &Kernel, _: u64) {}
+    fn asks(&self, _: &Kernel) -> bool {
+        false
+    }
+    fn enter(&self, _: &Kernel, _: Term, _: &Record<'_>) {}
+    fn sent(&self, _: usize) {}
+    fn signal_is_due(&self, _: &Kernel) -> bool {
+        false
+    }
+    fn tell_of_signals(&self) {}
+    fn gone(&self, _: &Kernel, _: Handle<Thread>) {}
+    fn obey(&self, _: &Kernel) {}
+}
+
+struct Given(Cell<&'static dyn Above>);
+
+// SAFETY: written once, by the only thread of a program that begins, before the turn calls.
+unsafe impl Sync for Given {}
+
+static GIVEN: Given = Given(Cell::new(&Nobody));
+
+/// From now on the turn asks these.
+pub fn give(above: &'static dyn Above) {
+    GIVEN.0.set(above);
+}
+
+/// The rooms above.
+pub fn above() -> &'static dyn Above {
+    GIVEN.0.get()
+}

@@ -1,0 +1,93 @@
+//! The carrier, which runs all threads of its process, and the kernel threads of those that end.
+//!
+//! A thread that ends is pinned: it runs on its own kernel thread, while the carrier waits until that gives the turn back or is gone. When the carrier has no thread's
+//! stack to stand on, it stands on its idle stack, with the main thread's TLS.
+
+use crate::fatal::refuse;
+use crate::glibc;
+use crate::local::LOCAL;
+use crate::sys;
+use crate::thread::{GIVEN_UP, GO, OUT, SLEEP, Thread};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The stack on which the carrier waits when it has no thread's stack to stand on.
+#[repr(C, align(64))]
+struct IdleStack(UnsafeCell<[u8; 64 << 10]>);
+// SAFETY: used by the carrier only.
+unsafe impl Sync for IdleStack {}
+static IDLE: IdleStack = IdleStack(UnsafeCell::new([0; 64 << 10]));
+
+/// The end of the carrier's idle stack.
+pub fn idle_stack_top() -> *mut u8 {
+    // SAFETY: one past the end of the stack.
+    unsafe { IDLE.0.get().cast::<u8>().add(64 << 10) }
+}
+
+/// The TLS of the main thread, which the carrier uses on its idle stack.
+pub fn main_fs() -> u64 {
+    LOCAL.main_fs.load(Ordering::Relaxed)
+}
+
+/// What a pinned thread did with its turn.
+pub enum HandBack {
+    /// It blocks, or has yielded.
+    GaveUp,
+    /// Its kernel thread is gone.
+    Gone,
+}
+
+/// Carrier: lets the pinned thread `t` run on its own kernel thread until it hands the turn back or is gone.
+pub fn run_on_own(t: &Thread) -> HandBack {
+    t.back.store(OUT, Ordering::Relaxed);
+    t.go.store(GO, Ordering::Release);
+    sys::futex_wake(&t.go);
+    // SAFETY: libc's descriptor of the thread stays until we join it; the kernel clears the word when the thread is gone.
+    let tid_word = unsafe { glibc::tid_word(t.fs.get()) };
+    loop {
+        let back = t.back.load(Ordering::Acquire);
+        if back == GIVEN_UP {
+            return HandBack::GaveUp;
+        }
+        let tid = tid_word.load(Ordering::Acquire);
+        if tid == 0 {
+            return HandBack::Gone;
+        }
+        wait_either(&t.back, back, tid_word, tid);
+    }
+}
+
+/// Pinned thread: hands the turn to the carrier and sleeps until it has it again.
+pub fn hand_to_carrier(t: &Thread) {
+    t.back.store(GIVEN_UP, Ordering::Release);
+    sys::futex_wake(&t.back);
+    while t.go.load(Ordering::Acquire) == SLEEP {
+        sys::futex_wait(&t.go, SLEEP);
+    }
+    t.go.store(SLEEP, Ordering::Relaxed);
+}
+
+/// Sleeps until one of two words may have changed (futex_waitv, Linux 5.16).
+fn wait_either(a: &AtomicU32, a_value: u32, b: &AtomicU32, b_value: u32) {
+    #[repr(C)]
+    struct Waiter {
+        value: u64,
+        address: u64,
+        flags: u32,
+        reserved: u32,
+    }
+    const FUTEX2_SIZE_U32: u32 = 2;
+    let waiter = |word: &AtomicU32, value: u32| Waiter {
+        value: u64::from(value),
+        address: core::ptr::from_ref(word) as u64,
+        flags: FUTEX2_SIZE_U32,
+        reserved: 0,
+    };
+    let both = [waiter(a, a_value), waiter(b, b_value)];
+    // SAFETY: two valid waiters on words that outlive the call.
+    let result =
+        unsafe { sys::raw(libc::SYS_futex_waitv, sys::args([both.as_ptr() as usize, 2, 0, 0, 0])) };
+    if result == -(libc::ENOSYS as isize) {
+        refuse!("the kernel has no futex_waitv: Linux 5.16 or newer is needed");
+    }
+}
