@@ -9,140 +9,28 @@
 pub mod birth;
 mod end;
 
+pub use crate::kernel::thread::Thread;
 pub use end::{exit, exit_by_call, gone};
 
 use crate::frame::entry;
+use crate::kernel::thread::{PARKED, SLEEP, UNPARKED};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::local::header;
 use crate::process::ProcessHandle;
-use crate::process::{self, Process};
+use crate::process::{self};
 use crate::stack::{self, Level, Place};
 use crate::sys;
 use crate::turn::{self, carrier};
 use crate::{context, original, patch, signal};
-use core::cell::{Cell, UnsafeCell};
-use core::mem::offset_of;
-use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use libc::c_void;
-use skein_arena::list::{In, Node};
-use skein_arena::parts::Threads;
-use skein_arena::pool::{ArenaObject, Handle};
+use skein_arena::pool::Handle;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::keys::Key;
-use skein_libos::room::Room;
+use skein_libos::thread::Life;
 use skein_libos::thread::Wake;
-use skein_libos::thread::{Life, Queue, Waiting};
 use skein_sched::op::{Kind, Object};
-
-/// An `addrinfo` as words.
-pub type Hints = [u64; size_of::<libc::addrinfo>() / size_of::<u64>()];
-
-/// A thread: the library's part, and what the carrier needs to run it.
-#[repr(C)]
-pub struct Thread {
-    run: Node<Thread>,
-    waiting: Node<Thread>,
-    os: skein_libos::Thread,
-    /// Its suspended context.
-    pub sp: Cell<u64>,
-    /// Its TLS; also its `pthread_t`.
-    pub fs: Cell<u64>,
-    /// Where its stack of the runtime's ends ([`crate::stack`]).
-    pub stack: Cell<usize>,
-    /// What its call of `getaddrinfo` asks for.
-    pub hints: Cell<Hints>,
-    /// Whether it runs on its own kernel thread.
-    pub pinned: Cell<bool>,
-    /// Whether nobody will join it.
-    pub detached: Cell<bool>,
-    /// Whether somebody is joining it.
-    pub joining: Cell<bool>,
-    /// Where a system call of it was trapped that is being answered; 0 when none is ([`crate::origin`]).
-    pub trapped_at: Cell<usize>,
-    /// The word that is cleared at its end, if it has asked for one (`set_tid_address`).
-    pub clear_at_end: Cell<usize>,
-    /// How it spins.
-    pub spin: crate::turn::spins::Spinner,
-    /// Its signals.
-    pub signals: crate::signal::ThreadSignals,
-    start: Cell<usize>,
-    arg: Cell<usize>,
-    /// What it ends with by the system call `exit`.
-    code: Cell<i32>,
-    /// Where its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
-    pub go: AtomicU32,
-    /// Where the carrier sleeps while this pinned thread runs.
-    pub back: AtomicU32,
-    name: Cell<[u8; 16]>,
-    park_stack: UnsafeCell<ParkStack>,
-}
-
-#[repr(C, align(16))]
-struct ParkStack([u8; context::PARK_STACK_BYTES]);
-
-// SAFETY: cells, links and a scratch stack; all-zero is an unborn thread.
-unsafe impl ArenaObject for Thread {}
-impl Deref for Thread {
-    type Target = skein_libos::Thread;
-
-    #[inline]
-    fn deref(&self) -> &skein_libos::Thread {
-        &self.os
-    }
-}
-impl In<Queue> for Thread {
-    fn node(&self) -> &Node<Thread> {
-        &self.run
-    }
-}
-impl In<Waiting> for Thread {
-    fn node(&self) -> &Node<Thread> {
-        &self.waiting
-    }
-}
-
-pub const SLEEP: u32 = 0;
-pub const GO: u32 = 1;
-
-pub const UNPARKED: u32 = 0;
-pub const PARKED: u32 = 1;
-/// The pinned thread has the turn.
-pub const OUT: u32 = 2;
-/// It has given the turn up.
-pub const GIVEN_UP: u32 = 3;
-
-impl Thread {
-    /// What of all threads is a replica's own: how deep in the runtime they wait, how their kernel threads wake each other, and where those sleep.
-    pub fn note_own(room: &Room, threads: *const u8, count: u32) {
-        room.own::<Self>(threads, count, offset_of!(Self, sp), size_of::<Cell<u64>>());
-        room.own::<Self>(threads, count, offset_of!(Self, go), size_of::<AtomicU32>());
-        room.own::<Self>(threads, count, offset_of!(Self, back), size_of::<AtomicU32>());
-        let stack = offset_of!(Self, park_stack);
-        room.own::<Self>(threads, count, stack, size_of::<ParkStack>());
-    }
-
-    /// Tells debuggers where its fields are.
-    pub fn note_places(room: &Room, threads: *const u8, processes: *const u8) {
-        let places = Threads {
-            stride: size_of::<Self>() as u32,
-            count: crate::local::MAX_THREADS,
-            life: offset_of!(Self, os.life) as u32,
-            sp: offset_of!(Self, sp) as u32,
-            fs: offset_of!(Self, fs) as u32,
-            tid: offset_of!(Self, os.tid) as u32,
-            pinned: offset_of!(Self, pinned) as u32,
-            process: offset_of!(Self, os.process) as u32,
-            name: offset_of!(Self, name) as u32,
-            process_stride: size_of::<Process>() as u32,
-            pid: process::PID_AT as u32,
-            processes: process::MAX_PROCESSES,
-            ..Threads::default()
-        };
-        room.note_threads(threads, processes, places);
-    }
-}
 
 unsafe extern "C" {
     fn pthread_attr_getdetachstate(

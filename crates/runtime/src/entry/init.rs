@@ -14,7 +14,7 @@ use crate::local;
 use crate::local::LOCAL;
 use crate::local::{OFF, READY, SETTING_UP, UNSET};
 use crate::turn::{admit, output, trace};
-use crate::{glibc, image, io, original, patch, process, stack, sys, thread};
+use crate::{files, glibc, image, io, original, patch, process, stack, sys, thread};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -89,7 +89,7 @@ fn begin() -> bool {
     // one made. The rings' ends are used by whoever has the turn.
     unsafe {
         if first {
-            kernel::install(arena.header(), heap, len);
+            kernel::install(arena.header(), heap, len, &[files::lay_out]);
         } else {
             kernel::attach(arena.header(), heap);
         }

@@ -22,9 +22,9 @@ impl Above for World {
     }
 
     fn asks(&self, k: &Kernel) -> bool {
-        let asks = k.files.inputs.are_asked();
+        let asks = k.files().inputs.are_asked();
         if asks {
-            k.files.inputs.show(k);
+            k.files().inputs.show(k);
         }
         asks
     }
@@ -41,7 +41,7 @@ impl Above for World {
             Record::Drained { conn, bytes } => io::inbound::drained(k, conn, bytes),
             Record::Connected { conn } => io::outbound::connected(k, conn),
             Record::ConnectFailed { conn, errno } => io::outbound::failed(k, conn, errno),
-            Record::Files { ask, facts } => k.files.inputs.answer(ask, facts),
+            Record::Files { ask, facts } => k.files().inputs.answer(ask, facts),
             Record::Signal { number } => signal::fault::from_log(k, number),
             Record::Datagram { local, peer, bytes } => {
                 io::socket::outside::arrived(k, local, peer, bytes);

@@ -19,8 +19,8 @@ pub fn written(fd: i32) {
     let slot = local::slot(fd);
     match slot.map_or(Noted::Unknown, local::Slot::noted) {
         Noted::No => {}
-        Noted::Of(seen) if k.files.inodes.holds(seen) => {
-            k.files.inodes.modified(seen, now(k));
+        Noted::Of(seen) if k.files().inodes.holds(seen) => {
+            k.files().inodes.modified(seen, now(k));
         }
         _ => look_up(k, fd, slot),
     }
@@ -30,8 +30,8 @@ pub fn written(fd: i32) {
 fn look_up(k: &Kernel, fd: i32, slot: Option<&local::Slot>) {
     let Ok(st) = stat::real_of(fd) else { return };
     let noted = if stat::class(k, &st) == Class::Own {
-        let seen = k.files.inodes.see(&st);
-        k.files.inodes.modified(seen, now(k));
+        let seen = k.files().inodes.see(&st);
+        k.files().inodes.modified(seen, now(k));
         Noted::Of(seen)
     } else {
         Noted::No
@@ -67,7 +67,7 @@ pub unsafe fn created(at: c_int, path: *const c_char) {
     // SAFETY: the caller's contract.
     unsafe {
         if let Ok(st) = stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) {
-            k.files.inodes.fresh(&st, now(k));
+            k.files().inodes.fresh(&st, now(k));
         }
         parent_changed(at, path);
     }
@@ -85,7 +85,7 @@ pub unsafe fn parent_changed(at: c_int, path: *const c_char) {
     {
         // SAFETY: as above.
         inputs::touched(k, &st, unsafe { bytes(path) });
-        k.files.inodes.modified(k.files.inodes.see(&st), now(k));
+        k.files().inodes.modified(k.files().inodes.see(&st), now(k));
     }
 }
 
@@ -191,7 +191,7 @@ pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<usize> {
         inputs::before_truncation(path);
         sys::call(libc::SYS_truncate, sys::args([path as usize, len as usize]))?;
         if let Ok(st) = stat::real_at(libc::AT_FDCWD, path, 0) {
-            k.files.inodes.modified(k.files.inodes.see(&st), now(k));
+            k.files().inodes.modified(k.files().inodes.see(&st), now(k));
         }
     }
     Ok(0)
@@ -235,12 +235,12 @@ pub unsafe fn utimensat(
     };
     let Ok(st) = st else { return Ok(0) };
     if stat::class(k, &st) == Class::Own {
-        let seen = k.files.inodes.see(&st);
+        let seen = k.files().inodes.see(&st);
         if let Some(time) = modified {
-            k.files.inodes.modified(seen, time);
+            k.files().inodes.modified(seen, time);
         }
         if let Some(time) = accessed {
-            k.files.inodes.accessed(seen, time);
+            k.files().inodes.accessed(seen, time);
         }
     }
     Ok(0)

@@ -157,13 +157,13 @@ fn is_of_others(fd: i32, name: &[u8]) -> bool {
     }
     // SAFETY: the name ends in zero.
     let st = unsafe { stat::real_at(fd, name.as_ptr().cast(), libc::AT_SYMLINK_NOFOLLOW) };
-    !st.is_ok_and(|st| kernel().files.inodes.has_made(Id::of(&st)))
+    !st.is_ok_and(|st| kernel().files().inodes.has_made(Id::of(&st)))
 }
 
 /// Whether the directory is one of /proc's with descriptors in it.
 fn descriptors_listing(fd: i32) -> bool {
     let Ok(st) = stat::real_of(fd) else { return false };
-    if st.st_dev != kernel().files.proc_dev.get() {
+    if st.st_dev != kernel().files().proc_dev.get() {
         return false;
     }
     let mut name = [0u8; 64];

@@ -35,9 +35,11 @@ pub use loaders::from_loader;
 pub use local::{closed, closed_range};
 
 use crate::kernel::{Kernel, kernel};
+use crate::local::header;
 use crate::sys;
 use core::cell::Cell;
 use core::ffi::CStr;
+use core::sync::atomic::Ordering;
 use skein_arena::layout::ARENA_FD;
 use skein_libos::room::Room;
 
@@ -60,9 +62,29 @@ pub struct Files {
     _pad: Cell<[u8; 3]>,
 }
 
+impl Kernel {
+    /// What is known about files.
+    #[inline]
+    pub fn files(&self) -> &Files {
+        // SAFETY: `lay_out` has put it there, when the kernel was made; the arena is never unmapped.
+        unsafe { &*(self.files_at.get() as *const Files) }
+    }
+}
+
+/// Makes what is known about files.
+pub fn lay_out(k: &Kernel, room: &mut Room) {
+    let at = room.row::<Files>(core::any::type_name::<Files>(), 1);
+    k.files_at.set(at as usize);
+    k.files().lay_out(room);
+    // The kernel is the first thing in the heap.
+    let heap = core::ptr::from_ref(k) as usize;
+    let inodes_at = k.files().inodes.address() - heap;
+    header().inodes_at.store(inodes_at as u64, Ordering::Relaxed);
+}
+
 impl Files {
     /// Takes its memory.
-    pub fn lay_out(&self, room: &mut Room) {
+    fn lay_out(&self, room: &mut Room) {
         self.inodes.lay_out(room);
         self.inputs.lay_out(room);
         room.own_here(&self.proc_dev);
@@ -74,7 +96,7 @@ impl Files {
 
 /// Notes what the server starts with.
 pub fn begin() {
-    let files = &kernel().files;
+    let files = kernel().files();
     if files.begun.replace(1) != 0 {
         return;
     }

@@ -96,7 +96,7 @@ unsafe fn finish(
 ) -> Result<usize> {
     let k = kernel();
     let Ok(st) = stat::real_of(fd) else { return Ok(fd as usize) };
-    if Id::of(&st) == k.files.arena.get() {
+    if Id::of(&st) == k.files().arena.get() {
         let _ = sys::close(fd);
         return Err(Errno(libc::ENOENT));
     }
@@ -140,10 +140,10 @@ unsafe fn finish(
                 crate::uses::note(crate::uses::Use::FilesWritten);
             }
             let changed = if created || flags & TMPFILE != 0 {
-                Some(k.files.inodes.fresh(&st, now(k)))
+                Some(k.files().inodes.fresh(&st, now(k)))
             } else if flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 {
-                let seen = k.files.inodes.see(&st);
-                k.files.inodes.modified(seen, now(k));
+                let seen = k.files().inodes.see(&st);
+                k.files().inodes.modified(seen, now(k));
                 Some(seen)
             } else {
                 None
@@ -202,9 +202,9 @@ fn is_fifo(st: &libc::stat) -> bool {
 /// A FIFO that the kernel has let the server open: its pipe is virtual.
 fn open_fifo(path: &[u8], mut st: libc::stat, flags: c_int) -> Result<usize> {
     let (k, id) = (kernel(), Id::of(&st));
-    let seen = k.files.inodes.see(&st);
+    let seen = k.files().inodes.see(&st);
     stat::replace(k, &mut st, Some(seen));
-    if k.files.inodes.times(seen).0.is_none() && !fifo::is_open(k, id) {
+    if k.files().inodes.times(seen).0.is_none() && !fifo::is_open(k, id) {
         let path = core::str::from_utf8(path).unwrap_or("?");
         fatal::notice(
             line!("{path} is a FIFO of the host: what the server opens is its own, nobody outside is at its other end")

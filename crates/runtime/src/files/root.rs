@@ -4,22 +4,12 @@
 //! told about a file of the host names it by its path from the first root.
 
 use super::{inputs, stat};
+use crate::kernel::process::Root;
 use crate::kernel::{Kernel, kernel};
 use crate::process;
 use crate::sys;
-use core::cell::Cell;
 use libc::c_char;
-use skein_arena::bytes::ByteQueue;
 use skein_libos::errno::{Errno, Result};
-
-/// A process's root. All-zero bytes are the first one.
-#[repr(C)]
-pub struct Root {
-    /// The directory's number; 0 for the first root.
-    number: Cell<u64>,
-    /// Its path from the first root, without a slash at its end.
-    path: ByteQueue,
-}
 
 impl Root {
     /// The directory's number; 0 for the first root.
@@ -75,7 +65,7 @@ pub unsafe fn change(path: *const c_char) -> Result<usize> {
     unsafe { sys::call(libc::SYS_chroot, sys::args([path as usize]))? };
     let root = &process::this().root;
     root.clear(k);
-    root.number.set(k.files.inodes.see_stat(&st).number);
+    root.number.set(k.files().inodes.see_stat(&st).number);
     // Without memory its path is cut, which only messages show.
     root.path.push(&k.chunks, whole);
     Ok(0)

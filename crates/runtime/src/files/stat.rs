@@ -91,8 +91,8 @@ pub fn class(k: &Kernel, st: &libc::stat) -> Class {
     let id = Id::of(st);
     match st.st_mode & libc::S_IFMT {
         libc::S_IFCHR | libc::S_IFBLK => Class::Device,
-        _ if id.dev == k.files.proc_dev.get() => Class::Proc,
-        _ if id == k.files.console[0].get() || id == k.files.console[1].get() => Class::Console,
+        _ if id.dev == k.files().proc_dev.get() => Class::Proc,
+        _ if id == k.files().console[0].get() || id == k.files().console[1].get() => Class::Console,
         _ => Class::Own,
     }
 }
@@ -114,12 +114,12 @@ pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
             }
         }
         class => {
-            let seen = seen.unwrap_or_else(|| k.files.inodes.see(st));
+            let seen = seen.unwrap_or_else(|| k.files().inodes.see(st));
             (st.st_dev, st.st_ino) = (DEV_FILES, seen.number);
             if class == Class::Own {
                 times = times_of(k, st, seen, start);
                 shape(st);
-                let known = k.files.inodes.known(seen);
+                let known = k.files().inodes.known(seen);
                 if known.stamp.get() != 0 && !known.is(OWNED) {
                     // How often somebody else has linked it.
                     st.st_nlink = 1;
@@ -135,7 +135,7 @@ pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
 }
 
 fn times_of(k: &Kernel, st: &libc::stat, seen: Seen, start: Time) -> (Time, Time) {
-    let (changed, accessed) = k.files.inodes.times(seen);
+    let (changed, accessed) = k.files().inodes.times(seen);
     let modified = changed.unwrap_or_else(|| {
         if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
             // What others do in a directory beside the server is not its affair.
@@ -186,7 +186,7 @@ pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Result<usize> {
 /// The file of a descriptor, when it is remembered.
 fn known(fd: i32) -> Option<Seen> {
     match local::slot(fd)?.noted() {
-        Noted::Of(seen) if kernel().files.inodes.holds(seen) => Some(seen),
+        Noted::Of(seen) if kernel().files().inodes.holds(seen) => Some(seen),
         _ => None,
     }
 }

@@ -9,34 +9,17 @@ use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::io::table;
 use crate::kernel::Kernel;
+use crate::kernel::process::LIBRARY_PATH_BYTES as PATH_BYTES;
 use crate::local::header;
 use crate::sys::{self, args};
 use crate::{signal, thread, turn};
-use core::cell::Cell;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int, pid_t};
 use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
-/// What is kept of the library's path: longer ones cannot be passed on.
-const PATH_BYTES: usize = 512;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-
-/// How the runtime is loaded into programs: the library's path, as the first process was given it.
-#[repr(C)]
-pub struct Library {
-    path: Cell<[u8; PATH_BYTES]>,
-    len: Cell<u32>,
-}
-
-impl Library {
-    /// The path.
-    pub fn path(&self) -> &[u8] {
-        // SAFETY: written once, at the server's start.
-        unsafe { &(&*self.path.as_ptr())[..self.len.get() as usize] }
-    }
-}
 
 /// Takes the runtime out of `LD_PRELOAD`: what the server sees of its environment is its own. The first process notes the library's path.
 ///

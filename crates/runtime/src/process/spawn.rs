@@ -5,24 +5,13 @@
 //! the rest.
 
 use super::Process;
+use crate::kernel::process::{LEFT_WORDS as WORDS, Left};
 use crate::stack;
-use core::cell::Cell;
 
 /// Where glibc's `clone` puts the child's argument on its stack: it takes both its function and its argument from there.
 const ARGUMENT: usize = 8;
-/// More than glibc's `struct posix_spawn_args` has; behind it is its parent's stack, which the child does not change either.
-const WORDS: usize = 32;
 /// How far from the stack pointer an argument of `posix_spawn`'s lies at most: it is a local variable.
 const NEAR_BYTES: usize = 64 << 10;
-
-/// What a child leaves for its parent.
-#[repr(C)]
-pub struct Left {
-    /// Its argument; 0 when nothing is brought over.
-    at: Cell<usize>,
-    before: Cell<[u32; WORDS]>,
-    after: Cell<[u32; WORDS]>,
-}
 
 fn read(at: usize) -> [u32; WORDS] {
     // SAFETY: on the server's stack above its stack pointer, by `note`.

@@ -1,7 +1,7 @@
 //! What the turn asks of the rooms above it: given once, at the start.
 
 use crate::kernel::Kernel;
-use crate::thread::Thread;
+use crate::kernel::thread::Thread;
 use core::cell::Cell;
 use skein_arena::pool::Handle;
 use skein_model::Term;

@@ -5,9 +5,9 @@
 
 use crate::fatal::refuse;
 use crate::glibc;
+use crate::kernel::thread::{GIVEN_UP, GO, OUT, SLEEP, Thread};
 use crate::local::LOCAL;
 use crate::sys;
-use crate::thread::{GIVEN_UP, GO, OUT, SLEEP, Thread};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -9,6 +9,7 @@
 //! counts, for as long as the node says so.
 
 use crate::kernel::Kernel;
+use crate::kernel::turns::{CORE_WORDS as WORDS, Cores};
 use crate::local::LOCAL;
 use crate::local::header;
 use crate::sys;
@@ -16,11 +17,6 @@ use core::sync::atomic::Ordering;
 
 /// Sleeps at the gate between two at which the server may go to another core.
 const STAYS: u32 = 512;
-/// Cores that a set has room for: 1,024.
-const WORDS: usize = 16;
-/// Cores as the kernel has them: a bit each.
-pub type Cores = [u64; WORDS];
-
 /// At the server's start: notes where it may run.
 pub fn begin(k: &Kernel) {
     let mut cores = [0u64; WORDS];

@@ -6,10 +6,11 @@
 use super::above::above;
 use super::{admit, cores, output, stint};
 use crate::kernel::Kernel;
+use crate::kernel::process::this;
 use crate::local::header;
-use crate::process::{ProcessHandle, this};
 use crate::sys;
 use core::sync::atomic::Ordering;
+use skein_libos::process::ProcessHandle;
 
 const SLEEP: u32 = 0;
 const GO: u32 = 1;

@@ -6,44 +6,12 @@
 //! One more thing is seen to: a state of its cycle may be one that others wait for to end, say while it holds a lock that it only tries. So it is let go on now
 //! and then although nothing has changed, and then stops at another state of its cycle ([`crate::spin`]).
 
+use crate::kernel::thread::Thread;
 use crate::kernel::{Kernel, kernel};
-use crate::thread::Thread;
-use core::cell::Cell;
 use skein_arena::pool::Handle;
 use skein_libos::keys::Key;
 use skein_libos::thread::Wake;
 use skein_sched::Policy;
-
-/// What all processes share of it. All-zero bytes are none.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Spins {
-    /// Threads that wait so.
-    waiting: Cell<u32>,
-    /// How often in a row they were let go on without that anybody else did something.
-    rounds: Cell<u32>,
-    /// Turns in which a thread has looked and nothing had changed.
-    idle: Cell<u64>,
-    /// Turns of threads that were let go on although nothing had changed.
-    tried: Cell<u64>,
-    /// Turns of everybody else when `rounds` was counted.
-    others: Cell<u64>,
-}
-
-/// What a thread has of it. All-zero bytes are a thread that never spun.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Spinner {
-    /// The order of states by which it stops.
-    pub order: Cell<u32>,
-    /// How often it has looked in vain.
-    looks: Cell<u32>,
-    /// Turns that had been taken when it looked last.
-    looked: Cell<u64>,
-    waiting: Cell<bool>,
-    /// It is to go on although nothing has changed.
-    go_on: Cell<bool>,
-}
 
 /// While others run, one of those that spin looks after so many turns.
 const TURNS_BETWEEN: u64 = 64;

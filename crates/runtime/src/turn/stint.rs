@@ -6,26 +6,12 @@
 use crate::kernel::Kernel;
 use crate::local::header;
 use crate::sys;
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 /// Of so many stints one is measured: a prime, as a request often takes a server two or four.
 const EVERY: u32 = 17;
 /// The mean of so many is what the node is told.
 const MEASURED: u32 = 16;
-
-/// What was measured.
-#[derive(Debug)]
-pub struct Stints {
-    begun: Cell<u32>,
-    /// This one is being measured.
-    measuring: Cell<bool>,
-    /// CPU time of the carrier that has the turn, when it got it.
-    since: Cell<u64>,
-    /// What others have used in this one, and all in those before.
-    used: Cell<u64>,
-    measured: Cell<u32>,
-}
 
 /// There is something from the node.
 #[inline]

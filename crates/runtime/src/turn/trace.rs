@@ -10,9 +10,10 @@
 use crate::fatal::refuse;
 use crate::frame::Registers;
 use crate::kernel::kernel;
+use crate::kernel::process;
 use crate::local::LOCAL;
 use crate::sys::{self, args};
-use crate::{origin, process, stack};
+use crate::{origin, stack};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use skein_arena::layout::{FORMER_TRACE_FD, TRACE_AT, TRACE_FD, TRACE_SPAN};

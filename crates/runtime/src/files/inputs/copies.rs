@@ -18,15 +18,15 @@ use skein_model::fact::What;
 /// # Safety
 /// `path` is null or a string.
 pub unsafe fn own(k: &Kernel, seen: Seen, at: c_int, path: *const c_char, flags: c_int) {
-    let known = k.files.inodes.known(seen);
+    let known = k.files().inodes.known(seen);
     if known.is(MADE) {
         return;
     }
     known.set(OWNED);
-    if !k.files.layered.get() {
+    if !k.files().layered.get() {
         return;
     }
-    let Some(mark) = k.files.inodes.mark_of(seen).or_else(new_mark) else { return };
+    let Some(mark) = k.files().inodes.mark_of(seen).or_else(new_mark) else { return };
     let accessed = skein_libos::abi::timespec { tv_sec: mark.s, tv_nsec: mark.ns };
     let times = [accessed, skein_libos::abi::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }];
     let args =
@@ -38,7 +38,7 @@ pub unsafe fn own(k: &Kernel, seen: Seen, at: c_int, path: *const c_char, flags:
         unsafe { if path.is_null() { stat::real_of(at) } else { stat::real_at(at, path, flags) } };
     if let Ok(st) = now {
         let shown = Time { s: st.st_atime, ns: st.st_atime_nsec };
-        k.files.inodes.copied(seen, &st, (marked && shown == mark).then_some(mark));
+        k.files().inodes.copied(seen, &st, (marked && shown == mark).then_some(mark));
     }
 }
 
@@ -71,7 +71,7 @@ pub unsafe fn original(at: c_int, path: *const c_char, flags: c_int) -> Option<I
 /// The server has opened the copy of what was [`original`].
 pub fn opened_copy(fd: c_int, original: Id) {
     if let Ok(st) = stat::real_of(fd) {
-        kernel().files.inodes.renamed(original, &st);
+        kernel().files().inodes.renamed(original, &st);
     }
 }
 

@@ -18,8 +18,8 @@ pub fn listed<'a>(fd: i32, entries: impl Iterator<Item = (u8, &'a [u8])>) {
     if stat::class(k, &st) != Class::Own {
         return;
     }
-    let seen = k.files.inodes.see_stat(&st);
-    let known = k.files.inodes.known(seen);
+    let seen = k.files().inodes.see_stat(&st);
+    let known = k.files().inodes.known(seen);
     if known.is(MADE) {
         return;
     }

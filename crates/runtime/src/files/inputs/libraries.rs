@@ -96,8 +96,8 @@ fn found(k: &Kernel, path: *const c_char) {
     if let Ok(st) = stat::real_of(fd)
         && stat::class(k, &st) == Class::Own
     {
-        let seen = k.files.inodes.see_stat(&st);
-        let known = k.files.inodes.known(seen);
+        let seen = k.files().inodes.see_stat(&st);
+        let known = k.files().inodes.known(seen);
         if !known.is(MADE) && known.contents.get() == 0 {
             tell(k, place, seen);
             take_contents(k, fd, seen, place);

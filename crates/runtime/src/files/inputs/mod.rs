@@ -88,7 +88,7 @@ fn is_off(k: &Kernel) -> bool {
 /// So many bytes were sent: no more than the node keeps until all is agreed on.
 pub fn sent(bytes: usize) {
     let k = kernel();
-    if k.files.inputs.facts.sent(bytes) {
+    if k.files().inputs.facts.sent(bytes) {
         k.sched.press();
     }
 }
@@ -96,7 +96,7 @@ pub fn sent(bytes: usize) {
 /// Waits until all is agreed on.
 pub fn settle() {
     let k = kernel();
-    while k.files.inputs.are_asked() {
+    while k.files().inputs.are_asked() {
         admit::wait(k, admit::Wait::Slot);
     }
 }
@@ -131,8 +131,8 @@ fn differs(path: &[u8], how: &[u8]) -> ! {
 }
 
 fn add(k: &Kernel, fact: &Fact<'_>) {
-    k.files.inputs.facts.add(fact);
-    if !k.files.inputs.facts.have_room() {
+    k.files().inputs.facts.add(fact);
+    if !k.files().inputs.facts.have_room() {
         settle();
     }
 }
@@ -191,7 +191,7 @@ fn about_place(k: &Kernel, st: &libc::stat, seen: Seen, place: Place) -> Fact<'s
 /// A file of the host was looked at before: it is as it was, or the server ends. `fd` is a descriptor of it, or it is at `place`.
 #[cold]
 fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: Option<Place>) {
-    let known = k.files.inodes.known(seen);
+    let known = k.files().inodes.known(seen);
     let path = || match (place, fd) {
         (Some(place), _) => place.whole(),
         (None, Some(fd)) => facts::name_of(fd).0,
@@ -240,7 +240,7 @@ fn tell(k: &Kernel, place: Place, seen: Seen) {
         return;
     }
     let Some(key) = place.key(k) else { return };
-    let names = &k.files.inputs.names;
+    let names = &k.files().inputs.names;
     let is = Told::file(seen.number);
     match names.told(key) {
         Some(told) if told == is => return,
@@ -261,8 +261,8 @@ fn found(k: &Kernel, place: Place, st: &libc::stat, fd: Option<i32>) -> Option<S
     if stat::class(k, st) != Class::Own {
         return None;
     }
-    let seen = k.files.inodes.see_stat(st);
-    let known = k.files.inodes.known(seen);
+    let seen = k.files().inodes.see_stat(st);
+    let known = k.files().inodes.known(seen);
     if known.is(MADE) {
         return None;
     }
@@ -300,7 +300,7 @@ pub unsafe fn looked(
         }
     };
     let seen = found(k, place, st, None)?;
-    let known = k.files.inodes.known(seen);
+    let known = k.files().inodes.known(seen);
     if known.about.get() != 0 {
         if kind_of(st) == libc::DT_DIR
             && !known.is(OWNED)
@@ -377,7 +377,7 @@ pub unsafe fn before_change(at: c_int, path: *const c_char, flags: c_int) -> Opt
     if path.is_null() || unsafe { *path } == 0 {
         let st = stat::real_of(at).ok().filter(|st| stat::class(k, st) == Class::Own)?;
         stated(at, &st);
-        return Some(k.files.inodes.see_stat(&st));
+        return Some(k.files().inodes.see_stat(&st));
     }
     let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
     // SAFETY: the caller's contract.
@@ -385,7 +385,7 @@ pub unsafe fn before_change(at: c_int, path: *const c_char, flags: c_int) -> Opt
     // SAFETY: as above.
     unsafe { looked(at, path, flags, &answer, What::About) };
     let st = answer.ok().filter(|st| stat::class(k, st) == Class::Own)?;
-    Some(k.files.inodes.see_stat(&st))
+    Some(k.files().inodes.see_stat(&st))
 }
 
 /// The server has changed what is said about the file that [`before_change`] answered.
@@ -432,7 +432,7 @@ fn missing(k: &Kernel, place: Place, Errno(errno): Errno) {
     if text.is_empty() || is_kernels(text) {
         return;
     }
-    let names = &k.files.inputs.names;
+    let names = &k.files().inputs.names;
     let Some(key) = place.key(k) else { return };
     match names.told(key) {
         Some(Told::Absent | Told::Error) => return,
@@ -453,13 +453,14 @@ fn missing(k: &Kernel, place: Place, Errno(errno): Errno) {
 
 /// Whether the server has made a file.
 fn is_made(k: &Kernel, st: &libc::stat) -> bool {
-    stat::class(k, st) != Class::Own || k.files.inodes.known(k.files.inodes.see_stat(st)).is(MADE)
+    stat::class(k, st) != Class::Own
+        || k.files().inodes.known(k.files().inodes.see_stat(st)).is(MADE)
 }
 
 /// The server has made, removed or replaced the entry `path` of a directory.
 pub fn touched(k: &Kernel, directory: &libc::stat, path: &[u8]) {
     if !is_off(k) && !is_made(k, directory) {
-        k.files.inputs.names.touch(path);
+        k.files().inputs.names.touch(path);
     }
 }
 
@@ -469,8 +470,8 @@ pub fn stated(fd: i32, st: &libc::stat) {
     if is_off(k) || stat::class(k, st) != Class::Own {
         return;
     }
-    let seen = k.files.inodes.see_stat(st);
-    let known = k.files.inodes.known(seen);
+    let seen = k.files().inodes.see_stat(st);
+    let known = k.files().inodes.known(seen);
     if known.is(MADE) {
         return;
     }

@@ -17,7 +17,7 @@ use skein_model::fact::{Fact, MAX_TEXT_BYTES, What};
 /// `path` is a string.
 pub unsafe fn opened(fd: i32, st: &libc::stat, at: c_int, path: *const c_char, flags: c_int) {
     let k = kernel();
-    if is_off(k) || Id::of(st) == k.files.arena.get() {
+    if is_off(k) || Id::of(st) == k.files().arena.get() {
         return;
     }
     facts::note_name(at, path, st);
@@ -37,7 +37,7 @@ pub unsafe fn opened(fd: i32, st: &libc::stat, at: c_int, path: *const c_char, f
     // Opened to be written to, it is a copy with a time of its own.
     let original = Some(fd).filter(|_| !writes);
     let Some(seen) = found(k, place, st, original) else { return };
-    let known = k.files.inodes.known(seen);
+    let known = k.files().inodes.known(seen);
     if flags & libc::O_TRUNC != 0 {
         known.contents.set(OWN);
     } else if known.contents.get() == 0 {
@@ -64,7 +64,7 @@ pub fn take_contents(k: &Kernel, fd: i32, seen: Seen, place: Place) {
         let _ = sys::close(other);
         read
     });
-    let known = k.files.inodes.known(seen);
+    let known = k.files().inodes.known(seen);
     let path = place.whole();
     let Ok((size, hash)) = read else {
         // The server cannot read it either.
@@ -117,8 +117,8 @@ pub fn after_read(fd: i32, result: Result<usize>) -> Result<usize> {
 fn watch(fd: i32) {
     let k = kernel();
     let Ok(st) = stat::real_of(fd) else { return };
-    let seen = k.files.inodes.see_stat(&st);
-    let known = k.files.inodes.known(seen);
+    let seen = k.files().inodes.see_stat(&st);
+    let known = k.files().inodes.known(seen);
     if known.is(MADE) || known.is(OWNED) || known.contents.get() <= OWN {
         return;
     }

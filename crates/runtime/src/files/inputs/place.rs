@@ -48,7 +48,7 @@ impl Place {
                 stat::real_of(self.at)
             };
             let st = st.ok().filter(|st| stat::class(k, st) == Class::Own)?;
-            k.files.inodes.see_stat(&st).number
+            k.files().inodes.see_stat(&st).number
         };
         let root = process::this().root.number();
         Some(Names::key(root, directory, text, self.follows))

@@ -1,19 +1,25 @@
 //! All state of the library operating system: one structure at the start of the arena's heap, with the pools behind it.
 
+pub mod memory;
+pub mod process;
+pub mod thread;
+pub mod turns;
+
 use crate::io::IoState;
 use crate::local::{LOCAL, MAX_THREADS};
-use crate::process::{self, Process};
-use crate::thread::Thread;
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
+use process::Process;
 use skein_arena::layout::Header;
 use skein_arena::parts::Parts;
 use skein_arena::pool::{Link, Pool};
 use skein_libos::Os;
+use skein_libos::process::MAX_PROCESSES;
 use skein_libos::room::Room;
 use skein_sched::Serial;
+use thread::Thread;
 
 /// The library operating system. All-zero bytes, then [`Kernel::lay_out`].
 #[repr(C)]
@@ -23,7 +29,7 @@ pub struct Kernel {
     /// What the library has: threads, and what they wait at.
     os: Os<Thread, Process>,
     /// Threads that spin.
-    pub spins: crate::turn::spins::Spins,
+    pub spins: turns::Spins,
     /// How fast it goes.
     pub pace: skein_libos::pace::Pace,
     /// Time of day at the start of the server: the origin of its monotonic clock.
@@ -37,15 +43,15 @@ pub struct Kernel {
     /// Randomness.
     pub random: crate::random::Random,
     /// What processes share of their memory.
-    pub shared: process::shared::Shared,
+    pub shared: memory::Shared,
     /// Descriptors of processes.
-    pub pidfds: Pool<process::pidfd::PidFd>,
+    pub pidfds: Pool<crate::process::pidfd::PidFd>,
     /// A process that really ends just now: the next that has the turn waits until it is gone.
     pub gone: Cell<i32>,
     /// The thread that ends another process just now.
     pub killer: Link<Thread>,
     /// How programs that the server executes are made to load the runtime.
-    pub library: process::exec::Library,
+    pub library: process::Library,
     /// The core on which processes hand the turn to each other, from 1; 0: any.
     pub core: Cell<u32>,
     /// Where the node wanted the server to be when it last looked; as above.
@@ -53,15 +59,15 @@ pub struct Kernel {
     /// How often it has waited there for the node.
     pub sleeps: Cell<u32>,
     /// How long the server is busy at a time.
-    pub stints: crate::turn::stint::Stints,
+    pub stints: turns::Stints,
     /// Where the server may run.
-    pub cores: Cell<crate::turn::cores::Cores>,
+    pub cores: Cell<turns::Cores>,
     /// Signals, and timers that send them.
     pub signals: crate::signal::SignalState,
     /// Descriptors, sockets, pipes, epoll sets.
     pub io: IoState,
-    /// Regular files and directories.
-    pub files: crate::files::Files,
+    /// Where the state about files is, which their room lays out and knows.
+    pub files_at: Cell<usize>,
 }
 
 impl Deref for Kernel {
@@ -81,11 +87,14 @@ pub fn kernel() -> &'static Kernel {
     unsafe { &*LOCAL.kernel.load(Ordering::Relaxed).cast::<Kernel>() }
 }
 
-/// Makes the kernel in the arena's heap.
+/// Lays out the state of a room above, and notes where it is.
+pub type LayOut = fn(&Kernel, &mut Room);
+
+/// Makes the kernel in the arena's heap, and behind it what rooms above have there.
 ///
 /// # Safety
 /// `heap` is `len` zero bytes at the arena's fixed place, used by nothing else.
-pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
+pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize, above: &[LayOut]) {
     LOCAL.header.store(core::ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
     let kernel = heap.cast::<Kernel>();
     LOCAL.kernel.store(kernel.cast(), Ordering::Relaxed);
@@ -97,10 +106,8 @@ pub unsafe fn install(header: &'static Header, heap: *mut u8, len: usize) {
     let mut room = unsafe {
         Room::new(heap, parts_at + size_of::<Parts>().next_multiple_of(4096), len, parts)
     };
-    kernel.lay_out(&mut room);
+    kernel.lay_out(&mut room, above);
     header.parts_at.store(parts_at as u64, Ordering::Relaxed);
-    let inodes_at = kernel.files.inodes.address() - heap as usize;
-    header.inodes_at.store(inodes_at as u64, Ordering::Relaxed);
 }
 
 /// Finds the kernel that another process of the server has made.
@@ -110,23 +117,25 @@ pub fn attach(header: &'static Header, heap: *mut u8) {
 }
 
 impl Kernel {
-    fn lay_out(&self, room: &mut Room) {
+    fn lay_out(&self, room: &mut Room, above: &[LayOut]) {
         // Where the server runs, and for how long at a time, is each replica's own.
         let places = (offset_of!(Self, core), offset_of!(Self, signals));
         room.own::<Self>(core::ptr::from_ref(self).cast(), 1, places.0, places.1 - places.0);
         let threads = room.pool(&self.threads, MAX_THREADS);
         Thread::note_own(room, threads, MAX_THREADS);
         let processes = self.processes.lay_out(room);
-        Process::note_own(room, processes, process::MAX_PROCESSES);
+        Process::note_own(room, processes, MAX_PROCESSES);
         Thread::note_places(room, threads, processes);
-        room.pool(&self.pidfds, process::pidfd::MAX_PIDFDS);
+        room.pool(&self.pidfds, crate::process::pidfd::MAX_PIDFDS);
         self.shared.lay_out(room);
         self.timers.lay_out(room);
         self.fds.lay_out(room);
         self.signals.lay_out(room);
         self.io.lay_out(room);
         self.ipc.lay_out(room, MAX_THREADS);
-        self.files.lay_out(room);
+        for lay_out in above {
+            lay_out(self, room);
+        }
         // All that is left holds bytes in flight.
         let chunks = (room.left() / 4096).min(u32::MAX as usize) as u32;
         room.pool(&self.chunks, chunks);

@@ -1,0 +1,134 @@
+//! A process in the arena.
+
+use super::memory::Mappings;
+use crate::io::table::Table;
+use crate::kernel::thread::Thread;
+use crate::local::LOCAL;
+use core::cell::Cell;
+use core::mem::offset_of;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU32, Ordering};
+use libc::c_int;
+use skein_arena::bytes::ByteQueue;
+use skein_arena::pool::{ArenaObject, Handle};
+use skein_libos::process::ProcessHandle;
+use skein_libos::room::Room;
+
+/// More than glibc's `struct posix_spawn_args` has; behind it is its parent's stack, which the child does not change either.
+pub const LEFT_WORDS: usize = 32;
+/// What is kept of the library's path: longer ones cannot be passed on.
+pub const LIBRARY_PATH_BYTES: usize = 512;
+
+/// A process: the library's part, and what the runtime needs to run it.
+#[repr(C)]
+pub struct Process {
+    /// The pool's.
+    pub _free: Cell<u32>,
+    pub os: skein_libos::Process,
+    /// One of its threads has ended by the system call `exit`, unseen by libc ([`crate::thread`]).
+    pub ended_around_libc: Cell<bool>,
+    /// It is executing another program: the next thing that is heard of it comes from the new program.
+    pub executing: Cell<bool>,
+    /// What it leaves for the parent whose memory it would share.
+    pub left: Left,
+    /// How unimportant it has made itself: remembered, without effect.
+    pub nice: Cell<c_int>,
+    /// Resource limits that it has set itself, a bit each.
+    pub limits_set: Cell<u32>,
+    /// The limit of its address space that it has set, soft and hard.
+    pub space_limit: Cell<(u64, u64)>,
+    /// Where its carrier sleeps while another process has the turn.
+    pub go: AtomicU32,
+    /// What its carrier is to do when it wakes: 0, or an order to end.
+    pub order: Cell<u32>,
+    /// Its signals.
+    pub signals: crate::signal::ProcessSignals,
+    /// Its pidfds.
+    pub pidfds: crate::process::pidfd::PidFds,
+    /// Its shared memory.
+    pub mappings: Mappings,
+    /// The directory that it calls `/`.
+    pub root: Root,
+    /// Its descriptors.
+    pub table: Table,
+}
+
+// SAFETY: cells, links and a table; all-zero is a free process without descriptors.
+unsafe impl ArenaObject for Process {}
+impl Deref for Process {
+    type Target = skein_libos::Process;
+
+    #[inline]
+    fn deref(&self) -> &skein_libos::Process {
+        &self.os
+    }
+}
+
+/// Where the id is in a process.
+pub const PID_AT: usize = offset_of!(Process, os.pid);
+
+impl Process {
+    /// What of all processes is a replica's own: how their carriers wake each other.
+    pub fn note_own(room: &Room, processes: *const u8, count: u32) {
+        room.own::<Self>(processes, count, offset_of!(Self, go), size_of::<AtomicU32>());
+        room.own::<Self>(processes, count, offset_of!(Self, order), size_of::<Cell<u32>>());
+    }
+}
+
+/// The process that this code runs in.
+#[inline]
+pub fn this() -> &'static Process {
+    // SAFETY: set when the process began, before there is a kernel to ask; the arena is never unmapped.
+    unsafe { &*LOCAL.process.load(Ordering::Relaxed).cast::<Process>() }
+}
+
+/// The process that this code runs in.
+#[inline]
+pub fn handle() -> ProcessHandle {
+    Handle::from_raw(raw()).expect("a process")
+}
+
+/// Its number in the arena.
+#[inline]
+pub fn raw() -> u32 {
+    LOCAL.process_number.load(Ordering::Relaxed)
+}
+
+/// Whether a thread belongs to this process.
+#[inline]
+pub fn is_here(thread: &Thread) -> bool {
+    thread.process.get().map_or(0, Handle::raw) == LOCAL.process_number.load(Ordering::Relaxed)
+}
+
+/// What a child leaves for its parent.
+#[repr(C)]
+pub struct Left {
+    /// Its argument; 0 when nothing is brought over.
+    pub at: Cell<usize>,
+    pub before: Cell<[u32; LEFT_WORDS]>,
+    pub after: Cell<[u32; LEFT_WORDS]>,
+}
+
+/// A process's root. All-zero bytes are the first one.
+#[repr(C)]
+pub struct Root {
+    /// The directory's number; 0 for the first root.
+    pub number: Cell<u64>,
+    /// Its path from the first root, without a slash at its end.
+    pub path: ByteQueue,
+}
+
+/// How the runtime is loaded into programs: the library's path, as the first process was given it.
+#[repr(C)]
+pub struct Library {
+    pub path: Cell<[u8; LIBRARY_PATH_BYTES]>,
+    pub len: Cell<u32>,
+}
+
+impl Library {
+    /// The path.
+    pub fn path(&self) -> &[u8] {
+        // SAFETY: written once, at the server's start.
+        unsafe { &(&*self.path.as_ptr())[..self.len.get() as usize] }
+    }
+}
