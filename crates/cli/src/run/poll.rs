@@ -48,7 +48,7 @@ impl Pollers {
         Ok(Self { threads, hurry })
     }
 
-    /// Asks fast, or at leisure.
+    /// Asks fast, or slowly.
     pub fn set_hurry(&self, hurry: bool) {
         if self.hurry.swap(hurry, Ordering::Relaxed) != hurry && hurry {
             self.threads.iter().for_each(Thread::unpark);

@@ -5,7 +5,7 @@
 //! * [`virtual_time`]: the time that goes into entries, and [`clocks`]: what replicas' wall clocks say about it.
 //! * [`admission`]: when a leader proposes time bubbles and clock entries.
 //! * [`gather`]: when clients that are about to ask again are waited for.
-//! * [`leisure`]: when a leader's own disk is not waited for.
+//! * [`deferred_sync`]: when a leader's own disk is not waited for.
 //! * [`ahead`]: what a leader's server executes before it is committed.
 //! * [`feed`]: which entries the server gets, and which is next.
 //! * [`lead`]: when a new leader may serve, and how much it may have in flight.
@@ -17,6 +17,7 @@
 pub mod admission;
 pub mod ahead;
 pub mod clocks;
+pub mod deferred_sync;
 pub mod digest;
 pub mod events;
 pub mod exits;
@@ -24,6 +25,5 @@ pub mod feed;
 pub mod gather;
 pub mod lag;
 pub mod lead;
-pub mod leisure;
 pub mod verdict;
 pub mod virtual_time;

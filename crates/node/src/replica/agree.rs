@@ -255,8 +255,8 @@ impl<E: Environment> Replica<E> {
             let bytes: usize = persist.entries.iter().map(|e| e.payload.len()).sum();
             self.metrics.log_bytes.inc_by(bytes as u64);
             let others = self.env.connected().count();
-            if self.lead.is_some() && self.leisure.may_wait(others, self.replicas) {
-                self.leisure.hold(persist, bytes, self.now);
+            if self.lead.is_some() && self.deferred_sync.defer_next(others, self.replicas) {
+                self.deferred_sync.hold(persist, bytes, self.now);
             } else {
                 self.write_held();
                 self.write(persist);
@@ -266,7 +266,7 @@ impl<E: Environment> Replica<E> {
             && let Some(since) = lead.committed(batch.applied)
         {
             let took = self.now.saturating_sub(since);
-            self.leisure.committed(took);
+            self.deferred_sync.committed(took);
             self.metrics.commit_seconds.observe(took.as_secs_f64());
         }
         let in_step = self.server.feed.next() > self.handed;
@@ -352,7 +352,7 @@ impl<E: Environment> Replica<E> {
 
     /// Writes what this leader's disk was given time for.
     pub(super) fn write_held(&mut self) {
-        let held = self.leisure.take(self.oldest_in_flight(), self.now);
+        let held = self.deferred_sync.take(self.oldest_in_flight(), self.now);
         let joined = held.into_iter().reduce(|mut all, next| {
             all.join(next);
             all
@@ -364,7 +364,7 @@ impl<E: Environment> Replica<E> {
 
     /// Writes it when it is time, or when too few others are left.
     pub(super) fn tend_log(&mut self) {
-        let Some(due) = self.leisure.due(self.oldest_in_flight()) else { return };
+        let Some(due) = self.deferred_sync.due(self.oldest_in_flight()) else { return };
         if due <= self.now || self.env.connected().count() < majority(self.replicas) {
             self.write_held();
         }

@@ -40,9 +40,9 @@ use crate::error::{ExitReason, NodeError};
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
 use crate::order::admission::Admission;
+use crate::order::deferred_sync::DeferredSync;
 use crate::order::gather::{Cost, Gather};
 use crate::order::lead::Lead;
-use crate::order::leisure::Leisure;
 use crate::order::verdict::Rounds;
 use crate::server::shared_core::SharedCore;
 use crate::server::{Link, ServerEvent};
@@ -156,7 +156,7 @@ pub struct Replica<E: Environment> {
     consensus: Consensus,
     answered: Answered,
     /// What the log on disk is to get, while others have it.
-    leisure: Leisure<Persist>,
+    deferred_sync: DeferredSync<Persist>,
     /// What the caller is to write by itself before it sleeps,
     own_writes: Vec<Persist>,
     /// unless the disk has been slow, until then.
@@ -241,7 +241,7 @@ impl<E: Environment> Replica<E> {
             agrees_alone: alone,
             consensus,
             answered,
-            leisure: Leisure::default(),
+            deferred_sync: DeferredSync::default(),
             own_writes: Vec::new(),
             slow_until: Duration::ZERO,
             slow_at: None,
@@ -524,7 +524,7 @@ impl<E: Environment> Replica<E> {
         at(self.followers_wake());
         at(self.answered.wake(self.now));
         at(self.rouse);
-        at(self.leisure.due(self.oldest_in_flight()));
+        at(self.deferred_sync.due(self.oldest_in_flight()));
         // A follower's server need not wake it: nobody waits for what it sent.
         // Nor a leader's that has only to say what cannot leave before a commit, which wakes the node itself.
         let leads = self.lead.is_some();

@@ -10,50 +10,51 @@
 use skein_log::majority;
 use std::time::Duration;
 
-/// What is held is written after this long.
+/// Held writes are made after this long.
 const LONGEST: Duration = Duration::from_millis(25);
-/// The others have at least so long,
+/// How long the other replicas get for a commit at least.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
-/// or so many times what a commit took lately,
+/// How long they get, as a multiple of what a commit took lately.
 const PATIENCE: u32 = 3;
-/// but no longer than this.
+/// How long they get at most.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
-/// More than this is not held.
+/// Held writes are made at once beyond this size: 1 MiB.
 const MOST_BYTES: usize = 1 << 20;
 /// After its disk was needed, a leader writes so many entries at once at most.
-const MAX_HASTE: u32 = 1023;
+const MAX_UNDEFERRED: u32 = 1023;
 
 /// The writes that a leader defers. `T` is what is written.
 #[derive(Clone, Debug)]
-pub struct Leisure<T> {
+pub struct DeferredSync<T> {
     held: Vec<T>,
     bytes: usize,
     since: Duration,
     /// How long a commit took lately.
     takes: Duration,
-    /// So many are written at once, and so many the next time the disk is needed.
-    haste: u32,
+    /// So many of the next writes are not deferred.
+    undeferred: u32,
+    /// The last number of such writes: it doubles each time the disk is needed.
     backoff: u32,
 }
 
-impl<T> Default for Leisure<T> {
+impl<T> Default for DeferredSync<T> {
     fn default() -> Self {
         Self {
             held: Vec::new(),
             bytes: 0,
             since: Duration::ZERO,
             takes: Duration::ZERO,
-            haste: 0,
+            undeferred: 0,
             backoff: 0,
         }
     }
 }
 
-impl<T> Leisure<T> {
-    /// Whether what comes next may wait; `others` of `replicas` can answer.
-    pub const fn may_wait(&mut self, others: usize, replicas: usize) -> bool {
-        if self.haste > 0 {
-            self.haste -= 1;
+impl<T> DeferredSync<T> {
+    /// Decides about the next write: true if it is deferred. Each call counts as one write. `others` of `replicas` can answer.
+    pub const fn defer_next(&mut self, others: usize, replicas: usize) -> bool {
+        if self.undeferred > 0 {
+            self.undeferred -= 1;
             return false;
         }
         others >= majority(replicas)
@@ -77,8 +78,8 @@ impl<T> Leisure<T> {
         if self.bytes > MOST_BYTES {
             return Some(Duration::ZERO);
         }
-        let at_leisure = self.since + LONGEST;
-        Some(oldest.map_or(at_leisure, |since| at_leisure.min(since + self.patience())))
+        let unhurried = self.since + LONGEST;
+        Some(oldest.map_or(unhurried, |since| unhurried.min(since + self.patience())))
     }
 
     fn patience(&self) -> Duration {
@@ -89,8 +90,8 @@ impl<T> Leisure<T> {
     pub fn take(&mut self, oldest: Option<Duration>, now: Duration) -> Vec<T> {
         if !self.held.is_empty() {
             if oldest.is_some_and(|since| since + self.patience() <= now) {
-                self.backoff = (2 * self.backoff + 1).min(MAX_HASTE);
-                self.haste = self.backoff;
+                self.backoff = (2 * self.backoff + 1).min(MAX_UNDEFERRED);
+                self.undeferred = self.backoff;
             } else {
                 self.backoff = 0;
             }
@@ -116,63 +117,63 @@ mod tests {
         for (others, replicas, may) in
             [(0, 1, false), (1, 2, false), (1, 3, false), (2, 3, true), (2, 5, false), (3, 5, true)]
         {
-            assert_eq!(Leisure::<()>::default().may_wait(others, replicas), may, "{others}");
+            assert_eq!(DeferredSync::<()>::default().defer_next(others, replicas), may, "{others}");
         }
     }
 
     #[test]
     fn many_entries_are_written_by_one_sync() {
-        let mut leisure = Leisure::default();
+        let mut deferred_sync = DeferredSync::default();
         let mut now = 100 * US;
-        assert_eq!(leisure.due(None), None);
+        assert_eq!(deferred_sync.due(None), None);
         for n in 0..10 {
-            assert!(leisure.may_wait(2, 3));
-            leisure.hold(n, 1000, now);
-            assert_eq!(leisure.due(None), Some(100 * US + LONGEST));
+            assert!(deferred_sync.defer_next(2, 3));
+            deferred_sync.hold(n, 1000, now);
+            assert_eq!(deferred_sync.due(None), Some(100 * US + LONGEST));
             now += 400 * US;
-            leisure.committed(400 * US);
+            deferred_sync.committed(400 * US);
         }
-        assert_eq!(leisure.take(None, now), (0..10).collect::<Vec<_>>());
-        assert_eq!(leisure.due(None), None);
-        assert!(leisure.may_wait(2, 3), "its disk was not needed");
+        assert_eq!(deferred_sync.take(None, now), (0..10).collect::<Vec<_>>());
+        assert_eq!(deferred_sync.due(None), None);
+        assert!(deferred_sync.defer_next(2, 3), "its disk was not needed");
     }
 
     #[test]
     fn what_the_others_do_not_commit_in_time_is_written_and_so_is_what_follows() {
-        let mut leisure = Leisure::default();
+        let mut deferred_sync = DeferredSync::default();
         let mut now = Duration::ZERO;
         let mut at_once = Vec::new();
         for _ in 0..12 {
-            assert!(leisure.may_wait(2, 3));
-            leisure.hold((), 1000, now);
-            let due = leisure.due(Some(now)).unwrap();
+            assert!(deferred_sync.defer_next(2, 3));
+            deferred_sync.hold((), 1000, now);
+            let due = deferred_sync.due(Some(now)).unwrap();
             assert_eq!(due, now + SHORTEST_PATIENCE);
             now = due;
-            assert_eq!(leisure.take(Some(due - SHORTEST_PATIENCE), now).len(), 1);
+            assert_eq!(deferred_sync.take(Some(due - SHORTEST_PATIENCE), now).len(), 1);
             let mut count = 0;
-            while !leisure.may_wait(2, 3) {
+            while !deferred_sync.defer_next(2, 3) {
                 count += 1;
             }
             at_once.push(count);
             // The next one is looked at by the loop.
         }
         assert_eq!(at_once[..4], [1, 3, 7, 15]);
-        assert_eq!(at_once[11], MAX_HASTE as usize);
-        leisure.hold((), 1000, now);
-        leisure.take(None, now + LONGEST);
-        leisure.hold((), 1000, now);
-        leisure.take(Some(now), now + LONGEST);
-        assert_eq!(leisure.haste, 1, "it was not needed in between");
+        assert_eq!(at_once[11], MAX_UNDEFERRED as usize);
+        deferred_sync.hold((), 1000, now);
+        deferred_sync.take(None, now + LONGEST);
+        deferred_sync.hold((), 1000, now);
+        deferred_sync.take(Some(now), now + LONGEST);
+        assert_eq!(deferred_sync.undeferred, 1, "it was not needed in between");
     }
 
     #[test]
     fn slow_disks_of_the_others_are_given_more_time_and_much_data_none() {
-        let mut leisure = Leisure::default();
-        (0..100).for_each(|_| leisure.committed(1200 * US));
-        leisure.hold((), 1000, 10 * US);
-        let due = leisure.due(Some(10 * US)).unwrap();
+        let mut deferred_sync = DeferredSync::default();
+        (0..100).for_each(|_| deferred_sync.committed(1200 * US));
+        deferred_sync.hold((), 1000, 10 * US);
+        let due = deferred_sync.due(Some(10 * US)).unwrap();
         assert!(due > 3500 * US && due < 3700 * US, "{due:?}");
-        leisure.hold((), MOST_BYTES, 20 * US);
-        assert_eq!(leisure.due(None), Some(Duration::ZERO));
+        deferred_sync.hold((), MOST_BYTES, 20 * US);
+        assert_eq!(deferred_sync.due(None), Some(Duration::ZERO));
     }
 }
