@@ -4,7 +4,7 @@
 //! copies and executes them; each copy makes an entry durable, acknowledges it and executes it; when both have acknowledged, the
 //! replies leave. There are no elections, no catching up, no other server's code, nothing is checked and nothing survives. It is
 //! simple, not tuned: no lower bound, but about what is left when all of that costs nothing. It speaks as much of redis' and memcached's protocols as their workloads ask.
-//! An entry is made when four fifths of all clients are back, or nobody came for [`NAP`]. Ends when its parent dies or with a signal.
+//! An entry is made when four fifths of all clients are back, or nobody came for [`CLIENT_WAIT`]. Ends when its parent dies or with a signal.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,7 +26,7 @@ use skein_testkit::{Failure, Outcome};
 /// Copies beside the leader.
 pub const COPIES: usize = 2;
 /// A leader waits so long for one more client.
-const NAP: Duration = Duration::from_micros(60);
+const CLIENT_WAIT: Duration = Duration::from_micros(60);
 /// How long a copy looks for its leader.
 const JOIN_MAX: Duration = Duration::from_secs(10);
 /// A copy's file is filled ahead, as Skein's log is, and used again from its beginning.
@@ -172,7 +172,7 @@ impl Leader {
         }
         let mut listener = TcpListener::bind(listen)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        // A nap is as short as it is meant to be.
+        // A wait is as short as it is meant to be.
         prctl::set_timerslack(1_000)?;
         Ok(Self {
             poll,
@@ -198,7 +198,7 @@ impl Leader {
                 // SAFETY: the descriptor is open as long as `self`.
                 let fd = unsafe { BorrowedFd::borrow_raw(self.poll.as_raw_fd()) };
                 let mut look = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-                came = ppoll(&mut look, Some(NAP.into()), None)? > 0;
+                came = ppoll(&mut look, Some(CLIENT_WAIT.into()), None)? > 0;
             }
             match self.poll.poll(&mut events, gathers.then_some(Duration::ZERO)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,

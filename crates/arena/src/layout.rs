@@ -172,7 +172,7 @@ pub struct Header {
     /// Time bubbles admitted; written by the runtime.
     pub bubbles: AtomicU64,
     /// CPU time that the server takes from one time that it waits for its node to the next, ns; 0 when it is not known yet. Written by the runtime.
-    pub stint_ns: AtomicU64,
+    pub burst_ns: AtomicU64,
     /// Where in the heap the table of files is ([`crate::inodes`]), 0 when there is none yet; written by the runtime.
     pub inodes_at: AtomicU64,
     /// While the server asks ([`state::ASKS`]): where in the heap what it found is ([`skein_model::fact`]); written by the runtime.

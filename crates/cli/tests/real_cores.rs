@@ -12,7 +12,7 @@ use common::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// More hand-overs than it takes until a server's stints are known and the node has looked at them.
+/// More hand-overs than it takes until a server's CPU bursts are known and the node has looked at them.
 const WHILE: u32 = 1_500;
 
 fn redis(options: &[&str]) -> Real {

@@ -146,9 +146,9 @@ impl Children {
         }
     }
 
-    /// Stops all in order: first the followers, then the leader, so that no election starts meanwhile. `hasten` says
+    /// Stops all in order: first the followers, then the leader, so that no election starts meanwhile. `cut_short` says
     /// whether the user has lost patience.
-    pub fn stop(&mut self, leader: Option<u64>, mut hasten: impl FnMut() -> bool) {
+    pub fn stop(&mut self, leader: Option<u64>, mut cut_short: impl FnMut() -> bool) {
         for slot in &mut self.slots {
             slot.again = None;
         }
@@ -160,7 +160,7 @@ impl Children {
                 self.signal(*id, Signal::SIGCONT);
             }
             let limit = Instant::now() + STOP_LIMIT;
-            while self.some_run(&group) && Instant::now() < limit && !hasten() {
+            while self.some_run(&group) && Instant::now() < limit && !cut_short() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }

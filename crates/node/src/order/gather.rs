@@ -12,10 +12,10 @@ use skein_model::LogIndex;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A nap is at least so long: shorter than what an entry costs to commit, longer than a client needs for its next request on the same machine.
-const SHORTEST_NAP: Duration = Duration::from_micros(50);
+/// A wait takes at least so long: shorter than what an entry costs to commit, longer than a client needs for its next request on the same machine.
+const SHORTEST_WAIT: Duration = Duration::from_micros(50);
 /// And, while some should be on their way back, at most so long.
-const LONGEST_NAP: Duration = Duration::from_micros(100);
+const LONGEST_WAIT: Duration = Duration::from_micros(100);
 /// What is reckoned for each that is missed.
 const EACH: Duration = Duration::from_micros(4);
 /// Who was answered comes back at least this soon after the one before, or is not waited for.
@@ -93,8 +93,8 @@ impl Gather {
         Self { cost, ..Self::default() }
     }
 
-    /// How long to nap before what `ready` clients said is proposed, if at all; `awaited` others were answered a moment ago.
-    pub fn nap(&mut self, ready: usize, awaited: usize, now: Duration) -> Option<Duration> {
+    /// How long to wait before what `ready` clients said is proposed, if at all; `awaited` others were answered a moment ago.
+    pub fn next_wait(&mut self, ready: usize, awaited: usize, now: Duration) -> Option<Duration> {
         let asking = self.asking;
         let enough = self.cost.enough(asking + awaited);
         if ready >= enough || self.skip > 0 {
@@ -108,7 +108,7 @@ impl Gather {
         let waited = now - wait.since;
         let answers = (2 * self.takes).clamp(ANSWERS, LONGEST_ANSWERS);
         if awaited > 0 && now - wait.moved < PATIENCE && waited < LONGEST.max(answers) {
-            return Some((EACH * (enough - ready) as u32).clamp(SHORTEST_NAP, LONGEST_NAP));
+            return Some((EACH * (enough - ready) as u32).clamp(SHORTEST_WAIT, LONGEST_WAIT));
         }
         (asking > 0 && waited < answers).then(|| answers - waited)
     }
@@ -155,10 +155,14 @@ mod tests {
     fn who_is_alone_or_half_of_all_never_waits() {
         let mut gather = Gather::default();
         for (ready, awaited) in [(1, 0), (50, 0), (1, 1), (20, 25), (0, 0)] {
-            assert_eq!(gather.nap(ready, awaited, US), None, "{ready} are back, {awaited} are not");
+            assert_eq!(
+                gather.next_wait(ready, awaited, US),
+                None,
+                "{ready} are back, {awaited} are not"
+            );
         }
         asks(&mut gather, 7, 1, US);
-        assert_eq!(gather.nap(1, 0, US), None, "one is under way, one is back");
+        assert_eq!(gather.next_wait(1, 0, US), None, "one is under way, one is back");
     }
 
     #[test]
@@ -168,17 +172,17 @@ mod tests {
         for round in 0..100 {
             // All were answered. They come back one by one until half are there.
             let mut ready = 1;
-            while let Some(nap) = gather.nap(ready, 50 - ready, now) {
-                assert!((SHORTEST_NAP..=LONGEST_NAP).contains(&nap));
+            while let Some(wait) = gather.next_wait(ready, 50 - ready, now) {
+                assert!((SHORTEST_WAIT..=LONGEST_WAIT).contains(&wait));
                 now += 10 * US;
                 ready += 1;
             }
             assert_eq!(ready, 22, "as good as half");
             asks(&mut gather, 2 * round, ready, now);
             // The others come back while these are under way; the last of them are waited for.
-            assert!(gather.nap(10, 18, now).is_some());
-            assert!(gather.nap(20, 8, now + 50 * US).is_some());
-            assert_eq!(gather.nap(28, 0, now + 100 * US), None);
+            assert!(gather.next_wait(10, 18, now).is_some());
+            assert!(gather.next_wait(20, 8, now + 50 * US).is_some());
+            assert_eq!(gather.next_wait(28, 0, now + 100 * US), None);
             asks(&mut gather, 2 * round + 1, 28, now);
             gather.executed(LogIndex(2 * round + 2), now);
         }
@@ -188,22 +192,30 @@ mod tests {
     fn where_entries_are_cheap_three_tenths_are_enough() {
         let mut gather = Gather::new(Cost::Low);
         for (ready, awaited) in [(1, 0), (1, 1), (1, 4), (15, 35), (30, 20)] {
-            assert_eq!(gather.nap(ready, awaited, US), None, "{ready} are back, {awaited} are not");
+            assert_eq!(
+                gather.next_wait(ready, awaited, US),
+                None,
+                "{ready} are back, {awaited} are not"
+            );
         }
-        assert!(gather.nap(14, 36, US).is_some());
+        assert!(gather.next_wait(14, 36, US).is_some());
         gather.forget();
-        assert_eq!(gather.nap(15, 35, US), None, "entries have not become dearer");
+        assert_eq!(gather.next_wait(15, 35, US), None, "entries have not become dearer");
     }
 
     #[test]
     fn where_entries_are_written_to_disk_it_is_two_thirds() {
         let mut gather = Gather::new(Cost::Highest);
         for (ready, awaited) in [(1, 0), (1, 1), (2, 1), (3, 2), (33, 17), (50, 0)] {
-            assert_eq!(gather.nap(ready, awaited, US), None, "{ready} are back, {awaited} are not");
+            assert_eq!(
+                gather.next_wait(ready, awaited, US),
+                None,
+                "{ready} are back, {awaited} are not"
+            );
         }
-        assert!(gather.nap(32, 18, US).is_some());
+        assert!(gather.next_wait(32, 18, US).is_some());
         gather.forget();
-        assert!(gather.nap(1, 2, US).is_some());
+        assert!(gather.next_wait(1, 2, US).is_some());
     }
 
     #[test]
@@ -211,18 +223,21 @@ mod tests {
         let mut gather = Gather::default();
         let start = 1000 * US;
         asks(&mut gather, 7, 40, start);
-        assert_eq!(gather.nap(3, 0, start), Some(ANSWERS), "only answers are waited for");
-        assert_eq!(gather.nap(3, 0, start + 300 * US), Some(100 * US));
-        assert_eq!(gather.nap(3, 0, start + ANSWERS), None);
+        assert_eq!(gather.next_wait(3, 0, start), Some(ANSWERS), "only answers are waited for");
+        assert_eq!(gather.next_wait(3, 0, start + 300 * US), Some(100 * US));
+        assert_eq!(gather.next_wait(3, 0, start + ANSWERS), None);
         gather.forget();
         asks(&mut gather, 7, 40, start);
-        assert_eq!(gather.nap(3, 0, start), Some(ANSWERS));
+        assert_eq!(gather.next_wait(3, 0, start), Some(ANSWERS));
         gather.executed(LogIndex(7), start + 300 * US);
-        assert_eq!(gather.nap(3, 0, start + 300 * US), Some(100 * US), "7 is not before 7");
+        assert_eq!(gather.next_wait(3, 0, start + 300 * US), Some(100 * US), "7 is not before 7");
         gather.executed(LogIndex(8), start + 300 * US);
-        assert!(gather.nap(3, 40, start + 350 * US).is_some(), "they were answered just now");
-        assert!(gather.nap(3, 40, start + 440 * US).is_some(), "and have some time to come back");
-        assert_eq!(gather.nap(3, 40, start + 460 * US), None);
+        assert!(gather.next_wait(3, 40, start + 350 * US).is_some(), "they were answered just now");
+        assert!(
+            gather.next_wait(3, 40, start + 440 * US).is_some(),
+            "and have some time to come back"
+        );
+        assert_eq!(gather.next_wait(3, 40, start + 460 * US), None);
     }
 
     #[test]
@@ -230,10 +245,10 @@ mod tests {
         let mut gather = Gather::default();
         let longest = |gather: &mut Gather, now| {
             asks(gather, 1000, 40, now);
-            let nap = gather.nap(3, 0, now);
+            let wait = gather.next_wait(3, 0, now);
             gather.executed(LogIndex(1001), now);
             gather.wait = None;
-            nap
+            wait
         };
         for (entry_us, waits) in [(1, ANSWERS), (1500, 3000 * US), (50_000, LONGEST_ANSWERS)] {
             let mut gather = Gather::default();
@@ -241,8 +256,8 @@ mod tests {
                 asks(&mut gather, index, 1, Duration::ZERO);
                 gather.executed(LogIndex(index + 1), entry_us * US);
             }
-            let nap = longest(&mut gather, entry_us * US).expect("most are on their way");
-            assert!(waits - nap < 10 * US, "entries take {entry_us} us: {nap:?}");
+            let wait = longest(&mut gather, entry_us * US).expect("most are on their way");
+            assert!(waits - wait < 10 * US, "entries take {entry_us} us: {wait:?}");
         }
         assert_eq!(longest(&mut gather, US), Some(ANSWERS), "nothing is known yet");
     }
@@ -250,13 +265,13 @@ mod tests {
     #[test]
     fn waits_end_when_nobody_comes_and_are_bounded_when_somebody_always_does() {
         let mut gather = Gather::default();
-        assert!(gather.nap(1, 49, Duration::ZERO).is_some());
-        assert!(gather.nap(2, 48, 90 * US).is_some());
-        assert!(gather.nap(2, 48, 180 * US).is_some());
-        assert_eq!(gather.nap(2, 48, 190 * US), None, "nobody came for long");
+        assert!(gather.next_wait(1, 49, Duration::ZERO).is_some());
+        assert!(gather.next_wait(2, 48, 90 * US).is_some());
+        assert!(gather.next_wait(2, 48, 180 * US).is_some());
+        assert_eq!(gather.next_wait(2, 48, 190 * US), None, "nobody came for long");
         asks(&mut gather, 7, 2, 190 * US);
         gather.executed(LogIndex(8), 190 * US);
-        let waits = |n: &u32| gather.nap(1 + *n as usize, 1000, 10 * US * *n).is_some();
+        let waits = |n: &u32| gather.next_wait(1 + *n as usize, 1000, 10 * US * *n).is_some();
         assert_eq!((0..1000).take_while(waits).count(), 100, "a millisecond");
     }
 
@@ -266,23 +281,23 @@ mod tests {
         let mut now = Duration::ZERO;
         let mut tried = Vec::new();
         for proposal in 0..400 {
-            if gather.nap(1, 49, now).is_some() {
+            if gather.next_wait(1, 49, now).is_some() {
                 tried.push(proposal);
                 now += PATIENCE;
-                assert_eq!(gather.nap(1, 49, now), None);
+                assert_eq!(gather.next_wait(1, 49, now), None);
             }
             asks(&mut gather, proposal, 1, now);
             gather.executed(LogIndex(proposal + 1), now);
         }
         let gaps: Vec<_> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(gaps[..8], [1, 2, 4, 8, 16, 32, 64, 64]);
-        while gather.nap(1, 49, now).is_none() {
+        while gather.next_wait(1, 49, now).is_none() {
             asks(&mut gather, 1000, 1, now);
             gather.executed(LogIndex(1001), now);
         }
-        assert!(gather.nap(20, 30, now + 50 * US).is_some());
+        assert!(gather.next_wait(20, 30, now + 50 * US).is_some());
         asks(&mut gather, 1001, 20, now);
         gather.executed(LogIndex(1002), now);
-        assert!(gather.nap(1, 49, now).is_some(), "somebody came, so it pays again");
+        assert!(gather.next_wait(1, 49, now).is_some(), "somebody came, so it pays again");
     }
 }

@@ -235,7 +235,7 @@ impl Reactor {
             }
         }
         let _leave = Leave(relief);
-        // Naps are as short as they are meant to be. What fails makes them longer, no more.
+        // Waits are as short as they are meant to be. What fails makes them longer, no more.
         let _ = nix::sys::prctl::set_timerslack(1_000);
         let mut happened = Happened::new();
         loop {
@@ -331,12 +331,12 @@ impl Reactor {
                 until.map(|until| until.saturating_sub(now))
             }
         };
-        let nap = self.replica.take_nap();
+        let wait = self.replica.take_wait();
         let sources = &mut self.replica.env.sources;
-        if let Some(nap) = nap
+        if let Some(wait) = wait
             && timeout != Some(Duration::ZERO)
         {
-            sources.nap(nap);
+            sources.wait_urgent(wait);
             timeout = Some(Duration::ZERO);
         }
         sources.wait(happened, timeout).map_err(NodeError::system("wait for events"))

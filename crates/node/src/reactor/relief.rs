@@ -63,7 +63,7 @@ impl<T, E> Relief<T, E> {
                 return None;
             }
             let lain = state.aside.as_ref().map(|(_, since)| since.elapsed());
-            let nap = match lain {
+            let pause = match lain {
                 Some(lain) if lain >= PATIENCE => return state.aside.take().map(|(what, _)| what),
                 Some(lain) => PATIENCE - lain,
                 None if state.times != seen => PATIENCE,
@@ -75,7 +75,7 @@ impl<T, E> Relief<T, E> {
                 }
             };
             seen = state.times;
-            let waited = self.changed.wait_timeout(state, nap);
+            let waited = self.changed.wait_timeout(state, pause);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Urgent is what entries that are on their way wait for: peers, the log on disk, the server, the timer, other threads. Clients
 //! are the crowd. The urgent sources have an `epoll` of their own, which is itself one source in the `epoll` of all, so a
-//! leader that naps until more clients are back ([`crate::order::gather`]) is not woken by each of them, and does not sleep
+//! leader that waits until more clients are back ([`crate::order::gather`]) is not woken by each of them, and does not sleep
 //! through what the clients before them wait for.
 
 use mio::unix::SourceFd;
@@ -64,8 +64,8 @@ impl Sources {
         self.urgent.registry()
     }
 
-    /// Waits until something urgent happens, for `longest` at most. What fails ends the nap.
-    pub fn nap(&self, longest: Duration) {
+    /// Waits until something urgent happens, for `longest` at most. What fails ends the wait.
+    pub fn wait_urgent(&self, longest: Duration) {
         // SAFETY: the descriptor is open as long as `self`, which is borrowed.
         let fd = unsafe { BorrowedFd::borrow_raw(self.urgent.as_raw_fd()) };
         let _ = nix::poll::ppoll(

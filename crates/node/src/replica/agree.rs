@@ -117,8 +117,8 @@ impl<E: Environment> Replica<E> {
             return;
         }
         let (ready, awaited) = (self.gateway.ready(), self.gateway.awaited());
-        self.nap = self.gather.nap(ready, awaited, self.now);
-        if self.nap.is_some() {
+        self.wait = self.gather.next_wait(ready, awaited, self.now);
+        if self.wait.is_some() {
             return;
         }
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));

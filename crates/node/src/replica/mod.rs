@@ -74,7 +74,7 @@ const BUSY_POLL: Duration = Duration::from_millis(1);
 /// And on a follower, which is not woken for it.
 const FOLLOWER_POLL: Duration = Duration::from_millis(5);
 /// Nor does it wake its server for each entry: nobody waits for it.
-const FOLLOWER_NAP: Duration = Duration::from_millis(3);
+const FOLLOWER_WAKE_INTERVAL: Duration = Duration::from_millis(3);
 /// What is due within this is worth a timer of its own.
 const SOON: Duration = Duration::from_millis(5);
 
@@ -176,7 +176,7 @@ pub struct Replica<E: Environment> {
     admission: Admission,
     gather: Gather,
     /// What clients said waits for this long.
-    nap: Option<Duration>,
+    wait: Option<Duration>,
     /// Who waits for a signal to be committed, and in which entry it is.
     signals: Vec<(LogIndex, oneshot::Sender<Result<u64, String>>)>,
     /// A proposal that consensus was too busy for.
@@ -189,7 +189,7 @@ pub struct Replica<E: Environment> {
     /// Whether it runs where the caller's thread does.
     core: SharedCore,
     /// When a follower's server is woken for what it has got.
-    rouse: Option<Duration>,
+    wake_at: Option<Duration>,
     life: Lifecycle,
     health: Health,
     /// The server is to stop at an entry.
@@ -250,14 +250,14 @@ impl<E: Environment> Replica<E> {
             pulse,
             admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
             gather: Gather::new(cost),
-            nap: None,
+            wait: None,
             signals: Vec::new(),
             unsent: None,
             asked_at: None,
             spare: Vec::new(),
             server,
             core: SharedCore::new(false),
-            rouse: None,
+            wake_at: None,
             life: Lifecycle::new(),
             health: Health::new(others),
             standstill: None,
@@ -321,8 +321,8 @@ impl<E: Environment> Replica<E> {
     }
 
     /// What clients said waits for this long, if it does.
-    pub const fn take_nap(&mut self) -> Option<Duration> {
-        self.nap.take()
+    pub const fn take_wait(&mut self) -> Option<Duration> {
+        self.wait.take()
     }
 
     /// Something happened on a connection: what can be read is read in the next turn. `more`: beyond what was ready before, at once.
@@ -388,11 +388,11 @@ impl<E: Environment> Replica<E> {
         let waited_for = self.lead.is_some()
             || self.standstill.is_some()
             || !self.server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
-        let when = *self.rouse.get_or_insert(self.now + FOLLOWER_NAP);
+        let when = *self.wake_at.get_or_insert(self.now + FOLLOWER_WAKE_INTERVAL);
         if waited_for || when <= self.now {
-            self.rouse = None;
+            self.wake_at = None;
             if self.server.wake_server() && self.lead.is_some() {
-                let core = self.core.handed_over(self.server.stint(), self.now);
+                let core = self.core.handed_over(self.server.cpu_burst(), self.now);
                 core.inspect(|&core| self.server.call_to(core));
             }
         }
@@ -523,7 +523,7 @@ impl<E: Environment> Replica<E> {
         at(self.standstill_wake());
         at(self.followers_wake());
         at(self.answered.wake(self.now));
-        at(self.rouse);
+        at(self.wake_at);
         at(self.deferred_sync.due(self.oldest_in_flight()));
         // A follower's server need not wake it: nobody waits for what it sent.
         // Nor a leader's that has only to say what cannot leave before a commit, which wakes the node itself.
@@ -531,7 +531,7 @@ impl<E: Environment> Replica<E> {
         if leads && (self.server.owes() || self.asks_more()) {
             self.server.close_gate();
         }
-        let pending = self.nap.is_none() && self.may_propose_inputs() && self.has_inputs();
+        let pending = self.wait.is_none() && self.may_propose_inputs() && self.has_inputs();
         let output = self.server.has_output(self.handed).unwrap_or(true);
         if pending
             || output

@@ -275,8 +275,8 @@ impl Link {
 
     /// How long the server is busy from one time that it waits for the node to the next, if it says so.
     #[must_use]
-    pub fn stint(&self) -> Option<Duration> {
-        let ns = self.header().stint_ns.load(Ordering::Relaxed);
+    pub fn cpu_burst(&self) -> Option<Duration> {
+        let ns = self.header().burst_ns.load(Ordering::Relaxed);
         (ns > 0).then(|| Duration::from_nanos(ns))
     }
 

@@ -35,8 +35,8 @@ impl Turns {
         now.saturating_sub(self.since) > LONGEST
     }
 
-    /// The server was woken, and takes about `stint` at a time, if that is known. Whether that ends this turn.
-    fn handed_over(&mut self, stint: Option<Duration>, now: Duration) -> bool {
+    /// The server was woken, and takes about `burst` at a time, if that is known. Whether that ends this turn.
+    fn handed_over(&mut self, burst: Option<Duration>, now: Duration) -> bool {
         self.hand_overs += 1;
         let late = self.late(now);
         if self.shares {
@@ -46,7 +46,7 @@ impl Turns {
             }
         } else if late {
             (self.hand_overs, self.since) = (0, now);
-        } else if self.hand_overs >= ROAMS && stint.is_some_and(|stint| stint < MOMENT) {
+        } else if self.hand_overs >= ROAMS && burst.is_some_and(|burst| burst < MOMENT) {
             *self = Self { shares: true, hand_overs: 0, since: now };
             return true;
         }
@@ -81,9 +81,9 @@ impl SharedCore {
     }
 
     /// The thread has woken the server. Answers on which core that is to be from now on, from 1, and 0 for any, if that changes.
-    pub fn handed_over(&mut self, stint: Option<Duration>, now: Duration) -> Option<u32> {
+    pub fn handed_over(&mut self, burst: Option<Duration>, now: Duration) -> Option<u32> {
         self.allowed?;
-        if !self.turns.handed_over(stint, now) {
+        if !self.turns.handed_over(burst, now) {
             return None;
         }
         if !self.turns.shares {
@@ -136,9 +136,9 @@ mod tests {
     const PAUSE: Duration = Duration::from_micros(100);
 
     /// After how many of `n` hand-overs, [`PAUSE`] apart, the turn changed.
-    fn changes(turns: &mut Turns, stint: Option<Duration>, n: u32) -> Vec<u32> {
+    fn changes(turns: &mut Turns, burst: Option<Duration>, n: u32) -> Vec<u32> {
         let begin = turns.since;
-        (1..=n).filter(|&i| turns.handed_over(stint, begin + PAUSE * i)).collect()
+        (1..=n).filter(|&i| turns.handed_over(burst, begin + PAUSE * i)).collect()
     }
 
     #[test]

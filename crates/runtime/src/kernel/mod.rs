@@ -59,7 +59,7 @@ pub struct Kernel {
     /// How often it has waited there for the node.
     pub sleeps: Cell<u32>,
     /// How long the server is busy at a time.
-    pub stints: turns::Stints,
+    pub cpu_bursts: turns::CpuBursts,
     /// Where the server may run.
     pub cores: Cell<turns::Cores>,
     /// Signals, and timers that send them.

@@ -33,9 +33,9 @@ pub struct Spinner {
     pub go_on: Cell<bool>,
 }
 
-/// How long the server was busy at a time ([`crate::turn::stint`]).
+/// How long the server was busy at a time ([`crate::turn::cpu_burst`]).
 #[derive(Debug)]
-pub struct Stints {
+pub struct CpuBursts {
     pub begun: Cell<u32>,
     /// This one is being measured.
     pub measuring: Cell<bool>,

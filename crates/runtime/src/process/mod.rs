@@ -4,7 +4,7 @@
 //! descriptors, its end) is a [`Process`] in the arena. Every process is a child of init, whatever its parent here: so init sees every end.
 //!
 //! - [`fork`]: how one begins. - [`handover`]: how the turn goes from one to another. - [`end`]: how one ends, by itself or killed.
-//! - [`cores`]: on which core they do that; [`stint`]: for how long at a time the server is busy. - [`exec`]: how it executes another program; [`crate::image`]: what that would see that differs.
+//! - [`cores`]: on which core they do that; [`cpu_burst`]: for how long at a time the server is busy. - [`exec`]: how it executes another program; [`crate::image`]: what that would see that differs.
 //! - [`pidfd`]: processes as descriptors. - [`shared`]: memory that several of them have. - [`wait`]: how its parent learns of that. - [`group`]: groups, sessions, parents.
 //!
 //! Invariant: the code that runs belongs to the process of the turn's holder ([`this`] is [`Kernel::current`]'s process), but for a process

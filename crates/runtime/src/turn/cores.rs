@@ -5,7 +5,7 @@
 //! the core that it comes from. Every so many times that the server waits for its node it may move again, and the others follow it: on which core the server is stays
 //! the kernel's decision.
 //!
-//! A node that leads may say on which core it is to be: the node's own, while the server is busy for moments only ([`super::stint`]). Then that
+//! A node that leads may say on which core it is to be: the node's own, while the server is busy for moments only ([`super::cpu_burst`]). Then that
 //! counts, for as long as the node says so.
 
 use crate::kernel::Kernel;

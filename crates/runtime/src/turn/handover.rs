@@ -4,7 +4,7 @@
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
 use super::above::above;
-use super::{admit, cores, output, stint};
+use super::{admit, cores, cpu_burst, output};
 use crate::kernel::Kernel;
 use crate::kernel::process::this;
 use crate::local::header;
@@ -19,7 +19,7 @@ const GO: u32 = 1;
 /// this process.
 pub fn hand_over(k: &Kernel, to: ProcessHandle) {
     cores::lead(k);
-    stint::leaves(k);
+    cpu_burst::leaves(k);
     wake(k, to);
     sleep(k);
 }
@@ -39,7 +39,7 @@ pub fn sleep(k: &Kernel) {
     }
     p.go.store(SLEEP, Ordering::Relaxed);
     cores::follow(k);
-    stint::arrives(k);
+    cpu_burst::arrives(k);
     admit::catch_up();
     output::catch_up();
     header().carrier_tid.store(p.pid.get() as u32, Ordering::Relaxed);

@@ -6,7 +6,7 @@
 //! The end of a turn is computed on the stack of the thread that gives it up: there is no idle thread. If that thread is the next
 //! to run, nothing is switched. If that is a thread of another process, its carrier is woken and this one sleeps ([`handover`]).
 //!
-//! - [`carrier`]: the kernel thread that runs all threads of a process. - [`handover`], [`cores`], [`stint`]: the turn and the core go to another process.
+//! - [`carrier`]: the kernel thread that runs all threads of a process. - [`handover`], [`cores`], [`cpu_burst`]: the turn and the core go to another process.
 //! - [`admit`]: the world enters. - [`output`]: what leaves. - [`spins`]: threads that spin wait. - [`trace`]: operations are written down.
 //!
 //! What of the server's resources is needed here is asked of [`above`].
@@ -15,10 +15,10 @@ pub mod above;
 pub mod admit;
 pub mod carrier;
 pub mod cores;
+pub mod cpu_burst;
 pub mod handover;
 pub mod output;
 pub mod spins;
-pub mod stint;
 pub mod trace;
 
 use crate::kernel::process;
@@ -358,7 +358,7 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     output::wake_node();
     gate.close();
     let k = kernel();
-    stint::ends(k);
+    cpu_burst::ends(k);
     while blocked() && gate.is_closed() {
         cores::at_gate(k);
         sys::futex_wait(gate.word(), skein_arena::gate::CLOSED);
@@ -366,5 +366,5 @@ pub fn sleep_at_gate(blocked: impl Fn() -> bool) {
     }
     gate.reopen();
     cores::at_work(k);
-    stint::begins(k);
+    cpu_burst::begins(k);
 }

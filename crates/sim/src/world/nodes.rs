@@ -157,13 +157,13 @@ impl World {
             for (conn, ended) in &ready {
                 process.replica.readable(conn.0 as u32, *ended);
             }
-            let nap = process.replica.take_nap();
+            let wait = process.replica.take_wait();
             process.replica.env.elapsed += std::time::Duration::from_nanos(TURN_NS);
             let rest = process.replica.rest();
             self.do_wishes(id);
             self.look(id)?;
-            if let Some(nap) = nap {
-                break Some((nap, false));
+            if let Some(wait) = wait {
+                break Some((wait, false));
             }
             if let Some(rest) = rest.filter(|_| ready.is_empty()) {
                 break rest
@@ -183,7 +183,7 @@ impl World {
         self.carry_frames(id);
         self.write(id)?;
         self.carry_answers(id);
-        self.rouse_server(id);
+        self.wake_server(id);
         Ok(())
     }
 

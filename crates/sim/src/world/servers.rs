@@ -91,7 +91,7 @@ impl World {
     }
 
     /// A server that does not sleep goes on soon.
-    pub(super) fn rouse_server(&mut self, id: u64) {
+    pub(super) fn wake_server(&mut self, id: u64) {
         let delay = 5 + self.rng.below(self.plan.execute_us);
         let life = self.life(id);
         let Some(process) = &mut self.at(id).process else { return };
@@ -131,7 +131,7 @@ impl World {
         if ran.wakes && !self.machines[&id].stopped {
             return self.round(id);
         }
-        self.rouse_server(id);
+        self.wake_server(id);
         Ok(())
     }
 }

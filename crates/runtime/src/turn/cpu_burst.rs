@@ -8,7 +8,7 @@ use crate::local::header;
 use crate::sys;
 use core::sync::atomic::Ordering;
 
-/// Of so many stints one is measured: a prime, as a request often takes a server two or four.
+/// Of so many bursts one is measured: a prime, as a request often takes a server two or four.
 const EVERY: u32 = 17;
 /// The mean of so many is what the node is told.
 const MEASURED: u32 = 16;
@@ -16,7 +16,7 @@ const MEASURED: u32 = 16;
 /// There is something from the node.
 #[inline]
 pub fn begins(k: &Kernel) {
-    let s = &k.stints;
+    let s = &k.cpu_bursts;
     s.begun.set(s.begun.get().wrapping_add(1));
     if s.begun.get().is_multiple_of(EVERY) {
         s.measuring.set(true);
@@ -27,7 +27,7 @@ pub fn begins(k: &Kernel) {
 /// The turn goes to another process.
 #[inline]
 pub(super) fn leaves(k: &Kernel) {
-    let s = &k.stints;
+    let s = &k.cpu_bursts;
     if s.measuring.get() {
         s.used.set(s.used.get() + cpu_time().saturating_sub(s.since.get()));
     }
@@ -36,7 +36,7 @@ pub(super) fn leaves(k: &Kernel) {
 /// The turn has come from another process.
 #[inline]
 pub(super) fn arrives(k: &Kernel) {
-    let s = &k.stints;
+    let s = &k.cpu_bursts;
     if s.measuring.get() {
         s.since.set(cpu_time());
     }
@@ -45,7 +45,7 @@ pub(super) fn arrives(k: &Kernel) {
 /// The server waits for its node.
 #[inline]
 pub fn ends(k: &Kernel) {
-    let s = &k.stints;
+    let s = &k.cpu_bursts;
     if !s.measuring.get() {
         return;
     }
@@ -55,7 +55,7 @@ pub fn ends(k: &Kernel) {
     if s.measured.get() == MEASURED {
         s.measured.set(0);
         let mean = (s.used.take() / u64::from(MEASURED)).max(1);
-        header().stint_ns.store(mean, Ordering::Relaxed);
+        header().burst_ns.store(mean, Ordering::Relaxed);
     }
 }
 
