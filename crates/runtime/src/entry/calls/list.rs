@@ -2,12 +2,12 @@
 //!
 //! - `SYS_pause() => { ... }`: the runtime always answers. The row is virtual or agreed.
 //! - `SYS_fsync(fd: c_int) if virtual { ... }`: the block answers for what is virtual. The rest is the kernel's. The row is checked.
-//! - `... else |call| { ... }`: what is left is answered by this block, which lets the kernel do `call` when it thinks fit. None of the call's arguments is a descriptor
-//!   of the runtime's own then.
+//! - `... else Write |call| { ... }`: what is left is an operation of this kind on files, and this block answers it. It lets the kernel do `call` when it thinks fit.
+//!   None of the call's arguments is a descriptor of the runtime's own then. Without a kind the answer begins the operation itself.
 //!
-//! An answer begins the operation of its turn itself, as it knows the object.
+//! All other answers begin the operation of their turn themselves, as they know the object. What only passes to the kernel is none.
 
-use super::{Form, Syscall, calls, no_own, number, pass};
+use super::{Form, Syscall, calls, no_own, number, on_files, pass};
 use crate::files::{change, inputs, list, lock, open, root, stat};
 use crate::io::{
     Answer, call, descriptor, msg, put_pair, readiness as ready, sendfile, socket, splice, transfer,
@@ -65,35 +65,35 @@ unsafe fn waitv(a: [usize; 6]) -> Result<usize> {
 calls! {
     // Descriptors and pipes.
     SYS_read(fd: c_int, to: *mut c_void, len: usize)
-        if virtual { transfer::read(fd, to, len) } else |call| { inputs::after_read(fd, call.make()) };
+        if virtual { transfer::read(fd, to, len) } else Read |call| { inputs::after_read(fd, call.make()) };
     SYS_write(fd: c_int, from: *const c_void, len: usize)
-        if virtual { transfer::write(fd, from, len) } else |call| { change::after_write(fd, call.make()) };
+        if virtual { transfer::write(fd, from, len) } else Write |call| { change::after_write(fd, call.make()) };
     SYS_readv(fd: c_int, parts: *const iovec, count: c_int)
-        if virtual { transfer::readv(fd, parts, count) } else |call| { inputs::after_read(fd, call.make()) };
+        if virtual { transfer::readv(fd, parts, count) } else Read |call| { inputs::after_read(fd, call.make()) };
     SYS_writev(fd: c_int, parts: *const iovec, count: c_int)
-        if virtual { transfer::writev(fd, parts, count) } else |call| { change::after_write(fd, call.make()) };
+        if virtual { transfer::writev(fd, parts, count) } else Write |call| { change::after_write(fd, call.make()) };
     SYS_pread64(fd: c_int, to: *mut c_void, len: usize, at: i64)
-        if virtual { transfer::positioned(fd) } else |call| { inputs::after_read(fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Read |call| { inputs::after_read(fd, call.make()) };
     SYS_pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64)
-        if virtual { transfer::positioned(fd) } else |call| { change::after_write(fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Write |call| { change::after_write(fd, call.make()) };
     // A position comes in two halves, of which the kernel ignores the upper one.
     SYS_preadv(fd: c_int, parts: *const iovec, count: c_int, at: i64)
-        if virtual { transfer::positioned(fd) } else |call| { inputs::after_read(fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Read |call| { inputs::after_read(fd, call.make()) };
     SYS_pwritev(fd: c_int, parts: *const iovec, count: c_int, at: i64)
-        if virtual { transfer::positioned(fd) } else |call| { change::after_write(fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Write |call| { change::after_write(fd, call.make()) };
     SYS_preadv2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
-        if virtual { transfer::preadv2(fd, parts, count, at, flags) } else |call| { inputs::after_read(fd, call.make()) };
+        if virtual { transfer::preadv2(fd, parts, count, at, flags) } else Read |call| { inputs::after_read(fd, call.make()) };
     SYS_pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
-        if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else |call| { change::after_write(fd, call.make()) };
+        if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else Write |call| { change::after_write(fd, call.make()) };
     SYS_splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
         if virtual { splice::splice(from, from_at, to, to_at, len, flags) };
     SYS_tee(from: c_int, to: c_int, len: usize, flags: u32) if virtual { splice::tee(from, to, len, flags) };
     SYS_vmsplice(fd: c_int, parts: *const iovec, count: usize, flags: u32)
         if virtual { splice::vmsplice(fd, parts, count, flags) };
     SYS_sendfile(out: c_int, from: c_int, at: *mut i64, count: usize)
-        if virtual { sendfile::sendfile(out, from, at, count) } else |call| { change::after_write(out, call.make()) };
+        if virtual { sendfile::sendfile(out, from, at, count) } else Move |call| { change::after_write(out, call.make()) };
     SYS_copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
-        else |call| { change::after_write(to, call.make()) };
+        else Move |call| { change::after_write(to, call.make()) };
     SYS_close(fd: c_int) if virtual { descriptor::close(fd) };
     SYS_close_range(first: u32, last: u32, flags: u32) if virtual { Some(descriptor::close_range(first, last, flags)) };
     SYS_dup(fd: c_int) if virtual { descriptor::dup(fd) };
@@ -104,7 +104,7 @@ calls! {
         else |call| { lock::fcntl(fd, command, arg).unwrap_or_else(|| call.make()) };
     SYS_ioctl(fd: c_int, request: usize, arg: usize) if virtual { descriptor::ioctl(fd, request, arg) };
     SYS_lseek(fd: c_int, at: i64, from: c_int)
-        if virtual { descriptor::lseek(fd, from) } else |call| { list::lseek(fd, at, from).unwrap_or_else(|| call.make()) };
+        if virtual { descriptor::lseek(fd, from) } else Set |call| { list::lseek(fd, at, from).unwrap_or_else(|| call.make()) };
     SYS_fsync(fd: c_int) if virtual { descriptor::sync(fd) };
     SYS_fdatasync(fd: c_int) if virtual { descriptor::sync(fd) };
     SYS_pipe(out: *mut c_int) => { ready::pipe(0).map(|ends| put_pair(out, ends)) };
@@ -238,103 +238,103 @@ calls! {
     };
 
     // Files: opening and looking.
-    SYS_open(path: Path, flags: c_int, mode: u32) if virtual { Some(open::open(AT_FDCWD, path, flags, mode)) };
-    SYS_openat(at: c_int, path: Path, flags: c_int, mode: u32) if virtual { Some(open::open(at, path, flags, mode)) };
-    SYS_openat2(at: c_int, path: Path, how: *const open::How, len: usize) else |_call| { open::openat2(at, path, how, len) };
-    SYS_creat(path: Path, mode: u32) if virtual { Some(open::creat(path, mode)) };
-    SYS_stat(path: Path, out: *mut libc::stat) if virtual { Some(stat::fstatat(AT_FDCWD, path, out, 0)) };
+    SYS_open(path: Path, flags: c_int, mode: u32) if virtual { Some({ let _turn = on_files(Kind::Open); open::open(AT_FDCWD, path, flags, mode) }) };
+    SYS_openat(at: c_int, path: Path, flags: c_int, mode: u32) if virtual { Some({ let _turn = on_files(Kind::Open); open::open(at, path, flags, mode) }) };
+    SYS_openat2(at: c_int, path: Path, how: *const open::How, len: usize) else Open |_call| { open::openat2(at, path, how, len) };
+    SYS_creat(path: Path, mode: u32) if virtual { Some({ let _turn = on_files(Kind::Open); open::creat(path, mode) }) };
+    SYS_stat(path: Path, out: *mut libc::stat) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstatat(AT_FDCWD, path, out, 0) }) };
     SYS_lstat(path: Path, out: *mut libc::stat)
-        if virtual { Some(stat::fstatat(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW)) };
-    SYS_fstat(fd: c_int, out: *mut libc::stat) if virtual { Some(stat::fstat(fd, out)) };
+        if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstatat(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW) }) };
+    SYS_fstat(fd: c_int, out: *mut libc::stat) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstat(fd, out) }) };
     SYS_newfstatat(at: c_int, path: Path, out: *mut libc::stat, flags: c_int)
-        if virtual { Some(stat::fstatat(at, path, out, flags)) };
+        if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstatat(at, path, out, flags) }) };
     SYS_statx(at: c_int, path: Path, flags: c_int, mask: u32, out: *mut libc::statx)
-        if virtual { Some(stat::statx(at, path, flags, mask, out)) };
-    SYS_statfs(path: Path, out: *mut libc::statfs) if virtual { Some(stat::statfs(number::SYS_statfs, path as usize, out)) };
-    SYS_fstatfs(fd: c_int, out: *mut libc::statfs) if virtual { Some(stat::statfs(number::SYS_fstatfs, fd as usize, out)) };
-    SYS_readlink(path: Path, out: *mut u8, len: usize) else |_call| { stat::readlinkat(AT_FDCWD, path, out, len) };
-    SYS_readlinkat(at: c_int, path: Path, out: *mut u8, len: usize) else |_call| { stat::readlinkat(at, path, out, len) };
-    SYS_getdents64(fd: c_int, out: *mut u8, len: usize) else |_call| { list::getdents64(fd, out, len) };
+        if virtual { Some({ let _turn = on_files(Kind::Ask); stat::statx(at, path, flags, mask, out) }) };
+    SYS_statfs(path: Path, out: *mut libc::statfs) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::statfs(number::SYS_statfs, path as usize, out) }) };
+    SYS_fstatfs(fd: c_int, out: *mut libc::statfs) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::statfs(number::SYS_fstatfs, fd as usize, out) }) };
+    SYS_readlink(path: Path, out: *mut u8, len: usize) else Ask |_call| { stat::readlinkat(AT_FDCWD, path, out, len) };
+    SYS_readlinkat(at: c_int, path: Path, out: *mut u8, len: usize) else Ask |_call| { stat::readlinkat(at, path, out, len) };
+    SYS_getdents64(fd: c_int, out: *mut u8, len: usize) else Read |_call| { list::getdents64(fd, out, len) };
     SYS_flock(fd: c_int, operation: c_int) else |_call| { lock::flock(fd, operation) };
-    SYS_access(path: Path, mode: c_int) else |call| {
+    SYS_access(path: Path, mode: c_int) else Ask |call| {
         inputs::glance(AT_FDCWD, path, 0);
         call.make()
     };
-    SYS_faccessat(at: c_int, path: Path, mode: c_int) else |call| {
+    SYS_faccessat(at: c_int, path: Path, mode: c_int) else Ask |call| {
         inputs::glance(at, path, 0);
         call.make()
     };
-    SYS_faccessat2(at: c_int, path: Path, mode: c_int, flags: c_int) else |call| {
+    SYS_faccessat2(at: c_int, path: Path, mode: c_int, flags: c_int) else Ask |call| {
         inputs::glance(at, path, flags);
         call.make()
     };
-    SYS_chdir(path: Path) else |call| {
+    SYS_chdir(path: Path) else Set |call| {
         inputs::glance(AT_FDCWD, path, 0);
         call.make()
     };
-    SYS_chroot(path: Path) else |_call| { root::change(path) };
+    SYS_chroot(path: Path) else Set |_call| { root::change(path) };
     SYS_inotify_init() => { ready::inotify(0) };
     SYS_inotify_init1(flags: c_int) => { ready::inotify(flags) };
     SYS_inotify_add_watch(fd: c_int, path: Path, events: u32) => { ready::inotify_add_watch(fd, events) };
     SYS_inotify_rm_watch(fd: c_int, watch: c_int) => { ready::inotify_rm_watch(fd) };
 
     // Files: changing them.
-    SYS_mkdir(path: Path, mode: mode_t) else |call| { change::creation(call, AT_FDCWD, path) };
-    SYS_mkdirat(at: c_int, path: Path, mode: mode_t) else |call| { change::creation(call, at, path) };
-    SYS_symlink(to: Path, path: Path) else |call| { change::creation(call, AT_FDCWD, path) };
-    SYS_symlinkat(to: Path, at: c_int, path: Path) else |call| { change::creation(call, at, path) };
-    SYS_mknod(path: Path, mode: u32, dev: u64) else |_call| { change::mknodat(AT_FDCWD, path, mode, dev) };
-    SYS_mknodat(at: c_int, path: Path, mode: u32, dev: u64) else |_call| { change::mknodat(at, path, mode, dev) };
-    SYS_rmdir(path: Path) else |call| { change::entries(call, &[(AT_FDCWD, path)]) };
-    SYS_unlink(path: Path) else |call| { change::entries(call, &[(AT_FDCWD, path)]) };
-    SYS_unlinkat(at: c_int, path: Path, flags: c_int) else |call| { change::entries(call, &[(at, path)]) };
-    SYS_link(from: Path, to: Path) else |call| {
+    SYS_mkdir(path: Path, mode: mode_t) else Create |call| { change::creation(call, AT_FDCWD, path) };
+    SYS_mkdirat(at: c_int, path: Path, mode: mode_t) else Create |call| { change::creation(call, at, path) };
+    SYS_symlink(to: Path, path: Path) else Create |call| { change::creation(call, AT_FDCWD, path) };
+    SYS_symlinkat(to: Path, at: c_int, path: Path) else Create |call| { change::creation(call, at, path) };
+    SYS_mknod(path: Path, mode: u32, dev: u64) else Create |_call| { change::mknodat(AT_FDCWD, path, mode, dev) };
+    SYS_mknodat(at: c_int, path: Path, mode: u32, dev: u64) else Create |_call| { change::mknodat(at, path, mode, dev) };
+    SYS_rmdir(path: Path) else Destroy |call| { change::entries(call, &[(AT_FDCWD, path)]) };
+    SYS_unlink(path: Path) else Destroy |call| { change::entries(call, &[(AT_FDCWD, path)]) };
+    SYS_unlinkat(at: c_int, path: Path, flags: c_int) else Destroy |call| { change::entries(call, &[(at, path)]) };
+    SYS_link(from: Path, to: Path) else Create |call| {
         inputs::before_move(AT_FDCWD, from);
         change::entries(call, &[(AT_FDCWD, to)])
     };
-    SYS_linkat(from_at: c_int, from: Path, at: c_int, to: Path, flags: c_int) else |call| {
+    SYS_linkat(from_at: c_int, from: Path, at: c_int, to: Path, flags: c_int) else Create |call| {
         inputs::before_move(from_at, from);
         change::entries(call, &[(at, to)])
     };
-    SYS_rename(from: Path, to: Path) else |call| {
+    SYS_rename(from: Path, to: Path) else Move |call| {
         inputs::before_move(AT_FDCWD, from);
         change::entries(call, &[(AT_FDCWD, from), (AT_FDCWD, to)])
     };
-    SYS_renameat(from_at: c_int, from: Path, at: c_int, to: Path) else |call| {
+    SYS_renameat(from_at: c_int, from: Path, at: c_int, to: Path) else Move |call| {
         inputs::before_move(from_at, from);
         change::entries(call, &[(from_at, from), (at, to)])
     };
-    SYS_renameat2(from_at: c_int, from: Path, at: c_int, to: Path, flags: u32) else |call| {
+    SYS_renameat2(from_at: c_int, from: Path, at: c_int, to: Path, flags: u32) else Move |call| {
         inputs::before_move(from_at, from);
         if flags & libc::RENAME_EXCHANGE != 0 {
             inputs::before_move(at, to);
         }
         change::entries(call, &[(from_at, from), (at, to)])
     };
-    SYS_truncate(path: Path, len: i64) else |_call| { change::truncate(path, len) };
+    SYS_truncate(path: Path, len: i64) else Set |_call| { change::truncate(path, len) };
     SYS_ftruncate(fd: c_int, len: i64)
-        if virtual { descriptor::sync(fd) } else |call| { change::after_change(fd, call.make()) };
+        if virtual { descriptor::sync(fd) } else Set |call| { change::after_change(fd, call.make()) };
     SYS_fallocate(fd: c_int, mode: c_int, at: i64, len: i64)
-        if virtual { descriptor::sync(fd) } else |call| { change::after_change(fd, call.make()) };
+        if virtual { descriptor::sync(fd) } else Set |call| { change::after_change(fd, call.make()) };
     SYS_utimensat(at: c_int, path: Path, times: *const [timespec; 2], flags: c_int)
-        else |_call| { change::utimensat(at, path, times, flags) };
-    SYS_futimesat(at: c_int, path: Path, times: *const [timeval; 2]) else |_call| { change::utimes(at, path, times) };
-    SYS_utimes(path: Path, times: *const [timeval; 2]) else |_call| { change::utimes(AT_FDCWD, path, times) };
-    SYS_utime(path: Path, times: *const libc::utimbuf) else |_call| { change::utime(path, times) };
-    SYS_chmod(path: Path, mode: mode_t) else |call| { change::permissions(call, AT_FDCWD, path, 0) };
-    SYS_fchmodat(at: c_int, path: Path, mode: mode_t) else |call| { change::permissions(call, at, path, 0) };
-    SYS_fchmodat2(at: c_int, path: Path, mode: mode_t, flags: c_int) else |call| { change::permissions(call, at, path, flags) };
-    SYS_chown(path: Path, user: uid_t, group: gid_t) else |call| { change::permissions(call, AT_FDCWD, path, 0) };
+        else Set |_call| { change::utimensat(at, path, times, flags) };
+    SYS_futimesat(at: c_int, path: Path, times: *const [timeval; 2]) else Set |_call| { change::utimes(at, path, times) };
+    SYS_utimes(path: Path, times: *const [timeval; 2]) else Set |_call| { change::utimes(AT_FDCWD, path, times) };
+    SYS_utime(path: Path, times: *const libc::utimbuf) else Set |_call| { change::utime(path, times) };
+    SYS_chmod(path: Path, mode: mode_t) else Set |call| { change::permissions(call, AT_FDCWD, path, 0) };
+    SYS_fchmodat(at: c_int, path: Path, mode: mode_t) else Set |call| { change::permissions(call, at, path, 0) };
+    SYS_fchmodat2(at: c_int, path: Path, mode: mode_t, flags: c_int) else Set |call| { change::permissions(call, at, path, flags) };
+    SYS_chown(path: Path, user: uid_t, group: gid_t) else Set |call| { change::permissions(call, AT_FDCWD, path, 0) };
     SYS_lchown(path: Path, user: uid_t, group: gid_t)
-        else |call| { change::permissions(call, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) };
+        else Set |call| { change::permissions(call, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) };
     SYS_fchownat(at: c_int, path: Path, user: uid_t, group: gid_t, flags: c_int)
-        else |call| { change::permissions(call, at, path, flags) };
+        else Set |call| { change::permissions(call, at, path, flags) };
     SYS_fchmod(fd: c_int, mode: mode_t)
         if virtual { descriptor::change_mode(fd, Some(mode)) }
-        else |call| { change::permissions(call, fd, core::ptr::null(), 0) };
+        else Set |call| { change::permissions(call, fd, core::ptr::null(), 0) };
     SYS_fchown(fd: c_int, user: uid_t, group: gid_t)
         if virtual { descriptor::change_mode(fd, None) }
-        else |call| { change::permissions(call, fd, core::ptr::null(), 0) };
+        else Set |call| { change::permissions(call, fd, core::ptr::null(), 0) };
 
     // Memory.
     SYS_mincore(at: usize, len: usize, out: *mut u8) else |call| { machine::resident(call, len, out) };

@@ -11,8 +11,10 @@ mod list;
 
 use crate::fatal::{self, refuse, refused};
 use crate::io::table::no_own;
+use crate::local::LOCAL;
 use crate::sys;
-use crate::turn;
+use crate::turn::{self, Turn};
+use core::sync::atomic::Ordering;
 use skein_interpose::{SYSCALLS, Treatment};
 use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
@@ -94,6 +96,13 @@ unsafe fn pass(call: sys::Call) -> Result<usize> {
     unsafe { call.make() }
 }
 
+/// Begins an operation on files. While libc creates a thread there is none: the turn must stay, and what libc looks up for its memory then nobody else changes.
+#[inline]
+fn on_files(kind: Kind) -> Option<Turn> {
+    let creates = LOCAL.creates_thread.load(Ordering::Relaxed);
+    (!creates).then(|| turn::enter(Object::Files, kind))
+}
+
 /// Answers a call with an error and tells the node its name.
 #[cold]
 fn refuse_call(nr: i64, errno: i32) -> Result<usize> {
@@ -118,7 +127,7 @@ enum Form {
 macro_rules! calls {
     ($(
         $nr:ident($($arg:ident: $ty:ty),* $(,)?)
-        $(=> $whole:block)? $(if virtual $virtual:block)? $(else |$call:ident| $kernels:block)?;
+        $(=> $whole:block)? $(if virtual $virtual:block)? $(else $($kind:ident)? |$call:ident| $kernels:block)?;
     )*) => {
         /// Every call of the list.
         pub(super) const ANSWERED: &[(i64, Form)] =
@@ -137,7 +146,7 @@ macro_rules! calls {
                 pub unsafe fn make($($arg: $ty),*) -> Result<usize> {
                     // SAFETY: the caller's contract, which is that of the function that answers.
                     unsafe {
-                        calls!(@answer number::$nr, [$($arg),*]; $(=> $whole)? $(if $virtual)? $(else |$call| $kernels)?)
+                        calls!(@answer number::$nr, [$($arg),*]; $(=> $whole)? $(if $virtual)? $(else $($kind)? |$call| $kernels)?)
                     }
                 }
             }
@@ -163,7 +172,7 @@ macro_rules! calls {
     (@form => $whole:block) => { Form::Whole };
     (@form) => { Form::Part };
     (@answer $nr:expr, $args:tt; => $whole:block) => { $whole };
-    (@answer $nr:expr, [$($arg:ident),*]; $(if $virtual:block)? $(else |$call:ident| $kernels:block)?) => {{
+    (@answer $nr:expr, [$($arg:ident),*]; $(if $virtual:block)? $(else $($kind:ident)? |$call:ident| $kernels:block)?) => {{
         $(
             let answer: Answer = $virtual;
             if let Some(result) = answer {
@@ -171,11 +180,12 @@ macro_rules! calls {
             }
         )?
         let call = sys::Call { nr: $nr, args: sys::args([$($arg as usize),*]) };
-        calls!(@kernels call $(, |$call| $kernels)?)
+        calls!(@kernels call $(, $($kind)? |$call| $kernels)?)
     }};
     (@kernels $made:ident) => { pass($made) };
-    (@kernels $made:ident, |$call:ident| $kernels:block) => {{
+    (@kernels $made:ident, $($kind:ident)? |$call:ident| $kernels:block) => {{
         no_own($made.nr, &$made.args)?;
+        $(let _turn = on_files(Kind::$kind);)?
         let $call = $made;
         $kernels
     }};
