@@ -30,10 +30,9 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
             &["frame"],
             &["patch"],
             &["glibc"],
-            &[
-                "files", "io", "kernel", "process", "random", "signal", "spin", "thread", "time",
-                "turn",
-            ],
+            &["files", "io", "kernel", "process", "signal", "thread", "time", "turn"],
+            &["random"],
+            &["spin"],
             &["ipc"],
             &["libos"],
             &["loader"],

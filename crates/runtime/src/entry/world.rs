@@ -4,7 +4,7 @@ use crate::files::inputs;
 use crate::kernel::Kernel;
 use crate::thread::{self, Thread};
 use crate::turn::above::{self, Above};
-use crate::{io, process, signal};
+use crate::{io, process, signal, spin};
 use skein_arena::pool::Handle;
 use skein_model::Term;
 use skein_model::entry::Record;
@@ -66,6 +66,10 @@ impl Above for World {
 
     fn gone(&self, k: &Kernel, thread: Handle<Thread>) {
         thread::gone(k, thread);
+    }
+
+    fn forked(&self) {
+        spin::forked();
     }
 
     fn obey(&self, k: &Kernel) {

@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod process;
+pub mod random;
 pub mod thread;
 pub mod turns;
 
@@ -41,7 +42,7 @@ pub struct Kernel {
     /// The interface that the server was given beside the loopback one.
     pub interface: Cell<skein_model::Interface>,
     /// Randomness.
-    pub random: crate::random::Random,
+    pub random: random::Random,
     /// What processes share of their memory.
     pub shared: memory::Shared,
     /// Descriptors of processes.

@@ -98,7 +98,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
             become_process(k, process);
             thread::be_main();
             stack::forked(k.threads.get(thread).stack.get());
-            crate::spin::forked();
+            turn::above::above().forked();
             turn::handover::sleep(k);
             debug_assert_eq!(k.current(), thread);
             if a[1] != 0 {

@@ -24,7 +24,7 @@ use crate::local::LOCAL;
 use core::sync::atomic::Ordering;
 use libc::pid_t;
 
-pub use crate::kernel::process::{Process, handle, is_here, raw, this};
+pub use crate::kernel::process::{Process, handle, raw, this};
 pub use skein_libos::process::{
     Life, ProcessHandle, all, children_key, find, threads_of, vfork_key,
 };

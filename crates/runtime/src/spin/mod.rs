@@ -26,11 +26,12 @@ mod workspace;
 pub use kept::forked;
 
 use crate::kernel::kernel;
+use crate::kernel::process::is_here;
 use crate::local;
 use crate::local::LOCAL;
 use crate::local::header;
 use crate::sys::{self, args};
-use crate::{patch, process, signal};
+use crate::{patch, signal};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 use cycle::{Found, Order};
@@ -144,7 +145,7 @@ extern "C" fn on_tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void
     let (start, end) = own_text();
     let k = kernel();
     // Only the server's own code is looked at, and only while no kernel thread runs beside it.
-    let has_turn = k.current.get() != 0 && process::is_here(k.this()) && !k.this().pinned.get();
+    let has_turn = k.current.get() != 0 && is_here(k.this()) && !k.this().pinned.get();
     if (start..end).contains(&at) || !has_turn || LOCAL.creates_thread.load(Ordering::Relaxed) {
         return;
     }

@@ -30,6 +30,9 @@ pub trait Above: Sync {
     /// The kernel thread of a thread is gone.
     fn gone(&self, k: &Kernel, thread: Handle<Thread>);
 
+    /// The running process is a copy of the one that forked it.
+    fn forked(&self);
+
     /// This process has the turn again: it ends now, if another has ordered that.
     fn obey(&self, k: &Kernel);
 }
@@ -49,6 +52,7 @@ impl Above for Nobody {
     }
     fn tell_of_signals(&self) {}
     fn gone(&self, _: &Kernel, _: Handle<Thread>) {}
+    fn forked(&self) {}
     fn obey(&self, _: &Kernel) {}
 }
 
