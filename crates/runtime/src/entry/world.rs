@@ -1,7 +1,7 @@
 //! The rooms below that the turn asks: [`Above`], given when the runtime begins.
 
 use crate::files::inputs;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, kernel};
 use crate::thread::{self, Thread};
 use crate::turn::above::{self, Above};
 use crate::{io, process, signal, spin};
@@ -53,7 +53,7 @@ impl Above for World {
     }
 
     fn sent(&self, bytes: usize) {
-        inputs::sent(bytes);
+        inputs::sent(kernel(), bytes);
     }
 
     fn signal_is_due(&self, k: &Kernel) -> bool {

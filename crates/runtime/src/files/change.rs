@@ -6,7 +6,7 @@ use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, inputs, kernel_files, now};
 use crate::io::{fifo, table};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::sys;
 use libc::{c_char, c_int};
 use skein_libos::errno::{Errno, Result};
@@ -14,8 +14,7 @@ use skein_model::frame::NOT_WRITABLE;
 
 /// A file's descriptor has been written to.
 #[inline]
-pub fn written(fd: i32) {
-    let k = kernel();
+pub fn written(k: &Kernel, fd: i32) {
     let slot = local::slot(fd);
     match slot.map_or(Noted::Unknown, local::Slot::noted) {
         Noted::No => {}
@@ -43,17 +42,17 @@ fn look_up(k: &Kernel, fd: i32, slot: Option<&local::Slot>) {
 
 /// The result of a call that writes to `fd`, noted.
 #[inline]
-pub fn after_write(fd: i32, result: Result<usize>) -> Result<usize> {
+pub fn after_write(k: &Kernel, fd: i32, result: Result<usize>) -> Result<usize> {
     if matches!(result, Ok(n) if n > 0) {
-        written(fd);
+        written(k, fd);
     }
     result
 }
 
 /// The result of a call that changes `fd` when it succeeds.
-pub fn after_change(fd: i32, result: Result<usize>) -> Result<usize> {
+pub fn after_change(k: &Kernel, fd: i32, result: Result<usize>) -> Result<usize> {
     if result.is_ok() {
-        written(fd);
+        written(k, fd);
     }
     result
 }
@@ -62,14 +61,13 @@ pub fn after_change(fd: i32, result: Result<usize>) -> Result<usize> {
 ///
 /// # Safety
 /// `path` is a string.
-pub unsafe fn created(at: c_int, path: *const c_char) {
-    let k = kernel();
+pub unsafe fn created(k: &Kernel, at: c_int, path: *const c_char) {
     // SAFETY: the caller's contract.
     unsafe {
         if let Ok(st) = stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) {
             k.files().inodes.fresh(&st, now(k));
         }
-        parent_changed(at, path);
+        parent_changed(k, at, path);
     }
 }
 
@@ -77,8 +75,7 @@ pub unsafe fn created(at: c_int, path: *const c_char) {
 ///
 /// # Safety
 /// `path` is a string.
-pub unsafe fn parent_changed(at: c_int, path: *const c_char) {
-    let k = kernel();
+pub unsafe fn parent_changed(k: &Kernel, at: c_int, path: *const c_char) {
     // SAFETY: the caller's contract.
     if let Some(st) = unsafe { parent(at, path) }
         && stat::class(k, &st) == Class::Own
@@ -126,17 +123,21 @@ pub fn explain(path: &[u8], error: Errno) {
 ///
 /// # Safety
 /// As for the call.
-pub unsafe fn entries(call: sys::Call, places: &[(c_int, *const c_char)]) -> Result<usize> {
+pub unsafe fn entries(
+    k: &Kernel,
+    call: sys::Call,
+    places: &[(c_int, *const c_char)],
+) -> Result<usize> {
     for (at, path) in places {
         // SAFETY: the caller's contract.
-        unsafe { inputs::glance(*at, *path, libc::AT_SYMLINK_NOFOLLOW) };
+        unsafe { inputs::glance(k, *at, *path, libc::AT_SYMLINK_NOFOLLOW) };
     }
     // SAFETY: the caller's contract.
     let result = unsafe { call.make() };
     if result.is_ok() {
         for (at, path) in places {
             // SAFETY: the kernel has read the path.
-            unsafe { parent_changed(*at, *path) };
+            unsafe { parent_changed(k, *at, *path) };
         }
     }
     result
@@ -146,14 +147,19 @@ pub unsafe fn entries(call: sys::Call, places: &[(c_int, *const c_char)]) -> Res
 ///
 /// # Safety
 /// As for the call.
-pub unsafe fn creation(call: sys::Call, at: c_int, path: *const c_char) -> Result<usize> {
+pub unsafe fn creation(
+    k: &Kernel,
+    call: sys::Call,
+    at: c_int,
+    path: *const c_char,
+) -> Result<usize> {
     // SAFETY: the caller's contract.
-    unsafe { inputs::glance(at, path, libc::AT_SYMLINK_NOFOLLOW) };
+    unsafe { inputs::glance(k, at, path, libc::AT_SYMLINK_NOFOLLOW) };
     // SAFETY: as above.
     let result = unsafe { call.make() };
     match result {
         // SAFETY: the kernel has read the path.
-        Ok(_) => unsafe { created(at, path) },
+        Ok(_) => unsafe { created(k, at, path) },
         // SAFETY: as above.
         Err(error) => explain(unsafe { bytes(path) }, error),
     }
@@ -164,14 +170,20 @@ pub unsafe fn creation(call: sys::Call, at: c_int, path: *const c_char) -> Resul
 ///
 /// # Safety
 /// `path` is a string.
-pub unsafe fn mknodat(at: c_int, path: *const c_char, mode: u32, dev: u64) -> Result<usize> {
+pub unsafe fn mknodat(
+    k: &Kernel,
+    at: c_int,
+    path: *const c_char,
+    mode: u32,
+    dev: u64,
+) -> Result<usize> {
     let args = sys::args([at as usize, path as usize, mode as usize, dev as usize]);
     // SAFETY: the caller's contract.
-    let result = unsafe { creation(sys::Call { nr: libc::SYS_mknodat, args }, at, path) };
+    let result = unsafe { creation(k, sys::Call { nr: libc::SYS_mknodat, args }, at, path) };
     if result.is_ok() && mode & libc::S_IFMT == libc::S_IFIFO {
         // SAFETY: the kernel has read the path.
         if let Ok(st) = unsafe { stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) } {
-            fifo::made(kernel(), Id::of(&st));
+            fifo::made(k, Id::of(&st));
         }
     }
     result
@@ -181,14 +193,13 @@ pub unsafe fn mknodat(at: c_int, path: *const c_char, mode: u32, dev: u64) -> Re
 ///
 /// # Safety
 /// `path` is a string.
-pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<usize> {
-    let k = kernel();
+pub unsafe fn truncate(k: &Kernel, path: *const c_char, len: i64) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe {
         if kernel_files::hidden(bytes(path)) {
             return Err(Errno(libc::ENOENT));
         }
-        inputs::before_truncation(path);
+        inputs::before_truncation(k, path);
         sys::call(libc::SYS_truncate, sys::args([path as usize, len as usize]))?;
         if let Ok(st) = stat::real_at(libc::AT_FDCWD, path, 0) {
             k.files().inodes.modified(k.files().inodes.see(&st), now(k));
@@ -202,13 +213,13 @@ pub unsafe fn truncate(path: *const c_char, len: i64) -> Result<usize> {
 /// # Safety
 /// `path` is null or a string; `times` is null or two times.
 pub unsafe fn utimensat(
+    k: &Kernel,
     at: c_int,
     path: *const c_char,
     times: *const [skein_libos::abi::timespec; 2],
     flags: c_int,
 ) -> Result<usize> {
     table::not_own(at)?;
-    let k = kernel();
     let current = now(k);
     // SAFETY: the caller's contract.
     let wanted = unsafe { times.as_ref() };
@@ -223,9 +234,9 @@ pub unsafe fn utimensat(
     let args = sys::args([at as usize, path as usize, times as usize, flags as usize]);
     // SAFETY: the server's own call.
     unsafe {
-        let seen = inputs::before_change(at, path, flags);
+        let seen = inputs::before_change(k, at, path, flags);
         sys::call(libc::SYS_utimensat, args)?;
-        inputs::after_change(seen, at, path, flags);
+        inputs::after_change(k, seen, at, path, flags);
     }
     let st = if path.is_null() {
         stat::real_of(at)
@@ -251,6 +262,7 @@ pub unsafe fn utimensat(
 /// # Safety
 /// As for the call.
 pub unsafe fn permissions(
+    k: &Kernel,
     call: sys::Call,
     at: c_int,
     path: *const c_char,
@@ -258,10 +270,10 @@ pub unsafe fn permissions(
 ) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe {
-        let seen = inputs::before_change(at, path, flags);
+        let seen = inputs::before_change(k, at, path, flags);
         let result = call.make();
         if result.is_ok() {
-            inputs::after_change(seen, at, path, flags);
+            inputs::after_change(k, seen, at, path, flags);
         }
         result
     }
@@ -280,6 +292,7 @@ fn from_timeval(time: libc::timeval) -> Result<skein_libos::abi::timespec> {
 /// # Safety
 /// `path` is a string; `times` is null or two times.
 pub unsafe fn utimes(
+    k: &Kernel,
     at: c_int,
     path: *const c_char,
     times: *const [libc::timeval; 2],
@@ -287,8 +300,8 @@ pub unsafe fn utimes(
     // SAFETY: the caller's contract.
     unsafe {
         match times.as_ref() {
-            None => utimensat(at, path, core::ptr::null(), 0),
-            Some([a, m]) => utimensat(at, path, &[from_timeval(*a)?, from_timeval(*m)?], 0),
+            None => utimensat(k, at, path, core::ptr::null(), 0),
+            Some([a, m]) => utimensat(k, at, path, &[from_timeval(*a)?, from_timeval(*m)?], 0),
         }
     }
 }
@@ -297,15 +310,15 @@ pub unsafe fn utimes(
 ///
 /// # Safety
 /// `path` is a string; `times` is null or two times.
-pub unsafe fn utime(path: *const c_char, times: *const libc::utimbuf) -> Result<usize> {
+pub unsafe fn utime(k: &Kernel, path: *const c_char, times: *const libc::utimbuf) -> Result<usize> {
     let at = libc::AT_FDCWD;
     // SAFETY: the caller's contract.
     unsafe {
         match times.as_ref() {
-            None => utimensat(at, path, core::ptr::null(), 0),
+            None => utimensat(k, at, path, core::ptr::null(), 0),
             Some(both) => {
                 let whole = |s| skein_libos::abi::timespec { tv_sec: s, tv_nsec: 0 };
-                utimensat(at, path, &[whole(both.actime), whole(both.modtime)], 0)
+                utimensat(k, at, path, &[whole(both.actime), whole(both.modtime)], 0)
             }
         }
     }

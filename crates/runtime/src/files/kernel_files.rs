@@ -11,7 +11,7 @@ use crate::fatal::{self, Line, line};
 use crate::files::fake::Text;
 use crate::files::stat;
 use crate::io::table;
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::sys;
 use libc::c_int;
 use skein_libos::errno::{Errno, Result};
@@ -277,13 +277,12 @@ pub fn descriptor(path: &[u8]) -> Option<i32> {
 }
 
 /// What a link in /proc/self/fd says, when its descriptor is virtual or the runtime's; `None` when the kernel is to be asked.
-pub fn link(path: &[u8]) -> Option<Result<Line>> {
+pub fn link(k: &Kernel, path: &[u8]) -> Option<Result<Line>> {
     let fd = descriptor(path).filter(|_| !path.starts_with(b"/dev/std"))?;
     if table::is_own(fd) {
         return Some(Err(Errno(libc::ENOENT)));
     }
-    let k = kernel();
-    let Some(file) = k.table().get(fd) else { return console(fd) };
+    let Some(file) = k.table().get(fd) else { return console(k, fd) };
     let f = k.fds.files.get(file);
     let object = f.object.get();
     Some(Ok(match f.kind.get() {
@@ -301,9 +300,9 @@ pub fn link(path: &[u8]) -> Option<Result<Line>> {
 }
 
 /// The server's own output has a name that only its replica knows.
-fn console(fd: i32) -> Option<Result<Line>> {
+fn console(k: &Kernel, fd: i32) -> Option<Result<Line>> {
     let st = stat::real_of(fd).ok()?;
-    (stat::class(kernel(), &st) == stat::Class::Console).then(|| Ok(line!("pipe:[3]")))
+    (stat::class(k, &st) == stat::Class::Console).then(|| Ok(line!("pipe:[3]")))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::files::inode::Id;
 use crate::files::local::{self, Slot};
 use crate::files::{inputs, stat};
 use crate::io::table::{self, MAX_FDS};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::sys;
 use core::cell::Cell;
 use libc::{c_char, c_int};
@@ -71,7 +71,7 @@ impl Entry {
     }
 }
 
-fn make(fd: i32, slot: &Slot) -> Result<&'static Listing> {
+fn make(k: &Kernel, fd: i32, slot: &Slot) -> Result<&'static Listing> {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -80,14 +80,14 @@ fn make(fd: i32, slot: &Slot) -> Result<&'static Listing> {
     // SAFETY: a new mapping where nothing is.
     let base = unsafe { sys::call(libc::SYS_mmap, args)? } as *mut u8;
     slot.listing.set(base as usize);
-    let listing = fill(fd, base);
+    let listing = fill(k, fd, base);
     if listing.is_err() {
         drop_listing(slot);
     }
     listing
 }
 
-fn fill(fd: i32, base: *mut u8) -> Result<&'static Listing> {
+fn fill(k: &Kernel, fd: i32, base: *mut u8) -> Result<&'static Listing> {
     let first = size_of::<Listing>();
     let mut end = first;
     // SAFETY: no memory is involved.
@@ -106,14 +106,14 @@ fn fill(fd: i32, base: *mut u8) -> Result<&'static Listing> {
         }
     }
     let order_at = end.next_multiple_of(4);
-    let (filter, public) = (descriptors_listing(fd), is_public(fd));
+    let (filter, public) = (descriptors_listing(k, fd), is_public(k, fd));
     let mut count = 0;
     let mut at = first;
     while at < end {
         // SAFETY: an entry of the kernel's; behind the entries there is room for their places.
         unsafe {
             let entry = Entry(base.add(at));
-            if !(filter && hidden(entry.name()) || public && is_of_others(fd, entry.name())) {
+            if !(filter && hidden(entry.name()) || public && is_of_others(k, fd, entry.name())) {
                 base.add(order_at).cast::<u32>().add(count).write(at as u32);
                 count += 1;
             }
@@ -129,7 +129,7 @@ fn fill(fd: i32, base: *mut u8) -> Result<&'static Listing> {
     // SAFETY: as above.
     let entry = |place: &u32| unsafe { Entry(base.add(*place as usize)) };
     if !public {
-        inputs::listed(fd, places.iter().map(|place| (kind(fd, entry(place)), name(place))));
+        inputs::listed(k, fd, places.iter().map(|place| (kind(fd, entry(place)), name(place))));
     }
     // SAFETY: the head of the mapping, which lives until the descriptor is closed.
     unsafe {
@@ -143,27 +143,26 @@ fn fill(fd: i32, base: *mut u8) -> Result<&'static Listing> {
 }
 
 /// Whether the directory is one where everybody keeps temporary files: the server sees its own there, those of others come and go.
-fn is_public(fd: i32) -> bool {
+fn is_public(k: &Kernel, fd: i32) -> bool {
     const PUBLIC: u32 = libc::S_IFDIR | libc::S_ISVTX | libc::S_IWOTH;
-    stat::real_of(fd).is_ok_and(|st| {
-        st.st_mode & PUBLIC == PUBLIC && stat::class(kernel(), &st) == stat::Class::Own
-    })
+    stat::real_of(fd)
+        .is_ok_and(|st| st.st_mode & PUBLIC == PUBLIC && stat::class(k, &st) == stat::Class::Own)
 }
 
 /// Whether an entry is not one that the server has made.
-fn is_of_others(fd: i32, name: &[u8]) -> bool {
+fn is_of_others(k: &Kernel, fd: i32, name: &[u8]) -> bool {
     if matches!(name, b"." | b"..") {
         return false;
     }
     // SAFETY: the name ends in zero.
     let st = unsafe { stat::real_at(fd, name.as_ptr().cast(), libc::AT_SYMLINK_NOFOLLOW) };
-    !st.is_ok_and(|st| kernel().files().inodes.has_made(Id::of(&st)))
+    !st.is_ok_and(|st| k.files().inodes.has_made(Id::of(&st)))
 }
 
 /// Whether the directory is one of /proc's with descriptors in it.
-fn descriptors_listing(fd: i32) -> bool {
+fn descriptors_listing(k: &Kernel, fd: i32) -> bool {
     let Ok(st) = stat::real_of(fd) else { return false };
-    if st.st_dev != kernel().files().proc_dev.get() {
+    if st.st_dev != k.files().proc_dev.get() {
         return false;
     }
     let mut name = [0u8; 64];
@@ -185,12 +184,12 @@ pub fn drop_listing(slot: &Slot) {
     }
 }
 
-fn of(fd: i32) -> Result<&'static Listing> {
+fn of(k: &Kernel, fd: i32) -> Result<&'static Listing> {
     let Some(slot) = local::slot(fd) else {
         refuse!("a directory was read by a descriptor above {MAX_FDS}");
     };
     match slot.listing.get() {
-        0 => make(fd, slot),
+        0 => make(k, fd, slot),
         // SAFETY: the listing of this descriptor.
         base => Ok(unsafe { &*(base as *const Listing) }),
     }
@@ -200,15 +199,15 @@ fn of(fd: i32) -> Result<&'static Listing> {
 ///
 /// # Safety
 /// `out` has room for `len` bytes.
-pub unsafe fn getdents64(fd: i32, out: *mut u8, len: usize) -> Result<usize> {
-    if kernel().table().get(fd).is_some() {
+pub unsafe fn getdents64(k: &Kernel, fd: i32, out: *mut u8, len: usize) -> Result<usize> {
+    if k.table().get(fd).is_some() {
         return Err(Errno(libc::ENOTDIR));
     }
     let st = stat::real_of(fd)?;
     if st.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Err(Errno(libc::ENOTDIR));
     }
-    let listing = of(fd)?;
+    let listing = of(k, fd)?;
     let base = core::ptr::from_ref(listing).cast::<u8>();
     let mut done = 0;
     while listing.position.get() < u64::from(listing.count) {
@@ -255,22 +254,22 @@ fn kind(fd: i32, entry: Entry) -> u8 {
 }
 
 /// `lseek` on the kernel's descriptors: `None` when it passes.
-pub fn lseek(fd: i32, to: i64, whence: c_int) -> Option<Result<usize>> {
+pub fn lseek(k: &Kernel, fd: i32, to: i64, whence: c_int) -> Option<Result<usize>> {
     let slot = local::slot(fd)?;
     if slot.listing.get() == 0 && (!slot.directory.get() || to == 0) {
-        let no_place = fd <= 2 && is_console(fd);
+        let no_place = fd <= 2 && is_console(k, fd);
         return no_place.then_some(Err(Errno(libc::ESPIPE)));
     }
-    Some(seek(fd, slot, to, whence))
+    Some(seek(k, fd, slot, to, whence))
 }
 
-fn is_console(fd: i32) -> bool {
-    let console = |st| stat::class(kernel(), &st) == stat::Class::Console;
+fn is_console(k: &Kernel, fd: i32) -> bool {
+    let console = |st| stat::class(k, &st) == stat::Class::Console;
     stat::real_of(fd).is_ok_and(console)
 }
 
-fn seek(fd: i32, slot: &Slot, to: i64, whence: c_int) -> Result<usize> {
-    let listing = of(fd)?;
+fn seek(k: &Kernel, fd: i32, slot: &Slot, to: i64, whence: c_int) -> Result<usize> {
+    let listing = of(k, fd)?;
     let position = match whence {
         libc::SEEK_SET => to,
         libc::SEEK_CUR => listing.position.get() as i64 + to,

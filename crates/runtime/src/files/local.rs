@@ -4,6 +4,7 @@
 use crate::files::inode::Seen;
 use crate::files::{list, lock};
 use crate::io::table::MAX_FDS;
+use crate::kernel::Kernel;
 use core::cell::Cell;
 
 /// A descriptor of the kernel's.
@@ -88,15 +89,15 @@ fn clear(fd: i32) {
 }
 
 /// A descriptor of the kernel's is being closed, or another takes its place.
-pub fn closed(fd: i32) {
+pub fn closed(k: &Kernel, fd: i32) {
     clear(fd);
-    lock::released();
+    lock::released(k);
 }
 
 /// The same for all from `first` to `last`.
-pub fn closed_range(first: u32, last: u32) {
+pub fn closed_range(k: &Kernel, first: u32, last: u32) {
     for fd in first..=last.min(MAX_FDS as u32 - 1) {
         clear(fd as i32);
     }
-    lock::released();
+    lock::released(k);
 }

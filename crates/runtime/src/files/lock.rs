@@ -5,7 +5,7 @@
 
 use crate::fatal::refused;
 use crate::io::table;
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::sys;
 use crate::turn;
 use libc::c_int;
@@ -19,30 +19,28 @@ const KEY: Key = Key::of_runtime(9, 0);
 
 /// Some lock may have been given up.
 #[inline]
-pub fn released() {
-    let k = kernel();
+pub fn released(k: &Kernel) {
     k.keys.wake(k, KEY, u32::MAX, u32::MAX);
 }
 
-fn wait() -> Result<()> {
-    let k = kernel();
+fn wait(k: &Kernel) -> Result<()> {
     match crate::thread::cancellable(|| k.keys.wait(k, KEY, u32::MAX, None)) {
         Wake::Interrupted => fail(libc::EINTR),
         _ => Ok(()),
     }
 }
 
-fn until_granted(attempt: impl Fn() -> Result<usize>) -> Result<usize> {
+fn until_granted(k: &Kernel, attempt: impl Fn() -> Result<usize>) -> Result<usize> {
     loop {
         match attempt() {
-            Err(Errno(libc::EAGAIN | libc::EACCES)) => wait()?,
+            Err(Errno(libc::EAGAIN | libc::EACCES)) => wait(k)?,
             result => return result,
         }
     }
 }
 
 /// `flock`.
-pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
+pub fn flock(k: &Kernel, fd: c_int, operation: c_int) -> Result<usize> {
     let _turn = turn::enter(Object::Files, Kind::Lock);
     table::not_own(fd)?;
     let call = |operation: c_int| {
@@ -52,11 +50,11 @@ pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
     let result = if operation & (libc::LOCK_NB | libc::LOCK_UN) != 0 {
         call(operation)
     } else {
-        until_granted(|| call(operation | libc::LOCK_NB))
+        until_granted(k, || call(operation | libc::LOCK_NB))
     };
     // A shared lock may have been an exclusive one before.
     if result.is_ok() && operation & libc::LOCK_EX == 0 {
-        released();
+        released(k);
     }
     result
 }
@@ -72,7 +70,7 @@ fn refuse_notice(command: c_int) -> Result<usize> {
 ///
 /// # Safety
 /// `arg` is what the command wants.
-pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> Option<Result<usize>> {
+pub unsafe fn fcntl(k: &Kernel, fd: c_int, command: c_int, arg: usize) -> Option<Result<usize>> {
     let attempt = match command {
         libc::F_SETLKW => libc::F_SETLK,
         libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
@@ -85,9 +83,9 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> Option<Result<usiz
         // SAFETY: the server's own lock; the kernel checks the address.
         unsafe { sys::call(libc::SYS_fcntl, sys::args([fd as usize, attempt as usize, arg])) }
     };
-    let result = if attempt == command { call() } else { until_granted(call) };
+    let result = if attempt == command { call() } else { until_granted(k, call) };
     if result.is_ok() {
-        released();
+        released(k);
     }
     Some(result)
 }

@@ -9,7 +9,7 @@ use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, change, inputs, kernel_files, now};
 use crate::io::{fifo, random, table};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::sys;
 use libc::{c_char, c_int};
 use skein_libos::errno::{Errno, Result};
@@ -21,7 +21,13 @@ const TMPFILE: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
 ///
 /// # Safety
 /// `path` is a string or something that the kernel refuses.
-pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> Result<usize> {
+pub unsafe fn open(
+    k: &Kernel,
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: u32,
+) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe {
         if random::is_device(path) {
@@ -35,7 +41,7 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
         }
         if let Some(fd) = kernel_files::descriptor(bytes(path))
             && flags & libc::O_PATH == 0
-            && kernel().table().get(fd).is_some()
+            && k.table().get(fd).is_some()
         {
             return fifo::reopen(fd, flags);
         }
@@ -47,20 +53,20 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
             sys::call(libc::SYS_openat, args)
         };
         let no_reader = |e: Errno| match stat::real_at(at, path, 0) {
-            Ok(st) if e.0 == libc::ENXIO && is_fifo(&st) => open_fifo(bytes(path), st, flags),
+            Ok(st) if e.0 == libc::ENXIO && is_fifo(&st) => open_fifo(k, bytes(path), st, flags),
             _ => Err(e),
         };
         let creates = flags & libc::O_CREAT != 0 && flags & (libc::O_PATH | TMPFILE) == 0;
-        let original = inputs::original(at, path, flags);
+        let original = inputs::original(k, at, path, flags);
         let opened = if !creates {
             call(flags).map(|fd| (fd, false))
         } else if flags & libc::O_EXCL != 0 {
-            inputs::glance(at, path, libc::AT_SYMLINK_NOFOLLOW);
+            inputs::glance(k, at, path, libc::AT_SYMLINK_NOFOLLOW);
             call(flags).map(|fd| (fd, true))
         } else {
             match call(flags & !libc::O_CREAT) {
                 Err(e @ Errno(libc::ENOENT)) => {
-                    inputs::not_opened(at, path, flags, e);
+                    inputs::not_opened(k, at, path, flags, e);
                     let made = match call(flags | libc::O_EXCL) {
                         // A link to nothing: what it names is created.
                         Err(Errno(libc::EEXIST)) => call(flags),
@@ -74,27 +80,27 @@ pub unsafe fn open(at: c_int, path: *const c_char, flags: c_int, mode: u32) -> R
         let (fd, created) = match opened {
             Ok(opened) => opened,
             Err(e) => {
-                inputs::not_opened(at, path, flags, e);
+                inputs::not_opened(k, at, path, flags, e);
                 change::explain(bytes(path), e);
                 return no_reader(e);
             }
         };
         if let Some(original) = original {
-            inputs::opened_copy(fd as i32, original);
+            inputs::opened_copy(k, fd as i32, original);
         }
-        finish(fd as i32, at, path, flags, (created, hasty))
+        finish(k, fd as i32, at, path, flags, (created, hasty))
     }
 }
 
 /// Looks at what was opened.
 unsafe fn finish(
+    k: &Kernel,
     fd: i32,
     at: c_int,
     path: *const c_char,
     flags: c_int,
     (created, hasty): (bool, c_int),
 ) -> Result<usize> {
-    let k = kernel();
     let Ok(st) = stat::real_of(fd) else { return Ok(fd as usize) };
     if Id::of(&st) == k.files().arena.get() {
         let _ = sys::close(fd);
@@ -102,12 +108,12 @@ unsafe fn finish(
     }
     if !created && flags & TMPFILE == 0 {
         // SAFETY: the kernel has read the path.
-        unsafe { inputs::opened(fd, &st, at, path, flags) };
+        unsafe { inputs::opened(k, fd, &st, at, path, flags) };
     }
     if flags & libc::O_PATH == 0 && is_fifo(&st) && stat::class(k, &st) == Class::Own {
         let _ = sys::close(fd);
         // SAFETY: the kernel has read the path.
-        return open_fifo(unsafe { bytes(path) }, st, flags);
+        return open_fifo(k, unsafe { bytes(path) }, st, flags);
     }
     if hasty != 0 {
         // SAFETY: no memory is involved.
@@ -153,7 +159,7 @@ unsafe fn finish(
             }
             if created {
                 // SAFETY: the kernel has read the path.
-                unsafe { change::parent_changed(at, path) };
+                unsafe { change::parent_changed(k, at, path) };
             }
         }
         _ => {}
@@ -200,8 +206,8 @@ fn is_fifo(st: &libc::stat) -> bool {
 }
 
 /// A FIFO that the kernel has let the server open: its pipe is virtual.
-fn open_fifo(path: &[u8], mut st: libc::stat, flags: c_int) -> Result<usize> {
-    let (k, id) = (kernel(), Id::of(&st));
+fn open_fifo(k: &Kernel, path: &[u8], mut st: libc::stat, flags: c_int) -> Result<usize> {
+    let id = Id::of(&st);
     let seen = k.files().inodes.see(&st);
     stat::replace(k, &mut st, Some(seen));
     if k.files().inodes.times(seen).0.is_none() && !fifo::is_open(k, id) {
@@ -218,10 +224,10 @@ fn open_fifo(path: &[u8], mut st: libc::stat, flags: c_int) -> Result<usize> {
 ///
 /// # Safety
 /// As for [`open`].
-pub unsafe fn creat(path: *const c_char, mode: u32) -> Result<usize> {
+pub unsafe fn creat(k: &Kernel, path: *const c_char, mode: u32) -> Result<usize> {
     let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
     // SAFETY: the caller's contract.
-    unsafe { open(libc::AT_FDCWD, path, flags, mode) }
+    unsafe { open(k, libc::AT_FDCWD, path, flags, mode) }
 }
 
 /// What `openat2` is told: flags, mode, and how paths are resolved.
@@ -232,6 +238,7 @@ pub type How = [u64; 3];
 /// # Safety
 /// As for the call.
 pub unsafe fn openat2(
+    k: &Kernel,
     at: c_int,
     path: *const c_char,
     how: *const How,
@@ -247,5 +254,5 @@ pub unsafe fn openat2(
         return Err(Errno(libc::ENOSYS));
     }
     // SAFETY: the caller's contract.
-    unsafe { open(at, path, flags as c_int, mode as u32) }
+    unsafe { open(k, at, path, flags as c_int, mode as u32) }
 }

@@ -4,8 +4,8 @@
 //! told about a file of the host names it by its path from the first root.
 
 use super::{inputs, stat};
+use crate::kernel::Kernel;
 use crate::kernel::process::Root;
-use crate::kernel::{Kernel, kernel};
 use crate::process;
 use crate::sys;
 use libc::c_char;
@@ -46,8 +46,7 @@ pub fn is_first() -> bool {
 ///
 /// # Safety
 /// `path` is a string or something that the kernel refuses.
-pub unsafe fn change(path: *const c_char) -> Result<usize> {
-    let k = kernel();
+pub unsafe fn change(k: &Kernel, path: *const c_char) -> Result<usize> {
     if path.is_null() {
         return Err(Errno(libc::EFAULT));
     }
@@ -55,9 +54,9 @@ pub unsafe fn change(path: *const c_char) -> Result<usize> {
     inputs::libraries::look(k, 0);
     // SAFETY: the caller's contract; the kernel has read the path when it has found something.
     let (st, whole) = unsafe {
-        inputs::glance(libc::AT_FDCWD, path, 0);
+        inputs::glance(k, libc::AT_FDCWD, path, 0);
         let st = stat::real_at(libc::AT_FDCWD, path, 0)?;
-        (st, inputs::whole_path(path))
+        (st, inputs::whole_path(k, path))
     };
     let len = whole.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let whole = &whole[..len.min(libc::PATH_MAX as usize)];

@@ -17,7 +17,7 @@ use crate::files::inode::{Id, OWNED, Seen, Time};
 use crate::files::local::{self, Noted};
 use crate::files::{inputs, kernel_files};
 use crate::io::{descriptor, table};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::sys;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
@@ -164,7 +164,7 @@ fn shape(st: &mut libc::stat) {
 ///
 /// # Safety
 /// `out` is writable.
-pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Result<usize> {
+pub unsafe fn fstat(k: &Kernel, fd: i32, out: *mut libc::stat) -> Result<usize> {
     // SAFETY: the caller's contract.
     if let Some(answer) = unsafe { descriptor::fstat(fd, out) } {
         return answer;
@@ -178,15 +178,15 @@ pub unsafe fn fstat(fd: i32, out: *mut libc::stat) -> Result<usize> {
         sys::call(libc::SYS_fstat, sys::args([fd as usize, out as usize]))?;
         &mut *out
     };
-    inputs::stated(fd, st);
-    replace(kernel(), st, known(fd));
+    inputs::stated(k, fd, st);
+    replace(k, st, known(k, fd));
     Ok(0)
 }
 
 /// The file of a descriptor, when it is remembered.
-fn known(fd: i32) -> Option<Seen> {
+fn known(k: &Kernel, fd: i32) -> Option<Seen> {
     match local::slot(fd)?.noted() {
-        Noted::Of(seen) if kernel().files().inodes.holds(seen) => Some(seen),
+        Noted::Of(seen) if k.files().inodes.holds(seen) => Some(seen),
         _ => None,
     }
 }
@@ -196,6 +196,7 @@ fn known(fd: i32) -> Option<Seen> {
 /// # Safety
 /// `path` is a string, `out` is writable.
 pub unsafe fn fstatat(
+    k: &Kernel,
     at: c_int,
     path: *const c_char,
     out: *mut libc::stat,
@@ -204,7 +205,7 @@ pub unsafe fn fstatat(
     // SAFETY: the caller's contract.
     unsafe {
         if is_empty(path, flags) && at != libc::AT_FDCWD {
-            return fstat(at, out);
+            return fstat(k, at, out);
         }
         if kernel_files::hidden(super::bytes(path)) {
             return Err(Errno(libc::ENOENT));
@@ -217,9 +218,9 @@ pub unsafe fn fstatat(
     // SAFETY: the kernel checks the addresses; `out` is valid when it has written there.
     let answer = unsafe { sys::call(libc::SYS_newfstatat, args).map(|_| *out) };
     // SAFETY: the kernel has seen the path.
-    unsafe { inputs::looked(at, path, flags, &answer, What::About) };
+    unsafe { inputs::looked(k, at, path, flags, &answer, What::About) };
     let mut st = answer?;
-    replace(kernel(), &mut st, None);
+    replace(k, &mut st, None);
     // SAFETY: the kernel has written there.
     unsafe { out.write(st) };
     Ok(0)
@@ -236,6 +237,7 @@ unsafe fn is_empty(path: *const c_char, flags: c_int) -> bool {
 /// # Safety
 /// `path` is a string, `out` is writable.
 pub unsafe fn statx(
+    k: &Kernel,
     at: c_int,
     path: *const c_char,
     flags: c_int,
@@ -255,7 +257,7 @@ pub unsafe fn statx(
     // SAFETY: all-zero is a valid `stat`.
     let mut st: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: the caller's path, a local.
-    unsafe { fstatat(at, path, &raw mut st, flags & known)? };
+    unsafe { fstatat(k, at, path, &raw mut st, flags & known)? };
     let time = |s: i64, ns: i64| {
         // SAFETY: all-zero is a valid timestamp.
         let mut time: libc::statx_timestamp = unsafe { core::mem::zeroed() };
@@ -325,9 +327,9 @@ pub fn is_layer(path: &CStr) -> bool {
 ///
 /// # Safety
 /// As for the call.
-pub unsafe fn statfs(nr: i64, what: usize, out: *mut libc::statfs) -> Result<usize> {
+pub unsafe fn statfs(k: &Kernel, nr: i64, what: usize, out: *mut libc::statfs) -> Result<usize> {
     let virtual_fd =
-        nr == libc::SYS_fstatfs && kernel().table().get(what as i32).is_some() && !out.is_null();
+        nr == libc::SYS_fstatfs && k.table().get(what as i32).is_some() && !out.is_null();
     if !virtual_fd {
         table::no_own(nr, &sys::args([what]))?;
         // SAFETY: the kernel checks the addresses.
@@ -343,13 +345,14 @@ pub unsafe fn statfs(nr: i64, what: usize, out: *mut libc::statfs) -> Result<usi
 /// # Safety
 /// As for the call.
 pub unsafe fn readlinkat(
+    k: &Kernel,
     at: c_int,
     path: *const c_char,
     out: *mut u8,
     len: usize,
 ) -> Result<usize> {
     // SAFETY: the caller's string.
-    if let Some(name) = kernel_files::link(unsafe { super::bytes(path) }) {
+    if let Some(name) = kernel_files::link(k, unsafe { super::bytes(path) }) {
         let name = name?;
         let n = name.bytes().len().min(len);
         // SAFETY: the caller's buffer.
@@ -361,7 +364,7 @@ pub unsafe fn readlinkat(
     let result = unsafe { sys::call(libc::SYS_readlinkat, args) };
     if result != Err(Errno(libc::EFAULT)) {
         // SAFETY: the kernel has read the path.
-        unsafe { inputs::link_read(at, path) };
+        unsafe { inputs::link_read(k, at, path) };
     }
     result
 }

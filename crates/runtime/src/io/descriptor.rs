@@ -29,7 +29,7 @@ pub fn close(fd: i32) -> Answer {
     }
     let k = kernel();
     if k.table().get(fd).is_none() {
-        files::closed(fd);
+        files::closed(k, fd);
         return None;
     }
     thread::test_cancel();
@@ -53,7 +53,7 @@ pub fn dup3(old: i32, new: i32, flags: Option<i32>) -> Answer {
     }
     let k = kernel();
     if old != new {
-        files::closed(new);
+        files::closed(k, new);
     }
     if k.table().get(old).is_none() {
         // A file takes a virtual descriptor's place: the kernel closes the placeholder.
@@ -92,7 +92,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<usize> {
     }
     let cloexec = flags & libc::CLOSE_RANGE_CLOEXEC != 0;
     if !cloexec {
-        files::closed_range(first, last);
+        files::closed_range(k, first, last);
     }
     let end = (k.table().end() as u32).min(last.saturating_add(1));
     for fd in first..end {

@@ -255,7 +255,7 @@ fn write_kernel(fd: i32, at: *mut i64, bytes: &[u8]) -> Result<usize> {
             }
         }
     };
-    let n = change::after_write(fd, result)?;
+    let n = change::after_write(kernel(), fd, result)?;
     advance(at, n);
     Ok(n)
 }

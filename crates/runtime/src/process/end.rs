@@ -36,7 +36,7 @@ pub fn end(wait_status: c_int) -> ! {
     let k = kernel();
     if k.processes.live.get() == 1 {
         // Why it ends may be what it found in a file.
-        inputs::settle();
+        inputs::settle(k);
     }
     leave(k, wait_status);
     depart(k, None, wait_status)
@@ -97,7 +97,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
     }
     k.keys.wake(k, vfork_key(me), u32::MAX, u32::MAX);
     // Who gets the turn waits until the kernel has let go of them.
-    crate::files::lock::released();
+    crate::files::lock::released(k);
     match p.parent.get() {
         Some(parent) => tell(k, parent, me),
         // init's: it asks nobody here.

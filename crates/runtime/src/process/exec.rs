@@ -8,8 +8,8 @@ use super::{become_process, handle, this, threads_of, vfork_key};
 use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::io::table;
-use crate::kernel::Kernel;
 use crate::kernel::process::LIBRARY_PATH_BYTES as PATH_BYTES;
+use crate::kernel::{Kernel, kernel};
 use crate::local::header;
 use crate::sys::{self, args};
 use crate::{signal, thread, turn};
@@ -241,7 +241,7 @@ unsafe fn read_head(
         let mut st: libc::stat = core::mem::zeroed();
         let known = sys::call(libc::SYS_fstat, args([file, &raw mut st as usize]));
         if known.is_ok() && !by_number {
-            inputs::opened(file as c_int, &st, at, path, libc::O_RDONLY | nofollow);
+            inputs::opened(kernel(), file as c_int, &st, at, path, libc::O_RDONLY | nofollow);
         }
         let read =
             sys::call(libc::SYS_pread64, args([file, head.as_mut_ptr() as usize, head.len(), 0]));

@@ -8,7 +8,7 @@ use super::place::kind_of;
 use super::{is_off, looked};
 use crate::files::inode::{FIRST_MARK_S, Id, MADE, OWNED, Seen, Time};
 use crate::files::stat;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::sys;
 use libc::{c_char, c_int};
 use skein_model::fact::What;
@@ -58,8 +58,8 @@ fn new_mark() -> Option<Time> {
 ///
 /// # Safety
 /// `path` is a string or something that the kernel refuses.
-pub unsafe fn original(at: c_int, path: *const c_char, flags: c_int) -> Option<Id> {
-    if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 || is_off(kernel()) {
+pub unsafe fn original(k: &Kernel, at: c_int, path: *const c_char, flags: c_int) -> Option<Id> {
+    if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 || is_off(k) {
         return None;
     }
     let flags = if flags & libc::O_NOFOLLOW == 0 { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
@@ -69,9 +69,9 @@ pub unsafe fn original(at: c_int, path: *const c_char, flags: c_int) -> Option<I
 }
 
 /// The server has opened the copy of what was [`original`].
-pub fn opened_copy(fd: c_int, original: Id) {
+pub fn opened_copy(k: &Kernel, fd: c_int, original: Id) {
     if let Ok(st) = stat::real_of(fd) {
-        kernel().files().inodes.renamed(original, &st);
+        k.files().inodes.renamed(original, &st);
     }
 }
 
@@ -79,15 +79,15 @@ pub fn opened_copy(fd: c_int, original: Id) {
 ///
 /// # Safety
 /// As for [`looked`].
-pub unsafe fn before_move(at: c_int, path: *const c_char) {
-    let (k, flags) = (kernel(), libc::AT_SYMLINK_NOFOLLOW);
+pub unsafe fn before_move(k: &Kernel, at: c_int, path: *const c_char) {
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
     if is_off(k) || path.is_null() {
         return;
     }
     // SAFETY: the caller's contract.
     unsafe {
         let answer = stat::real_at(at, path, flags);
-        let seen = looked(at, path, flags, &answer, What::There);
+        let seen = looked(k, at, path, flags, &answer, What::There);
         if let (Some(seen), Ok(st)) = (seen, answer)
             && kind_of(&st) != libc::DT_DIR
         {

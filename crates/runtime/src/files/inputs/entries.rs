@@ -4,13 +4,12 @@ use super::place::is_kernels;
 use super::{add, differs, facts, is_off};
 use crate::files::inode::MADE;
 use crate::files::stat::{self, Class};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use skein_model::fact::{Fact, What};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A directory was listed: `entries` are kinds and names, in order.
-pub fn listed<'a>(fd: i32, entries: impl Iterator<Item = (u8, &'a [u8])>) {
-    let k = kernel();
+pub fn listed<'a>(k: &Kernel, fd: i32, entries: impl Iterator<Item = (u8, &'a [u8])>) {
     if is_off(k) {
         return;
     }
@@ -37,7 +36,7 @@ pub fn listed<'a>(fd: i32, entries: impl Iterator<Item = (u8, &'a [u8])>) {
             used += len;
         }
     }
-    let (path, named) = facts::name_of(fd);
+    let (path, named) = facts::name_of(k, fd);
     if is_kernels(named) {
         return;
     }

@@ -4,7 +4,7 @@ use super::differs;
 use crate::fatal::line;
 use crate::files::inode::Id;
 use crate::files::{root, stat};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::local::header;
 use crate::process;
 use crate::sys;
@@ -159,11 +159,11 @@ pub fn more_scratch() -> &'static mut [u8] {
 ///
 /// # Safety
 /// `path` is a string.
-pub unsafe fn absolute(at: c_int, path: *const c_char) -> &'static [u8] {
+pub unsafe fn absolute(k: &Kernel, at: c_int, path: *const c_char) -> &'static [u8] {
     // SAFETY: the caller's contract.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let out = path_scratch();
-    let mut used = process::this().root.write_path(kernel(), out);
+    let mut used = process::this().root.write_path(k, out);
     if !path.starts_with(b"/") {
         let room = &mut out[used..][..libc::PATH_MAX as usize];
         let len = if at == libc::AT_FDCWD {
@@ -219,13 +219,13 @@ impl Last {
 }
 
 /// The process has opened a file.
-pub fn note_name(at: c_int, path: *const c_char, st: &libc::stat) {
+pub fn note_name(k: &Kernel, at: c_int, path: *const c_char, st: &libc::stat) {
     if root::is_first() {
         return;
     }
     // SAFETY: the kernel has read the path.
-    let whole = unsafe { absolute(at, path) };
-    let inside = &whole[process::this().root.write_path(kernel(), more_scratch())..];
+    let whole = unsafe { absolute(k, at, path) };
+    let inside = &whole[process::this().root.write_path(k, more_scratch())..];
     let len = inside.len().min(libc::PATH_MAX as usize);
     // SAFETY: as for `Last`; no slice of it is alive.
     unsafe { (&mut *LAST.path.get())[..len].copy_from_slice(&inside[..len]) };
@@ -234,9 +234,9 @@ pub fn note_name(at: c_int, path: *const c_char, st: &libc::stat) {
 }
 
 /// The path of what a descriptor is of: the whole one, and as the process would name it; empty when the kernel does not know one.
-pub fn name_of(fd: c_int) -> (&'static [u8], &'static [u8]) {
+pub fn name_of(k: &Kernel, fd: c_int) -> (&'static [u8], &'static [u8]) {
     let out = path_scratch();
-    let used = process::this().root.write_path(kernel(), out);
+    let used = process::this().root.write_path(k, out);
     let len = match stat::real_name(fd, &mut out[used..][..libc::PATH_MAX as usize]) {
         Ok(name) => name.len(),
         Err(_) if root::is_first() => 0,

@@ -86,16 +86,14 @@ fn is_off(k: &Kernel) -> bool {
 }
 
 /// So many bytes were sent: no more than the node keeps until all is agreed on.
-pub fn sent(bytes: usize) {
-    let k = kernel();
+pub fn sent(k: &Kernel, bytes: usize) {
     if k.files().inputs.facts.sent(bytes) {
         k.sched.press();
     }
 }
 
 /// Waits until all is agreed on.
-pub fn settle() {
-    let k = kernel();
+pub fn settle(k: &Kernel) {
     while k.files().inputs.are_asked() {
         admit::wait(k, admit::Wait::Slot);
     }
@@ -105,9 +103,9 @@ pub fn settle() {
 ///
 /// # Safety
 /// `path` is a string.
-pub unsafe fn whole_path(path: *const c_char) -> &'static [u8] {
+pub unsafe fn whole_path(k: &Kernel, path: *const c_char) -> &'static [u8] {
     // SAFETY: the caller's contract.
-    unsafe { facts::absolute(libc::AT_FDCWD, path) }
+    unsafe { facts::absolute(k, libc::AT_FDCWD, path) }
 }
 
 /// Ends the server: a file of the host is not what it was.
@@ -133,7 +131,7 @@ fn differs(path: &[u8], how: &[u8]) -> ! {
 fn add(k: &Kernel, fact: &Fact<'_>) {
     k.files().inputs.facts.add(fact);
     if !k.files().inputs.facts.have_room() {
-        settle();
+        settle(k);
     }
 }
 
@@ -194,7 +192,7 @@ fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: O
     let known = k.files().inodes.known(seen);
     let path = || match (place, fd) {
         (Some(place), _) => place.whole(),
-        (None, Some(fd)) => facts::name_of(fd).0,
+        (None, Some(fd)) => facts::name_of(k, fd).0,
         _ => b"",
     };
     if known.about.get() != 0 {
@@ -281,13 +279,13 @@ fn found(k: &Kernel, place: Place, st: &libc::stat, fd: Option<i32>) -> Option<S
 /// # Safety
 /// `path` is a string, or something that the kernel refuses.
 pub unsafe fn looked(
+    k: &Kernel,
     at: c_int,
     path: *const c_char,
     flags: c_int,
     answer: &Result<libc::stat>,
     what: What,
 ) -> Option<Seen> {
-    let k = kernel();
     if is_off(k) {
         return None;
     }
@@ -333,15 +331,15 @@ pub unsafe fn looked(
 ///
 /// # Safety
 /// As for [`looked`].
-pub unsafe fn glance(at: c_int, path: *const c_char, flags: c_int) {
-    if is_off(kernel()) || path.is_null() {
+pub unsafe fn glance(k: &Kernel, at: c_int, path: *const c_char, flags: c_int) {
+    if is_off(k) || path.is_null() {
         return;
     }
     let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
     // SAFETY: the caller's contract.
     unsafe {
         let answer = stat::real_at(at, path, flags);
-        looked(at, path, flags, &answer, What::There);
+        looked(k, at, path, flags, &answer, What::There);
     }
 }
 
@@ -349,9 +347,9 @@ pub unsafe fn glance(at: c_int, path: *const c_char, flags: c_int) {
 ///
 /// # Safety
 /// As for [`looked`].
-pub unsafe fn link_read(at: c_int, path: *const c_char) {
+pub unsafe fn link_read(k: &Kernel, at: c_int, path: *const c_char) {
     // SAFETY: the caller's contract.
-    if is_off(kernel()) || path.is_null() || unsafe { *path } == 0 {
+    if is_off(k) || path.is_null() || unsafe { *path } == 0 {
         return;
     }
     let flags = libc::AT_SYMLINK_NOFOLLOW;
@@ -360,7 +358,7 @@ pub unsafe fn link_read(at: c_int, path: *const c_char) {
         let answer = stat::real_at(at, path, flags);
         let link = matches!(&answer, Ok(st) if kind_of(st) == libc::DT_LNK);
         let what = if link { What::About } else { What::There };
-        looked(at, path, flags, &answer, what);
+        looked(k, at, path, flags, &answer, what);
     }
 }
 
@@ -368,22 +366,26 @@ pub unsafe fn link_read(at: c_int, path: *const c_char) {
 ///
 /// # Safety
 /// As for [`looked`].
-pub unsafe fn before_change(at: c_int, path: *const c_char, flags: c_int) -> Option<Seen> {
-    let k = kernel();
+pub unsafe fn before_change(
+    k: &Kernel,
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> Option<Seen> {
     if is_off(k) {
         return None;
     }
     // SAFETY: the caller's contract.
     if path.is_null() || unsafe { *path } == 0 {
         let st = stat::real_of(at).ok().filter(|st| stat::class(k, st) == Class::Own)?;
-        stated(at, &st);
+        stated(k, at, &st);
         return Some(k.files().inodes.see_stat(&st));
     }
     let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
     // SAFETY: the caller's contract.
     let answer = unsafe { stat::real_at(at, path, flags) };
     // SAFETY: as above.
-    unsafe { looked(at, path, flags, &answer, What::About) };
+    unsafe { looked(k, at, path, flags, &answer, What::About) };
     let st = answer.ok().filter(|st| stat::class(k, st) == Class::Own)?;
     Some(k.files().inodes.see_stat(&st))
 }
@@ -392,14 +394,20 @@ pub unsafe fn before_change(at: c_int, path: *const c_char, flags: c_int) -> Opt
 ///
 /// # Safety
 /// As for [`before_change`].
-pub unsafe fn after_change(seen: Option<Seen>, at: c_int, path: *const c_char, flags: c_int) {
+pub unsafe fn after_change(
+    k: &Kernel,
+    seen: Option<Seen>,
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+) {
     if let Some(seen) = seen {
         // SAFETY: the caller's contract.
         unsafe {
             if path.is_null() || *path == 0 {
-                copies::own(kernel(), seen, at, core::ptr::null(), 0);
+                copies::own(k, seen, at, core::ptr::null(), 0);
             } else {
-                copies::own(kernel(), seen, at, path, flags & libc::AT_SYMLINK_NOFOLLOW);
+                copies::own(k, seen, at, path, flags & libc::AT_SYMLINK_NOFOLLOW);
             }
         }
     }
@@ -409,8 +417,7 @@ pub unsafe fn after_change(seen: Option<Seen>, at: c_int, path: *const c_char, f
 ///
 /// # Safety
 /// As for [`looked`].
-pub unsafe fn not_opened(at: c_int, path: *const c_char, flags: c_int, e: Errno) {
-    let k = kernel();
+pub unsafe fn not_opened(k: &Kernel, at: c_int, path: *const c_char, flags: c_int, e: Errno) {
     if is_off(k) || path.is_null() {
         return;
     }
@@ -418,7 +425,7 @@ pub unsafe fn not_opened(at: c_int, path: *const c_char, flags: c_int, e: Errno)
     if matches!(e, Errno(libc::ENOTDIR | libc::ELOOP)) {
         // What is there may be no directory, or a link, and was asked for as if it were none.
         // SAFETY: the caller's contract.
-        return unsafe { glance(at, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) };
+        return unsafe { glance(k, at, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) };
     }
     missing(k, Place { at, path, follows }, e);
 }
@@ -465,8 +472,7 @@ pub fn touched(k: &Kernel, directory: &libc::stat, path: &[u8]) {
 }
 
 /// The server asks about a descriptor of the kernel's.
-pub fn stated(fd: i32, st: &libc::stat) {
-    let k = kernel();
+pub fn stated(k: &Kernel, fd: i32, st: &libc::stat) {
     if is_off(k) || stat::class(k, st) != Class::Own {
         return;
     }
@@ -486,7 +492,7 @@ pub fn stated(fd: i32, st: &libc::stat) {
         // It wants to know how large its buffers are to be, and tells nobody.
         return;
     }
-    let (path, named) = facts::name_of(fd);
+    let (path, named) = facts::name_of(k, fd);
     if st.st_nlink == 0
         || !named.starts_with(b"/")
         || named.starts_with(b"/memfd:")

@@ -5,7 +5,7 @@ use super::{OWN, add, copies, facts, found, glance, is_off, look_again, looked, 
 use crate::files::inode::{Id, MADE, OWNED, Seen, THERE};
 use crate::files::local;
 use crate::files::stat;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::sys;
 use libc::{c_char, c_int};
 use skein_libos::errno::Result;
@@ -15,12 +15,18 @@ use skein_model::fact::{Fact, MAX_TEXT_BYTES, What};
 ///
 /// # Safety
 /// `path` is a string.
-pub unsafe fn opened(fd: i32, st: &libc::stat, at: c_int, path: *const c_char, flags: c_int) {
-    let k = kernel();
+pub unsafe fn opened(
+    k: &Kernel,
+    fd: i32,
+    st: &libc::stat,
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+) {
     if is_off(k) || Id::of(st) == k.files().arena.get() {
         return;
     }
-    facts::note_name(at, path, st);
+    facts::note_name(k, at, path, st);
     let place = Place { at, path, follows: flags & libc::O_NOFOLLOW == 0 };
     let nofollow = if place.follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
     let link = kind_of(st) == libc::DT_LNK;
@@ -28,7 +34,7 @@ pub unsafe fn opened(fd: i32, st: &libc::stat, at: c_int, path: *const c_char, f
     let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
     if !regular || flags & (libc::O_PATH | libc::O_TRUNC) != 0 {
         // SAFETY: the caller's contract.
-        unsafe { looked(at, path, nofollow, &Ok(*st), what) };
+        unsafe { looked(k, at, path, nofollow, &Ok(*st), what) };
     }
     if !regular || flags & libc::O_PATH != 0 {
         return;
@@ -82,18 +88,17 @@ pub fn take_contents(k: &Kernel, fd: i32, seen: Seen, place: Place) {
 ///
 /// # Safety
 /// As for [`looked`].
-pub unsafe fn before_truncation(path: *const c_char) {
-    let k = kernel();
+pub unsafe fn before_truncation(k: &Kernel, path: *const c_char) {
     let at = libc::AT_FDCWD;
     // SAFETY: the caller's contract.
-    unsafe { glance(at, path, 0) };
+    unsafe { glance(k, at, path, 0) };
     // SAFETY: the kernel has read the path.
     if let Ok(fd) = (Place { at, path, follows: true }).open()
         && !is_off(k)
     {
         if let Ok(st) = stat::real_of(fd) {
             // SAFETY: as above.
-            unsafe { opened(fd, &st, at, path, libc::O_WRONLY) };
+            unsafe { opened(k, fd, &st, at, path, libc::O_WRONLY) };
         }
         let _ = sys::close(fd);
     }
@@ -107,15 +112,14 @@ fn watches(fd: i32) -> bool {
 
 /// The result of a call that reads from `fd`: what the server gets is what was agreed on.
 #[inline]
-pub fn after_read(fd: i32, result: Result<usize>) -> Result<usize> {
+pub fn after_read(k: &Kernel, fd: i32, result: Result<usize>) -> Result<usize> {
     if watches(fd) {
-        watch(fd);
+        watch(k, fd);
     }
     result
 }
 
-fn watch(fd: i32) {
-    let k = kernel();
+fn watch(k: &Kernel, fd: i32) {
     let Ok(st) = stat::real_of(fd) else { return };
     let seen = k.files().inodes.see_stat(&st);
     let known = k.files().inodes.known(seen);

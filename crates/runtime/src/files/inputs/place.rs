@@ -32,7 +32,7 @@ impl Place {
     /// The whole path.
     pub fn whole(&self) -> &'static [u8] {
         // SAFETY: as above.
-        unsafe { facts::absolute(self.at, self.path) }
+        unsafe { facts::absolute(crate::kernel::kernel(), self.at, self.path) }
     }
 
     /// Its key in the table of paths; `None` where the directory is not a file's.

@@ -5,7 +5,7 @@
 
 use crate::fatal;
 use crate::files::{change, inputs};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, kernel};
 use crate::sys;
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -191,7 +191,7 @@ pub fn make_inode(given: &Given, mode: u32) -> Result<Inode> {
     let path = given.path.as_ptr().cast();
     // As the kernel's bind does: less what the umask takes away.
     // SAFETY: a path that ends in a NUL.
-    match unsafe { change::mknodat(libc::AT_FDCWD, path, libc::S_IFSOCK | mode, 0) } {
+    match unsafe { change::mknodat(kernel(), libc::AT_FDCWD, path, libc::S_IFSOCK | mode, 0) } {
         Ok(_) => {}
         Err(Errno(libc::EEXIST)) => return fail(libc::EADDRINUSE),
         Err(e) => return Err(e),
@@ -204,7 +204,7 @@ pub fn remove_inode(given: &Given) {
     let args = sys::args([given.path.as_ptr() as usize]);
     let at = [(libc::AT_FDCWD, given.path.as_ptr().cast())];
     // SAFETY: a path that ends in a NUL.
-    let _ = unsafe { change::entries(sys::Call { nr: libc::SYS_unlink, args }, &at) };
+    let _ = unsafe { change::entries(kernel(), sys::Call { nr: libc::SYS_unlink, args }, &at) };
 }
 
 /// The inode that a path leads to; it must be a socket that the server may write to.
@@ -230,7 +230,7 @@ fn look(given: &Given) -> Result<libc::stat> {
     let args = sys::args([given.path.as_ptr() as usize, &raw mut st as usize]);
     // SAFETY: a path that ends in a NUL, a local.
     unsafe {
-        inputs::glance(libc::AT_FDCWD, given.path.as_ptr().cast(), 0);
+        inputs::glance(kernel(), libc::AT_FDCWD, given.path.as_ptr().cast(), 0);
         sys::call(libc::SYS_stat, args)?;
     }
     Ok(st)
