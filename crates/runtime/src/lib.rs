@@ -12,7 +12,7 @@
 //! One thread of the server at a time: the holder of the turn ([`turn`]). It keeps the turn until it blocks or its quantum is used up.
 //! Because of that nothing in here is locked, and objects change through cells.
 //!
-//! All threads are run by one kernel thread, the *carrier* ([`context`]): every pthread is really created, so that its stack, TLS and
+//! All threads are run by one kernel thread, the *carrier* ([`turn::carrier`], [`context`]): every pthread is really created, so that its stack, TLS and
 //! destructors are libc's own, but its kernel thread parks at once and the carrier switches to its stack and TLS. Only a thread that
 //! ends runs on its own kernel thread again ("pinned"), while the carrier waits, so that libc's exit path is the real one.
 //!
@@ -26,6 +26,12 @@
 //! # Signals
 //!
 //! Virtual as well ([`signal`]): they come from the server itself, its timers and the log, and a handler runs at the end of an operation of its thread.
+//!
+//! # Rooms
+//!
+//! From the bottom: words of the process ([`local`]) and what needs no state ([`sys`], [`fatal`], [`stack`], [`frame`], [`patch`] and their like); the state in
+//! the arena ([`kernel`]); who runs, and what enters and leaves ([`turn`]); the server's resources ([`files`], [`process`], [`signal`], [`thread`] and what has not moved to
+//! [`skein_libos`]); how the server comes in ([`entry`]). What a room needs of one above it is given to it at the start. `xtask/src/tidy/rooms.rs` has the floors.
 //!
 //! # Rules in here
 //!

@@ -80,7 +80,10 @@ impl Deref for Kernel {
     }
 }
 
-/// The kernel. Only to be called when [`ready`].
+/// The kernel. Only to be called when the runtime is ready ([`crate::local::ready`]).
+///
+/// An operation gets it from the guard of its turn ([`crate::turn::Turn`]), and hands it on. This function is for what has no guard: the turn itself, the entries, which
+/// come before it, handlers of the kernel's signals, and functions of the resources that are called from places without it.
 #[inline]
 pub fn kernel() -> &'static Kernel {
     // SAFETY: set once by `install` before the state becomes READY; it lives in the arena, which is never unmapped. It is not `Sync`:
