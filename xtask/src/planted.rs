@@ -1,7 +1,10 @@
-//! Defects that are put back one at a time: the simulation must find each within the number of seeds that the list states.
+//! Defects that are put back one at a time: each must be found by what the list names, the simulation within so many seeds, a test, or a guest.
 //!
 //! The list is `crates/sim/planted.toml`. Each defect is one text of one file that becomes another, in a copy of the workspace: nothing is changed here.
+//! The copy shares the target directory, so that only the crates of the workspace are built again.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +18,8 @@ use skein_testkit::{Failure, Outcome};
 const LIST: &str = "crates/sim/planted.toml";
 /// Where the copy is, below the target directory.
 const COPY: &str = "planted";
+/// The simulation runs so many seeds without any defect first.
+const SOUND_SEEDS: u64 = 200;
 
 /// What to do.
 #[derive(clap::Args)]
@@ -34,7 +39,6 @@ struct List {
 
 /// A defect.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Defect {
     /// What it is called.
     name: String,
@@ -46,14 +50,37 @@ struct Defect {
     find: String,
     /// and what is put in its place.
     put: String,
-    /// It is found within so many seeds.
-    seeds: u64,
+    /// What finds it.
+    #[serde(flatten)]
+    finder: Finder,
     /// Put back by the tests.
     #[serde(default)]
     in_tests: bool,
 }
 
-/// Puts each back, and lets the simulation look for it.
+/// What finds a defect.
+#[derive(Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Finder {
+    /// The simulation, within so many seeds.
+    Seeds(u64),
+    /// A test: what `cargo test` is told.
+    Test(Vec<String>),
+    /// A guest of this name.
+    Guest(String),
+}
+
+impl fmt::Display for Finder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seeds(seeds) => write!(f, "the simulation, {seeds} seeds"),
+            Self::Test(arguments) => write!(f, "cargo test {}", arguments.join(" ")),
+            Self::Guest(name) => write!(f, "the guest {name}"),
+        }
+    }
+}
+
+/// Puts each back, and lets its finder look for it.
 pub fn run(options: &Options) -> Outcome {
     let root = workspace::root();
     let text = read(&root.join(LIST))?;
@@ -71,11 +98,21 @@ pub fn run(options: &Options) -> Outcome {
         return Err(Failure(format!("{LIST} has no such defect")));
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let copy = Copy { tree: target.join(COPY).join("tree"), target: target.join(COPY) };
+    let copy = Copy { tree: target.join(COPY).join("tree"), target };
     copy.fill(root)?;
-    copy.build()?;
-    if let Some(seed) = copy.simulate(200)? {
-        return Err(Failure(format!("seed {seed} fails without any defect")));
+    // Nothing is found by what fails anyway.
+    let mut sound = BTreeSet::new();
+    for defect in &chosen {
+        let (name, finder) = match &defect.finder {
+            Finder::Seeds(_) => ("the simulation".to_owned(), &Finder::Seeds(SOUND_SEEDS)),
+            other => (other.to_string(), other),
+        };
+        if sound.insert(name) {
+            copy.build(finder)?;
+            if let Some(how) = copy.find(finder)? {
+                return Err(Failure(format!("{finder} fails without any defect: {how}")));
+            }
+        }
     }
     let mut missed = 0;
     for defect in &chosen {
@@ -83,17 +120,15 @@ pub fn run(options: &Options) -> Outcome {
         let file = copy.tree.join(&defect.file);
         let before = read(&file)?;
         write(&file, &defect.apply(&before)?)?;
-        let found = copy.build().and_then(|()| copy.simulate(defect.seeds));
+        let found = copy.build(&defect.finder).and_then(|()| copy.find(&defect.finder));
         write(&file, &before)?;
         let seconds = since.elapsed().as_secs();
+        let Defect { name, what, finder, .. } = defect;
         match found? {
-            Some(seed) => println!(
-                "{}: found by seed {seed} of {} ({seconds} s): {}",
-                defect.name, defect.seeds, defect.what
-            ),
+            Some(how) => println!("{name}: found by {finder}: {how} ({seconds} s): {what}"),
             None => {
                 missed += 1;
-                println!("{}: NOT found in {} seeds: {}", defect.name, defect.seeds, defect.what);
+                println!("{name}: NOT found by {finder} ({seconds} s): {what}");
             }
         }
     }
@@ -147,19 +182,40 @@ impl Copy {
         Ok(())
     }
 
-    fn cargo(&self) -> Command {
+    /// A command of cargo that builds what this finder needs, or builds and runs it.
+    fn cargo(&self, finder: &Finder) -> Command {
         let mut cargo = Command::new("cargo");
-        cargo
-            .args(["test", "--quiet", "--locked", "--profile", "checked", "-p", "skein-sim"])
-            .args(["--test", "clusters"])
-            .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target);
+        cargo.current_dir(&self.tree).env("CARGO_INCREMENTAL", "1");
+        let quiet = ["--quiet", "--locked", "--profile", "checked"];
+        match finder {
+            Finder::Seeds(_) => {
+                cargo.arg("test").args(quiet).args(["-p", "skein-sim", "--test", "clusters"]);
+            }
+            Finder::Test(arguments) => {
+                cargo.arg("test").args(quiet).args(arguments);
+            }
+            Finder::Guest(_) => {
+                cargo.arg("build").args(quiet).args(["-p", "skein-runtime", "-p", "skein-harness"]);
+            }
+        }
+        cargo.env("CARGO_TARGET_DIR", self.target_of(finder));
         cargo
     }
 
-    fn build(&self) -> Outcome {
-        let built =
-            self.cargo().arg("--no-run").output().map_err(|e| Failure(format!("cargo: {e}")))?;
+    /// What is built for a guest has the names of what is built without a defect.
+    fn target_of(&self, finder: &Finder) -> PathBuf {
+        match finder {
+            Finder::Guest(_) => self.target.join(COPY),
+            Finder::Seeds(_) | Finder::Test(_) => self.target.clone(),
+        }
+    }
+
+    fn build(&self, finder: &Finder) -> Outcome {
+        let mut cargo = self.cargo(finder);
+        if !matches!(finder, Finder::Guest(_)) {
+            cargo.arg("--no-run");
+        }
+        let built = cargo.output().map_err(|e| Failure(format!("cargo: {e}")))?;
         if built.status.success() {
             return Ok(());
         }
@@ -167,24 +223,40 @@ impl Copy {
         Err(Failure(format!("the copy cannot be built:\n{said}")))
     }
 
-    /// The first seed that fails of so many, if one does.
-    fn simulate(&self, seeds: u64) -> Result<Option<u64>, Failure> {
-        let ran = self
-            .cargo()
-            .args(["--", "no_seed_breaks_a_promise", "--exact", "--nocapture"])
-            .env("SKEIN_SIM_SEEDS", seeds.to_string())
-            .env("SKEIN_SIM_FIRST", "1")
-            .output()
-            .map_err(|e| Failure(format!("cargo: {e}")))?;
+    /// How the finder found something, if it did.
+    fn find(&self, finder: &Finder) -> Result<Option<String>, Failure> {
+        let mut command = self.cargo(finder);
+        match finder {
+            Finder::Seeds(seeds) => {
+                command
+                    .args(["--", "no_seed_breaks_a_promise", "--exact", "--nocapture"])
+                    .env("SKEIN_SIM_SEEDS", seeds.to_string())
+                    .env("SKEIN_SIM_FIRST", "1");
+            }
+            Finder::Test(_) => {}
+            Finder::Guest(name) => {
+                let built = self.target_of(finder).join("checked");
+                command = Command::new(built.join("skein-harness"));
+                command.arg(name).env("SKEIN_RUNTIME", built.join("libskein.so"));
+                command.current_dir(&self.tree);
+            }
+        }
+        let ran = command.output().map_err(|e| Failure(format!("{command:?}: {e}")))?;
         let said = String::from_utf8_lossy(&ran.stdout);
-        let seed = said.lines().find_map(|line| {
-            let number = line.strip_prefix("seed ")?.split(' ').next()?;
-            number.parse().ok()
-        });
-        match (ran.status.success(), seed) {
+        // A name that fits no test finds nothing, and fails nothing.
+        let results = said.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+        let ran_none = results.into_iter().all(|counts| counts.starts_with("0 passed"));
+        let first = |start: &str| said.lines().find(|line| line.starts_with(start));
+        match (ran.status.success(), finder) {
+            (true, Finder::Test(_)) if ran_none => {
+                Err(Failure(format!("{finder}: there is no such test")))
+            }
             (true, _) => Ok(None),
-            (false, Some(seed)) => Ok(Some(seed)),
-            (false, None) => Err(Failure(format!("the simulation did not run:\n{said}"))),
+            (false, Finder::Seeds(_)) => match first("seed ") {
+                Some(line) => Ok(Some(line.to_owned())),
+                None => Err(Failure(format!("the simulation did not run:\n{said}"))),
+            },
+            (false, Finder::Test(_) | Finder::Guest(_)) => Ok(Some("it fails".to_owned())),
         }
     }
 }

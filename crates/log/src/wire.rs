@@ -13,6 +13,7 @@
 use crate::cursor::Cursor;
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use skein_model::{LogIndex, Term};
 
 /// The version of this encoding.
 pub const VERSION: u8 = 1;
@@ -236,6 +237,52 @@ pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
         line.push_str(&format!(" [{}/{} {} bytes]", entry.index, entry.term, entry.data.len()));
     }
     Ok(line)
+}
+
+/// What a message says that its sender must not forget, and what it must have made durable before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// In this term the member `from` has voted for the member `to`.
+    Vote {
+        /// The term.
+        term: Term,
+        /// Who voted.
+        from: u64,
+        /// For whom.
+        to: u64,
+    },
+    /// Its log has what the leader of this term has, up to this entry.
+    Stored {
+        /// The term.
+        term: Term,
+        /// The last entry of that.
+        index: LogIndex,
+    },
+}
+
+/// What the message with these bytes promises, if it promises anything. For those who check that promises are kept.
+#[must_use]
+pub fn promise(bytes: &[u8]) -> Option<Promise> {
+    let promises = [
+        MessageType::MsgAppendResponse,
+        MessageType::MsgRequestVote,
+        MessageType::MsgRequestVoteResponse,
+    ];
+    let kind = kind_from_wire(*bytes.get(1)?)?;
+    // Appends, which are long, promise nothing.
+    let message = promises.contains(&kind).then(|| decode(bytes).ok()).flatten()?;
+    let (term, from) = (Term(message.term), message.from);
+    match message.get_msg_type() {
+        // Who asks for votes has voted for itself.
+        MessageType::MsgRequestVote => Some(Promise::Vote { term, from, to: from }),
+        MessageType::MsgRequestVoteResponse if !message.reject => {
+            Some(Promise::Vote { term, from, to: message.to })
+        }
+        MessageType::MsgAppendResponse if !message.reject => {
+            Some(Promise::Stored { term, index: LogIndex(message.index) })
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! A replica's environment in a simulation: it notes what the replica wants done, and the [world](crate::world) does it.
 
+use crate::outside;
 use crate::scripted::Scripted;
-use crate::server::RegisterServer;
+use crate::server::{PORT, RegisterServer};
 use crate::wire::{Wire, WireEnd};
 use bytes::Bytes;
 use skein_arena::Sizes;
 use skein_log::disk::sim::SimRng;
 use skein_log::{LogEntry, OldEntries, Persist};
-use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
+use skein_model::{ConnId, EntryBuilder, LogIndex, Record, ReplicaId, SockAddr, Term, WallNs};
 use skein_node::NodeError;
 use skein_node::replica::environment::{
     Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
@@ -87,6 +88,16 @@ pub struct Around {
     pub waiting: VecDeque<Rc<RefCell<Wire>>>,
     /// Connections on which something may have happened before they were watched, and whether they ended.
     pub ready: Vec<(ConnId, bool)>,
+    /// Connections to hosts outside that were begun: which, to where, and the host's end.
+    pub calls: Vec<(ConnId, SockAddr, Rc<RefCell<Wire>>)>,
+    /// The server waits for datagrams, and this replica reads them.
+    pub hears: bool,
+    /// Senders of datagrams that came and are not read.
+    pub datagrams: VecDeque<SockAddr>,
+    /// Datagrams that cannot arrive: from where to where.
+    undeliverable: VecDeque<(SockAddr, SockAddr)>,
+    /// Datagrams that left: to where, and their bytes.
+    pub sent: Vec<(SockAddr, Vec<u8>)>,
 
     /// What is to be done about the server.
     pub wishes: Vec<Wish>,
@@ -119,6 +130,11 @@ impl Around {
             open: false,
             waiting: VecDeque::new(),
             ready: Vec::new(),
+            calls: Vec::new(),
+            hears: false,
+            datagrams: VecDeque::new(),
+            undeliverable: VecDeque::new(),
+            sent: Vec::new(),
             wishes: Vec::new(),
             committed: Vec::new(),
             led: Vec::new(),
@@ -212,10 +228,15 @@ impl Outside for Around {
     fn publish(
         &mut self,
         listening: &BTreeSet<SockAddr>,
-        _receiving: &BTreeSet<SockAddr>,
+        receiving: &BTreeSet<SockAddr>,
         serves: bool,
     ) -> Result<(), NodeError> {
         self.open = serves && !listening.is_empty();
+        self.hears = serves && !receiving.is_empty();
+        if !self.hears {
+            self.datagrams.clear();
+            self.undeliverable.clear();
+        }
         Ok(())
     }
 
@@ -251,8 +272,11 @@ impl Outside for Around {
         Ok(())
     }
 
-    fn connect(&mut self, _id: ConnId, _to: SockAddr) -> io::Result<WireEnd> {
-        Err(io::ErrorKind::ConnectionRefused.into())
+    fn connect(&mut self, id: ConnId, to: SockAddr) -> io::Result<WireEnd> {
+        let wire = Rc::new(RefCell::new(Wire { room: usize::MAX, ..Wire::default() }));
+        wire.borrow_mut().conn = Some(id);
+        self.calls.push((id, to, wire.clone()));
+        outside::refuses_at_once(to).map_or(Ok(WireEnd(wire)), Err)
     }
 
     fn forward(
@@ -264,25 +288,35 @@ impl Outside for Around {
     }
 
     fn has_datagrams(&self) -> bool {
-        false
+        self.hears && !(self.datagrams.is_empty() && self.undeliverable.is_empty())
     }
 
-    fn collect_datagrams(&mut self, _entry: &mut EntryBuilder<Vec<u8>>) {}
+    fn collect_datagrams(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
+        let errno = outside::REFUSED;
+        for (local, peer) in self.undeliverable.drain(..) {
+            entry.push(Record::DatagramFailed { local, peer, errno });
+        }
+        let local = SockAddr::v4([10, 0, 0, 9], PORT);
+        for peer in self.datagrams.drain(..) {
+            entry.push(Record::Datagram { local, peer, bytes: b"?" });
+        }
+    }
 
     fn hears_anybody(&self, _local: SockAddr) -> bool {
-        false
+        true
     }
 
-    fn send_datagram(
-        &mut self,
-        _local: SockAddr,
-        _peer: SockAddr,
-        _bytes: &[u8],
-    ) -> io::Result<()> {
+    fn send_datagram(&mut self, _local: SockAddr, peer: SockAddr, bytes: &[u8]) -> io::Result<()> {
+        self.sent.push((peer, bytes.to_vec()));
+        if peer.port == outside::NOBODY {
+            return Err(io::Error::from_raw_os_error(outside::REFUSED.into()));
+        }
         Ok(())
     }
 
-    fn datagram_failed(&mut self, _local: SockAddr, _peer: SockAddr, _error: &io::Error) {}
+    fn datagram_failed(&mut self, local: SockAddr, peer: SockAddr, _error: &io::Error) {
+        self.undeliverable.push_back((local, peer));
+    }
 
     fn close_datagrams(&mut self, _local: SockAddr) {}
 }

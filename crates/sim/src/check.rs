@@ -1,7 +1,8 @@
 //! What must hold at every moment, seen from above all replicas.
 
-use skein_model::{LogIndex, ReplicaId, Term, WallNs};
-use std::collections::BTreeMap;
+use crate::server::Cause;
+use skein_model::{ConnId, EntryRef, LogIndex, Record, ReplicaId, Term, WallNs};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Virtual time is never further ahead of the true one: 10 s, four times what most clocks are off.
 const AHEAD_NS: u64 = 10_000_000_000;
@@ -14,6 +15,12 @@ pub struct Checker {
     committed: BTreeMap<LogIndex, (Term, Vec<u8>)>,
     stamps: BTreeMap<LogIndex, WallNs>,
     digests: BTreeMap<LogIndex, u64>,
+    /// Whom each member voted for in each term.
+    votes: BTreeMap<(Term, u64), u64>,
+    /// Connections to hosts outside that were begun.
+    called: BTreeSet<ConnId>,
+    /// Datagrams that left: their entry, and which of it.
+    sent: BTreeSet<(LogIndex, u8)>,
 }
 
 impl Checker {
@@ -108,6 +115,67 @@ impl Checker {
         Err(format!(
             "replica {replica} diverges at entry {index}: digest {digest:x}, not {known:x}"
         ))
+    }
+
+    /// A member of the cluster has voted for one.
+    ///
+    /// # Errors
+    /// It has voted for another one in the same term.
+    pub fn voted(&mut self, term: Term, from: u64, to: u64) -> Result<(), String> {
+        let known = *self.votes.entry((term, from)).or_insert(to);
+        if known == to {
+            return Ok(());
+        }
+        Err(format!("member {from:#x} votes for {known:#x} and for {to:#x} in term {term}"))
+    }
+
+    /// Something can be seen from outside that a server did.
+    ///
+    /// # Errors
+    /// What it did it for is not committed.
+    pub fn seen(&self, what: &str, cause: Option<Cause>) -> Result<(), String> {
+        let Some(cause) = cause else { return Err(format!("{what} names no cause")) };
+        match self.committed.get(&cause.index) {
+            Some((_, payload)) if Cause::of(cause.index, payload) == cause => Ok(()),
+            _ => Err(format!("{what} is seen, but its entry {} is not committed", cause.index)),
+        }
+    }
+
+    /// A connection to a host outside was begun.
+    ///
+    /// # Errors
+    /// It was before.
+    pub fn called(&mut self, conn: ConnId) -> Result<(), String> {
+        if self.called.insert(conn) {
+            return Ok(());
+        }
+        Err(format!("connection {:#x} is begun twice", conn.0))
+    }
+
+    /// A datagram left.
+    ///
+    /// # Errors
+    /// It did before.
+    pub fn sent(&mut self, index: LogIndex, number: u8) -> Result<(), String> {
+        if self.sent.insert((index, number)) {
+            return Ok(());
+        }
+        Err(format!("datagram {number} of entry {index} leaves twice"))
+    }
+
+    /// An operator was told that a signal is in this entry.
+    ///
+    /// # Errors
+    /// It is not, or that is not committed.
+    pub fn signalled(&self, index: LogIndex) -> Result<(), String> {
+        let entry = self.committed.get(&index).and_then(|(_, p)| EntryRef::parse(p).ok());
+        let has_it = |entry: &EntryRef<'_>| {
+            entry.records().any(|record| matches!(record, Record::Signal { .. }))
+        };
+        if entry.is_some_and(|entry| has_it(&entry)) {
+            return Ok(());
+        }
+        Err(format!("a signal is said to be in entry {index}, which is not committed with one"))
     }
 
     /// How many entries were committed, and the last of them.

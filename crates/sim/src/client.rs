@@ -15,7 +15,7 @@ pub struct Client {
     pub wire: Option<Rc<RefCell<Wire>>>,
     /// Which operation of the history waits for its answer.
     pub waiting: Option<usize>,
-    /// It asked the server to be busy for a while, and waits for the answer.
+    /// It asked for something that is no operation on a register, and waits for the answer.
     pub working: bool,
     /// Of an answer that is not complete.
     buffer: Vec<u8>,
@@ -47,7 +47,7 @@ impl Client {
         };
         let line: Vec<u8> = self.buffer.drain(..=end).collect();
         let line = String::from_utf8_lossy(&line).trim().to_owned();
-        if std::mem::take(&mut self.working) && line == "OK" {
+        if std::mem::take(&mut self.working) && (line == "OK" || line.starts_with('L')) {
             return Ok(true);
         }
         let Some(waiting) = self.waiting.take() else {

@@ -1,7 +1,9 @@
 //! A machine, with or without a running node: the real replica over a simulated disk.
 
 use crate::around::Around;
+use crate::keeper::Keeper;
 use crate::options::{Break, Plan};
+use crate::promises::{Kept, Unsynced};
 use crate::scripted::Scripted;
 use crate::wire::Wire;
 use skein_log::disk::sim::{SimDisk, SimRng};
@@ -10,11 +12,12 @@ use skein_log::wal::{Wal, WalError, WalOptions, WalReader};
 use skein_log::{
     ClusterId, Config, Consensus, Durability, EntryReader, ProgramHash, Recovered, Ticket,
 };
-use skein_model::{EntryRef, ReplicaId};
+use skein_model::{ConnId, EntryRef, ReplicaId, SockAddr};
 use skein_node::begin::Answered;
 use skein_node::config::{
     Isolation, NodeConfig, OnExit, OutgoingConfig, Peer, Publisher, ServerConfig,
 };
+use skein_node::metrics::Metrics;
 use skein_node::node::consensus_config;
 use skein_node::replica::{Parts, Replica};
 use skein_node::server::Link;
@@ -41,6 +44,16 @@ pub struct Client {
     pub wire: Rc<RefCell<Wire>>,
 }
 
+/// A connection that a node's server began, as a host outside has it.
+pub struct Call {
+    /// Which.
+    pub conn: ConnId,
+    /// The host.
+    pub to: SockAddr,
+    /// The connection.
+    pub wire: Rc<RefCell<Wire>>,
+}
+
 /// What a node's process holds and loses with its life.
 pub struct Process {
     /// What decides.
@@ -49,8 +62,12 @@ pub struct Process {
     pub wal: Option<Wal>,
     reader: Option<WalReader>,
     _identity: Option<Identity>,
-    /// Being synced.
+    /// Its counts.
+    pub metrics: Arc<Metrics>,
+    /// Being synced,
     pub writing: Option<Ticket>,
+    /// and what that is.
+    unsynced: Unsynced,
     /// A write that does not come to an end.
     pub disk_hangs: bool,
     /// When it began, by the world's clock.
@@ -67,8 +84,12 @@ pub struct Process {
     pub server_hangs: bool,
     /// When it last executed anything.
     pub executed_us: u64,
+    /// What servers print, on its way to an operator.
+    pub keeper: Keeper,
     /// The clients that were accepted or wait to be.
     pub clients: Vec<Client>,
+    /// The connections to hosts outside.
+    pub calls: Vec<Call>,
 }
 
 /// See the module.
@@ -95,6 +116,27 @@ pub struct Machine {
     pub rotten: bool,
     /// It is broken for good.
     pub lost: bool,
+    /// Its disk takes so much longer for each sync.
+    pub slow_disk_us: u64,
+    /// What is wrong with each of its servers.
+    pub servers: Servers,
+    /// What its disk has for sure, and a write that may be in its cache only.
+    pub kept: Kept,
+    pub in_flight: bool,
+}
+
+/// What is wrong with all servers of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Servers {
+    /// Nothing.
+    #[default]
+    Work,
+    /// They do nothing.
+    Hang,
+    /// They end soon after they were started.
+    End,
+    /// They damage their arena.
+    Rave,
 }
 
 impl Machine {
@@ -112,6 +154,10 @@ impl Machine {
             disk_fails: false,
             rotten: false,
             lost: false,
+            slow_disk_us: 0,
+            servers: Servers::Work,
+            kept: Kept::default(),
+            in_flight: false,
         }
     }
 
@@ -170,14 +216,14 @@ fn node_config(id: ReplicaId, plan: &Plan) -> NodeConfig {
 }
 
 impl Process {
-    /// Starts a node, which takes what is on the disk; answers as which incarnation.
+    /// Starts a node, which takes what is on the disk; answers as which incarnation, and what that was.
     pub fn start(
         machine: &Machine,
         plan: &Plan,
         broken: Option<Break>,
         mut rng: SimRng,
         now_us: u64,
-    ) -> Result<(Self, u64), WalError> {
+    ) -> Result<(Self, u64, Kept), WalError> {
         let (disk, begin) = (&machine.disk, machine.begin);
         let config = node_config(machine.id, plan);
         let mut recovered = Recovered::default();
@@ -209,6 +255,7 @@ impl Process {
             }
         }
         let known = incarnation;
+        let kept = Kept::of(&recovered);
         if broken == Some(Break::ForgetIncarnation) {
             incarnation = 0;
         }
@@ -226,6 +273,7 @@ impl Process {
         let consensus =
             Consensus::new(consensus_config, recovered, boxed).expect("a sound configuration");
         let env = Around::new(rng, plan.timer_ns, process_wal.is_some(), plan.loss);
+        let metrics = Arc::<Metrics>::default();
         let server = Link::sparse(config.tuning.sizes(), 1).expect("there is memory");
         let parts = Parts {
             config,
@@ -233,7 +281,7 @@ impl Process {
             env,
             server,
             answered: Answered::default(),
-            metrics: Arc::default(),
+            metrics: metrics.clone(),
         };
         let mut replica = Replica::new(parts).expect("an environment that refuses nothing");
         replica.begin();
@@ -242,7 +290,9 @@ impl Process {
             wal: process_wal,
             reader,
             _identity: identity,
+            metrics,
             writing: None,
+            unsynced: Unsynced::default(),
             disk_hangs: false,
             began: Duration::from_micros(now_us),
             wakes_at: None,
@@ -251,9 +301,11 @@ impl Process {
             server_runs: false,
             server_hangs: false,
             executed_us: now_us,
+            keeper: Keeper::default(),
             clients: Vec::new(),
+            calls: Vec::new(),
         };
-        Ok((process, known))
+        Ok((process, known, kept))
     }
 
     /// Reads old entries for a follower.
@@ -274,17 +326,19 @@ impl Process {
         }
         for persist in env.to_write.drain(..) {
             wal.append(&persist)?;
+            self.unsynced.add(&persist);
             self.writing = Some(persist.ticket);
         }
         Ok(true)
     }
 
-    /// The sync is over: up to which ticket all is durable.
-    pub fn end_write(&mut self) -> Result<Option<Ticket>, WalError> {
+    /// The sync is over: up to which ticket all is durable. `kept` becomes what is.
+    pub fn end_write(&mut self, kept: &mut Kept) -> Result<Option<Ticket>, WalError> {
         let (Some(wal), Some(ticket)) = (&mut self.wal, self.writing.take()) else {
             return Ok(None);
         };
         wal.sync()?;
+        self.unsynced.done(kept);
         Ok(Some(ticket))
     }
 

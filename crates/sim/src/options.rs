@@ -7,6 +7,9 @@ use skein_node::config::{DurabilityMode, Tuning};
 /// 365 days.
 pub(crate) const YEAR_US: i64 = 365 * 24 * 3600 * 1_000_000;
 
+/// How long clients go on after the last fault.
+const CALM_US: u64 = 2_000_000;
+
 /// A rule around the replica to break on purpose, to see that the checks notice. Rules of the replica itself are broken by patches (`planted/`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
@@ -29,6 +32,136 @@ pub struct Options {
     pub broken: Option<Break>,
     /// Print what happens.
     pub trace: bool,
+    /// What goes wrong.
+    pub scenario: Scenario,
+}
+
+/// What goes wrong in a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scenario {
+    /// What the seed says.
+    #[default]
+    Random,
+    /// One replica, the leader or another one, breaks in this way and stays so for ever; the others are well.
+    Broken(Brokenness, Whose),
+    /// One replica's machine dies, and something of its disk is not what it was when it comes back.
+    Damaged(Damage),
+}
+
+/// Which replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The leader.
+    Leader,
+    /// Another one.
+    Follower,
+}
+
+impl Whose {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Leader, Self::Follower];
+}
+
+/// How a replica is broken for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brokenness {
+    /// Its process died.
+    Dead,
+    /// Its machine is gone: nothing closes its connections.
+    Gone,
+    /// Its process does not run.
+    Stopped,
+    /// It reaches no replica, and none reaches it.
+    CutOff,
+    /// It does not hear the others.
+    Deaf,
+    /// The others do not hear it.
+    Mute,
+    /// A write of its log does not end.
+    DiskHangs,
+    /// Each sync takes 50 ms more.
+    DiskSlow,
+    /// Its disk is full.
+    DiskFull,
+    /// Its server does nothing, nor does the next one.
+    ServerHangs,
+    /// Its server ends, and so does each next one.
+    ServerEnds,
+    /// Its server damages its arena, and so does each next one.
+    ServerRaves,
+    /// Its clock is a year ahead.
+    ClockAhead,
+}
+
+impl Brokenness {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Dead,
+        Self::Gone,
+        Self::Stopped,
+        Self::CutOff,
+        Self::Deaf,
+        Self::Mute,
+        Self::DiskHangs,
+        Self::DiskSlow,
+        Self::DiskFull,
+        Self::ServerHangs,
+        Self::ServerEnds,
+        Self::ServerRaves,
+        Self::ClockAhead,
+    ];
+}
+
+/// What became of one region of one file: a sector, or the file as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Which of the disk's files, in order of their names, and which of its written sectors.
+    pub file: usize,
+    /// Which of its written sectors; the whole file for what happens to files.
+    pub sector: usize,
+    /// How.
+    pub kind: DamageKind,
+}
+
+/// How bytes on a disk change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamageKind {
+    /// A bit of the sector's first byte,
+    FlipFirst,
+    /// of one in its middle,
+    FlipMiddle,
+    /// or of its last byte is another.
+    FlipLast,
+    /// The sector is zeroed: it never was written, or was unmapped.
+    Zeroed,
+    /// It holds something else.
+    Garbage,
+    /// It cannot be read.
+    Unreadable,
+    /// It holds what belongs to the sector before it: a misdirected write.
+    Misdirected,
+    /// The file ends where it begins.
+    Cut,
+    /// The file is not there.
+    Missing,
+    /// The file holds what another one should.
+    Swapped,
+}
+
+impl DamageKind {
+    /// What happens to single sectors.
+    pub const OF_SECTORS: [Self; 8] = [
+        Self::FlipFirst,
+        Self::FlipMiddle,
+        Self::FlipLast,
+        Self::Zeroed,
+        Self::Garbage,
+        Self::Unreadable,
+        Self::Misdirected,
+        Self::Cut,
+    ];
+    /// What happens to whole files.
+    pub const OF_FILES: [Self; 2] = [Self::Missing, Self::Swapped];
 }
 
 /// What the seed decides about the cluster and its surroundings.
@@ -68,8 +201,58 @@ pub struct Plan {
     pub uncommitted_bytes: usize,
     /// A minority breaks for good on the way.
     pub loses_some: bool,
+    /// Which kinds of fault may happen: a bit each.
+    pub faults: u64,
+    /// How long clients go on after the last fault, in us.
+    pub calm_us: u64,
+    /// How long they think on average, in us; 0: so long that the operations last until faults end.
+    pub think_us: u64,
+    /// They ask for long lines and take them slowly, now and then,
+    pub slow_readers: bool,
+    /// have the server speak to hosts outside,
+    pub calls: bool,
+    /// and send datagrams so often, in us; 0: never.
+    pub datagrams_us: u64,
+    /// How the server ends at last, on all replicas.
+    pub finale: Finale,
     /// The replicas' numbers.
     pub tuning: Tuning,
+}
+
+/// An end of the server that its input causes: on all replicas at one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finale {
+    /// It does not end.
+    None,
+    /// It exits with this status.
+    Exits(u8),
+    /// This signal ends it.
+    Dies(u8),
+    /// It damages its arena.
+    Raves,
+}
+
+impl Finale {
+    /// What a client asks for.
+    pub(crate) fn request(self) -> String {
+        match self {
+            Self::None => unreachable!("nobody asks for it"),
+            Self::Exits(status) => format!("X {status}\n"),
+            Self::Dies(signal) => format!("K {signal}\n"),
+            Self::Raves => "D\n".to_owned(),
+        }
+    }
+
+    /// The status with which nodes must end by it.
+    pub(crate) fn status(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Exits(status) => i32::from(status) << 8,
+            Self::Dies(signal) => signal.into(),
+            // As the runtime ends a server.
+            Self::Raves => 125 << 8,
+        }
+    }
 }
 
 fn one_of<T: Copy>(rng: &mut SimRng, choices: &[T]) -> T {
@@ -78,6 +261,43 @@ fn one_of<T: Copy>(rng: &mut SimRng, choices: &[T]) -> T {
 
 impl Plan {
     pub(crate) fn new(rng: &mut SimRng, options: &Options) -> Self {
+        let mut plan = Self::random(rng, options);
+        if options.scenario == Scenario::Random {
+            return plan;
+        }
+        // One thing goes wrong, and clients ask without a pause.
+        plan = Self {
+            loss: 0,
+            fault_every_us: 0,
+            faults_until_us: 1_000_000,
+            quiet: 1,
+            keys: 12,
+            clients: 4,
+            bad_clock_us: 0,
+            loses_some: false,
+            calm_us: 5_000_000,
+            think_us: 20_000,
+            slow_readers: false,
+            finale: Finale::None,
+            ..plan
+        };
+        plan.tuning.max_connections = 10_000;
+        match options.scenario {
+            Scenario::Damaged(_) => {
+                plan.durability = Durability::Fsync;
+                plan.calm_us = CALM_US;
+                plan.think_us = 10_000;
+            }
+            Scenario::Broken(
+                Brokenness::DiskHangs | Brokenness::DiskSlow | Brokenness::DiskFull,
+                _,
+            ) => plan.durability = Durability::Fsync,
+            _ => {}
+        }
+        plan
+    }
+
+    fn random(rng: &mut SimRng, options: &Options) -> Self {
         let memory = rng.chance(30);
         let durability = match options.broken {
             Some(Break::ForgetIncarnation) => Durability::Memory,
@@ -94,6 +314,12 @@ impl Plan {
             max_in_flight_entries: one_of(rng, &[1, 4, 4, 64]),
             max_lag_ms: one_of(rng, &[0, 100, 1000, 1000]),
             max_connections: one_of(rng, &[3, 10, 10_000]),
+            max_memory_bytes: one_of(rng, &[512 << 20, 512 << 20, 3000]),
+            max_in_flight_bytes: one_of(rng, &[8 << 20, 8 << 20, 500]),
+            wtimeout_us: one_of(rng, &[100, 100, 5000]),
+            nclock: one_of(rng, &[1, 16, 16]),
+            // An election timeout is the least.
+            disk_patience_ms: one_of(rng, &[1, 1000]),
             // A server that is left hanging is rebuilt after thirty times that.
             server_patience_ms: one_of(rng, &[150, 1000]),
             arena_heap_bytes: skein_arena::Sizes::MIN_HEAP,
@@ -120,6 +346,24 @@ impl Plan {
             bad_clock_us: one_of(rng, &[0, 0, 0, YEAR_US, -YEAR_US, 60_000_000]),
             uncommitted_bytes: one_of(rng, &[64 << 20, 64 << 20, 2_000]),
             loses_some: rng.chance(15),
+            // Swarm testing: three of four kinds, other ones in each run.
+            faults: rng.next_u64() | rng.next_u64(),
+            calm_us: CALM_US,
+            think_us: 0,
+            slow_readers: rng.chance(30),
+            calls: rng.chance(50),
+            datagrams_us: one_of(rng, &[0, 20_000, 200_000]),
+            finale: one_of(
+                rng,
+                &[
+                    Finale::None,
+                    Finale::None,
+                    Finale::Exits(0),
+                    Finale::Exits(3),
+                    Finale::Dies(11),
+                    Finale::Raves,
+                ],
+            ),
             tuning,
         }
     }

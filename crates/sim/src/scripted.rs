@@ -3,7 +3,7 @@
 //! It takes entries from the input ring, writes frames into the output ring, says in the header what it does, and sleeps at its gate until the node
 //! opens that. It says when the node sleeps and must be woken, so a wake-up that is lost is lost here, too.
 
-use crate::server::RegisterServer;
+use crate::server::{Cause, RegisterServer};
 use skein_arena::layout::state;
 use skein_arena::{Arena, Consumer, Producer, full};
 use skein_model::entry::pad8;
@@ -27,6 +27,10 @@ pub struct Scripted {
     unsaid: Vec<u8>,
     /// What it has executed since somebody last took it.
     pub executed: Vec<(LogIndex, Vec<u8>)>,
+    /// What it has printed since somebody last took it.
+    pub printed: Vec<Cause>,
+    /// It has damaged its ring: nobody reads what it says.
+    lost: bool,
 }
 
 /// What came of letting it run.
@@ -47,8 +51,17 @@ impl Scripted {
         let arena = Arena::share(arena.as_raw_fd()).expect("an arena that was just made");
         // SAFETY: the only server of this generation; the arena is dropped after the ends.
         let (input, output) = unsafe { arena.server_ends() };
-        let (unsaid, executed) = (Vec::new(), Vec::new());
-        Self { input, output, arena, generation: link.generation, program, unsaid, executed }
+        Self {
+            input,
+            output,
+            arena,
+            generation: link.generation,
+            program,
+            unsaid: Vec::new(),
+            executed: Vec::new(),
+            printed: Vec::new(),
+            lost: false,
+        }
     }
 
     /// Whether it does not sleep.
@@ -69,7 +82,8 @@ impl Scripted {
             let Some((index, payload)) = self.next() else { break };
             self.arena.header().server_state.store(state::RUNNING, Ordering::Release);
             let entry = EntryRef::parse(&payload).expect("the node gives entries");
-            self.program.execute(index, &entry, &mut self.unsaid);
+            self.program.execute(index, &payload, &entry, &mut self.unsaid);
+            self.printed.append(&mut self.program.printed);
             let header = self.arena.header();
             header.applied.store(index.0, Ordering::Release);
             header.now_ns.store(self.program.now_ns(), Ordering::Relaxed);
@@ -113,12 +127,9 @@ impl Scripted {
 
     /// Puts what it has to say into the ring; false when not all found room.
     fn say(&mut self) -> bool {
-        if std::mem::take(&mut self.program.raves) {
+        if self.lost {
             self.unsaid.clear();
-            if let Some(space) = self.output.reserve(64).expect("the node keeps the ring whole") {
-                space.fill(0xa5);
-                self.output.publish(64);
-            }
+            return true;
         }
         let mut at = 0;
         while at < self.unsaid.len() {
@@ -134,6 +145,14 @@ impl Scripted {
             at += whole;
         }
         self.unsaid.drain(..at);
+        if self.unsaid.is_empty()
+            && self.program.raves
+            && let Some(space) = self.output.reserve(64).expect("the node keeps the ring whole")
+        {
+            space.fill(0xa5);
+            self.output.publish(64);
+            self.lost = true;
+        }
         self.unsaid.is_empty()
     }
 

@@ -1,18 +1,87 @@
-//! The replicated program: registers over connections, a line a request, with a timer of its own.
+//! The replicated program: registers over connections, a line a request, with timers, datagrams and connections of its own.
 //!
-//! - `S key value` answers `OK`, `G key` answers `V value`;
-//! - `B turns` answers `OK` and makes the server busy for so many turns: it waits at slots, and time bubbles let it go on;
-//! - `X status` ends it; `D` makes it write what no server writes.
+//! - `S key value` sets a register, prints a line about it and answers `OK`; `G key` answers `V value`;
+//! - `B turns` makes the server busy for so many turns: it waits at slots, time bubbles let it go on, and then it answers `OK`;
+//! - `L bytes` answers a line of so many bytes;
+//! - `C host` begins a connection to a host outside ([`crate::outside`]) and answers `OK`;
+//! - `X status` ends it, `K signal` kills it, and `D` makes it write into its arena what no server writes.
 //!
-//! It stands where a real server and its runtime would: entries go in, frames of the output ring come out, the same ones for the same entries. Its
-//! timer is due every so often of its own day, and counts the times: that is seen in the logical clock of what it admits.
+//! A datagram is answered by one. The timer is due every so often of the server's own day, counts the times, and sends a datagram, too.
+//!
+//! It stands where a real server and its runtime would: entries go in, frames of the output ring come out, the same ones for the same entries.
+//! Whatever it does beyond its connections with clients names its cause, so that it can be seen to be a consequence of what is committed.
 
 use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::{Clock, ConnId, EntryRef, LogIndex, OutFrame, Record, SockAddr, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where it listens.
+/// Where it listens and waits for datagrams.
 pub const PORT: u16 = 7000;
+/// Where its timer sends datagrams to.
+pub const COLLECTOR: SockAddr = SockAddr::v6([0xfd; 16], 514);
+/// Where connections to the outside go: the rest of the address names their cause, the port says which host.
+const OUTSIDE: [u8; 2] = [0xfd, 0x01];
+
+/// The entry of which something is a consequence: its index and a hash of its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cause {
+    /// The entry.
+    pub index: LogIndex,
+    /// Of its payload.
+    pub hash: u64,
+}
+
+impl Cause {
+    /// That this entry was executed.
+    #[must_use]
+    pub fn of(index: LogIndex, payload: &[u8]) -> Self {
+        // FNV-1a, by words: any hash that differs for what differs.
+        let word = |hash: u64, bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0100_0000_01b3).rotate_left(17)
+        };
+        Self { index, hash: payload.chunks(8).fold(0xcbf2_9ce4_8422_2325, word) }
+    }
+
+    /// The bytes of one of its consequences; `n` tells them apart.
+    #[must_use]
+    pub fn encode(self, n: u8) -> [u8; 17] {
+        let mut bytes = [n; 17];
+        bytes[..8].copy_from_slice(&self.index.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.hash.to_le_bytes());
+        bytes
+    }
+
+    /// What [`encode`](Self::encode) made bytes of.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<(Self, u8)> {
+        let bytes = <[u8; 17]>::try_from(bytes.get(..17)?).ok()?;
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        Some((Self { index: LogIndex(number(0)), hash: number(8) }, bytes[16]))
+    }
+
+    /// The address of a host outside to which a connection is a consequence of it.
+    #[must_use]
+    pub fn address(self, host: u16) -> SockAddr {
+        let mut ip = [0; 16];
+        ip[..2].copy_from_slice(&OUTSIDE);
+        // Runs are short: no index needs more.
+        ip[2..8].copy_from_slice(&self.index.0.to_be_bytes()[2..]);
+        ip[8..].copy_from_slice(&self.hash.to_be_bytes());
+        SockAddr::v6(ip, host)
+    }
+
+    /// The cause that an address names.
+    #[must_use]
+    pub fn of_address(address: SockAddr) -> Option<Self> {
+        let ip = address.ip;
+        let mut index = [0; 8];
+        index[2..].copy_from_slice(&ip[2..8]);
+        let hash = u64::from_be_bytes(ip[8..].try_into().expect("8 bytes"));
+        (ip[..2] == OUTSIDE).then_some(Self { index: LogIndex(u64::from_be_bytes(index)), hash })
+    }
+}
 
 /// The server of one replica.
 #[derive(Clone, Debug, Default)]
@@ -20,21 +89,33 @@ pub struct RegisterServer {
     registers: BTreeMap<u64, u64>,
     /// Bytes of requests that are not complete.
     connections: BTreeMap<ConnId, Vec<u8>>,
+    /// Connections that it began and that have not ended.
+    outgoing: BTreeSet<ConnId>,
+    term: Term,
+    /// How many it began in this term.
+    begun: u32,
     /// Values that were written: each must be written once.
     written: BTreeSet<u64>,
     /// A value that was written twice.
     pub twice: Option<u64>,
+    /// What it printed since somebody last took it: each line by its cause.
+    pub printed: Vec<Cause>,
     clock: u64,
     /// Its time of day.
     now_ns: u64,
     /// How often its timer is due, in ns; 0: it has none.
     timer_ns: u64,
     due_ns: u64,
-    /// Turns that it goes on for before it waits for clients.
+    /// Turns that it goes on for before it waits for clients,
     busy: u64,
+    /// and who waits for that.
+    waiting: Vec<ConnId>,
+    /// The entry that it executes, and how much has left because of it.
+    cause: Cause,
+    effects: u8,
     /// The status with which it has ended.
     pub ended: Option<i32>,
-    /// It writes garbage instead of what it has to say.
+    /// It writes garbage after what it has to say.
     pub raves: bool,
     /// Answer the next read wrongly.
     pub lies: bool,
@@ -48,25 +129,57 @@ impl RegisterServer {
     }
 
     /// Executes an entry and appends what it does to the ring.
-    pub fn execute(&mut self, index: LogIndex, entry: &EntryRef<'_>, ring: &mut Vec<u8>) {
+    pub fn execute(
+        &mut self,
+        index: LogIndex,
+        payload: &[u8],
+        entry: &EntryRef<'_>,
+        ring: &mut Vec<u8>,
+    ) {
         self.clock += 1;
-        self.tell_time(entry.wall().0);
+        self.cause = Cause::of(index, payload);
+        self.effects = 0;
+        let rings = self.tell_time(entry.wall().0);
         put(ring, &OutFrame::Admitted { index, clock: Clock(self.clock), ops: self.busy });
+        if rings {
+            self.datagram(COLLECTOR, ring);
+        }
         for record in entry.records() {
             match record {
                 Record::Start(_) => {
-                    put(ring, &OutFrame::Listen { addr: SockAddr::v4([0, 0, 0, 0], PORT) });
+                    let addr = SockAddr::v4([0, 0, 0, 0], PORT);
+                    put(ring, &OutFrame::Listen { addr });
+                    put(ring, &OutFrame::ListenDatagram { addr });
                 }
-                Record::TermStart => self.forget_older_terms(entry.term()),
+                Record::TermStart => self.begin_term(entry.term()),
                 Record::Open { conn, .. } => {
                     self.connections.insert(conn, Vec::new());
+                }
+                Record::Data { conn, bytes } if conn.is_outgoing() => {
+                    self.told(conn, bytes.len(), ring);
                 }
                 Record::Data { conn, bytes } => self.data(conn, bytes, ring),
                 Record::Fin { conn } => self.end(conn, ring),
                 Record::Reset { conn } => {
                     self.connections.remove(&conn);
+                    self.outgoing.remove(&conn);
                 }
-                Record::Bubble { turns } => self.busy = self.busy.saturating_sub(turns.into()),
+                Record::Connected { conn } if self.outgoing.contains(&conn) => {
+                    let hello = self.cause.encode(self.next_effect());
+                    put(ring, &OutFrame::Send { conn, bytes: &hello });
+                }
+                Record::ConnectFailed { conn, errno } => {
+                    self.outgoing.remove(&conn);
+                    self.clock += u64::from(errno);
+                }
+                Record::Datagram { peer, .. } => self.datagram(peer, ring),
+                Record::DatagramFailed { errno, .. } => self.clock += u64::from(errno),
+                Record::Bubble { turns } => {
+                    self.busy = self.busy.saturating_sub(turns.into());
+                    if self.busy == 0 {
+                        self.answer_waiting(ring);
+                    }
+                }
                 _ => {}
             }
         }
@@ -90,25 +203,67 @@ impl RegisterServer {
         self.now_ns
     }
 
-    fn tell_time(&mut self, now_ns: u64) {
+    /// The connections that it has: clients' and its own.
+    pub fn connections(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.connections.keys().chain(&self.outgoing).copied()
+    }
+
+    /// Answers whether its timer was due.
+    fn tell_time(&mut self, now_ns: u64) -> bool {
         if self.now_ns == 0 {
             self.due_ns = now_ns + self.timer_ns;
         }
         self.now_ns = now_ns;
-        if self.timer_ns > 0 && self.due_ns <= now_ns {
+        let due = self.timer_ns > 0 && self.due_ns <= now_ns;
+        if due {
             self.clock += 1;
             self.due_ns = now_ns + self.timer_ns;
+        }
+        due
+    }
+
+    /// The connections of earlier terms are reset: their other ends were an earlier leader's.
+    fn begin_term(&mut self, term: Term) {
+        let term = Term(term.0 & 0xffff_ffff);
+        self.connections.retain(|conn, _| conn.term() >= term);
+        self.outgoing.retain(|conn| conn.term() >= term);
+        if self.term != term {
+            (self.term, self.begun) = (term, 0);
         }
     }
 
     fn end(&mut self, conn: ConnId, ring: &mut Vec<u8>) {
-        if self.connections.remove(&conn).is_some() {
+        let had = self.connections.remove(&conn).is_some() | self.outgoing.remove(&conn);
+        if had {
             put(ring, &OutFrame::Close { conn });
         }
     }
 
-    fn forget_older_terms(&mut self, term: Term) {
-        self.connections.retain(|conn, _| conn.term().0 >= term.0 & 0xffff_ffff);
+    /// A host outside has answered, and has no more to say.
+    fn told(&mut self, conn: ConnId, bytes: usize, ring: &mut Vec<u8>) {
+        if self.outgoing.contains(&conn) {
+            put(ring, &OutFrame::Consumed { conn, bytes: bytes as u64 });
+            self.end(conn, ring);
+        }
+    }
+
+    fn next_effect(&mut self) -> u8 {
+        self.effects += 1;
+        self.effects
+    }
+
+    fn datagram(&mut self, peer: SockAddr, ring: &mut Vec<u8>) {
+        let bytes = self.cause.encode(self.next_effect());
+        let local = SockAddr::v4([10, 0, 0, 9], PORT);
+        put(ring, &OutFrame::Datagram { local, peer, bytes: &bytes });
+    }
+
+    fn answer_waiting(&mut self, ring: &mut Vec<u8>) {
+        for conn in std::mem::take(&mut self.waiting) {
+            if self.connections.contains_key(&conn) {
+                put(ring, &OutFrame::Send { conn, bytes: b"OK\n" });
+            }
+        }
     }
 
     fn data(&mut self, conn: ConnId, bytes: &[u8], ring: &mut Vec<u8>) {
@@ -122,20 +277,22 @@ impl RegisterServer {
         }
         put(ring, &OutFrame::Consumed { conn, bytes: bytes.len() as u64 });
         for line in lines {
-            let answer = self.request(&line, ring);
-            put(ring, &OutFrame::Send { conn, bytes: answer.as_bytes() });
+            if let Some(answer) = self.request(conn, &line, ring) {
+                put(ring, &OutFrame::Send { conn, bytes: answer.as_bytes() });
+            }
         }
     }
 
-    fn request(&mut self, line: &str, ring: &mut Vec<u8>) -> String {
+    fn request(&mut self, conn: ConnId, line: &str, ring: &mut Vec<u8>) -> Option<String> {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |n: usize| words.get(n).and_then(|word| word.parse::<u64>().ok());
-        match (words.first(), number(1), number(2)) {
+        let answer = match (words.first(), number(1), number(2)) {
             (Some(&"S"), Some(key), Some(value)) => {
                 if !self.written.insert(value) {
                     self.twice = Some(value);
                 }
                 self.registers.insert(key, value);
+                self.printed.push(self.cause);
                 "OK\n".to_owned()
             }
             (Some(&"G"), Some(key), None) => {
@@ -147,6 +304,16 @@ impl RegisterServer {
             }
             (Some(&"B"), Some(turns), None) => {
                 self.busy += turns;
+                self.waiting.push(conn);
+                return None;
+            }
+            (Some(&"L"), Some(bytes), None) => "L".repeat(bytes as usize) + "\n",
+            (Some(&"C"), Some(host), None) => {
+                self.begun += 1;
+                let conn = ConnId::outgoing(self.term, self.begun);
+                self.outgoing.insert(conn);
+                let addr = self.cause.address(host as u16);
+                put(ring, &OutFrame::Connect { conn, addr });
                 "OK\n".to_owned()
             }
             (Some(&"D"), None, None) => {
@@ -154,13 +321,18 @@ impl RegisterServer {
                 "OK\n".to_owned()
             }
             (Some(&"X"), Some(status), None) => {
-                let status = (status & 0xff) as i32;
-                self.ended = Some(status << 8);
-                put(ring, &OutFrame::Exit { status: status << 8 });
-                "OK\n".to_owned()
+                let status = (status as i32 & 0xff) << 8;
+                self.ended = Some(status);
+                put(ring, &OutFrame::Exit { status });
+                return None;
+            }
+            (Some(&"K"), Some(signal), None) => {
+                self.ended = Some(signal as i32 & 0x7f);
+                return None;
             }
             _ => "what?\n".to_owned(),
-        }
+        };
+        Some(answer)
     }
 }
 
@@ -171,4 +343,18 @@ pub fn put(ring: &mut Vec<u8>, frame: &OutFrame<'_>) {
     ring.extend_from_slice(header);
     ring.extend_from_slice(payload);
     ring.resize(ring.len().next_multiple_of(8), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_named_by_bytes_and_addresses() {
+        let cause = Cause::of(LogIndex(70_000), b"an entry");
+        assert_ne!(cause, Cause::of(LogIndex(70_000), b"an entrz"));
+        assert_eq!(Cause::decode(&cause.encode(3)), Some((cause, 3)));
+        assert_eq!(Cause::of_address(cause.address(5)), Some(cause));
+        assert_eq!(Cause::of_address(COLLECTOR), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! A client's connection, as the node's socket.
+//! A connection with a client, or with a host outside, as the node's socket.
 
 use skein_model::ConnId;
 use skein_node::gateway::Socket;
@@ -10,6 +10,8 @@ use std::rc::Rc;
 /// Both directions.
 #[derive(Debug, Default)]
 pub struct Wire {
+    /// Whether a connection that the node began is there, or why not; `None` while it is being made. A client's always is.
+    pub made: Option<Result<(), i32>>,
     /// From the client, not yet read.
     pub inbound: VecDeque<u8>,
     /// The client closed its direction.
@@ -26,6 +28,8 @@ pub struct Wire {
     pub reset: bool,
     /// What the next writes take before they would block.
     pub room: usize,
+    /// The client takes what it is sent slowly.
+    pub slow: bool,
     /// Known once the node watches it.
     pub conn: Option<ConnId>,
 }
@@ -62,6 +66,11 @@ impl Socket for WireEnd {
         }
         wire.room -= count;
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+    }
+
+    fn connected(&mut self) -> Option<io::Result<()>> {
+        let made = self.0.borrow().made?;
+        Some(made.map_err(io::Error::from_raw_os_error))
     }
 
     fn shutdown_write(&mut self) {

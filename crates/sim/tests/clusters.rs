@@ -75,16 +75,17 @@ fn no_seed_breaks_a_promise() {
     let sum = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
     let (answered, operations) = (sum(|r| r.answered), sum(|r| r.operations));
     let (entries, terms, faults) = (sum(|r| r.entries), sum(|r| r.terms), sum(|r| r.faults));
-    let rebuilds = sum(|r| r.rebuilds);
+    let (rebuilds, effects) = (sum(|r| r.rebuilds), sum(|r| r.effects));
     let slowest = reports.iter().map(|r| r.served_after_us).max().unwrap_or_default() / 1000;
     let hours = reports.iter().map(|r| r.took_us).sum::<u64>() as f64 / 3.6e9;
     println!(
-        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {hours:.2} simulated hours, served again after {slowest} ms at most"
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {hours:.2} simulated hours, served again after {slowest} ms at most"
     );
     // It must have been worth it: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
     assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
     assert!(rebuilds * 4 > reports.len(), "servers end, and go astray");
+    assert!(effects > 100 * reports.len(), "servers print, connect and send datagrams");
 }
 
 #[test]

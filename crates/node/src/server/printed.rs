@@ -63,9 +63,17 @@ impl Passage {
         self.condemned.store(true, Ordering::SeqCst);
     }
 
-    fn lets_out(&self, at: &Waiting) -> bool {
-        at.given <= self.committed.load(Ordering::SeqCst)
-            && at.asked <= self.answered.load(Ordering::SeqCst)
+    /// The last entry that the server was given: what it has printed by now follows from that at the latest. To be read after the size of it.
+    #[must_use]
+    pub fn given(&self) -> LogIndex {
+        LogIndex(self.given.load(Ordering::SeqCst))
+    }
+
+    /// Whether what it had printed may be read, when it had been given entries up to `given` and had asked up to `asked`.
+    #[must_use]
+    pub fn lets_out(&self, given: LogIndex, asked: u64) -> bool {
+        given.0 <= self.committed.load(Ordering::SeqCst)
+            && asked <= self.answered.load(Ordering::SeqCst)
             && !self.condemned.load(Ordering::SeqCst)
     }
 }
@@ -75,7 +83,7 @@ impl Passage {
 struct Waiting {
     end: u64,
     /// Which entry the server had been given last,
-    given: u64,
+    given: LogIndex,
     /// and what it had asked.
     asked: u64,
 }
@@ -126,7 +134,7 @@ impl Printed {
             let Some(at) = self.waiting.or_else(|| self.look(passage)) else {
                 return false;
             };
-            if !passage.lets_out(&at) {
+            if !passage.lets_out(at.given, at.asked) {
                 self.waiting = Some(at);
                 return true;
             }
@@ -148,7 +156,7 @@ impl Printed {
         if end <= self.copied {
             return None;
         }
-        let given = passage.given.load(Ordering::SeqCst);
+        let given = passage.given();
         // Nothing is let out while it is not known.
         let asked = self.arena.as_ref().map_or(0, |arena| newest_ask(arena).unwrap_or(u64::MAX));
         Some(Waiting { end, given, asked })

@@ -8,6 +8,9 @@ use crate::wire::Wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// A client that takes what it is sent slowly waits for so long before it takes more.
+const SLOW_READER_US: u64 = 30_000;
+
 impl World {
     /// Takes what a node wrote to its clients' sockets.
     pub(super) fn carry_answers(&mut self, id: u64) {
@@ -27,7 +30,8 @@ impl World {
         });
         for (client, epoch, bytes, ended, wire) in carried {
             if wire.borrow().room == 0 {
-                let delay = self.delay();
+                let slow = if wire.borrow().slow { SLOW_READER_US } else { 0 };
+                let delay = self.delay() + slow;
                 self.schedule(delay, Event::Took(life, wire));
             }
             // A connection keeps the order of its bytes.
@@ -75,20 +79,22 @@ impl World {
             self.schedule(delay, Event::Connect(n, target));
             return;
         }
-        if self.plan.works && self.rng.chance(10) {
-            let turns = 1 + self.rng.below(200);
+        if let Some(request) = self.no_operation() {
+            if request.starts_with('L') {
+                let wire = self.clients[n].wire.as_ref().expect("it is connected");
+                wire.borrow_mut().slow = true;
+            }
             self.clients[n].working = true;
-            self.say(n, format!("B {turns}\n").into_bytes());
+            self.say(n, request.into_bytes());
             // Who is not answered in time gives up when it asks the next time.
             let epoch = self.clients[n].epoch;
             self.schedule(800_000, Event::Impatient(n, epoch));
             return;
         }
         let key = self.rng.below(self.plan.keys);
+        let allowance = self.allowance();
         let count = self.per_key.entry(key).or_default();
-        // Some are kept for after the faults.
-        let late = self.now_us > self.plan.faults_until_us;
-        if *count >= if late { OPERATIONS_PER_KEY } else { OPERATIONS_PER_KEY - 20 } {
+        if *count >= allowance {
             self.ask_later(n, 100_000);
             return;
         }
@@ -108,7 +114,17 @@ impl World {
         self.schedule(patience, Event::GiveUp { client: n, waiting });
     }
 
-    fn say(&mut self, n: usize, bytes: Vec<u8>) {
+    /// Something to ask for that is no operation on a register, now and then.
+    fn no_operation(&mut self) -> Option<String> {
+        match self.rng.below(30) {
+            0..3 if self.plan.works => Some(format!("B {}\n", 1 + self.rng.below(200))),
+            3 if self.plan.slow_readers => Some(format!("L {}\n", 1 + self.rng.below(4000))),
+            4 | 5 if self.plan.calls => Some(format!("C {}\n", self.any_host())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn say(&mut self, n: usize, bytes: Vec<u8>) {
         let arrives = (self.now_us + self.delay()).max(self.clients[n].to_node_us + 1);
         let client = &mut self.clients[n];
         client.to_node_us = arrives;
@@ -143,27 +159,36 @@ impl World {
             return Ok(());
         };
         wire.borrow_mut().inbound.extend(bytes);
-        self.node_hears(self.clients[n].target, &wire)
+        if self.node_hears(self.clients[n].target, &wire)? {
+            let delay = self.delay();
+            self.schedule(
+                delay,
+                Event::FromNode { client: n, epoch, bytes: Vec::new(), ended: true },
+            );
+        }
+        Ok(())
     }
 
-    /// Something arrived at a node's socket.
-    fn node_hears(&mut self, id: u64, wire: &Rc<RefCell<Wire>>) -> Result<(), String> {
+    /// Something arrived at a node's socket. Whether nobody knows the connection there.
+    fn node_hears(&mut self, id: u64, wire: &Rc<RefCell<Wire>>) -> Result<bool, String> {
         if self.machines[&id].stopped {
-            return Ok(());
+            return Ok(false);
         }
         let (conn, closed) = {
             let wire = wire.borrow();
             (wire.conn, wire.ended || wire.reset)
         };
-        let Some(process) = &mut self.at(id).process else { return Ok(()) };
-        // Only of this life.
-        let Some(conn) =
-            conn.filter(|_| process.clients.iter().any(|of| Rc::ptr_eq(&of.wire, wire)))
-        else {
-            return Ok(());
-        };
+        let Some(process) = &mut self.at(id).process else { return Ok(false) };
+        let known = process.clients.iter().any(|of| Rc::ptr_eq(&of.wire, wire));
+        if !known && !closed {
+            // Of an earlier life: the machine answers by a reset.
+            wire.borrow_mut().reset = true;
+            return Ok(true);
+        }
+        let Some(conn) = conn.filter(|_| known) else { return Ok(false) };
         process.replica.readable(conn.0 as u32, closed);
-        self.round(id)
+        self.round(id)?;
+        Ok(false)
     }
 
     pub(super) fn reach_client(
@@ -180,7 +205,11 @@ impl World {
         if !bytes.is_empty() && self.clients[n].receive(bytes, now_us, &mut self.history)? {
             self.mix(now_us);
             let busy = self.plan.keys * OPERATIONS_PER_KEY as u64 / self.plan.clients;
-            let think = self.rng.below(2 * self.plan.faults_until_us / busy) * self.plan.quiet;
+            let mean = match self.plan.think_us {
+                0 => self.plan.faults_until_us / busy,
+                think_us => think_us,
+            };
+            let think = self.rng.below(2 * mean) * self.plan.quiet;
             self.ask_later(n, think);
         }
         if !ended {
@@ -193,7 +222,7 @@ impl World {
         self.ask_later(n, delay);
         let Some(wire) = wire else { return Ok(()) };
         wire.borrow_mut().ended = true;
-        self.node_hears(target, &wire)
+        self.node_hears(target, &wire).map(drop)
     }
 
     pub(super) fn give_up(&mut self, n: usize, waiting: usize) -> Result<(), String> {
@@ -211,7 +240,7 @@ impl World {
         self.leave(n)
     }
 
-    fn leave(&mut self, n: usize) -> Result<(), String> {
+    pub(super) fn leave(&mut self, n: usize) -> Result<(), String> {
         self.trace(|| format!("client {n} gives up"));
         let target = self.clients[n].target;
         let wire = self.clients[n].disconnect();
@@ -222,6 +251,6 @@ impl World {
         } else {
             wire.borrow_mut().reset = true;
         }
-        self.node_hears(target, &wire)
+        self.node_hears(target, &wire).map(drop)
     }
 }

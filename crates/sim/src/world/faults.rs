@@ -82,7 +82,11 @@ impl World {
         if self.machines[&id].lost {
             return Ok(());
         }
-        match self.rng.below(18) {
+        let kind = self.rng.below(19);
+        if self.plan.faults & 1 << kind == 0 {
+            return Ok(());
+        }
+        match kind {
             0 => self.partition(),
             1 => {
                 let other = 1 + self.rng.below(self.plan.replicas);
@@ -141,9 +145,21 @@ impl World {
             13 => self.lose_some(),
             14 if self.others_servers_run(id) => self.rave(id),
             15 if self.is_whole() => self.rot(id),
+            16 => return self.signal(id),
             _ => self.hurt_disk(id),
         }
         Ok(())
+    }
+
+    /// An operator sends the server a signal.
+    fn signal(&mut self, id: u64) -> Result<(), String> {
+        let (reply, answer) = oneshot::channel();
+        if self.machines[&id].stopped {
+            return Ok(());
+        }
+        self.signals.push(answer);
+        let life = self.life(id);
+        self.tell(life, Inbox::Command(Command::Signal(1, reply)))
     }
 
     fn transfer(&mut self, id: u64, to: u64) -> Result<(), String> {

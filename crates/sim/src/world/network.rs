@@ -4,7 +4,9 @@
 //! is mended, if the connection still lives. A node that hears nothing for a few election timeouts closes the connection, and it is dialled anew.
 
 use super::{Event, Life, World, id};
-use skein_log::frame::Hello;
+use skein_log::Durability;
+use skein_log::frame::{self, Hello};
+use skein_log::wire::{self, Promise};
 use skein_model::ReplicaId;
 use skein_node::replica::environment::PeerEvent;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +47,14 @@ pub(super) struct Network {
     held: Vec<Held>,
 }
 
+impl Network {
+    /// When the last that a node has said arrives.
+    pub fn last_arrival_us(&self, from: u64) -> u64 {
+        let of = self.arrives_us.iter().filter(|((sender, _), _)| *sender == from);
+        of.map(|(_, at)| *at).max().unwrap_or_default()
+    }
+}
+
 const fn pair(a: u64, b: u64) -> (u64, u64) {
     if a < b { (a, b) } else { (b, a) }
 }
@@ -55,12 +65,27 @@ impl World {
     }
 
     /// Puts what a node said to others on its way.
-    pub(super) fn carry_frames(&mut self, from: u64) {
-        let Some(process) = &mut self.at(from).process else { return };
+    ///
+    /// # Errors
+    /// It promises what it may forget.
+    pub(super) fn carry_frames(&mut self, from: u64) -> Result<(), String> {
+        let Some(process) = &mut self.at(from).process else { return Ok(()) };
         let said = std::mem::take(&mut process.replica.env.said);
         let distrusted = std::mem::take(&mut process.replica.env.distrusted);
         let mut groups: BTreeMap<(u64, u64), Frames> = BTreeMap::new();
+        let durable = self.plan.durability == Durability::Fsync;
         for one in said {
+            if one.kind == frame::KIND_RAFT
+                && let Some(promise) = wire::promise(&one.payload)
+            {
+                if let Promise::Vote { term, from, to } = promise {
+                    self.checker.voted(term, from, to)?;
+                }
+                if durable {
+                    let kept = &self.machines[&from].kept;
+                    kept.covers(promise).map_err(|why| format!("replica {from} {why}"))?;
+                }
+            }
             self.mix(one.payload.len() as u64 ^ u64::from(one.kind) << 32 ^ from << 48);
             groups.entry((id(one.to), one.connection)).or_default().push((one.kind, one.payload));
         }
@@ -75,6 +100,7 @@ impl World {
             self.trace(|| format!("{from}: distrusts {peer}: {why}"));
             self.close(from, id(peer), true);
         }
+        Ok(())
     }
 
     pub(super) fn frames(
@@ -214,6 +240,7 @@ impl World {
         if self.machines[&own].stopped {
             return Ok(());
         }
+        self.check_memory(own)?;
         let silence = SILENT_TIMEOUTS * self.plan.tuning.election_timeout_ms * 1000;
         let (now, heard_us) = (self.now_us, &self.network.heard_us);
         let process = self.machines[&own].process.as_ref().expect("it lives");

@@ -3,11 +3,12 @@
 use super::{Event, Life, World, us, wall};
 use crate::machine::Process;
 use crate::options::Break;
-use skein_log::OldEntries;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
-use skein_model::EntryRef;
+use skein_log::{Durability, OldEntries};
+use skein_model::{EntryRef, LogIndex};
 use skein_node::NodeError;
 use skein_node::replica::Inbox;
+use tokio::sync::oneshot::error::TryRecvError;
 
 /// The log's witness is written so often.
 const WITNESS_EVERY_US: u64 = 500_000;
@@ -28,7 +29,7 @@ impl World {
         let lie_about_sync = broken == Some(Break::LyingDisk);
         machine.disk.set_faults(Faults { lie_about_sync, ..Faults::default() });
         let started = Process::start(machine, &self.plan, broken, rng, self.now_us);
-        let (process, incarnation) = match started {
+        let (mut process, incarnation, kept) = match started {
             Ok(started) => started,
             Err(error) if machine.rotten => {
                 self.replace_log(id, &error.to_string());
@@ -36,7 +37,18 @@ impl World {
             }
             Err(error) => return Err(format!("replica {id} cannot start again: {error}")),
         };
+        let machine = &self.machines[&id];
+        if machine.begin.is_none() && self.plan.durability == Durability::Fsync {
+            // Nothing that was promised is forgotten, and no damage passes for the truth.
+            let known = machine.kept.is_in(&kept, machine.in_flight);
+            known.map_err(|why| format!("replica {id} {why}"))?;
+        }
+        if self.now_us >= self.plan.faults_until_us {
+            process.replica.env.refuses = 0;
+        }
         let machine = self.at(id);
+        machine.kept = kept;
+        machine.in_flight = false;
         machine.process = Some(process);
         machine.begin = None;
         machine.disk_fails = false;
@@ -53,6 +65,7 @@ impl World {
     /// An operator does what the message suggests: `skein rejoin`.
     fn replace_log(&mut self, id: u64, error: &str) {
         self.trace(|| format!("{id}: is refused and rejoins: {error}"));
+        self.refused = true;
         let machine = self.at(id);
         machine.rotten = false;
         machine.disk = SimDisk::new();
@@ -64,6 +77,7 @@ impl World {
     pub(super) fn kill(&mut self, id: u64, noticed: bool) {
         let machine = self.at(id);
         let Some(process) = machine.process.take() else { return };
+        machine.in_flight = process.writing.is_some();
         machine.life += 1;
         machine.stopped = false;
         machine.disk.kill_process();
@@ -137,7 +151,8 @@ impl World {
 
     /// What an event loop does when it wakes: turns until there is nothing left to do, and everything that comes of them.
     pub(super) fn round(&mut self, id: u64) -> Result<(), String> {
-        if self.machines[&id].stopped || self.machines[&id].process.is_none() {
+        let machine = &self.machines[&id];
+        if machine.stopped || machine.process.is_none() || self.ends.contains_key(&id) {
             return Ok(());
         }
         self.read_clock(id);
@@ -150,7 +165,7 @@ impl World {
                 return self.node_failed(id, &error);
             }
             if let Some(reason) = process.replica.ending() {
-                return Err(format!("replica {id} ends: {reason:?}"));
+                return self.node_ends(id, reason);
             }
             process.replica.hand_over_own_writes();
             let ready = std::mem::take(&mut process.replica.env.ready);
@@ -180,9 +195,10 @@ impl World {
         if let Some((when, absolute)) = rest {
             self.wake_later(id, when, absolute);
         }
-        self.carry_frames(id);
+        self.carry_frames(id)?;
         self.write(id)?;
         self.carry_answers(id);
+        self.carry_calls(id)?;
         self.wake_server(id);
         Ok(())
     }
@@ -233,11 +249,42 @@ impl World {
                 return Err(format!("{value} was written twice"));
             }
         }
+        self.look_outside(id)?;
+        self.hear_of_signals()?;
         for term in led {
             self.trace(|| format!("{id}: leads in term {term}"));
             self.mix(id << 32 | term.0);
         }
         Ok(())
+    }
+
+    /// A leader holds no more for its clients than it may.
+    pub(super) fn check_memory(&self, id: u64) -> Result<(), String> {
+        let process = self.machines[&id].process.as_ref().expect("it lives");
+        if !process.replica.serves() {
+            return Ok(());
+        }
+        // Brings the counts up to date.
+        let _ = process.replica.snapshot();
+        let (held, limit) = (process.metrics.held_bytes.get(), self.plan.tuning.max_memory_bytes);
+        if held <= limit as i64 {
+            return Ok(());
+        }
+        Err(format!("replica {id} holds {held} bytes for its clients, and may hold {limit}"))
+    }
+
+    /// An operator is told that a signal was sent only when it surely was.
+    fn hear_of_signals(&mut self) -> Result<(), String> {
+        let mut told = Vec::new();
+        self.signals.retain_mut(|signal| match signal.try_recv() {
+            Ok(answer) => {
+                told.extend(answer.ok());
+                false
+            }
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Closed) => false,
+        });
+        told.into_iter().try_for_each(|index| self.checker.signalled(LogIndex(index)))
     }
 
     /// Has the log's thread begin a write, if it is idle.
@@ -251,7 +298,8 @@ impl World {
                 self.tell(life, Inbox::Durable(Ok(ticket)))
             }
             Ok(true) => {
-                let delay = 50 + self.rng.below(self.plan.sync_us);
+                let slow = self.machines[&id].slow_disk_us;
+                let delay = 50 + self.rng.below(self.plan.sync_us) + slow;
                 self.schedule(delay, Event::Synced(life));
                 Ok(())
             }
@@ -269,7 +317,9 @@ impl World {
             // Until somebody mends it.
             return Ok(());
         }
-        match process.end_write() {
+        let machine = self.at(life.replica);
+        let process = machine.process.as_mut().expect("as above");
+        match process.end_write(&mut machine.kept) {
             Ok(None) => Ok(()),
             Ok(Some(ticket)) => self.tell(life, Inbox::Durable(Ok(ticket))),
             Err(error) => self.tell(life, Inbox::Durable(Err(error))),
@@ -318,6 +368,10 @@ impl World {
         if refused && self.machines[&id].rotten && !self.machines[&id].disk_fails {
             self.kill(id, true);
             self.replace_log(id, &error.to_string());
+            return Ok(());
+        }
+        if matches!(error, NodeError::KeepsEnding { .. }) && self.machines[&id].lost {
+            self.kill(id, true);
             return Ok(());
         }
         let disk_failed = matches!(error, NodeError::Log(_)) && self.machines[&id].disk_fails;

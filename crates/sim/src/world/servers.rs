@@ -2,6 +2,8 @@
 
 use super::{Event, Life, World};
 use crate::around::Wish;
+use crate::keeper::Keeper;
+use crate::machine::Servers;
 use crate::options::Break;
 use skein_arena::Sizes;
 use skein_node::replica::Inbox;
@@ -32,6 +34,7 @@ impl World {
                     self.rebuilds += usize::from(generation > 1);
                     let process = self.at(id).process.as_mut().expect("it runs");
                     process.server = Some(*server);
+                    process.keeper = Keeper::default();
                     process.server_lives = false;
                     process.server_hangs = false;
                     process.server_runs = false;
@@ -49,7 +52,8 @@ impl World {
         let life = self.life(id);
         let process = self.at(id).process.as_mut().expect("it runs");
         process.server_lives = false;
-        let Some(server) = process.server.take() else { return };
+        let Some(mut server) = process.server.take() else { return };
+        process.keeper.add(&mut server.printed);
         self.trace(|| format!("{id}: server {} ends by {status}", server.generation));
         if self.options.broken != Some(Break::SilentEnd) {
             self.schedule(500, Event::ServerEnded(life, server.generation, status));
@@ -77,6 +81,10 @@ impl World {
             return Ok(());
         }
         process.server_lives = true;
+        if self.machines[&life.replica].servers != Servers::Work {
+            let delay = self.rng.below(50_000);
+            self.schedule(delay, Event::Spoil(life, generation));
+        }
         let launched = ServerEvent::Launched { pid: 1000, init: 999, layer: None };
         self.tell(life, Inbox::Server(generation, launched))
     }

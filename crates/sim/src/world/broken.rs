@@ -1,0 +1,152 @@
+//! One fault, chosen by a test: a replica that is broken for good while the others are well, or a damaged disk.
+
+use super::{Event, Life, World};
+use crate::machine::Servers;
+use crate::options::{Brokenness, Damage, DamageKind, Scenario, Whose, YEAR_US};
+use skein_log::disk::Disk;
+
+const SECTOR_BYTES: usize = 512;
+/// A slow disk takes so much longer for a sync.
+const SLOW_DISK_US: u64 = 50_000;
+const ABORTED: i32 = 6;
+
+impl World {
+    pub(super) fn break_one(&mut self) -> Result<(), String> {
+        let Some(leader) = self.leader() else {
+            self.schedule(10_000, Event::Break);
+            return Ok(());
+        };
+        match self.options.scenario {
+            Scenario::Random => Ok(()),
+            Scenario::Broken(how, whose) => {
+                let id = match whose {
+                    Whose::Leader => leader,
+                    Whose::Follower => leader % self.plan.replicas + 1,
+                };
+                self.broken = id;
+                self.break_for_good(id, how)
+            }
+            Scenario::Damaged(damage) => {
+                let id = leader % self.plan.replicas + 1;
+                self.broken = id;
+                self.damage(id, damage)
+            }
+        }
+    }
+
+    fn break_for_good(&mut self, id: u64, how: Brokenness) -> Result<(), String> {
+        self.trace(|| format!("{id}: is broken for good: {how:?}"));
+        let others: Vec<u64> = (1..=self.plan.replicas).filter(|other| *other != id).collect();
+        let machine = self.at(id);
+        machine.lost = true;
+        match how {
+            Brokenness::Dead => self.kill(id, true),
+            Brokenness::Gone => self.kill(id, false),
+            Brokenness::Stopped => machine.stopped = true,
+            Brokenness::CutOff => {
+                self.network
+                    .cut
+                    .extend(others.iter().flat_map(|other| [(id, *other), (*other, id)]));
+            }
+            Brokenness::Deaf => self.network.cut.extend(others.iter().map(|other| (*other, id))),
+            Brokenness::Mute => self.network.cut.extend(others.iter().map(|other| (id, *other))),
+            Brokenness::DiskHangs => {
+                machine.process.as_mut().expect("it runs").disk_hangs = true;
+            }
+            Brokenness::DiskSlow => machine.slow_disk_us = SLOW_DISK_US,
+            Brokenness::DiskFull => {
+                machine.process.as_mut().expect("it runs").replica.env.full = true;
+            }
+            Brokenness::ServerHangs => self.spoil_servers(id, Servers::Hang),
+            Brokenness::ServerEnds => self.spoil_servers(id, Servers::End),
+            Brokenness::ServerRaves => self.spoil_servers(id, Servers::Rave),
+            Brokenness::ClockAhead => machine.clock_offset_us = YEAR_US,
+        }
+        self.round(id)
+    }
+
+    fn spoil_servers(&mut self, id: u64, how: Servers) {
+        self.at(id).servers = how;
+        let life = self.life(id);
+        let process = self.at(id).process.as_mut().expect("it runs");
+        if let Some(server) = &process.server {
+            let generation = server.generation;
+            self.schedule(0, Event::Spoil(life, generation));
+        }
+    }
+
+    /// A server of a machine on which none works.
+    pub(super) fn spoil(&mut self, life: Life, generation: u64) {
+        let id = life.replica;
+        if !self.lives(life) {
+            return;
+        }
+        let how = self.machines[&id].servers;
+        let process = self.at(id).process.as_mut().expect("it lives");
+        let Some(server) = process.server.as_mut().filter(|s| s.generation == generation) else {
+            return;
+        };
+        match how {
+            Servers::Work => {}
+            Servers::Hang => process.server_hangs = true,
+            Servers::Rave => server.program.raves = true,
+            Servers::End if process.server_lives => self.end_server(id, ABORTED),
+            Servers::End => {}
+        }
+    }
+
+    /// A machine dies, and comes back with this damage.
+    fn damage(&mut self, id: u64, damage: Damage) -> Result<(), String> {
+        let process = self.at(id).process.as_mut().expect("it runs");
+        if process.writing.is_some() {
+            // What is not synced promises nothing: it would hide the damage.
+            self.schedule(100, Event::Break);
+            return Ok(());
+        }
+        process.witness().map_err(|error| format!("the witness cannot be written: {error}"))?;
+        self.kill(id, true);
+        let disk = self.machines[&id].disk.clone();
+        let mut names = Disk::list(&disk).expect("a disk that works");
+        names.retain(|name| name != "lock");
+        let Some(name) = names.get(damage.file) else { return Ok(()) };
+        let mut bytes = disk.bytes(name).expect("it is listed");
+        let start = damage.sector * SECTOR_BYTES;
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+        if start >= written {
+            return Ok(());
+        }
+        let end = bytes.len().min(start + SECTOR_BYTES);
+        self.trace(|| format!("{id}: {damage:?} in {name}, from {start} of {written}"));
+        self.at(id).rotten = true;
+        self.faults += 1;
+        match damage.kind {
+            DamageKind::FlipFirst => bytes[start] ^= 1,
+            DamageKind::FlipMiddle => bytes[(start + end.min(written)) / 2] ^= 0x10,
+            DamageKind::FlipLast => bytes[end.min(written) - 1] ^= 0x80,
+            DamageKind::Zeroed => bytes[start..end].fill(0),
+            DamageKind::Garbage => bytes[start..end].fill(0xa5),
+            DamageKind::Misdirected => {
+                let before = start.saturating_sub(SECTOR_BYTES);
+                bytes.copy_within(before..before + (end - start), start);
+            }
+            DamageKind::Cut => bytes.truncate(start),
+            DamageKind::Unreadable => {
+                disk.break_sector(name, start);
+                return Ok(());
+            }
+            DamageKind::Missing => {
+                Disk::remove(&disk, name).expect("it is there");
+                Disk::sync_dir(&disk).expect("a disk that works");
+                return Ok(());
+            }
+            DamageKind::Swapped => {
+                let other = &names[(damage.file + 1) % names.len()];
+                let theirs = disk.bytes(other).expect("it is listed");
+                disk.set_bytes(other, bytes);
+                bytes = theirs;
+            }
+        }
+        disk.set_bytes(name, bytes);
+        Ok(())
+    }
+}

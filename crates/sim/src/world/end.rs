@@ -1,0 +1,208 @@
+//! How a simulation ends: clients stop asking, everything comes to rest, and is looked at; at last an input may end the server on all replicas.
+
+use super::{Event, OPERATIONS_PER_KEY, World};
+use crate::client::Client;
+use crate::history::{self, Operation};
+use crate::machine::{Machine, Process};
+use crate::options::Finale;
+use skein_log::Role;
+use skein_model::{ConnId, LogIndex};
+use skein_node::error::ExitReason;
+use std::collections::BTreeSet;
+
+/// So long after the last fault a client must have been answered: a server of the leader that hangs for good is given up after a second, and so is one
+/// of the next leader.
+const SERVED_WITHIN_US: u64 = 10_000_000;
+/// And so long after it all replicas that are left must agree.
+const CONVERGED_WITHIN_US: u64 = 30_000_000;
+/// Then nobody asks for anything, for so long.
+const QUIET_US: u64 = 800_000;
+/// What connections end in that time: a look is made so often at most.
+const LOOKS: u32 = 6;
+/// Meanwhile timers that are due every tenth of a second or sooner are heard of within this.
+const LATE_TIMER_US: u64 = 600_000;
+/// An end that all servers meet is known to all nodes within this: they wait a second for each other.
+const ENDED_WITHIN_US: u64 = 10_000_000;
+/// A client that asks for it is given so long.
+const ASK_AGAIN_US: u64 = 500_000;
+
+impl World {
+    /// Whether it is over: after the last fault.
+    pub(super) fn is_at_end(&mut self) -> Result<bool, String> {
+        let since = self.now_us - self.plan.faults_until_us;
+        if let Some(began) = self.finale_since_us {
+            let ended = |machine: &Machine| machine.lost || self.ends.contains_key(&machine.id.0);
+            if self.machines.values().all(ended) {
+                return Ok(true);
+            }
+            if self.now_us > began + ENDED_WITHIN_US {
+                return Err(format!(
+                    "the server ends by {:?} on all replicas, and nodes go on: {}",
+                    self.plan.finale,
+                    self.describe()
+                ));
+            }
+            return Ok(false);
+        }
+        if since > SERVED_WITHIN_US && self.served_after_us().is_none() {
+            return Err(format!("nobody is served after the last fault: {}", self.describe()));
+        }
+        if since > self.plan.calm_us + CONVERGED_WITHIN_US {
+            return Err(format!("no agreement after the last fault: {}", self.describe()));
+        }
+        if !self.is_done() {
+            self.quiet_since_us = None;
+            return Ok(false);
+        }
+        if self.now_us < *self.quiet_since_us.get_or_insert(self.now_us) + QUIET_US {
+            return Ok(false);
+        }
+        if let Err(why) = self.check_rest() {
+            self.unquiet += 1;
+            self.quiet_since_us = None;
+            return if self.unquiet < LOOKS { Ok(false) } else { Err(why) };
+        }
+        history::check(&self.history)?;
+        if self.plan.finale == Finale::None {
+            return Ok(true);
+        }
+        self.finale_since_us = Some(self.now_us);
+        self.schedule(0, Event::Finale);
+        Ok(false)
+    }
+
+    /// What must hold when nobody asks for anything.
+    fn check_rest(&self) -> Result<(), String> {
+        let Some(leader) = self.leader() else { return Err("nobody leads".to_owned()) };
+        let leads = self.machines[&leader].process.as_ref().expect("it leads");
+        let open = open_connections(leads);
+        for machine in self.machines.values().filter(|machine| !machine.lost) {
+            let Some(process) = &machine.process else { continue };
+            let id = machine.id;
+            // Virtual time never stands still: a server that has a timer has just executed something.
+            let idle_us = self.now_us - process.executed_us;
+            if self.plan.timer_ns > 0 && process.server_lives && idle_us > LATE_TIMER_US {
+                return Err(format!(
+                    "the timer of replica {id}'s server has not been heard of for {} ms",
+                    idle_us / 1000
+                ));
+            }
+            let Some(server) = &process.server else { continue };
+            let has: BTreeSet<ConnId> = server.program.connections().collect();
+            if has != open {
+                return Err(format!(
+                    "the server of replica {id} has connections {has:x?}, and open are {open:x?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// When the first client was answered after the last fault, if one was.
+    pub(super) fn served_after_us(&self) -> Option<u64> {
+        let after = |op: &Operation| op.returned_us?.checked_sub(self.plan.faults_until_us);
+        self.history.iter().filter_map(after).min()
+    }
+
+    /// The longest time without an answer after the last fault, while clients asked.
+    pub(super) fn silence_us(&self) -> u64 {
+        let (from, to) = (self.plan.faults_until_us, self.plan.faults_until_us + self.plan.calm_us);
+        let answers = self.history.iter().filter_map(|op| op.returned_us);
+        let mut times: Vec<u64> = answers.filter(|at| (from..to).contains(at)).collect();
+        times.extend([from, to]);
+        times.sort_unstable();
+        times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+    }
+
+    /// Whether clients still ask: until a while after the last fault, and until one is answered.
+    pub(super) fn is_asked(&self) -> bool {
+        let calm_until = self.plan.faults_until_us + self.plan.calm_us;
+        self.now_us <= calm_until || self.served_after_us().is_none()
+    }
+
+    /// All replicas that are left have executed what there was when clients ended, and no client waits.
+    fn is_done(&mut self) -> bool {
+        if self.is_asked()
+            || self.clients.iter().any(|client| client.waiting.is_some() || client.working)
+        {
+            return false;
+        }
+        let extent = self.checker.extent().1;
+        let goal = *self.goal.get_or_insert(extent);
+        let has_come = |process: &Process| {
+            process.server_lives
+                && process.server.as_ref().is_some_and(|server| !server.program.is_busy())
+                && process.replica.applied() >= goal
+                && process.replica.consensus().role() != Role::Learner
+        };
+        let mut left = self.machines.values().filter(|machine| !machine.lost);
+        left.all(|machine| machine.process.as_ref().is_some_and(has_come))
+    }
+
+    /// A client asks for what ends the server, until it does.
+    pub(super) fn ask_for_the_end(&mut self) -> Result<(), String> {
+        if !self.ends.is_empty() {
+            return Ok(());
+        }
+        self.schedule(ASK_AGAIN_US, Event::Finale);
+        let Some(leader) = self.leader() else { return Ok(()) };
+        let is_served = |client: &Client| {
+            let wire = client.wire.as_ref().filter(|_| client.target == leader);
+            wire.is_some_and(|wire| wire.borrow().conn.is_some())
+        };
+        let Some(n) = self.clients.iter().position(is_served) else {
+            // Somebody else may have the last connection that there may be.
+            (0..self.clients.len()).try_for_each(|n| self.leave(n))?;
+            self.schedule(1000, Event::Connect(0, leader));
+            return Ok(());
+        };
+        let request = self.plan.finale.request();
+        self.trace(|| format!("client {n} asks for the end: {request:?}"));
+        self.clients[n].working = true;
+        self.say(n, request.into_bytes());
+        Ok(())
+    }
+
+    /// A node ends, and says why.
+    pub(super) fn node_ends(&mut self, id: u64, reason: ExitReason) -> Result<(), String> {
+        let ExitReason::ServerEnded { index, status } = reason else {
+            return Err(format!("replica {id} ends: {reason:?}"));
+        };
+        let expected = self.plan.finale.status();
+        let others: Vec<LogIndex> = self.ends.values().map(|(index, _)| *index).collect();
+        if self.finale_since_us.is_none()
+            || status != expected
+            || others.iter().any(|other| *other != index)
+        {
+            return Err(format!(
+                "replica {id} ends: {reason:?}; by {:?} the others end at {others:?}",
+                self.plan.finale
+            ));
+        }
+        self.trace(|| format!("{id}: ends, as the server did after entry {index}"));
+        self.ends.insert(id, (index, status));
+        // Its last words arrive before the end of its connections.
+        self.carry_frames(id)?;
+        let at = self.network.last_arrival_us(id).max(self.now_us);
+        self.schedule_at(at + 1, Event::Gone(id));
+        Ok(())
+    }
+
+    /// How often clients may ask about a register.
+    pub(super) fn allowance(&self) -> usize {
+        // Some are kept for after the faults.
+        let late = self.now_us > self.plan.faults_until_us;
+        if late { OPERATIONS_PER_KEY } else { OPERATIONS_PER_KEY - 20 }
+    }
+}
+
+/// The connections that a leader has with clients and with hosts outside, as those see it.
+fn open_connections(process: &Process) -> BTreeSet<ConnId> {
+    let clients = process.clients.iter().map(|client| &client.wire);
+    let wires = clients.chain(process.calls.iter().map(|call| &call.wire));
+    let open = wires.filter_map(|wire| {
+        let wire = wire.borrow();
+        wire.conn.filter(|_| !wire.ended && !wire.reset && !wire.shut)
+    });
+    open.collect()
+}

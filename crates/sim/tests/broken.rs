@@ -1,0 +1,85 @@
+//! Liveness: one replica is broken for good, each way at a leader and at a follower, and the others serve on.
+//!
+//! What is asserted is simulated time, of a cluster whose messages take up to 40 ms and whose syncs up to 30 ms, with election timeouts of 150 or 300 ms and
+//! patience of an election timeout to a second. A server that does nothing is noticed when another one's has got further for that long.
+
+use skein_sim::options::{Brokenness, Scenario, Whose};
+use skein_sim::{Options, run};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SEEDS: u64 = 20;
+
+/// For so long clients may wait when a replica breaks in this way, in ms.
+const fn bound_ms(how: Brokenness, whose: Whose) -> u64 {
+    match (how, whose) {
+        // Nobody waits for a follower, but a client that had connected to it.
+        (_, Whose::Follower) => 900,
+        // An election at once, or after a timeout of silence.
+        (Brokenness::Dead, _) => 1200,
+        (Brokenness::Gone | Brokenness::Stopped | Brokenness::CutOff, _) => 2500,
+        (Brokenness::Deaf | Brokenness::Mute, _) => 2500,
+        // Commits do not wait for a leader's disk.
+        (Brokenness::DiskHangs | Brokenness::DiskSlow, _) => 700,
+        (Brokenness::DiskFull, _) => 900,
+        // Given up after its patience; dead ones are mended in vain first.
+        (Brokenness::ServerHangs, _) => 3500,
+        (Brokenness::ServerEnds | Brokenness::ServerRaves, _) => 1500,
+        // Virtual time does not follow it.
+        (Brokenness::ClockAhead, _) => 700,
+    }
+}
+
+/// Whether a leader that is broken so must have handed over.
+const fn is_unfit(how: Brokenness) -> bool {
+    !matches!(how, Brokenness::DiskSlow | Brokenness::ClockAhead)
+}
+
+/// What is wrong in one kind of run, and the longest time without an answer, in ms.
+fn look_at(how: Brokenness, whose: Whose) -> (u64, Vec<String>) {
+    let bound_ms = bound_ms(how, whose);
+    let (mut longest_ms, mut failures) = (0, Vec::new());
+    for seed in 0..SEEDS {
+        let scenario = Scenario::Broken(how, whose);
+        let report = match run(seed, &Options { scenario, ..Options::default() }) {
+            Ok(report) => report,
+            Err(failure) => {
+                failures.push(format!("{how:?} {whose:?}: {failure}"));
+                continue;
+            }
+        };
+        let silence_ms = report.silence_us / 1000;
+        longest_ms = longest_ms.max(silence_ms);
+        if silence_ms > bound_ms {
+            failures.push(format!(
+                "{how:?} {whose:?}: seed {seed}: {silence_ms} ms without an answer, at most {bound_ms} wanted"
+            ));
+        }
+        if whose == Whose::Leader && is_unfit(how) && report.leader == report.broken {
+            failures.push(format!("{how:?}: seed {seed}: the broken replica leads"));
+        }
+    }
+    (longest_ms, failures)
+}
+
+#[test]
+fn the_others_serve_on_whatever_one_does() {
+    let kinds: Vec<(Brokenness, Whose)> =
+        Brokenness::ALL.into_iter().flat_map(|how| Whose::BOTH.map(|whose| (how, whose))).collect();
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some(&(how, whose)) = kinds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (longest_ms, mut found) = look_at(how, whose);
+                    let bound_ms = bound_ms(how, whose);
+                    println!("{how:?} {whose:?}: {longest_ms} ms without an answer, of {bound_ms}");
+                    failures.lock().expect("no thread panics").append(&mut found);
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("no thread panics");
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
