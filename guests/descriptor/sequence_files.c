@@ -3,116 +3,22 @@
  * what is ready. Each sequence begins with nothing open; its number is the seed. The transcript has every call.
  *
  * expect: same
+ * sequences: 5000
  */
-#include "guest.h"
-#include <poll.h>
-#include <sys/epoll.h>
+#include "sequence.h"
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/un.h>
 
-#define SEQUENCES 5000
-#define CALLS 60
-#define FILES 24
 /* What a file may hold unread: how much fits beyond that is not what this is about. */
 #define MOST_BYTES 12000
 #define MOST_MESSAGES 6
 
 enum kind { NONE, READER, WRITER, STREAM, MESSAGES, LISTENER, EVENT, EPOLL, SIGNALS };
+static const char *const names[] = {"none",     "reader",  "writer", "stream", "messages",
+                                    "listener", "eventfd", "epoll",  "signals"};
 
-/* What is known of the object behind a descriptor: how full the direction is that it writes to. */
-struct pipe_state {
-    int bytes, messages;
-};
-
-static struct file {
-    enum kind kind;
-    int fd;
-    struct pipe_state *out, *in;
-} files[FILES];
-static struct pipe_state states[FILES * 4];
-static int states_used;
-static uint64_t state;
 static char buffer[16384];
-
-static uint32_t below(uint32_t n)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)((state >> 33) % n);
-}
-
-static uint32_t hash(const char *bytes, ssize_t n)
-{
-    uint32_t h = 2166136261u;
-    for (ssize_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)bytes[i]) * 16777619u;
-    return h;
-}
-
-static struct file *vacant(void)
-{
-    for (int i = 0; i < FILES; i++)
-        if (files[i].kind == NONE)
-            return &files[i];
-    return NULL;
-}
-
-/* One of those that are open, or nothing. */
-static struct file *some(void)
-{
-    for (int i = 0; i < 8; i++) {
-        struct file *f = &files[below(FILES)];
-        if (f->kind != NONE)
-            return f;
-    }
-    return NULL;
-}
-
-static struct pipe_state *fresh(void)
-{
-    struct pipe_state *s = &states[states_used++ % (FILES * 4)];
-    s->bytes = s->messages = 0;
-    return s;
-}
-
-static void told(const char *call, long result)
-{
-    if (result < 0)
-        say("%s: %s", call, strerrorname_np(errno));
-    else
-        say("%s: %ld", call, result);
-}
-
-/* The same, of a call on one file, with a number that it was given. */
-static void told_of(const char *call, const struct file *f, long given, long result)
-{
-    static const char *const kinds[] = {"none",     "reader",  "writer", "stream", "messages",
-                                        "listener", "eventfd", "epoll",  "signals"};
-    char text[64];
-    snprintf(text, sizeof text, "%s %s %d, %ld", call, kinds[f->kind], f->fd, given);
-    told(text, result);
-}
-
-static void add(enum kind kind, int fd, struct pipe_state *out, struct pipe_state *in)
-{
-    struct file *f = vacant();
-    CHECK(f != NULL);
-    f->kind = kind;
-    f->fd = fd;
-    f->out = out;
-    f->in = in;
-}
-
-static int room_for(int n)
-{
-    int count = 0;
-    for (int i = 0; i < FILES; i++)
-        count += files[i].kind == NONE;
-    return count >= n;
-}
 
 static void make(void)
 {
@@ -124,7 +30,7 @@ static void make(void)
         int rc = pipe2(fds, nonblock | (below(2) ? O_CLOEXEC : 0));
         told("pipe2", rc);
         if (rc == 0) {
-            struct pipe_state *s = fresh();
+            struct direction *s = fresh();
             say("  %d %d", fds[0], fds[1]);
             add(READER, fds[0], NULL, s);
             add(WRITER, fds[1], s, NULL);
@@ -138,7 +44,7 @@ static void make(void)
         int rc = socketpair(AF_UNIX, type | SOCK_NONBLOCK, 0, fds);
         told("socketpair", rc);
         if (rc == 0) {
-            struct pipe_state *a = fresh(), *b = fresh();
+            struct direction *a = fresh(), *b = fresh();
             enum kind kind = type == SOCK_STREAM ? STREAM : MESSAGES;
             say("  %d %d type %d", fds[0], fds[1], type);
             add(kind, fds[0], a, b);
@@ -153,13 +59,9 @@ static void make(void)
             add(EVENT, fd, NULL, NULL);
         break;
     }
-    case 4: {
-        int fd = epoll_create1(below(2) ? EPOLL_CLOEXEC : 0);
-        told("epoll_create1", fd);
-        if (fd >= 0)
-            add(EPOLL, fd, NULL, NULL);
+    case 4:
+        make_epoll();
         break;
-    }
     case 5: {
         sigset_t set;
         sigemptyset(&set);
@@ -271,89 +173,6 @@ static void take_some(struct file *f)
     }
 }
 
-static const char *events_text(uint32_t events)
-{
-    static char text[64];
-    snprintf(text, sizeof text, "%x", events);
-    return text;
-}
-
-static void watch(struct file *ep, struct file *f)
-{
-    static const uint32_t extra[] = {0, 0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT, EPOLLRDHUP, EPOLLPRI};
-    static const int ops[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
-    static const uint32_t base[] = {EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLOUT, 0};
-    struct epoll_event event = {.events = base[below(4)] | extra[below(7)], .data.u64 = (uint64_t)f->fd};
-    if (f->kind == STREAM && event.events & EPOLLET)
-        /* Each buffer that the other end has read to its end is an edge for Linux; the runtime has no such buffers. */
-        event.events &= ~(uint32_t)EPOLLOUT;
-    int op = ops[below(4)];
-    char call[64];
-    snprintf(call, sizeof call, "epoll_ctl %d %d %d %x", ep->fd, op, f->fd, event.events);
-    told(call, epoll_ctl(ep->fd, op, f->fd, &event));
-}
-
-static void wait_events(struct file *ep)
-{
-    struct epoll_event got[FILES];
-    int most = 1 + (int)below(6);
-    int n = epoll_wait(ep->fd, got, most, 0);
-    told("epoll_wait", n);
-    for (int i = 0; i < n; i++)
-        say("  %llu %s", (unsigned long long)got[i].data.u64, events_text(got[i].events));
-}
-
-static void poll_all(void)
-{
-    struct pollfd fds[FILES];
-    int n = 0;
-    for (int i = 0; i < FILES; i++)
-        if (files[i].kind != NONE) {
-            static const short asked[] = {POLLIN, POLLOUT, POLLIN | POLLOUT, POLLIN | POLLRDHUP, POLLPRI, 0};
-            fds[n].fd = files[i].fd;
-            fds[n].revents = 0;
-            fds[n++].events = asked[below(6)];
-        }
-    told("poll", poll(fds, (nfds_t)n, 0));
-    for (int i = 0; i < n; i++)
-        if (fds[i].revents != 0)
-            say("  %d %x", fds[i].fd, (unsigned)fds[i].revents);
-}
-
-static void duplicate(struct file *f)
-{
-    if (!room_for(1))
-        return;
-    struct file *other;
-    int fd;
-    switch (below(4)) {
-    case 0:
-        fd = dup(f->fd);
-        told_of("dup", f, 0, fd);
-        break;
-    case 1:
-        fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 3 + (int)below(30));
-        told("F_DUPFD_CLOEXEC", fd);
-        break;
-    case 2:
-        fd = dup3(f->fd, f->fd, 0);
-        told("dup3 to itself", fd);
-        return;
-    default:
-        /* In the place of another one, which is closed by it. */
-        other = some();
-        if (other == NULL || other == f)
-            return;
-        fd = dup2(f->fd, other->fd);
-        told_of("dup2", f, other->fd, fd);
-        if (fd >= 0)
-            other->kind = NONE;
-        break;
-    }
-    if (fd >= 0)
-        add(f->kind, fd, f->out, f->in);
-}
-
 static void ask(struct file *f)
 {
     int value = 0;
@@ -426,8 +245,7 @@ static void act(void)
         ask(f);
         break;
     case 8:
-        told_of("close", f, 0, close(f->fd));
-        f->kind = NONE;
+        close_one(f);
         break;
     case 9:
         if (f->kind == LISTENER)
@@ -442,29 +260,15 @@ static void act(void)
             told("raise", raise(below(2) ? SIGUSR1 : SIGUSR2));
         break;
     default:
-        for (int i = 0; i < FILES; i++)
-            if (files[i].kind == EPOLL && below(2)) {
-                if (other != NULL && below(2))
-                    watch(&files[i], other);
-                else
-                    wait_events(&files[i]);
-                break;
-            }
+        /* Each buffer that the other end of a stream has read to its end is an edge for Linux; the runtime has no such buffers (docs/limitations.md). */
+        use_epoll(other, other != NULL && other->kind == STREAM ? ~(uint32_t)EPOLLOUT : ~0u);
         break;
     }
 }
 
-static void sequence(uint64_t seed)
+static void end(void)
 {
-    state = seed * 0x9e3779b97f4a7c15u + 1;
-    say("sequence %llu", (unsigned long long)seed);
-    for (int i = 0; i < CALLS; i++)
-        act();
-    for (int i = 0; i < FILES; i++)
-        if (files[i].kind != NONE) {
-            told("close", close(files[i].fd));
-            files[i].kind = NONE;
-        }
+    close_all();
     /* Signals that nobody took. */
     struct timespec none = {0, 0};
     sigset_t set;
@@ -477,15 +281,13 @@ static void sequence(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : SEQUENCES;
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     sigaddset(&set, SIGUSR2);
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
-    for (uint64_t i = 0; i < count; i++)
-        sequence(first + i);
-    return 0;
+    kind_names = names;
+    epoll_kind = EPOLL;
+    return run_sequences(argc, argv, &(struct sequences){.calls = 60, .act = act, .end = end});
 }

@@ -12,6 +12,7 @@ mod handoff;
 mod interposition;
 mod interrupt;
 mod planted;
+mod sequences;
 mod suites;
 mod tidy;
 mod zoo;
@@ -45,6 +46,8 @@ enum Command {
     Counts(counts::Options),
     /// Put known defects back one by one, and see that the simulation finds each
     Planted(planted::Options),
+    /// Make random sequences of calls on Linux and on Skein, and show the shortest one that differs
+    Sequences(sequences::Options),
     /// Run servers as Debian has them: checked, and on three replicas while the leader dies
     Zoo(zoo::Options),
     /// Run a server's own test suite through three replicas, again and again
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => skein_bench::run(&options),
         Command::Counts(options) => counts::run(&options),
         Command::Planted(options) => planted::run(&options),
+        Command::Sequences(options) => sequences::run(&options),
         Command::Zoo(options) => zoo::run(&options),
         Command::Suites(options) => suites::run(&options),
         Command::BenchProxy(options) => skein_bench::proxy::run(&options),

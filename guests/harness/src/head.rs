@@ -13,6 +13,7 @@
 //! outside: played by the harness   it connects to the harness (`outside.h`), so it does not run natively
 //! client: STEPS                    a server's client; `clients 10:` are ten: see `clients`
 //! idle: no entry but the inputs of its clients
+//! sequences: 5000                  it makes random sequences of calls (`sequence.h`), this many: see `sequences`
 //! ```
 
 use crate::clients;
@@ -45,6 +46,16 @@ pub struct Head {
     pub net: Option<Net>,
     /// It costs no entries but its clients' inputs.
     pub idle: bool,
+    /// How many random sequences of calls it makes, if it is such a guest.
+    pub sequences: Option<u64>,
+}
+
+impl Head {
+    /// Its arguments.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        self.sequences.map_or(Vec::new(), |count| vec!["1".into(), count.to_string()])
+    }
 }
 
 /// What a guest's calls and instructions around the interposed functions must come to.
@@ -113,7 +124,8 @@ pub fn parse(source: &str) -> Result<Head, Complaint> {
         "spin" => Expect::Spin,
         other => return Err(Complaint { line, what: format!("`{other}` cannot be expected") }),
     };
-    let mut head = Head { expect, finest: FINEST, script: None, net: None, idle: false };
+    let mut head =
+        Head { expect, finest: FINEST, script: None, net: None, idle: false, sequences: None };
     let mut clients = Vec::new();
     for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
         statement(text, &mut head, &mut clients).map_err(|what| Complaint { line, what })?;
@@ -145,6 +157,11 @@ fn statement(
             let quantum = value.strip_prefix("quantum ").and_then(|digits| digits.parse().ok());
             let quantum = quantum.ok_or_else(|| format!("`{value}` is no `quantum N`"))?;
             head.finest = Schedule { quantum, ..FINEST };
+        }
+        "sequences" => {
+            let count = value.parse().ok().filter(|count| *count > 0);
+            head.sequences =
+                Some(count.ok_or_else(|| format!("`{value}` is no number of sequences"))?);
         }
         "net" => head.net = Some(Net::of(value)?),
         "outside" if value == "played by the harness" => head.script = Some(Script::default()),
@@ -208,6 +225,7 @@ mod tests {
         assert_eq!(good("or fatal: a b | c").expect, Expect::SameOrFatal(two));
         assert_eq!(good("finest: quantum 2").finest, Schedule { quantum: 2, ..FINEST });
         assert!(good("outside: played by the harness").script.is_some());
+        assert_eq!(good("sequences: 20").arguments(), ["1", "20"]);
         assert!(good("idle: no entry but the inputs of its clients").idle);
         let net = good("net: 2 places, 3 of libc, 600 executions, 4 programs, 5 trapped").net;
         let (most_trapped, least_patched) = (10 + 45 + 4 + 5 + 24, 600 - 10 - 45);
@@ -217,6 +235,7 @@ mod tests {
             ("nothing", "`nothing` has no colon"),
             ("refused:", "`refused:` says nothing"),
             ("refused: a | | b", "`refused:` says nothing"),
+            ("sequences: 0", "`0` is no number of sequences"),
             ("finest: 2", "`2` is no `quantum N`"),
             ("net: 2 cats", "`2 cats` is no number of the net's"),
             ("net: x places", "`x` is no number"),

@@ -25,5 +25,6 @@ pub mod node;
 mod outside;
 pub mod runner;
 pub mod script;
+pub mod sequences;
 pub mod sys;
 mod trace;

@@ -2,7 +2,8 @@
 //! looks at the family, too: `tcp/` are all guests of `guests/tcp`.
 //!
 //! With `--leader`, only the leader's run, and everything that it wrote is shown: to look at one guest. `--time PROGRAM [ARG...]` runs a program of
-//! anybody's as a leader and says how many nanoseconds that took.
+//! anybody's as a leader and says how many nanoseconds that took. `--sequences FIRST COUNT [WORD...]` has the guests that make random sequences of calls make
+//! these, natively and as a leader only.
 
 use skein_harness::catalogue;
 use skein_harness::images::Images;
@@ -24,11 +25,22 @@ fn main() -> ExitCode {
             }
         };
     }
+    if std::env::args().nth(1).as_deref() == Some("--sequences") {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        return match sequences(&words) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(e) => {
+                eprintln!("skein-harness: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let (flags, words): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
     if let Some(flag) = flags.iter().find(|flag| *flag != "--leader") {
         eprintln!(
-            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], or --time PROGRAM [ARG...]"
+            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], or --sequences FIRST COUNT [WORD...]"
         );
         return ExitCode::from(2);
     }
@@ -42,6 +54,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn sequences(words: &[String]) -> std::io::Result<bool> {
+    let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
+    let (Some(first), Some(count)) = (number(0), number(1)) else {
+        return Err(std::io::Error::other("--sequences wants two numbers"));
+    };
+    skein_harness::sequences::all(first, count, &words[2..])
 }
 
 fn time(words: &[String]) -> std::io::Result<u128> {
@@ -60,7 +80,13 @@ fn show(words: &[String]) -> std::io::Result<()> {
         }
         let script = guest.head.script.clone().unwrap_or_default();
         let role = Role::Leader(script, ORDINARY);
-        let run = runner::skein(&guest.program, &images.library, role, How::default())?;
+        let run = runner::skein(
+            &guest.program,
+            &guest.head.arguments(),
+            &images.library,
+            role,
+            How::default(),
+        )?;
         println!("== {}: {:?}, {:?}", guest.name, run.account.end, run.account.counts);
         println!(
             "-- {} trapped, {} from replaced places",

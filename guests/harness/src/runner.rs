@@ -7,6 +7,7 @@ use crate::images::Images;
 use crate::launch::{self, Launch};
 use crate::node::{Account, Counts, End, Node, ORDINARY, Role, Schedule};
 use crate::script::Script;
+use crate::sequences::Subject;
 use crate::sys;
 use crate::trace::Trace;
 use skein_sched::trace::Event;
@@ -43,10 +44,10 @@ impl Output {
         Ok((read(&mut self.stdout)?, read(&mut self.stderr)?))
     }
 
-    fn launch<'a>(&'a self, program: &'a Path) -> Launch<'a> {
+    fn launch<'a>(&'a self, program: &'a Path, args: &'a [String]) -> Launch<'a> {
         let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
         let no_cpuid_faulting = false;
-        Launch { program, args: &[], stdout, stderr, skein: None, trace: None, no_cpuid_faulting }
+        Launch { program, args, stdout, stderr, skein: None, trace: None, no_cpuid_faulting }
     }
 }
 
@@ -63,13 +64,13 @@ pub struct Run {
     pub trace: Option<Vec<Event>>,
 }
 
-/// Runs a guest natively: wait status, standard output, standard error.
+/// Runs a guest natively with these arguments: wait status, standard output, standard error.
 ///
 /// # Errors
 /// It cannot be started, or does not end.
-pub fn native(program: &Path) -> io::Result<(i32, Vec<u8>, Vec<u8>)> {
+pub fn native(program: &Path, args: &[String]) -> io::Result<(i32, Vec<u8>, Vec<u8>)> {
     let output = Output::new()?;
-    let mut guest = launch::Guest::start(&output.launch(program))?;
+    let mut guest = launch::Guest::start(&output.launch(program, args))?;
     let started = Instant::now();
     while !sys::is_readable(guest.ended_fd())? {
         if started.elapsed() > NATIVE_LIMIT {
@@ -93,16 +94,22 @@ pub struct How {
     pub traced: bool,
 }
 
-/// Runs a guest under Skein.
+/// Runs a guest under Skein with these arguments.
 ///
 /// # Errors
 /// It cannot be started, or damages its arena.
-pub fn skein(program: &Path, library: &Path, role: Role, how: How) -> io::Result<Run> {
+pub fn skein(
+    program: &Path,
+    args: &[String],
+    library: &Path,
+    role: Role,
+    how: How,
+) -> io::Result<Run> {
     let output = Output::new()?;
     let no_cpuid_faulting = how.no_cpuid_faulting;
     let trace = how.traced.then(Trace::new).transpose()?;
     let descriptor = trace.as_ref().map(Trace::descriptor);
-    let launch = Launch { no_cpuid_faulting, trace: descriptor, ..output.launch(program) };
+    let launch = Launch { no_cpuid_faulting, trace: descriptor, ..output.launch(program, args) };
     let node = Node::start(&launch, library, role)?;
     let account = node.run(how.stop_at_spin)?;
     let (stdout, stderr) = output.texts()?;
@@ -116,7 +123,7 @@ pub fn skein(program: &Path, library: &Path, role: Role, how: How) -> io::Result
 /// It cannot be started, or ends otherwise.
 pub fn timed(program: &Path, args: &[String], library: &Path) -> io::Result<Duration> {
     let output = Output::new()?;
-    let launch = Launch { args, ..output.launch(program) };
+    let launch = output.launch(program, args);
     let began = Instant::now();
     let node = Node::start(&launch, library, Role::Leader(Script::default(), ORDINARY))?;
     let account = node.run(false)?;
@@ -139,7 +146,7 @@ pub fn judge(guest: &Guest, images: &Images) -> Result<String, String> {
 fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, String>> {
     let mut native_stdout = None;
     if guest.head.script.is_none() {
-        let (status, stdout, stderr) = native(&guest.program)?;
+        let (status, stdout, stderr) = native(&guest.program, &guest.head.arguments())?;
         if status != 0 {
             let stderr = String::from_utf8_lossy(&stderr).into_owned();
             return Ok(Err(format!("natively it ends with {}: {stderr}", status_words(status))));
@@ -168,8 +175,9 @@ fn judge_schedule(
     schedule: Schedule,
     how: How,
 ) -> io::Result<Result<String, String>> {
+    let args = guest.head.arguments();
     let role = Role::Leader(guest.head.script.clone().unwrap_or_default(), schedule);
-    let leader = skein(&guest.program, &images.library, role, how)?;
+    let leader = skein(&guest.program, &args, &images.library, role, how)?;
     if how.stop_at_spin {
         return Ok(judge_spin(&leader));
     }
@@ -179,10 +187,16 @@ fn judge_schedule(
     if let Err(why) = judge_end(&leader, "leader") {
         return Ok(Err(why));
     }
+    if let (Some(count), Some(native)) = (guest.head.sequences, native)
+        && native != leader.stdout
+    {
+        let shortest = Subject { guest, images, schedule, how }.compare(1, count)?;
+        return Ok(Err(shortest.unwrap_or("differs in some runs only".into())));
+    }
     let role = Role::Follower(leader.account.log.clone());
     // A trace of its operations changes nothing that can be seen.
     let how = How { traced: true, ..how };
-    let follower = skein(&guest.program, &images.library, role, how)?;
+    let follower = skein(&guest.program, &args, &images.library, role, how)?;
     let (a, b) = (&leader, &follower);
     let texts = |what, left, right| compare::text(what, ("leader", left), ("follower", right));
     let difference = native

@@ -13,7 +13,7 @@ fn trapping_cpuid_can_be_switched_off() {
     for no_cpuid_faulting in [false, true] {
         let role = Role::Leader(Script::default(), ORDINARY);
         let how = How { no_cpuid_faulting, ..How::default() };
-        let run = skein(&program, &images.library, role, how).expect("it runs");
+        let run = skein(&program, &[], &images.library, role, how).expect("it runs");
         let told = run.account.advice.iter().any(|line| line.contains("cannot hide rdrand"));
         assert_eq!(told, no_cpuid_faulting || !faults_on_cpuid(), "{:?}", run.account.advice);
         let words = String::from_utf8(run.stderr).unwrap();

@@ -10,7 +10,7 @@ fn two_starts_have_the_same_addresses_ids_and_random_bytes() {
         [("identity/id_addresses", "stack 0x7ff"), ("identity/id_process", "pid 2 ppid 1")]
     {
         let program = images.guests.join(name);
-        let (first, second) = (native(&program).unwrap(), native(&program).unwrap());
+        let (first, second) = (native(&program, &[]).unwrap(), native(&program, &[]).unwrap());
         assert_eq!(first.0, 0, "{name} ends well");
         let text = String::from_utf8(first.2).unwrap();
         assert!(text.contains(must_show), "{name}: {text}");
@@ -21,7 +21,7 @@ fn two_starts_have_the_same_addresses_ids_and_random_bytes() {
         assert_eq!(strip(&text), strip(&String::from_utf8(second.2).unwrap()), "{name}");
     }
     let at_random = |_| {
-        let stderr = native(&images.guests.join("identity/random_sources")).unwrap().2;
+        let stderr = native(&images.guests.join("identity/random_sources"), &[]).unwrap().2;
         let text = String::from_utf8(stderr).unwrap();
         text.lines().find(|line| line.starts_with("AT_RANDOM")).map(str::to_owned)
     };
@@ -30,7 +30,7 @@ fn two_starts_have_the_same_addresses_ids_and_random_bytes() {
 
 #[test]
 fn a_guest_that_cannot_be_executed_says_so() {
-    let (status, _, stderr) = native(std::path::Path::new("/nonexistent/guest")).unwrap();
+    let (status, _, stderr) = native(std::path::Path::new("/nonexistent/guest"), &[]).unwrap();
     assert_eq!(status, 127 << 8);
     assert_eq!(stderr, b"harness: cannot execute the guest\n");
 }

@@ -23,7 +23,7 @@ fn two_traced_runs_hold_the_same_in_memory_and_have_the_same_trace() {
         let program = images.guests.join(name);
         let run = |role, traced| {
             let how = How { traced, ..How::default() };
-            let run = skein(&program, &images.library, role, how).expect("it runs");
+            let run = skein(&program, &[], &images.library, role, how).expect("it runs");
             assert_eq!(run.account.end, End::Status(0), "{name}");
             run
         };
