@@ -3,11 +3,13 @@
 use crate::fatal;
 use crate::io::Answer;
 use crate::io::call;
+use crate::io::call::Hold;
+use crate::kernel::Kernel;
 use libc::c_void;
 use skein_libos::abi::iovec;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::{Buffers, single};
-use skein_libos::file::ops;
+use skein_libos::file::{Kind, ops};
 use skein_sched::op::Kind as Op;
 
 /// `read`.
@@ -31,7 +33,12 @@ pub fn write(fd: i32, from: *const c_void, len: usize) -> Answer {
 pub unsafe fn readv(fd: i32, list: *const iovec, count: i32) -> Answer {
     call::with_cancel(fd, Op::Read, |k, hold| {
         // SAFETY: the caller's contract.
-        ops::read(k, hold, &mut unsafe { parts(list, count) }?)
+        let mut buffers = unsafe { parts(list, count) }?;
+        let readable = |kind| matches!(kind, Kind::TimerFd | Kind::SignalFd);
+        if buffers.left() == 0 && (is_duplex(k, hold) || readable(hold.file(k).kind.get())) {
+            return Ok(0);
+        }
+        ops::read(k, hold, &mut buffers)
     })
 }
 
@@ -42,8 +49,17 @@ pub unsafe fn readv(fd: i32, list: *const iovec, count: i32) -> Answer {
 pub unsafe fn writev(fd: i32, list: *const iovec, count: i32) -> Answer {
     call::with_cancel(fd, Op::Write, |k, hold| {
         // SAFETY: the caller's contract.
-        ops::write(k, hold, &mut unsafe { parts(list, count) }?)
+        let mut buffers = unsafe { parts(list, count) }?;
+        if buffers.left() == 0 && is_duplex(k, hold) {
+            return Ok(0);
+        }
+        ops::write(k, hold, &mut buffers)
     })
+}
+
+/// Whether the file is of a kind that is read and written: Linux does not ask it for a list of no bytes, as it does for no bytes by `read` and `write`.
+fn is_duplex(k: &Kernel, hold: &Hold) -> bool {
+    matches!(hold.file(k).kind.get(), Kind::Socket | Kind::EventFd)
 }
 
 unsafe fn parts<'a>(list: *const iovec, count: i32) -> Result<Buffers<'a>> {

@@ -42,7 +42,8 @@ pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
         if !address::is_local(wanted) && !group && !s.options.free_bind() {
             return fail(libc::EADDRNOTAVAIL);
         }
-        if s.state.get() != State::Fresh || s.local.get().port != 0 {
+        // A connection that has ended has given up a port that it did not ask for.
+        if !s.is_closed() || s.is_bound.get() {
             return fail(libc::EINVAL);
         }
         let port = match wanted.port {
@@ -165,6 +166,15 @@ pub fn find_listener(k: &Kernel, local: SockAddr, n: u64) -> Option<Handle<Socke
     }
     let mut equal = k.io.bound.iter(&k.io.sockets).filter(|(_, s)| rank(s) == best);
     equal.nth((n % count) as usize).map(|(socket, _)| socket)
+}
+
+/// Whether a socket of this server, of the same protocol as `s`, has the port: what finds none that takes it is refused.
+pub fn is_owned(k: &Kernel, s: &Socket, to: SockAddr) -> bool {
+    address::is_own(to)
+        && owners(k, s).iter(&k.io.sockets).any(|(_, s)| {
+            let at = s.local.get();
+            at.port == to.port && overlap(at, s.options.only_v6(), to, true)
+        })
 }
 
 /// Whether there is another listener like this.

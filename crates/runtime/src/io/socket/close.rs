@@ -53,6 +53,8 @@ fn shutdown_tcp(k: &Kernel, socket: Handle<Socket>, shut: u32) -> Result<usize> 
         }
         State::Connecting => disconnect(k, socket),
         State::Connected => {
+            // That it is connected is known now: another `connect` does not find out.
+            s.connect_pending.set(false);
             let before = s.shut.get();
             s.shut.set(before | shut);
             if shut & !before & SHUT_SEND != 0 {

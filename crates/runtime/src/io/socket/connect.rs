@@ -110,6 +110,7 @@ fn outcome(k: &Kernel, socket: Handle<Socket>) -> Result<usize> {
     };
     s.state.set(State::Fresh);
     s.shut.set(0);
+    s.ended.set(false);
     fail(error)
 }
 
@@ -131,10 +132,14 @@ fn start(k: &Kernel, socket: Handle<Socket>, mut to: SockAddr) -> Result<()> {
     } else if s.local.get().is_unspecified() {
         s.local.set(SockAddr { port: s.local.get().port, ..from });
     }
-    s.shut.set(0);
     s.error.set(0);
     s.ended.set(false);
     match listener {
+        None if bind::is_owned(k, s, to) => {
+            s.remote.set(to);
+            refuse(k, socket, libc::ECONNREFUSED);
+            Ok(())
+        }
         None => outbound::begin(k, socket, to),
         Some(listener) => {
             s.remote.set(to);

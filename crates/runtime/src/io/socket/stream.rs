@@ -3,7 +3,8 @@
 use super::exchange::{Incoming, Outgoing, Patience};
 use super::unix::stream::{Beside, Progress, Stretch};
 use super::{
-    SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe, unix,
+    SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, close, external, raise_sigpipe,
+    unix,
 };
 use crate::fatal;
 use crate::io::call::Hold;
@@ -263,6 +264,13 @@ fn transmit(
         return n;
     };
     let p = k.io.sockets.get(peer);
+    if p.shut.get() == SHUT_BOTH && p.family.get() != libc::AF_UNIX {
+        // Bytes for a socket that takes none and has sent its last end the connection at both ends (RFC 1122, 4.2.2.13).
+        buffers.skip(n);
+        close::reset(k, peer);
+        close::reset(k, socket);
+        return n;
+    }
     let mut done = 0;
     while done < n {
         // SAFETY: the server's buffers; one thread runs at a time.
