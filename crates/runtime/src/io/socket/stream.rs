@@ -264,8 +264,9 @@ fn transmit(
         return n;
     };
     let p = k.io.sockets.get(peer);
-    if p.shut.get() == SHUT_BOTH && p.family.get() != libc::AF_UNIX {
-        // Bytes for a socket that takes none and has sent its last end the connection at both ends (RFC 1122, 4.2.2.13).
+    if p.shut.get() == SHUT_BOTH && s.ended.get() && p.family.get() != libc::AF_UNIX {
+        // Bytes for a socket that takes none and has sent its last end the connection at both ends (RFC 1122, 4.2.2.13). One that was shut
+        // before it was connected has sent no end, and keeps them.
         buffers.skip(n);
         close::reset(k, peer);
         close::reset(k, socket);
