@@ -76,6 +76,21 @@ impl<T: In<L>, L> List<T, L> {
         pool.get(of).node().next.get()
     }
 
+    /// Puts an object at the front. It must be in no list of this kind.
+    pub fn push_front(&self, pool: &Pool<T>, handle: Handle<T>) {
+        let node = pool.get(handle).node();
+        debug_assert!(node.prev.get().is_none() && node.next.get().is_none());
+        let head = self.head.get();
+        node.prev.set(None);
+        node.next.set(head);
+        match head {
+            Some(head) => pool.get(head).node().prev.set(Some(handle)),
+            None => self.tail.set(Some(handle)),
+        }
+        self.head.set(Some(handle));
+        self.len.set(self.len.get() + 1);
+    }
+
     /// Adds at the end. The element is in no list by this node.
     pub fn push_back(&self, pool: &Pool<T>, handle: Handle<T>) {
         let node = pool.get(handle).node();

@@ -140,7 +140,7 @@ fn a_page_that_a_queue_had_is_zero_for_the_next_who_takes_it_whole() {
 
 proptest! {
     #[test]
-    fn a_list_is_a_vector(ops in proptest::collection::vec((0u8..3, 0usize..16), 0..100)) {
+    fn a_list_is_a_vector(ops in proptest::collection::vec((0u8..4, 0usize..16), 0..100)) {
         let (_memory, pool) = pool::<Item>(16);
         let list: List<Item, Only> = List::default();
         let items: Vec<_> = (0..16).map(|_| pool.alloc().unwrap()).collect();
@@ -148,6 +148,7 @@ proptest! {
         for (kind, i) in ops {
             match kind {
                 0 if !model.contains(&i) => { list.push_back(&pool, items[i]); model.push(i); }
+                3 if !model.contains(&i) => { list.push_front(&pool, items[i]); model.insert(0, i); }
                 1 if model.contains(&i) => { list.remove(&pool, items[i]); model.retain(|x| *x != i); }
                 2 => {
                     let want = if model.is_empty() { None } else { Some(items[model.remove(0)]) };

@@ -292,7 +292,13 @@ fn add<H: Host>(
     i.events.set(events);
     i.data.set(data);
     k.fds.epolls.get(set).items.push_back(&k.fds.items, item);
-    k.fds.files.get(file).items.push_back(&k.fds.items, item);
+    // As in Linux's wait queues: the newest registration is told first, those that are exclusive last and in the order of their registration.
+    let items = &k.fds.files.get(file).items;
+    if events & EPOLLEXCLUSIVE as u32 == 0 {
+        items.push_front(&k.fds.items, item);
+    } else {
+        items.push_back(&k.fds.items, item);
+    }
     if current(k, i) != 0 {
         make_ready(k, item);
     }

@@ -111,6 +111,8 @@ fn outcome(k: &Kernel, socket: Handle<Socket>) -> Result<usize> {
     s.state.set(State::Fresh);
     s.shut.set(0);
     s.ended.set(false);
+    // Linux wakes those who wait for errors when it makes the socket as good as new.
+    file::notify(k, s.file.get(), ready::ERR);
     fail(error)
 }
 
@@ -173,6 +175,8 @@ fn join(k: &Kernel, client: Handle<Socket>, listener: Handle<Socket>) -> Result<
     let v6 = l.family.get() == libc::AF_INET6;
     s.local.set(SockAddr { v6, ..c.remote.get() });
     s.remote.set(SockAddr { v6, ..c.local.get() });
+    // The client hears first that it is connected, as its end is the first to be.
+    file::notify(k, c.file.get(), ready::ALL);
     enqueue(k, listener, server);
     Ok(true)
 }
@@ -197,9 +201,7 @@ pub fn promote(k: &Kernel, listener: Handle<Socket>) {
         c.listener.set(None);
         if join(k, client, listener).is_err() {
             refuse(k, client, libc::ECONNREFUSED);
-            continue;
         }
-        file::notify(k, c.file.get(), ready::ALL);
     }
 }
 

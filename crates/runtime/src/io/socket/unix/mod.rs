@@ -21,6 +21,8 @@ use skein_libos::file::{self, ready};
 pub fn shutdown(k: &Kernel, socket: Handle<Socket>, shut: u32) {
     let s = k.io.sockets.get(socket);
     s.shut.set(s.shut.get() | shut);
+    // Its own end is told first, as by Linux: sets of files say so in this order.
+    file::notify(k, s.file.get(), ready::ALL);
     // Datagrams know no end of a connection.
     if let Some(peer) = s.peer.get()
         && !s.is_datagram()
@@ -30,7 +32,6 @@ pub fn shutdown(k: &Kernel, socket: Handle<Socket>, shut: u32) {
         p.shut.set(p.shut.get() | mirrored);
         file::notify(k, p.file.get(), ready::ALL);
     }
-    file::notify(k, s.file.get(), ready::ALL);
 }
 
 /// The socket at the other end of a connection closes.
