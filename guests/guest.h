@@ -1,8 +1,8 @@
-/* What every guest program shares: checks, a transcript, and the few socket and thread helpers.
+/* Shared by all guest programs: checks, a transcript, and helpers for sockets and threads.
  *
  * Standard output is the transcript: facts that any legal Linux behaviour gives, so it is the same natively and under
- * Skein. Standard error carries what is not determined natively (interleavings, clock values, random bytes, addresses):
- * it must be the same in two Skein runs of the same log. A guest that finds an expectation broken says where and exits 1.
+ * Skein. Standard error carries facts that are not determined natively (interleavings, clock values, random bytes, addresses):
+ * it must be the same in two Skein runs of the same log. A guest that finds a broken expectation prints its place and exits with 1.
  */
 #ifndef GUEST_H
 #define GUEST_H
@@ -245,7 +245,7 @@ static inline __attribute__((unused)) void read_exact(int fd, void *data, size_t
     }
 }
 
-/* `text` is what comes next on `fd`. */
+/* `text` comes next on `fd`. */
 static inline __attribute__((unused)) void expect_text(int fd, const char *text)
 {
     char buffer[256];

@@ -1,8 +1,8 @@
-/* What has been sent over the loopback interface has arrived: for guests of sequences, whose answers must not depend on when Linux gets to it.
+/* Waits until sent packets have arrived over the loopback interface: for guests of sequences, whose answers must not depend on when Linux delivers them.
  *
- * Linux puts a packet for the loopback interface into a queue of the sender's processor, and takes it out soon: at once, or later on a busy machine. What
- * it makes (an acknowledgement, a reset) goes into the same queue. So the process keeps to one processor, and a datagram to itself that has arrived
- * has everything before it done. A connection takes three packets in a row.
+ * Linux puts a packet for the loopback interface into a queue of the sender's processor, and takes it out soon: at once, or later on a busy machine. Its
+ * answers (an acknowledgement, a reset) go into the same queue. So the process keeps to one processor, and when a datagram to itself has arrived,
+ * everything before it is done. A connection takes three packets in a row.
  */
 #ifndef LOOPBACK_H
 #define LOOPBACK_H

@@ -1,4 +1,4 @@
-/* System calls by inline assembly, as a program does that goes around libc: what the safety net must see. */
+/* System calls by inline assembly, as in a program that goes around libc: the safety net must see them. */
 #ifndef RAW_H
 #define RAW_H
 

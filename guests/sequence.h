@@ -1,7 +1,7 @@
-/* What the guests of random sequences of calls share: random draws, the transcript, a table of open files with what can be done to any of them, and `main`.
+/* Shared by the guests of random sequences of calls: random draws, the transcript, a table of open files with their operations, and `main`.
  *
- * Arguments: the first sequence's number, how many, and optionally which calls of each are made ("0,3,17"; all others are left out). A call's draws
- * depend on the numbers of its sequence and its place only, so that calls can be left out and the others still are what they were: the harness
+ * Arguments: the first sequence's number, the count, and optionally the calls of each to make ("0,3,17"; all others are left out). A call's draws
+ * depend on the numbers of its sequence and its place only, so that calls can be left out without changing the others: the harness
  * looks that way for the shortest sequence that shows a difference.
  */
 #ifndef SEQUENCE_H
@@ -14,7 +14,7 @@
 
 /* A guest of sequences. */
 struct sequences {
-    /* Calls of each. */
+    /* The number of calls of each. */
     int calls;
     /* Before the first call of each; may be nothing. */
     void (*begin)(void);
@@ -56,7 +56,7 @@ static inline __attribute__((unused)) void told(const char *call, long result)
         say("%d %s: %ld", sequence_call, call, result);
 }
 
-/* The same with a call that is put together; `result` and `errno` are those of the call. */
+/* The same for a call in several steps; `result` and `errno` are those of the call. */
 static inline __attribute__((format(printf, 2, 3), unused)) long tell(long result, const char *format, ...)
 {
     int error = errno;
@@ -71,7 +71,7 @@ static inline __attribute__((format(printf, 2, 3), unused)) long tell(long resul
     return result;
 }
 
-/* The same of a function that returns its error. */
+/* The same for a function that returns its error. */
 static inline __attribute__((format(printf, 2, 3), unused)) int tell_error(int error, const char *format, ...)
 {
     char call[160];
@@ -88,7 +88,7 @@ static inline __attribute__((format(printf, 2, 3), unused)) int tell_error(int e
 #define FILES 24
 #endif
 
-/* What is known of one direction of a stream: what was sent and not taken. */
+/* The known state of one direction of a stream: sent bytes that were not taken. */
 struct direction {
     int bytes, messages;
 };
@@ -158,7 +158,7 @@ static inline __attribute__((unused)) struct file *add(int kind, int fd, struct 
     return f;
 }
 
-/* A call on one file, with a number that it was given. */
+/* A call on one file, with its argument `given`. */
 static inline __attribute__((unused)) void told_of(const char *call, const struct file *f, long given, long result)
 {
     tell(result, "%s %s %d, %ld", call, kind_names[f->kind], f->fd, given);
@@ -172,7 +172,7 @@ static inline __attribute__((unused)) void make_epoll(void)
         add(epoll_kind, fd, NULL, NULL);
 }
 
-/* `allowed` are the events that may be asked for. */
+/* `allowed` are the events to choose from. */
 static inline __attribute__((unused)) void watch(struct file *ep, struct file *f, uint32_t allowed)
 {
     static const uint32_t extra[] = {0, 0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT, EPOLLRDHUP, EPOLLPRI};
@@ -248,7 +248,7 @@ static inline __attribute__((unused)) void duplicate(struct file *f)
         told("dup3 to itself", fd);
         return;
     default:
-        /* In the place of another one, which is closed by it. */
+        /* In the place of another descriptor, which this closes. */
         other = some();
         if (other == NULL || other == f)
             return;
@@ -276,7 +276,7 @@ static inline __attribute__((unused)) void close_all(void)
     directions_used = 0;
 }
 
-/* Whether this call of a sequence is made: it stands in the list, or there is none. */
+/* Whether this call of a sequence is made: the list has it, or there is no list. */
 static inline int is_kept(const char *kept, int call)
 {
     for (const char *at = kept; at != NULL && *at != 0;) {

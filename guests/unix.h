@@ -1,4 +1,4 @@
-/* What guests of UNIX sockets share. */
+/* Shared by guests of UNIX sockets. */
 #ifndef UNIX_H
 #define UNIX_H
 
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-/* Behind an abstract name: the working directory's device, natively another one in each run that goes on at a time. */
+/* The end of an abstract name: the working directory's device, which natively differs between concurrent runs. */
 #define OWN_LENGTH 8
 
 /* An address of a path, or of an abstract name when it begins with '@'; returns its length. */
@@ -79,7 +79,7 @@ static inline __attribute__((unused)) ssize_t send_fds(int fd, const void *data,
     return sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
-/* Receives into `data`; at most `room` descriptors; how many came goes to `*count`, the message's flags to `*flags`. */
+/* Receives into `data`; at most `room` descriptors; their number goes to `*count`, the message's flags to `*flags`. */
 static inline __attribute__((unused)) ssize_t receive_fds(int fd, void *data, size_t length, int *fds, int room, int *count,
                                                           int *flags)
 {

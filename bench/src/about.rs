@@ -1,4 +1,4 @@
-//! What every file of results begins with: when, what, where and by which command it was measured.
+//! The head of every file of results: time, commit, machine, versions and the command.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -21,13 +21,13 @@ use skein_testkit::{Failure, Outcome};
 pub struct About {
     /// Seconds since 1970 when it ended.
     pub unix_time_s: u64,
-    /// The commit that was measured, `+` when files of the crates are changed now.
+    /// The measured commit, with `+` when files of the crates have uncommitted changes.
     pub commit: String,
-    /// The command line that repeats it.
+    /// The command line that repeats the measurement.
     pub command: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What was measured and with what, as the programs call themselves.
+    /// The versions of the measured programs, in their own words.
     pub versions: Vec<String>,
 }
 
@@ -42,12 +42,12 @@ pub struct Machine {
     pub memory_mib: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// 512 bytes appended and made durable where the logs are: medians, one a look [us].
+    /// Time to append 512 bytes durably on the disk of the logs: one median per probe [us].
     pub sync_us: Vec<f64>,
 }
 
 impl About {
-    /// Looks at the machine, at `skein` and at `programs`, each a command that says its version.
+    /// Probes the machine, `skein` and `programs`, each a command that prints its version.
     pub fn look<'a>(
         command: String,
         programs: impl IntoIterator<Item = &'a [&'a str]>,
@@ -62,7 +62,7 @@ impl About {
         })
     }
 
-    /// When it was measured, for people: a day in UTC.
+    /// Day of the measurement, for people, in UTC.
     pub fn day(&self) -> String {
         day(self.unix_time_s / 86_400)
     }
@@ -81,7 +81,7 @@ fn day(days: u64) -> String {
     format!("{year}-{month:02}-{of_month:02}")
 }
 
-/// Reads what [`write`] wrote; nothing where there is no such file.
+/// Reads a file of [`write`]; nothing where there is no such file.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Outcome<Option<T>> {
     let text = match std::fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -121,13 +121,13 @@ fn machine() -> Outcome<Machine> {
     })
 }
 
-/// How many processes wanted a core in the last minute.
+/// The number of processes that wanted a core in the last minute.
 pub fn load_average() -> Outcome<f64> {
     let text = text_of("/proc/loadavg")?;
     Ok(text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default())
 }
 
-/// The first line of what each program says about itself.
+/// The first line of each program's version output.
 fn versions<'a>(
     skein: &Path,
     programs: impl IntoIterator<Item = &'a [&'a str]>,
@@ -144,7 +144,7 @@ fn versions<'a>(
 }
 
 fn first_line(words: &[&str]) -> Outcome<String> {
-    // Some say it on standard error.
+    // Some programs print it on standard error.
     let output = Command::new(words[0])
         .args(&words[1..])
         .stdin(std::process::Stdio::null())
@@ -155,7 +155,7 @@ fn first_line(words: &[&str]) -> Outcome<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// The commit that `skein` was built from: `HEAD` if nothing that it is made of is newer than the file, or else the newest one that is not.
+/// The commit that `skein` was built from: `HEAD` if none of its sources is newer than the file, else the newest commit that is not newer.
 fn commit(skein: &Path) -> String {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -193,14 +193,14 @@ fn text_of(path: &str) -> Outcome<String> {
     std::fs::read_to_string(path).map_err(|error| Failure::of(path, error))
 }
 
-/// How long the disk under the logs takes to make an append durable: the median of 100 [us].
+/// Time of the disk under the logs to make an append durable: the median of 100 [us].
 pub fn sync_us() -> Outcome<f64> {
     time_sync().map_err(|error| Failure::of("cannot try out the disk", error))
 }
 
 fn time_sync() -> std::io::Result<f64> {
     let mut file = tempfile::tempfile_in(data_root())?;
-    // As a log has it: the room is there before.
+    // As for a log, the file is filled ahead.
     file.write_all(&[0; 64 << 10])?;
     file.sync_all()?;
     let mut times_us = Vec::new();

@@ -1,10 +1,10 @@
-//! Bare replication, to compare with: a store that keeps copies of what it is told, and no more.
+//! Bare replication as a baseline: a store that replicates its requests and does nothing else.
 //!
 //! The leader's one thread reads requests, sends them as entries to two
 //! copies and executes them; each copy makes an entry durable, acknowledges it and executes it; when both have acknowledged, the
-//! replies leave. There are no elections, no catching up, no other server's code, nothing is checked and nothing survives. It is
-//! simple, not tuned: no lower bound, but about what is left when all of that costs nothing. It speaks as much of redis' and memcached's protocols as their workloads ask.
-//! An entry is made when four fifths of all clients are back, or nobody came for [`CLIENT_WAIT`]. Ends when its parent dies or with a signal.
+//! replies leave. There are no elections, no catching up, no other server's code, no checks and no recovery. It is
+//! simple, not tuned: no lower bound, but close to the cost of replication itself. It speaks the parts of redis' and memcached's protocols that their workloads need.
+//! An entry is made when four fifths of all clients are back, or no client came for [`CLIENT_WAIT`]. Ends when its parent dies or with a signal.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,14 +25,14 @@ use skein_testkit::{Failure, Outcome};
 
 /// Copies beside the leader.
 pub const COPIES: usize = 2;
-/// A leader waits so long for one more client.
+/// How long a leader waits for one more client.
 const CLIENT_WAIT: Duration = Duration::from_micros(60);
-/// How long a copy looks for its leader.
+/// How long a copy tries to reach its leader.
 const JOIN_MAX: Duration = Duration::from_secs(10);
-/// A copy's file is filled ahead, as Skein's log is, and used again from its beginning.
+/// A copy's file is filled ahead, as Skein's log is, and reused from its start.
 const FILE_BYTES: u64 = 64 << 20;
 const READ_BYTES: usize = 64 << 10;
-/// Before an entry: its length and its number.
+/// Head of an entry: its length and its number.
 const HEAD_BYTES: usize = 8;
 const LISTENER: Token = Token(0);
 /// Copies' tokens; clients' follow.
@@ -42,18 +42,18 @@ const FIRST_CLIENT: usize = FIRST_COPY + COPIES;
 /// One of its processes.
 #[derive(clap::Subcommand)]
 pub enum Options {
-    /// Whom clients ask
+    /// The address that clients ask
     Leader {
         /// Where clients connect
         listen: SocketAddr,
-        /// Where copies do
+        /// The address that copies connect to
         copies: SocketAddr,
     },
-    /// Who keeps a copy
+    /// The role of a copy
     Copy {
-        /// Where the leader is
+        /// The leader's address
         leader: SocketAddr,
-        /// What it keeps it in; removed at once, as nobody reads it
+        /// The copy's file; removed at once, as no process reads it
         file: PathBuf,
     },
 }
@@ -70,12 +70,12 @@ pub fn run(options: &Options) -> Outcome {
     }
 }
 
-/// What is stored.
+/// The stored values.
 #[derive(Default)]
 struct Store(HashMap<Vec<u8>, Vec<u8>>);
 
 impl Store {
-    /// Does what a whole request asks; the reply.
+    /// Executes a whole request; answers the reply.
     fn execute(&mut self, request: &[u8]) -> Vec<u8> {
         let text = String::from_utf8_lossy(request);
         let lines: Vec<&str> = text.split("\r\n").collect();
@@ -113,7 +113,7 @@ impl Store {
     }
 }
 
-/// Whether a request has come to its end; values hold no line ends here.
+/// Whether a request is complete; values hold no line ends here.
 fn is_whole(request: &[u8]) -> bool {
     let lines = memchr::memmem::find_iter(request, b"\r\n").count();
     let wanted = match request.first() {
@@ -130,11 +130,11 @@ fn is_whole(request: &[u8]) -> bool {
 struct Client {
     stream: TcpStream,
     request: Vec<u8>,
-    /// It was answered, and has not asked again.
+    /// The client was answered, and has not asked again.
     awaited: bool,
 }
 
-/// What the copies have not acknowledged: whom to say what, and how many copies have it.
+/// Replies that wait for the copies: client, reply, and the number of copies that have it.
 struct Entry {
     replies: Vec<(usize, Vec<u8>)>,
     copies: usize,
@@ -144,14 +144,14 @@ struct Leader {
     poll: Poll,
     listener: TcpListener,
     copies: Vec<TcpStream>,
-    /// The last entry that each has.
+    /// The last entry that each copy acknowledged.
     acknowledged: Vec<u32>,
     clients: Vec<Option<Client>>,
     store: Store,
-    /// Who has asked and is not answered, before it is in an entry.
+    /// Requests without a reply that are not in an entry yet.
     ready: Vec<usize>,
     entries: std::collections::VecDeque<Entry>,
-    /// The number of the first of these.
+    /// The number of the first waiting reply.
     first: u32,
     asking: usize,
     awaited: usize,
@@ -172,7 +172,7 @@ impl Leader {
         }
         let mut listener = TcpListener::bind(listen)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        // A wait is as short as it is meant to be.
+        // Short waits are exact.
         prctl::set_timerslack(1_000)?;
         Ok(Self {
             poll,
@@ -267,7 +267,7 @@ impl Leader {
         entry[..4].copy_from_slice(&length.to_le_bytes());
         entry[4..HEAD_BYTES].copy_from_slice(&number.to_le_bytes());
         for copy in &mut self.copies {
-            // Less than a socket's buffer: what does not fit ends the measurement.
+            // Less than a socket's buffer: a message that does not fit ends the measurement.
             copy.write_all(&entry)?;
         }
         for (_, words) in &mut replies {
@@ -313,7 +313,7 @@ impl Leader {
 fn copy(leader: SocketAddr, path: &PathBuf) -> io::Result<()> {
     let file = File::options().read(true).write(true).create_new(true).open(path)?;
     std::fs::remove_file(path)?;
-    // Block by block: the kernel counts what was written in one piece as written in one piece again, when a part of it is.
+    // Block by block: the kernel counts one large write as one large write again when part of it is rewritten.
     let zeros = [0; 4096];
     for at in (0..FILE_BYTES).step_by(zeros.len()) {
         file.write_all_at(&zeros, at)?;
@@ -363,7 +363,7 @@ fn copy(leader: SocketAddr, path: &PathBuf) -> io::Result<()> {
     }
 }
 
-/// The number of the entry at the beginning, and what is in it, if it is there as a whole.
+/// The number and the content of the first entry, if it is complete.
 fn first_entry(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     let (number, rest) = rest.split_first_chunk()?;
@@ -425,7 +425,7 @@ mod tests {
         assert!(!asked.is_finished(), "one of two copies has not said that it has it");
         slow.write_all(&head[4..]).expect("the leader listens");
         let mut client = asked.join().expect("no panic").expect("the right reply");
-        // A copy that is gone ends all.
+        // The loss of a copy ends the measurement.
         drop(slow);
         assert!(leader.join().expect("no panic").is_err());
         assert!(client.exchange(&memcached::get(7)).is_err());

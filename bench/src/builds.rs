@@ -1,7 +1,7 @@
 //! This build beside another one: the same work in the same rounds, and the ratio of each pair.
 //!
 //! Both builds run every server in every way under Skein, one right after the other and in another order each round, so a change of the
-//! machine's speed meets both. For deciding whether a change made anything worse.
+//! machine's speed affects both. The comparison decides whether a change made anything worse.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -50,14 +50,14 @@ pub struct Options {
     output: Option<PathBuf>,
 }
 
-/// What one run found.
+/// Results of one run.
 #[derive(Serialize)]
 struct Found {
-    /// When, where and what.
+    /// Time, machine and programs.
     #[serde(flatten)]
     about: About,
     pairs: Vec<Pair>,
-    /// Without an answer after a kill of the leader: this build, the other [ms].
+    /// Outage after a kill of the leader: this build, the other [ms].
     outages_ms: [Vec<f64>; 2],
 }
 
@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> Outcome {
         }
         found.pairs.push(pair(&builds, server, target, round, load)?);
     }
-    // In halves, so that neither build has a quieter hour than the other.
+    // In two halves, so that neither build gets a quieter hour.
     for kills in [options.kills / 2, options.kills - options.kills / 2] {
         for (skein, outages_ms) in builds.iter().zip(&mut found.outages_ms) {
             let workload = Server::Redis.workload();
@@ -135,7 +135,7 @@ fn pair(
     }
 }
 
-/// A table: this build's figures as ratios to the other's, the median of the rounds with the least and the most.
+/// A table: this build's figures as ratios to the other's: the median of the rounds with the least and the most.
 fn report(found: &Found, servers: &[Server]) -> String {
     let heads = ["this build / the other", "requests/s", "leader's CPU", "all CPU", "p50 of one"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];

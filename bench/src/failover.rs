@@ -1,4 +1,4 @@
-//! What a failover costs while the server has all the work that it can do: the followers' servers are behind then, and the next leader's must
+//! The cost of a failover while the server is fully loaded: the followers' servers are behind then, and the next leader's must
 //! catch up before it answers.
 
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use skein_testkit::{Failure, Outcome};
 const SERVERS: [Server; 3] = [Server::Redis, Server::Mariadb, Server::Postgres];
 const CLIENTS: u32 = 50;
 const REQUESTS: u32 = 30_000;
-/// How long the load is there before a kill.
+/// How long the load runs before a kill.
 const LOADED: Duration = Duration::from_secs(4);
-/// Between two tries of what is asked for.
+/// Pause between two tries of the probe.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// After this long the service counts as lost.
 const OUTAGE_MAX: Duration = Duration::from_secs(20);
 
-/// What to do.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// How often the leader of each server is killed
@@ -36,10 +36,10 @@ pub struct Options {
     output: Option<PathBuf>,
 }
 
-/// What was found.
+/// Results.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Failovers {
-    /// When, where and what.
+    /// Time, machine and programs.
     #[serde(flatten)]
     pub about: About,
     /// Every kill.
@@ -51,23 +51,23 @@ pub struct Failovers {
 pub struct Kill {
     /// The server.
     pub server: Server,
-    /// How far the next leader's server was behind right before: the least of the followers' [ms].
+    /// The lag of the next leader's server just before the kill: the least of the followers' [ms].
     pub behind_ms: f64,
-    /// How long a new client waited for its first answer before [ms].
+    /// Time until a new client had its first answer before the kill [ms].
     pub before_ms: f64,
-    /// From the kill to the first answer that somebody got who asked after it [ms].
+    /// Time from the kill to the first answer to a client that asked after it [ms].
     pub outage_ms: f64,
 }
 
 impl Failovers {
-    /// `measure` of a server's kills.
+    /// A figure of a server's kills.
     pub fn spread(&self, server: Server, measure: impl Fn(&Kill) -> f64) -> Option<Spread> {
         let own = self.kills.iter().filter(|kill| kill.server == server);
         Spread::of(own.map(measure).collect())
     }
 }
 
-/// Where the results that the documents show are kept.
+/// Directory of the results that the documents show.
 pub fn stored() -> PathBuf {
     workspace::root().join("bench/results/failover.json")
 }
@@ -113,7 +113,7 @@ fn work(server: Server, cluster: &Cluster, ended: &AtomicBool) {
     let workload = server.workload();
     let (requests, clients) = (workload.requests(REQUESTS), workload.clients(CLIENTS));
     while !ended.load(Ordering::Relaxed) {
-        // Its end by the leader's death is what is made here.
+        // The clients' connections end by the leader's death, which is intended.
         if workload.crowd(cluster.service, requests, clients).is_err() {
             std::thread::sleep(RETRY_AFTER);
         }
@@ -135,7 +135,7 @@ fn killed(server: Server, cluster: &Cluster) -> Outcome<Kill> {
     Ok(Kill { server, behind_ms, before_ms: ms(before), outage_ms: ms(outage) })
 }
 
-/// How long it takes from now until somebody who asks is answered.
+/// Time from now until a probe is answered.
 fn answered(workload: &dyn Workload, cluster: &Cluster) -> Outcome<Duration> {
     let began = Instant::now();
     loop {

@@ -1,7 +1,7 @@
 //! The figures: a server alone, behind a plain proxy, beside bare replication, and under Skein, in one interleaved run.
 //!
 //! Each round starts every target afresh, measures it and stops it; ratios are taken within a
-//! round, so that a change of the machine's speed meets all targets. Results go to a JSON file
+//! round, so that a change of the machine's speed affects all targets. Results go to a JSON file
 //! with every sample, and from there to the terminal and the documents.
 //! Bounded: no measurement begins after `--budget-s`, and every wait has a deadline. Processes are
 //! stopped when their owner is dropped; native ones also die with this process. A benchmark that is killed
@@ -28,7 +28,7 @@ mod wire;
 
 use skein_testkit::Outcome;
 
-/// What to measure: servers by name, or one of the parts with a name of its own.
+/// The selection: servers by name, or one of the parts with a name of its own.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
@@ -41,22 +41,22 @@ pub struct Options {
     report: bool,
 }
 
-/// Everything that is measured apart from the servers' own tables: a module each, with results of its own.
+/// Measurements apart from the servers' own tables: a module each, with results of its own.
 #[derive(clap::Subcommand)]
 enum Part {
-    /// What people use today, beside Skein: the same work in the same run
+    /// Replication in use today, beside Skein: the same work in the same run
     Peers(peers::Options),
     /// How figures grow: connections, replicas, size of values, memory, length of the log, threads
     Growth(growth::Options),
     /// This build beside another one, in one interleaved run
     Builds(builds::Options),
-    /// How long nobody is answered when the leader of a busy server is killed
+    /// The outage when the leader of a busy server is killed
     Failover(failover::Options),
     /// Where the leader's CPU time goes, by sampling
     Profile(profile::Options),
 }
 
-/// Measures, or reports what was measured.
+/// Measures, or reports earlier results.
 pub fn run(options: &Options) -> Outcome {
     match &options.part {
         Some(Part::Peers(options)) => peers::run(options),

@@ -20,7 +20,7 @@ use skein_testkit::{Failure, Outcome};
 /// Different keys.
 const KEYS: u32 = 1_000;
 
-/// The longest that a load may take before it counts as stuck.
+/// The longest time of a load before it counts as stuck.
 pub const LOAD_MAX: Duration = Duration::from_secs(60);
 
 /// The longest that one reply may take.
@@ -30,10 +30,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const ALONE_MAX: Duration = Duration::from_millis(1_000);
 const ALONE_WARM: u32 = 100;
 
-/// The most that is read at a time.
+/// The largest read.
 const READ_BYTES: usize = 64 << 10;
 
-/// What one operation reached.
+/// The figures of one operation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Throughput {
     /// `set` or `get`.
@@ -44,7 +44,7 @@ pub struct Throughput {
     pub p50_us: f64,
     /// 99th percentile of the same [us].
     pub p99_us: f64,
-    /// 99.9th percentile of the same, where the client says it [us].
+    /// 99.9th percentile of the same, if the client reports it [us].
     #[serde(default)]
     pub p999_us: Option<f64>,
 }
@@ -62,7 +62,7 @@ impl Throughput {
     }
 }
 
-/// What one client alone sees [us].
+/// The latency of a single client [us].
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Alone {
     /// Median.
@@ -104,7 +104,7 @@ pub fn crowd_for(
         .map_err(|error| Failure::of(format!("{server} clients: {operation}"), error))
 }
 
-/// As [`crowd`] for one operation, where one request is whatever `ask` does with its number: a thread a client.
+/// As [`crowd`] for one operation, where the function `ask` makes a request from its number: a thread a client.
 pub fn crowd_by(
     server: &str,
     operation: &str,
@@ -157,7 +157,7 @@ pub fn ask_once(service: SocketAddr, asked: &Exchange) -> std::io::Result<()> {
     Client::connect(service, Duration::from_secs(1))?.exchange(asked)
 }
 
-/// CPU time that this process and its ended children have used: the load generator's.
+/// CPU time of this process and its ended children: the load generator's.
 pub fn cpu_used() -> Outcome<Duration> {
     let mut sum = Duration::ZERO;
     for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
@@ -170,7 +170,7 @@ pub fn cpu_used() -> Outcome<Duration> {
     Ok(sum)
 }
 
-/// One connection of the closed loop: it asks for `key`, has `sent` so much of that, and has `got` of the reply.
+/// One connection of the closed loop: it asks for `key`, has sent `sent` bytes of the request, and holds `got` of the reply.
 struct Caller {
     stream: TcpStream,
     key: usize,
@@ -179,7 +179,7 @@ struct Caller {
     asked: Instant,
 }
 
-/// Asks until `requests` are asked or `time` is over; the latter is a failure where requests were counted.
+/// Asks until `requests` are asked or `time` is over; running out of time is a failure when requests are counted.
 fn closed_loop(
     operation: &str,
     service: SocketAddr,
@@ -242,7 +242,7 @@ fn closed_loop(
     Ok(Throughput::of(operation, latencies_us, start.elapsed().as_secs_f64()))
 }
 
-/// Lets this process, and what it starts, have as many descriptors as the machine allows.
+/// Raises the limit of descriptors to the machine's maximum, for this process and its children.
 pub fn raise_open_files() -> Outcome<u64> {
     let failed = |error| Failure::of("the limit of open files", error);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
@@ -251,7 +251,7 @@ pub fn raise_open_files() -> Outcome<u64> {
 }
 
 impl Caller {
-    /// Begins a request: the reply to the one before is there.
+    /// Begins a request: the previous reply is complete.
     fn ask(&mut self, exchange: &Exchange) -> std::io::Result<()> {
         self.got.clear();
         self.sent = 0;
@@ -259,7 +259,7 @@ impl Caller {
         self.send(exchange)
     }
 
-    /// Sends what is left of the request and fits; what does not is sent at the next event.
+    /// Sends as much of the request as fits; the rest is sent at the next event.
     fn send(&mut self, exchange: &Exchange) -> std::io::Result<()> {
         let request = exchange.request.as_bytes();
         while self.sent < request.len() {
@@ -273,7 +273,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Reads what is there; true when the reply is complete and right.
+    /// Reads available bytes; true when the reply is complete and right.
     fn hear(&mut self, exchange: &Exchange, buffer: &mut [u8]) -> std::io::Result<bool> {
         loop {
             let read = match self.stream.read(buffer) {
@@ -287,7 +287,7 @@ impl Caller {
             if exchange.complete_from(&self.got, right)? {
                 return Ok(true);
             }
-            // A short read has emptied the socket: what comes later is another event.
+            // A short read has emptied the socket: later bytes are another event.
             if read < buffer.len() {
                 return Ok(false);
             }
@@ -295,7 +295,7 @@ impl Caller {
     }
 }
 
-/// How long one client, alone, waits for replies to the `asked` in turn.
+/// How long a single client waits for replies to the `asked` in turn.
 pub fn alone(
     server: &str,
     service: SocketAddr,
@@ -307,7 +307,7 @@ pub fn alone(
     time_alone(requests, |number| client.exchange(&asked[number % asked.len()])).map_err(failed)
 }
 
-/// As [`alone`], where one request is whatever `ask` does with its number.
+/// As [`alone`], where the function `ask` makes a request from its number.
 pub fn alone_by(
     server: &str,
     requests: u32,
@@ -320,7 +320,7 @@ fn time_alone(
     requests: u32,
     mut ask: impl FnMut(usize) -> std::io::Result<()>,
 ) -> std::io::Result<Alone> {
-    // What GETs read later is written here, too.
+    // The values that GETs read later are written here, too.
     for number in 0..KEYS.max(ALONE_WARM).min(requests) as usize {
         ask(number)?;
     }

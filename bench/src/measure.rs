@@ -15,13 +15,13 @@ use super::target::{Counts, Running, Target};
 use super::{outage, process, report, results};
 use skein_testkit::{Failure, Outcome};
 
-/// Part of the budget that is kept for kills of the leader, if there are any.
+/// Part of the budget that is reserved for kills of the leader, if there are any.
 const OUTAGES_SHARE: f64 = 0.2;
 
-/// Before a crowd is measured it asks a tenth of what is measured.
+/// Before a measurement the crowd warms up with a tenth of it.
 const WARM_SHARE: u32 = 10;
 
-/// How the figures are taken.
+/// Options of the measurement.
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Options {
@@ -115,7 +115,7 @@ fn measure(options: &Options) -> Outcome<Results> {
                 println!("out of time in round {}: --budget-s {}", round + 1, options.budget_s);
                 break;
             }
-            // Another order each round: who runs after whom has no part in the median.
+            // Another order each round, so that the order has no effect on the median.
             let target = targets[(turn + round as usize) % targets.len()];
             match measure_one(server, target, round, options) {
                 Ok(sample) => {
@@ -145,7 +145,7 @@ fn measure_one(server: Server, target: Target, round: u32, options: &Options) ->
     measure_running(server, target, round, load, || target.start(server))
 }
 
-/// What the crowd asks.
+/// The crowd's parameters.
 #[derive(Clone, Copy)]
 pub struct Load {
     /// Requests an operation.
@@ -154,7 +154,7 @@ pub struct Load {
     pub clients: u32,
 }
 
-/// Measures what `start` starts, once.
+/// Measures the target that `start` starts, once.
 pub fn measure_running(
     server: Server,
     target: Target,

@@ -1,4 +1,4 @@
-//! How long a client goes without an answer when the leader is killed.
+//! How long a client is without an answer when the leader is killed.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ pub fn measure(kills: u32, until: Instant) -> Outcome<Vec<f64>> {
     of(&Cluster::start(Server::Redis, free_address()?, 3, "fsync")?, kills, until)
 }
 
-/// The same of a cluster that stands.
+/// The same on a running cluster.
 pub fn of(cluster: &Cluster, kills: u32, until: Instant) -> Outcome<Vec<f64>> {
     let mut outages_ms = Vec::new();
     for _ in 0..kills {
         if Instant::now() > until {
             break;
         }
-        // Every replica is back, so that each kill meets the same cluster.
+        // Every replica is back, so that each kill finds the cluster in the same state.
         let leader = cluster.whole()?.leader()?.pid()?;
         let outage = one(cluster.service, || {
             kill(leader, Signal::SIGKILL)
@@ -64,7 +64,7 @@ fn one(service: SocketAddr, mut kill: impl FnMut() -> Outcome) -> Outcome<Durati
     Ok(write_until_answered(service, &mut client, last)?.duration_since(last))
 }
 
-/// Writes until it is acknowledged, on new connections if need be; when that was.
+/// Writes until a write is acknowledged, on new connections if need be; answers the time of the acknowledgement.
 fn write_until_answered(
     service: SocketAddr,
     client: &mut Option<Client>,

@@ -1,4 +1,4 @@
-//! Child processes that cannot outlive or outwait the benchmark, and their CPU time.
+//! Child processes that cannot outlive or stall the benchmark, and their CPU time.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use skein_testkit::{Failure, Outcome};
 
-/// How long a process that was asked to end may take.
+/// How long a process may take to end after it was asked to.
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// A child that ends when its owner drops it.
@@ -28,7 +28,7 @@ impl Kept {
         // SAFETY: signal and prctl are async-signal-safe and touch nothing of the parent's.
         unsafe {
             command.pre_exec(|| {
-                // Ignored by what a shell starts in the background; a script could not even trap them.
+                // Background commands of a shell ignore these signals, and a script could not even trap them.
                 for asked in [Signal::SIGINT, Signal::SIGQUIT] {
                     signal(asked, SigHandler::SigDfl)?;
                 }
@@ -39,7 +39,7 @@ impl Kept {
         Ok(Self { child: command.spawn().map_err(failed)?, farewell: None })
     }
 
-    /// It is asked to end by this signal, if any, before it is killed.
+    /// The signal that asks it to end before it is killed, if any.
     pub fn ended_by(mut self, farewell: Option<Signal>) -> Self {
         self.farewell = farewell;
         self
@@ -71,9 +71,9 @@ impl Drop for Kept {
     }
 }
 
-/// Runs `command` to its end, in `max` at most; gives what it printed, or its last line on failure.
+/// Runs `command` to its end, in `max` at most; answers its output, or the last line of it on failure.
 ///
-/// Output goes through files: what it leaves running may keep a pipe open for ever.
+/// Output goes through files: processes that it leaves running may keep a pipe open for ever.
 pub fn output(command: &mut Command, max: Duration) -> Outcome<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |error: std::io::Error| Failure::of(format!("cannot run {name}"), error);
@@ -105,12 +105,12 @@ pub fn output(command: &mut Command, max: Duration) -> Outcome<String> {
     if status.success() {
         return read(&out);
     }
-    // Some say on their standard output why they fail.
+    // Some programs print the reason of a failure on standard output.
     let said = [read(&out)?, read(&err)?].concat();
     Err(Failure::of(format!("{name}: {status}"), said.trim().lines().last().unwrap_or("no reason")))
 }
 
-/// The processes and all that they started and that live.
+/// The processes and all their living descendants.
 pub fn trees(roots: impl IntoIterator<Item = i32>) -> Vec<i32> {
     let mut all: Vec<i32> = roots.into_iter().collect();
     let mut at = 0;
@@ -130,9 +130,9 @@ pub fn trees(roots: impl IntoIterator<Item = i32>) -> Vec<i32> {
     all
 }
 
-/// CPU time that the processes, and children of theirs that have ended, have used so far: user and system.
+/// CPU time of the processes and of their ended children so far: user and system.
 ///
-/// One that has ended since it was listed counts where its parent is listed, too.
+/// A process that ended after it was listed counts where its parent is listed, too.
 pub fn cpu_used(pids: &[i32]) -> Outcome<Duration> {
     let ticks_per_second = sysconf(SysconfVar::CLK_TCK)
         .ok()
@@ -159,7 +159,7 @@ fn stat_ticks(stat: &str) -> Option<u64> {
     (ticks.len() == 4).then(|| ticks.iter().sum())
 }
 
-/// What the processes have in memory, of those that live [bytes].
+/// Memory of the living processes [bytes].
 pub fn resident(pids: &[i32]) -> u64 {
     let one = |pid: &i32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -169,7 +169,7 @@ pub fn resident(pids: &[i32]) -> u64 {
     pids.iter().filter_map(one).sum::<u64>() * 1024
 }
 
-/// Bytes that the processes have caused to be written to disks so far, whole pages of files; of those that live.
+/// Bytes that the living processes wrote to disks so far, in whole pages of files.
 pub fn disk_written(pids: &[i32]) -> u64 {
     let written = |pid: &i32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;

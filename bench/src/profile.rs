@@ -1,8 +1,8 @@
-//! Where the CPU time on a request's way goes: samples of the leader's node and of its server, sorted by part.
+//! Where the CPU time of a request goes: samples of the leader's node and of its server, sorted by part.
 //!
-//! `perf record -e cpu-clock`, which needs no counters of the processor, looks 499 times a second of CPU time where each process is, while a
-//! crowd asks. A sample in the kernel belongs to the system call that it came in by; one outside to the library or the module of the
-//! innermost function. Programs have no frame pointers, so who called libc is not known.
+//! `perf record -e cpu-clock`, which needs no counters of the processor, takes 499 samples per second of CPU time of each process, while a
+//! crowd asks. A sample in the kernel belongs to its system call; other samples belong to the library or the module of the
+//! innermost function. Programs have no frame pointers, so the caller of a libc function is not known.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::target::Target;
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// How long each is watched.
+/// How long each process is sampled.
 const TIME: Duration = Duration::from_secs(3);
 const PERF_MAX: Duration = Duration::from_secs(60);
 const HERTZ: &str = "499";
@@ -28,7 +28,7 @@ const CLIENTS: u32 = 50;
 const TARGETS: [Target; 4] =
     [Target::Native, Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync];
 
-/// What to do.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// Where results go [default: bench/results/profile.json]
@@ -36,10 +36,10 @@ pub struct Options {
     output: Option<PathBuf>,
 }
 
-/// What was found.
+/// Results.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Profiles {
-    /// When, where and what.
+    /// Time, machine and programs.
     #[serde(flatten)]
     pub about: About,
     /// Each server in each way.
@@ -53,14 +53,14 @@ pub struct Profile {
     pub server: Server,
     /// The way it ran.
     pub target: Target,
-    /// CPU time a request of what is on its way [us].
+    /// CPU time of a request in the processes on its way [us].
     pub cpu_us: f64,
-    /// How many samples each part has.
+    /// The number of samples of each part.
     pub parts: BTreeMap<String, u64>,
 }
 
 impl Profile {
-    /// What a request costs in `part` [us].
+    /// The cost of a request in `part` [us].
     pub fn part_us(&self, part: &str) -> f64 {
         let all: u64 = self.parts.values().sum();
         let own = self.parts.get(part).copied().unwrap_or(0);
@@ -68,12 +68,12 @@ impl Profile {
     }
 }
 
-/// Where the results that the documents show are kept.
+/// Path of the results that the documents show.
 pub fn stored() -> PathBuf {
     workspace::root().join("bench/results/profile.json")
 }
 
-/// Watches and stores.
+/// Samples and stores.
 pub fn run(options: &Options) -> Outcome {
     let servers = [Server::Redis, Server::Memcached];
     let programs: [&[&str]; 1] = [&["perf", "--version"]];
@@ -141,7 +141,7 @@ fn one(server: Server, target: Target) -> Outcome<Profile> {
     })
 }
 
-/// How many samples belong to each part; `node` is the node's pid, every other one the server's.
+/// The number of samples of each part; `node` is the node's pid, every other one the server's.
 fn sorted(script: &str, node: Option<i32>) -> BTreeMap<String, u64> {
     let mut parts: BTreeMap<String, u64> = BTreeMap::new();
     for sample in script.split("\n\n") {
@@ -164,14 +164,14 @@ fn frame(line: &str) -> Option<(&str, &str)> {
     Some((function.trim(), library.trim_end_matches(')')))
 }
 
-/// How functions of the kernel begin that a system call goes through: behind it comes its name.
+/// Prefixes of kernel functions on the way of a system call; its name follows.
 const ENTRIES: [&str; 5] = ["__x64_sys_", "___sys_", "__sys_", "ksys_", "do_"];
 
 fn is_kernel(library: &str) -> bool {
     library.starts_with("[kernel") || library.starts_with("[unknown") || library.ends_with(".ko")
 }
 
-/// Which part a sample belongs to; frames are from the innermost one outwards.
+/// The part that a sample belongs to; frames are from the innermost one outwards.
 fn part(frames: &[(&str, &str)], in_node: bool) -> Option<String> {
     let (function, library) = frames.first()?;
     let whose = if in_node { "node" } else { "server" };
@@ -188,11 +188,11 @@ fn part(frames: &[(&str, &str)], in_node: bool) -> Option<String> {
         return Some(if own { "runtime" } else { "server's own code" }.to_owned());
     }
     let of = |start: &str| function.contains(start);
-    let part = if of("skein_node::gateway") {
+    let part = if of("skein_replica::gateway") {
         "gateway"
     } else if of("skein_log") || of("raft") {
         "log and raft"
-    } else if of("skein_arena") || of("skein_node::server") || of("skein_node::order") {
+    } else if of("skein_arena") || of("skein_replica::server") || of("skein_replica::order") {
         "rings and order"
     } else if of("skein_") {
         "reactor"
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn samples_are_sorted_by_what_they_are_in() {
         let script = "  7 \n\tffffffff81 tcp_sendmsg ([kernel.kallsyms])\n\tffffffff82 __x64_sys_sendto ([kernel.kallsyms])\n\t\
-                      7f01 __send (/usr/lib/libc.so.6)\n\n  7 \n\t5501 <skein_node::gateway::Gateway<S>>::collect (/x/skein)\n\n  9 \n\t\
+                      7f01 __send (/usr/lib/libc.so.6)\n\n  7 \n\t5501 <skein_replica::gateway::Gateway<S>>::collect (/x/skein)\n\n  9 \n\t\
                       7f02 pthread_mutex_lock (/x/libskein.so)\n\n  9 \n\t5502 dictFind (/usr/bin/redis-server)\n\n";
         let parts = sorted(script, Some(7));
         let names: Vec<&str> = parts.keys().map(String::as_str).collect();

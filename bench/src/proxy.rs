@@ -1,7 +1,7 @@
-//! The plain TCP proxy that Skein is compared with: what a process between client and server costs.
+//! The plain TCP proxy that Skein is compared with: the cost of a process between client and server.
 //!
-//! One thread, one edge-triggered epoll, one read and one write for what is ready: no log, no agreement,
-//! nothing looked at. A connection that cannot take what the other sent holds it back, unread.
+//! One thread, one edge-triggered epoll, one read and one write for each ready socket: no log, no agreement,
+//! no inspection. A connection that cannot take the other side's bytes stops reading from it.
 //! Ends when its parent dies or with a signal.
 
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use skein_testkit::{Failure, Outcome};
 /// The listener's token; connections have even and odd ones from 2.
 const LISTENER: Token = Token(0);
 
-/// The most that is read at a time.
+/// The largest read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Where the proxy listens and connects to.
+/// The addresses of the proxy and its server.
 #[derive(clap::Args)]
 pub struct Options {
     /// Where clients connect
@@ -39,7 +39,7 @@ pub fn run(options: &Options) -> Outcome {
 /// One side of a pair.
 struct Side {
     stream: TcpStream,
-    /// What the other side sent and this one has not taken yet.
+    /// Bytes from the other side that this one has not taken yet.
     unsent: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ fn serve(options: &Options) -> std::io::Result<()> {
             let here = event.token();
             let there = Token(here.0 ^ 1);
             let wrote = !event.is_writable() || flush(&mut sides, here);
-            // Room again: what was left unread at the other side has no new event.
+            // There is room again: unread bytes at the other side cause no new event.
             let end = event.is_read_closed();
             let alive = wrote
                 && (!event.is_readable() || pass_on(&mut sides, here, there, end, &mut buffer))
@@ -87,7 +87,7 @@ fn serve(options: &Options) -> std::io::Result<()> {
     }
 }
 
-/// Moves what `from` has to `to`, up to its end if that may be there; false when the pair is done.
+/// Moves bytes of `from` to `to`, up to the end of the stream; false when the pair is done.
 fn pass_on(
     sides: &mut HashMap<Token, Side>,
     from: Token,
@@ -112,14 +112,14 @@ fn pass_on(
         if !flush(sides, to) {
             return false;
         }
-        // A short read has emptied the socket; what comes later is a new event.
+        // A short read has emptied the socket; later bytes are a new event.
         if read < buffer.len() && !end {
             return true;
         }
     }
 }
 
-/// Sends what waits; false when the connection is gone.
+/// Sends waiting bytes; false when the connection is gone.
 fn flush(sides: &mut HashMap<Token, Side>, at: Token) -> bool {
     let Some(side) = sides.get_mut(&at) else { return false };
     while !side.unsent.is_empty() {
@@ -133,6 +133,6 @@ fn flush(sides: &mut HashMap<Token, Side>, at: Token) -> bool {
 }
 
 fn may_go_on(error: &std::io::Error) -> bool {
-    // Not connected: the server's side is still under way, and says when it is there.
+    // Not connected: the server's side is still connecting, and an event will tell.
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::NotConnected)
 }

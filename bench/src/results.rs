@@ -1,4 +1,4 @@
-//! What a run found: every sample and all that is needed to judge or repeat it.
+//! The results of a run: every sample, and the data needed to judge or repeat it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use super::stats::Spread;
 use super::target::Target;
 use skein_testkit::workspace;
 
-/// From here on a core counts as busy.
+/// A core counts as busy above this.
 const BUSY: f64 = 0.9;
 
 /// One run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// When, where and what.
+    /// Time, machine and programs.
     #[serde(flatten)]
     pub about: About,
     /// Requests an operation.
@@ -29,7 +29,7 @@ pub struct Results {
     pub samples: Vec<Sample>,
     /// Outages after a kill of the leader [ms].
     pub outages_ms: Vec<f64>,
-    /// What could not be measured, and why.
+    /// Targets that could not be measured, and why.
     pub failures: Vec<String>,
 }
 
@@ -57,29 +57,29 @@ pub struct Sample {
     /// Calls of the leader's server that the safety net caught, a request.
     #[serde(default)]
     pub traps_per_request: Option<f64>,
-    /// Which calls these were: how many of each name a request. Earlier results do not have them.
+    /// The names of these calls and how many of each a request made. Earlier results lack them.
     #[serde(default)]
     pub trapped_calls: Option<BTreeMap<String, f64>>,
-    /// Cores that were kept busy while the crowd was there.
+    /// Busy cores during the crowd's requests.
     #[serde(default)]
     pub busy: Busy,
-    /// Bytes that nodes sent each other, a request.
+    /// Bytes between nodes, a request.
     #[serde(default)]
     pub wire_bytes: Option<f64>,
-    /// Bytes that all processes of the target caused to be written to disks, a request.
+    /// Bytes that all processes of the target wrote to disks, a request.
     #[serde(default)]
     pub disk_bytes: Option<f64>,
-    /// Time bubbles, of all entries that the leader proposed [%].
+    /// Share of time bubbles in the entries that the leader proposed [%].
     #[serde(default)]
     pub bubbles_percent: Option<f64>,
-    /// Entries for a timer of the server's, of the same [%].
+    /// Share of entries for a timer of the server's [%].
     #[serde(default)]
     pub clocks_percent: Option<f64>,
     /// One client alone.
     pub alone: Alone,
 }
 
-/// Cores that were kept busy, of the machine's.
+/// Busy cores of the machine.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Busy {
     /// By the load generator.
@@ -89,13 +89,13 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Whether the load generator was what could not go faster: it had a core to itself, and there was room beside it.
+    /// Whether the load generator was the bottleneck: it had a core to itself, and there was room beside it.
     pub fn is_limited_by_clients(&self, cores: usize) -> bool {
         self.clients >= BUSY && self.clients + self.target < BUSY * cores as f64
     }
 }
 
-/// Where the results that the documents show are kept.
+/// Path of the results that the documents show.
 pub fn latest() -> PathBuf {
     workspace::root().join("bench/results/latest.json")
 }
@@ -106,7 +106,7 @@ impl Results {
         self.samples.iter().filter(move |at| at.server == server && at.target == target)
     }
 
-    /// `measure` of a target's samples.
+    /// A figure of a target's samples.
     pub fn spread(
         &self,
         server: Server,

@@ -1,6 +1,6 @@
 //! Percentiles and spreads.
 
-/// The value that `percent` of `values` do not exceed; 0 of none.
+/// The value that `percent` of `values` do not exceed; 0 without values.
 pub fn percentile(values: &mut [f64], percent: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (percent / 100.0 * values.len() as f64).ceil() as usize;

@@ -1,4 +1,4 @@
-//! What is measured: the server alone, behind a plain proxy, and under Skein; and bare replication instead of the server.
+//! The ways to run a server: alone, behind a plain proxy, and under Skein; and bare replication instead of the server.
 //!
 //! A target is started fresh for every measurement and is gone after it: none runs beside another,
 //! and no log or memory of an earlier round is carried over.
@@ -24,7 +24,7 @@ use skein_testkit::{Failure, Outcome};
 /// How long a target may take to serve, and a cluster to answer or to stop.
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// Between two looks at what is waited for.
+/// Pause between two looks.
 const LOOK_AFTER: Duration = Duration::from_millis(5);
 
 /// One way to run a server.
@@ -44,13 +44,13 @@ pub enum Target {
     /// Three replicas, log on disk.
     #[serde(rename = "skein-3-fsync")]
     ThreeFsync,
-    /// Replication and nothing else, on two disks: in the place of servers with goals, to compare with.
+    /// Replication without a server, on two disks: a baseline for servers with goals.
     #[serde(rename = "bare-3-fsync")]
     Bare,
 }
 
 impl Target {
-    /// All, in the order of tables; the first is what the others are compared with.
+    /// All, in the order of tables; the others are compared with the first.
     pub const ALL: [Self; 6] = [
         Self::Native,
         Self::Proxy,
@@ -60,13 +60,13 @@ impl Target {
         Self::Bare,
     ];
 
-    /// Those that a server is measured in, in the order of tables.
+    /// The ways in which a server is measured, in the order of tables.
     pub fn of(server: Server) -> impl Iterator<Item = Self> {
         let bare = server.workload().has_goals();
         Self::ALL.into_iter().filter(move |target| bare || *target != Self::Bare)
     }
 
-    /// What tables call it.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -78,7 +78,7 @@ impl Target {
         }
     }
 
-    /// The way behind the name.
+    /// The way of this name.
     fn way(self) -> Way {
         match self {
             Self::Native => Way::Native,
@@ -108,7 +108,7 @@ pub enum Way {
     Native,
     /// A plain TCP proxy in front of it.
     Proxy,
-    /// Replicas with a log that is kept so.
+    /// Replicas with this durability.
     Skein {
         /// How many.
         replicas: u64,
@@ -171,27 +171,27 @@ pub enum Running {
     Processes {
         /// Where clients connect.
         service: SocketAddr,
-        /// All processes on a request's way, the one that clients connect to first.
+        /// All processes on a request's way, first the one that clients connect to.
         kept: Vec<Kept>,
-        /// Those that keep copies.
+        /// The processes that keep copies.
         beside: Vec<Kept>,
-        /// Its configuration and data, and what it needs beside it.
+        /// Its configuration and data, and its helpers.
         _prepared: Prepared,
     },
     /// `skein run`, detached.
     Skein(Cluster),
 }
 
-/// What a cluster has counted.
+/// A cluster's counters.
 #[derive(Debug, Clone)]
 pub struct Counts {
     /// The newest entry that the leader has executed.
     pub entries: u64,
     /// Calls of the leader's server that the net has caught, by name.
     pub traps: BTreeMap<String, u64>,
-    /// Bytes that the nodes have sent each other.
+    /// Bytes between the nodes.
     pub wire_bytes: u64,
-    /// Entries that the leader has proposed, and those of them that are time bubbles or for a timer.
+    /// Entries that the leader has proposed; time bubbles and entries for a timer among them.
     pub proposed: u64,
     /// See `proposed`.
     pub bubbles: u64,
@@ -200,7 +200,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What the net has caught since `first`, by name.
+    /// Calls that the net has caught since `first`, by name.
     pub fn traps_since(&self, first: &Self) -> BTreeMap<String, u64> {
         let more = |(name, count): (&String, &u64)| {
             let before = first.traps.get(name).copied().unwrap_or_default();
@@ -231,7 +231,7 @@ impl Running {
         }
     }
 
-    /// The processes on a request's way: the server with proxy, or the leader's node and server, each with all that it started.
+    /// The processes on a request's way: the server with proxy, or the leader's node and server, each with its descendants.
     pub fn pids_on_the_way(&self) -> Outcome<Vec<i32>> {
         match self {
             Self::Processes { kept, .. } => Ok(process::trees(kept.iter().map(Kept::pid))),
@@ -240,7 +240,7 @@ impl Running {
         }
     }
 
-    /// What Skein has counted so far; nothing where there is no Skein.
+    /// Skein's counters so far; nothing where there is no Skein.
     pub fn counts(&self) -> Outcome<Option<Counts>> {
         match self {
             Self::Processes { .. } => Ok(None),
@@ -259,7 +259,7 @@ impl Running {
         }
     }
 
-    /// What the leader's node and the server, with all that it started, have in memory [bytes]; no node where there is none.
+    /// Memory of the leader's node and of the server with its descendants [bytes]; `None` where there is no node.
     pub fn resident(&self) -> Outcome<(Option<u64>, u64)> {
         match self {
             Self::Processes { .. } => Ok((None, process::resident(&self.pids_on_the_way()?))),
@@ -294,7 +294,7 @@ impl Cluster {
         Self::of(server.workload(), service, replicas, durability)
     }
 
-    /// As [`Self::start`], of what need not be in the table of servers.
+    /// As [`Self::start`], for a server outside the table.
     pub fn of(
         server: &dyn Workload,
         service: SocketAddr,
@@ -342,7 +342,7 @@ impl Cluster {
         })
     }
 
-    /// What `skein status` says; nothing while it cannot.
+    /// The output of `skein status`; nothing while it fails.
     fn status(&self) -> Option<Status> {
         let output = Command::new(&self.command)
             .args(["status", "--json", "--name", &self.name])
@@ -362,7 +362,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Where logs are written: a disk, which the temporary directory is not everywhere.
+/// The directory of logs: on a disk, which the temporary directory is not everywhere.
 pub fn data_root() -> PathBuf {
     let temporary = std::env::temp_dir();
     let in_memory = nix::sys::statfs::statfs(&temporary)
@@ -381,7 +381,7 @@ pub fn free_address() -> Outcome<SocketAddr> {
     skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }
 
-/// What a server needs before it is started; ended and removed when dropped.
+/// A server's helpers and files; ended and removed when dropped.
 pub struct Prepared {
     command: Vec<String>,
     farewell: Option<Signal>,

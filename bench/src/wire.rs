@@ -12,7 +12,7 @@ const HEAD_MAX: usize = 8 << 10;
 /// One request and the only right reply.
 #[derive(Debug, Clone)]
 pub struct Exchange {
-    /// What is sent.
+    /// The bytes to send.
     pub request: String,
     reply: Reply,
 }
@@ -23,18 +23,18 @@ enum Reply {
     Exact(String),
     /// Any of these.
     OneOf(Vec<String>),
-    /// One line that begins so; the rest is the server's own (counts, times).
+    /// One line with this start; the rest is the server's own (counts, times).
     Line(String),
     /// HTTP/1.1 200 with a `Content-Length` and this body; the rest of the head is the server's own (date, name).
     Http(String),
     /// HTTP/1.1 200 with a `Content-Length` and a body that holds this text.
     HttpHolding(String),
-    /// HTTP/1.1 200 that ends so; what comes before is the server's own.
+    /// HTTP/1.1 200 with this end; the part before is the server's own.
     HttpEndingWith(String),
 }
 
 impl Exchange {
-    /// The reply is known to the byte.
+    /// Every byte of the reply is known.
     pub fn exact(request: String, reply: String) -> Self {
         Self { request, reply: Reply::Exact(reply) }
     }
@@ -64,7 +64,7 @@ impl Exchange {
         Self { request, reply: Reply::HttpHolding(text) }
     }
 
-    /// Whether `got` is the whole reply; an error when it cannot become the right one.
+    /// Whether `got` is the whole reply; an error when it can no longer become the right one.
     #[cfg(test)]
     pub fn complete(&self, got: &[u8]) -> io::Result<bool> {
         self.complete_from(got, 0)
@@ -135,7 +135,7 @@ impl Exchange {
     }
 }
 
-/// What the head of a reply says about its body's length.
+/// The head's information about the body's length.
 fn content_length(head: &[u8]) -> Option<usize> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let value = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
@@ -159,7 +159,7 @@ impl Client {
         &self.got
     }
 
-    /// Does one exchange; another reply than the right one is `InvalidData`.
+    /// Does one exchange; any other reply than the right one is `InvalidData`.
     pub fn exchange(&mut self, exchange: &Exchange) -> io::Result<()> {
         self.stream.write_all(exchange.request.as_bytes())?;
         self.got.clear();

@@ -1,4 +1,4 @@
-/* epoll, edge-triggered: one report per arrival, none for what is merely left over, again after new data or MOD.
+/* epoll, edge-triggered: one report per arrival, none for data that are merely left over, again after new data or MOD.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* epoll, level-triggered: reported again until it is read; data comes back as given; MOD changes both.
+/* epoll, level-triggered: reported again until the data are read; the user's data word comes back as given; MOD changes both.
  *
  * expect: same
  */

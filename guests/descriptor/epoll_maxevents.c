@@ -1,4 +1,4 @@
-/* maxevents smaller than what is ready: level-triggered ones rotate, nobody starves.
+/* maxevents smaller than the number of ready files: level-triggered ones rotate, and each gets its turn.
  *
  * expect: same
  */

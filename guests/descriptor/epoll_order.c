@@ -1,4 +1,4 @@
-/* Edges and their order: a file that is in a set twice, the two ends of a UNIX socket that is shut, a connection that is there at once, one that was
+/* Edges and their order: a file that is in a set twice, the two ends of a UNIX socket that is shut, a connection that succeeds at once, one that was
  * refused; and a TCP socket that was shut before it was connected.
  *
  * expect: same
@@ -16,7 +16,7 @@ static void add(int fd)
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
 }
 
-/* What is ready, which must be these in this order. */
+/* The ready files, which must be these in this order. */
 static void ready(const char *when, int count, int first, int second)
 {
     struct epoll_event got[8];
@@ -59,7 +59,7 @@ static int connects_to(int fd, int port)
     return result;
 }
 
-/* The newest registration of a file is told first. */
+/* The newest registration of a file is reported first. */
 static void twice(void)
 {
     int ends[2];
@@ -74,7 +74,7 @@ static void twice(void)
     end(ends[0], ends[1], copy);
 }
 
-/* An end that is shut is told before its peer. */
+/* An end that is shut is reported before its peer. */
 static void shut(void)
 {
     int ends[2];
@@ -88,7 +88,7 @@ static void shut(void)
     end(ends[0], ends[1], dup(ends[0]));
 }
 
-/* A socket that waits in a set hears that it is connected, also when that is at once. */
+/* A socket in a set reports that it is connected, also when that happens at once. */
 static void connected(void)
 {
     int port, listener = tcp_listen(AF_INET, &port), fd = tcp();
@@ -101,7 +101,7 @@ static void connected(void)
     end(fd, listener, dup(fd));
 }
 
-/* Who asks for the outcome of a refused connection makes the socket as good as new, which is an edge. */
+/* Reading the outcome of a refused connection resets the socket's state, which is an edge. */
 static void refused(void)
 {
     int port, listener = tcp_listen(AF_INET, &port), fd = tcp();
@@ -115,7 +115,7 @@ static void refused(void)
     end(fd, listener, dup(fd));
 }
 
-/* It has sent no end, so it is not reset by what comes. */
+/* It has sent no end, so later data do not reset it. */
 static void shut_before(void)
 {
     int port, listener = tcp_listen(AF_INET, &port), fd = tcp();

@@ -1,4 +1,4 @@
-/* A blocking eventfd: readers wait for a write, a writer waits for room, a semaphore lets exactly so many through.
+/* A blocking eventfd: readers wait for a write, a writer waits for room, a semaphore lets exactly its count through.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* close ends what others wait for: readers of the other end see end of file, pollers see HUP.
+/* close ends the waits of others: readers of the other end see end of file, pollers see HUP.
  *
  * expect: same
  */

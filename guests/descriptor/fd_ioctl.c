@@ -1,4 +1,4 @@
-/* ioctl FIONREAD and FIONBIO on pipes, socketpairs and files; ENOTTY for what makes no sense.
+/* ioctl FIONREAD and FIONBIO on pipes, socketpairs and files; ENOTTY for requests that make no sense.
  *
  * expect: same
  */

@@ -123,11 +123,11 @@ static void by_number(int fd, int file, int other)
     RAW(SYS_splice, fd, 0, other, 0, 1, 0);
     RAW(SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     RAW(SYS_openat, fd, "x", O_RDONLY, 0, 0, 0);
-    /* An anonymous mapping names no file, whatever it gives. */
+    /* An anonymous mapping ignores its descriptor. */
     CHECK(raw6(SYS_mmap, 0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, fd, 0) > 0);
 }
 
-/* Between one of them and what is virtual. */
+/* Between the runtime's descriptors and virtual ones. */
 static void by_moving(int fd)
 {
     int ends[2];
@@ -141,7 +141,7 @@ static void by_moving(int fd)
     CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
-/* Whatever the reason is: native Linux has no such file, Skein may also say that it must not be changed. */
+/* For any reason: native Linux has no such file, Skein may also say that it must not be changed. */
 #define REFUSED(expr) CHECK((long long)(expr) == -1)
 
 static void by_path(int fd)
@@ -164,7 +164,7 @@ static void by_path(int fd)
         CHECK(raw6(SYS_truncate, (long)path, 0, 0, 0, 0, 0) == -ENOENT);
         CHECK(raw6(SYS_open, (long)path, O_RDWR | O_TRUNC, 0, 0, 0, 0) == -ENOENT);
     }
-    /* By names that nobody can know in advance. What placeholders are of is /dev/null, which is nobody's own. */
+    /* By names that the test cannot know in advance. Placeholders are open on /dev/null, which belongs to no one. */
     if (fd == PLACEHOLDER)
         return;
     char name[16], link[] = "/mnt/fd_runtime_XXXXXX";

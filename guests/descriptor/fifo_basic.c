@@ -1,4 +1,4 @@
-/* FIFOs: who may open an end at once, what reads, writes and polls say with and without the other end, what stays of it.
+/* FIFOs: which opens succeed at once, the results of reads, writes and polls with and without the other end, and the remaining content.
  *
  * expect: same
  */
@@ -39,7 +39,7 @@ int main(void)
     CHECK_ERRNO(mkfifo(path, 0600), EEXIST);
     CHECK(stat(path, &by_path) == 0 && S_ISFIFO(by_path.st_mode));
 
-    /* Nobody else there. */
+    /* No other end there. */
     CHECK_ERRNO(open(path, O_WRONLY | O_NONBLOCK), ENXIO);
     CHECK_ERRNO(open(path, O_RDONLY | O_NONBLOCK | O_DIRECTORY), ENOTDIR);
     CHECK_ERRNO(open(path, O_RDWR | O_CREAT | O_EXCL, 0600), EEXIST);
@@ -74,7 +74,7 @@ int main(void)
     CHECK(ready(reader) == POLLHUP);
     say("writer gone: data, then the end");
 
-    /* Two writers, two readers: it ends when the last one goes. */
+    /* Two writers, two readers: the stream ends when the last writer goes. */
     int writers[2] = {open(path, O_WRONLY), open(path, O_WRONLY)};
     int other = open(path, O_RDONLY);
     CHECK(writers[0] >= 0 && writers[1] >= 0 && other >= 0);
@@ -88,7 +88,7 @@ int main(void)
     CHECK(close(other) == 0);
     CHECK_ERRNO(write(writers[1], "d", 1), EPIPE);
     CHECK(ready(writers[1]) == (POLLOUT | POLLERR));
-    /* What is in it stays while one end is open. */
+    /* The content stays while one end is open. */
     reader = open(path, O_RDONLY);
     CHECK(read(reader, buffer, 10) == 1 && buffer[0] == 'c');
     CHECK(close(writers[1]) == 0);
@@ -111,7 +111,7 @@ int main(void)
     CHECK(read(reader, buffer, 10) == 0);
     say("both ends; nothing is left when all have gone");
 
-    /* The name may go, and name another one. */
+    /* The name may go, and another file may get it. */
     writer = open(path, O_WRONLY);
     CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
     CHECK_ERRNO(open(path, O_WRONLY | O_NONBLOCK), ENXIO);

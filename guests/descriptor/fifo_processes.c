@@ -74,7 +74,7 @@ int main(void)
     CHECK(read(fd, line, 2) == 0 && close(fd) == 0);
     say("interrupted and gone on");
 
-    /* One that waits in its open, and is killed, leaves no end behind. */
+    /* A process that is killed while it waits in open leaves no end behind. */
     int told[2];
     CHECK(pipe(told) == 0);
     pid_t killed = fork();
@@ -86,7 +86,7 @@ int main(void)
     CHECK(read(told[0], line, 1) == 1);
     CHECK(kill(killed, SIGKILL) == 0 && waitpid(killed, &status, 0) == killed && WIFSIGNALED(status));
     CHECK_ERRNO(open(requests, O_WRONLY | O_NONBLOCK), ENXIO);
-    /* An end that is open is handed down, and goes with the process. */
+    /* An open end is inherited, and goes with the process. */
     int reader = open(requests, O_RDONLY | O_NONBLOCK), writer = open(requests, O_WRONLY);
     CHECK(reader >= 0 && writer >= 0);
     pid_t heir = fork();

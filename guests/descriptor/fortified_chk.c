@@ -5,7 +5,7 @@
 #include "guest.h"
 #include <poll.h>
 
-/* Sizes that the compiler knows the buffer for, but not the length, so that the checked form is called. */
+/* Buffers of a size that the compiler knows, with a length that it does not know, so that the checked form is called. */
 static volatile size_t length = 3;
 static volatile nfds_t count = 1;
 

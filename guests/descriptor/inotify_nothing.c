@@ -1,4 +1,4 @@
-/* inotify without a watch: what the descriptor is, and that nothing comes by it.
+/* inotify without a watch: the descriptor's properties, and that no event arrives.
  *
  * expect: same
  */

@@ -16,7 +16,7 @@ static void *blocked_writer(void *arg)
 {
     static char big[1 << 18];
     ssize_t n = write(*(int *)arg, big, sizeof big);
-    /* It wrote what fitted, then the reader went away. */
+    /* It wrote as much as fitted, then the reader went away. */
     CHECK((n > 0 && n < (ssize_t)sizeof big) || (n == -1 && errno == EPIPE));
     CHECK_ERRNO(write(*(int *)arg, big, 1), EPIPE);
     return NULL;

@@ -1,4 +1,4 @@
-/* A thread blocked in select is woken by another thread; what is left of the timeout comes back.
+/* A thread blocked in select is woken by another thread; the rest of the timeout is returned.
  *
  * expect: same
  */

@@ -1,6 +1,6 @@
 /* Random sequences of calls on descriptors, one thread, nothing blocks: pipes, UNIX sockets of three types, eventfds, epoll sets (level, edge, one-shot),
- * poll, dup, flags, splice, signals by signalfd. Whatever is tried, Linux and Skein answer alike: results, errors, bytes, readiness and the order of
- * what is ready. Each sequence begins with nothing open; its number is the seed. The transcript has every call.
+ * poll, dup, flags, splice, signals by signalfd. Linux and Skein answer every call alike: results, errors, bytes, readiness and the order of
+ * ready files. Each sequence begins with nothing open; its number is the seed. The transcript has every call.
  *
  * expect: same
  * sequences: 5000
@@ -10,7 +10,7 @@
 #include <sys/signalfd.h>
 #include <sys/un.h>
 
-/* What a file may hold unread: how much fits beyond that is not what this is about. */
+/* The most unread bytes of a file: capacities beyond that are not compared. */
 #define MOST_BYTES 12000
 #define MOST_MESSAGES 6
 
@@ -78,7 +78,7 @@ static void make(void)
         told("socket", fd);
         if (fd < 0)
             break;
-        /* A name that the system chooses. */
+        /* The system chooses this name. */
         told("  bind", bind(fd, (struct sockaddr *)&name, sizeof(sa_family_t)));
         told("  listen", listen(fd, 2));
         add(LISTENER, fd, NULL, NULL);
@@ -102,13 +102,13 @@ static void connect_to(struct file *f)
         return;
     }
     if (below(4) == 0) {
-        /* Left to be accepted, or not. */
+        /* Accepted, or left in the backlog. */
         add(STREAM, fd, fresh(), fresh());
         return;
     }
     int taken = accept4(f->fd, NULL, NULL, SOCK_NONBLOCK);
     told("accept4", taken);
-    /* It may be an earlier one: what is in it is not known, so it is not written to again. */
+    /* It may be an earlier file with unknown content, so it is not written to again. */
     add(STREAM, fd, fresh(), fresh());
     if (taken >= 0)
         add(STREAM, taken, fresh(), fresh());
@@ -116,10 +116,10 @@ static void connect_to(struct file *f)
 
 static void send_some(struct file *f)
 {
-    /* Not nothing: whether an empty message that is lost is an error depends on the version of Linux. */
+    /* Not empty: the error for a lost empty message depends on the version of Linux. */
     int n = 1 + (int)(below(3) ? below(40) : below(3000));
     if (f->kind == EVENT)
-        /* More than eight are an error since Linux 6.9 only. */
+        /* More than eight are an error only since Linux 6.9. */
         n = below(4) ? 8 : (int)below(8);
     for (int i = 0; i < n; i++)
         buffer[i] = (char)(below(256));
@@ -269,7 +269,7 @@ static void act(void)
 static void end(void)
 {
     close_all();
-    /* Signals that nobody took. */
+    /* Signals that were not taken. */
     struct timespec none = {0, 0};
     sigset_t set;
     sigemptyset(&set);

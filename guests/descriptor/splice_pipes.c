@@ -1,4 +1,4 @@
-/* splice, tee and vmsplice: between pipes, sockets and files; what blocks, what ends, what is refused; sendfile into a pipe.
+/* splice, tee and vmsplice: between pipes, sockets and files; blocking, ends and errors; sendfile into a pipe.
  *
  * expect: same
  */
@@ -87,7 +87,7 @@ int main(void)
     expect_text(tcp[0], "by tcp");
     say("sockets");
 
-    /* More than the other side has room for waits for it. */
+    /* More bytes than the other side has room for wait. */
     static char large[200000];
     size_t whole = sizeof large;
     pthread_t drainer = spawn(drain, &whole);

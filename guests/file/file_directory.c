@@ -65,7 +65,7 @@ int main(void)
     CHECK(unlink("many/7") == 0);
     for (entries = 0; readdir(dir); entries++)
         ;
-    /* What was removed before the rewind is gone. */
+    /* Entries removed before the rewind are gone. */
     rewinddir(dir);
     for (entries = 0; readdir(dir); entries++)
         ;

@@ -1,4 +1,4 @@
-/* /proc and /sys: what a server reads there is the same in two runs; links of descriptors; the list of descriptors.
+/* /proc and /sys: a server reads the same there in two runs; links of descriptors; the list of descriptors.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* Shared mappings of files: what is written through them is in the file; sync calls; fallocate.
+/* Shared mappings of files: bytes written through them are in the file; sync calls; fallocate.
  *
  * expect: same
  */

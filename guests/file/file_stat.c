@@ -114,7 +114,7 @@ int main(void)
     show("d/z");
     CHECK(lstat("d/z", &st) == 0 && S_ISLNK(st.st_mode) && stat("d/z", &by_fd) == 0 && st.st_ino != by_fd.st_ino);
 
-    /* A file that is made where one was removed is another one. */
+    /* A file made in the place of a removed one is another file. */
     ino_t before = 0;
     for (int i = 0; i < 20; i++) {
         CHECK((fd = open("again", O_CREAT | O_EXCL | O_WRONLY, 0600)) >= 0 && fstat(fd, &st) == 0 && close(fd) == 0);
@@ -124,8 +124,8 @@ int main(void)
     }
     CHECK(before != 0);
 
-    /* Files that were there before the server keep their times. */
-    /* Older than the log: what is younger may have been changed by the server in a way that was not seen. */
+    /* Files older than the server keep their times. */
+    /* Older than the log: the server may have changed a younger file unnoticed. */
     CHECK(stat("/usr/share/common-licenses/Apache-2.0", &st) == 0 && stat("/etc", &by_fd) == 0 && st.st_dev != 0);
     say("licence modified %ld size %ld", (long)st.st_mtim.tv_sec, (long)st.st_size);
     note("etc: ino %ld, licence: ino %ld m %ld a %ld c %ld", (long)by_fd.st_ino, (long)st.st_ino,

@@ -1,4 +1,4 @@
-/* Changing ids while other threads exist: libc tells each kernel thread by a signal; it must neither hang nor be noticed.
+/* Changing ids while other threads exist: libc signals each kernel thread; that must neither hang nor be visible.
  *
  * expect: same
  */

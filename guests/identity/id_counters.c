@@ -1,5 +1,5 @@
-/* /proc/self/stat and statm, by descriptor and as a stream, have as many fields as on Linux. That replicas which answer with
- * them stay identical is shown with redis' INFO (crates/cli/tests/real_determinism.rs).
+/* /proc/self/stat and statm, by descriptor and as a stream, have as many fields as on Linux. A test with redis' INFO shows that replicas
+ * that answer with them stay identical (crates/cli/tests/real_determinism.rs).
  *
  * expect: same
  */

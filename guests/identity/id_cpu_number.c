@@ -1,4 +1,4 @@
-/* The number of the processor that runs: through getcpu, through sched_getcpu, and through the area that libc shares with the kernel (rseq), in the main
+/* The number of the current processor: by getcpu, sched_getcpu, and the area that libc shares with the kernel (rseq), in the main
  * thread and in another one. Equal on replicas, which share no processor.
  *
  * expect: same

@@ -1,4 +1,4 @@
-/* What a program asks about its place on the machine: policy, priority, nice, limits, clock resolution, residency, release. As on Linux as far as any Linux
+/* A program's questions about its place on the machine: policy, priority, nice, limits, clock resolution, residency, release. As on Linux as far as any Linux
  * must answer; the rest (stderr) must be equal on replicas.
  *
  * expect: same

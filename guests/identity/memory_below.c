@@ -1,6 +1,6 @@
-/* What is below the stack pointer is the program's: calls that the runtime answers leave nothing there but an address to return to, whether they come by a
- * symbol, by an instruction that is trapped or by a replaced one, block or not; binding a function at its first call leaves what the call brought; and what a
- * handler of a signal leaves is the same on all replicas. Natively libc's functions use their stack, and only the first part holds.
+/* The memory below the stack pointer is the program's: calls that the runtime answers leave nothing there but a return address, whether they come by a
+ * symbol, by a trapped instruction or by a replaced one, block or not; binding a function at its first call leaves the memory as the call did; and the traces of
+ * a signal handler are the same on all replicas. Natively libc's functions use their stack, and only the first part holds.
  *
  * expect: same
  */
@@ -14,7 +14,7 @@ enum { BYTES = 64 << 10 };
 static int by_runtime;
 unsigned char copy[BYTES];
 
-/* Fills the memory below with a pattern, calls, and copies what is there then. */
+/* Fills the memory below with a pattern, calls, and copies the result. */
 long called(void *function, long a, long b, long c);
 __asm__(".globl called\n"
         "called:\n"
@@ -48,7 +48,7 @@ __asm__(".globl called\n"
         "pop %r12\n"
         "pop %rbx\n"
         "ret\n"
-        /* Ways to come in that use no stack themselves. */
+        /* Entry paths that use no stack themselves. */
         "by_syscall:\n"
         "mov $35, %eax\n" /* nanosleep */
         "syscall\n"
@@ -63,7 +63,7 @@ __asm__(".globl called\n"
         "jmp llabs@PLT\n");
 extern char by_syscall[], by_rdtsc[], by_binding[];
 
-/* How many bytes from the stack pointer down are not all as they were. */
+/* The number of bytes below the stack pointer that changed. */
 static long touched(void)
 {
     long at = 0;
@@ -133,7 +133,7 @@ int main(void)
 
     /* Trapped at first, replaced later. */
     for (int i = 0; i < 100; i++) {
-        /* Below what functions may use: where a stub goes on, and three registers; where a trap goes on. */
+        /* Below the red zone: the address where a stub continues, and three registers; the address where a trap continues. */
         const long most = 8 + 128 + 8 + 3 * 8;
         CHECK(called(by_syscall, (long)&little, 0, 0) == 0);
         CHECK(!by_runtime || touched() <= most);

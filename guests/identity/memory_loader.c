@@ -1,4 +1,4 @@
-/* What the dynamic loader notes: the files of libraries are those that stat tells, of libraries that came with the program and later; and all that it has written,
+/* Records of the dynamic loader: files of libraries are those that stat reports, for libraries that came with the program and later ones; and all that it has written,
  * times by the processor's counter and the core's number among it, is the same on all replicas, in a program that is executed, too.
  *
  * expect: same

@@ -1,4 +1,4 @@
-/* The loopback interface: by ioctl, if_nametoindex, if_nameindex, getifaddrs. Other interfaces there may be natively are not looked at.
+/* The loopback interface: by ioctl, if_nametoindex, if_nameindex, getifaddrs. Native interfaces besides it are ignored.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* getaddrinfo, gethostbyname, getservbyname, getnameinfo: numbers, the hosts file, what needs no name server.
+/* getaddrinfo, gethostbyname, getservbyname, getnameinfo: numbers, the hosts file, and everything else that needs no name server.
  *
  * expect: same
  */

@@ -10,7 +10,7 @@ int main(void)
 {
     struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *list = NULL;
     CHECK(res_init() == 0);
-    /* An address for documentation: nobody is there. */
+    /* An address for documentation: no host has it. */
     _res.nscount = 1;
     _res.nsaddr_list[0].sin_family = AF_INET;
     _res.nsaddr_list[0].sin_port = htons(53);

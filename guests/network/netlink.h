@@ -1,4 +1,4 @@
-/* Questions by a netlink socket, and what is in their answers. */
+/* Requests by a netlink socket, and the content of their answers. */
 #ifndef NETLINK_H
 #define NETLINK_H
 

@@ -1,4 +1,4 @@
-/* The loopback interface by netlink: links, addresses and routes, all of them and one, and what is refused. Others are not looked at.
+/* The loopback interface by netlink: links, addresses and routes, all of them and one, and refused requests. Others are ignored.
  *
  * expect: same
  */
@@ -14,7 +14,7 @@ static void send_question(const struct question *q)
     CHECK(sendto(fd, q, q->head.nlmsg_len, 0, (struct sockaddr *)&kernel, sizeof kernel) == (ssize_t)q->head.nlmsg_len);
 }
 
-/* The error that a question is answered with; 0 is an acknowledgement. */
+/* The error that answers a request; 0 is an acknowledgement. */
 static int error_of(const struct question *q)
 {
     char buffer[8192];
@@ -80,7 +80,7 @@ static void show(const struct nlmsghdr *head)
         CHECK(!"a message that was asked for");
 }
 
-/* Reads answers to the end of what is told of all. */
+/* Reads answers to the end of a dump. */
 static void read_all(uint32_t id)
 {
     for (;;) {
@@ -164,7 +164,7 @@ int main(void)
     CHECK(error_of(&q) == EOPNOTSUPP);
     ask(&q, NLMSG_NOOP, NLM_F_ACK, sizeof q.body.any);
     CHECK(error_of(&q) == 0);
-    /* Two at once, of which the first is not asked. */
+    /* Two requests at once; the answer to the first is not read. */
     struct {
         struct question first, second;
     } both;
@@ -179,7 +179,7 @@ int main(void)
     read_one();
     CHECK_ERRNO(recv(fd, buffer, sizeof buffer, MSG_DONTWAIT), EAGAIN);
 
-    /* Nobody may change anything without a privilege. */
+    /* Changes need a privilege. */
     if (setuid(65534) == 0) {
         CHECK(close(fd) == 0 && (fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)) >= 0);
         ask(&q, RTM_DELLINK, NLM_F_ACK, sizeof q.body.link);

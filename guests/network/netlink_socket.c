@@ -131,7 +131,7 @@ int main(void)
     CHECK_ERRNO(recv(fd, buffer, sizeof buffer, 0), EAGAIN);
     say("readiness");
 
-    /* A receive waits for what another thread asks, or until its time is over. */
+    /* A receive waits for the answer to another thread's request, or until its time is over. */
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, ask_later, (void *)(intptr_t)second) == 0);
     CHECK(read(second, buffer, sizeof buffer) > 0 && pthread_join(thread, NULL) == 0);

@@ -26,7 +26,7 @@ static __attribute__((noinline, unused)) long call(long number, long a, long b, 
 {
     long result;
     register long r10 __asm__("r10") = d;
-    /* What libc has behind its calls: without it the function would end there, and there were no room. */
+    /* The code behind libc's calls: without it the function would end there, with no room. */
     __asm__ volatile("syscall\n\tcmp $-4096, %%rax"
                      : "=a"(result)
                      : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)

@@ -1,5 +1,5 @@
-/* Births by libc's own places: threads, forks from either thread, spawned programs and those that do not exist. Natively and replaced they are the same.
- * 60 threads, 120 forks, 60 programs, 60 that are not there, 60 shells; programs begin with nothing replaced.
+/* Births by libc's own places: threads, forks from either thread, spawned programs, and programs that do not exist. Natively and replaced they are the same.
+ * 60 threads, 120 forks, 60 programs, 60 missing ones, 60 shells; programs begin with nothing replaced.
  *
  * expect: same
  * net: 17 of libc, 1800 executions, 120 programs
@@ -20,7 +20,7 @@ static void ends_with(pid_t child, int wanted)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == wanted);
 }
 
-/* What the child has is its own, and below its stack pointer nothing of its parent's is lost. */
+/* The child's memory is its own, and below its stack pointer nothing of its parent's is lost. */
 static void forked(int n)
 {
     volatile char many[256];
@@ -52,7 +52,7 @@ static void *body(void *arg)
 int main(int argc, char **argv)
 {
     if (argc > 1) {
-        /* The first piece of memory that is asked for takes random bytes, and a directory's listing more calls of libc's own. */
+        /* The first allocation takes random bytes, and a directory's listing more calls of libc's own. */
         char *memory = malloc(argc * 100), path[4096];
         CHECK(memory != NULL && realpath("/usr/lib", path) != NULL);
         free(memory);

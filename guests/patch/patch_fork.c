@@ -1,5 +1,5 @@
 /* Places in forked processes: replaced before the fork, and after it in the child only. A fork by a replaced place, and an executed program.
- * Places are in the parent, in two children of it, and in an executed program: what one has met is known to the others.
+ * Places are in the parent, in two children of it, and in an executed program: a place that one has met is known to the others.
  *
  * expect: same
  * net: 4 places, 2400 executions

@@ -1,4 +1,4 @@
-/* Places with nothing behind them that could be moved: what is in front of them is. One of these instructions faults, and is tried again.
+/* Places with nothing behind them that could be moved: the code in front of them is. One of these instructions faults, and is retried.
  * Four of five places are replaced; the other is entered at the instruction itself, too.
  *
  * expect: same

@@ -1,4 +1,4 @@
-/* The time stamp counter in a loop: it goes on when its place is replaced, and is the same everywhere.
+/* The time stamp counter in a loop: it advances when its place is replaced, and is the same everywhere.
  *
  * expect: same
  * net: 2 places, 6000 executions

@@ -1,4 +1,4 @@
-/* What an instruction leaves alone is left alone when it is replaced: registers, flags, the bytes below the stack pointer, vectors.
+/* An instruction leaves the same state alone when it is replaced: registers, flags, the bytes below the stack pointer, vectors.
  * Two or four places more where the processor has AVX and AVX-512.
  *
  * expect: same
@@ -19,7 +19,7 @@ uint64_t masks_given[8], masks_found[8];
 #define FILL(n) "mov below_given+8*" #n "(%rip), %rax\n mov %rax, -128+8*" #n "(%rsp)\n"
 #define TAKE(n) "mov -128+8*" #n "(%rsp), %rax\n mov %rax, below_found+8*" #n "(%rip)\n"
 
-/* Executes an instruction between loading all registers and storing them. What follows it at once is a store relative to itself. */
+/* Executes an instruction between loading all registers and storing them. The next instruction is a store relative to itself. */
 #define PROBE(name, instruction, load, store)                                                                          \
     void name(void);                                                                                                   \
     __asm__(".text\n .p2align 4\n .type " #name ", @function\n" #name ":\n .cfi_startproc\n"                           \

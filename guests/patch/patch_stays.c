@@ -1,11 +1,11 @@
-/* Places that must not be replaced: something jumps in behind them, or what is behind them cannot be moved. They go on trapping, and are right.
+/* Places that must not be replaced: a jump leads behind them, or the code behind them cannot be moved. They keep trapping, and are right.
  *
  * expect: same
  * net: 1200 trapped
  */
 #include "patch.h"
 
-/* Each answers 7, or what is added to the time stamp counter read twice: 3. */
+/* Each answers 7, or the sum that is added to the time stamp counter read twice: 3. */
 #define FUNCTION(name, code)                                                                                           \
     long name(long way);                                                                                               \
     __asm__(".text\n .p2align 4\n .type " #name ", @function\n" #name ":\n .cfi_startproc\n" code                      \

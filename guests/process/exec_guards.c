@@ -1,5 +1,5 @@
-/* What libc's loader makes of AT_RANDOM before anything else runs: stack protector and pointer guard, in this program and in one that it executes,
- * and what the loader has left below the stack pointer of one that is executed.
+/* The loader's use of AT_RANDOM before anything else runs: stack protector and pointer guard, in this program and in one that it executes,
+ * and the loader's traces below the stack pointer of an executed one.
  *
  * expect: same
  */
@@ -27,7 +27,7 @@ static void *guards_of_thread(void *arg)
     return NULL;
 }
 
-/* What lies in the memory below, of which this program has written nothing yet. */
+/* The memory below, which this program has not written yet. */
 static __attribute__((noinline)) uint64_t left_below(void)
 {
     volatile char *here = __builtin_frame_address(0);
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
         show(argv[1]);
         return 0;
     }
-    /* Below the first one's stack lies what the runtime did before it began: on one replica it had to wait, on another not. */
+    /* Below the first one's stack lie traces of the runtime's start: on one replica it had to wait, on another not. */
     show("first");
     char *args[] = {argv[0], "executed by a child", NULL};
     pid_t pid = fork();

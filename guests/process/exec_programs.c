@@ -1,4 +1,4 @@
-/* Other programs: a shell, a script, one that is missing, one that is no program; exec in the first process itself at the end.
+/* Other programs: a shell, a script, a missing one, a file that is no program; exec in the first process itself at the end.
  *
  * expect: same
  */

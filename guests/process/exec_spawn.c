@@ -62,8 +62,8 @@ int main(void)
     int up[2];
     actions();
     shells();
-    /* daemon: its first process ends, a grandchild in a session of its own goes on. Who asks waits for the end of a pipe that the
-     * daemon has open: natively nobody else would wait for it. */
+    /* daemon: its first process ends, a grandchild in a session of its own goes on. The waiting process reads until the end of a pipe that the
+     * daemon has open: natively there is no other way to wait for it. */
     CHECK(pipe(up) == 0);
     pid_t before = getpid();
     fflush(stdout);

@@ -1,4 +1,4 @@
-/* wordexp: what the shell does for it, by a program that it executes.
+/* wordexp: the shell's work, by a program that it executes.
  *
  * expect: same
  */

@@ -19,7 +19,7 @@ int main(void)
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
     CHECK(mine == 1);
-    /* Natively the answer depends on who asks. */
+    /* Natively the answer depends on the user. */
     child = (pid_t)syscall(SYS_clone, SIGCHLD | CLONE_NEWPID | CLONE_NEWIPC, NULL, NULL, NULL, 0);
     if (child == 0)
         _exit(0);

@@ -62,7 +62,7 @@ int main(void)
         say("by %d", ways[i]);
     }
 
-    /* A grandchild without a parent comes to whoever wants orphans. */
+    /* A grandchild without a parent goes to the nearest subreaper. */
     int reaps = -1, told[2], gate[2];
     pid_t orphan;
     CHECK(prctl(PR_GET_CHILD_SUBREAPER, &reaps) == 0 && reaps == 0);

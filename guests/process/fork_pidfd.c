@@ -1,4 +1,4 @@
-/* pidfds: readable at the end of a process, by which signals are sent and children waited for.
+/* pidfds: readable at the end of a process; signals are sent and children awaited by them.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* A forked child writes to its parent through a pipe and a socket pair of which it has closed the parent's ends.
+/* A forked child writes to its parent through a pipe and a socket pair, after closing the parent's ends.
  *
  * expect: same
  */

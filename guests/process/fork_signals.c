@@ -1,4 +1,4 @@
-/* Signals between processes: to a blocked child, that end a child, to a group; SIGCHLD; what a child inherits; alarm in a child.
+/* Signals between processes: to a blocked child, that end a child, to a group; SIGCHLD; a child's inheritance; alarm in a child.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* Stopping children and letting them go on: what waits hear, what a stopped child does meanwhile, who else may not run; ends in the middle of it.
+/* Stopping and continuing children: the waiters' reports, a stopped child's silence, the other processes' turns; ends in the middle of it.
  *
  * expect: same
  */
@@ -73,7 +73,7 @@ int main(void)
     /* A terminal's stop, which can be ignored. */
     CHECK(kill(child, SIGTSTP) == 0);
     wait_for(child, WUNTRACED, SIGTSTP << 8 | 0x7f);
-    /* A stopped one takes a signal when it goes on, but for the one that kills. */
+    /* A stopped process takes a signal when it continues, except for SIGKILL. */
     CHECK(kill(child, SIGTERM) == 0);
     for (int i = 0; i < 20; i++)
         sched_yield();
@@ -107,7 +107,7 @@ int main(void)
     wait_for(child, WUNTRACED, SIGKILL);
     say("by itself, and killed");
 
-    /* Blocked stops wait; going on takes them back. */
+    /* Blocked stops wait; continuing takes them back. */
     sigset_t set, pending;
     CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGTSTP) == 0 && sigprocmask(SIG_BLOCK, &set, NULL) == 0);
     CHECK(kill(getpid(), SIGTSTP) == 0 && sigpending(&pending) == 0 && sigismember(&pending, SIGTSTP));
@@ -115,7 +115,7 @@ int main(void)
     CHECK(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
     say("blocked and taken back");
 
-    /* The children of a child that ends: those that are stopped in a group of their own hang up. */
+    /* The children of a child that ends: those that are stopped in a group of their own get SIGHUP. */
     int gone[2];
     CHECK(pipe(gone) == 0);
     pid_t leader = fork();

@@ -1,4 +1,4 @@
-/* System V message queues: by type, in order, full and empty, between processes, removed; what is said of a segment of shared memory.
+/* System V message queues: by type, in order, full and empty, between processes, removed; the state of a segment of shared memory.
  *
  * expect: same
  */

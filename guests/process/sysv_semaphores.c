@@ -1,4 +1,4 @@
-/* System V semaphores: values, several operations at once, who waits and who goes first, time limits, removal, what a process's end undoes.
+/* System V semaphores: values, several operations at once, the order of waiters, time limits, removal, undoing at a process's end.
  *
  * expect: same
  */
@@ -129,7 +129,7 @@ int main(void)
     CHECK(value(0) == 0 && value(1) == 0);
     say("two processes");
 
-    /* A process that ends gives back what it took, and what waits for that goes on. */
+    /* A process that ends gives back its count, and waiters for it go on. */
     CHECK(semctl(set, 0, SETVAL, (union argument){.value = 1}) == 0);
     for (int by_signal = 0; by_signal < 2; by_signal++) {
         int told[2];
@@ -152,7 +152,7 @@ int main(void)
         CHECK(waitpid(child, &status, 0) == child);
         CHECK(change(0, 1, 0) == 0);
     }
-    /* One that waits, and is killed, is not waited for. */
+    /* A waiter that is killed is not waited for. */
     child = fork();
     if (child == 0) {
         change(1, -1, SEM_UNDO);

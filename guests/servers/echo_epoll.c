@@ -11,7 +11,7 @@
 
 enum { MAX_FDS = 4096, BUFFER_BYTES = 1 << 16 };
 
-/* What a slow reader has not taken yet. */
+/* Bytes that a slow reader has not taken yet. */
 static struct {
     char *bytes;
     size_t length;
@@ -31,7 +31,7 @@ static void drop(int fd)
     CHECK(close(fd) == 0);
 }
 
-/* Sends what is pending; false if the connection is gone. */
+/* Sends pending bytes; false if the connection is gone. */
 static int flush(int ep, int fd)
 {
     while (pending[fd].length > 0) {

@@ -1,5 +1,5 @@
-/* A server driven from outside that does nothing of its own accord: it accepts, holds the connections and never times
- * out. While nobody sends, it must cost no log entry at all. A "quit\n" ends it with status 0.
+/* A server driven from outside that is idle without requests: it accepts, holds the connections and never times
+ * out. While no client sends, it must cost no log entry at all. A "quit\n" ends it with status 0.
  *
  * expect: same
  * clients 5: open, send "says {client}\n", fin, closed

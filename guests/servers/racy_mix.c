@@ -1,4 +1,4 @@
-/* A server driven from outside, wrong on purpose: a thread a connection mixes what it receives into one shared array
+/* A server driven from outside, wrong on purpose: a thread a connection mixes its received bytes into one shared array
  * without any lock, with yields between. Every answer depends on how the threads interleave, so replicas agree only
  * if their schedules do. "quit\n" ends it with status 0.
  *

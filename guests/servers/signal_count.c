@@ -1,4 +1,4 @@
-/* A server that tells its clients how many SIGUSR1 it has had: "U H" (SIGUSR1, SIGHUP) for every line. Its handler
+/* A server that tells its clients how many signals it received: "U H" (SIGUSR1, SIGHUP) for every line. Its handler
  * interrupts epoll_wait. "quit\n" ends it with status 0.
  * Signals come before and between requests; from ten on a count has two digits.
  *

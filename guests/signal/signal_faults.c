@@ -1,4 +1,4 @@
-/* Faults of other kinds go to the server's handlers, on the alternate stack where asked, with where and why.
+/* Faults of other kinds go to the server's handlers, on the alternate stack if requested, with address and cause.
  *
  * expect: same
  */

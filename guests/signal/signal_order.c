@@ -1,4 +1,4 @@
-/* What several pending signals do: the order of handlers, nested masks, SA_NODEFER, SA_RESETHAND, sigpending, a signal raised in a handler.
+/* Several pending signals: the order of handlers, nested masks, SA_NODEFER, SA_RESETHAND, sigpending, a signal raised in a handler.
  *
  * expect: same
  */

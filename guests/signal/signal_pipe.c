@@ -1,4 +1,4 @@
-/* SIGPIPE: raised by writes to what nobody reads, at the writing thread; not with MSG_NOSIGNAL, not when ignored or blocked.
+/* SIGPIPE: raised by writes to a closed pipe or socket, at the writing thread; not with MSG_NOSIGNAL, not when ignored or blocked.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* Real-time signals queue, with their values, in order; what siginfo says about who sent a signal.
+/* Real-time signals queue, with their values, in order; siginfo names the sender of a signal.
  *
  * expect: same
  */

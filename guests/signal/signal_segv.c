@@ -1,4 +1,4 @@
-/* SIGSEGV, which the runtime handles first: the server's own handler gets faults and sent signals; sigaction tells what was set.
+/* SIGSEGV, which the runtime handles first: the server's own handler gets faults and sent signals; sigaction answers the server's setting.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* Whom a signal reaches: a thread, or of a process the one that has it unblocked; threads inherit masks; handlers run while their thread is
+/* The receiver of a signal: a thread, or the thread of a process that has it unblocked; threads inherit masks; handlers run while their thread is
  * blocked in a lock, a condition variable, a join.
  *
  * expect: same

@@ -1,4 +1,4 @@
-/* A thread that waits in sigwait takes what is sent to the process; sigsuspend and ppoll let one in for their own time only.
+/* A thread that waits in sigwait takes signals to the process; sigsuspend and ppoll let one in for their own time only.
  *
  * expect: same
  */

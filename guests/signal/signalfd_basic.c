@@ -1,4 +1,4 @@
-/* signalfd: what is read, readiness for poll and epoll, blocking reads, another set.
+/* signalfd: its records, readiness for poll and epoll, blocking reads, another set.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* The leader, which had the connections, dies: those that were there are reset, those being made refused, new ones work.
+/* The leader, which had the connections, dies: established ones are reset, those being made are refused, new ones work.
  *
  * expect: same
  * outside: played by the harness

@@ -1,4 +1,4 @@
-/* Non-blocking connections to another host: EINPROGRESS, EALREADY, readiness, SO_ERROR; closed before they are there.
+/* Non-blocking connections to another host: EINPROGRESS, EALREADY, readiness, SO_ERROR; closed before they are established.
  *
  * expect: same
  * outside: played by the harness
@@ -56,7 +56,7 @@ int main(void)
     CHECK(close(fd) == 0);
     say("refused");
 
-    /* Many at once, in one epoll set; some are closed before they are there. */
+    /* Many at once, in one epoll set; some are closed before they are established. */
     int set = epoll_create1(0), open = 0, greeted = 0, refused = 0;
     CHECK(set >= 0);
     for (int i = 0; i < 30; i++) {

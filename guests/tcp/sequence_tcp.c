@@ -1,6 +1,6 @@
 /* Random sequences of calls on TCP sockets that are connected to each other over the loopback interface, one thread, nothing blocks: listeners,
  * connections that are made, accepted, refused, half closed and reset, unread data at the end, options, peeks, epoll sets and poll. Linux and Skein
- * answer alike: results, errors, bytes, readiness and the order of what is ready.
+ * answer alike: results, errors, bytes, readiness and the order of ready files.
  *
  * expect: same
  * sequences: 3000
@@ -9,7 +9,7 @@
 #include "loopback.h"
 #include <sys/uio.h>
 
-/* What a connection may hold unread: how much fits beyond that is not what this is about. */
+/* The most unread bytes of a connection: capacities beyond that are not compared. */
 #define MOST_BYTES 12000
 
 enum kind { NONE, FRESH, BOUND, LISTENER, STREAM, EPOLL };
@@ -40,7 +40,7 @@ static int new_socket(void)
     return fd;
 }
 
-/* A socket that keeps its port whatever becomes of it: Linux takes a port back that it has chosen itself. */
+/* A socket that keeps its port in every case: Linux takes a port back that it has chosen itself. */
 static int bound_socket(void)
 {
     struct sockaddr_storage address;
@@ -362,7 +362,7 @@ static void act(void)
 
 static void end(void)
 {
-    /* Nothing stays behind for a minute. */
+    /* No socket stays in TIME_WAIT for a minute. */
     struct linger now = {.l_onoff = 1, .l_linger = 0};
     for (int i = 0; i < FILES; i++)
         if (files[i].kind != NONE && files[i].kind != EPOLL)

@@ -1,4 +1,4 @@
-/* accept and accept4: flags are the caller's, not the listener's; EAGAIN when nobody waits; EINVAL for unknown flags.
+/* accept and accept4: flags are the caller's, not the listener's; EAGAIN without a waiting connection; EINVAL for unknown flags.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* connect to a port where nobody listens: ECONNREFUSED, blocking, non-blocking and again on the same socket.
+/* connect to a port without a listener: ECONNREFUSED, blocking, non-blocking and again on the same socket.
  *
  * expect: same
  */

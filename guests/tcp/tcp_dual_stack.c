@@ -1,4 +1,4 @@
-/* An IPv6 wildcard listener takes IPv4 clients as mapped addresses; IPV6_V6ONLY says whether.
+/* An IPv6 wildcard listener takes IPv4 clients as mapped addresses, unless IPV6_V6ONLY is set.
  *
  * expect: same
  */

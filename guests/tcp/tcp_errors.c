@@ -1,4 +1,4 @@
-/* Socket calls on the wrong thing, and socket() with what does not exist.
+/* Socket calls on the wrong kind of descriptor, and socket() with arguments that do not exist.
  *
  * expect: same
  */

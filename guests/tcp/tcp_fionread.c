@@ -1,4 +1,4 @@
-/* ioctl FIONREAD counts what waits; FIONBIO switches blocking; SIOCOUTQ answers.
+/* ioctl FIONREAD counts waiting bytes; FIONBIO switches blocking; SIOCOUTQ answers.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* shutdown each way, and what reads and writes say afterwards on both ends.
+/* shutdown each way, and the results of reads and writes afterwards on both ends.
  *
  * expect: same
  */

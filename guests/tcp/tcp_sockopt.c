@@ -1,4 +1,4 @@
-/* getsockopt and setsockopt: defaults, what is stored and how it reads back, errors.
+/* getsockopt and setsockopt: defaults, stored values and how they read back, errors.
  *
  * expect: same
  */

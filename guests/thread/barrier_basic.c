@@ -1,4 +1,4 @@
-/* Barriers: nobody passes early, exactly one serial thread a round, used again and again.
+/* Barriers: no thread passes early, exactly one serial thread a round, reused.
  *
  * expect: same
  */

@@ -1,5 +1,5 @@
 // std::mutex, recursive_mutex, timed_mutex, shared_mutex, scoped_lock over two without a deadlock.
-// With a turn an operation two threads that try, back off and try again do so in lockstep for ever, which is a schedule's right: hence the quantum.
+// With a turn an operation two threads that try, back off and try again do so in lockstep for ever, as a schedule may: hence the quantum.
 //
 // expect: same
 // finest: quantum 2

@@ -1,4 +1,4 @@
-/* A lock of the kernel that somebody keeps: the wait for it ends at its time.
+/* A kernel lock that its owner keeps: the wait for it ends at its time.
  *
  * expect: same
  */

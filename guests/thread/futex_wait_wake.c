@@ -1,4 +1,4 @@
-/* futex by syscall(): WAIT and WAKE, private and shared, EAGAIN on a changed word, how many were woken.
+/* futex by syscall(): WAIT and WAKE, private and shared, EAGAIN on a changed word, the number of woken threads.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* futex WAKE_OP: changes the second word and wakes there if the old value compares; BITSET chooses whom to wake.
+/* futex WAKE_OP: changes the second word and wakes there if the old value compares; BITSET chooses the woken threads.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* Mutex types: normal, recursive, errorcheck, adaptive; lock, trylock, unlock, and what each says to misuse.
+/* Mutex types: normal, recursive, errorcheck, adaptive; lock, trylock, unlock, and the error of each misuse.
  *
  * expect: same
  */

@@ -1,4 +1,4 @@
-/* What guests that spin share: two threads, and time for the other one to run first natively. */
+/* Shared by guests that spin: two threads, and time for the other one to run first natively. */
 #ifndef SPIN_H
 #define SPIN_H
 

@@ -1,4 +1,4 @@
-/* A thread that polls a file by its path, and one that polls what it reads, let others run: a call about files is an operation of the turn.
+/* A thread that polls a file by its path, and one that polls a file's content, let others run: a call about files is an operation of the turn.
  *
  * expect: same
  */

@@ -1,5 +1,5 @@
-/* A thread waits for a plain flag, an atomic one, one that it looks at through several functions, and one that it looks at with
- * vector registers in use, which another thread sets; without any call meanwhile.
+/* A thread waits for a plain flag, an atomic one, one that it reads through several functions, and one that it reads with
+ * vector registers in use; another thread sets each. Meanwhile there is no call.
  *
  * expect: same
  */
@@ -40,7 +40,7 @@ static void *setter(void *arg)
     return NULL;
 }
 
-/* As a database asks for the state of a worker: under a lock, from a slot. */
+/* As a database reads the state of a worker: under a lock, from a slot. */
 static __attribute__((noinline)) int state_of(int slot)
 {
     while (atomic_exchange(&table.lock, 1))

@@ -1,5 +1,5 @@
-/* A thread spins on a variable without any operation while the one that would set it waits for its turn. Natively it ends;
- * with one running thread it cannot unless it is seen to wait, so Skein must name the spinner (thread, address, how long) instead of hanging mutely.
+/* A thread spins on a variable without any operation while the thread that would set it waits for its turn. Natively it ends;
+ * with one running thread it cannot unless its wait is detected, so Skein must name the spinner (thread, address, how long) instead of hanging silently.
  *
  * expect: spin
  */
@@ -23,7 +23,7 @@ int main(void)
     say("before");
     fflush(stdout);
     CHECK(sem_post(&go) == 0);
-    /* Something else in every round: nobody can tell that it waits. */
+    /* Another value in every round: the wait cannot be detected. */
     uint64_t n = 1;
     while (!flag)
         n = n * 6364136223846793005 + 1442695040888963407;

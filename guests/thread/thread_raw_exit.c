@@ -22,7 +22,7 @@ static void leaves_in_it(void *value)
     destroy(value);
 }
 
-/* The same by an instruction of its own: nothing of libc is run, no destructor either. */
+/* The same by an instruction of its own: no code of libc runs, and no destructor. */
 static void *inline_exit(void *arg)
 {
     CHECK(pthread_setspecific(key, &cleaned) == 0);
@@ -96,7 +96,7 @@ int main(void)
     join(spawn(holding, NULL));
     CHECK(pthread_mutex_lock(&robust) == EOWNERDEAD);
     CHECK(pthread_mutex_consistent(&robust) == 0 && pthread_mutex_unlock(&robust) == 0);
-    /* One that waits for it already. */
+    /* A thread that waits for it already. */
     pthread_t holder = spawn(holding, &cleaned);
     sched_yield();
     int rc = pthread_mutex_lock(&robust);

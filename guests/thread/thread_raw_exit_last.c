@@ -1,4 +1,4 @@
-/* Which thread ends last by the system call exit, and with what code the process ends; each case is a child.
+/* Which thread ends last by the system call exit, and the process's exit code; each case is a child.
  *
  * expect: same
  */
@@ -10,7 +10,7 @@
 static const char *now;
 static int tid_word = 1;
 
-/* As any code of the server's: on a large stack, with calls that block and calls around libc. */
+/* Like any code of the server: on a large stack, with blocking calls and calls around libc. */
 static void at_end(void)
 {
     char many[400000];
@@ -92,7 +92,7 @@ static void main_last(void)
     leave(3);
 }
 
-/* libc counts its threads: after one that it has not seen end it does not notice the last. */
+/* libc counts its threads: after an end that it has not seen, it does not notice the last thread. */
 static void last_returns(void)
 {
     spawn(return_later, NULL);
@@ -141,7 +141,7 @@ static void *wait_for_ever(void *arg)
     return arg;
 }
 
-/* What is sent to the process reaches those that are left. */
+/* A signal to the process reaches the remaining threads. */
 static void killed_afterwards(void)
 {
     struct itimerval soon = {.it_value = {.tv_usec = 20000}};

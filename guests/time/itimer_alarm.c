@@ -1,4 +1,4 @@
-/* alarm and setitimer: with pause, with sigwait, interrupting accept, and what is left of them.
+/* alarm and setitimer: with pause, with sigwait, interrupting accept, and their remaining time.
  *
  * expect: same
  */

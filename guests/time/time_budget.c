@@ -1,4 +1,4 @@
-/* Work that is bounded by the clock ends, though nothing comes in meanwhile, and is not many times what it would be natively.
+/* Work that is bounded by the clock ends without inputs, and is not many times longer than natively.
  *
  * expect: same
  */

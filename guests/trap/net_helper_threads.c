@@ -1,4 +1,4 @@
-/* Calls that libc does by helper threads of its own: refused by name, for such a thread would run beside the turn's holder.
+/* Calls that libc does by helper threads of its own: refused by name, because such a thread would run beside the turn's holder.
  *
  * expect: same
  * refused: aio_read
@@ -26,7 +26,7 @@ int main(void)
     int queued = aio_read(&request);
     CHECK(queued == 0 || errno == ENOSYS || errno == EBADF);
     note("aio_read %s", queued == 0 ? "works" : "is refused");
-    /* What was refused must not have left a thread behind. */
+    /* A refused call must not have left a thread behind. */
     if (queued != 0)
         CHECK(tasks() == 1);
     say("asked");

@@ -1,5 +1,5 @@
-/* Leases and notices of directories would be signals that the kernel sends: refused by name. Refused, too: watching files, and to be told of messages
- * by a thread.
+/* Leases and notices of directories would be signals from the kernel: refused by name. Also refused: watching files, and notices of messages
+ * (mq_notify).
  *
  * expect: same
  * refused: F_SETLEASE | F_NOTIFY | inotify_add_watch | mq_notify

@@ -1,5 +1,5 @@
-/* Administration and observation of the machine: none of it is a server's business, all of it is refused by name. Arguments are such that natively it
- * fails or changes nothing.
+/* Administration and observation of the machine: a server needs none of it, and all of it is refused by name. With these arguments it
+ * fails or changes nothing natively.
  *
  * expect: same
  * refused: mount

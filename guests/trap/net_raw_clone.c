@@ -1,4 +1,4 @@
-/* A thread by an inline clone: around pthread_create, so nobody gave it a place in the schedule.
+/* A thread by an inline clone: around pthread_create, so it has no place in the schedule.
  *
  * expect: same
  * or fatal: clone

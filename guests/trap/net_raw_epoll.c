@@ -1,4 +1,4 @@
-/* epoll, eventfd and pipe by inline system calls, and read of a descriptor that is virtual for everyone else.
+/* epoll, eventfd and pipe by inline system calls, and read of a descriptor that is virtual for libc's functions.
  *
  * expect: same
  * or fatal: read | epoll | eventfd

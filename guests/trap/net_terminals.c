@@ -1,4 +1,4 @@
-/* Pseudo-terminals: refused by name, as what passes through them would be the kernel's.
+/* Pseudo-terminals: refused by name, because the kernel would process their bytes.
  *
  * expect: same
  * refused: pseudo-terminal

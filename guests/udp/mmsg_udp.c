@@ -36,7 +36,7 @@ int main(void)
     CHECK_ERRNO(recvmmsg(server, in, 8, MSG_DONTWAIT, NULL), EAGAIN);
     say("four at once");
 
-    /* As in Linux the time is looked at after a datagram only. */
+    /* As in Linux the time is checked after a datagram only. */
     struct timespec none = {0};
     CHECK(sendmmsg(client, out, 2, 0) == 2);
     CHECK(recvmmsg(server, in, 8, 0, &none) == 1);

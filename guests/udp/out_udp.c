@@ -43,7 +43,7 @@ int main(void)
     CHECK_ERRNO(sendto(fd, largest, sizeof largest + 1, 0, (struct sockaddr *)&to, sizeof to), EMSGSIZE);
     say("answers, of 0 and of 65507 bytes");
 
-    /* Not connected: nobody is told that one was refused. */
+    /* Not connected: the socket does not learn that one was refused. */
     send_to(fd, 9, "refused", 7);
     send_to(fd, OUTSIDE_SILENT, "lost", 4);
     struct pollfd p = {.fd = fd, .events = POLLIN};

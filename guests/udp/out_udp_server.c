@@ -1,4 +1,4 @@
-/* A server for datagrams, which others send to by themselves: two threads answer, each with its own socket or a shared one.
+/* A server for unasked datagrams: two threads answer, each with its own socket or a shared one.
  *
  * expect: same
  * outside: played by the harness

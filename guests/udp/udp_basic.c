@@ -50,7 +50,7 @@ static void both_ways(int family)
     CHECK(read(server, buffer, sizeof buffer) == 4 && memcmp(buffer, "next", 4) == 0);
     say("family %s: both ways, cut, peeked, empty", family == AF_INET ? "v4" : "v6");
 
-    /* A connected socket hears from its peer alone. */
+    /* A connected socket receives from its peer only. */
     int other_port;
     int other = bound(family, &other_port);
     CHECK(connect(client, (struct sockaddr *)&to, length) == 0);
@@ -73,7 +73,7 @@ static void both_ways(int family)
     CHECK_ERRNO(accept(client, NULL, NULL), EOPNOTSUPP);
     CHECK(close(client) == 0 && close(other) == 0);
 
-    /* Nobody there any more: an error comes back to a connected sender. */
+    /* No listener any more: an error comes back to a connected sender. */
     int late = socket(family, SOCK_DGRAM, 0);
     length = loopback(family, port, &to);
     CHECK(connect(late, (struct sockaddr *)&to, length) == 0);
@@ -84,7 +84,7 @@ static void both_ways(int family)
     CHECK_ERRNO(recv(late, buffer, 1, 0), ECONNREFUSED);
     CHECK_ERRNO(recv(late, buffer, 1, MSG_DONTWAIT), EAGAIN);
     CHECK(send(late, "lost", 4, 0) == 4);
-    /* Natively at once; what a server sends to nobody of its own leaves it first. */
+    /* Natively at once; a datagram to a port outside the server leaves it first. */
     CHECK(poll(&error, 1, -1) == 1 && (error.revents & POLLERR));
     CHECK_ERRNO(send(late, "lost", 4, 0), ECONNREFUSED);
     CHECK(shutdown(late, SHUT_WR) == 0);
@@ -110,10 +110,10 @@ int main(void)
     CHECK(setsockopt(a, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
     CHECK(setsockopt(b, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
     CHECK(bind(b, (struct sockaddr *)&address, length) == 0);
-    /* TCP's ports are others. */
+    /* TCP has ports of its own. */
     int tcp = socket(AF_INET, SOCK_STREAM, 0);
     for (int tries = 0; bind(tcp, (struct sockaddr *)&address, length) != 0; tries++) {
-        /* Natively somebody else may have this very port. */
+        /* Natively another process may have this very port. */
         CHECK(errno == EADDRINUSE && tries < 20);
         int more_port;
         CHECK(bound(AF_INET, &more_port) >= 0);

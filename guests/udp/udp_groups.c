@@ -1,4 +1,4 @@
-/* Groups (multicast) on the loopback interface: joining, leaving, who gets what is sent, options.
+/* Groups (multicast) on the loopback interface: joining, leaving, receivers, options.
  *
  * expect: same
  */
@@ -36,7 +36,7 @@ static int option(int fd, int name)
     return value;
 }
 
-/* What comes from this machine: a published port may hear from others, too. */
+/* Datagrams of this machine: a published port may receive others, too. */
 static ssize_t hear_from(int fd, char *buffer, struct sockaddr_in *from)
 {
     for (;;) {
@@ -80,7 +80,7 @@ int main(void)
     CHECK(option(sender, IP_MULTICAST_IF) == (int)by.s_addr);
     say("options");
 
-    /* All that are bound there get it, whoever of them has joined. */
+    /* All sockets bound there receive it, whichever of them has joined. */
     struct sockaddr_in to = group(one, port), from;
     CHECK(sendto(sender, "hello", 5, 0, (struct sockaddr *)&to, sizeof to) == 5);
     CHECK(hear_from(first, buffer, &from) == 5 && memcmp(buffer, "hello", 5) == 0);

@@ -80,7 +80,7 @@ int main(void)
     CHECK(recvmsg(server, &message, 0) == 4 && (message.msg_flags & MSG_CTRUNC) && message.msg_controllen == 0);
     say("timeout, epoll, packet information");
 
-    /* More than a receiver keeps is lost, and the sender does not wait. */
+    /* Datagrams beyond a receiver's room are lost, and the sender does not wait. */
     static char block[8000];
     int sent = 0, received = 0;
     for (; sent < 200; sent++)

@@ -1,4 +1,4 @@
-/* UNIX datagrams and packets: names, replies, bounds of messages, queues that fill, peers that go.
+/* UNIX datagrams and packets: names, replies, message boundaries, queues that fill, peers that go.
  *
  * expect: same
  */
@@ -51,7 +51,7 @@ int main(void)
     CHECK_ERRNO(recv(server, buffer, sizeof buffer, MSG_DONTWAIT), EAGAIN);
     say("names and replies");
 
-    /* Who is connected hears from its peer alone. */
+    /* A connected socket receives from its peer only. */
     CHECK(try_connect(server, "@guest client") == 0);
     CHECK_ERRNO(sendto(anonymous, "x", 1, 0, (struct sockaddr *)&address, length), EPERM);
     CHECK(try_connect(client, path) == 0);
@@ -64,7 +64,7 @@ int main(void)
     CHECK(close(client) == 0);
     say("connected");
 
-    /* A queue that is full: EAGAIN, not writable, and one that waits goes on. */
+    /* A full queue: EAGAIN, not writable, and a blocked sender goes on when there is room. */
     set_nonblocking(anonymous);
     CHECK(try_connect(anonymous, path) == 0);
     struct pollfd ready = {.fd = anonymous, .events = POLLOUT};
@@ -112,7 +112,7 @@ int main(void)
     close(p[1]);
     say("datagram pair");
 
-    /* Packets: a connection with bounds of messages. */
+    /* Packets: a connection with message boundaries. */
     int listener = unix_listen(SOCK_SEQPACKET, "@guest packets", 3);
     int packet = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     CHECK_ERRNO(send(packet, "x", 1, 0), ENOTCONN);

@@ -4,7 +4,7 @@
  */
 #include "unix.h"
 
-/* What `fd` is, by using it. */
+/* The kind of `fd`, found by using it. */
 static void check_file(int fd, const char *text)
 {
     char buffer[32];
@@ -55,7 +55,7 @@ int main(void)
     CHECK(receive_fds(s[1], buffer, sizeof buffer, fds, 4, &count, &flags) == 3 && count == 0);
     say("where they come");
 
-    /* Not enough room, no room, a plain read: what is not taken is closed. */
+    /* Not enough room, no room, a plain read: descriptors that are not taken are closed. */
     CHECK(send_fds(s[0], "x", 1, (int[]){p[0], file, p[1]}, 3) == 1);
     flags = 0;
     CHECK(receive_fds(s[1], buffer, 1, fds, 1, &count, &flags) == 1 && count == 1 && (flags & MSG_CTRUNC));
@@ -70,7 +70,7 @@ int main(void)
     close(p[0]);
     say("what is not taken is closed");
 
-    /* A look gives descriptors, too, and again. */
+    /* MSG_PEEK gives descriptors, too, and again. */
     CHECK(pipe(p) == 0);
     CHECK(send_fds(s[0], "look", 4, (int[]){p[1], file}, 2) == 4);
     close(p[1]);

@@ -1,4 +1,4 @@
-/* UNIX streams by path and by abstract name: names, errors, the inode, backlog, half-close, what closing a listener does.
+/* UNIX streams by path and by abstract name: names, errors, the inode, backlog, half-close, the effect of closing a listener.
  *
  * expect: same
  */
@@ -84,7 +84,7 @@ int main(void)
     CHECK(try_connect(third, path) == 0);
     say("bound, connected, accepted; backlog");
 
-    /* One that waits for room gets in when somebody is accepted. */
+    /* A client that waits for room gets in when another one is accepted. */
     pthread_t waiter = spawn(connect_later, NULL);
     sleep_ms(20);
     int accepted[3];
@@ -127,7 +127,7 @@ int main(void)
     CHECK_ERRNO(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &n, sizeof n), EOPNOTSUPP);
     say("ends");
 
-    /* A listener that closes resets what it has not accepted. */
+    /* A listener that closes resets connections that it has not accepted. */
     int unaccepted = unix_connect(SOCK_STREAM, path);
     CHECK(close(again) == 0);
     CHECK_ERRNO(read(unaccepted, buffer, 1), ECONNRESET);

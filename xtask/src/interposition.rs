@@ -1,7 +1,7 @@
 //! `docs/interposition.md`, printed from the table that the runtime is built with (`crates/interpose`).
 //!
 //! `--runtime` first brings the rows "hooked" of `crates/interpose/symbols.txt` in line with what a built `libskein.so` exports; a name that is
-//! hooked no longer must be given a row by hand, because nobody but a reader of libc's code can say what it does.
+//! hooked no longer must be given a row by hand, because only a reader of libc's code knows its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub const PAGE: &str = "docs/interposition.md";
 const SYMBOLS: &str = "crates/interpose/symbols.txt";
 const WIDTH: usize = 150;
 
-/// What to do.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// A built libskein.so: its hooks become the rows "hooked" of the table of symbols

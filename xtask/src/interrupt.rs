@@ -1,4 +1,4 @@
-//! Waiting for a condition, with a deadline, until Ctrl-C or a polite kill.
+//! Waiting for a condition, with a deadline, until Ctrl-C or SIGTERM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use skein_testkit::{Failure, Outcome};
 
-/// Longest wait for anything: the first service, a new leader, a killed replica's return.
+/// The longest wait for anything: the first service, a new leader, a killed replica's return.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Set by Ctrl-C or a polite kill: every wait looks at it.
+/// Set by Ctrl-C or SIGTERM: every wait looks at it.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -34,12 +34,12 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Asks `probe` every few milliseconds until it has something, in a `WAIT_MAX` at most.
+    /// Asks `probe` every few milliseconds until it has something, for `WAIT_MAX` at most.
     pub fn wait<T>(&self, what: &str, probe: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
         self.wait_at_most(WAIT_MAX, what, probe)
     }
 
-    /// The same in `max` at most.
+    /// The same for `max` at most.
     pub fn wait_at_most<T>(
         &self,
         max: Duration,

@@ -1,8 +1,8 @@
 //! Developer commands, as `cargo xtask COMMAND`.
 //!
-//! Owns what a developer or CI runs that is not a test of one crate: the repository's own rules
-//! (`tidy`), the demonstration (`demo`), servers as Debian has them (`zoo`), servers' own test suites (`suites`), the figures (`bench`) and what
-//! a decision record cites (`handoff`). A new command is one module with an `Options` struct
+//! Owns the commands of a developer or of CI that are not a test of one crate: the repository's own rules
+//! (`tidy`), the demonstration (`demo`), servers as Debian has them (`zoo`), servers' own test suites (`suites`), the figures (`bench`) and the
+//! measurements of a decision record (`handoff`). A new command is one module with an `Options` struct
 //! (clap arguments) and a `run` function, and one line in `Command` and in `main`.
 //! Nothing here is shipped, and no crate may depend on it.
 
@@ -36,15 +36,15 @@ enum Command {
     Tidy(tidy::Options),
     /// Show a leader's death: three replicas of redis-server, no acknowledged write lost
     Demo(demo::Options),
-    /// Print docs/interposition.md from the table of what is interposed
+    /// Print docs/interposition.md from the table of interposed calls
     Interposition(interposition::Options),
-    /// Measure what letting another thread run costs: futex against context switch
+    /// Measure the cost of letting another thread run: futex against context switch
     Handoff(handoff::Options),
     /// Measure redis and memcached: alone, behind a proxy, and under Skein
     Bench(skein_bench::Options),
-    /// Count the instructions of the hot path, and compare with what is stored
+    /// Count the instructions of the hot path, and compare with the stored counts
     Counts(counts::Options),
-    /// Put known defects back one by one, and see that the simulation finds each
+    /// Put known defects back one by one, and check that each is found
     Planted(planted::Options),
     /// Make random sequences of calls on Linux and on Skein, and show the shortest one that differs
     Sequences(sequences::Options),

@@ -1,6 +1,6 @@
-//! Defects that are put back one at a time: each must be found by what the list names, the simulation within so many seeds, a test, or a guest.
+//! Defects that are put back one at a time: each must be found by the finder that the list names: the simulation within a number of seeds, a test, or a guest.
 //!
-//! The list is `crates/sim/planted.toml`. Each defect is one text of one file that becomes another, in a copy of the workspace: nothing is changed here.
+//! The list is `crates/sim/planted.toml`. Each defect replaces one text of one file by another, in a copy of the workspace: nothing is changed here.
 //! The copy shares the target directory, so that only the crates of the workspace are built again.
 
 use std::collections::BTreeSet;
@@ -16,17 +16,17 @@ use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
 const LIST: &str = "crates/sim/planted.toml";
-/// Where the copy is, below the target directory.
+/// The copy's path, below the target directory.
 const COPY: &str = "planted";
-/// The simulation runs so many seeds without any defect first.
+/// The simulation runs this many seeds without any defect first.
 const SOUND_SEEDS: u64 = 200;
 
-/// What to do.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// Only those whose name contains this
     name: Option<String>,
-    /// Only those that the tests put back; of all others that they still can be
+    /// Only those that the tests put back; check of the others that their text still exists
     #[arg(long, conflicts_with = "name")]
     in_tests: bool,
 }
@@ -40,17 +40,17 @@ struct List {
 /// A defect.
 #[derive(Deserialize)]
 struct Defect {
-    /// What it is called.
+    /// Its name.
     name: String,
-    /// Which promise breaks.
+    /// The broken promise.
     what: String,
-    /// Where.
+    /// The file.
     file: PathBuf,
-    /// What stands there, once,
+    /// The original text, which occurs once,
     find: String,
-    /// and what is put in its place.
+    /// and its replacement.
     put: String,
-    /// What finds it.
+    /// Its finder.
     #[serde(flatten)]
     finder: Finder,
     /// Put back by the tests.
@@ -58,13 +58,13 @@ struct Defect {
     in_tests: bool,
 }
 
-/// What finds a defect.
+/// The finder of a defect.
 #[derive(Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Finder {
-    /// The simulation, within so many seeds.
+    /// The simulation, within this many seeds.
     Seeds(u64),
-    /// A test: what `cargo test` is told.
+    /// A test: the arguments of `cargo test`.
     Test(Vec<String>),
     /// A guest of this name.
     Guest(String),
@@ -80,7 +80,7 @@ impl fmt::Display for Finder {
     }
 }
 
-/// Puts each back, and lets its finder look for it.
+/// Puts each back, and runs its finder.
 pub fn run(options: &Options) -> Outcome {
     let root = workspace::root();
     let text = read(&root.join(LIST))?;
@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> Outcome {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     let copy = Copy { tree: target.join(COPY).join("tree"), target };
     copy.fill(root)?;
-    // Nothing is found by what fails anyway.
+    // A finder that fails anyway finds nothing.
     let mut sound = BTreeSet::new();
     for defect in &chosen {
         let (name, finder) = match &defect.finder {
@@ -160,7 +160,7 @@ struct Copy {
 }
 
 impl Copy {
-    /// Brings it up to date; files that are the same keep their time, so that cargo builds only what changed.
+    /// Updates the copy; equal files keep their time, so that cargo builds only the changes.
     fn fill(&self, root: &Path) -> Outcome {
         let listed = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -202,7 +202,7 @@ impl Copy {
         cargo
     }
 
-    /// What is built for a guest has the names of what is built without a defect.
+    /// A guest's programs have the same names with and without a defect.
     fn target_of(&self, finder: &Finder) -> PathBuf {
         match finder {
             Finder::Guest(_) => self.target.join(COPY),
@@ -223,7 +223,7 @@ impl Copy {
         Err(Failure(format!("the copy cannot be built:\n{said}")))
     }
 
-    /// How the finder found something, if it did.
+    /// The finder's evidence, if it found something.
     fn find(&self, finder: &Finder) -> Result<Option<String>, Failure> {
         let mut command = self.cargo(finder);
         match finder {

@@ -1,11 +1,11 @@
-//! Random sequences of calls on Linux and on Skein: the guests that `make test` runs with their own numbers, with as many and from where you like.
+//! Random sequences of calls on Linux and on Skein: runs the guests that `make test` runs, with any numbers of sequences.
 
 use std::process::Command;
 
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// What to do.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// Only guests with this in their names, or of this family: `tcp/`
@@ -19,7 +19,7 @@ pub struct Options {
     seed: u64,
 }
 
-/// Builds the runtime and the harness, which does the rest.
+/// Builds the runtime and the harness; the harness does the rest.
 pub fn run(options: &Options) -> Outcome {
     let cargo = || {
         let mut cargo = Command::new("cargo");

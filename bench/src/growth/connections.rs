@@ -1,4 +1,4 @@
-//! Connections: 1 to 10,000 that all ask, one request each at a time.
+//! Connections: 1 to 10,000 active ones, one request at a time each.
 
 use super::{NODE, P50, P99, POINT, Recorder, SERVER, THROUGHPUT, Topic, WAYS, curve, figures};
 use crate::load;

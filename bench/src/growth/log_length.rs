@@ -1,4 +1,4 @@
-//! The length of the log: how long a replica that was killed takes until it is in step again.
+//! The length of the log: how long a killed replica takes until it is in step again.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The server's memory: redis filled with up to 4 GiB, how fast it is then, and what a background save costs.
+//! The server's memory: redis filled with up to 4 GiB; its speed then, and the cost of a background save.
 
 use std::time::Instant;
 
@@ -33,13 +33,13 @@ const SAVING: Figure = Figure {
 };
 
 const MIB: [u64; 4] = [64, 256, 1_024, 4_096];
-/// Larger ones are not saved: the disk takes minutes.
+/// Larger stores are not saved: the disk takes minutes.
 const SAVED_MIB: u64 = 1_024;
-/// Of a value; a key takes about as much again in redis' tables as is missing to one KiB.
+/// Size of a value; redis' tables use about the rest of one KiB for each key.
 const VALUE_BYTES: u64 = 920;
 const CLIENTS: u32 = 50;
 
-/// What must be free beside the server's own memory: its fork, the saved file in its layer, everything else.
+/// Memory that must be free beside the server's own: its fork, the saved file in its layer, everything else.
 fn room_for(mib: u64) -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free_kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,4 +1,4 @@
-//! How figures grow: with connections, replicas, the size of values, the server's memory, the length of the log, threads.
+//! How figures grow with connections, replicas, the size of values, the server's memory, the length of the log, and threads.
 //!
 //! A topic is one file and one line in [`TOPICS`]; its points go to `bench/results/growth.json`, and from there to tables and plots.
 //! Bounded: no point is begun after `--budget-s`, and each takes a few seconds.
@@ -36,15 +36,15 @@ const WAYS: &[(&str, Way)] = &[
     ("3 replicas, memory", Way::Skein { replicas: 3, durability: "memory" }),
 ];
 
-/// What grows.
+/// A topic: the quantity that grows.
 pub struct Topic {
     /// Its name on the command line, in results and in the names of plots.
     pub name: &'static str,
     /// The heading.
     pub title: &'static str,
-    /// What the horizontal axis counts, with its unit.
+    /// The quantity on the horizontal axis, with its unit.
     pub x: &'static str,
-    /// What is measured at each point, in the order of the table's columns.
+    /// The figures of each point, in the order of the table's columns.
     pub figures: &'static [Figure],
     /// Measures all points.
     measure: fn(&mut Recorder) -> Outcome,
@@ -85,12 +85,12 @@ pub const TOPICS: &[&Topic] = &[
 /// One run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Growth {
-    /// When, where and what.
+    /// Time, machine and programs.
     #[serde(flatten)]
     pub about: About,
     /// Every point.
     pub points: Vec<Point>,
-    /// What could not be measured, and why.
+    /// Points that could not be measured, and why.
     pub failures: Vec<String>,
 }
 
@@ -99,9 +99,9 @@ pub struct Growth {
 pub struct Point {
     /// [`Topic::name`].
     pub topic: String,
-    /// Which server and arrangement.
+    /// The server and its arrangement.
     pub curve: String,
-    /// Where on the horizontal axis.
+    /// Position on the horizontal axis.
     pub x: f64,
     /// By [`Figure::key`].
     pub values: BTreeMap<String, f64>,
@@ -121,7 +121,7 @@ impl Growth {
     }
 }
 
-/// What to measure.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// Which topics; all when none is named
@@ -141,7 +141,7 @@ fn topic(name: &str) -> Result<&'static str, String> {
     found.copied().ok_or_else(|| format!("no such topic; there are {}", known.join(", ")))
 }
 
-/// Where the results that the documents show are kept.
+/// Directory of the results that the documents show.
 pub fn stored() -> PathBuf {
     workspace::root().join("bench/results/growth.json")
 }
@@ -157,7 +157,7 @@ pub fn run(options: &Options) -> Outcome {
         command.replace("  ", " "),
         servers.iter().map(|server| server.workload().version()),
     )?;
-    // Topics that are not asked for keep what was found before.
+    // Topics that are not selected keep their earlier results.
     let mut growth: Growth = about::read(&output)?.unwrap_or_default();
     let before = std::mem::replace(&mut growth.about, about).command;
     if !named.is_empty() && !before.is_empty() {
@@ -244,7 +244,7 @@ impl Recorder {
     }
 }
 
-/// What a crowd reached, and what that took of memory.
+/// A crowd's throughput and memory.
 fn figures(running: &Running, crowd: &Throughput) -> Outcome<Vec<(&'static str, f64)>> {
     let (node, server) = running.resident()?;
     let mut values = vec![

@@ -19,7 +19,7 @@ pub const TOPIC: Topic = Topic {
          host of this machine hands memory out. Those figures vary most; huge pages (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`) made them worse.",
 };
 
-/// What the requests come to.
+/// The total size of the requests.
 const MOVED: Figure = Figure { key: "moved_mib", label: "MiB a second", digits: 1, plotted: true };
 
 const BYTES: [usize; 6] = [16, 256, 4 << 10, 64 << 10, 1 << 20, 16 << 20];

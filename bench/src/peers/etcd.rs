@@ -80,7 +80,7 @@ fn start(members: usize) -> Outcome<Running> {
         command.extend(words(&["--initial-cluster", &cluster, "--logger", "zap"]));
         group.start(&command)?;
     }
-    // The leader: no client pays for a way round.
+    // The leader: no client is redirected.
     let mut leader = None;
     await_so("etcd to elect a leader", || {
         leader = all.iter().map(|(client, _)| *client).find(|client| leads(*client));

@@ -1,9 +1,9 @@
-//! What clients see when the one that serves is killed or stopped under load: how long, and which writes are gone.
+//! The clients' view when the serving process is killed or stopped under load: the outage, and the lost writes.
 //!
-//! Writers write keys that nobody else writes, each once, and remember what was acknowledged. *Movers* give up a reply
-//! after half a second and ask anew who serves, as a client with a time-out does. *Stayers* keep their connection until it
-//! breaks, as a client without one: they are the ones whom a master that wakes up still serves. Afterwards every
-//! acknowledged key is read where clients are then sent.
+//! Writers write keys that no other client writes, each once, and remember acknowledgements. *Movers* give up a reply
+//! after half a second and look up the server anew, as a client with a time-out does. *Stayers* keep their connection until it
+//! breaks, as a client without a time-out: a master that wakes up still serves them. Afterwards every
+//! acknowledged key is read from the service's current address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub const MOVER_ANSWER_MAX: Duration = Duration::from_millis(500);
 /// Longer than any fault lasts.
 const STAYER_ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// A stayer rests between two writes, so that what it loses tells how long it was misled.
+/// Pause of a stayer between two writes, so that its losses tell how long it was misled.
 const STAYER_RESTS: Duration = Duration::from_millis(1);
 
 /// Between two tries to connect.
@@ -36,14 +36,14 @@ const WRITES_BEFORE: u64 = 200;
 /// Every wait ends after this long at most.
 const WAIT_MAX: Duration = Duration::from_secs(45);
 
-/// How a WAIT is bounded [ms]: shorter than a mover's patience.
+/// Time limit of a WAIT [ms]: shorter than a mover's patience.
 const WAIT_REPLICAS_MS: &str = "400";
 
 /// The service under fault.
 pub struct Service<'a> {
-    /// Where clients are sent at the moment, if anywhere.
+    /// The clients' current target, if any.
     pub locate: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
-    /// How many replicas a write waits for by WAIT; 0: it does not ask.
+    /// The number of replicas that a write waits for by WAIT; 0: it does not wait.
     pub wait: u8,
 }
 
@@ -102,7 +102,7 @@ pub fn one(
 struct Writer {
     prefix: String,
     stays: bool,
-    /// How many writes were acknowledged.
+    /// The number of acknowledged writes.
     count: AtomicU64,
     /// The last acknowledgement on a connection from before the fault, and the first on one from after it.
     after: OnceLock<(Instant, Instant)>,
@@ -117,7 +117,7 @@ impl Writer {
         self.after.get().map(|(before, after)| after.duration_since(*before))
     }
 
-    /// Writes until told to stop; the numbers that were acknowledged.
+    /// Writes until told to stop; answers the acknowledged numbers.
     fn run(&self, service: &Service, stop: &AtomicBool, struck: &OnceLock<Instant>) -> Vec<u64> {
         let mut acknowledged = Vec::new();
         let mut connection: Option<(Redis, bool)> = None;
@@ -144,7 +144,7 @@ impl Writer {
                         last_before = Instant::now();
                     }
                 }
-                // Refused, but not gone: who stays, stays.
+                // Refused, but the connection lives: a stayer stays.
                 Ok(false) if self.stays => {}
                 Ok(false) | Err(_) => connection = None,
             }
@@ -161,7 +161,7 @@ impl Writer {
     }
 }
 
-/// Whether the write was acknowledged; an error when the connection is of no use any more.
+/// Whether the write was acknowledged; an error when the connection is broken.
 fn write(connection: &mut Redis, key: &str, wait: u8) -> io::Result<bool> {
     connection.push(&["SET", key, key]);
     if wait > 0 {
@@ -179,7 +179,7 @@ fn write(connection: &mut Redis, key: &str, wait: u8) -> io::Result<bool> {
     }
 }
 
-/// How many of the keys hold what was written, where clients are sent now.
+/// How many of the keys hold their value at the service's current address.
 fn found(service: &Service, keys: &[String]) -> Outcome<u64> {
     let failed = |error: io::Error| Failure::of("cannot read what was written", error);
     let at = (service.locate)().ok_or_else(|| Failure("nobody serves any more".to_owned()))?;
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// A service whose every incarnation is a thread a connection; the address it has.
+    /// A service with one thread per connection and incarnation; answers its address.
     fn service(keys: &Keys, up: &Arc<AtomicBool>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("its address");

@@ -1,4 +1,4 @@
-//! The processes of one contender: started together, measured together, gone together.
+//! The processes of one contender: started, measured and ended together.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,10 @@ use crate::servers::Server;
 use crate::target::{self, Target, data_root};
 use skein_testkit::{Failure, Outcome};
 
-/// How long a group may take to be whole.
+/// How long a group may take to be complete.
 const START_MAX: Duration = Duration::from_secs(40);
 
-/// Between two looks at what is waited for.
+/// Pause between two looks.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 
 /// Processes with a directory of their own.
@@ -27,12 +27,12 @@ pub struct Group {
     // Before the directory: they must be gone when it is removed.
     kept: Vec<Option<Kept>>,
     files: tempfile::TempDir,
-    /// How its processes are asked to end before they are killed.
+    /// The signal that asks its processes to end before they are killed.
     farewell: Option<Signal>,
 }
 
 impl Group {
-    /// No process yet, and an empty directory on the disk where Skein's logs would be.
+    /// No process yet, and an empty directory on the disk that Skein's logs would use.
     pub fn new() -> Outcome<Self> {
         let files = tempfile::Builder::new()
             .prefix("skein-bench-peer-")
@@ -102,7 +102,7 @@ pub enum Running {
 }
 
 impl Running {
-    /// Starts what is measured elsewhere, too; nothing when `id` is no such thing.
+    /// Starts a contender that another module measures, too; nothing when `id` is none.
     pub fn known(id: &str, server: Server) -> Option<Outcome<Self>> {
         let target = match id {
             "alone" => Target::Native,
@@ -155,7 +155,7 @@ impl Running {
     }
 }
 
-/// Tries until it is so; `what` says what was waited for in vain.
+/// Tries until `probe` succeeds; `what` names the condition in the error.
 pub fn await_so(what: &str, mut is_so: impl FnMut() -> Outcome<bool>) -> Outcome {
     let start = Instant::now();
     while !is_so()? {
@@ -167,19 +167,19 @@ pub fn await_so(what: &str, mut is_so: impl FnMut() -> Outcome<bool>) -> Outcome
     Ok(())
 }
 
-/// Copies a folder with owners and all.
+/// Copies a folder with its owners.
 pub fn copy(from: &Path, to: &Path) -> Outcome {
     let mut copy = Command::new("cp");
     copy.args(["-a", "--reflink=auto"]).args([from, to]);
     process::output(&mut copy, START_MAX).map(drop)
 }
 
-/// What stands before a command that must not be root's; nothing where this process is not root.
+/// The prefix of a command that must not run as root; empty where this process is not root.
 pub fn as_user(user: &str) -> Vec<String> {
     if !geteuid().is_root() {
         return Vec::new();
     }
-    // The wish to die with this process is lost when the user changes: it is said again.
+    // The request to die with this process is lost when the user changes: it is repeated.
     let mut all = words(&["setpriv", "--pdeathsig", "KILL", "--clear-groups"]);
     all.extend([format!("--reuid={user}"), format!("--regid={user}")]);
     all
@@ -204,7 +204,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Whether the process is there and has not ended: its parent has not looked yet.
+    /// Whether the process exists and has not ended; an unreaped process counts as ended.
     fn runs(pid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))

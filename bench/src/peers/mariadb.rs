@@ -17,10 +17,10 @@ use skein_testkit::{Failure, Outcome};
 /// MariaDB's replication as a contender.
 pub struct MariaDb;
 
-/// Where Debian has Galera.
+/// Path of Debian's Galera library.
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 
-/// Whose Galera's nodes are.
+/// The user of Galera's nodes.
 const USER: &str = "mysql";
 
 /// The longest that a statement or the making of a database may take.
@@ -57,7 +57,7 @@ const CONTENDERS: [Contender; 6] = [
     SKEIN_FSYNC,
 ];
 
-/// One server: where its files are and clients connect.
+/// One server: its files and its address.
 struct Node {
     folder: String,
     service: SocketAddr,
@@ -68,7 +68,7 @@ impl Node {
     fn make(group: &Group, number: usize, like: Option<&Self>) -> Outcome<Self> {
         let folder = group.folder(&number.to_string())?.display().to_string();
         let data = format!("{folder}/data");
-        // A starting mariadbd removes every temporary table of its directory for such, another's, too: each has its own.
+        // A starting mariadbd removes every temporary table in its directory, including other servers' tables: each has its own.
         let temporary = format!("{folder}/tmp");
         fs::create_dir(&temporary).map_err(|error| Failure::of(&temporary, error))?;
         match like {
@@ -105,7 +105,7 @@ impl Node {
         command
     }
 
-    /// What the statements print, without headings.
+    /// The output of the statements, without headings.
     fn ask(&self, statements: &str) -> Outcome<String> {
         let mut client = Command::new("mariadb");
         client
@@ -119,12 +119,12 @@ impl Node {
         await_so("MariaDB to serve", || Ok(self.ask("SELECT 1").is_ok()))
     }
 
-    /// A status variable's value, while it has one.
+    /// A status variable's value, if it has one.
     fn status(&self, variable: &str) -> Option<String> {
         value_of(&self.ask(&format!("SHOW STATUS LIKE '{variable}'")).ok()?, variable)
     }
 
-    /// What sysbench connects to.
+    /// The connection of sysbench.
     fn let_in(&self) -> Outcome {
         self.ask(
             "CREATE DATABASE sbtest; CREATE USER bench@localhost IDENTIFIED BY ''; \
@@ -149,7 +149,7 @@ fn replicated(number: usize) -> Vec<String> {
     more
 }
 
-/// A primary and `replicas` that acknowledge what they have received.
+/// A primary and `replicas` that acknowledge received transactions.
 fn semi_sync(replicas: usize) -> Outcome<(Running, Vec<Node>)> {
     let mut group = Group::new()?;
     let mut nodes = vec![Node::make(&group, 0, None)?];
@@ -193,7 +193,7 @@ fn semi_sync(replicas: usize) -> Outcome<(Running, Vec<Node>)> {
     Ok((Running::Group(group, primary.service), nodes))
 }
 
-/// Three nodes: a new database, and two that get theirs from it by rsync.
+/// Three nodes: a new database, and two that copy it by rsync.
 fn galera() -> Outcome<(Running, Vec<Node>)> {
     let mut group = Group::new()?;
     let mut nodes = vec![Node::make(&group, 0, None)?];
@@ -205,7 +205,7 @@ fn galera() -> Outcome<(Running, Vec<Node>)> {
         nodes.push(Node { folder, service: free_address()? });
     }
     for node in &nodes {
-        // rsync's daemon, which a node starts to receive, does nothing as root.
+        // rsync's daemon, which a joining node starts, does nothing as root.
         own(Path::new(&node.folder), USER)?;
     }
     let mut peers = Vec::new();
@@ -248,7 +248,7 @@ fn galera() -> Outcome<(Running, Vec<Node>)> {
     Ok((Running::Group(group, nodes[0].service), nodes))
 }
 
-/// Replicas have all that was made so far.
+/// Replicas have applied everything.
 fn await_level(nodes: &[Node]) -> Outcome {
     let Some((primary, replicas)) = nodes.split_first() else { return Ok(()) };
     let position = primary.ask("SELECT @@gtid_binlog_pos")?;
@@ -258,7 +258,7 @@ fn await_level(nodes: &[Node]) -> Outcome {
     Ok(())
 }
 
-/// How many commits did not wait for a replica.
+/// The number of commits that did not wait for a replica.
 fn committed_alone(primary: &Node) -> Outcome<u64> {
     let count = primary.status("Rpl_semi_sync_master_no_tx");
     count

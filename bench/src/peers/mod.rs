@@ -1,7 +1,7 @@
-//! What people use today, beside Skein: the same work, in the same run, on the same machine.
+//! Replication in use today, beside Skein: the same work, in the same run, on the same machine.
 //!
 //! A comparison is one file here (a [`Peer`]) and one line in [`ALL`]: it says which ways of running a service it
-//! compares ([`Contender`]), what each of them promises, and measures one of them. What is common to all is
+//! compares ([`Contender`]), names the promises of each, and measures one of them. The shared parts are
 //! here: interleaved rounds, the budget of time, results (`bench/results/peers.json`) and the page made from them and from
 //! the papers' figures (`bench/reports/comparison.md`).
 //!
@@ -41,15 +41,15 @@ pub trait Peer: Sync {
     fn name(&self) -> &'static str;
     /// Its title.
     fn heading(&self) -> &'static str;
-    /// What was asked of each contender and how they were set up.
+    /// The workload and the set-up of each contender.
     fn work(&self) -> &'static str;
     /// Programs that it needs: in PATH, or with their whole path.
     fn programs(&self) -> &'static [&'static str];
-    /// Commands that say the versions of what is measured.
+    /// Commands that print the versions of the measured programs.
     fn versions(&self) -> &'static [&'static [&'static str]];
-    /// Who is compared; the first is the one that ratios are taken to.
+    /// The contenders; ratios are taken to the first one.
     fn contenders(&self) -> &'static [Contender];
-    /// The operations that are timed, in the order in which they are; none where only faults are.
+    /// The timed operations, in their order; empty where only faults are measured.
     fn operations(&self) -> &'static [&'static str];
     /// Connections of the crowd, where the default does not fit.
     fn clients(&self, wanted: u32) -> u32 {
@@ -66,11 +66,11 @@ pub struct Contender {
     pub id: &'static str,
     /// Its name in tables.
     pub name: &'static str,
-    /// What it promises: durability, what a failover may lose, consistency.
+    /// Its promises: durability, losses at a failover, consistency.
     pub promise: &'static str,
 }
 
-/// Skein as it is compared everywhere.
+/// Skein as in every comparison.
 pub const SKEIN_MEMORY: Contender = Contender {
     id: "skein-3-memory",
     name: "Skein, 3 replicas, memory",
@@ -88,20 +88,20 @@ pub const SKEIN_FSYNC: Contender = Contender {
               executed.",
 };
 
-/// How much is asked for.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     /// Requests an operation, all connections together; slower services take less.
     pub requests: u32,
     /// Connections of the crowd.
     pub clients: u32,
-    /// How often what serves is killed.
+    /// How often the serving process is killed.
     pub kills: u32,
     /// How often it is stopped and continued.
     pub pauses: u32,
 }
 
-/// How peers are measured.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// Which comparisons [default: all]
@@ -179,7 +179,7 @@ fn measure(options: &Options) -> Outcome<Vec<Comparison>> {
                 if interrupt.load(Ordering::Relaxed) {
                     return Err(Failure("interrupted".to_owned()));
                 }
-                // Another order each round: who runs after whom has no part in the median.
+                // Another order each round, so that the order has no effect on the median.
                 let contender = &contenders[(turn + round as usize) % contenders.len()];
                 if Instant::now() > until {
                     let say = format!(
@@ -207,7 +207,7 @@ fn wanted(options: &Options, name: &str) -> bool {
     options.names.is_empty() || options.names.iter().any(|wanted| wanted == name)
 }
 
-/// A program that the comparison needs and that is not there.
+/// A missing program that the comparison needs.
 fn missing(peer: &dyn Peer) -> Option<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |program: &&&str| {

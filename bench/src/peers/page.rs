@@ -1,4 +1,4 @@
-//! `bench/reports/comparison.md`: every comparison with what its contenders promise, and what the papers measured.
+//! `bench/reports/comparison.md`: every comparison with its contenders' promises, and the papers' figures.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use crate::report::{Page, latest};
 use crate::stats::Spread;
 use skein_testkit::Outcome;
 
-/// Where the page is.
+/// Path of the page.
 const PATH: &str = "bench/reports/comparison.md";
 
 /// The longest line of the page's prose.
 const LINE: usize = 140;
 
-/// The page as the results give it.
+/// The page made from the results.
 pub fn pages() -> Outcome<Vec<Page>> {
     let peers: Peers = about::read(&sample::latest())?.unwrap_or_default();
     let papers = papers::section(&Papers::read()?, &latest()?);
@@ -38,7 +38,7 @@ pub fn pages() -> Outcome<Vec<Page>> {
     Ok(vec![Page { path: PATH.to_owned(), text }])
 }
 
-/// What does not change with the results.
+/// The constant part of the page.
 const HEAD: &str = "# Skein beside others
 
 Written by `cargo xtask bench --report` from `bench/results/peers.json`, `bench/results/latest.json` and `bench/papers`. Don't edit it by
@@ -107,7 +107,7 @@ fn tables(peer: &dyn Peer, found: &Comparison) -> String {
     text
 }
 
-/// `measure` of a contender's samples.
+/// A figure of a contender's samples.
 fn spread(
     found: &Comparison,
     contender: &Contender,
@@ -135,7 +135,7 @@ fn operation<'a>(sample: &'a Sample, name: &str) -> Option<&'a Throughput> {
     sample.found.operations.iter().find(|at| at.operation == name)
 }
 
-/// `SET` is a command; everything else is a word.
+/// `SET` is a command; all other names are words.
 fn label(operation: &str) -> String {
     match operation {
         "set" | "get" | "put" => operation.to_uppercase(),

@@ -1,6 +1,6 @@
-//! What the papers measured beside what Skein reaches, for the servers that both run.
+//! The papers' figures beside Skein's, for servers that both ran.
 //!
-//! Their figures are data (`bench/papers/*.json`: figure, server, number, place in the paper, what differs); ours
+//! Their figures are data (`bench/papers/*.json`: figure, server, number, place in the paper, differences); ours
 //! are the newest results of the servers. Only ratios to native stand in one row: machines differ.
 
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::target::Target;
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// Where the data are.
+/// Directory of the data.
 const FOLDER: &str = "bench/papers";
 
 /// All papers.
@@ -28,7 +28,7 @@ pub struct Papers(Vec<Paper>);
 struct Paper {
     name: String,
     title: String,
-    /// Machines, versions, clients, and what Skein does otherwise.
+    /// Machines, versions, clients, and differences to Skein.
     setting: String,
     overheads: Vec<Overhead>,
     latencies: Vec<Latency>,
@@ -45,13 +45,13 @@ struct Overhead {
     server: String,
     /// Absent where the paper has a bar without a number.
     overhead_percent: Option<f64>,
-    /// What it says where that is no such percentage: bounds, or compared with something else.
+    /// The paper's words where it gives no such percentage: bounds, or another baseline.
     says: Option<String>,
     ours: Option<String>,
     note: String,
 }
 
-/// What a request takes, alone and replicated.
+/// Latency of a request, alone and replicated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Latency {
@@ -65,7 +65,7 @@ struct Latency {
     note: String,
 }
 
-/// How many time bubbles were agreed on beside what clients sent.
+/// The number of agreed time bubbles beside the clients' inputs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bubbles {
@@ -76,7 +76,7 @@ struct Bubbles {
     ours: Option<String>,
 }
 
-/// How long nobody is answered when the primary is killed.
+/// The outage when the primary is killed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Outage {
@@ -105,7 +105,7 @@ impl Papers {
     }
 }
 
-/// The targets that are shown beside theirs.
+/// Our targets that stand beside theirs.
 const TARGETS: [Target; 3] = [Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync];
 
 /// The section of the page.
@@ -147,13 +147,13 @@ pub fn section(papers: &Papers, latest: &Results) -> String {
     text
 }
 
-/// How to read the table of bubbles.
+/// An explanation of the table of bubbles.
 const BUBBLES: &str = "CRANE agrees on each socket call of a client by itself; a time bubble stands for a stretch without any. Skein \
     gathers all that clients send in one turn of the leader's loop into one entry, and makes a bubble where a busy server gets \
     no input for a while, and an entry for the clock where a timer of the server is due. Shares are of all entries \
     that the leader proposed while the crowd was there (three replicas, memory).";
 
-/// The server of ours that a row names, if it has been measured.
+/// Our server that a row names, if it was measured.
 fn ours(name: Option<&String>) -> Option<Server> {
     Server::ALL.iter().copied().find(|server| Some(server.name()) == name.map(String::as_str))
 }

@@ -20,7 +20,7 @@ pub struct Postgres;
 /// Debian's programs, which are not in PATH.
 const BIN: &str = "/usr/lib/postgresql/15/bin";
 
-/// Who runs it: it refuses to be root's.
+/// The user that runs it: it refuses root.
 const USER: &str = "postgres";
 
 const STANDBYS: usize = 2;
@@ -78,7 +78,7 @@ fn conf(port: u16, standby_of: Option<(u16, usize)>, commit: &str) -> String {
 
 /// A primary and two standbys, one of which commits wait for.
 fn start(commit: &str) -> Outcome<Running> {
-    // Killed, it would leave a System V segment behind.
+    // A killed server would leave a System V segment behind.
     let mut group = Group::ended_by(Signal::SIGQUIT)?;
     let primary = free_address()?;
     let first = group.folder("0")?;
@@ -126,7 +126,7 @@ fn client(program: &str, service: SocketAddr) -> Command {
     command
 }
 
-/// What a statement prints; one that hangs for want of a standby fails.
+/// The output of a statement; a statement that hangs for want of a standby fails.
 fn ask(service: SocketAddr, statement: &str) -> Outcome<String> {
     let mut psql = client("psql", service);
     process::output(psql.args(["-A", "-t", "-c", statement, USER]), STEP_MAX)

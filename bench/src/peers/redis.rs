@@ -1,6 +1,6 @@
 //! redis' own replication, with and without waiting for it, beside the same SETs under Skein.
 //!
-//! SET and WAIT go in one write, as a client that pipelines sends them: waiting costs no exchange more.
+//! SET and WAIT go in one write, as a pipelining client sends them: waiting costs no further exchange.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Redis;
 /// How long a WAIT may take before it gives up, which fails the measurement [ms].
 const WAIT_MAX_MS: u32 = 10_000;
 
-/// The longest that redis may take to answer what is asked about its state.
+/// The longest time of redis to answer a question about its state.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 const CONTENDERS: [Contender; 7] = [
@@ -57,7 +57,7 @@ const CONTENDERS: [Contender; 7] = [
     SKEIN_FSYNC,
 ];
 
-/// What a SET is followed by, and the replies that are right.
+/// The command behind each SET, and the right replies.
 fn set(key: u32, wait: usize) -> Exchange {
     let plain = redis::set(key);
     if wait == 0 {
@@ -71,7 +71,7 @@ fn set(key: u32, wait: usize) -> Exchange {
     Exchange::one_of(plain.request + &wait_words, replies)
 }
 
-/// How many replicas a contender's own replication has, and how many of them a write waits for.
+/// The number of replicas of a contender's own replication, and the number that a write waits for.
 fn replication(id: &str) -> (usize, usize) {
     match id {
         "asynchronous" => (2, 0),
@@ -101,7 +101,7 @@ fn start(replicas: usize) -> Outcome<Running> {
     Ok(Running::Group(group, master))
 }
 
-/// How many replicas the master at `service` says that it has, in step with it.
+/// The number of replicas in step, as the master at `service` reports it.
 pub fn online(service: SocketAddr) -> Option<usize> {
     let mut connection = resp::Redis::connect_to(service, ANSWER_MAX).ok()?;
     let text = connection.ask(&["INFO", "replication"]).ok()?.text();

@@ -1,4 +1,4 @@
-//! What was found about peers, as JSON: each comparison with the machine, versions and command of its own.
+//! Results of comparisons as JSON: each with its own machine, versions and command.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::about::About;
 use crate::load::{Alone, Throughput};
 use skein_testkit::workspace;
 
-/// All that was measured.
+/// All results.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Peers {
     /// The newest run of each comparison.
@@ -20,14 +20,14 @@ pub struct Peers {
 pub struct Comparison {
     /// [`super::Peer::name`].
     pub name: String,
-    /// When, where and what.
+    /// Time, machine and programs.
     #[serde(flatten)]
     pub about: About,
     /// Connections of the crowd.
     pub clients: u32,
     /// Every measurement.
     pub samples: Vec<Sample>,
-    /// What could not be measured, and why.
+    /// Contenders that could not be measured, and why.
     pub failures: Vec<String>,
 }
 
@@ -40,12 +40,12 @@ pub struct Sample {
     pub round: u32,
     /// Processes that wanted a core in the minute before.
     pub load_average: f64,
-    /// What was measured.
+    /// The figures.
     #[serde(flatten)]
     pub found: Finding,
 }
 
-/// What measuring one contender gives.
+/// The figures of one contender.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Finding {
     /// The crowd, one item an operation.
@@ -55,16 +55,16 @@ pub struct Finding {
     pub cpu_us: Option<f64>,
     /// CPU time a request of the load generator [us].
     pub cpu_load_us: Option<f64>,
-    /// Bytes a request that all processes caused to be written to disks.
+    /// Bytes a request that all processes wrote to disks.
     pub disk_bytes: Option<f64>,
     /// One client alone.
     pub alone: Option<Lone>,
-    /// What happened when what serves was killed or stopped.
+    /// The outcome when the serving process was killed or stopped.
     #[serde(default)]
     pub faults: Vec<Fault>,
 }
 
-/// What one client alone sees.
+/// The latency of a single client.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Lone {
     /// Median latency [us].
@@ -73,24 +73,24 @@ pub struct Lone {
     pub p99_us: f64,
 }
 
-/// What was done to the one that serves.
+/// A fault of the serving process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// `kill -9`.
     Kill,
-    /// `kill -STOP`, and `kill -CONT` when another one serves.
+    /// `kill -STOP`, and `kill -CONT` when another process serves.
     Pause,
 }
 
 /// One fault under load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fault {
-    /// What was done.
+    /// The kind of fault.
     pub kind: Kind,
-    /// Of the client that waited longest: from its last acknowledgement before to the first on a new connection [ms].
+    /// The longest outage of a client: from its last acknowledgement before to the first on a new connection [ms].
     pub outage_ms: f64,
-    /// Writes that were acknowledged, from before the fault until all was well again.
+    /// Acknowledged writes, from before the fault until service was normal again.
     pub acknowledged: u64,
     /// Those of them that could not be read afterwards.
     pub lost: u64,
@@ -104,7 +104,7 @@ impl Lone {
 }
 
 impl Finding {
-    /// One line for whoever watches.
+    /// One line for the terminal.
     pub fn summary(&self) -> String {
         let mut parts: Vec<String> = self
             .operations
@@ -127,7 +127,7 @@ impl Comparison {
     }
 }
 
-/// Where the results that the page shows are kept.
+/// Path of the results that the page shows.
 pub fn latest() -> PathBuf {
     workspace::root().join("bench/results/peers.json")
 }

@@ -1,5 +1,5 @@
-//! Who takes over: redis with three sentinels beside Skein, when the one that serves is killed, and when it is stopped for
-//! longer than others wait for it and goes on afterwards.
+//! Failover: redis with three sentinels beside Skein, when the serving process is killed, and when it is stopped for
+//! longer than others wait for it and continues afterwards.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use skein_testkit::{Failure, Outcome};
 /// redis with sentinels as a contender.
 pub struct Sentinel;
 
-/// What the sentinels call the service.
+/// The sentinels' name for the service.
 const NAME: &str = "service";
 
 /// The longest that a sentinel may take to answer.
 const ANSWER_MAX: Duration = Duration::from_millis(300);
 
-/// The silence after which sentinels take a master for dead [ms]; their default is 30,000.
+/// The silence after which sentinels declare a master dead [ms]; their default is 30,000.
 const DOWN_AFTER_MS: u32 = 1_000;
 
 const CONTENDERS: [Contender; 4] = [
@@ -205,7 +205,7 @@ fn send(pids: impl IntoIterator<Item = i32>, signal: Signal) -> Outcome {
     Ok(())
 }
 
-/// The same with the leader of three replicas: its node, and all that belongs to it.
+/// The same with the leader of three replicas: its node and all processes of it.
 fn skein_fault(cluster: &Cluster, kind: Kind, number: usize) -> Outcome<Fault> {
     let leader = cluster.whole()?.leader()?.pid()?.as_raw();
     let all = process::trees([leader]);

@@ -1,4 +1,4 @@
-//! What a failover costs under full load: a table.
+//! The cost of a failover under full load: a table.
 
 use super::text::{table, wide};
 use crate::about;
@@ -6,7 +6,7 @@ use crate::failover::{self, Failovers};
 use crate::servers::Server;
 use skein_testkit::Outcome;
 
-/// The section of `docs/performance.md`; nothing where nothing was measured.
+/// The section of `docs/performance.md`; empty without measurements.
 pub fn section() -> Outcome<String> {
     let stored: Option<Failovers> = about::read(&failover::stored())?;
     Ok(stored.map(|found| text(&found)).unwrap_or_default())

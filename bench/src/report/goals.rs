@@ -1,4 +1,4 @@
-//! What was to be reached on two cores for everything, what was, and by how much it is missed.
+//! The goals on two cores for everything, the results, and the distance between them.
 
 use super::servers::{added, has, label, per_second, ratio};
 use super::text::{table, wide};
@@ -11,9 +11,9 @@ use crate::target::Target;
 const THROUGHPUT: [(Target, f64); 2] = [(Target::OneMemory, 0.95), (Target::ThreeFsync, 0.50)];
 /// The leader's CPU time a request, of native, at most.
 const CPU: f64 = 1.3;
-/// What one client waits longer than natively, at most [us].
+/// Added latency of one client at most [us].
 const ADDED_US: f64 = 150.0;
-/// From the last answer of a leader that is killed to the first one of the next, at most [ms].
+/// From the last answer of a killed leader to the first one of the next, at most [ms].
 const OUTAGE_MS: f64 = 200.0;
 
 /// Targets that have a leader.
@@ -72,7 +72,7 @@ pub fn goals(results: &Results) -> String {
     table(&rows) + &bare(results)
 }
 
-/// What bare replication reaches; nothing where it was not measured.
+/// The result of bare replication; nothing where it was not measured.
 fn bare(results: &Results) -> String {
     let found: Vec<String> = with_goals(results)
         .into_iter()

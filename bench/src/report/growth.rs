@@ -9,7 +9,7 @@ use crate::about;
 use crate::growth::{self, Figure, Growth, TOPICS, Topic};
 use skein_testkit::Outcome;
 
-/// The document and its plots; nothing where nothing was measured.
+/// The document and its plots; nothing without measurements.
 pub fn pages() -> Outcome<Vec<Page>> {
     let Some(growth) = stored()? else { return Ok(Vec::new()) };
     let mut pages = vec![Page { path: "bench/reports/growth.md".to_owned(), text: text(&growth) }];

@@ -1,6 +1,6 @@
-//! Results as documents: `docs/performance.md`, those in `bench/reports`, the README's figures, and what else is made from results.
+//! Results as documents: `docs/performance.md`, those in `bench/reports`, the README's figures, and all other pages made from results.
 //!
-//! Everything is computed from the files in `bench/results`, so that the documents cannot say anything else than these do;
+//! Everything is computed from the files in `bench/results`, so that the documents cannot contradict them;
 //! `cargo xtask tidy` compares. A new document is a line in [`PAGES`].
 
 mod failover;
@@ -21,7 +21,7 @@ use skein_testkit::{Failure, Outcome};
 
 /// A file that is made from results.
 pub struct Page {
-    /// Where, from the repository's root.
+    /// Path from the repository's root.
     pub path: String,
     /// The whole text.
     pub text: String,
@@ -58,7 +58,7 @@ pub fn tables(results: &Results) -> String {
     format!("{}## Goals\n\n{}", servers::tables(results), goals::goals(results))
 }
 
-/// What `cargo xtask bench` has stored.
+/// The results that `cargo xtask bench` has stored.
 pub fn latest() -> Outcome<Results> {
     let path = results::latest();
     about::read(&path)?

@@ -1,4 +1,4 @@
-//! `docs/performance.md`, the results on one page, and `bench/reports/servers.md`: how they were measured, and every table.
+//! `docs/performance.md`, the results on one page, and `bench/reports/servers.md`: the method, and every table.
 
 use super::servers::TRAPS_SHOWN;
 use super::text::wide;
@@ -25,7 +25,7 @@ pub fn pages() -> Outcome<Vec<Page>> {
     DOCUMENTS.iter().map(document).collect()
 }
 
-/// What no result changes.
+/// The part that depends on no result.
 fn summary(_: &Results) -> Outcome<String> {
     Ok("# Performance\n\n\
         The goals, the outage, and what stands in the way of native speed. `cargo xtask bench --report` writes this page from `bench/results`; the README has\n\
@@ -128,7 +128,7 @@ fn head(results: &Results) -> Outcome<String> {
     ))
 }
 
-/// What does not change with the samples.
+/// The part that depends on no sample.
 const READING: &str = "## What stands in the way of native\n\n\
     Natively and under Skein, sending replies costs most: one system call for each reply, as long as each client waits for its own. Under Skein the node pays it\n\
     instead of the server. Skein adds receiving and polling in the node, and the wake-ups between node and server, for which both keep to one core\n\
@@ -156,7 +156,7 @@ const READING: &str = "## What stands in the way of native\n\n\
     clamd is faster under Skein than natively, among other reasons because its temporary files reach the disk natively (see the bytes to disks), while a replica's private\n\
     layer is in memory.\n";
 
-/// How many rounds there were.
+/// The number of rounds.
 fn rounds(results: &Results) -> String {
     let of = |goals: bool| {
         let those = results.samples.iter().filter(|at| at.server.workload().has_goals() == goals);

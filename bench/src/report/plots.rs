@@ -10,9 +10,9 @@ use super::text::number;
 use skein_testkit::{Failure, Outcome};
 
 const SIZE: (u32, u32) = (900, 400);
-/// Where the names of curves begin.
+/// Left edge of the curves' names.
 const SIDE: u32 = 660;
-/// Below this are the names of bars, in columns of this width.
+/// Names of bars stand below this line, in columns of this width.
 const FOOT: u32 = 370;
 const COLUMN: i32 = 210;
 const INK: RGBColor = RGBColor(118, 118, 118);
@@ -31,7 +31,7 @@ const COLOURS: [RGBColor; 8] = [
 
 /// Curves over an axis.
 pub struct Lines<'a> {
-    /// Above the plot.
+    /// Title above the plot.
     pub title: &'a str,
     /// Below the horizontal axis, with the unit.
     pub x: &'a str,
@@ -43,7 +43,7 @@ pub struct Lines<'a> {
 
 /// Groups of bars.
 pub struct Bars<'a> {
-    /// Above the plot.
+    /// Title above the plot.
     pub title: &'a str,
     /// Beside the vertical axis, with the unit.
     pub y: &'a str,
@@ -165,7 +165,7 @@ fn key(
     area.draw(&text).map_err(failed)
 }
 
-/// A little more than what the values need; at least a factor of two, for a logarithmic axis.
+/// A little more than the values need; at least a factor of two, for a logarithmic axis.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (least, most) = values
         .filter(|value| *value > 0.0)
@@ -191,7 +191,7 @@ fn short(value: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// As files of the repository end.
+/// In the form of the repository's files.
 fn finished(svg: String) -> String {
     svg.trim_end().to_owned() + "\n"
 }

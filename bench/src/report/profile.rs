@@ -1,4 +1,4 @@
-//! Where the time goes: a table of parts for each server that was watched.
+//! Where the time goes: a table of parts for each sampled server.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::profile::{self, Profile, Profiles};
 use crate::servers::Server;
 use skein_testkit::Outcome;
 
-/// The section of `docs/performance.md`; nothing where nothing was measured.
+/// The section of `docs/performance.md`; empty without measurements.
 pub fn section() -> Outcome<String> {
     let stored: Option<Profiles> = about::read(&profile::stored())?;
     Ok(stored.map(|profiles| text(&profiles)).unwrap_or_default())

@@ -14,7 +14,7 @@ use skein_testkit::{Failure, Outcome};
 const BEGIN: &str = "<!-- figures: cargo xtask bench --report -->";
 const END: &str = "<!-- end of figures -->";
 
-/// The README with the figures that the results give.
+/// The README with the figures of the results.
 pub fn pages() -> Outcome<Vec<Page>> {
     let path = workspace::root().join("README.md");
     let text =

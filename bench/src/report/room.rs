@@ -1,4 +1,4 @@
-//! How much of what is missing to native is CPU time, and how much is waiting.
+//! How much of the distance to native is CPU time, and how much is waiting.
 
 use super::goals::with_goals;
 use super::servers::ratio;
@@ -8,7 +8,7 @@ use crate::results::{Results, Sample};
 use crate::stats::Spread;
 use crate::target::Target;
 
-/// What is compared with native.
+/// The targets that are compared with native.
 const TARGETS: [Target; 5] =
     [Target::Proxy, Target::OneMemory, Target::ThreeMemory, Target::ThreeFsync, Target::Bare];
 

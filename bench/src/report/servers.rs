@@ -12,7 +12,7 @@ use crate::stats::Spread;
 use crate::target::Target;
 use skein_testkit::Outcome;
 
-/// Calls that are trapped less often than this a request have no row.
+/// Calls that trap less often than this per request have no row.
 pub const TRAPS_SHOWN: f64 = 0.001;
 
 /// Marks a figure that the load generator limits.
@@ -92,7 +92,7 @@ pub fn plots() -> Outcome<Vec<Page>> {
         .collect()
 }
 
-/// What shows the plots in a document.
+/// Links to the plots in a document.
 pub fn plot_links(_: &Results) -> String {
     let link = |(name, title, ..): &(&str, &str, &str, Measure)| {
         format!("![{title}]({})\n", plot_path(name).trim_start_matches("bench/reports/"))
@@ -115,12 +115,12 @@ pub fn per_second(sample: &Sample, operation: &str) -> Option<f64> {
     sample.throughput.iter().find(|at| at.operation == operation).map(|at| at.per_second)
 }
 
-/// Of native.
+/// Relative to native.
 pub fn ratio(sample: f64, native: f64) -> f64 {
     sample / native
 }
 
-/// Whether in most rounds the load generator was what could not go faster.
+/// Whether the load generator was the bottleneck in most rounds.
 fn limited(results: &Results, server: Server, target: Target) -> bool {
     let cores = results.about.machine.cores;
     let all = results.of(server, target).count();
@@ -149,7 +149,7 @@ fn throughput(results: &Results, server: Server) -> String {
     table(&rows)
 }
 
-/// `SET` and `GET` are commands; everything else is a word.
+/// `SET` and `GET` are commands; all other names are words.
 pub fn label(operation: &str) -> String {
     match operation {
         "set" | "get" => operation.to_uppercase(),
@@ -183,7 +183,7 @@ fn cpu(results: &Results, server: Server) -> String {
     table(&rows)
 }
 
-/// Earlier results do not have it.
+/// Earlier results lack it.
 fn known(cores: f64) -> Option<f64> {
     (cores > 0.0).then_some(cores)
 }
@@ -209,7 +209,7 @@ fn bytes(results: &Results, server: Server) -> String {
     table(&rows)
 }
 
-/// Which calls were trapped, the most frequent ones first; nothing where there are none to speak of.
+/// The trapped calls, the most frequent ones first; nothing where there are hardly any.
 fn traps(results: &Results, server: Server) -> String {
     let targets: Vec<Target> =
         Target::of(server).filter(|target| names_traps(results, server, *target)).collect();
@@ -243,7 +243,7 @@ fn traps(results: &Results, server: Server) -> String {
     table(&rows)
 }
 
-/// Whether it is known which calls were trapped.
+/// Whether the names of the trapped calls are known.
 fn names_traps(results: &Results, server: Server, target: Target) -> bool {
     results.of(server, target).any(|sample| sample.trapped_calls.is_some())
 }
@@ -321,7 +321,7 @@ mod tests {
             named("skein-1-memory", 0, &json!({"clone": 0.25, "rdtsc": 2.0, "uname": 0.000_5})),
             named("skein-3-memory", 0, &json!({"clone": 0.001})),
             named("skein-3-memory", 1, &json!({"clone": 0.001})),
-            // Once in one round is not what a request costs.
+            // A call that occurs once in one round is no cost of a request.
             named("skein-3-memory", 2, &json!({"write": 0.3})),
         ]));
         let rows: Vec<Vec<&str>> = text

@@ -1,7 +1,7 @@
 //! Apache httpd with a CGI program that computes for some milliseconds, driven by ApacheBench with a connection a request.
 //!
 //! After CRANE's workload (ApacheBench, 8 to 12 at a time, a PHP page of about 70 ms); a CGI program is a process a request
-//! where theirs is an interpreter in the server's threads. Natively nobody waits for the programs (`mod_cgid` ignores their
+//! where theirs is an interpreter in the server's threads. Natively no process waits for the programs (`mod_cgid` ignores their
 //! end), so the kernel counts their CPU time nowhere.
 
 use std::io;
@@ -24,7 +24,7 @@ const REQUESTS_MAX: u32 = 240;
 const ALONE_REQUESTS: u32 = 60;
 const CLIENTS: u32 = 8;
 
-/// Behind what all configurations of Apache's have.
+/// The end of all of Apache's configurations.
 const CGI: &str = "LoadModule cgid_module /usr/lib/apache2/modules/mod_cgid.so
 LoadModule alias_module /usr/lib/apache2/modules/mod_alias.so
 StartServers 1
@@ -51,7 +51,7 @@ done
 printf 'Content-Type: text/plain\\r\\n\\r\\n%s\\n' $at
 ";
 
-/// What the script comes to.
+/// The script's result.
 fn computed() -> u64 {
     (0..10_000).fold(1, |at, _| (at * 1_103_515_245 + 12_345) % 2_147_483_648)
 }
@@ -75,7 +75,7 @@ fn bench(service: SocketAddr, requests: u32, clients: u32) -> Outcome<Throughput
         .ok_or_else(|| Failure(format!("ApacheBench said something else: {}", text.trim())))
 }
 
-/// What ApacheBench prints, and its table of percentiles [ms]; nothing when a request failed.
+/// ApacheBench's output, and its table of percentiles [ms]; nothing when a request failed.
 fn parse(text: &str, table: &str) -> Option<Throughput> {
     let value = |key: &str| -> Option<f64> {
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;

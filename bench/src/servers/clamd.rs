@@ -21,7 +21,7 @@ pub struct Clamd;
 /// A tree a connection, by `clamdscan --multiscan` without `--stream`: a request is one of the tree's files.
 ///
 /// clamd gives the files to all its threads; under Skein each replica reads its own. The tree is written once, beside
-/// this program: clients do not know where a target has its files.
+/// this program: clients do not know a target's directory.
 pub struct Multiscan;
 
 const FILE_BYTES: usize = 16 << 10;
@@ -34,11 +34,11 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Files of the tree, and of one of its folders.
 const TREE_FILES: usize = 200;
 const FOLDER_FILES: usize = 20;
-/// clamdscans at a time: enough that clamd has work while one of them starts or ends.
+/// Concurrent clamdscans: enough that clamd has work while one of them starts or ends.
 const SCANNERS: u32 = 4;
 /// Trees that one client alone asks for at most.
 const ALONE_TREES: u32 = 10;
-/// What clamdscan ends with when something is infected.
+/// Exit status of clamdscan for infected files.
 const FOUND: i32 = 1;
 
 const CONFIG: &str = "Foreground yes
@@ -80,7 +80,7 @@ fn scan(service: SocketAddr, number: usize) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidData, format!("wrong reply: {got}")))
 }
 
-/// Where the tree is.
+/// Path of the tree.
 fn tree() -> io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("bench-clamd-tree"))
 }
@@ -90,7 +90,7 @@ fn path(tree: &Path, number: usize) -> PathBuf {
     tree.join((number / FOLDER_FILES).to_string()).join(format!("{number:04}"))
 }
 
-/// Writes what is missing of the tree, or is something else.
+/// Writes the missing or different files of the tree.
 fn write_tree(tree: &Path) -> io::Result<()> {
     for number in 0..TREE_FILES {
         let (path, bytes) = (path(tree, number), file(number));
@@ -105,14 +105,14 @@ fn write_tree(tree: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// clamdscan's configuration: where clamd is.
+/// clamdscan's configuration: clamd's address.
 fn client_of(service: SocketAddr) -> io::Result<tempfile::NamedTempFile> {
     let mut config = tempfile::NamedTempFile::new()?;
     writeln!(config, "TCPAddr {}\nTCPSocket {}", service.ip(), service.port())?;
     Ok(config)
 }
 
-/// Has the tree scanned and compares what was found; clamdscan itself waits for ever.
+/// Has the tree scanned and compares the result; clamdscan itself waits for ever.
 fn scan_tree(client: &Path, tree: &Path) -> io::Result<()> {
     let output = Command::new("timeout")
         .arg(LOAD_MAX.as_secs().to_string())
@@ -222,11 +222,11 @@ impl Workload for Multiscan {
             scan_tree(client.path(), &tree)
         })?;
         let per_second = done.per_second * TREE_FILES as f64;
-        // Of so few trees it would be the longest.
+        // With so few trees it would be the maximum.
         Ok(vec![Throughput { per_second, p999_us: None, ..done }])
     }
     fn requests(&self, wanted: u32) -> u32 {
-        // Whole trees: what is asked for is what is done.
+        // Whole trees: the number asked for is the number done.
         trees(wanted.min(REQUESTS_MAX)) * TREE_FILES as u32
     }
     fn clients(&self, wanted: u32) -> u32 {

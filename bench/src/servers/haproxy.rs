@@ -1,6 +1,6 @@
 //! haproxy with two threads, as a proxy in front of a lighttpd that runs natively beside every target and serves the page of 4 KiB.
 //!
-//! Under Skein the leader makes the connections to the backend, and what comes back is agreed on as well.
+//! Under Skein the leader makes the connections to the backend, and its replies are agreed on as well.
 
 use std::io;
 use std::net::SocketAddr;

@@ -9,12 +9,12 @@ use crate::load::{self, Alone, Throughput};
 use crate::wire::Exchange;
 use skein_testkit::{Failure, Outcome};
 
-/// A server of static pages: what it is started with.
+/// A server of static pages: its command and configuration.
 pub struct Web {
     name: &'static str,
     heading: &'static str,
     version: &'static [&'static str],
-    /// The command, with the path of its configuration where it says `{conf}`.
+    /// The command, with `{conf}` for the path of its configuration.
     command: &'static [&'static str],
     /// The configuration's name and its parts.
     conf: (&'static str, &'static [&'static str]),
@@ -67,7 +67,7 @@ server.max-keep-alive-requests = 65535
 mimetype.assign = ( \".html\" => \"text/html\" )
 ";
 
-/// What every configuration of Apache's here begins with.
+/// The start of all of Apache's configurations.
 pub(super) const APACHE_CONF: &str = "ServerRoot {dir}
 ServerName bench
 PidFile {dir}/run/httpd.pid

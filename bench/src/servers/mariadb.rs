@@ -15,14 +15,14 @@ use crate::load::{Alone, LOAD_MAX, Throughput};
 use crate::process;
 use skein_testkit::{Failure, Outcome};
 
-/// What sysbench is to do.
+/// sysbench's workload.
 pub struct MariaDb {
     script: &'static str,
     heading: &'static str,
     operations: &'static [&'static str],
-    /// How many of them are asked for at most.
+    /// The most requests of a crowd.
     most: u32,
-    /// How many one client alone asks for.
+    /// The requests of a single client.
     alone: u32,
 }
 
@@ -61,7 +61,7 @@ fn sysbench(script: &str, service: SocketAddr, more: &[String]) -> Outcome<Strin
     process::output(&mut command, LOAD_MAX)
 }
 
-/// What sysbench's own histogram says of `events`.
+/// sysbench's own histogram of `events`.
 fn run(what: &MariaDb, service: SocketAddr, threads: u32, events: u32) -> Outcome<Throughput> {
     let text = sysbench(
         what.script,

@@ -18,7 +18,7 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// As it comes.
+    /// Memcached with its defaults.
     pub const PLAIN: Self = Self { threads: 4, connections: 1024 };
 }
 

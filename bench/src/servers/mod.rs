@@ -1,8 +1,8 @@
-//! What is measured: each server with its usual configuration and the client that asks it.
+//! The measured servers: each with its usual configuration and its client.
 //!
-//! A server is one file here: how it is configured and started, what its clients ask ([`Workload`]), and one
-//! line in the table below. What is common to all (rounds, targets, CPU time, tables)
-//! is elsewhere.
+//! A server is one file here: its configuration and command, its clients' requests ([`Workload`]), and one
+//! line in the table below. The shared parts (rounds, targets, CPU time, tables)
+//! are elsewhere.
 
 mod apache_cgi;
 mod clamd;
@@ -27,10 +27,10 @@ use nix::sys::signal::Signal;
 
 use skein_testkit::{Failure, Outcome};
 
-/// Makes [`Server`] and what leads from it to its file.
+/// Makes [`Server`] and the functions that lead from it to its file.
 macro_rules! servers {
     ($($(#[$about:meta])* $server:ident, $name:literal, $workload:expr;)*) => {
-        /// Which server.
+        /// A server.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
         pub enum Server {
             $($(#[$about])* #[serde(rename = $name)] #[value(name = $name)] $server,)*
@@ -47,7 +47,7 @@ macro_rules! servers {
                 }
             }
 
-            /// What its file says.
+            /// The workload in its file.
             pub fn workload(self) -> &'static dyn Workload {
                 match self {
                     $(Self::$server => &$workload,)*
@@ -93,7 +93,7 @@ servers! {
     Libevent, "libevent", own::Libevent;
 }
 
-/// What the command line names.
+/// A name on the command line.
 #[derive(Debug, Clone, Copy)]
 pub enum Choice {
     /// Every server.
@@ -103,7 +103,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// The servers that are meant, each once, in the order of the document.
+    /// The selected servers, each once, in the order of the document.
     pub fn servers(chosen: &[Self]) -> Vec<Server> {
         let meant = |server: &&Server| {
             chosen.iter().any(|choice| match choice {
@@ -131,13 +131,13 @@ impl ValueEnum for Choice {
 /// So many times as many rounds where there are goals.
 const MORE: u32 = 3;
 
-/// What a server's file says about it.
+/// The interface of a server's file.
 pub trait Workload {
     /// The title of its tables, behind the number of connections.
     fn heading(&self) -> &'static str;
-    /// What its clients ask, in the order in which they do: names in results and tables.
+    /// Its clients' operations, in their order: names in results and tables.
     fn operations(&self) -> &'static [&'static str];
-    /// What one client alone asks for.
+    /// The operations of a single client.
     fn alone_operation(&self) -> &'static str {
         self.operations()[0]
     }
@@ -147,39 +147,39 @@ pub trait Workload {
     }
     /// The command that says its version.
     fn version(&self) -> &'static [&'static str];
-    /// Writes what it needs (configuration, data) into an empty directory, to serve at `port`.
+    /// Writes its files (configuration, data) into an empty directory, to serve at `port`.
     fn prepare(&self, directory: &Path, port: u16) -> Outcome {
         let _ = (directory, port);
         Ok(())
     }
-    /// Starts what it needs beside it and what is not measured: the backend of a proxy.
+    /// Starts helpers that are not measured: the backend of a proxy.
     fn beside(&self, directory: &Path) -> Outcome<Vec<Kept>> {
         let _ = directory;
         Ok(Vec::new())
     }
     /// The command that serves at `port`.
     fn command(&self, directory: &Path, port: u16) -> Vec<String>;
-    /// How it is asked to end before it is killed, where a killed one leaves something.
+    /// The signal that asks it to end before it is killed, where a killed one leaves something.
     fn farewell(&self) -> Option<Signal> {
         None
     }
     /// One request, answered rightly.
     fn probe(&self, service: SocketAddr) -> io::Result<()>;
-    /// What has to be done once when it serves, before it is measured.
+    /// Preparation after it serves and before it is measured.
     fn fill(&self, service: SocketAddr) -> Outcome {
         let _ = service;
         Ok(())
     }
-    /// How long one client, alone, waits for a reply.
+    /// How long a single client waits for a reply.
     fn alone(&self, service: SocketAddr, requests: u32) -> Outcome<Alone>;
     /// `requests` of each operation over `clients` connections.
     fn crowd(&self, service: SocketAddr, requests: u32, clients: u32) -> Outcome<Vec<Throughput>>;
     /// Rounds in the time of one of the others: more where there are goals, as this machine's speed changes from one second to the next, and
-    /// a median of many short ones is surer than one of few that are long.
+    /// a median of many short ones is more reliable than one of few long ones.
     fn rounds(&self) -> u32 {
         if self.has_goals() { MORE } else { 1 }
     }
-    /// Requests of each operation that are asked for, where the default is too many.
+    /// Requests of each operation, where the default is too many.
     fn requests(&self, wanted: u32) -> u32 {
         wanted
     }

@@ -45,7 +45,7 @@ fn compile(source: &str, compiler: &str, flags: &[&str], libraries: &[&str]) -> 
     process::output(&mut command, LOAD_MAX).map(drop)
 }
 
-/// The server is a part of what is shared with its user, so every user may run it.
+/// The server is one of its users' shared files, so every user may run it.
 fn command(source: &str, port: u16) -> Vec<String> {
     let program = program(source).map(|path| path.display().to_string()).unwrap_or_default();
     words(&[&program, &port.to_string()])
@@ -53,7 +53,7 @@ fn command(source: &str, port: u16) -> Vec<String> {
 
 const CPP: &str = "page_threads.cc";
 
-/// As the server has it before anybody has put another one: 64 pieces of one byte.
+/// The page before the first write: 64 pieces of one byte.
 fn page() -> Exchange {
     Exchange::http("GET /page HTTP/1.1\r\nHost: bench\r\n\r\n".to_owned(), "-".repeat(64))
 }

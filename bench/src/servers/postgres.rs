@@ -44,7 +44,7 @@ fn pgbench(service: SocketAddr, more: &[String]) -> Outcome<String> {
     process::output(&mut command, LOAD_MAX)
 }
 
-/// What pgbench says of `each` transactions of every client, and its own log of them.
+/// pgbench's figures of `each` transactions of every client, and its own log of them.
 fn run(service: SocketAddr, clients: u32, each: u32) -> Outcome<Throughput> {
     let logs = tempfile::tempdir().map_err(|error| Failure::of("a directory for logs", error))?;
     let text = pgbench(
@@ -118,7 +118,7 @@ impl Workload for Postgres {
             "127.0.0.1",
             "-p",
             &port.to_string(),
-            // What a killed one leaves is gone with its directory.
+            // Files that a killed server leaves vanish with its directory.
             "-c",
             "dynamic_shared_memory_type=mmap",
         ]);
@@ -131,7 +131,7 @@ impl Workload for Postgres {
         let login = b"user\0postgres\0database\0postgres\0\0";
         let length = (8 + login.len() as u32).to_be_bytes();
         stream.write_all(&[&length, &[0, 3, 0, 0], &login[..]].concat())?;
-        // Authentication, not an error that it is still starting.
+        // Authentication, and not an error that it is still starting.
         let mut kind = [0];
         stream.read_exact(&mut kind)?;
         if kind == *b"R" { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }

@@ -13,12 +13,12 @@ use skein_testkit::{Failure, Outcome};
 
 /// The workload of redis-server.
 pub struct Redis {
-    /// More of its arguments.
+    /// Further arguments.
     pub more: &'static [&'static str],
 }
 
 impl Redis {
-    /// As it comes.
+    /// Redis with its defaults.
     pub const PLAIN: Self = Self { more: &[] };
 }
 
@@ -52,7 +52,7 @@ pub fn sized(key: u32, bytes: usize) -> [Exchange; 2] {
     ]
 }
 
-/// A command without an argument of more than one word, and the reply's beginning.
+/// A command whose arguments are single words, and the start of its reply.
 pub fn command(words: &[&str], reply: &str) -> Exchange {
     let parts: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     Exchange::line(format!("*{}\r\n{parts}", words.len()), reply)
@@ -75,7 +75,7 @@ impl Workload for Redis {
         let port = port.to_string();
         let directory = directory.display().to_string();
         let mut own = vec!["redis-server", "--bind", "127.0.0.1", "--save", "", "--port", &port];
-        // What it saves goes where nobody looks for it.
+        // Its saved file goes into a directory that no test reads.
         own.extend(["--dir", &directory]);
         words(&[&own[..], self.more].concat())
     }

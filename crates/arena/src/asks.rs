@@ -1,4 +1,4 @@
-//! What a server asks about files of its host, as a node finds it in the heap ([`skein_model::fact`]).
+//! A server's question about files of its host, as a node reads it from the heap ([`skein_model::fact`]).
 
 use crate::layout::{Header, Sizes, state};
 use crate::sync::Ordering;
@@ -9,13 +9,13 @@ use skein_model::fact::MAX_FACTS_BYTES;
 pub struct Asked {
     /// Its number, from 1.
     pub ask: u64,
-    /// Where in the arena's file the facts are.
+    /// Offset of the facts in the arena's file.
     pub at: u64,
-    /// How many bytes.
+    /// Length of the facts in bytes.
     pub len: usize,
 }
 
-/// What the server waits to have agreed on; `None` when it does not, or says nothing possible.
+/// The server's pending question. `None` when it asks nothing, or when the header's values are impossible.
 #[must_use]
 pub fn asked(header: &Header, sizes: &Sizes) -> Option<Asked> {
     if header.server_state.load(Ordering::Acquire) != state::ASKS {

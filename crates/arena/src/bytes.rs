@@ -1,4 +1,4 @@
-//! Queues of bytes in chunks of a page: what is in flight in sockets and pipes.
+//! Queues of bytes in chunks of one page: bytes in flight in sockets and pipes.
 
 use crate::pool::{ArenaObject, Handle, Link, Pool};
 use core::cell::{Cell, UnsafeCell};
@@ -35,17 +35,17 @@ pub struct ByteQueue {
 }
 
 impl ByteQueue {
-    /// How many bytes there are.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.len.get() as usize
     }
 
-    /// Whether there are none.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len.get() == 0
     }
 
-    /// Adds as many bytes of `bytes` as there are chunks for; answers how many.
+    /// Adds as much of `bytes` as free chunks can hold; answers how many bytes that was.
     pub fn push(&self, chunks: &Chunks, mut bytes: &[u8]) -> usize {
         let whole = bytes.len();
         while !bytes.is_empty() {
@@ -54,9 +54,9 @@ impl ByteQueue {
                     (tail, self.end.get() as usize)
                 }
                 last => {
-                    // To clear a page for each short request would cost more than the request.
+                    // Clearing a page for each short request would cost more than the request.
                     let head = core::mem::offset_of!(Chunk, data);
-                    // SAFETY: of a chunk's data only what was written is read.
+                    // SAFETY: only the written part of a chunk's data is read.
                     let Some(fresh) = (unsafe { chunks.alloc_partly(head) }) else { break };
                     match last {
                         Some(last) => chunks.get(last).next.set(Some(fresh)),
@@ -150,7 +150,7 @@ impl ByteQueue {
         self.discard(chunks, self.len());
     }
 
-    /// The first bytes that lie together, to be consumed without a copy; empty only when the queue is.
+    /// The first contiguous bytes, to be consumed without a copy; empty only when the queue is.
     pub fn front<'a>(&self, chunks: &'a Chunks) -> &'a [u8] {
         let Some(handle) = self.head.get() else { return &[] };
         let (start, end) = (self.start.get() as usize, self.used_of(handle));

@@ -1,23 +1,23 @@
-//! The table of files in the heap, as far as a node reads it: when the server changed which file.
+//! The table of files in the heap, as far as a node reads it: which files the server changed, and when.
 //!
-//! The runtime keeps it (`crates/runtime/src/files/inode.rs`) and says where it is in the header. A node reads it while the server stands still, and
+//! The runtime keeps it (`crates/runtime/src/files/inode.rs`) and puts its position into the header. A node reads it while the server stands still, and
 //! takes every word of it as a plain number.
 
-/// Files that the table has room for: 65,536.
+/// Capacity of the table: 65,536 files.
 pub const INODES: usize = 64 << 10;
-/// Bytes of one of them.
+/// Bytes of one row.
 pub const INODE_BYTES: usize = 112;
-/// Where in it are the kernel's device and inode number, which are its key.
+/// Offset of the key in a row: the kernel's device and inode number.
 pub const ID_AT: usize = 0;
-/// Where its number is, which is 0 when the place is free.
+/// Offset of the row's number, which is 0 when the row is free.
 pub const NUMBER_AT: usize = 16;
-/// Where the time of the last change is: seconds and nanoseconds.
+/// Offset of the time of the last change: seconds and nanoseconds.
 pub const MODIFIED_AT: usize = 24;
-/// Where the flags are, 32 bits.
+/// Offset of the flags, 32 bits.
 pub const FLAGS_AT: usize = 56;
-/// Where the time is that marks the copy of a host's file: seconds and nanoseconds, all zero if the file has none.
+/// Offset of the time that marks the copy of a host's file: seconds and nanoseconds, all zero if the file has none.
 pub const MARK_AT: usize = 96;
-/// In the flags: the server has changed the file.
+/// Flag: the server has changed the file.
 pub const CHANGED: u32 = 1;
 
 /// A file that the server has changed.
@@ -27,15 +27,15 @@ pub struct Changed {
     pub dev: u64,
     /// The kernel's inode number.
     pub ino: u64,
-    /// The time of last access by which the copy of a host's file is known, whatever its number is by now.
+    /// The access time that identifies the copy of a host's file even if its inode number changes.
     pub mark: Option<(i64, i64)>,
-    /// When, in the server's time: seconds since the epoch.
+    /// Time of the change in virtual time: seconds since the epoch.
     pub s: i64,
     /// Nanoseconds.
     pub ns: i64,
 }
 
-/// What a place of the table says.
+/// Reads one row of the table.
 #[must_use]
 pub fn changed(place: &[u8; INODE_BYTES]) -> Option<Changed> {
     let word = |at: usize| {

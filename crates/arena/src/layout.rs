@@ -1,45 +1,45 @@
-//! Where everything is, and the header's fields.
+//! Addresses, sizes and descriptor numbers of the arena, and the header's fields.
 
 use crate::gate::Gate;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// The arena's address in the server: far from everything that Linux places there itself with ASLR off.
 pub const SERVER_BASE: usize = 0x2a00_0000_0000;
-/// In each process of the server all that is the runtime's own lies from [`SERVER_BASE`] up to here: arena, library, stacks, listings. Replicas
-/// need not have the same there, but for what of the arena a server can see.
+/// In each process of the server all memory of the runtime lies between [`SERVER_BASE`] and this address: arena, library, stacks, listings. Its
+/// content may differ between replicas, except for the parts of the arena that a server can see.
 pub const RUNTIME_END: usize = 0x3800_0000_0000;
 /// Above these bits all addresses of the runtime's library and of its stacks are [`RUNTIME_PLACE`].
 pub const RUNTIME_BITS: u32 = 40;
 /// See [`RUNTIME_BITS`].
 pub const RUNTIME_PLACE: usize = 0x2f;
-/// In that range: from here on the runtime's stacks, below its library.
+/// In that range the runtime's stacks begin here; its library lies below.
 pub const SLOTS_AT: usize = 0x2f80_0000_0000;
 /// Bytes of the header; the rings start behind it.
 pub const HEADER_BYTES: usize = 64 << 10;
-/// `skein` and a version of the layout: raised when a field moves.
+/// `skein` and the version of the layout; the version rises when a field moves.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x03");
 /// The descriptor under which the server finds the arena.
 pub const ARENA_FD: i32 = 900;
 /// The descriptor (an eventfd) with which the runtime wakes the node.
 pub const WAKE_FD: i32 = 901;
-/// The descriptor of the file that operations are written down in, if they are.
+/// The descriptor of the trace file, if operations are recorded.
 pub const TRACE_FD: i32 = 905;
-/// The descriptor of the trace of an earlier run that they are compared with, if they are.
+/// The descriptor of an earlier run's trace, if operations are compared with one.
 pub const FORMER_TRACE_FD: i32 = 906;
-/// Where the runtime maps that file; the earlier one is [`TRACE_SPAN`] behind it.
+/// The address of the trace in the server; the earlier run's trace is [`TRACE_SPAN`] behind it.
 pub const TRACE_AT: usize = 0x2e00_0000_0000;
 /// The largest trace.
 pub const TRACE_SPAN: usize = 0x80_0000_0000;
 const _: () = assert!(TRACE_AT > SERVER_BASE && TRACE_AT + 2 * TRACE_SPAN <= RUNTIME_END);
 
-/// How large the parts are, in bytes.
+/// Sizes of the parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Input ring, a power of two.
     pub input: usize,
     /// Output ring, a power of two.
     pub output: usize,
-    /// Heap: everything that the server keeps, mostly bytes in flight.
+    /// Heap: the server's objects, mostly bytes in flight.
     pub heap: usize,
 }
 
@@ -55,7 +55,7 @@ impl Sizes {
     /// The smallest heap with which a server can be started: the object tables and a few buffers.
     pub const MIN_HEAP: usize = 64 << 20;
 
-    /// Whether the sizes can be used: powers of two where need be, not too small.
+    /// Whether the sizes are usable: powers of two where the layout needs them, and not too small.
     #[must_use]
     pub const fn valid(&self) -> bool {
         self.input.is_power_of_two()
@@ -80,21 +80,21 @@ impl Sizes {
     }
 }
 
-/// What the server is doing, in [`Header::server_state`].
+/// States of the server, in [`Header::server_state`].
 pub mod state {
-    /// Not yet in its constructor.
+    /// The constructor has not run yet.
     pub const STARTING: u32 = 0;
-    /// A thread of it runs.
+    /// One of its threads runs.
     pub const RUNNING: u32 = 1;
     /// No thread can run: the next entry is admitted as soon as it comes.
     pub const QUIESCENT: u32 = 2;
-    /// Threads could run, but the next entry must be known first: an input or a time bubble.
+    /// Threads could run, but the next entry must be admitted first: an input or a time bubble.
     pub const SLOT: u32 = 3;
     /// Waits for the node to empty the output ring.
     pub const OUTPUT_FULL: u32 = 4;
     /// Ended.
     pub const ENDED: u32 = 5;
-    /// Waits for the next entry, having looked at files of the host that are to be agreed on first.
+    /// Waits for the next entry after it looked at files of the host that must be agreed on first.
     pub const ASKS: u32 = 6;
 }
 
@@ -108,7 +108,7 @@ pub struct Positions {
     pub tail: Line,
 }
 
-/// A counter that shares its cache line with nothing.
+/// A counter with a cache line of its own.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Line(pub AtomicU64);
@@ -137,7 +137,7 @@ pub struct Header {
     /// The node sleeps in its event loop; the runtime wakes it by [`WAKE_FD`].
     pub node_gate: Gate,
     _pad1: [u32; 31],
-    /// The core on which the server is to run, from 1; 0: any. Written by the node.
+    /// The core on which the server should run, from 1; 0: any. Written by the node.
     pub core: AtomicU32,
     _pad2: [u32; 31],
 
@@ -147,9 +147,9 @@ pub struct Header {
     pub turn_holder: AtomicU32,
     /// Threads that could run but do not have the turn; written by the runtime at each operation that changes it.
     pub runnable: AtomicU32,
-    /// Set by the runtime when it has written `spin_address`; whoever has read that takes it back.
+    /// Set by the runtime when it has written `spin_address`; the reader clears it.
     pub spin_seen: AtomicU32,
-    /// Where a thread is that has computed for a second without an operation.
+    /// The address of a thread that has computed for a second without an operation.
     pub spin_address: AtomicU64,
     /// Operations done by all threads; written by the runtime.
     pub operations: AtomicU64,
@@ -159,39 +159,39 @@ pub struct Header {
     pub applied: AtomicU64,
     /// The server's time of day, ns since the epoch; written by the runtime.
     pub now_ns: AtomicU64,
-    /// When the earliest timer is due, in the server's time of day; `u64::MAX` when there is none. Valid while quiescent
+    /// Deadline of the earliest timer in virtual time; `u64::MAX` when there is none. Valid while quiescent
     /// or at a slot; written by the runtime.
     pub deadline_ns: AtomicU64,
     /// Host thread id of the carrier, in the server's pid namespace; written by the runtime.
     pub carrier_tid: AtomicU32,
-    /// Processes of the server whose end the runtime knows of: counted before they end. A process that is gone without it (killed from outside, out of
+    /// Processes of the server that announced their end to the runtime. A process that ends without announcing it (killed from outside, out of
     /// memory) takes the server with it.
     pub deaths: AtomicU32,
     /// System calls that went around the interposed functions, trapped or from patched places; written by the runtime.
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.
     pub bubbles: AtomicU64,
-    /// CPU time that the server takes from one time that it waits for its node to the next, ns; 0 when it is not known yet. Written by the runtime.
+    /// CPU time of the server between two waits for its node, ns; 0 when it is not known yet. Written by the runtime.
     pub burst_ns: AtomicU64,
-    /// Where in the heap the table of files is ([`crate::inodes`]), 0 when there is none yet; written by the runtime.
+    /// Offset of the table of files in the heap ([`crate::inodes`]), 0 when there is none yet; written by the runtime.
     pub inodes_at: AtomicU64,
-    /// While the server asks ([`state::ASKS`]): where in the heap what it found is ([`skein_model::fact`]); written by the runtime.
+    /// While the server asks ([`state::ASKS`]): offset of its facts in the heap ([`skein_model::fact`]); written by the runtime.
     pub facts_at: AtomicU64,
-    /// How many bytes that are.
+    /// Length of these facts in bytes.
     pub facts_bytes: AtomicU64,
-    /// Which question that is, from its first fact on.
+    /// The question's number.
     pub ask: AtomicU64,
-    /// The node wants no questions: the server's files are as they are. Written before the server starts.
+    /// Set when the node wants no questions: the server's files are as they are. Written before the server starts.
     pub asks_nothing: AtomicU64,
-    /// Where in the heap it says what lies where ([`crate::parts`]), 0 when it does not yet; written by the runtime.
+    /// Offset of the table of the heap's parts ([`crate::parts`]), 0 when there is none yet; written by the runtime.
     pub parts_at: AtomicU64,
-    /// What the server has used; written by the runtime.
+    /// Uses of features by the server; written by the runtime.
     pub uses: crate::uses::Uses,
-    /// What came through the net, by number; written by the runtime.
+    /// Calls that came through the net, by number; written by the runtime.
     pub trapped: crate::trapped::Trapped,
-    /// What was answered at places that the runtime has replaced so that they trap no more, by number; written by the runtime.
+    /// Calls answered at replaced places, which trap no more, by number; written by the runtime.
     pub patched: crate::trapped::Trapped,
-    /// Where it came from; written by the runtime.
+    /// The places where these calls came from; written by the runtime.
     pub places: crate::places::Places,
 }
 

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Each ring is mapped twice, one copy behind the other, so that a frame never wraps. In the server the arena lies at
-//! [`layout::SERVER_BASE`] always, so that what the server keeps in the heap may be compared between replicas; the node maps
-//! the header and the rings wherever there is room; of the heap it reads nothing but, when somebody asks, the table of files
-//! ([`inodes`]), and all of it to compare it with the other replicas' ([`parts`]).
+//! [`layout::SERVER_BASE`] always, so that replicas' heaps can be compared; the node maps
+//! the header and the rings at any address. Of the heap it reads only the table of files ([`inodes`]), when an operator asks for it,
+//! and all of it when replicas are compared ([`parts`]).
 //!
-//! Who writes what: the node produces the input ring, the runtime the output ring; the header's fields name their writer.
+//! Writers: the node produces the input ring, the runtime the output ring; each field of the header names its writer.
 //! The heap belongs to the runtime, which under the `serial` schedule runs one thread at a time: its objects use [`core::cell::Cell`].
 //!
 //! A crash of the server leaves an arena that nobody reads again; a crash of the node takes the server with it.

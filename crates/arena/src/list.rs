@@ -15,7 +15,7 @@ impl<T> Default for Node<T> {
     }
 }
 
-/// Tells which of an object's nodes a list uses.
+/// Selects the node of an object that a list uses.
 pub trait In<L>: ArenaObject + Sized {
     /// The node.
     fn node(&self) -> &Node<Self>;
@@ -47,17 +47,17 @@ impl<T: In<L>, L> List<T, L> {
         self.head.get()
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> u32 {
         self.len.get()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len.get() == 0
     }
 
-    /// All elements, from the first on. Whoever goes through them may take the one out that it has; the next is known by then.
+    /// All elements, from the first on. The current element may be removed during the iteration, because the next one is known by then.
     pub fn iter<'a>(
         &self,
         pool: &'a Pool<T>,

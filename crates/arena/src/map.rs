@@ -44,7 +44,7 @@ pub struct Arena {
     keep_heap: bool,
 }
 
-// SAFETY: the arena is plain memory; what may be accessed from where is decided by its parts.
+// SAFETY: the arena is plain memory; the types of its parts decide which accesses are allowed.
 unsafe impl Send for Arena {}
 // SAFETY: the header holds atomics only, and the rings' ends are handed out by unsafe functions.
 unsafe impl Sync for Arena {}
@@ -57,7 +57,7 @@ fn errno() -> i32 {
 impl Arena {
     /// Node: makes an arena in `fd` (an empty memfd that the caller owns and that may be sealed), sizes it and maps its header and rings.
     ///
-    /// Its size is sealed: the server has the descriptor, too, and a node that reads what is cut off dies of SIGBUS.
+    /// The size is sealed: the server has the descriptor too, and a node that reads truncated memory dies of SIGBUS.
     ///
     /// # Errors
     /// The sizes cannot be used, or there is no memory.
@@ -65,10 +65,10 @@ impl Arena {
         Self::make(fd, sizes, libc::MAP_POPULATE)
     }
 
-    /// As [`create`](Self::create), but memory of the rings is taken when it is first written: for one of thousands of short-lived arenas.
+    /// As [`create`](Self::create), but the rings take memory only when they are first written: for tests with thousands of short-lived arenas.
     ///
     /// # Errors
-    /// As there.
+    /// As [`create`](Self::create).
     pub fn create_sparse(fd: i32, sizes: Sizes) -> Result<Self, MapError> {
         Self::make(fd, sizes, 0)
     }
@@ -82,7 +82,7 @@ impl Arena {
             return Err(MapError::System("ftruncate", errno()));
         }
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: as above. Who makes an arena in the same file again finds it sealed.
+        // SAFETY: as above. A second arena in the same file finds it sealed already.
         let sealed = unsafe {
             libc::fcntl(fd, libc::F_GET_SEALS) & seals == seals
                 || libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
@@ -108,7 +108,7 @@ impl Arena {
         Self::map(fd, Self::sizes_of(fd)?, Some(SERVER_BASE), true, libc::MAP_POPULATE)
     }
 
-    /// Maps header and rings anywhere: for who plays the server in the node's own process.
+    /// Maps header and rings anywhere: for a simulated server in the node's own process.
     ///
     /// # Errors
     /// `fd` is no arena, or there is no memory.

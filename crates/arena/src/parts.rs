@@ -1,65 +1,65 @@
-//! The parts of the heap: what lies where in it, and which bytes are a replica's own business.
+//! The parts of the heap: their positions, and which bytes belong to one replica only.
 //!
-//! The runtime notes them once, when it lays the heap out, and says in the header where they are. A node reads them when it compares replicas
-//! (`skein verify`): to name what differs, and to leave out what may differ. It takes every word as a plain number: a server that writes here
+//! The runtime notes them once, when it lays the heap out, and puts their position into the header. A node reads them when it compares replicas
+//! (`skein verify`): to name differences, and to leave out bytes that may differ. It takes every word as a plain number: a server that writes here
 //! spoils only its own comparison.
 
 use core::cell::Cell;
 
 /// Bytes of a name.
 pub const NAME_BYTES: usize = 48;
-/// Parts that there is room for.
+/// The most parts.
 pub const PARTS: usize = 96;
-/// Kinds of bytes that are a replica's own.
+/// The most kinds of bytes that belong to one replica.
 pub const OWNS: usize = 32;
 /// Bytes of all tables.
 pub const PARTS_BYTES: usize = size_of::<Parts>();
 
-/// A row of objects.
+/// A row of objects of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Part {
-    /// What they are, filled up with zeros.
+    /// Name of the type, padded with zeros.
     pub name: [u8; NAME_BYTES],
-    /// Where the first one is, from the heap's begin.
+    /// Offset of the first object in the heap.
     pub at: u64,
-    /// From one to the next, in bytes.
+    /// Distance between two objects, in bytes.
     pub stride: u32,
-    /// How many.
+    /// Number of objects.
     pub count: u32,
 }
 
-/// Bytes that may differ between replicas: the same ones in each of a row of objects.
+/// Bytes that may differ between replicas: the same bytes in each object of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Own {
-    /// Where they are in the first one, from the heap's begin.
+    /// Offset of these bytes in the first object, from the heap's start.
     pub at: u64,
-    /// From one to the next.
+    /// Distance between two objects.
     pub stride: u64,
-    /// How many objects.
+    /// Number of objects.
     pub count: u64,
-    /// How many bytes of each.
+    /// Bytes in each object.
     pub len: u64,
 }
 
-/// Where a debugger finds the threads: offsets in bytes, those of a thread's and a process's fields from their beginnings.
+/// Where a debugger finds the threads: offsets in bytes. Those of fields count from the start of the thread or process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Threads {
-    /// The first thread, from the heap's begin.
+    /// Offset of the first thread in the heap.
     pub at: u64,
-    /// From one to the next.
+    /// Distance between two threads.
     pub stride: u32,
-    /// How many there is room for.
+    /// The most threads.
     pub count: u32,
-    /// What it does: 0 no thread or not born, 1 has the turn, 2 could run, 3 blocked, 4 ended, 5 its process is stopped. u32.
+    /// State of a thread: 0 none or not born, 1 has the turn, 2 could run, 3 blocked, 4 ended, 5 its process is stopped. u32.
     pub life: u32,
-    /// Its suspended context: the stack pointer. u64.
+    /// Stack pointer of its suspended context. u64.
     pub sp: u32,
-    /// And its FS base. u64.
+    /// FS base of its suspended context. u64.
     pub fs: u32,
-    /// The kernel's number of it. u32.
+    /// The kernel's thread number. u32.
     pub tid: u32,
     /// Whether it runs on its own kernel thread. u8.
     pub pinned: u32,
@@ -67,13 +67,13 @@ pub struct Threads {
     pub process: u32,
     /// Its name. 16 bytes.
     pub name: u32,
-    /// From one process to the next.
+    /// Distance between two processes.
     pub process_stride: u32,
-    /// The first process, from the heap's begin.
+    /// Offset of the first process in the heap.
     pub processes_at: u64,
-    /// The kernel's number of it. u32.
+    /// The kernel's process number. u32.
     pub pid: u32,
-    /// How many processes there is room for.
+    /// The most processes.
     pub processes: u32,
 }
 
@@ -99,7 +99,7 @@ impl Parts {
         }
     }
 
-    /// Notes bytes that are a replica's own; without effect when the table is full.
+    /// Notes bytes that belong to one replica; without effect when the table is full.
     pub fn note_own(&self, own: Own) {
         if let Some(free) = self.owns.iter().find(|own| own.get().count == 0) {
             free.set(own);
@@ -111,13 +111,13 @@ impl Parts {
         self.threads.set(threads);
     }
 
-    /// Where the threads are; all zero when that was not noted.
+    /// The threads' position; all zero when it was not noted.
     #[must_use]
     pub const fn threads(&self) -> Threads {
         self.threads.get()
     }
 
-    /// Reads all from the bytes of a heap: all of them that are in use and could be.
+    /// Reads all tables from the bytes of a heap; leaves out rows that are not in use or impossible.
     #[must_use]
     pub fn read(bytes: &[u8; PARTS_BYTES]) -> Self {
         // SAFETY: plain numbers only, for which every bit pattern is a value.
@@ -129,21 +129,21 @@ impl Parts {
         self.parts.iter().map(Cell::get).filter(|part| part.count != 0 && part.stride != 0)
     }
 
-    /// What is a replica's own.
+    /// The bytes that belong to one replica.
     pub fn owns(&self) -> impl Iterator<Item = Own> {
         self.owns.iter().map(Cell::get).filter(|own| own.count != 0)
     }
 }
 
 impl Part {
-    /// The name, if it is one.
+    /// The name, if it is valid text.
     #[must_use]
     pub fn name(&self) -> &str {
         let len = self.name.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
         core::str::from_utf8(&self.name[..len]).unwrap_or("?")
     }
 
-    /// The number of the object, from 0, that byte `at` of the heap belongs to, and where it begins.
+    /// The number of the object that contains byte `at` of the heap, from 0, and where it begins.
     #[must_use]
     pub fn object(&self, at: u64) -> Option<(u64, u64)> {
         let inside = at.checked_sub(self.at)?;
@@ -167,7 +167,7 @@ impl Own {
             let whole = self.stride.saturating_mul(others).saturating_add(self.len);
             return clear(self.at, self.at.saturating_add(whole));
         }
-        // One that begins before the piece may reach into it.
+        // An object that begins before the piece may reach into it.
         let before = at.saturating_sub(self.at).saturating_sub(self.len);
         for n in before / self.stride..self.count {
             let far = n.checked_mul(self.stride).and_then(|far| far.checked_add(self.at));

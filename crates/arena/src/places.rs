@@ -1,23 +1,23 @@
 //! Instructions of the server's programs and libraries that trapped: which, how often, and whether the runtime has replaced them since.
 //!
-//! What is known of one holds for all of the server's processes, also for those that come to it later by executing a program: a place is named by its
-//! object's build id and its distance from the object's begin. The runtime writes, in the turn; a node reads plain numbers that it need not trust.
+//! The entry of a place holds for all of the server's processes, including processes that execute the program later: a place is named by its
+//! object's build id and its offset in the object. The runtime writes, in the turn; a node reads plain numbers that it need not trust.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Room for so many. Of a program that has more the others are counted by [`crate::trapped`] alone.
+/// The most places. A program's further places are counted by [`crate::trapped`] only.
 pub const PLACES: usize = 512;
-/// Bytes that are kept of an object's name, a multiple of eight.
+/// Bytes kept of an object's name, a multiple of eight.
 pub const NAME_BYTES: usize = 24;
 
-/// What is to be done with a place.
+/// How a place is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Its traps are counted.
     Counting,
     /// It cannot be replaced: it goes on trapping.
     Stays,
-    /// So many bytes from the instruction on, and so many in front of it, can be replaced by a jump, and are in every process that comes here.
+    /// A jump can replace this many bytes from the instruction on and this many bytes before it; every process replaces them when it arrives here.
     Replaced {
         /// Bytes from the instruction on.
         from: u8,
@@ -47,7 +47,7 @@ impl Verdict {
 /// An object's build id; longer ones are cut. All zero: it has none.
 pub type Id = [u64; 2];
 
-/// One of them.
+/// One place.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Place {
@@ -57,44 +57,44 @@ pub struct Place {
     traps: AtomicU64,
     in_executed: AtomicU64,
     address: AtomicU64,
-    /// As [`crate::trapped`] has it, of the last trap.
+    /// The call's number in [`crate::trapped`], of the last trap.
     call: AtomicU32,
     verdict: AtomicU32,
 }
 
 impl Place {
-    /// What is to be done.
+    /// How the place is treated.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(self.verdict.load(Ordering::Relaxed))
     }
 
-    /// Notes what is to be done.
+    /// Sets how the place is treated.
     pub fn judge(&self, verdict: Verdict) {
         self.verdict.store(verdict.word(), Ordering::Relaxed);
     }
 
-    /// So many more traps by what [`crate::trapped`] counts as `call`. How many there are.
+    /// Adds traps of `call`, a number in [`crate::trapped`]. Answers their sum.
     pub fn note(&self, call: usize, traps: u64) -> u64 {
         self.call.store(call as u32, Ordering::Relaxed);
         self.traps.fetch_add(traps, Ordering::Relaxed) + traps
     }
 
-    /// Of its traps, so many more were in a program that the server has executed.
+    /// Adds traps that happened in a program that the server executed.
     pub fn note_in_executed(&self, traps: u64) {
         self.in_executed.fetch_add(traps, Ordering::Relaxed);
     }
 
-    /// How many were.
+    /// The number of traps in executed programs.
     pub fn in_executed(&self) -> u64 {
         self.in_executed.load(Ordering::Relaxed)
     }
 
-    /// Where it is in the process that has met it last.
+    /// Its address in the process that met it last.
     pub fn address(&self) -> u64 {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// Notes where it is in this process.
+    /// Notes its address in this process.
     pub fn is_at(&self, address: u64) {
         self.address.store(address, Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl Place {
         [0, 1].map(|n: usize| self.object[n].load(Ordering::Relaxed))
     }
 
-    /// Where in the object it is.
+    /// Its offset in the object.
     pub fn offset(&self) -> u64 {
         self.offset.load(Ordering::Relaxed)
     }
@@ -115,29 +115,29 @@ impl Place {
 pub struct Seen {
     /// The object's name, padded with zeros.
     pub name: [u8; NAME_BYTES],
-    /// Where in it.
+    /// Offset in the object.
     pub offset: u64,
-    /// How often it trapped.
+    /// Number of traps.
     pub traps: u64,
-    /// What trapped last, as [`crate::trapped`] has it.
+    /// The last call that trapped, as a number in [`crate::trapped`].
     pub call: usize,
-    /// What the runtime does with it.
+    /// How the runtime treats it.
     pub verdict: Verdict,
 }
 
-/// All of them.
+/// All places.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Places {
     used: AtomicU32,
-    /// How often a place was judged to be replaced.
+    /// How often a place was found replaceable.
     replaced: AtomicU32,
     _pad: [u64; 7],
     places: [Place; PLACES],
 }
 
 impl Places {
-    /// Those that were noted, in order.
+    /// The noted places, in order.
     pub fn all(&self) -> &[Place] {
         &self.places[..(self.used.load(Ordering::Relaxed) as usize).min(PLACES)]
     }
@@ -152,7 +152,7 @@ impl Places {
         })
     }
 
-    /// Notes a place that is not there. Its number, if there is room.
+    /// Notes a new place. Answers its number, if there is room.
     pub fn add(&self, object: Id, name: &[u8; NAME_BYTES], offset: u64) -> Option<usize> {
         let n = self.all().len();
         let place = self.places.get(n)?;
@@ -167,17 +167,17 @@ impl Places {
         Some(n)
     }
 
-    /// How often a place was judged to be replaced: whoever has seen as many has nothing to do.
+    /// How often a place was found replaceable. A process that has seen as many has nothing to do.
     pub fn replaced(&self) -> u32 {
         self.replaced.load(Ordering::Relaxed)
     }
 
-    /// One more.
+    /// Counts one more.
     pub fn note_replaced(&self) {
         self.replaced.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All that trapped, for a node.
+    /// All places that trapped, for a node.
     pub fn seen(&self) -> impl Iterator<Item = Seen> + '_ {
         let used = (self.used.load(Ordering::Acquire) as usize).min(PLACES);
         self.places[..used].iter().map(|place| {

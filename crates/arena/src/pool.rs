@@ -77,7 +77,7 @@ impl<T> Link<T> {
         self.raw.set(to.map_or(0, Handle::raw));
     }
 
-    /// The handle, leaving none.
+    /// Takes the handle out, leaving none.
     pub fn take(&self) -> Option<Handle<T>> {
         Handle::from_raw(self.raw.replace(0))
     }
@@ -126,11 +126,11 @@ impl<T: ArenaObject> Pool<T> {
         unsafe { self.alloc_partly(size_of::<T>()) }
     }
 
-    /// A new object of which the first `zeroed` bytes are zero, and the others whatever was there before.
+    /// A new object of which the first `zeroed` bytes are zero. The others keep the content that the memory had.
     ///
     /// # Safety
-    /// The others are bytes that are not read before they are written.
-    // The length is a constant to whoever calls this: a few stores, or one call.
+    /// The caller reads no other byte before it has written it.
+    // The length is a constant in each caller, so this is a few stores or one call.
     #[inline(always)]
     pub unsafe fn alloc_partly(&self, zeroed: usize) -> Option<Handle<T>> {
         let zeroed = zeroed.min(size_of::<T>());
@@ -169,12 +169,12 @@ impl<T: ArenaObject> Pool<T> {
         unsafe { &*self.slot(handle.raw()) }
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn used(&self) -> u32 {
         self.used.get()
     }
 
-    /// How many there may be.
+    /// The largest number of objects.
     pub fn capacity(&self) -> u32 {
         self.capacity.get()
     }

@@ -59,7 +59,7 @@ impl Producer {
         unsafe { &*self.positions }
     }
 
-    /// How many bytes are free.
+    /// The number of free bytes.
     ///
     /// # Errors
     /// The consumer's position is impossible.
@@ -68,7 +68,7 @@ impl Producer {
         if used > self.capacity as u64 { Err(Damaged) } else { Ok(self.capacity - used as usize) }
     }
 
-    /// Space for `len` bytes, or `None` when there is less. What is written there is seen after [`publish`](Self::publish).
+    /// Space for `len` bytes, or `None` when there is less. The consumer sees the bytes after [`publish`](Self::publish).
     ///
     /// # Errors
     /// The consumer's position is impossible.
@@ -89,7 +89,7 @@ impl Producer {
         self.positions().head.0.store(self.head, Ordering::Release);
     }
 
-    /// Goes on where another process has left off that shares this end and does not use it now.
+    /// Continues where another process that shares this end, and does not use it now, has left off.
     pub fn catch_up(&mut self) {
         self.head = self.positions().head.0.load(Ordering::Relaxed);
     }
@@ -118,7 +118,7 @@ impl Consumer {
         unsafe { &*self.positions }
     }
 
-    /// All bytes that wait to be consumed.
+    /// All bytes that are ready to be consumed.
     ///
     /// The producer may be a hostile process that goes on writing to them: parse once, copy what must not change.
     ///
@@ -135,7 +135,7 @@ impl Consumer {
         Ok(unsafe { core::slice::from_raw_parts(self.data.add(at), len as usize) })
     }
 
-    /// Whether nothing waits.
+    /// Whether the ring is empty.
     ///
     /// # Errors
     /// The producer's position is impossible.
@@ -143,7 +143,7 @@ impl Consumer {
         Ok(self.readable()?.is_empty())
     }
 
-    /// Goes on where another process has left off that shares this end and does not use it now.
+    /// Continues where another process that shares this end, and does not use it now, has left off.
     pub fn catch_up(&mut self) {
         self.tail = self.positions().tail.0.load(Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
-//! What a server has used, counted by kind: an answer to "what does this program do?", never an input of anything.
+//! Features that a server has used, counted by kind: an answer to "what does this program do?", never an input of anything.
 //!
-//! The runtime counts where something is made, never on a hot path; a node reads plain numbers that it need not trust.
+//! The runtime counts when an object is made, never on a hot path; a node reads plain numbers that it need not trust.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// A kind of thing that a server uses. The number is its place in the header and never changes.
+/// A kind of feature. The number is its place in the header and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Use {
@@ -14,25 +14,25 @@ pub enum Use {
     Processes = 1,
     /// Programs executed in place of another.
     Programs = 2,
-    /// Sockets of the internet's stream protocol.
+    /// TCP sockets.
     TcpSockets = 3,
-    /// Sockets of the internet's datagram protocol.
+    /// UDP sockets.
     UdpSockets = 4,
     /// UNIX sockets, pairs included.
     UnixSockets = 5,
-    /// Connections to something outside the server.
+    /// Outgoing connections.
     Outgoing = 6,
     /// Pipes.
     Pipes = 7,
-    /// Times that a file was opened for writing, or made.
+    /// Files opened for writing or created.
     FilesWritten = 8,
     /// Timer objects made: timerfd, interval timers, POSIX timers.
     Timers = 9,
     /// Signal handlers installed.
     SignalHandlers = 10,
-    /// Times that random bytes were asked for.
+    /// Requests for random bytes.
     Randomness = 11,
-    /// Times that the network interfaces were asked for.
+    /// Requests for the network interfaces.
     Interfaces = 12,
 }
 
@@ -84,13 +84,13 @@ impl Use {
 pub struct Uses([AtomicU64; PLACES]);
 
 impl Uses {
-    /// One more.
+    /// Adds one.
     #[inline]
     pub fn note(&self, kind: Use) {
         self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many.
+    /// The count.
     #[must_use]
     pub fn count(&self, kind: Use) -> u64 {
         self.0[kind as usize].load(Ordering::Relaxed)

@@ -39,7 +39,7 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// If the runtime would sleep (its gate is closed and it saw no room), the node, which has made some, must know that it has to wake it.
+/// If the runtime would sleep (its gate is closed and it saw no room), the node, which made room, must know that it has to wake it.
 #[test]
 fn who_waits_for_room_is_woken() {
     struct Shared {

@@ -131,7 +131,7 @@ fn a_page_that_a_queue_had_is_zero_for_the_next_who_takes_it_whole() {
         assert_eq!(queue.push(&chunks, &[0xff; CHUNK_BYTES]), CHUNK_BYTES);
         queue.clear(&chunks);
         let page = chunks.alloc().unwrap();
-        // SAFETY: a chunk is a page of plain bytes, and nobody else has it.
+        // SAFETY: a chunk is a page of plain bytes, and no other code has it.
         let bytes = unsafe { std::ptr::from_ref(chunks.get(page)).cast::<[u8; 4096]>().read() };
         assert!(bytes.iter().all(|byte| *byte == 0));
         chunks.free(page);
@@ -164,7 +164,7 @@ proptest! {
             prop_assert_eq!(list.iter(&pool).map(|(h, _)| h).collect::<Vec<_>>(), want);
             prop_assert_eq!(list.len() as usize, model.len());
         }
-        // Each may be taken out when it is its turn.
+        // Each element may be removed when the iteration reaches it.
         let mut taken = Vec::new();
         for (h, _) in list.iter(&pool) {
             list.remove(&pool, h);
@@ -247,7 +247,7 @@ fn nobody_changes_an_arenas_size() {
     }
     // SAFETY: as above.
     assert!(refused(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) }));
-    // What the server punches out reads as zeros: the node finds no arena, but lives.
+    // Punched-out memory reads as zeros: the node finds no arena, but lives.
     let holes = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: as above.
     let punched =

@@ -1,4 +1,4 @@
-//! Asks a node through its admin socket: HTTP over a UNIX socket, one request a connection. The limit is for each step: connecting, the
+//! Asks a node through its admin socket: HTTP over a UNIX socket, one request a connection. The time limit applies to each step: connecting, the
 //! answer's head, every piece of its body.
 
 use std::io;
@@ -13,19 +13,19 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
-/// The largest answer that is read: the hashes of all that a server's memory may hold at most.
+/// The largest answer: the hashes of the largest server's memory.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
 
-/// Why a node gave no answer.
+/// The reason why a node gave no answer.
 #[derive(Debug)]
 pub enum AdminError {
-    /// Nobody listens at its socket.
+    /// No process listens at its socket.
     Absent(io::Error),
-    /// It took the request, or would have, and said nothing in time.
+    /// It did not answer in time.
     Silent,
-    /// It says why it does not do that now.
+    /// It refuses for now, with a reason.
     Refused(String),
-    /// It answered something else than asked for.
+    /// Its answer has an unexpected form.
     Wrong(String),
 }
 
@@ -82,7 +82,7 @@ async fn exchange(
     limit: Duration,
 ) -> Result<Vec<u8>, AdminError> {
     let stream = in_time(limit, UnixStream::connect(socket)).await?.map_err(|error| {
-        // Too many ask it already.
+        // Too many clients ask it already.
         if error.kind() == io::ErrorKind::WouldBlock {
             AdminError::Silent
         } else {
@@ -90,7 +90,7 @@ async fn exchange(
         }
     })?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(wrong)?;
-    // It ends with the runtime.
+    // The thread ends with the runtime.
     tokio::spawn(connection);
     let answer = in_time(limit, sender.send_request(request)).await?.map_err(wrong)?;
     let status = answer.status();
@@ -126,7 +126,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// What `get` makes of these bytes.
+    /// The result of `get` for these bytes.
     fn answered(answer: &[u8]) -> Result<Vec<u8>, AdminError> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");

@@ -1,6 +1,6 @@
-//! The command line: what can be asked, and how a wrong line is refused.
+//! The command line: its options, and how a wrong line is refused.
 //!
-//! Owns no behaviour beyond checking single values; what belongs together is checked where it is used.
+//! Checks single values only; the code that uses several values checks that they fit together.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use skein_node::config::Interface;
-use skein_node::outgoing::{NoRule, Rule};
+use skein_replica::outgoing::{NoRule, Rule};
 
 use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
 
-/// Replicates an unmodified Linux server, so that the machine under it can die and no client loses an answer it has seen.
+/// Replicates an unmodified Linux server: if a machine dies, no client loses an answer that it has seen.
 #[derive(Debug, Parser)]
 #[command(name = "skein", version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a server as several replicas on this machine, until it ends or Ctrl-C
@@ -31,24 +31,24 @@ pub enum Command {
     Found(FoundArgs),
     /// Run one replica on this machine, as its configuration file says
     Node(NodeArgs),
-    /// Bring one replica back whose data directory is lost or damaged: it is filled from the others, and votes again when it has
-    /// everything. Never for a majority at once: what only they had is gone
+    /// Bring back one replica with a lost or damaged data directory: the others refill it, and it votes again when it is
+    /// complete. Never do this for a majority at once: entries that only they had are gone
     Rejoin(RejoinArgs),
     /// Try whether a program runs under Skein: run it twice from one log and compare (exit: 0 deterministic, 1 not, 2 cannot
     /// run or cannot tell)
     Check(CheckArgs),
     /// Run a replica's server again from its log, without a cluster, and compare with the digests there; stop before an entry, with gdb
-    /// (exit: 0 as the log says, 1 it differs, 2 it cannot be told)
+    /// (exit: 0 as the log says, 1 it differs, 2 cannot tell)
     Replay(ReplayArgs),
     /// Show the state of a running cluster (exit: 0 healthy, 1 degraded, 2 no quorum, 3 not running)
     Status(StatusArgs),
-    /// Show what the server has written to its files, and whether the replicas agree (exit: 0 they do, 1 they differ, 2 they
+    /// Show the files that the server has written, and whether the replicas agree (exit: 0 they do, 1 they differ, 2 they
     /// cannot be compared, 3 not running)
     Files(FilesArgs),
-    /// Compare what the replicas' servers hold in memory, and name what differs (exit: 0 it is the same, 1 it differs, 2 it cannot be told,
+    /// Compare the memory of the replicas' servers, and name the differences (exit: 0 equal, 1 it differs, 2 cannot tell,
     /// 3 not running)
     Verify(VerifyArgs),
-    /// Show the events of the nodes and what the server printed
+    /// Show the events of the nodes and the output of the server
     Logs(LogsArgs),
     /// Send a signal to the server, at the same point on all replicas
     Signal(SignalArgs),
@@ -63,50 +63,50 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u64).range(1..=9))]
     pub replicas: u64,
-    /// What is agreed and when replies are released
+    /// How replicas stay equal
     #[arg(long, value_enum, default_value_t = Mode::Order)]
     pub mode: Mode,
     /// Where clients reach the server's SERVERPORT (default: PORT), by TCP or, with /udp, by datagrams; may be given again.
-    /// Without it every port that the server listens on is published at 127.0.0.1 with the same number; with it only those
-    /// that are named
+    /// Without this option every port that the server listens on is published at 127.0.0.1 with the same number; with it only the
+    /// named ones
     #[arg(long, value_name = "HOST:PORT[:SERVERPORT][/udp]", value_parser = parse_publish)]
     pub publish: Vec<Publish>,
-    /// What the server may connect and send to beyond itself: any, none, loopback, or ADDRESS[/BITS][:PORT] with an IPv6
+    /// The addresses outside that the server may connect and send to: any, none, loopback, or ADDRESS[/BITS][:PORT] with an IPv6
     /// address in brackets; may be given again. The leader makes the connections [default: any]
     #[arg(long, value_name = "WHERE", value_parser = parse_outgoing)]
     pub outgoing: Vec<Outgoing>,
-    /// Where the cluster's log and configuration are kept [default: /var/lib/skein/NAME as root,
+    /// The directory of the cluster's log and configuration [default: /var/lib/skein/NAME as root,
     /// ~/.local/state/skein/NAME otherwise]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The cluster's name [default: the program's]
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
-    /// When an input counts as written: fsync = it is on a majority's disks; memory = in a majority's memory, all is lost
+    /// When an input counts as written: fsync = it is on a majority's disks; memory = in a majority's memory, and lost
     /// when a majority dies at once
     #[arg(long, value_enum, default_value_t = Durability::Fsync)]
     pub durability: Durability,
-    /// Whether a node that died is started again
+    /// Whether a node that died is restarted
     #[arg(long, value_enum, default_value_t = YesNo::Yes)]
     pub restart: YesNo,
     /// Return when the cluster is ready and leave it running
     #[arg(long)]
     pub detach: bool,
-    /// What a server's end on all replicas does: stop the cluster, or restart the server with the log's inputs so far
+    /// When the server ends on all replicas: stop the cluster, or restart the server and execute the log again
     #[arg(long, value_enum, default_value_t = OnExit::Stop)]
     pub on_exit: OnExit,
-    /// Set a variable of the server's environment; may be given again. The rest of it is fixed, so that it is the same on
+    /// Set a variable of the server's environment; may be given again. The rest of the environment is fixed and the same on
     /// all replicas and at every start: PATH, HOME, USER, LOGNAME, SHELL, LANG=C.UTF-8, TZ=UTC
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env)]
     pub env: Vec<(String, String)>,
     /// Give the server a network interface (eth0, with multicast) beside lo: ADDRESS[/BITS], an IPv4 address of your choice that the
-    /// server names to its clients; where they really reach it, --publish says [default: lo alone]
+    /// server names to its clients; --publish says where they really reach it [default: lo alone]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_interface)]
     pub interface: Option<String>,
     /// Tuning.
     #[command(flatten)]
     pub tuning: TuningArgs,
-    /// Set in the background process that `--detach` starts: the descriptor to report on.
+    /// Set in the background process of `--detach`: the descriptor for its report.
     #[arg(long, hide = true)]
     pub report_fd: Option<i32>,
     /// The server and its arguments
@@ -125,19 +125,19 @@ pub struct TuningArgs {
     #[arg(long, value_name = "US", help_heading = "Tuning",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub wtimeout_us: Option<u64>,
-    /// Operations that a thread may do in one turn
+    /// Operations of a thread in one turn
     #[arg(long, value_name = "N", help_heading = "Tuning",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub quantum: Option<u32>,
-    /// Turns from one admission slot to the next, for each input that was admitted at the first
+    /// Turns between two admission slots, for each input that was admitted at the first
     #[arg(long, value_name = "N", help_heading = "Tuning",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub nclock: Option<u32>,
-    /// The most shared memory that a node and its server use for what the server can block on [MiB]
+    /// The most memory that a node and its server share for sockets, pipes and other objects [MiB]
     #[arg(long, value_name = "MIB", help_heading = "Tuning",
           value_parser = clap::value_parser!(u64).range(64..=1 << 16))]
     pub arena_mib: Option<u64>,
-    /// Client connections at a time
+    /// Concurrent client connections
     #[arg(long, value_name = "N", help_heading = "Tuning",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub max_connections: Option<u64>,
@@ -163,13 +163,13 @@ pub struct RejoinArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["replica", "name", "data"],
           required_unless_present = "replica")]
     pub config: Option<PathBuf>,
-    /// Which replica of `skein run`
+    /// The replica of `skein run`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=9))]
     pub replica: Option<u64>,
-    /// Of which cluster; may be left out when exactly one runs
+    /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
-    /// Where its data is, if it does not run and is not at the usual place
+    /// The data directory, if the cluster does not run and the directory is not at the usual place
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
@@ -180,7 +180,7 @@ pub struct NodeArgs {
     /// The configuration file; docs/skein.toml explains every key
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Set by `skein run`: the file to say in how it ended.
+    /// Set by `skein run`: the file for the reason of its end.
     #[arg(long, hide = true, value_name = "FILE")]
     pub end: Option<PathBuf>,
 }
@@ -188,19 +188,19 @@ pub struct NodeArgs {
 /// Arguments of `skein check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// A client command that makes the program work, run by `sh -c` when it listens; it reaches the program at $SKEIN_HOST and
+    /// A client command that uses the program, run by `sh -c` when the program listens; it reaches the program at $SKEIN_HOST and
     /// $SKEIN_PORT (its first TCP port; all of them as SERVERPORT:PORT in $SKEIN_PORTS)
     #[arg(long, value_name = "COMMAND")]
     pub drive: Option<String>,
-    /// Where clients reach the program's SERVERPORT (default: PORT), as for `skein run`; may be given again. The client command is
-    /// run when the program listens on all TCP ports that are named, and $SKEIN_PORT is the first of them. Without it the first
+    /// Where clients reach the program's SERVERPORT (default: PORT), as for `skein run`; may be given again. The client command
+    /// runs when the program listens on all named TCP ports, and $SKEIN_PORT is the first of them. Without this option the first
     /// port that the program listens on is enough, and clients reach each port of the program at a free one of 127.0.0.1
     #[arg(long, value_name = "HOST:PORT[:SERVERPORT][/udp]", value_parser = parse_publish)]
     pub publish: Vec<Publish>,
     /// Machine-readable; docs/check.md explains every field
     #[arg(long)]
     pub json: bool,
-    /// The longest that the program may take to listen, and the client command to end, each [s]
+    /// The longest time of the program to listen, and of the client command to end, each [s]
     #[arg(long, value_name = "S", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -208,13 +208,13 @@ pub struct CheckArgs {
     #[arg(long, value_name = "S", default_value_t = 3,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub observe: u64,
-    /// What the program may connect and send to beyond itself, as for `skein run`; the second run connects to nothing
+    /// The addresses outside that the program may connect and send to, as for `skein run`; the second run connects to nothing
     #[arg(long, value_name = "WHERE", value_parser = parse_outgoing)]
     pub outgoing: Vec<Outgoing>,
     /// Compare each operation of the program's threads, too (locks, reads, waits, ...), and name the first that differs with its backtraces
     #[arg(long)]
     pub operations: bool,
-    /// Show all that the program and the client command print
+    /// Show all output of the program and the client command
     #[arg(short, long)]
     pub verbose: bool,
     /// Set a variable of the program's environment, as `skein run` does; may be given again
@@ -231,28 +231,28 @@ pub struct CheckArgs {
 /// Arguments of `skein replay`.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
-    /// A node's data directory, or a copy (`skein run`: DATA/node-N). The node must not run; nothing is changed there
+    /// A node's data directory, or a copy (`skein run`: DATA/node-N). The node must not run; replay changes nothing there
     #[arg(value_name = "NODE-DATA-DIR")]
     pub dir: PathBuf,
     /// The configuration file of a `skein node` [default: node.toml in the directory, which `skein run` writes]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Stop before this entry is executed, and say where the server stands
+    /// Stop before this entry is executed, and show the state of the server
     #[arg(long, value_name = "ENTRY", value_parser = clap::value_parser!(u64).range(1..))]
     pub at: Option<u64>,
     /// Attach gdb there, with the commands `skein threads`, `skein bt` and `skein next`
     #[arg(long, requires = "at")]
     pub gdb: bool,
-    /// Attach gdb to this process of the server, by its number there [default: the one that the next entry goes to]
+    /// Attach gdb to this process of the server, by its number there [default: the process that takes the next entry]
     #[arg(long, value_name = "N", requires = "gdb")]
     pub pid: Option<u32>,
-    /// Where to put what the server prints [default: standard error]
+    /// The file for the server's output [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Run the server twice from the log and name the first operation of its threads that differs (exit: 0 none, 1 one does)
     #[arg(long, conflicts_with = "gdb")]
     pub operations: bool,
-    /// Take the second run's log from this directory, of another replica of the same cluster
+    /// Take the second run's log from this directory, which belongs to another replica of the same cluster
     #[arg(long, value_name = "NODE-DATA-DIR", requires = "operations")]
     pub with: Option<PathBuf>,
     /// Record operations from this entry on [default: from the server's start]
@@ -269,7 +269,7 @@ pub struct ReplayArgs {
 /// Arguments of `skein files`.
 #[derive(Args, Clone, Debug)]
 pub struct FilesArgs {
-    /// Which cluster; may be left out when exactly one runs
+    /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
     /// Machine-readable
@@ -280,7 +280,7 @@ pub struct FilesArgs {
 /// Arguments of `skein verify`.
 #[derive(Args, Clone, Debug)]
 pub struct VerifyArgs {
-    /// Which cluster; may be left out when exactly one runs
+    /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
     /// Machine-readable
@@ -291,7 +291,7 @@ pub struct VerifyArgs {
 /// Arguments of `skein status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
-    /// Which cluster; may be left out when exactly one runs
+    /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
     /// Machine-readable
@@ -305,7 +305,7 @@ pub struct StatusArgs {
 /// Arguments of `skein logs`.
 #[derive(Args, Debug)]
 pub struct LogsArgs {
-    /// Which cluster; may be left out when exactly one runs
+    /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
     /// The data directory of a cluster that has stopped, where it is not the default one
@@ -314,10 +314,10 @@ pub struct LogsArgs {
     /// Only this replica's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub replica: Option<u64>,
-    /// Events as they are in the files, a JSON object a line
+    /// Events as in the files, a JSON object a line
     #[arg(long)]
     pub json: bool,
-    /// Go on with what comes, until the cluster stops or Ctrl-C
+    /// Follow the logs until the cluster stops or Ctrl-C
     #[arg(short, long)]
     pub follow: bool,
 }
@@ -325,7 +325,7 @@ pub struct LogsArgs {
 /// Arguments of `skein signal`.
 #[derive(Args, Debug)]
 pub struct SignalArgs {
-    /// Which cluster; may be left out when exactly one runs
+    /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
     /// The signal, by name or number: SIGHUP, USR1, RTMIN+3, 10
@@ -336,12 +336,12 @@ pub struct SignalArgs {
 /// Arguments of `skein stop`.
 #[derive(Args, Debug)]
 pub struct StopArgs {
-    /// Which cluster; may be left out when exactly one runs
+    /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 }
 
-/// What is agreed and when replies are released.
+/// How replicas stay equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// All replicas execute the same inputs on the same schedule (the only one so far)
@@ -367,7 +367,7 @@ pub enum Durability {
     Memory,
 }
 
-/// What the end of the server on all replicas does.
+/// The effect of the server's end on all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExit {
@@ -386,7 +386,7 @@ pub enum YesNo {
     No,
 }
 
-/// Where clients reach one port of the server.
+/// The clients' address for one port of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish {
     /// The address to listen at.
@@ -398,7 +398,7 @@ pub struct Publish {
 }
 
 impl Publish {
-    /// Whether it is about this TCP port of the server.
+    /// Whether this is the place of this TCP port of the server.
     pub const fn names_tcp(&self, server_port: u16) -> bool {
         !self.udp && self.server_port == server_port
     }
@@ -494,7 +494,7 @@ pub fn check_env_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the command line; `Err` carries what to print and the exit code.
+/// Reads the command line; `Err` carries the text to print and the exit code.
 pub fn parse(args: &[OsString]) -> Result<Cli, (String, u8)> {
     let error = match Cli::try_parse_from(args) {
         Ok(cli) => return Ok(cli),
@@ -512,7 +512,7 @@ pub fn parse(args: &[OsString]) -> Result<Cli, (String, u8)> {
     Err((Failure::new("arguments", clap_reason(&error), help).to_string(), code))
 }
 
-/// What clap found, in one line without its usage and hints.
+/// clap's error in one line, without its usage and hints.
 fn clap_reason(error: &clap::Error) -> String {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {

@@ -1,14 +1,14 @@
 //! The identity of a cluster that `skein run` keeps in its data directory.
 //!
 //! ```text
-//! DIR/cluster.json      what the log was made for: program, arguments, environment, replicas
+//! DIR/cluster.json      the log's program, arguments, environment, number of replicas
 //! DIR/lock              held by the `skein run` that uses the directory
 //! DIR/run.log           its events, one JSON line each
 //! DIR/node-N/           log, configuration, events (node.log) and printed output (server.log) of replica N
 //! ```
 //!
-//! A log replayed by another program, or with other arguments or another environment, would build another state without a
-//! word. So all of it is compared before anything starts, and a difference is refused by name.
+//! A log replayed by another program, or with other arguments or another environment, would silently build another
+//! state. So all of it is compared before anything starts, and a difference is refused by name.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,23 +23,23 @@ use crate::failure::Failure;
 use crate::instance;
 
 const FILE: &str = "cluster.json";
-/// What to do about a directory that is in the way.
+/// The remedy for a directory that is in the way.
 const OTHER: &str = "choose another --data DIR, or remove this one to start anew";
 /// Version of the identity file.
 pub const FORMAT: u32 = 1;
 
-/// What the log in a data directory was made for.
+/// The identity of the log in a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Version of this file.
     pub format: u32,
-    /// Drawn when the cluster was made.
+    /// Random; drawn when the cluster was made.
     pub cluster_id: String,
     /// The cluster's name.
     pub name: String,
     /// How many replicas it has.
     pub replicas: u64,
-    /// What an acknowledged write survives.
+    /// The durability of an acknowledged write.
     pub durability: Durability,
     /// The program as it was named.
     pub program: String,
@@ -60,7 +60,7 @@ pub struct Identity {
 /// A data directory that this process alone uses.
 #[derive(Debug)]
 pub struct DataDir {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     _lock: File,
 }
@@ -72,9 +72,9 @@ pub enum Found {
     New,
     /// It goes on from its log.
     Continued,
-    /// It was there, but its log was in memory and is gone.
+    /// It existed, but its log was in memory and is gone.
     Emptied,
-    /// It was there, but nobody was ever answered from its log: that is begun anew.
+    /// It existed, but no client was ever answered from its log: the log starts anew.
     Discarded,
 }
 
@@ -108,7 +108,7 @@ impl DataDir {
         self.path.join(format!("node-{id}"))
     }
 
-    /// Compares the directory's identity with `wanted`, or gives it that; answers what counts from now on.
+    /// Compares the directory's identity with `wanted`, or stores that; answers the identity in force.
     pub fn settle(&self, wanted: Identity) -> Result<(Identity, Found), Failure> {
         let file = self.path.join(FILE);
         let text = match fs::read_to_string(&file) {
@@ -148,7 +148,7 @@ impl DataDir {
         Ok((wanted, found))
     }
 
-    /// Lets all replicas begin their logs. Last comes what says that they have: a crash before that founds again.
+    /// Lets all replicas begin their logs. The mark that they have is written last: a crash before it founds again.
     fn found(&self, wanted: &Identity) -> Result<(), Failure> {
         for id in 1..=wanted.replicas {
             begin::found(&self.node(id)).map_err(|error| Failure::new("data", error, ""))?;
@@ -156,7 +156,7 @@ impl DataDir {
         self.write(wanted)
     }
 
-    /// Whether the logs of all replicas are there, and nothing of the server has reached the outside by any of them.
+    /// Whether all replicas have logs and none of the server's output has reached the outside.
     fn answered_nobody(&self, kept: &Identity) -> bool {
         (1..=kept.replicas).all(|id| begin::answered_nobody(&self.node(id)))
     }
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!((found, &second.args), (Found::Discarded, &corrected().args));
         assert_ne!(first.cluster_id, second.cluster_id);
         assert!(!begin::has_log(&dir.node(1)));
-        // Another cluster's is left alone; and where a replica's directory is gone, nobody knows what was answered from it.
+        // Another cluster's directory is left alone; and where a replica's directory is gone, its answers are unknown.
         let other = Identity { name: "b".into(), ..identity() };
         assert!(dir.settle(other).is_err());
         fs::remove_dir_all(dir.node(2)).unwrap();

@@ -1,4 +1,4 @@
-//! Reads a node's configuration file, and says where in it something is wrong: `FILE:LINE:COLUMN: what was expected`.
+//! Reads a node's configuration file, and names the position of an error in it: `FILE:LINE:COLUMN: what was expected`.
 //!
 //! The keys and their defaults are those of [`NodeConfig`]; `docs/skein.toml` explains them, and a test compares it with
 //! the code.
@@ -47,7 +47,7 @@ pub fn parse(path: &Path, text: &str) -> Result<NodeConfig, Failure> {
     Ok(config)
 }
 
-/// Refuses a value of the file at `path` that was read well.
+/// Refuses a value of the file at `path` that is well-formed.
 pub fn refuse(path: &Path, key: &str, why: &str) -> Failure {
     let text = fs::read_to_string(path).unwrap_or_default();
     located(path, &text, key_span(&text, key), why)
@@ -75,7 +75,7 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// Where the value of a dotted key stands, or the last part of the way to it that is there.
+/// The position of a dotted key's value, or of the longest part of the key that exists.
 fn key_span(text: &str, key: &str) -> Option<Range<usize>> {
     let root = toml::de::DeTable::parse(text).ok()?;
     let mut table = root.get_ref();

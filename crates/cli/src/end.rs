@@ -1,4 +1,4 @@
-//! How a node ended, as it tells `skein run`: a small JSON file, written just before the process exits.
+//! A node's report of its end to `skein run`: a small JSON file, written just before the process exits.
 //!
 //! A node that was killed leaves none, so the file's absence says that as well.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paths;
 
-/// How a node ended.
+/// The end of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -24,7 +24,7 @@ pub enum End {
     },
     /// It could not go on.
     Failed {
-        /// One line: what, why, what to do.
+        /// One line: problem, reason, remedy.
         line: String,
         /// The exit code that goes with it.
         code: u8,
@@ -32,14 +32,14 @@ pub enum End {
 }
 
 impl End {
-    /// Leaves word at `path`.
+    /// Writes the report to `path`.
     pub fn write(&self, path: &Path) {
         let text = serde_json::to_string(self).expect("a plain enum is valid JSON");
-        // Without the file the end is told as an unexpected one, with the exit code; nothing else can be done here.
+        // Without the file the end counts as unexpected, with the exit code; nothing else can be done here.
         let _ = paths::write_whole(path, &text);
     }
 
-    /// Takes the word left at `path`.
+    /// Takes the report from `path`.
     pub fn take(path: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         let _ = fs::remove_file(path);

@@ -1,4 +1,4 @@
-//! What the command says when it cannot do what it was asked: one line, with the exit code that goes with it.
+//! An error of the command: one line, with its exit code.
 //!
 //! Every line has the same shape, `skein: <what>: <why>; <what to do>`, and stands in `docs/errors.md`.
 
@@ -14,18 +14,18 @@ pub const EXIT_NOT_RUNNING: u8 = 3;
 /// An error of the user or the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What failed, and with which value.
+    /// The failed action, with its value.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// What the user can do about it; may be empty when there is nothing sensible to say.
+    /// The remedy; empty when there is none.
     pub fix: String,
     /// The exit code that goes with it; `None` leaves it to the command.
     pub code: Option<u8>,
 }
 
 impl Failure {
-    /// An error whose exit code the command chooses.
+    /// An error with the command's usual exit code.
     pub fn new(what: impl Into<String>, why: impl fmt::Display, fix: impl Into<String>) -> Self {
         Self { what: what.into(), why: why.to_string(), fix: fix.into(), code: None }
     }

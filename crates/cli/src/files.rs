@@ -1,6 +1,6 @@
-//! `skein files`: what the server has written, on each replica of this machine, and whether they agree.
+//! `skein files`: the files that the server has written, on each replica of this machine, and whether they agree.
 //!
-//! All servers stand at one entry while their files are read ([`crate::standstill`]): what is compared is what the same entries have written.
+//! All servers stand at one entry while their files are read ([`crate::standstill`]), so all files are results of the same entries.
 //!
 //! Exit codes: 0 the replicas agree; 1 they differ; 2 they cannot be compared; 3 no such cluster.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use skein_node::FilesStatus;
-use skein_node::supervisor::WrittenFile;
+use skein_sandbox::WrittenFile;
 
 use crate::admin::{self, AdminError};
 use crate::args::FilesArgs;
@@ -19,18 +19,18 @@ use crate::instance::{self, NodeFiles};
 use crate::standstill::{self, Verdict};
 use crate::status::state_of;
 
-/// How long a node may take to come to an entry and to read all files.
+/// The longest time of a node to come to an entry and to read all files.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Files shown to a reader.
+/// The most files shown to a reader.
 const SHOWN: usize = 50;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,
     verdict: Verdict,
     replicas: Vec<ReplicaFiles>,
-    /// Paths whose entries are not the same on all replicas.
+    /// Paths with different entries on some replicas.
     differing: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ struct ReplicaFiles {
 
 type Answer = standstill::Answer<FilesStatus>;
 
-/// Prints what the replicas have written; answers the exit code.
+/// Prints the written files; answers the exit code.
 pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
@@ -100,7 +100,7 @@ fn judge(answers: &[Answer]) -> Verdict {
     verdict
 }
 
-/// Paths that are not told the same by all that answered.
+/// Paths that differ between the replicas that answered.
 fn differing(answers: &[Answer]) -> Vec<String> {
     let answers: Vec<&FilesStatus> = answers.iter().flatten().collect();
     let mut told: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -118,7 +118,7 @@ fn differing(answers: &[Answer]) -> Vec<String> {
 fn replica((node, answer): (&NodeFiles, Answer)) -> ReplicaFiles {
     let (index, problem, written) = match answer {
         Ok(status) => (Some(status.index), None, status.written),
-        Err(why) => (None, Some(why), skein_node::supervisor::Written::default()),
+        Err(why) => (None, Some(why), skein_sandbox::Written::default()),
     };
     ReplicaFiles {
         id: node.id,
@@ -168,7 +168,7 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skein_node::supervisor::Written;
+    use skein_sandbox::Written;
 
     fn answer(index: u64, digest: &str, files: &[(&str, &str)]) -> Answer {
         let file = |(path, digest): &(&str, &str)| WrittenFile {

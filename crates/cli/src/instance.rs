@@ -1,9 +1,9 @@
-//! Running clusters of this user: who holds which name, and where their nodes answer.
+//! Running clusters of this user: the holders of names, and the addresses of their nodes.
 //!
 //! Each running `skein run` (or `skein node`) owns a runtime directory and a lock on the file `lock` in it for as long as
-//! it lives. The kernel drops the lock with the process, however it ends; what is left in the directory then means
-//! nothing, and the next start under that name, or the next `skein stop`, sweeps it away. Asking whether a lock is held
-//! does not take it, so a look never gets in the way of a start.
+//! it lives. The kernel drops the lock with the process, however it ends; files left in the directory then mean
+//! nothing, and the next start under that name, or the next `skein stop`, removes them. Testing the lock
+//! does not take it, so a test never gets in the way of a start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{EXIT_NOT_RUNNING, EXIT_USAGE, Failure};
 use crate::paths;
 
-/// What a running cluster says about itself in `state.json`.
+/// The description of a running cluster in `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The cluster's name.
@@ -35,7 +35,7 @@ pub struct State {
     pub nodes: Vec<NodeFiles>,
 }
 
-/// Where one replica of this machine can be asked and read.
+/// The addresses and files of one replica of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFiles {
     /// The replica.
@@ -46,7 +46,7 @@ pub struct NodeFiles {
     pub admin: PathBuf,
     /// Its events.
     pub log: PathBuf,
-    /// What its server printed.
+    /// The server's output.
     pub output: PathBuf,
 }
 
@@ -55,7 +55,7 @@ pub struct NodeFiles {
 pub struct Instance {
     /// Its runtime directory.
     pub dir: PathBuf,
-    /// What it says about itself; `None` while it starts.
+    /// Its description; `None` while it starts.
     pub state: Option<State>,
     /// The process that runs it.
     pub pid: i32,
@@ -82,7 +82,7 @@ fn whole_file(kind: libc::c_int) -> libc::flock {
     }
 }
 
-/// Takes the lock of `file` if nobody has it.
+/// Takes the lock of `file` if it is free.
 fn try_lock(file: &File) -> io::Result<bool> {
     match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
         Ok(_) => Ok(true),
@@ -91,14 +91,14 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether somebody holds the lock of `file`.
+/// Whether any process holds the lock of `file`.
 fn is_locked(file: &File) -> io::Result<bool> {
     let mut lock = whole_file(libc::F_WRLCK);
     fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut lock))?;
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
-/// Locks a file for this process's life; `Err(pid)` names who has it.
+/// Locks a file for this process's life; `Err(pid)` names the holder.
 pub fn lock_file(path: &Path) -> io::Result<Result<File, i32>> {
     loop {
         let mut options = OpenOptions::new();
@@ -124,7 +124,7 @@ fn read_pid(path: &Path) -> i32 {
 }
 
 impl Claim {
-    /// Takes the name, or says who has it.
+    /// Takes the name, or answers the holder.
     pub fn take(name: &str) -> Result<Self, Failure> {
         let dir = paths::create_runtime_dir(&paths::runtime_root(), name)?;
         let lock = match lock_file(&dir.join(LOCK)) {
@@ -149,7 +149,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Publishes what `status`, `logs` and `stop` need.
+    /// Publishes the data for `status`, `logs` and `stop`.
     pub fn announce(&self, state: &State) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(state).expect("a plain struct is valid JSON");
         let path = self.dir.join(STATE);
@@ -157,11 +157,11 @@ impl Claim {
             .map_err(|error| Failure::new(path.display().to_string(), error, ""))
     }
 
-    /// Removes what an earlier holder left.
+    /// Removes files of an earlier holder.
     fn empty(&self) {
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             if entry.file_name() != LOCK {
-                // What cannot be removed is replaced by what is written under the same name.
+                // Files that cannot be removed are replaced by new ones of the same name.
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -171,13 +171,13 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.empty();
-        // The lock is still held: nobody can have claimed the name in between.
+        // The lock is still held: no process can have claimed the name in between.
         let _ = fs::remove_file(self.dir.join(LOCK));
         let _ = fs::remove_dir(&self.dir);
     }
 }
 
-/// Whether the cluster in `dir` runs, and what it says about itself.
+/// Whether the cluster in `dir` runs, and its description.
 pub fn look(dir: &Path) -> Option<Instance> {
     let path = dir.join(LOCK);
     let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
@@ -190,7 +190,7 @@ pub fn look(dir: &Path) -> Option<Instance> {
     Some(Instance { dir: dir.into(), state, pid: read_pid(&path) })
 }
 
-/// Removes what a killed cluster left in its runtime directory.
+/// Removes the files of a killed cluster from its runtime directory.
 pub fn sweep(dir: &Path) {
     if dir.join(LOCK).exists()
         && let Ok(Ok(lock)) = lock_file(&dir.join(LOCK))

@@ -1,4 +1,4 @@
-//! `skein logs`: what happened, as the nodes and `skein run` noted it, and what the server printed.
+//! `skein logs`: events of the nodes and of `skein run`, and the server's output.
 //!
 //! Events of several nodes are put in the order of their times. All replicas of a server print the same, so without
 //! `--replica` only the first one's output is shown. Works for a cluster that has stopped as well: from its data directory.
@@ -29,7 +29,7 @@ struct Source {
     events: bool,
     file: Option<File>,
     rest: Vec<u8>,
-    /// The time of its last event: lines without one belong to that.
+    /// The time of its last event: lines without a time belong to that.
     time: String,
 }
 
@@ -142,14 +142,14 @@ fn print(sources: &mut [Source], as_json: bool) -> io::Result<()> {
     out.flush()
 }
 
-/// An event with where it comes from.
+/// An event with its origin.
 fn labelled(label: &str, event: &Map<String, Value>) -> String {
     let mut event = event.clone();
     event.insert("source".into(), label.into());
     Value::Object(event).to_string()
 }
 
-/// An event as a line: when, who, how bad where it is, what, and the rest as name=value.
+/// An event as a line: time, origin, level if it is bad, message, and the rest as name=value.
 fn human(label: &str, event: &Map<String, Value>) -> String {
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
     // To the millisecond: 2026-01-01T00:00:00.123456Z.
@@ -179,20 +179,20 @@ impl Source {
         Self { label, path: path.into(), events, file: None, rest: Vec::new(), time: String::new() }
     }
 
-    /// The lines that are whole now.
+    /// The complete lines.
     fn read(&mut self) -> Vec<String> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }
         let Some(file) = &mut self.file else { return Vec::new() };
-        // A file that became shorter was begun anew.
+        // A file that became shorter was restarted.
         if let (Ok(at), Ok(meta)) = (file.stream_position(), file.metadata())
             && meta.len() < at
         {
             self.rest.clear();
             let _ = file.seek(SeekFrom::Start(0));
         }
-        // What cannot be read now is tried again at the next look.
+        // A failed read is tried again at the next look.
         let _ = file.read_to_end(&mut self.rest);
         let end = match self.rest.iter().rposition(|byte| *byte == b'\n') {
             Some(newline) => newline + 1,

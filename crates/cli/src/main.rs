@@ -1,8 +1,8 @@
 //! The `skein` command: `run`, `found`, `node`, `rejoin`, `check`, `replay`, `status`, `files`, `verify`, `logs`, `signal`, `stop`.
 //!
-//! Owns what concerns a whole cluster on one machine: names, directories, published sockets, the node processes. What
-//! one replica does is `skein-node`'s. Start at [`args`] for what can be asked, and at the module of that name for how it
-//! is done. A crash of `skein run` takes its nodes with it (the kernel kills them), never their logs.
+//! Owns the tasks of a whole cluster on one machine: names, directories, published sockets, the node processes. The
+//! work of one replica is in `skein-node`. Start at [`args`] for the options, and at the module of a command's name for its
+//! work. A crash of `skein run` takes its nodes with it (the kernel kills them), never their logs.
 
 mod admin;
 mod args;

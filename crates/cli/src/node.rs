@@ -1,7 +1,7 @@
 //! `skein node`: one replica in this process, as its configuration file says.
 //!
 //! Started by a user (or a service manager) it claims the cluster's name on this host, so that `status`, `logs` and `stop`
-//! find it. Started by `skein run` (`--end FILE`) it leaves that to its parent, and leaves word in that file how it ended.
+//! find it. Started by `skein run` (`--end FILE`) it leaves that to its parent, and writes the reason of its end into that file.
 //!
 //! Threads: the main thread becomes the node's reactor; one thread waits for signals and asks it to end.
 
@@ -21,8 +21,8 @@ use crate::instance::{Claim, NodeFiles, State};
 
 /// Runs the replica; answers the exit code.
 pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
-    // The cluster's key will be in it, and what clients say.
-    skein_node::supervisor::hide_memory();
+    // The directory will hold the cluster's key and clients' bytes.
+    skein_sandbox::hide_memory();
     let mut config = config::read(&args.config)?;
     config.corrupt_digest_at = corruption(config.id);
     args::parse_name(&config.name)
@@ -75,7 +75,7 @@ fn run(config: NodeConfig) -> Result<ExitReason, NodeError> {
     node.serve()
 }
 
-/// Takes the cluster's name on this host and says where this replica can be asked.
+/// Takes the cluster's name on this host and publishes this replica's addresses.
 fn claim(config: &NodeConfig) -> Result<Claim, Failure> {
     let claim = Claim::take(&config.name)?;
     let address = config.listen_address().map(|address| address.to_string());
@@ -96,7 +96,7 @@ fn claim(config: &NodeConfig) -> Result<Claim, Failure> {
     Ok(claim)
 }
 
-/// For tests of what a divergence does: `SKEIN_TEST_CORRUPT_DIGEST_AT=REPLICA:INDEX` makes that replica's digest wrong.
+/// For tests of a divergence: `SKEIN_TEST_CORRUPT_DIGEST_AT=REPLICA:INDEX` makes that replica's digest wrong.
 pub fn corruption(id: u64) -> Option<u64> {
     let wanted = std::env::var("SKEIN_TEST_CORRUPT_DIGEST_AT").ok()?;
     let (replica, index) = wanted.split_once(':')?;
@@ -107,7 +107,7 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Events as JSON lines with the time (UTC); `SKEIN_LOG` says from which level on, default `info`.
+/// Events as JSON lines with the time (UTC); `SKEIN_LOG` sets the lowest level, default `info`.
 fn start_log(file: Option<&PathBuf>) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SKEIN_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

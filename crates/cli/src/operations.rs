@@ -1,8 +1,8 @@
-//! `--operations` of `skein check` and `skein replay`: two runs record what their threads do, and the first operation that differs is named.
+//! `--operations` of `skein check` and `skein replay`: two runs record their threads' operations, and the first difference is named.
 //!
 //! Owns the recordings of both runs, the comparison in words, and its form as JSON. The second run stops where it differs from the first, and its
-//! backtrace is taken there. The first run could not know that it would differ: the program is run up to [`FURTHER_RUNS`] times more, up to that
-//! operation, until a run does what the first one did.
+//! backtrace is taken there. The first run could not know that it would differ: the program is run up to [`FURTHER_RUNS`] more times, up to that
+//! operation, until a run repeats the first one's operation.
 //!
 //! Crash: recordings are files without names, which vanish with this process.
 
@@ -21,39 +21,39 @@ use skein_node::trace::{
 
 use crate::words::{number, plural};
 
-/// Events of a run that are written down: 8 Mi, 256 MiB.
+/// The most recorded events of a run: 8 Mi, 256 MiB.
 const CAPACITY: u64 = 8 << 20;
-/// Further runs that look for what the first one did.
+/// Further runs that look for the first run's operation.
 const FURTHER_RUNS: u32 = 2;
-/// Operations before the one that differs that are listed for a person; JSON has more.
+/// The most operations before the difference in a report for a person; JSON has more.
 const BEFORE_ROWS: usize = 3;
 
-/// What came of the comparison.
+/// The result of the comparison.
 #[derive(Clone, Debug)]
 pub struct Operations {
-    /// Events that were compared.
+    /// The number of compared events.
     pub compared: u64,
-    /// Events of the first run for which there was no room.
+    /// The number of events of the first run that did not fit.
     pub lost: u64,
-    /// The last entry that was recorded, if there was no room for what followed.
+    /// The last recorded entry, if later events did not fit.
     pub full_after: Option<LogIndex>,
-    /// The first that differs.
+    /// The first difference.
     pub different: Option<First>,
 }
 
 /// The first event that differs.
 #[derive(Clone, Debug)]
 pub struct First {
-    /// Which, and after which entry.
+    /// Its number, and the entry before it.
     pub at: Different,
     /// `None`: nothing more.
     pub first: Option<Side>,
     pub second: Option<Side>,
-    /// What both did last before.
+    /// The last operations that both runs did.
     pub before: Vec<String>,
 }
 
-/// What one of the runs did.
+/// The action of one run.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub told: Told,
@@ -107,14 +107,14 @@ pub struct Runs<'a> {
     pub first: &'a TraceFile,
     /// The second one.
     pub watch: &'a Watch<'a>,
-    /// The second run did all that the first one had done.
+    /// The second run repeated all of the first one's events.
     pub whole: bool,
     /// The first run was at rest when it was stopped.
     pub complete: bool,
 }
 
 impl Runs<'_> {
-    /// Compares; `again` runs the program once more until it stops at the event with this number, and answers what was seen there.
+    /// Compares; `again` runs the program once more until it stops at the event with this number, and answers its observation.
     pub fn compare<E: From<NodeError>>(
         &self,
         mut again: impl FnMut(&mut Watch<'_>, u64) -> Result<Option<Seen>, E>,
@@ -166,7 +166,7 @@ impl Runs<'_> {
         })
     }
 
-    /// The last entry that the first run recorded, if it lost something.
+    /// The last entry that the first run recorded, if events were lost.
     fn full_after(&self, lost: u64) -> Result<Option<LogIndex>, NodeError> {
         if lost == 0 {
             return Ok(None);
@@ -180,7 +180,7 @@ impl Runs<'_> {
         Ok(Some(last))
     }
 
-    /// Whether a difference is one: not where a run was stopped before it could do the same.
+    /// Whether a difference is real: not where a run was stopped before it could repeat the other.
     fn counts(&self, found: &Different) -> bool {
         let room = |trace: &TraceFile| trace.counts().is_ok_and(|(_, lost)| lost == 0);
         match (&found.first, &found.second) {
@@ -191,46 +191,46 @@ impl Runs<'_> {
     }
 }
 
-/// What the threads did.
+/// The threads' operations.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperationsCompared {
-    /// How many events were compared: begins and ends of operations, and entries that were taken.
+    /// The number of compared events: begins and ends of operations, and admitted entries.
     pub compared: u64,
-    /// Events for which there was no room.
+    /// The number of events that did not fit.
     pub not_compared: u64,
-    /// The last log entry that was recorded when there was no room for more; `null`: there was room.
+    /// The last recorded log entry when later events did not fit; `null` when all fitted.
     pub full_after: Option<u64>,
-    /// The first that differs.
+    /// The first difference.
     pub difference: Option<OperationDifference>,
 }
 
-/// Where the threads of the two runs did something else first.
+/// The first event where the threads of the two runs differ.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperationDifference {
-    /// Which event, from 0.
+    /// The event's number, from 0.
     pub number: u64,
-    /// After which log entry.
+    /// The log entry before it.
     pub index: Option<u64>,
-    /// What the first run did; `null`: nothing more.
+    /// The first run's event; `null`: it had ended.
     pub first: Option<Operation>,
-    /// What the second run did.
+    /// The second run's event.
     pub second: Option<Operation>,
-    /// What both did last before, in words.
+    /// The last events of both, in words.
     pub before: Vec<String>,
 }
 
-/// What a thread did.
+/// An event of a thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
-    /// The thread's number; `null` when an entry was taken.
+    /// The thread's number; `null` when an entry was admitted.
     pub thread: Option<u32>,
     /// Its process, by the program's own number.
     pub process: Option<u32>,
-    /// What it did.
+    /// The operation.
     pub operation: Option<String>,
-    /// To what.
+    /// Its object.
     pub object: Option<String>,
-    /// What the call returned; `null` when it began.
+    /// The call's result; `null` at its begin.
     pub result: Option<String>,
     /// All of it in a line.
     pub words: String,

@@ -1,4 +1,4 @@
-//! Where a cluster's files are: its data (log, configuration, what the server printed) and its runtime directory (sockets,
+//! Paths of a cluster's files: its data (log, configuration, the server's output) and its runtime directory (sockets,
 //! lock, state), which means something only while it runs.
 //!
 //! | | root | ordinary user |
@@ -60,12 +60,12 @@ pub fn runtime_root() -> PathBuf {
     }
 }
 
-/// Creates a directory and what is missing above it; what is new is for this user only.
+/// Creates a directory and its missing parents; new ones are for this user only.
 pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Creates the runtime directory of the cluster `name` under `root` and checks that nobody else can reach into it.
+/// Creates the runtime directory of the cluster `name` under `root` and checks that no other user can reach into it.
 pub fn create_runtime_dir(root: &Path, name: &str) -> Result<PathBuf, Failure> {
     let dir = root.join(name);
     let what = || format!("runtime directory {}", dir.display());
@@ -78,7 +78,10 @@ pub fn create_runtime_dir(root: &Path, name: &str) -> Result<PathBuf, Failure> {
         let meta = fs::symlink_metadata(path).map_err(|e| Failure::new(what(), e, elsewhere))?;
         let foreign = meta.uid() != nix::unistd::geteuid().as_raw();
         if !meta.is_dir() || foreign || meta.permissions().mode() & 0o022 != 0 {
-            let why = format!("{} belongs to, or can be written by, somebody else", path.display());
+            let why = format!(
+                "{} belongs to another user, or another user can write to it",
+                path.display()
+            );
             return Err(Failure::new(what(), why, elsewhere));
         }
     }
@@ -120,7 +123,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let failure = create_runtime_dir(root.path(), "x").unwrap_err();
-        assert!(failure.to_string().contains("somebody else"), "{failure}");
+        assert!(failure.to_string().contains("another user"), "{failure}");
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //!
 //! With `"udp":true` it is a socket for datagrams: only the leader reads from it and sends by it.
 //!
-//! Threads: one accepts, one a connected node. The table of sockets is behind a mutex that nobody holds while waiting.
+//! Threads: one accepts, one a connected node. The table of sockets is behind a mutex that no thread holds while waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, IoSlice};
@@ -36,23 +36,23 @@ const BACKLOG: i32 = 4096;
 /// The longest request line.
 const MAX_REQUEST_BYTES: u64 = 4096;
 
-/// Something that happened at the published sockets.
+/// An event at the published sockets.
 #[derive(Debug)]
 pub enum Published {
     /// A port of the server is published for the first time.
     New {
-        /// Where clients reach it.
+        /// Its address for clients.
         address: SocketAddr,
         /// The server's port.
         server_port: u16,
         /// Whether it is for datagrams.
         udp: bool,
     },
-    /// The server has a port that the user does not want to be published, or named otherwise.
+    /// The server has a port that the user's list does not name.
     Unnamed {
         /// The server's port.
         server_port: u16,
-        /// How it would be published where the user named something.
+        /// Its address if the user names it.
         fix: String,
     },
     /// A port cannot be published.
@@ -67,10 +67,10 @@ struct Socket {
 
 /// The sockets, by the server's port and whether it is for datagrams.
 pub struct Sockets {
-    /// With a list only what it names is published.
+    /// With a list only its ports are published.
     only_named: bool,
     table: Mutex<BTreeMap<(u16, bool), Socket>>,
-    /// What was asked for and is not named.
+    /// Requested ports that are not on the list.
     unnamed: Mutex<BTreeSet<(u16, bool)>>,
 }
 
@@ -87,7 +87,7 @@ struct Wanted {
     udp: bool,
 }
 
-/// Binds, and listens, with a line that says what to do when that fails.
+/// Binds, and listens; a failure says what to do.
 fn listen(address: SocketAddr, server_port: u16, udp: bool) -> Result<OwnedFd, Failure> {
     let inner = || -> nix::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -95,7 +95,7 @@ fn listen(address: SocketAddr, server_port: u16, udp: bool) -> Result<OwnedFd, F
         let kind = if udp { SockType::Datagram } else { SockType::Stream };
         let fd = socket::socket(family, kind, flags, None)?;
         if !udp {
-            // Of datagrams two sockets would each get some.
+            // Two sockets would each get a part of the datagrams.
             socket::setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         }
         if address.is_ipv6() {
@@ -126,7 +126,7 @@ fn listen(address: SocketAddr, server_port: u16, udp: bool) -> Result<OwnedFd, F
 }
 
 impl Sockets {
-    /// Takes the addresses that the user named, at once: a taken port is known before anything runs.
+    /// Binds the user's addresses at once: a taken port is known before anything runs.
     pub fn new(named: &[Publish]) -> Result<Self, Failure> {
         let mut table = BTreeMap::new();
         for publish in named {
@@ -145,7 +145,7 @@ impl Sockets {
         Ok(Self { only_named: !named.is_empty(), table: Mutex::new(table), unnamed })
     }
 
-    /// A port that nobody named, at the first time that it is asked for.
+    /// A port outside the list, at its first request.
     fn unnamed(&self, wanted: &Wanted) -> Option<Published> {
         let Wanted { port: server_port, udp } = *wanted;
         let mut unnamed = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +185,7 @@ impl Sockets {
     }
 }
 
-/// Serves nodes at `path` until the process ends; `tell` gets what happens.
+/// Serves nodes at `path` until the process ends; `tell` receives the events.
 pub fn serve<F>(path: &Path, sockets: Arc<Sockets>, tell: F) -> io::Result<()>
 where
     F: Fn(Published) + Clone + Send + 'static,

@@ -1,7 +1,7 @@
-//! `skein found` and `skein rejoin`: how a replica's log begins, which a node never decides by itself ([`skein_node::begin`]).
+//! `skein found` and `skein rejoin`: the start of a replica's log, which a node never decides by itself ([`skein_node::begin`]).
 //!
-//! Both only leave word in the replica's data directory. A node that finds no log, or a damaged one, ends and says so; where somebody starts
-//! it again and again, as `skein run` does, it finds the word at its next start.
+//! Both only leave a mark in the replica's data directory. A node that finds no log, or a damaged one, ends and says so; a node that is
+//! restarted again and again, as by `skein run`, finds the mark at its next start.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::config;
 use crate::failure::Failure;
 use crate::{instance, paths};
 
-/// A node that is being started again and again has its directory for a moment each time.
+/// A node that restarts in a loop holds its directory for a moment each time.
 const IN_USE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Lets the node of a new cluster begin its log.
@@ -29,7 +29,7 @@ pub fn found(args: &FoundArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Lets a replica begin its log as somebody new.
+/// Lets a replica begin its log as a new member.
 pub fn rejoin(args: &RejoinArgs) -> Result<u8, Failure> {
     let config = match (&args.config, args.replica) {
         (Some(file), _) => config::read(file)?,
@@ -46,7 +46,7 @@ pub fn rejoin(args: &RejoinArgs) -> Result<u8, Failure> {
     };
     let name = format!("skein: {}: replica {}", config.name, config.id);
     if let Some(aside) = aside {
-        println!("{name}: what is left of its log is in {}", aside.display());
+        println!("{name}: the remains of its log are in {}", aside.display());
     }
     println!(
         "{name}: at its next start it is filled from the others; it votes again when it has everything"
@@ -58,7 +58,7 @@ fn failure(config: &NodeConfig, error: &NodeError) -> Failure {
     Failure::new(format!("{}: replica {}", config.name, config.id), error, "")
 }
 
-/// The configuration of a replica that `skein run` runs, or ran.
+/// The configuration of a replica of a running or stopped `skein run`.
 fn of_run(args: &RejoinArgs, replica: u64) -> Result<NodeConfig, Failure> {
     let dir = data_dir(args)?;
     let file = |id: u64| dir.join(format!("node-{id}")).join("node.toml");

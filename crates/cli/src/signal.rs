@@ -1,7 +1,7 @@
 //! `skein signal`: sends a signal to the server through the log, so that every replica gets it at the same point.
 //!
-//! Asks the leader, and returns when its server has executed the entry. A leader that is lost meanwhile leaves it open whether the signal came:
-//! that is said, and not tried again, for a signal that is sent twice may do its work twice.
+//! Asks the leader, and returns when its server has executed the entry. If the leader is lost meanwhile, the signal may or may not have arrived:
+//! the command says so and does not try again, because a signal that is sent twice may do its work twice.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::status::state_of;
 
 /// How long a node may take to answer.
 const LIMIT: Duration = Duration::from_secs(2);
-/// How long a leader may take to be found, and then its server to get the signal.
+/// How long to look for a leader, and then for its server to get the signal.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> Result<u8, String> {
     };
     match number {
         Some(9) => Err("nothing can take it; 'skein stop' ends the cluster".into()),
-        // A server has no terminal, so nothing would happen, as in Linux where nobody is there to let it go on.
+        // A server has no terminal, so nothing would happen, as in Linux when no process could continue it.
         Some(20..=22) => Err("it is a terminal's, which a server has not; give STOP".into()),
         Some(31..=33 | 63) => Err("it is not for programs; give another".into()),
         Some(number @ 1..=64) => Ok(number),
@@ -73,7 +73,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
                     let index: u64 = String::from_utf8_lossy(&index).trim().parse().unwrap_or(0);
                     break (node, term, index);
                 }
-                // It leads no more, or does not serve yet: nothing was sent.
+                // It leads no more, or does not serve yet: the signal was not sent.
                 Err(AdminError::Refused(_) | AdminError::Wrong(_) | AdminError::Absent(_)) => {}
                 Err(error @ AdminError::Silent) => {
                     let why = format!(
@@ -89,7 +89,7 @@ pub fn signal(args: &SignalArgs) -> Result<u8, Failure> {
             return Err(if here < state.replicas {
                 fail(
                     "the leader is on another machine, or there is none".into(),
-                    "run 'skein signal' there; 'skein status' says who leads",
+                    "run 'skein signal' there; 'skein status' names the leader",
                 )
             } else {
                 fail("no leader serves".into(), "see 'skein status'")

@@ -1,7 +1,7 @@
-//! Holds all servers of this machine at one entry while something of them is compared.
+//! Holds all servers of this machine at one entry while they are compared.
 //!
 //! A server that has timers never rests for long, and one that has got an entry may still be at work. So all are held for a moment, go on to one
-//! entry, and stand there. Where that does not succeed (a node does not answer, a replica is far behind) it is tried again until patience ends.
+//! entry, and stand there. If that fails (a node does not answer, a replica is far behind), it is tried again until patience ends.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use crate::admin::{self, AdminError};
 use crate::instance::NodeFiles;
 
-/// How long a node may take to answer that it holds its server.
+/// The longest time of a node to answer that it holds its server.
 const LIMIT_TO_HOLD: Duration = Duration::from_secs(3);
 /// How long replicas that cannot be compared are asked again.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a node answers, or why not.
+/// A node's answer, or the reason for none.
 pub type Answer<T> = Result<T, String>;
 
 /// Tries `compare` until its result is not `unclear`, or patience ends.
@@ -31,7 +31,7 @@ pub fn patiently<T>(mut compare: impl FnMut() -> T, unclear: impl Fn(&T) -> bool
     }
 }
 
-/// Holds all servers and asks each, by `ask`, for what it has at the entry that the foremost of them has.
+/// Holds all servers and asks each, by `ask`, for its data at the entry of the foremost server.
 pub fn at_one_entry<T: Send>(
     nodes: &[NodeFiles],
     ask: impl Fn(&NodeFiles, u64) -> Result<T, AdminError> + Sync,
@@ -45,7 +45,7 @@ pub fn at_one_entry<T: Send>(
     if let Some(foremost) = foremost.filter(|_| held.iter().all(Result::is_ok)) {
         return ask_all(nodes, |node| ask(node, *foremost));
     }
-    // Those that were held are not to wait for the others.
+    // Servers that were held must not wait for the others.
     go_on(nodes);
     let other = || "its server was not compared: another replica gave no answer".into();
     held.into_iter().map(|answer| answer.and_then(|_| Err(other()))).collect()
@@ -70,7 +70,7 @@ pub fn ask_all<T: Send>(
     })
 }
 
-/// A line for a reader: what a replica `has` at an entry, or why that is not known.
+/// A line for a reader: what a replica `has` at an entry, or why that is unknown.
 pub fn line(replica: u64, index: Option<u64>, problem: Option<&str>, has: &str) -> String {
     match index {
         Some(index) => format!("replica {replica}  entry {index}  {has}\n"),
@@ -78,15 +78,15 @@ pub fn line(replica: u64, index: Option<u64>, problem: Option<&str>, has: &str) 
     }
 }
 
-/// The verdict on what was compared.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is the same everywhere.
+    /// All are equal.
     Agree,
-    /// It is not.
+    /// They differ.
     Differ,
-    /// Nobody knows now.
+    /// Unknown for now.
     Incomparable,
 }
 

@@ -19,12 +19,12 @@ use crate::run::poll;
 /// How long a node may take to answer before it counts as down.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Virtual time that is less than 1 s off is nothing to tell an operator of.
+/// Virtual time that is less than 1 s off is not worth a line.
 const TIME_OFF_MS: i64 = 1000;
 
 /// All is well.
 const HEALTHY: u8 = 0;
-/// It serves, but not with all replicas, or something ails one.
+/// It serves, but not with all replicas, or one has a fault.
 const DEGRADED: u8 = 1;
 /// It does not serve.
 const NO_QUORUM: u8 = 2;
@@ -57,7 +57,7 @@ pub fn status(args: &StatusArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// What a running cluster says about itself.
+/// The description of a running cluster.
 pub fn state_of(instance: &Instance) -> Result<State, Failure> {
     instance.state.clone().ok_or_else(|| {
         Failure::new(
@@ -180,7 +180,7 @@ fn table(cluster: &ClusterStatus, of: usize, code: u8) -> String {
     text
 }
 
-/// What the digests say: those in the table are of different moments while there is work.
+/// The agreement of the digests: those in the table are of different moments while there is work.
 fn compared(cluster: &ClusterStatus) -> String {
     let last = cluster.replicas.iter().max_by_key(|replica| replica.compared_index);
     match last.map(|replica| (replica.compared_index, replica.compared_same)) {
@@ -204,7 +204,7 @@ fn clocks(cluster: &ClusterStatus) -> String {
     )
 }
 
-/// What went around the interposed functions: what came through the safety net, and what comes from patched places.
+/// Calls that went around the interposed functions: through the safety net, and from patched places.
 fn calls(cluster: &ClusterStatus) -> String {
     let trapped = counts(cluster, "TRAPPED CALL", |replica| &replica.trapped_calls);
     let patched = counts(cluster, "PATCHED CALL", |replica| &replica.patched_calls);
@@ -214,7 +214,7 @@ fn calls(cluster: &ClusterStatus) -> String {
     trapped + &patched + &places(cluster)
 }
 
-/// Where they came from, most often first, one column a replica; nothing where nobody knows.
+/// Their calling places, the most frequent first, one column a replica; nothing where they are unknown.
 fn places(cluster: &ClusterStatus) -> String {
     let mut known: Vec<&TrappedPlace> = Vec::new();
     for place in cluster.replicas.iter().flat_map(|replica| &replica.trapped_places) {
@@ -308,7 +308,7 @@ fn row(replica: &ReplicaStatus) -> [String; 11] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skein_node::health::Fault;
+    use skein_replica::health::Fault;
 
     fn state(here: u64, replicas: usize) -> State {
         let node = |id| NodeFiles {

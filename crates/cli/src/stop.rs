@@ -1,6 +1,6 @@
 //! `skein stop`: asks the process that runs a cluster to stop it in order, and waits until it has.
 //!
-//! Bounded: what does not stop in order is killed. 0 when the cluster has stopped, in order or not; 3 when none runs.
+//! Bounded: processes that do not stop in order are killed. 0 when the cluster has stopped, in order or not; 3 when none runs.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use crate::instance::{self, Instance};
 use crate::paths;
 use crate::run::STOP_LIMIT;
 
-/// How long a stop in order may take: followers, leader, and what they leave.
+/// The longest time of a stop in order: followers, leader, and their remains.
 const IN_ORDER: Duration = Duration::from_secs(2 * STOP_LIMIT.as_secs() + 5);
-/// How long the kernel may take to end what was killed.
+/// The longest time of the kernel to end killed processes.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
 /// Stops the cluster; answers the exit code.
 pub fn stop(args: &StopArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref()).inspect_err(|_| {
-        // A cluster that was killed leaves its runtime directory.
+        // A killed cluster leaves its runtime directory.
         if let Some(name) = &args.name {
             instance::sweep(&paths::runtime_root().join(name));
         }
@@ -56,7 +56,7 @@ pub fn stop(args: &StopArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What of the cluster is not this machine's, for the end of a line.
+/// The cluster's processes on other machines, for the end of a line.
 fn elsewhere(instance: &Instance) -> String {
     let Some(state) = &instance.state else { return String::new() };
     match state.replicas.saturating_sub(state.nodes.len()) {

@@ -1,4 +1,4 @@
-//! What the command says to input that it cannot use: one clear line each, with the exit code that goes with it. The lines
+//! Answers of the command to input that it cannot use: one clear line each, with its exit code. The lines
 //! stand in `docs/errors.md`.
 
 mod common;

@@ -11,7 +11,7 @@ use common::cluster::free_port;
 use common::{Place, gerbera, processes_naming, wait_for};
 use serde_json::Value;
 
-/// A server that answers each line with what `answer` (C statements that fill `out`) makes of the line `in`.
+/// A server that answers each line: `answer`, C statements, fills `out` from the line `in`.
 fn server_source(prelude: &str, answer: &str) -> String {
     format!(
         r#"#include <stdio.h>
@@ -57,7 +57,7 @@ fn compile(place: &Place, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
-/// A client command: sends a line, wants an answer.
+/// A client command: sends a line and expects an answer.
 const ASK: &str = r#"exec 3<>/dev/tcp/$SKEIN_HOST/$SKEIN_PORT; echo hello >&3; read -r answer <&3; test -n "$answer""#;
 
 fn ask(times: usize) -> String {
@@ -175,7 +175,7 @@ fn the_report_is_for_people() {
 #[test]
 fn what_a_host_file_says_is_found_when_it_changes() {
     let place = Place::new();
-    // The client command changes it when it has its answers: the second run reads another text.
+    // The client command changes the file after its answers: the second run reads another text.
     let file = place.file("changing", "1\n", 0o666);
     let prelude = format!("#define FILE_NAME \"{}\"", file.display());
     let answer =
@@ -224,7 +224,7 @@ fn a_host_file_that_changes_is_named() {
     assert!(second.contains("target was one and is two"), "{second}");
 }
 
-/// The instruction itself, without asking cpuid: nothing can hide that.
+/// The instruction itself, without asking cpuid: nothing can hide it.
 const RANDOM: &str = r#"unsigned long long r; unsigned char ok; __asm__ volatile("rdrand %0; setc %1" : "=r"(r), "=qm"(ok));"#;
 
 fn has_rdrand() -> bool {
@@ -252,7 +252,7 @@ fn randomness_that_cannot_be_hidden_is_found() {
 #[test]
 fn a_file_that_is_written_differently_is_found() {
     let place = Place::new();
-    // Answers are the same; what goes into a file is not.
+    // Answers are the same, but not the bytes of a file.
     let keeps = |name: &str, random: &str| {
         let answer = format!(
             r#"{random} FILE *f = fopen("/tmp/same", "w"); fputs(in, f); fclose(f);
@@ -471,7 +471,7 @@ fn a_server_that_is_never_still_is_compared_to_its_end() {
     }
 }
 
-/// Listens on one port at once, and on the one at which it serves only later.
+/// Listens at once on one port, and later on the port at which it serves.
 const TWO_PORTS: &str = r#"
 __attribute__((constructor)) static void early(void) {
     int s = socket(AF_INET, SOCK_STREAM, 0);
@@ -632,7 +632,7 @@ fn redis_and_memcached_are_deterministic() {
     assert!(used(&found, "threads") >= 4, "{found:#}");
 }
 
-/// What libupnp does before it serves: looks for an interface that other machines are behind, joins a group there and sends to it.
+/// The start of libupnp: it looks for an interface with other machines behind it, joins a group there and sends to it.
 const ANNOUNCER: &str = r#"
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -670,7 +670,7 @@ fn a_server_that_announces_itself_by_multicast_needs_an_interface() {
     assert!(warnings.contains("it is told of lo alone, which has no multicast"), "{warnings}");
     assert!(warnings.contains("--interface"), "{warnings}");
 
-    // One that does not look meets the calls themselves.
+    // A program that does not look at the interfaces meets the calls themselves.
     let found = check(&place, "cannot_run", &[], &[server, "anyway"]);
     assert_reason(&found, &["exit status 4", "refused: "]);
     let refused = found["refused"].to_string();
@@ -685,12 +685,12 @@ fn a_server_that_announces_itself_by_multicast_needs_an_interface() {
     assert_eq!(found["refused"].as_array().unwrap().len(), 0, "{found:#}");
     let warnings = found["warnings"].to_string();
     assert!(
-        !warnings.contains("lo alone") && warnings.contains("its own sockets alone"),
+        !warnings.contains("lo alone") && warnings.contains("its own sockets only"),
         "{warnings}"
     );
 }
 
-/// gerbera as it comes, without an interface that it would serve at, and with one.
+/// gerbera with its defaults, without an interface that it would serve at, and with one.
 #[test]
 fn gerbera_needs_an_interface() {
     common::real::installed(gerbera::PROGRAM);

@@ -48,7 +48,7 @@ int main(void) {
 
 const IN_A_THREAD: &str = "pthread_t t; pthread_create(&t, 0, worker, &which); pthread_join(t, 0);";
 
-/// Checks a server whose clients make it `serve`, while the file says 0; what it says when the program is run again is `then`.
+/// Checks a server whose clients make it `serve` while the file says 0; `then` is the file's content when the program runs again.
 #[track_caller]
 fn check(serve: &str, then: u32, options: &[&str]) -> Value {
     let place = Place::new();
@@ -102,7 +102,7 @@ fn the_thread_object_and_function_that_differ_first_are_named() {
     };
     assert_eq!(address(second) - address(first), 40, "the other of two mutexes: {different:#}");
     assert_names(second, &["take", "worker"]);
-    // The file has changed for good: no further run does what the first one did.
+    // The file has changed for good: no further run repeats the first one.
     assert_names(first, &["take"]);
     assert_eq!(first["backtrace"].as_array().unwrap().len(), 1);
     assert!(!different["before"].as_array().unwrap().is_empty());

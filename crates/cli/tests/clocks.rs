@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong, while a server sleeps and asks what time it is.
+//! Wrong wall clocks, while a server sleeps and reads the time.
 
 mod common;
 
@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const YEAR_S: i64 = 365 * 24 * 3600;
-/// What a reading may be off besides: a server's clock is ahead of the leader's by some milliseconds.
+/// Further deviation of a reading: a server's clock is ahead of the leader's by some milliseconds.
 const READING: f64 = 0.02;
 
 struct Sleeper {
@@ -25,7 +25,7 @@ struct Sleeper {
     server: PathBuf,
 }
 
-/// What the server says, and between which two moments it did.
+/// A reading of the server, and the two moments around it.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     ticks: u64,
@@ -78,7 +78,7 @@ impl Sleeper {
         })
     }
 
-    /// The server sleeps and wakes up, and its clock goes on as fast as it may. No leader changes meanwhile.
+    /// The server sleeps and wakes up, and its clock runs within its bounds. No leader changes meanwhile.
     #[track_caller]
     fn goes_on(&self, what: &str) -> Reading {
         let first = self.read();
@@ -97,7 +97,7 @@ impl Sleeper {
         }
     }
 
-    /// Waits until a replica's row in `skein status --json` is as wanted.
+    /// Waits until a replica's row in `skein status --json` is as `wanted`.
     #[track_caller]
     fn wait_row(&self, what: &str, id: u64, wanted: impl Fn(&Value) -> bool) {
         wait_for(what, || {
@@ -115,7 +115,7 @@ impl Sleeper {
         });
     }
 
-    /// Hands leadership over until it has it.
+    /// Hands leadership over until this replica has it.
     #[track_caller]
     fn lead(&self, id: u64) {
         wait_for("it to lead", || {
@@ -154,7 +154,7 @@ fn a_wrong_clock_neither_stops_the_server_nor_makes_it_jump() {
     sleeper.clocks.step_each_second(node(leader), Duration::from_secs(3));
     sleeper.goes_on("the leader's clock steps each second");
     set(node(leader), 0);
-    // One that is wrong leads.
+    // A replica with a wrong clock leads.
     for off in [YEAR_S, -YEAR_S] {
         let before = sleeper.read();
         set(node(other), off);
@@ -192,7 +192,7 @@ fn when_all_clocks_are_set_virtual_time_follows_at_the_next_term() {
     sleeper.lead(leader % 3 + 1);
     let present = sleeper.goes_on("another one leads");
     assert!(present.time - later.time > (YEAR_S - 3600) as f64, "{later:?}, {present:?}");
-    // Never back; not by a new leader, nor by a start with other clocks on what is in the log.
+    // Time never goes back: not under a new leader, nor after a start with other clocks on an old log.
     set_all(&sleeper, 0);
     sleeper.lead(leader);
     assert!(sleeper.goes_on("all are set back").time > present.time);

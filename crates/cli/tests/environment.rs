@@ -75,7 +75,7 @@ fn an_ordinary_user() {
     assert_eq!(healthy.status.code(), Some(0));
     let told: serde_json::Value = serde_json::from_slice(&healthy.stdout).unwrap();
     for replica in told["replicas"].as_array().unwrap() {
-        // Root's: its own user cannot look into it.
+        // This directory is root's: the node's own user cannot look into it.
         let node = format!("/proc/{}", replica["node_pid"]);
         assert_eq!(fs::metadata(format!("{node}/environ")).unwrap().uid(), 0, "{node}");
         assert_eq!(fs::metadata(node).unwrap().uid(), NOBODY);
@@ -98,7 +98,7 @@ fn an_ordinary_user_is_told_where_a_server_cannot_write() {
         fs::create_dir_all(place.path(dir)).unwrap();
         chown(place.path(dir), Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    // Its own directory in one of somebody else's, on a disk; it is neither the working directory nor below that.
+    // Its own directory below another user's, on a disk; it is neither the working directory nor below that.
     let others = tempfile::Builder::new().prefix("skein-").tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(others.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let own = others.path().join("own");
@@ -133,7 +133,7 @@ fn a_machine_that_forbids_namespaces() {
     }
     let place = Place::new();
     let server = guest_server(&place, "echo_threads");
-    // The limit counts what is made inside the new namespace, so it does not touch the machine.
+    // The limit counts objects inside the new namespace, so it does not touch the machine.
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "sh", "-c", script, "sh"]);
@@ -150,7 +150,7 @@ fn a_machine_that_forbids_namespaces() {
     assert!(common::processes_naming(dir).is_empty(), "{:?}", common::processes_naming(dir));
 }
 
-/// Starts a cluster, counts once, stops it; what remains is its data.
+/// Starts a cluster, counts once, stops it; only its data remain.
 fn stopped_cluster() -> (Place, u16, [String; 2]) {
     let mut cluster = Cluster::start(&[]);
     cluster.wait_ready();

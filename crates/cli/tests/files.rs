@@ -1,4 +1,4 @@
-//! `skein files`: what the replicas' servers have written, and whether it is the same.
+//! `skein files`: the files that the replicas' servers have written, and whether they are equal.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn replicas_write_the_same_files_and_one_that_does_not_is_found() {
         assert!(size > 2 * WRITES as u64 * 20, "{size}");
     }
 
-    // Somebody changes a byte behind the server's back.
+    // A byte is changed behind the server's back.
     let pid = Cluster::replica(&status, 1)["server_pid"].as_i64().unwrap();
     let extra = format!("{}/extra", dir.display());
     fs::write(format!("/proc/{pid}/root{extra}"), "x").unwrap();
@@ -102,7 +102,7 @@ fn when_files_were_modified_is_compared_as_the_server_sees_it() {
     // Seconds of ten digits, so they are in order as texts.
     assert!(before < after, "{before} {after}");
 
-    // A copy in a file's place has the same contents, but is not what the server has written.
+    // A copy in a file's place has the same contents, but the server did not write it.
     let status = real.cluster.wait_status(0);
     let pid = Cluster::replica(&status, 1)["server_pid"].as_i64().unwrap();
     let manifest = format!("{}/appendonlydir/appendonly.aof.manifest", dir.display());
@@ -138,8 +138,8 @@ fn a_server_that_never_rests_is_compared_while_it_is_asked() {
             n
         };
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
-        // Each time at another entry, with all that was written up to it.
-        // A busy machine may let all clients begin late: so until they have written, but eight times at least.
+        // Each time at another entry, with all files written up to it.
+        // A busy machine may start all clients late: so repeat until they have written, but at most eight times.
         let deadline = Instant::now() + ANSWER;
         let mut compared: Vec<(u64, u64)> = Vec::new();
         while compared.len() < 8

@@ -1,4 +1,4 @@
-//! Files of the host are inputs: no start, restart or replica goes on from other ones than those that the log was made with.
+//! Files of the host are inputs: a start, restart or replica refuses files that differ from those that the log was made with.
 //!
 //! The server (`guests/servers/files.py`) uses a file in each way once. Then each of them is changed: between two starts, while one replica of
 //! three starts again, and on one host of three, whose node sees a changed copy of the directory in a mount namespace of its own.
@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// What the server is asked before anything is changed.
+/// The questions to the server before anything changes.
 const QUESTIONS: [&str; 12] = [
     "row new",
     "read config",
@@ -39,12 +39,12 @@ const QUESTIONS: [&str; 12] = [
 struct Change {
     make: fn(&Path),
     undo: fn(&Path),
-    /// What the line about it says.
+    /// The words of the message about it.
     words: [&'static str; 2],
 }
 
 fn write(path: PathBuf, text: &str) {
-    // The time is not what is to be found.
+    // The test is not about the time.
     let old = fs::metadata(&path).and_then(|meta| meta.modified());
     fs::write(&path, text).unwrap();
     if let Ok(old) = old {
@@ -262,7 +262,7 @@ fn while_the_others_run() {
     let cluster = start(place, &dir, free_port());
     cluster.wait_ready();
     let answers = QUESTIONS.map(|question| cluster.ask(question));
-    // Edited, gone, new in a listing, and there where nothing was.
+    // Edited, removed, new in a listing, and created where no file was.
     for path in ["/config: ", "/seed.db: it was", "/listed: its entry three", "/absent: "] {
         let change = CHANGES.iter().find(|change| change.words[0].starts_with(path)).unwrap();
         let before = cluster.said().len();
@@ -291,18 +291,18 @@ fn a_file_that_changes_while_it_is_used() {
     let cluster = start(place, &dir, free_port());
     cluster.wait_ready();
     assert_eq!(cluster.ask("read config"), "colour = red");
-    // Neither the time nor the size tells.
+    // Neither time nor size reveals the change.
     write(dir.join("config"), "colour = rot\n");
     let port = cluster.port;
-    // All replicas are on this host: all find it, and nobody gets an answer.
+    // All replicas are on this host: all find it, and no client gets an answer.
     assert_eq!(ask_once(("127.0.0.1", port), "read config"), None);
     cluster.wait_said("/config: its contents have changed since the server first used it");
-    // Its nodes start again and again until the file is what it was.
+    // Its nodes restart until the file has its old content.
     write(dir.join("config"), "colour = red\n");
     assert_eq!(cluster.ask("read config"), "colour = red");
 }
 
-/// What the server is asked about each change that is made while it runs.
+/// The question about each change that is made while the server runs.
 const USES: [(&str, &str); 9] = [
     ("/listed: its entry one", "list listed"),
     ("/listed: its entry three", "list listed"),
@@ -347,7 +347,7 @@ fn nobody_gets_another_answer_after_a_change() {
     cluster.wait_status(0);
 }
 
-/// The kernel names a copy by the host's file, as long as that has one name: a host that removes it, replaces it or links it once more changes that.
+/// The kernel identifies a copy by the host's file, as long as that has one name: a host that removes it, replaces it or adds a link changes that.
 #[test]
 fn a_copy_stays_the_same_file_whatever_becomes_of_the_original() {
     let (place, dir) = place_with_files();
@@ -374,7 +374,7 @@ fn a_copy_stays_the_same_file_whatever_becomes_of_the_original() {
     replace("seed.db");
     fs::remove_file(dir.join("linked-too")).unwrap();
     fs::hard_link(dir.join("grown"), dir.join("grown-too")).unwrap();
-    // Nothing else of the host may get its inode number.
+    // No other file of the host may get its inode number.
     replace("chosen");
     replace("moved");
     assert_eq!(names.map(number), before);
@@ -397,7 +397,7 @@ fn a_copy_stays_the_same_file_whatever_becomes_of_the_original() {
 fn a_leader_that_dies_before_the_server_has_started() {
     let (place, dir) = place_with_files();
     let cluster = start(place, &dir, free_port());
-    // What its server found is not agreed on, or just so: the next leader proposes it again.
+    // Its server's findings are not agreed on, or only just: the next leader proposes them again.
     let pid = wait_for_or(
         "a leader",
         || cluster.evidence(),

@@ -1,4 +1,4 @@
-//! Followers whose servers are slow: the leader keeps enough of them close, and waits for no one that stands still.
+//! Followers with slow servers: the leader keeps enough of them close, and does not wait for one that stands still.
 
 mod common;
 
@@ -45,12 +45,12 @@ fn followers(real: &Real) -> Vec<Pid> {
     let (leader, _) = Cluster::leader(&status);
     let rows = status["replicas"].as_array().unwrap();
     let of = |row: &serde_json::Value| row["server_pid"].as_i64().unwrap() as i32;
-    // One that is just being rebuilt has no process.
+    // A replica that is being rebuilt has no process.
     let pids = rows.iter().filter(|row| row["id"] != leader).map(of).filter(|pid| *pid != 0);
     pids.map(Pid::from_raw).collect()
 }
 
-/// Sends a signal to servers. One that stands still for long is ended by its node, and rebuilt.
+/// Sends a signal to servers. A server that stands still for long is ended by its node, and rebuilt.
 fn send(pids: &[Pid], signal: Signal) {
     pids.iter().for_each(|pid| kill(*pid, signal).unwrap_or_default());
 }
@@ -134,7 +134,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// What a failover would have to make up for is within the bound, by the leader's own figures.
+/// The lag that a failover must make up for is within the bound, by the leader's own figures.
 #[test]
 fn followers_at_half_speed_are_kept_within_the_bound() {
     let real = redis();
@@ -160,7 +160,7 @@ fn followers_at_half_speed_are_kept_within_the_bound() {
         let mut lags = watching.join().unwrap();
         println!("{lags:?} ms behind at most, {:?} for an answer at most", longest.lock().unwrap());
         lags.sort_unstable();
-        // The bound is a second; a busy host may be late to see that. One so busy that a follower gets hardly any processor has it left out, which is said.
+        // The bound is a second; a busy host may notice late. On a host so busy that a follower hardly gets a processor, the follower is left out, with a message.
         let left_out = real.cluster.said().contains("is left out");
         assert!(lags[1] < 3_000 || left_out, "the faster follower was {} ms behind", lags[1]);
     });

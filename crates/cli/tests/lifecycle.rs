@@ -1,4 +1,4 @@
-//! A cluster's life from one command: started, asked, its leader killed, stopped, gone on with; and that nothing is left
+//! A cluster's life from one command: started, asked, its leader killed, stopped, continued; and that nothing is left
 //! of it, however it ends.
 
 mod common;
@@ -65,7 +65,7 @@ fn from_run_to_stop() {
     assert_eq!(cluster.wait_end(), Some(0));
     cluster.assert_nothing_left();
     assert_eq!(cluster.status().1, Some(3));
-    // What happened can be read afterwards, too.
+    // The events can be read afterwards, too.
     let after = cluster.place.run(&["logs", "--data", &cluster.place.data()]);
     let after = text(&after.stdout);
     assert!(after.contains("node 1 | ") && after.contains("run | skein: t: stopped"), "{after}");
@@ -208,7 +208,7 @@ fn goes_on_from_its_log() {
     let place = std::mem::replace(&mut cluster.place, Place::new());
     let mut cluster = Cluster::start_in(place, cluster.port, &[], &[&server, &port]);
     assert_eq!(cluster.count(), before + 1);
-    assert!(cluster.said().contains("goes on from its log"));
+    assert!(cluster.said().contains("continues from its log"));
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.wait_end(), Some(0));
 
@@ -256,7 +256,7 @@ fn detached() {
     assert_eq!(fs::read_dir(place.path("run")).unwrap().count(), 0);
 }
 
-/// The lines that have a time are sorted by it.
+/// Lines with a time are sorted by it.
 fn assert_in_order(lines: &str) {
     let times: Vec<&str> = lines.lines().filter_map(|line| line.get(..23)).collect();
     let times: Vec<&&str> = times.iter().filter(|time| time.starts_with("20")).collect();

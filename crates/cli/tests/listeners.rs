@@ -1,4 +1,4 @@
-//! Which of a server's sockets a client from the outside reaches: the one that Linux would choose, by TCP and UDP.
+//! Which of a server's sockets a client from outside reaches: the one that Linux would choose, by TCP and UDP.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::own::compiled;
 use common::real::Real;
 use common::{Place, wait_for};
 
-/// What listens at one port, in order, and what a client of 127.0.0.1 is answered: the socket, the client's address, the server's.
+/// The sockets at one port, in order, and the answer to a client of 127.0.0.1: the socket, the client's address, the server's.
 /// "both" is the wildcard of IPv6 without `IPV6_V6ONLY`.
 const KINDS: [(&str, &str); 8] = [
     ("::1,127.0.0.1", "127.0.0.1 127.0.0.1 127.0.0.1"),
@@ -20,7 +20,7 @@ const KINDS: [(&str, &str); 8] = [
     ("both,127.0.0.1,::1", "127.0.0.1 127.0.0.1 127.0.0.1"),
     ("::,0.0.0.0", "0.0.0.0 127.0.0.1 127.0.0.1"),
     ("both", "both ::ffff:127.0.0.1 ::ffff:127.0.0.1"),
-    // Nothing of IPv4 listens: the client is seen translated.
+    // No IPv4 socket listens: the client's address is translated.
     ("::", ":: ::1 ::1"),
     ("::1", "::1 ::1 ::1"),
 ];

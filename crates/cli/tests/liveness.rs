@@ -2,7 +2,7 @@
 //! status` names the fault and its end, nothing acknowledged is lost, and the replicas are equal afterwards. One cluster meets all of them,
 //! one after the other: faults that were mended never add up.
 //!
-//! The table in `docs/testing.md` is what a run measured: `SKEIN_WRITE_TABLE=1 cargo test ... --test liveness` writes it.
+//! The table in `docs/testing.md` holds one run's measurements: `SKEIN_WRITE_TABLE=1 cargo test ... --test liveness` writes it.
 //!
 //! Only root can make network namespaces; without it the test says so and passes (`docs/limitations.md`).
 
@@ -26,11 +26,11 @@ use common::resp::{Redis, Reply};
 use common::{PATIENCE, Place};
 use serde_json::Value;
 
-/// A fault that does not pass lasts at least so long.
+/// The least duration of a lasting fault.
 const LASTS: Duration = Duration::from_millis(2500);
-/// What must happen happens within this, on any machine; how soon it did is in the table.
+/// The longest time for a reaction, on any machine; the table has the real times.
 const BOUND: Duration = Duration::from_secs(20);
-/// The disk under each log: all that one run writes, and more.
+/// The disk under each log: enough for everything that one run writes, and spare.
 const DISK: &str = "size=512m";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ enum Whom {
     Follower,
 }
 
-/// What was measured of one fault at one replica.
+/// Measurements of one fault at one replica.
 #[derive(Debug)]
 struct Row {
     fault: Fault,
@@ -54,7 +54,7 @@ struct Matrix {
     machine: Machine,
     load: Load,
     addresses: Vec<SocketAddr>,
-    /// Pages that differ before the first fault: what the dynamic loader notes (docs/limitations.md).
+    /// Pages that differ before the first fault: notes of the dynamic loader (docs/limitations.md).
     loaders: Option<BTreeSet<u64>>,
 }
 
@@ -135,7 +135,7 @@ impl Matrix {
         let named = self.watch("the fault to be named", BOUND, |_, status, _| {
             fault.named(status, id).map(|says| (says, began.elapsed()))
         });
-        // It has met the fault; more would only fill the others' disks.
+        // The fault has shown; more load would only fill the others' disks.
         drop(bulk);
         let serves = self.watch("answers", BOUND, |matrix, _, _| {
             let answered = matrix.load.last_answer().elapsed() < Duration::from_millis(100);
@@ -156,7 +156,7 @@ impl Matrix {
         Ok(Some(Row { fault, whom, outage, says, named, well: well_after }))
     }
 
-    /// Nobody asks for anything while one server after the other is killed and comes back, each after the same entry: no node ends.
+    /// No client asks while one server after the other is killed and comes back, each after the same entry: no node ends.
     fn ends_do_not_add_up(&mut self) -> Result<(), String> {
         self.load.pause();
         let nodes = |status: &Value| {
@@ -213,7 +213,7 @@ impl Matrix {
         same.then_some(()).ok_or(format!("skein files: {report}"))
     }
 
-    /// What a comparison says, once it can tell.
+    /// The result of a comparison, once it is known.
     fn told(&mut self, args: &[&str]) -> Result<String, String> {
         let limit = Instant::now() + PATIENCE;
         loop {
@@ -230,7 +230,7 @@ impl Matrix {
         }
     }
 
-    /// All that was acknowledged is there, once.
+    /// Every acknowledged word is there, once.
     fn assert_nothing_lost(self) -> Machine {
         let Self { mut machine, load, addresses, .. } = self;
         for (client, books) in load.end().iter().enumerate() {
@@ -275,7 +275,7 @@ fn page() -> PathBuf {
 const HEAD: &str = "| fault | at the | longest time without an answer | `skein status` says | after | it is well after | same digests, memory, files |\n\
                     |---|---|---|---|---|---|---|\n";
 
-/// The document's part before the table, and which faults the table has, at whom.
+/// The document's part before the table, and the table's faults and replicas.
 fn split_page() -> (String, Vec<String>) {
     let text = fs::read_to_string(page()).unwrap();
     let at = text.find(HEAD).expect("docs/testing.md has the table");
@@ -328,7 +328,7 @@ fn every_single_fault() {
             Err(why) => {
                 println!("FAILED: {} at the {whom:?}: {why}", fault.name());
                 failed.push_str(&first_two(fault, whom));
-                // What follows would tell nothing of its own fault.
+                // The later measurements would not tell about their own fault.
                 if matrix.wait_well(PATIENCE).is_err() {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! What another user of the machine can do to a cluster of `skein run`, and what the server can do to it: nothing.
+//! Attacks of another user of the machine on a cluster of `skein run`, and of the server on it: none succeeds.
 //!
 //! Needs root to be another user; without it that test says so and passes (`docs/limitations.md`).
 
@@ -13,7 +13,7 @@ use common::Place;
 use common::cluster::{Cluster, ask_once, free_port, wait_for_or};
 use common::own::compiled;
 
-/// Connects, and says hello as another replica would; says the error's number (13 is `EACCES`), and what was heard.
+/// Connects, and sends a hello as another replica would; prints the errno (13 is `EACCES`) and the answer.
 const FORGE: &str = "
 import socket, sys
 stream = socket.socket(socket.AF_UNIX)
@@ -100,7 +100,7 @@ fn another_user_reaches_neither_data_nor_nodes() {
     for id in 1..=3 {
         let row = Cluster::replica(&status, id);
         let pid = row["node_pid"].as_i64().unwrap() as i32;
-        // Nothing but the published port, which is for clients.
+        // Only the published port, which is for clients.
         let ports: Vec<u16> = listens(pid).into_iter().collect();
         assert!(ports.iter().all(|port| *port == cluster.port), "node {id} listens at {ports:?}");
         for file in ["mem", "environ", "maps"] {
@@ -147,7 +147,7 @@ fn a_server_reaches_neither_its_node_nor_the_cluster() {
         let answer = wait_for_or(&line, || cluster.evidence(), asked);
         assert!(answer.parse::<i32>().is_ok_and(|errno| errno > 0), "{line}: {answer}");
     }
-    // All replicas are as they were.
+    // All replicas are unchanged.
     let after = cluster.wait_status(0);
     for id in 1..=3 {
         let pid = |status| Cluster::replica(status, id)["node_pid"].clone();

@@ -21,7 +21,7 @@ fn words(source: &str, more: &[&str]) {
         let answer = lines.ask(&format!("add {word}"))?;
         assert!(answer.starts_with("ok "), "{answer}");
         for line in more {
-            // What chance and time decide is in the answer: the digests have it.
+            // Results of chance and time are in the answer: the digests cover them.
             lines.ask(&line.replace("WORD", word))?;
         }
         Ok(())
@@ -48,7 +48,7 @@ fn libevent() {
 fn threads_of_cpp() {
     let real = start("page_threads.cc", &[]);
     let port = real.port();
-    // Each page is one letter again and again: an answer may be made of pages, not of anything else.
+    // Each page repeats one letter: an answer may be made of such pages only.
     let ask = |http: &mut Http, word: &str| {
         if word.ends_with(['0', '4', '8']) {
             let letter = b'a' + word.as_bytes()[word.len() - 2] % 26;

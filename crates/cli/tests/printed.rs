@@ -1,4 +1,4 @@
-//! What a server prints is read when the entry that it follows from is committed, and not before.
+//! A server's output is readable when the entry that caused it is committed, and not before.
 
 mod common;
 
@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const PYTHON: &str = "/usr/bin/python3";
-/// Answers a line, and prints what comes after "say ", or what is in the file whose name comes after "read "; then it computes for long.
+/// Answers a line, and prints the text behind "say ", or the content of the file named behind "read "; then it computes for long.
 const SERVER: &str = "
 import os, socketserver, sys
 class Handler(socketserver.StreamRequestHandler):
@@ -38,7 +38,7 @@ fn start() -> Cluster {
     let place = Place::new();
     let port = free_port();
     let server = place.file("server.py", SERVER, 0o644);
-    // Python lists the directory of its program, each replica when it gets there: nothing may come into it later.
+    // Python lists the directory of its program, at a different time on each replica: no file may be added later.
     place.file("file", "of the host\n", 0o644);
     Cluster::start_in(place, port, &[], &[PYTHON, server.to_str().unwrap(), &port.to_string()])
 }
@@ -64,7 +64,7 @@ impl Stopped {
         let stopped = Self(pids);
         for pid in &stopped.0 {
             kill(*pid, Signal::SIGSTOP).unwrap();
-            // A thread that has not heard of it yet goes on.
+            // A thread may not have received the signal yet.
             wait_for("all threads to stop", || {
                 let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
                 let stands = |task: fs::DirEntry| {
@@ -108,12 +108,12 @@ fn a_line_waits_for_the_commit() {
     cluster.wait_status(0);
     assert_eq!(cluster.ask("say last"), "ok");
     (1..=3).for_each(|id| wait_printed(&cluster, id, "last"));
-    // Committed after all, or never: the same for all.
+    // Committed after all, or never: the same on all replicas.
     let heard = |id| printed(&cluster, id).lines().any(|line| line == "uncommitted");
     assert!((1..=3).all(|id| heard(id) == heard(1)), "{}", cluster.evidence());
 }
 
-/// The server asks for agreement when it waits, not when it has opened the file.
+/// The server asks for agreement when it waits, not when it opens the file.
 #[test]
 fn a_line_that_follows_from_a_file_waits_until_that_is_agreed_on() {
     let cluster = start();
@@ -140,7 +140,7 @@ fn a_line_that_follows_from_a_file_waits_until_that_is_agreed_on() {
         assert!(counted || !heard.contains("of the host"), "read before it is agreed on");
         heard.contains("counted").then(|| seen.expect("it was printed").elapsed())
     });
-    // The test sees something: lines are looked at every 50 ms.
+    // The test can see a wrong result: lines are checked every 50 ms.
     assert!(waited > Duration::from_millis(200), "{waited:?}");
     (1..=3).for_each(|id| wait_printed(&cluster, id, "of the host"));
 }
@@ -159,6 +159,6 @@ fn what_a_server_says_last_is_kept() {
         whole += usize::from(text.contains("out\n") && text.contains("no luck\n"));
         assert!(Path::new(&cluster.place.path(&format!("data/node-{id}"))).exists());
     }
-    // A replica that is ended with the others may not have come to it.
+    // A replica that ended together with the others may not have reached it.
     assert!(whole >= 2, "{}", cluster.evidence());
 }

@@ -1,6 +1,6 @@
-//! What agreed points of admission are for (CRANE, section 7.2): a page is written and read at the same time, a hundred times. Three
+//! The purpose of agreed admission points (CRANE, section 7.2): a page is written and read at the same time, a hundred times. Three
 //! replicas under Skein always come to the same answers; three servers beside each other do not, nor do three replicas that
-//! execute the same log but admit its entries as they arrive. And what the serial schedule is for: a server that mixes its memory
+//! execute the same log but admit its entries as they arrive. The serial schedule has a purpose, too: a server that uses its memory
 //! without any lock answers the same on all replicas, thousands of times, and differently each time without Skein.
 
 mod common;
@@ -18,7 +18,7 @@ use common::{Place, guest_server, wait_for};
 
 const ROUNDS: usize = 100;
 const SERVERS: usize = 3;
-/// As long as a server needs for a page, about.
+/// The approximate time of a server for a page.
 const PAGE_US: u64 = 2000;
 const PAGE_BYTES: usize = 1024;
 
@@ -41,7 +41,7 @@ fn drive(port: u16) {
     }
 }
 
-/// What a server has answered to each GET, by what it printed.
+/// A server's answers to each GET, from its output.
 fn answers(log: &Path) -> Option<Vec<String>> {
     let text = fs::read_to_string(log).unwrap_or_default();
     let all: Vec<String> =
@@ -49,7 +49,7 @@ fn answers(log: &Path) -> Option<Vec<String>> {
     (all.len() == ROUNDS && text.ends_with('\n')).then_some(all)
 }
 
-/// In how many rounds all servers answered the same.
+/// The number of rounds in which all servers answered the same.
 fn agreed(logs: &[PathBuf], evidence: impl Fn() -> String) -> usize {
     let all: Vec<Vec<String>> = logs
         .iter()

@@ -1,4 +1,4 @@
-//! On which cores a leader and its server run: on one while the server is busy for moments only, on any otherwise.
+//! The cores of a leader and its server: one shared core while the server is busy only briefly, any cores otherwise.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// More hand-overs than it takes until a server's CPU bursts are known and the node has looked at them.
+/// More hand-overs than are needed until a server's CPU bursts are known and the node has looked at them.
 const WHILE: u32 = 1_500;
 
 fn redis(options: &[&str]) -> Real {
@@ -31,7 +31,7 @@ fn cores(pid: i32) -> Vec<String> {
     tasks.flatten().filter_map(of).collect()
 }
 
-/// All that the test may run on, as the kernel writes it.
+/// All cores that the test may use, as the kernel writes them.
 fn all() -> String {
     cores(std::process::id() as i32).swap_remove(0)
 }
@@ -63,7 +63,7 @@ fn server_below(real: &Real, node: i32) -> Option<i32> {
     server_of(&status, row["id"].as_u64()?)
 }
 
-/// Where a thread of the node and the server are, if that is one core.
+/// The core of a node's thread and its server, if it is one core.
 fn shared(node: i32, server: i32) -> Option<String> {
     let (of_node, of_server) = (cores(node), cores(server));
     let one = of_server.first().filter(|list| list.parse::<u32>().is_ok())?;
@@ -75,7 +75,7 @@ fn is_free(pid: i32) -> bool {
     !found.is_empty() && found.iter().all(|list| *list == all())
 }
 
-/// Waits until a node and a server of it that is `wanted` are both free; answers the server. It has something to do ten times a second.
+/// Waits until a node and its `wanted` server are both free; answers the server. The server gets work ten times a second.
 #[track_caller]
 fn wait_free(real: &Real, node: i32, wanted: impl Fn(i32) -> bool) -> i32 {
     wait_for("both to be free", || {
@@ -99,7 +99,7 @@ fn load_until(real: &Real, done: impl Fn() -> bool + Sync) {
             }
             return;
         }
-        // Also when it was in vain.
+        // Also after a failure.
         struct Over<'a>(&'a AtomicBool);
         impl Drop for Over<'_> {
             fn drop(&mut self) {
@@ -173,7 +173,7 @@ fn who_leads_no_more_and_its_server_may_run_anywhere() {
         })
     });
     kill(Pid::from_raw(node), Signal::SIGCONT).unwrap();
-    // Its server may have executed what was never committed: then it has another one now.
+    // Its server may have executed entries that were never committed: then it has been replaced.
     wait_free(&real, node, |_| true);
     load_until(&real, || {
         leader_now(&real).is_some_and(|(heir, its)| heir != node && shared(heir, its).is_some())

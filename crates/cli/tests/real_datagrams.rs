@@ -1,4 +1,4 @@
-//! memcached from Debian with a port for datagrams on three replicas: what was stored by one leader is found by the next, and the
+//! memcached from Debian with a UDP port on three replicas: values stored under one leader are found under the next, and the
 //! replicas stay identical.
 
 mod common;
@@ -104,7 +104,7 @@ fn what_was_stored_by_datagrams_survives_two_leaders() {
                 let earlier = random.below(number + 1);
                 let key = format!("{}:{me}:{earlier}", random.below(round + 1));
                 let found = client.get(&key);
-                // Of an earlier round all are there.
+                // All values of an earlier round are there.
                 assert_eq!(found, Some(format!("value of {key}")));
             }
         });
@@ -113,7 +113,7 @@ fn what_was_stored_by_datagrams_survives_two_leaders() {
             kill(Pid::from_raw(leader), Signal::SIGKILL).unwrap();
         }
     }
-    // The other way in sees the same.
+    // A TCP client sees the same.
     let mut text = common::text::Memcached::connect(real.port(), common::real::ANSWER).unwrap();
     let item = text.get("0:3:7").unwrap().expect("stored");
     assert_eq!(item.value, b"value of 0:3:7");

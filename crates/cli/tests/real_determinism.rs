@@ -1,5 +1,5 @@
-//! The same log gives the same outputs: replicas that are killed again and again, each time with a fresh server that executes the
-//! whole log, have the digest of the leader that executed it when it came.
+//! The same log gives the same outputs: replicas are killed again and again, and each fresh server that executes the
+//! whole log reaches the digest of the leader that executed it live.
 
 mod common;
 
@@ -18,7 +18,7 @@ const CLUSTERS: u64 = 6;
 const CLIENTS: usize = 16;
 const OPERATIONS: usize = 1_000;
 
-/// Everything that redis answers with chance, time or its own insides in it.
+/// All replies of redis that depend on chance, time or its internals.
 const REVEALING: [&str; 11] = [
     "TIME",
     "INFO everything",
@@ -75,7 +75,7 @@ fn load_memcached(real: &Real) {
                     let value = random.bytes(10 * n as usize);
                     memcached.store("set", &key, &value, (n % 3) as u32, None).unwrap();
                 }
-                // The versions tell in which order all threads' writes were made.
+                // The versions reveal the order of all threads' writes.
                 3..=6 => drop(memcached.get(&key).unwrap()),
                 7 => drop(memcached.ask(&format!("delete {key}")).unwrap()),
                 8 => drop(memcached.store("append", &key, b"more", 0, None).unwrap()),

@@ -1,5 +1,5 @@
-//! Nothing that was acknowledged is lost, and nothing comes from nowhere, whatever happens to the nodes of a busy redis: clients
-//! that remember what they were told look after each blow.
+//! No acknowledged write is lost, and none appears from nowhere, whatever happens to the nodes of a busy redis: clients
+//! remember their answers and compare after each fault.
 
 mod common;
 
@@ -16,25 +16,25 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const WRITERS: usize = 6;
-/// A writer leaves a connection that does not answer for this long: what it asked for is in doubt.
+/// A writer leaves a connection that does not answer for this long: the outcome of its request is unknown.
 const PATIENCE_OF_A_WRITER: Duration = Duration::from_millis(500);
-/// Acknowledgements before and after each blow.
+/// Acknowledgements before and after each fault.
 const ACKNOWLEDGED: u64 = 1_000;
 
-/// What one writer remembers.
+/// One writer's memory.
 #[derive(Default)]
 struct Book {
-    /// Keys and values that were acknowledged, in order.
+    /// Acknowledged keys and values, in order.
     kept: Vec<(String, String)>,
-    /// Those that were not: they may be there.
+    /// Unacknowledged ones: they may be there.
     doubtful: HashMap<String, String>,
     own: Counter,
     shared: Counter,
-    /// What the shared counter answered.
+    /// Answers of the shared counter.
     places: Vec<i64>,
 }
 
-/// How often a counter was to be incremented, and was.
+/// Attempted and acknowledged increments of a counter.
 #[derive(Default)]
 struct Counter {
     tried: i64,
@@ -42,7 +42,7 @@ struct Counter {
     last: i64,
 }
 
-/// What writers tell while they write.
+/// Shared observations of the writers.
 struct Pulse {
     ended: AtomicBool,
     acknowledged: AtomicU64,
@@ -106,7 +106,7 @@ impl Book {
         pulse.beat();
         self.places.push(self.shared.increment(redis, "shared")?);
         pulse.beat();
-        // A reader sees what a writer was told, at once.
+        // A reader sees an acknowledged write at once.
         let (key, value) = &self.kept[self.kept.len() / 2];
         assert_eq!(redis.ask(&["GET", key])?, Reply::bulk(value), "{key}");
         let (key, value) = self.kept.last().unwrap();
@@ -149,7 +149,7 @@ fn number(redis: &mut Redis, key: &str) -> i64 {
     }
 }
 
-/// Compares what is there with what was acknowledged and tried.
+/// Compares the data with the acknowledged and attempted writes.
 #[track_caller]
 fn check(real: &Real, books: &[Book]) {
     let mut redis = served(real);
@@ -192,7 +192,7 @@ fn check(real: &Real, books: &[Book]) {
     assert_eq!(twice, None, "two increments got the same answer");
 }
 
-/// One round: writers write, the blow falls, they write on, all is compared, the replicas agree.
+/// One round: writers write, the fault happens, they write on, everything is compared, the replicas agree.
 #[track_caller]
 fn round(real: &mut Real, books: &mut [Book], name: &str, blow: impl FnOnce(&mut Real)) {
     let pulse = Pulse::new();
@@ -203,7 +203,7 @@ fn round(real: &mut Real, books: &mut [Book], name: &str, blow: impl FnOnce(&mut
             let pulse = &pulse;
             scope.spawn(move || book.write_on(me, port, pulse));
         }
-        // The writers end also when this fails.
+        // Also ends the writers when this fails.
         let end = End(&pulse.ended);
         pulse.wait_more();
         blow(real);
@@ -246,7 +246,7 @@ fn kill_follower(real: &mut Real) {
     signal(pid as i32, Signal::SIGKILL);
 }
 
-/// Stops the leader until another one serves, then lets it go on: it may not answer with what was true when it was stopped.
+/// Stops the leader until another one serves, then continues it: it must not answer from its old state.
 fn stop_leader(real: &mut Real) {
     let mut old = served(real);
     assert_eq!(old.say("SET changed before"), Reply::ok());

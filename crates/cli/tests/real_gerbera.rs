@@ -50,7 +50,7 @@ fn session(port: u16) -> String {
     asked(port, "req_type=auth&action=get_sid")["sid"].as_str().unwrap().into()
 }
 
-/// The titles of the folders in one.
+/// The titles of the folders in a folder.
 fn folders(port: u16, session: &str, parent: u64) -> BTreeMap<String, u64> {
     let query = format!("req_type=containers&sid={session}&parent_id={parent}");
     let answer = asked(port, &query);
@@ -60,7 +60,7 @@ fn folders(port: u16, session: &str, parent: u64) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Where the tracks below a folder are.
+/// The containers of the tracks below a folder.
 fn tracks(port: u16, session: &str, parent: u64) -> BTreeMap<String, String> {
     let query = format!("req_type=items&sid={session}&parent_id={parent}&start=0&count=100");
     let answer = asked(port, &query);
@@ -74,7 +74,7 @@ fn tracks(port: u16, session: &str, parent: u64) -> BTreeMap<String, String> {
     found
 }
 
-/// What a UPnP client is told of the folder at the top.
+/// A UPnP client's view of the top folder.
 fn browse(port: u16) -> String {
     let body = "<?xml version=\"1.0\"?><s:Envelope xmlns:s=\"http://schemas.xmlsoap.org/soap/envelope/\" \
         s:encodingStyle=\"http://schemas.xmlsoap.org/soap/encoding/\"><s:Body>\
@@ -93,7 +93,7 @@ fn media_are_served_while_the_leader_dies() {
     let real = start();
     let port = real.port();
 
-    // What it says of itself has the address that it was given.
+    // Its description has the configured address.
     let description = tool("curl", &["-sS", &format!("http://127.0.0.1:{port}/description.xml")]);
     assert!(description.contains("<presentationURL>http://192.0.2.9:49152/"), "{description}");
 

@@ -32,7 +32,7 @@ defaults
 #[test]
 fn pages_of_its_own() {
     let port = free_port();
-    // Time, chance and identity are in what it answers.
+    // Its answers contain time, chance and identity.
     let page = "\"%[rand(1000)] %[date] %[uuid] %[src_port]\\n\"";
     let frontend = format!(
         "frontend own

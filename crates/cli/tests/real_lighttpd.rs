@@ -10,7 +10,7 @@ use common::real::Real;
 use common::story::{PATIENCE_OF_A_CLIENT, leader_dies_under_load};
 use common::web::{open_to_all, page, tree, usual_tools};
 
-/// A script that keeps what it is asked to: a line of a file that all its runs share.
+/// A script that stores its requests: one line each in a file shared by all its runs.
 const SCRIPT: &str = "#!/bin/sh
 echo 'Content-Type: text/plain'
 echo

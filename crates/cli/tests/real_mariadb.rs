@@ -22,7 +22,7 @@ fn start() -> Real {
     let path = |name: &str| place.path(name).to_str().unwrap().to_string();
     let data = format!("--datadir={}", path("mysql"));
     let root = "--auth-root-authentication-method=normal";
-    // A starting mariadbd removes every temporary table of its directory for such, those of another test's installation, too.
+    // A starting mariadbd removes every temporary table in its directory, including those of another test's installation.
     let temporary = path("tmp");
     std::fs::create_dir(&temporary).unwrap();
     let tmpdir = format!("--tmpdir={temporary}");
@@ -41,7 +41,7 @@ fn start() -> Real {
     Real::serve(place, port, &[], server)
 }
 
-/// `sysbench oltp_read_write`; answers how many transactions it made.
+/// `sysbench oltp_read_write`; answers the number of its transactions.
 fn sysbench(port: u16, args: &[&str]) -> String {
     let port = format!("--mysql-port={port}");
     let common = [
@@ -75,7 +75,7 @@ fn nothing_acknowledged_is_lost_when_the_leader_dies() {
     let report = sysbench(port, &["--events=400", "--time=40", "run"]);
     assert!(transactions(&report) >= 400, "{report}");
 
-    // Time, chance and the connection's number are in what is written and in what is answered.
+    // Writes and answers contain time, chance and the connection's number.
     let insert = |sql: &mut Mysql, word: &str| {
         sql.query(&format!("INSERT INTO sbtest.kept VALUES ('{word}', NOW(6), UUID())"))?;
         let row = "SELECT word, made, id, RAND(), CONNECTION_ID() FROM sbtest.kept";
@@ -92,7 +92,7 @@ fn nothing_acknowledged_is_lost_when_the_leader_dies() {
         let rows = sql.query(&format!("CHECK TABLE sbtest.{table} EXTENDED")).unwrap();
         assert_eq!(rows[0][3], "OK", "{rows:?}");
     }
-    // The new leader takes a benchmark, too.
+    // The new leader serves a benchmark, too.
     let report = sysbench(port, &["--events=100", "--time=40", "run"]);
     assert!(transactions(&report) >= 100, "{report}");
     real.end();

@@ -1,4 +1,4 @@
-//! memcached from Debian with four worker threads on three replicas: what its clients do with it works as natively, and the
+//! memcached from Debian with four worker threads on three replicas: clients' operations work as natively, and the
 //! replicas stay identical, although their threads share one table.
 
 mod common;
@@ -16,7 +16,7 @@ fn client(real: &Real) -> Memcached {
     Memcached::connect(real.port(), ANSWER).unwrap()
 }
 
-/// Adds one to a number that all clients share, by `cas`, however often another one is quicker.
+/// Adds one to a number that all clients share, by `cas`, however often another client is faster.
 fn add_by_cas(memcached: &mut Memcached, key: &str) {
     loop {
         let item = memcached.get(key).unwrap().expect("the number");
@@ -91,7 +91,7 @@ fn mixed_operations_of_thirty_two_clients() {
 #[test]
 fn values_of_a_megabyte() {
     let real = Real::memcached(&[]);
-    // The largest item that memcached takes has room for its key and its head, too.
+    // The largest item of memcached includes its key and its header.
     const BYTES: usize = (1 << 20) - 1024;
     at_once(4, |me| {
         let mut memcached = client(&real);

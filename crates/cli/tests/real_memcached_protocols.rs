@@ -71,7 +71,7 @@ fn the_binary_protocol_counts_and_compares() {
             let version = binary.ask(Verb::Get, &own, &[], 0).unwrap().cas;
             let value = format!("{round}");
             assert_eq!(binary.ask(Verb::Set, &own, value.as_bytes(), version).unwrap().status, 0);
-            // The version that is no longer there.
+            // The outdated version.
             assert_eq!(binary.ask(Verb::Set, &own, b"never", version).unwrap().status, 2);
         }
         assert_eq!(binary.ask(Verb::Delete, &own, &[], 0).unwrap().status, 0);

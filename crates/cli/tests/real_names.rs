@@ -1,4 +1,4 @@
-//! libc's resolver on three replicas: a name server outside is asked once for each name, by the leader's host, and all replicas go on with
+//! libc's resolver on three replicas: an outside name server is asked once for each name, by the leader's host, and all replicas use
 //! its answer, also when the leader dies.
 
 mod common;
@@ -43,7 +43,7 @@ impl NameServer {
     }
 }
 
-/// `10.0.0.0` and a number, for whatever is asked for.
+/// `10.0.0.0` and a number, for every name.
 fn answer(question: &[u8], number: u32) -> Vec<u8> {
     // The name ends in an empty label, behind which are type and class.
     let name = question[HEAD..].iter().position(|byte| *byte == 0).expect("a name");
@@ -65,7 +65,7 @@ fn a_name_server_is_asked_by_the_leader_alone() {
         Real::serve(place, port, &[], vec![program, port.to_string(), names.port.to_string()]);
     let look = |lines: &mut Lines, word: &str| {
         let answer = lines.ask(&format!("look {word}.test."))?;
-        // What the resolver gave up because the leader died is no answer.
+        // A lookup that the resolver gave up because the leader died has no answer.
         match answer.strip_prefix("ok 10.") {
             Some(_) => Ok(()),
             None => {

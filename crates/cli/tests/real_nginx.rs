@@ -86,7 +86,7 @@ fn tls_survives_the_leader() {
     let report = tool("ab", &["-q", "-n", "300", "-c", "10", &url]);
     assert!(report.contains("Failed requests:        0"), "{report}");
     kill_leader(&real);
-    // Another replica has made the same keys of the same random numbers.
+    // Another replica has made the same keys from the same random numbers.
     for number in 0..10 {
         assert_eq!(get(number), page(number));
     }

@@ -26,7 +26,7 @@ fn nothing_acknowledged_is_lost_when_the_leader_dies() {
     nothing_is_lost(start(&[]));
 }
 
-/// What it writes to its log and its files is the same on processors that cannot hide anything from it.
+/// Its log and files are the same on processors that cannot hide anything from it.
 #[test]
 fn without_cpuid_faulting_nothing_is_lost_either() {
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap();
@@ -48,7 +48,7 @@ fn nothing_is_lost(real: Real) {
     )
     .unwrap();
 
-    // A transaction of the benchmark's, and a row of its own. Time, chance and process numbers are in what is written and in what is answered.
+    // A transaction of the benchmark, and a row of our own. Writes and answers contain time, chance and process numbers.
     let insert = |sql: &mut Postgres, word: &str| {
         let number = word.bytes().fold(7, |sum: u64, byte| sum * 31 + u64::from(byte));
         let (account, teller, delta) = (number % 100_000 + 1, number % 10 + 1, number % 9_999);
@@ -68,7 +68,7 @@ fn nothing_is_lost(real: Real) {
 
     let mut sql = wait_for("a connection", || Postgres::connect(port, ANSWER).ok());
     books.assert_found(&sql.column("SELECT word FROM kept").unwrap());
-    // The new leader takes a benchmark, too.
+    // The new leader serves a benchmark, too.
     pgbench(port, 25);
     let sums = sql
         .query(
@@ -78,14 +78,14 @@ fn nothing_is_lost(real: Real) {
         .unwrap();
     assert!(sums[0].iter().all(|sum| *sum == sums[0][0]), "transactions are whole: {sums:?}");
     client(port, "pg_amcheck", &["--install-missing", "--heapallindexed", "-d", "postgres"]);
-    // What lies in memory goes to its files, too, before they are compared.
+    // Data in memory must reach the files before these are compared.
     sql.query("CHECKPOINT").unwrap();
     real.end();
 }
 
 #[test]
 fn transactions_that_wait_for_each_other_end_the_same_way_everywhere() {
-    // Found by a timer of each process that waits.
+    // Found by the timer of each waiting process.
     let real = start(&["deadlock_timeout=20ms"]);
     let port = real.port();
     let mut sql = Postgres::connect(port, ANSWER).unwrap();
@@ -127,7 +127,7 @@ fn its_processes_work_together() {
     sql.query("NOTIFY news, 'hear, hear'").unwrap();
     assert_eq!(listener.notification().unwrap(), ("news".into(), "hear, hear".into()));
 
-    // And ends one.
+    // And ends a process.
     let me = listener.column("SELECT pg_backend_pid()").unwrap().remove(0);
     assert_eq!(sql.column(&format!("SELECT pg_terminate_backend({me}, 30000)")).unwrap(), ["t"]);
     let error = listener.query("SELECT 1").unwrap_err().to_string();

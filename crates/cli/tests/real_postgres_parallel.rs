@@ -26,7 +26,7 @@ fn connect(port: u16) -> Postgres {
     wait_for("a connection", || Postgres::connect(port, ANSWER).ok())
 }
 
-/// Fills a table and has workers build an index of it and sum it up, so many times.
+/// Fills a table and has workers index and sum it, so many times.
 fn build_indexes(sql: &mut Postgres, table: &str, times: usize) {
     sql.query(&format!("CREATE TABLE {table} AS SELECT n FROM generate_series(1, 3000) AS n"))
         .unwrap();

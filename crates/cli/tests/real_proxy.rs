@@ -21,7 +21,7 @@ const REQUESTS: usize = 200;
 /// Answers before and after the leader's death.
 const ANSWERED: u64 = 500;
 
-/// A service that answers `GET /WHAT` with `you asked for WHAT` and remembers what was asked for.
+/// A service that answers `GET /WHAT` with `you asked for WHAT` and remembers its requests.
 struct Service {
     port: u16,
     asked: Arc<Mutex<Vec<String>>>,
@@ -37,7 +37,7 @@ impl Service {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let all = Arc::clone(&all);
-                // A connection that breaks is its proxy's business.
+                // A broken connection is the proxy's concern.
                 std::thread::spawn(move || drop(serve(&stream, &all)));
             }
         });

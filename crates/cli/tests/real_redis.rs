@@ -1,4 +1,4 @@
-//! redis-server from Debian on three replicas: what its clients do with it works as natively, and the replicas stay identical.
+//! redis-server from Debian on three replicas: clients' operations work as natively, and the replicas stay identical.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn client(real: &Real) -> Redis {
     Redis::connect(real.port(), ANSWER).unwrap()
 }
 
-/// What a client's own keys must hold: no other client touches them.
+/// The expected content of a client's own keys: no other client touches them.
 #[derive(Default)]
 struct Model {
     strings: HashMap<String, Vec<u8>>,
@@ -26,7 +26,7 @@ struct Model {
 }
 
 impl Model {
-    /// A request and what must come back; `None`: any number, a place in the queue of all.
+    /// A request and its expected reply; `None`: any number, as clients share the key.
     fn next(&mut self, me: usize, random: &mut Random) -> (Vec<Vec<u8>>, Option<Reply>) {
         let key = |kind: &str, n: u64| format!("{kind}:{me}:{n}");
         let n = random.below(40);
@@ -125,7 +125,7 @@ fn a_hundred_thousand_operations_of_fifty_clients_among_a_thousand_idle() {
     })
     .concat();
 
-    // Each INCR of the counter that all share was executed once, in some order.
+    // Each INCR of the shared counter was executed once, in some order.
     queue.sort_unstable();
     assert_eq!(queue, (1..=queue.len() as i64).collect::<Vec<_>>());
     for (number, redis) in idle.iter_mut().enumerate() {
@@ -162,7 +162,7 @@ fn values_of_fifty_megabytes() {
     assert_eq!(redis.ask(&[b"SET", b"big".as_slice(), &value]).unwrap(), Reply::ok());
     let mut other = client(&real);
     assert_eq!(other.say("STRLEN big"), Reply::Int(50_000_000));
-    // The one that reads it does so slowly; the other is answered meanwhile.
+    // The receiver reads slowly; the other client is answered meanwhile.
     redis.push(&["GET", "big"]);
     redis.flush().unwrap();
     assert_eq!(other.say("PING"), Reply::Status("PONG".into()));
@@ -177,7 +177,7 @@ fn transactions_blocking_publishing_and_expiry() {
     let real = Real::redis(&[], &["--save", ""]);
     let (mut one, mut two) = (client(&real), client(&real));
 
-    // MULTI: seen as a whole, or not at all when what was watched has changed.
+    // MULTI: visible as a whole, or not at all when a watched key changed.
     assert_eq!(one.say("MULTI"), Reply::ok());
     assert_eq!(one.say("SET a 1"), Reply::Status("QUEUED".into()));
     assert_eq!(two.say("GET a"), Reply::Nil);
@@ -235,7 +235,7 @@ fn transactions_blocking_publishing_and_expiry() {
 
 #[test]
 fn saves_in_the_background() {
-    // No `--save`: with the rules that redis has by itself.
+    // No `--save`: with redis' default rules.
     let real = Real::redis(&[], &[]);
     let mut redis = client(&real);
     let started = redis.say("LASTSAVE");

@@ -1,4 +1,4 @@
-//! redis-server from Debian on three replicas in the modes that people run it in: an append-only file that is synced, scripts,
+//! redis-server from Debian on three replicas in common modes: an append-only file that is synced, scripts,
 //! MONITOR; each while the leader dies.
 
 mod common;
@@ -39,7 +39,7 @@ fn client(real: &Real) -> Redis {
     })
 }
 
-/// Asserts that what was acknowledged is there.
+/// Asserts that every acknowledged write is there.
 #[track_caller]
 fn check(real: &Real, books: &Books) {
     let Reply::Array(found) = client(real).say("KEYS w:*") else { panic!("no keys") };
@@ -53,7 +53,7 @@ fn set(redis: &mut Redis, word: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes while the leader dies, with the file rewritten meanwhile; afterwards the file of the new leader holds all.
+/// Writes while the leader dies and the file is rewritten; afterwards the file of the new leader has all writes.
 fn append_only(fsync: &str) {
     let real =
         start(&["--appendonly", "yes", "--appendfsync", fsync, "--enable-debug-command", "yes"]);
@@ -86,7 +86,7 @@ fn an_append_only_file_that_is_synced_each_second() {
     append_only("everysec");
 }
 
-/// Moves some from one account to another, both drawn, notes the request, says the time and a random number.
+/// Moves a random amount between random accounts, notes the request, answers the time and a random number.
 const SCRIPT: &str = "local from, to, some = math.random(7), math.random(7), math.random(50)
 redis.call('HINCRBY', KEYS[1], from, -some)
 redis.call('HINCRBY', KEYS[1], to, some)
@@ -120,7 +120,7 @@ fn scripts_run_as_one_and_the_same_everywhere() {
 fn monitors_see_every_command_until_the_leader_dies() {
     let real = start(&[]);
     let port = real.port().to_string();
-    // The usual client, with what the usual benchmark does.
+    // The usual client with the usual benchmark.
     let mut monitor = client(&real);
     assert_eq!(monitor.say("MONITOR"), Reply::ok());
     let args = ["-p", &port, "-n", "2000", "-c", "20", "-q", "-t", "set,get,incr,lpush,sadd"];

@@ -73,10 +73,10 @@ fn a_damaged_and_a_lost_log_are_named_and_rejoin() {
     assert!(cluster.count() > before);
     rejoin(&cluster, 3);
 
-    // Who runs is not to be emptied.
+    // A running node must not be emptied.
     let output = cluster.place.run(&["rejoin", "--name", "t", "--replica", "1"]);
     assert_line(&output, 2, &["replica 1", "is in use by another node"]);
-    // Both count again: without replica 1 they serve, and know everything.
+    // Both count again: without replica 1 they serve, and have all data.
     let before = cluster.count();
     let pid = Cluster::replica(&cluster.wait_status(0), 1)["node_pid"].as_i64().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
@@ -95,22 +95,22 @@ fn a_first_start_that_failed_does_not_pin_its_directory() {
     assert_eq!(failed.wait_end(), Some(1));
     let arguments = [server.to_str().unwrap(), &port.to_string()];
     let mut cluster = Cluster::start_in(failed.into_place(), port, &[], &arguments);
-    cluster.wait_said("begins anew: nobody was answered from its log");
+    cluster.wait_said("starts anew: no client was answered from its log");
     cluster.wait_ready();
     assert_eq!(cluster.count(), 1);
     stop(&mut cluster);
-    // Now somebody was.
+    // Now a client was answered.
     let mut other = Cluster::start_in(cluster.into_place(), port, &[], &["/bin/false"]);
     assert_eq!(other.wait_end(), Some(125));
     assert!(other.said().contains("its log was made by"), "{}", other.said());
     let place = other.into_place();
     let mut cluster = Cluster::start_in(place, port, &[], &arguments);
-    cluster.wait_said("goes on from its log");
+    cluster.wait_said("continues from its log");
     assert_eq!(cluster.count(), 2);
     stop(&mut cluster);
 }
 
-/// Files and directories that others than their user may reach.
+/// Files and directories that users other than their owner may reach.
 fn open_to_others(dir: &Path, found: &mut Vec<String>) {
     let entries = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
     for path in entries.chain([dir.to_owned()]) {
@@ -134,7 +134,7 @@ fn a_data_directory_is_its_users_alone() {
     open_to_others(&data, &mut found);
     assert_eq!(found, [""; 0]);
     stop(&mut cluster);
-    // An older version, or somebody's hand, left it open.
+    // An older version, or a user, left it open.
     let open = |path: &Path| {
         let mode = if path.is_dir() { 0o755 } else { 0o644 };
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

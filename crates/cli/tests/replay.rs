@@ -1,4 +1,4 @@
-//! `skein replay`: a stored log leads to where it led, a crash is found in it, and what cannot be replayed is refused by name.
+//! `skein replay`: a stored log leads to the same end, a crash is found in it, and logs that cannot be replayed are refused by name.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn replay(place: &Place, dir: &Path, args: &[&str]) -> Output {
     command.arg("replay").arg(dir).args(args).output().unwrap()
 }
 
-/// Asserts the exit code; answers what it says.
+/// Asserts the exit code; answers the output.
 #[track_caller]
 fn said(output: &Output, code: i32) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
@@ -31,7 +31,7 @@ fn said(output: &Output, code: i32) -> String {
     text
 }
 
-/// What stands between two texts.
+/// The text between two texts.
 #[track_caller]
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no '{before}' in: {text}"));
@@ -50,7 +50,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// The first piece of a copy's log, and where its records end.
+/// The first segment of a copy's log, and the end of its records.
 fn copy(from: &Path, to: &Path) -> (PathBuf, Vec<u8>, usize) {
     fs::create_dir_all(to.join("log")).unwrap();
     for (path, bytes) in files(from) {
@@ -180,7 +180,7 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     assert!(text.contains(&format!("{}: torn at byte {end}: ", log.display())), "{text}");
     assert!(text.contains(&format!("ended   in entry {entry} ")), "{text}");
     assert!(fs::read(&log).unwrap() == bytes, "the torn end was cut off");
-    // As of a `skein node`: its configuration is elsewhere.
+    // As for a `skein node`: its configuration is elsewhere.
     let config = place.path("own.toml");
     fs::rename(place.path("torn/node.toml"), &config).unwrap();
     let config = ["--config", config.to_str().unwrap(), "--at", "3"];
@@ -193,7 +193,7 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     let name = format!("{}: damaged at byte ", log.display());
     refused(&place.path("damaged"), &[], &[&name]);
 
-    // The host's file is not what the log was made with.
+    // The host's file differs from the log's.
     let words = place.path("words");
     fs::write(&words, "zero\nun\ntwo").unwrap();
     let output = replay(&place, &node, &[]);

@@ -9,7 +9,7 @@ use common::own::{Lines, compiled};
 use common::{PATIENCE, Place, assert_line};
 use nix::sys::signal::Signal;
 
-/// Runs `skein replay DIR --operations`; answers its exit code and what it says.
+/// Runs `skein replay DIR --operations`; answers its exit code and output.
 fn compare(place: &Place, dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     let mut command = place.skein_with_runtime();
     let output = command.arg("replay").arg(dir).arg("--operations").args(args).output().unwrap();
@@ -59,7 +59,7 @@ fn the_first_operation_that_differs_is_named_on_both_sides() {
     let entry = number_behind(&text, ", after entry ");
     assert!(text.contains(&format!("look    skein replay {} --at {entry} --gdb", node.display())));
 
-    // Neither what comes before nor what comes after differs.
+    // Nothing before or after it differs.
     for args in [["--at", &entry.to_string()], ["--from", &(entry + 1).to_string()]] {
         let (code, text) = compare(&place, &node, &args);
         assert_eq!(code, Some(0), "{args:?}: {text}");

@@ -1,5 +1,5 @@
-//! `skein signal`: a signal goes through the log to the server of every replica, survives a failover and a restart, and one from outside is
-//! not let in.
+//! `skein signal`: a signal goes through the log to the server of every replica, and survives a failover and a restart; a signal from outside is
+//! ignored.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn what_cannot_be_sent_is_said() {
     assert_eq!(cluster.ask("?"), "0 0");
 }
 
-/// A stopped server's clients wait; what came meanwhile it finds when it goes on.
+/// A stopped server's clients wait; it finds their requests when it continues.
 #[test]
 fn one_that_stops_the_server_stops_it_everywhere() {
     let cluster = start();
@@ -98,7 +98,7 @@ fn one_that_stops_the_server_stops_it_everywhere() {
     send(&cluster, "STOP");
     let index = applied(&cluster);
     client.write_all(b"?\n").unwrap();
-    // All have the question; none answers. The next leader's server is stopped, too.
+    // All replicas have the request; none answers. The next leader's server is stopped, too.
     wait_for("the question to be in the log", || (applied(&cluster) > index).then_some(()));
     client.set_nonblocking(true).unwrap();
     assert_eq!(client.read(&mut answer).unwrap_err().kind(), ErrorKind::WouldBlock);

@@ -56,7 +56,7 @@ fn connected(machine: &Machine, id: u64) -> BufReader<TcpStream> {
     })
 }
 
-/// An end in order would make half an answer look whole.
+/// A normal end would make half an answer look complete.
 #[track_caller]
 fn assert_reset(machine: &Machine, mut stream: BufReader<TcpStream>) {
     let end = stream.read(&mut [0; 1]);

@@ -1,4 +1,4 @@
-//! A C library whose insides are otherwise than the runtime knows: one line that says so, and no crash.
+//! A C library with unknown internals: one line that says so, and no crash.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn a_c_library_with_another_setjmp_is_named_with_its_version() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     let verdict = said.lines().find(|line| line.contains("verdict")).unwrap_or_default();
     for words in
-        ["cannot run: the runtime refused to go on: this glibc (2.", ") is not known: its setjmp"]
+        ["cannot run: the runtime stopped the server: this glibc (2.", ") is not known: its setjmp"]
     {
         assert!(verdict.contains(words), "{said}");
     }

@@ -1,4 +1,4 @@
-//! `skein verify`: whether the replicas' servers hold the same in memory, and what differs.
+//! `skein verify`: whether the replicas' servers have equal memory, and where it differs.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn verify(cluster: &Cluster) -> (Value, Option<i32>) {
     (report.unwrap_or_else(|_| panic!("no JSON: {text} {errors}")), output.status.code())
 }
 
-/// The first address at which a process has mapped what `maps` calls so.
+/// The first address of the mapping with this name in `maps`.
 fn mapped(pid: i64, name: &str) -> u64 {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let line = maps.lines().find(|line| line.ends_with(name)).expect("the mapping is there");
@@ -49,7 +49,7 @@ impl Planted {
         Self { memory, address, old, new }
     }
 
-    /// What is said of it, if anything is.
+    /// The report about it, if there is any.
     fn told(&self, report: &Value) -> Option<Value> {
         let address: Value = format!("{:#x}", self.address).into();
         let all = report["differences"].as_array().unwrap();
@@ -78,7 +78,7 @@ fn a_byte_that_differs_is_found_and_named() {
     let pid = Cluster::replica(&status, 2)["server_pid"].as_i64().unwrap();
     let program = cluster.place.path("echo_threads");
     let base = mapped(pid, program.to_str().unwrap());
-    // One in a variable, one in a page that nobody may ever have written.
+    // One byte in a variable, one in a page that may never have been written.
     let in_variable = base + variable(&program, "requests") + 1;
     let on_stack = mapped(pid, "[stack]") + 0x123;
     {
@@ -133,7 +133,7 @@ fn all_are_compared_at_one_entry() {
         assert_eq!(replica["mappings"], replicas[0]["mappings"], "{report:#}");
         assert_eq!(replica["index"], replicas[0]["index"], "{report:#}");
     }
-    // What the runtime knows of the server is the same.
+    // The runtime's data about the server are equal.
     let differences = report["differences"].as_array().unwrap();
     assert!(!differences.iter().any(|told| told["pid"].is_null()), "{report:#}");
 }
@@ -152,7 +152,7 @@ fn a_node_that_does_not_answer_makes_it_unknown() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("the replicas cannot be compared now"), "{text}");
     assert!(text.contains(&format!("replica {other}  it does not answer")), "{text}");
-    // The others went on meanwhile, and it can be told again.
+    // The others continued meanwhile, and the comparison works again.
     assert!(cluster.count() > 0);
     wait_for("an answer of all", || (verify(&cluster).1 != Some(2)).then_some(()));
 }

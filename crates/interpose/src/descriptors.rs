@@ -1,8 +1,8 @@
-//! Which arguments of a call are descriptors of the caller's: the runtime keeps its own out of them.
+//! Which arguments of a call are descriptors: the runtime protects its own descriptors from them.
 //!
-//! Descriptors that are no arguments but lie in memory (`poll`, `select`, `SCM_RIGHTS`) are the runtime's to look at where it reads them.
+//! Descriptors in memory instead of arguments (`poll`, `select`, `SCM_RIGHTS`) are checked by the runtime where it reads them.
 
-/// The places of the arguments that are descriptors. Calls that are refused in any case are left out.
+/// The positions of the arguments that are descriptors. Calls that are always refused are left out.
 #[must_use]
 pub const fn descriptors(nr: i64) -> &'static [usize] {
     match nr {

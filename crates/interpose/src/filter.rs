@@ -1,7 +1,7 @@
-//! The net's decision as a binary search: which numbers are caught, as a tree of comparisons that a classic BPF program can hold.
+//! The net's decision as a binary search: the caught numbers as a tree of comparisons that a classic BPF program can hold.
 //!
-//! Runs of numbers with the same answer become one comparison each. With the number compared before anything else, Linux (since 5.11) finds
-//! out by itself that a call is let through whatever its arguments are, and does not run the program for it.
+//! Runs of numbers with the same answer become one comparison each. The number is compared before anything else, so Linux (since 5.11)
+//! recognises calls that are always allowed and does not run the program for them.
 
 use crate::{caught, descriptors};
 
@@ -10,29 +10,29 @@ use crate::{caught, descriptors};
 pub struct Node {
     /// The first number of the right side.
     pub pivot: u32,
-    /// Where to go for numbers below.
+    /// The branch for smaller numbers.
     pub left: Next,
-    /// Where to go for the others.
+    /// The branch for the others.
     pub right: Next,
 }
 
-/// Where a comparison leads.
+/// The target of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// To another comparison, by its place in the tree; always a later one.
+    /// Another comparison, by its place in the tree; always a later one.
     Node(u16),
     /// The call is caught.
     Caught,
     /// The call is let through.
     Through,
-    /// The call is let through unless the argument at this place is a descriptor of the runtime's.
+    /// The call is let through unless this argument is a descriptor of the runtime's.
     Guarded(u8),
 }
 
 /// The places of arguments that [`Next::Guarded`] names.
 pub const GUARDED: [u8; 2] = [0, 4];
 
-/// What becomes of a call.
+/// The outcome for a call.
 fn decision(nr: i64) -> Next {
     if caught(nr) {
         return Next::Caught;
@@ -54,11 +54,11 @@ impl Tree {
     /// The tree of the table.
     ///
     /// # Panics
-    /// The table has more runs than fit, or only one (a test's matter).
+    /// The table has more runs than fit, or only one (only a test has such a table).
     #[must_use]
     pub fn new() -> Self {
         let end = crate::SYSCALLS.last().map_or(0, |row| u32::from(row.nr) + 1);
-        // Every number at which the answer changes. What lies behind the table is caught: unknown numbers and those of the x32 interface.
+        // Every number at which the answer changes. Numbers behind the table are caught: unknown ones and those of the x32 interface.
         let mut changes = [0u32; MAX_NODES];
         let mut count = 0;
         for nr in 1..=end {

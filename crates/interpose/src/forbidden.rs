@@ -1,17 +1,17 @@
-//! Calls that nobody in the sandbox may make, from no text: not even from the runtime's, which its own net lets through.
+//! Calls that no process in the sandbox may make from any code, not even from the runtime's, which its own net lets through.
 //!
-//! The runtime's filter knows the runtime by where its instructions are, so a server that jumps there gets past it. What would then be
-//! reached behind it must be harmless: the supervisor installs a second filter of these calls before the server's exec.
+//! The runtime's filter recognises the runtime by the address of its instructions, so a server that jumps there bypasses it. The calls that it
+//! reaches then must be harmless: the supervisor installs a second filter against all others before the server's exec.
 
 use crate::{Family, Treatment, syscall};
 
-/// Whether the call is refused to all of the sandbox. Numbers that are in no row are, too.
+/// Whether the call is refused to all of the sandbox. Numbers without a row are refused too.
 #[must_use]
 pub fn forbidden(nr: i64) -> bool {
     let Some(row) = syscall(nr) else { return true };
     match row.treatment {
         Treatment::Refused(_) => match row.family {
-            // The runtime spreads its net by it.
+            // The runtime installs its net by this call.
             Family::Machine => row.name != "seccomp",
             _ => OTHERS.contains(&row.name),
         },
@@ -19,13 +19,13 @@ pub fn forbidden(nr: i64) -> bool {
     }
 }
 
-/// Calls that the runtime answers by itself and never makes. Of sockets it has pairs only: none of a kind that has no namespaces, and none that reaches
+/// Calls that the runtime answers itself and never makes. Of sockets it makes pairs only: it creates none without a namespace, and none that reaches
 /// a file of the host.
 const VIRTUAL: [&str; 6] = ["accept", "accept4", "bind", "connect", "listen", "socket"];
 
-/// Refused calls of other chapters that reach beyond the process: to other processes, to files around their permissions, to the kernel's
-/// less trodden parts. `process_vm_readv` and `process_vm_writev` are none of them: the runtime reads its own process by them, where a bad address must
-/// not end it, and they reach what `/proc/PID/mem` does: the server's own processes, and not init.
+/// Refused calls of other families that reach beyond the process: other processes, files despite their permissions, rarely used parts of the
+/// kernel. `process_vm_readv` and `process_vm_writev` are allowed: the runtime reads its own process by them, where a bad address must
+/// not end it, and they reach no more than `/proc/PID/mem` does: the server's own processes, and not init.
 const OTHERS: [&str; 26] = [
     "fanotify_init",
     "fanotify_mark",

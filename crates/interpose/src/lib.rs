@@ -1,9 +1,9 @@
-//! The one table of how a server's calls are treated: the runtime's net is made from it, `docs/interposition.md` is printed from it, and the node
+//! The table of how each call of a server is treated. The runtime's net is built from it, `docs/interposition.md` is printed from it, and the node
 //! takes names from it.
 //!
-//! A call is virtual, agreed through the log, a constant, ordered and passed through, refused, or absent. What is in no row is refused,
-//! too ([`treatment`]). One thread of a server runs at a time, so whatever it passes to its kernel is ordered by that; a row that says so must
-//! also say why the answer is the same on all replicas ([`Why`]).
+//! A call is virtual, agreed through the log, a constant, ordered and passed through, checked, refused, or absent. A call without a row is refused
+//! ([`treatment`]). One thread of a server runs at a time, which orders the calls that it passes to its kernel; the row of such a call
+//! also says why the answer is the same on all replicas ([`Why`]).
 
 #![cfg_attr(not(test), no_std)]
 
@@ -17,29 +17,29 @@ pub use descriptors::descriptors;
 pub use forbidden::forbidden;
 pub use syscalls::SYSCALLS;
 
-/// What is done with a call.
+/// The treatment of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// Answered from the runtime's own objects.
     Virtual,
-    /// Answered from what all replicas have agreed on: the log's stamps and its first entry.
+    /// Answered from data that all replicas have agreed on: the log's stamps and its first entry.
     Agreed,
-    /// Answered with this number, whatever is asked.
+    /// Always answered with this number.
     Constant(usize),
     /// Made by the server itself, in the order of the turns.
     Ordered(Why),
-    /// The net looks at the arguments: what is virtual is answered by the runtime, what would differ is refused, the rest is made for the server.
+    /// The net looks at the arguments: the runtime answers virtual objects, refuses differences, and makes the call for the server otherwise.
     Checked(Why),
-    /// Answered with this error number, and named to the node.
+    /// Answered with this error number, and reported to the node.
     Refused(i32),
-    /// Answered with this error number, as by a kernel without the call: the C library then makes an older one.
+    /// Answered with this error number, as by a kernel without the call: the C library then makes an older call.
     Absent(i32),
 }
 
-/// Why a call that reaches the kernel brings in nothing that could differ between replicas.
+/// The reason why a call that reaches the kernel brings in nothing that differs between replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Descriptors of the kernel's.
+    /// Descriptors of the kernel.
     Kernels,
     /// Files of the replica's own layer.
     Files,
@@ -47,11 +47,11 @@ pub enum Why {
     Memory,
     /// The answer depends on nothing but the arguments.
     Constant,
-    /// What libc does when a thread begins or ends.
+    /// Calls that libc makes when a thread begins or ends.
     Start,
-    /// The kernel keeps what the server has set.
+    /// The kernel keeps the server's own setting.
     Settings,
-    /// The namespaces and limits that the supervisor makes.
+    /// The namespaces and limits that the supervisor creates.
     Namespaces,
 }
 
@@ -67,7 +67,7 @@ impl Why {
         Self::Namespaces,
     ];
 
-    /// One or two words.
+    /// The reason in one or two words.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Why {
             Self::Start => {
                 "the kernel notes an address for the end of a thread; nothing of it is answered to the server"
             }
-            Self::Settings => "the kernel answers with what the server itself has set before",
+            Self::Settings => "the kernel answers with the server's own setting",
             Self::Namespaces => {
                 "the supervisor gives all replicas the same user, process, host and IPC namespaces and the same limits"
             }
@@ -106,7 +106,7 @@ impl Why {
     }
 }
 
-/// What a call is about; the chapters of the printed table.
+/// The subject of a call; the chapters of the printed table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Reading, writing and copying descriptors, pipes.
@@ -123,7 +123,7 @@ pub enum Family {
     Files,
     /// Address space.
     Memory,
-    /// Threads and what they wait for.
+    /// Threads and the objects that they wait for.
     Threads,
     /// Processes.
     Processes,
@@ -133,7 +133,7 @@ pub enum Family {
     Identity,
     /// System V and POSIX message passing.
     Ipc,
-    /// Administration and observation of the machine, and what Linux never had or has no more.
+    /// Administration and observation of the machine, and calls that Linux never had or no longer has.
     Machine,
 }
 
@@ -183,13 +183,13 @@ pub struct Syscall {
     pub nr: u16,
     /// The kernel's name.
     pub name: &'static str,
-    /// What it is about.
+    /// Its subject.
     pub family: Family,
-    /// What is done with it.
+    /// Its treatment.
     pub treatment: Treatment,
 }
 
-/// "No such function": what a call in no row is answered with.
+/// "No such function": the answer to a call without a row.
 pub const ENOSYS: i32 = 38;
 /// "Not permitted".
 pub const EPERM: i32 = 1;
@@ -207,12 +207,12 @@ pub const fn syscall(nr: i64) -> Option<&'static Syscall> {
     if row.nr as i64 == nr { Some(row) } else { None }
 }
 
-/// How many numbers x86-64 has before those that all architectures share: the rows have no gaps but this one.
+/// Numbers that x86-64 has before those shared by all architectures: the rows have no other gap.
 const OF_X86_64: i64 = 337;
-/// The first number that all architectures share.
+/// The first number shared by all architectures.
 const FIRST_OF_ALL: i64 = 424;
 
-/// What is done with a system call; one that is in no row is refused.
+/// The treatment of a system call. A call without a row is refused.
 #[must_use]
 pub const fn treatment(nr: i64) -> Treatment {
     match syscall(nr) {
@@ -227,7 +227,7 @@ pub fn name(nr: i64) -> Option<&'static str> {
     syscall(nr).map(|row| row.name)
 }
 
-/// Whether the net catches the call when it does not come from the runtime's own text.
+/// Whether the net catches the call when it comes from code outside the runtime.
 #[must_use]
 pub fn caught(nr: i64) -> bool {
     !matches!(treatment(nr), Treatment::Ordered(_))

@@ -3,18 +3,18 @@
 /// The text of the table.
 pub const TEXT: &str = include_str!("../symbols.txt");
 
-/// How a symbol is treated.
+/// The treatment of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// The runtime exports the same name, which is found first.
+    /// The runtime exports the same name; the loader finds it first.
     Hooked,
     /// Makes no system call.
     Computes,
-    /// libc's own code, which reaches the kernel by system calls only; those are treated as the table of system calls says.
+    /// libc's own code, which reaches the kernel by system calls only; the table of system calls decides on those.
     Kernel,
-    /// Nothing but wrappers of refused system calls.
+    /// A wrapper of refused system calls.
     Refused,
-    /// What the kernel and the loader gave the process at its start.
+    /// Data that the kernel and the loader give to a process at its start.
     Start,
     /// Not a function.
     Data,
@@ -48,7 +48,7 @@ impl Class {
         }
     }
 
-    /// What is done with such a symbol.
+    /// The treatment of such a symbol.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -78,13 +78,13 @@ impl Class {
 pub struct Symbol<'a> {
     /// The library's file name.
     pub library: &'a str,
-    /// How it is treated.
+    /// Its treatment.
     pub class: Class,
     /// Its name, without a version.
     pub name: &'a str,
 }
 
-/// Every row, in the order of the text. A line that cannot be read ends it: a test finds that.
+/// Every row, in the order of the text. A malformed line ends the table: a test finds that.
 pub fn all() -> impl Iterator<Item = Symbol<'static>> {
     parse(TEXT)
 }

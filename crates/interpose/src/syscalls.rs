@@ -1,7 +1,7 @@
-//! The rows: every system call of x86-64 Linux up to 6.18. Code and documentation follow from here; see the crate's head for what the words mean.
+//! The rows: every system call of x86-64 Linux up to 6.18. Code and documentation follow from here; the crate's head explains the words.
 //!
-//! To treat a call otherwise, change its row. One that becomes virtual, agreed or checked needs an answer in the runtime's list (`entry/calls/list.rs`): it does
-//! not compile without.
+//! To treat a call differently, change its row. A row that becomes virtual, agreed or checked needs an answer in the runtime's list (`entry/calls/list.rs`);
+//! without it the runtime does not compile.
 
 use crate::Treatment::{Absent, Agreed, Checked, Constant, Ordered, Refused, Virtual};
 use crate::Why::{Files, Kernels, Memory, Namespaces, Settings, Start};

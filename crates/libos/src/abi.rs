@@ -1,4 +1,4 @@
-//! Numbers and layouts that a server shares with its operating system: those of Linux on `x86_64`, by the names of its headers.
+//! Numbers and layouts that a server shares with its operating system: those of Linux on `x86_64`, under the names of its headers.
 //!
 //! `tests/abi.rs` compares all of them with the C library's definitions.
 #![allow(non_camel_case_types, missing_docs)]
@@ -29,7 +29,7 @@ pub struct iovec {
     pub iov_len: usize,
 }
 
-/// What is asked of a descriptor.
+/// An entry of `poll`: a descriptor, and the requested and reported events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct pollfd {
@@ -38,7 +38,7 @@ pub struct pollfd {
     pub revents: i16,
 }
 
-/// What an epoll set reports.
+/// An event that an epoll set reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed)]
 pub struct epoll_event {
@@ -55,7 +55,31 @@ pub struct sembuf {
     pub sem_flg: i16,
 }
 
-/// Defines the numbers, and lists them for whoever compares.
+/// A file's facts, as `fstat` answers them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct stat {
+    pub st_dev: u64,
+    pub st_ino: u64,
+    pub st_nlink: u64,
+    pub st_mode: u32,
+    pub st_uid: u32,
+    pub st_gid: u32,
+    pub _pad: i32,
+    pub st_rdev: u64,
+    pub st_size: i64,
+    pub st_blksize: i64,
+    pub st_blocks: i64,
+    pub st_atime: i64,
+    pub st_atime_nsec: i64,
+    pub st_mtime: i64,
+    pub st_mtime_nsec: i64,
+    pub st_ctime: i64,
+    pub st_ctime_nsec: i64,
+    pub _unused: [i64; 3],
+}
+
+/// Defines the numbers, and lists them for the test that compares them.
 macro_rules! numbers {
     ($($name:ident: $type:ty = $value:expr,)*) => {
         $(pub const $name: $type = $value;)*
@@ -64,6 +88,9 @@ macro_rules! numbers {
         pub const ALL: &[(&str, i64)] = &[$((stringify!($name), $value as i64),)*];
     };
 }
+
+pub mod signals;
+pub use signals::*;
 
 // --- numbers ---
 
@@ -78,6 +105,8 @@ numbers! {
     CLOCK_MONOTONIC: i32 = 1,
     CLOCK_REALTIME: i32 = 0,
     CLOCK_REALTIME_ALARM: i32 = 8,
+    CLOSE_RANGE_CLOEXEC: u32 = 4,
+    CLOSE_RANGE_UNSHARE: u32 = 2,
     E2BIG: i32 = 7,
     EACCES: i32 = 13,
     EADDRNOTAVAIL: i32 = 99,
@@ -109,6 +138,8 @@ numbers! {
     ENOSYS: i32 = 38,
     ENOTRECOVERABLE: i32 = 131,
     ENOTSUP: i32 = 95,
+    ENOTTY: i32 = 25,
+    ENXIO: i32 = 6,
     EOPNOTSUPP: i32 = 95,
     EOVERFLOW: i32 = 75,
     EOWNERDEAD: i32 = 130,
@@ -133,8 +164,15 @@ numbers! {
     EPOLL_CTL_DEL: i32 = 2,
     EPOLL_CTL_MOD: i32 = 3,
     ERANGE: i32 = 34,
+    ESPIPE: i32 = 29,
     ESRCH: i32 = 3,
     ETIMEDOUT: i32 = 110,
+    FD_CLOEXEC: i32 = 1,
+    FIOASYNC: u32 = 0x5452,
+    FIOCLEX: u32 = 0x5451,
+    FIONBIO: u32 = 0x5421,
+    FIONCLEX: u32 = 0x5450,
+    FIONREAD: u32 = 0x541b,
     FUTEX_CLOCK_REALTIME: i32 = 256,
     FUTEX_CMP_REQUEUE: i32 = 4,
     FUTEX_CMP_REQUEUE_PI: i32 = 12,
@@ -151,6 +189,16 @@ numbers! {
     FUTEX_WAKE: i32 = 1,
     FUTEX_WAKE_BITSET: i32 = 10,
     FUTEX_WAKE_OP: i32 = 5,
+    F_DUPFD: i32 = 0,
+    F_DUPFD_CLOEXEC: i32 = 1030,
+    F_GETFD: i32 = 1,
+    F_GETFL: i32 = 3,
+    F_GETOWN: i32 = 9,
+    F_GETPIPE_SZ: i32 = 1032,
+    F_SETFD: i32 = 2,
+    F_SETFL: i32 = 4,
+    F_SETOWN: i32 = 8,
+    F_SETPIPE_SZ: i32 = 1031,
     GETALL: i32 = 13,
     GETNCNT: i32 = 14,
     GETPID: i32 = 11,
@@ -203,6 +251,7 @@ numbers! {
     O_CREAT: i32 = 64,
     O_DIRECT: i32 = 16384,
     O_EXCL: i32 = 128,
+    O_NOATIME: i32 = 0o1000000,
     O_NONBLOCK: i32 = 2048,
     O_RDONLY: i32 = 0,
     O_RDWR: i32 = 2,
@@ -234,10 +283,20 @@ numbers! {
     RT_SCOPE_UNIVERSE: u8 = 0,
     RT_TABLE_LOCAL: u8 = 255,
     RT_TABLE_MAIN: u8 = 254,
+    SEEK_HOLE: i32 = 4,
+    SEEK_SET: i32 = 0,
     SETALL: i32 = 17,
     SETVAL: i32 = 16,
+    SPLICE_F_GIFT: u32 = 8,
+    SPLICE_F_MORE: u32 = 4,
+    SPLICE_F_MOVE: u32 = 1,
+    SPLICE_F_NONBLOCK: u32 = 2,
+    S_IFCHR: u32 = 0o020000,
+    S_IFIFO: u32 = 0o010000,
+    S_IFSOCK: u32 = 0o140000,
     TFD_CLOEXEC: i32 = 524288,
     TFD_NONBLOCK: i32 = 2048,
     TFD_TIMER_ABSTIME: i32 = 1,
     TFD_TIMER_CANCEL_ON_SET: i32 = 2,
+    TIOCOUTQ: u32 = 0x5411,
 }

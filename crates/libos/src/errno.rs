@@ -1,4 +1,4 @@
-//! How a call of the server fails. A leaf: everything else may use it.
+//! Errors of the server's calls. A leaf: every other module may use it.
 
 /// A call that failed: the error's number, positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct Errno(pub i32);
 /// The answer to a call of the server: a value, or an error number.
 pub type Result<T> = core::result::Result<T, Errno>;
 
-/// What an interrupted call answers inside the library when it is to be done again after a handler with `SA_RESTART` (the kernel's ERESTARTSYS).
+/// The internal answer of an interrupted call that is to be done again after a handler with `SA_RESTART` (the kernel's ERESTARTSYS).
 pub const RESTART: Errno = Errno(512);
 
 /// A call that fails.

@@ -1,14 +1,15 @@
-//! A host for tests: its threads run only as a test says. While one is blocked, the acts that the test has noted run, oldest first, until one of
+//! A host for tests: its threads run only when a test says so. While one is blocked, the acts that the test has noted run, oldest first, until one of
 //! them resumes it; when none is left, its deadline passes.
 
 use crate::abi;
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, fail};
 use crate::file::ops::FileOps;
-use crate::file::{File, Kind, add_ref, drop_ref, ready};
+use crate::file::{File, Kind, ready, table};
 use crate::host::{Host, Kernels};
 use crate::os::Os;
-use crate::process::{self, Process};
+use crate::process::{self, Process, ProcessHandle};
 use crate::room::Room;
+use crate::signal::{self, Action, Info, send};
 use crate::thread::{Life, Queue, Thread, Waiting, Wake};
 use core::cell::{Cell, RefCell};
 use core::fmt::Arguments;
@@ -18,7 +19,7 @@ use skein_arena::parts::Parts;
 use skein_arena::pool::{ArenaObject, Handle, Pool};
 use skein_arena::uses::Use;
 use std::alloc::{Layout, alloc_zeroed};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A thread of the fake's.
 #[repr(C)]
@@ -65,33 +66,45 @@ impl Deref for FakeProcess {
     }
 }
 
-/// What another thread does while the one under test is blocked.
+/// Another thread's action while the thread under test is blocked.
 type Act<'a> = Box<dyn Fn(&Fake<'a>) + 'a>;
 
 /// The host.
 pub struct Fake<'a> {
     os: Box<Os<FakeThread, FakeProcess>>,
     acts: RefCell<VecDeque<Act<'a>>>,
-    /// How often the turn was given up by a thread that could go on.
+    /// The number of times that a runnable thread gave the turn up.
     pub yields: Cell<u32>,
-    /// How often handlers ran.
+    /// The number of handlers that ran.
     pub deliveries: Cell<u32>,
-    /// Whether a handler without `SA_RESTART` is what interrupts.
+    /// Whether [`Fake::interrupt`] sends a signal whose handler has no `SA_RESTART`.
     pub no_restart: Cell<bool>,
-    /// The process that runs.
+    /// Handlers that were called: the thread, the signal, and the mask that came back.
+    pub handled: RefCell<Vec<(u32, Info, u64)>>,
+    /// A handler's change of the mask that comes back.
+    pub mask_left: Cell<Option<u64>>,
+    /// The number of signals that began to wait.
+    pub queued: Cell<u32>,
+    /// The running process.
     pub process: Cell<u32>,
-    /// Who it acts as.
+    /// The user it acts as.
     pub user: Cell<[u32; 2]>,
-    /// Memory that is shared: its begin and length here.
+    /// Shared memory: its begin and length in the test's process.
     pub shared: Cell<(usize, usize)>,
-    /// What was reported.
+    /// Reported lines.
     pub refused: RefCell<Vec<String>>,
-    /// Virtual descriptors, by number.
-    descriptors: RefCell<Vec<Option<Handle<File>>>>,
-    /// How often SIGPIPE was raised.
+    /// Reserved numbers of descriptors with their process, and whether they outlive its exec.
+    pub numbers: RefCell<BTreeMap<(u32, i32), bool>>,
+    /// Descriptors' numbers are smaller than this.
+    pub limit: Cell<i32>,
+    /// The kernel's regular file: its content and its position.
+    pub regular: RefCell<(Vec<u8>, usize)>,
+    /// The number of SIGPIPEs raised.
     pub sigpipes: Cell<u32>,
-    /// Who got SIGIO.
+    /// The receivers of SIGIO.
     pub sigios: RefCell<Vec<i32>>,
+    /// Helpers that call timers' functions: their threads.
+    pub timer_callers: RefCell<Vec<u32>>,
     /// Timers of signals that have fired.
     pub signal_timers: RefCell<Vec<u32>>,
 }
@@ -115,14 +128,16 @@ fn room() -> Room {
 
 /// There are at most so many threads.
 const MOST_THREADS: u32 = 64;
-/// A process has at most so many descriptors.
+/// A process has at most so many descriptors, unless a test says so.
 pub const MOST_FDS: usize = 64;
+/// The host's own descriptor.
+pub const OWN_FD: i32 = 999;
 /// A regular file of the kernel's.
 pub const REGULAR_FD: i32 = 1000;
 /// A descriptor of the kernel's that is none.
 pub const OTHER_FD: i32 = 1001;
 
-/// The kinds of files that the library has not.
+/// The kinds of files that the library does not have.
 struct Others;
 
 impl FileOps<Fake<'_>> for Others {
@@ -133,10 +148,15 @@ impl FileOps<Fake<'_>> for Others {
     fn release(&self, _: &Fake<'_>, _: Handle<File>) {}
 }
 
-/// The monotonic clock is so far behind the time of day.
+/// The distance of the monotonic clock behind the time of day.
 pub const MONOTONIC_BEHIND_NS: u64 = 7;
 
-/// Threads have these ids.
+/// The address of handlers: no test calls one.
+pub const HANDLER: usize = 0x1000;
+/// The user that signals name.
+pub const REAL_USER: u32 = 1000;
+
+/// The thread ids begin here.
 pub const FIRST_TID: u32 = 101;
 
 impl<'a> Fake<'a> {
@@ -151,6 +171,7 @@ impl<'a> Fake<'a> {
         os.fds.lay_out(&mut room);
         os.processes.lay_out(&mut room);
         os.ipc.lay_out(&mut room, MOST_THREADS);
+        os.signals.lay_out(&mut room);
         let process = os.processes.alloc().unwrap();
         let p = os.processes.get(process);
         p.life.set(process::Life::Alive);
@@ -174,18 +195,24 @@ impl<'a> Fake<'a> {
             yields: Cell::default(),
             deliveries: Cell::default(),
             no_restart: Cell::default(),
+            handled: RefCell::default(),
+            mask_left: Cell::default(),
+            queued: Cell::default(),
+            timer_callers: RefCell::default(),
             process: Cell::new(1),
             user: Cell::default(),
             shared: Cell::default(),
             refused: RefCell::default(),
-            descriptors: RefCell::default(),
+            numbers: RefCell::default(),
+            limit: Cell::new(MOST_FDS as i32),
+            regular: RefCell::default(),
             sigpipes: Cell::default(),
             sigios: RefCell::default(),
             signal_timers: RefCell::default(),
         }
     }
 
-    /// Thread `number`, from 1, does this when next somebody is blocked.
+    /// Thread `number`, from 1, does this when the next thread is blocked.
     pub fn then(&self, number: u32, act: impl Fn(&Self) + 'a) {
         self.acts.borrow_mut().push_back(Box::new(move |fake| fake.by(number, || act(fake))));
     }
@@ -218,7 +245,22 @@ impl<'a> Fake<'a> {
         c.born.set(self.processes.births.get());
         self.processes.births.set(c.born.get() + 1);
         self.processes.live.set(self.processes.live.get() + 1);
+        let mut numbers = self.numbers.borrow_mut();
+        let copies: Vec<_> = numbers.range((parent.raw(), 0)..=(parent.raw(), i32::MAX)).collect();
+        let copies: Vec<_> = copies.iter().map(|((_, fd), keep)| (*fd, **keep)).collect();
+        numbers.extend(copies.iter().map(|(fd, keep)| ((child.raw(), *fd), *keep)));
+        assert!(p.table.copy_to(self, &c.table));
         thread.raw()
+    }
+
+    /// The file behind a virtual descriptor.
+    pub fn file_of(&self, fd: i32) -> Option<Handle<File>> {
+        table::file(self, fd)
+    }
+
+    /// Closes a virtual descriptor.
+    pub fn close(&self, fd: i32) {
+        table::close(self, fd).expect("an open descriptor");
     }
 
     /// Whether all acts have run.
@@ -231,9 +273,27 @@ impl<'a> Fake<'a> {
         self.os.threads.get(Handle::from_raw(number).unwrap())
     }
 
-    /// Interrupts thread `number`, if it is blocked.
+    /// Interrupts thread `number` by a signal that has a handler. Answers whether it was blocked.
     pub fn interrupt(&self, number: u32) -> bool {
-        self.resume(Handle::from_raw(number).unwrap(), Wake::Interrupted)
+        let (thread, of) = (Handle::from_raw(number).unwrap(), self.thread(number));
+        let flags = if self.no_restart.get() { 0 } else { abi::SA_RESTART as u64 };
+        let action = Action { handler: HANDLER, flags, ..Action::default() };
+        self.by(number, || signal::action::set(self, abi::SIGURG, Some(action))).unwrap();
+        let blocked = of.blocked();
+        signal::post(self, send::Target::Thread(thread), Info::of_kernel(abi::SIGURG)).unwrap();
+        blocked
+    }
+
+    /// Another thread of the process that has the turn; answers its number.
+    pub fn new_thread(&self) -> u32 {
+        let thread = self.threads.alloc().unwrap();
+        let t = self.threads.get(thread);
+        t.tid.set(FIRST_TID + thread.raw() - 1);
+        t.life.set(Life::Running);
+        t.process.set(Some(process::handle(self)));
+        let of = process::this(self);
+        of.threads.set(of.threads.get() + 1);
+        thread.raw()
     }
 }
 
@@ -250,6 +310,9 @@ impl Host for Fake<'_> {
     type Process = FakeProcess;
 
     fn suspend(&self, deadline_ns: Option<u64>) -> Wake {
+        if signal::is_due(self) {
+            return Wake::Interrupted;
+        }
         let this = self.this();
         this.life.set(Life::Blocked);
         this.wake.set(Wake::Event);
@@ -285,11 +348,50 @@ impl Host for Fake<'_> {
 
     fn deliver_signals(&self) {
         self.deliveries.set(self.deliveries.get() + 1);
+        signal::deliver(self);
     }
 
     fn interrupted(&self, restartable: bool) -> bool {
-        self.deliver_signals();
-        restartable && !self.no_restart.get()
+        self.deliveries.set(self.deliveries.get() + 1);
+        signal::interrupted(self, restartable)
+    }
+
+    fn call_handler(&self, info: &Info, action: &Action, mask: u64) -> u64 {
+        assert_eq!(action.handler, HANDLER);
+        self.handled.borrow_mut().push((
+            self.os.current.get(),
+            *info,
+            self.this().signals.mask.get(),
+        ));
+        self.mask_left.take().unwrap_or(mask)
+    }
+
+    fn end_by_signal(&self, signo: i32) -> ! {
+        panic!("process {} ends by signal {signo}", self.process.get())
+    }
+
+    fn kill(&self, process: ProcessHandle) {
+        self.processes.get(process).life.set(process::Life::Zombie);
+    }
+
+    fn stand_aside(&self) {
+        let act = self.acts.borrow_mut().pop_front();
+        act.expect("a stopped process is let go on by somebody")(self);
+    }
+
+    fn real_user(&self) -> u32 {
+        REAL_USER
+    }
+
+    fn signal_queued(&self) {
+        self.queued.set(self.queued.get() + 1);
+    }
+
+    fn make_timer_caller(&self) -> Result<()> {
+        let caller = self.new_thread();
+        self.thread(caller).signals.mask.set(u64::MAX);
+        self.timer_callers.borrow_mut().push(caller);
+        Ok(())
     }
 
     fn test_cancel(&self) {
@@ -335,26 +437,95 @@ impl Host for Fake<'_> {
 
     fn note(&self, _: Use) {}
 
-    fn file_of(&self, fd: i32) -> Option<Handle<File>> {
-        *self.descriptors.borrow().get(usize::try_from(fd).ok()?)?
+    fn random(&self, out: &mut [u8]) {
+        out.fill(7);
     }
 
-    fn install(&self, file: Handle<File>, least: i32, _: bool) -> Result<i32> {
-        let mut all = self.descriptors.borrow_mut();
-        let fd = (least as usize..).find(|fd| all.get(*fd).is_none_or(Option::is_none)).unwrap();
-        if fd >= MOST_FDS {
-            return Err(Errno(abi::EMFILE));
+    fn reserve(&self, least: i32) -> Result<i32> {
+        if !(0..self.limit.get()).contains(&least) {
+            return fail(abi::EINVAL);
         }
-        let len = all.len().max(fd + 1);
-        all.resize(len, None);
-        all[fd] = Some(file);
-        add_ref(self, file);
-        Ok(fd as i32)
+        let mut numbers = self.numbers.borrow_mut();
+        let free = |fd: &i32| !numbers.contains_key(&(self.process.get(), *fd));
+        let fd = (least..self.limit.get()).find(free).ok_or(Errno(abi::EMFILE))?;
+        numbers.insert((self.process.get(), fd), false);
+        Ok(fd)
     }
 
-    fn close(&self, fd: i32) {
-        let file = self.descriptors.borrow_mut()[fd as usize].take();
-        drop_ref(self, file.expect("an open descriptor"));
+    fn reserve_at(&self, fd: i32) -> Result<()> {
+        if fd >= self.limit.get() {
+            return fail(abi::EBADF);
+        }
+        self.numbers.borrow_mut().insert((self.process.get(), fd), false);
+        Ok(())
+    }
+
+    fn release(&self, fd: i32) {
+        let was = self.numbers.borrow_mut().remove(&(self.process.get(), fd));
+        assert!(was.is_some(), "{fd} was not reserved");
+    }
+
+    fn keep_over_exec(&self, fd: i32, keep: bool) {
+        let before = self.numbers.borrow_mut().insert((self.process.get(), fd), keep);
+        assert!(before.is_some(), "{fd} was not reserved");
+    }
+
+    fn is_own(&self, fd: i32) -> bool {
+        fd == OWN_FD
+    }
+
+    fn close_kernels(&self, first: u32, last: u32, flags: u32) -> Result<()> {
+        let within = |fd: i32| (first..=last).contains(&(fd as u32));
+        if flags & abi::CLOSE_RANGE_CLOEXEC == 0 {
+            let me = self.process.get();
+            self.numbers.borrow_mut().retain(|(process, fd), _| *process != me || !within(*fd));
+        }
+        Ok(())
+    }
+
+    fn duplicate_kernels(&self, old: i32, new: i32, _: Option<i32>) -> Result<()> {
+        if self.of_kernel(old).is_none() {
+            return fail(abi::EBADF);
+        }
+        // The number is the kernel's now.
+        self.numbers.borrow_mut().remove(&(self.process.get(), new));
+        Ok(())
+    }
+
+    fn read_kernels(&self, fd: i32, at: Option<i64>, to: &mut [u8]) -> Result<usize> {
+        if fd != REGULAR_FD {
+            return fail(abi::EBADF);
+        }
+        let (bytes, position) = &mut *self.regular.borrow_mut();
+        let from = at.map_or(*position, |at| at as usize).min(bytes.len());
+        let n = to.len().min(bytes.len() - from);
+        to[..n].copy_from_slice(&bytes[from..from + n]);
+        if at.is_none() {
+            *position += n;
+        }
+        Ok(n)
+    }
+
+    fn write_kernels(&self, fd: i32, at: Option<i64>, more: &[u8]) -> Result<usize> {
+        if fd != REGULAR_FD {
+            return fail(abi::EBADF);
+        }
+        let (bytes, position) = &mut *self.regular.borrow_mut();
+        let from = at.map_or(*position, |at| at as usize);
+        let len = bytes.len().max(from + more.len());
+        bytes.resize(len, 0);
+        bytes[from..from + more.len()].copy_from_slice(more);
+        if at.is_none() {
+            *position += more.len();
+        }
+        Ok(more.len())
+    }
+
+    fn move_kernels(&self, fd: i32, by: i64) -> Result<()> {
+        assert_eq!(fd, REGULAR_FD);
+        let (_, position) = &mut *self.regular.borrow_mut();
+        *position = (*position as i64 + by) as usize;
+        Ok(())
     }
 
     fn of_kernel(&self, fd: i32) -> Option<Kernels> {
@@ -372,14 +543,16 @@ impl Host for Fake<'_> {
         &Others
     }
 
-    fn forget_fifo(&self, _: u32) {}
-
     fn signal_timer_fired(&self, raw: u32) {
         self.signal_timers.borrow_mut().push(raw);
+        if signal::timer::is_one(self, raw) {
+            signal::timer::fired(self, raw);
+        }
     }
 
     fn send_sigio(&self, pid: i32) {
         self.sigios.borrow_mut().push(pid);
+        send::sigio(self, pid);
     }
 
     fn raise_sigpipe(&self) {

@@ -1,10 +1,11 @@
-//! What the library needs done by whoever runs the server's threads.
+//! The host: the services that the library needs from the process that runs the server's threads.
 
 use crate::errno::Result;
 use crate::file::ops::FileOps;
 use crate::file::{File, Kind};
 use crate::os::Os;
-use crate::process::Process;
+use crate::process::{self, Process, ProcessHandle};
+use crate::signal::{Action, Info};
 use crate::thread::{Queue, Thread, Waiting, Wake};
 use core::fmt::Arguments;
 use core::ops::Deref;
@@ -12,15 +13,15 @@ use skein_arena::list::In;
 use skein_arena::pool::{ArenaObject, Handle};
 use skein_arena::uses::Use;
 
-/// A thread as the host has it: the library's part, and what the host needs to run it.
+/// The host's record of a thread: the library's part, and the host's own.
 pub trait HostThread: In<Queue> + In<Waiting> + Deref<Target = Thread> {}
 impl<T: In<Queue> + In<Waiting> + Deref<Target = Thread>> HostThread for T {}
 
-/// A process as the host has it: the library's part, and what the host needs to run it.
+/// The host's record of a process: the library's part, and the host's own.
 pub trait HostProcess: ArenaObject + Deref<Target = Process> {}
 impl<P: ArenaObject + Deref<Target = Process>> HostProcess for P {}
 
-/// A descriptor that is the kernel's own.
+/// A descriptor of the kernel's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernels {
     /// Of a regular file or a directory.
@@ -29,29 +30,53 @@ pub enum Kernels {
     Other,
 }
 
-/// The holder of a turn, on behalf of whom a call is carried out; it lends the state that calls change.
+/// The host, on behalf of the turn's holder; it lends the state that calls change.
 pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// Threads.
     type Thread: HostThread;
     /// Processes.
     type Process: HostProcess;
 
-    /// Blocks the turn's holder until [`Host::resume`] or the deadline (in the server's time of day); not at all when it has a signal to handle.
+    /// Blocks the turn's holder until [`Host::resume`] or the deadline (in virtual time); not at all when it has a signal to handle.
     /// The caller has registered the thread wherever it is to be resumed from, and removes it again afterwards.
     fn suspend(&self, deadline_ns: Option<u64>) -> Wake;
 
     /// Ends a thread's wait. Answers whether it was waiting.
     fn resume(&self, thread: Handle<Self::Thread>, why: Wake) -> bool;
 
-    /// Lets others run although the turn's holder can go on.
+    /// Lets others run although the turn's holder can continue.
     fn yield_now(&self);
 
-    /// Runs the handlers of the signals that are for the turn's holder.
+    /// Runs the handlers of the signals that are for the turn's holder: [`crate::signal::deliver`], with what the host keeps over it.
     fn deliver_signals(&self);
 
     /// A call with nothing held was interrupted: runs handlers, and answers whether the call is to be done again. `restartable` says whether
-    /// `SA_RESTART` counts.
+    /// `SA_RESTART` counts. [`crate::signal::interrupted`], with what the host keeps over it.
     fn interrupted(&self, restartable: bool) -> bool;
+
+    /// Calls the handler of a signal; its frame says that `mask` comes back afterwards. Answers the mask that does: a handler may change that.
+    fn call_handler(&self, info: &Info, action: &Action, mask: u64) -> u64;
+
+    /// Ends the process of the turn's holder by a signal.
+    fn end_by_signal(&self, signo: i32) -> !;
+
+    /// Ends another process by SIGKILL; returns when it is gone.
+    fn kill(&self, process: ProcessHandle);
+
+    /// Gives the turn up because the process of its holder is stopped.
+    fn stand_aside(&self);
+
+    /// The user of the server's processes, as their signals say.
+    fn real_user(&self) -> u32;
+
+    /// A new signal waits: signalfds look.
+    fn signal_queued(&self);
+
+    /// Makes the thread of the turn's holder's process that calls timers' functions ([`crate::signal::timer::next_call`]).
+    ///
+    /// # Errors
+    /// As a thread's birth.
+    fn make_timer_caller(&self) -> Result<()>;
 
     /// A cancellation point: ends the turn's holder if it was cancelled. Nothing may be held.
     fn test_cancel(&self);
@@ -59,16 +84,22 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// The turn's holder's process, by its number in the arena.
     fn process(&self) -> u32;
 
-    /// The user and the group that the turn's holder's process acts as.
+    /// That process.
+    #[inline]
+    fn this_process(&self) -> &Self::Process {
+        process::this(self)
+    }
+
+    /// The effective user and group of the turn's holder's process.
     fn user(&self) -> [u32; 2];
 
     /// Whether that process is in a group.
     fn in_group(&self, group: u32) -> bool;
 
-    /// The permissions that it takes off what it makes (`umask`).
+    /// That process's `umask`.
     fn file_mask(&self) -> u32;
 
-    /// What an address of that process is in shared memory, if it is: the region and the offset in it.
+    /// The region and offset of an address of that process in shared memory, if it is in any.
     fn in_shared_memory(&self, address: usize) -> Option<(u32, usize)>;
 
     /// The time of day at which `clock` will read `at_ns`.
@@ -77,36 +108,78 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// `EINVAL` for a clock that there is not.
     fn deadline_of(&self, clock: i32, at_ns: u64) -> Result<u64>;
 
-    /// Reports a call, or a part of one, that is not supported.
+    /// Reports a call, or a part of one, as unsupported.
     fn refused(&self, what: Arguments<'_>);
 
     /// Ends the server, which cannot be kept deterministic.
     fn fatal(&self, why: Arguments<'_>) -> !;
 
-    /// Counts what the server uses, for whoever asks.
+    /// Counts a use of a feature by the server, for reports.
     fn note(&self, what: Use);
 
-    /// The file behind a virtual descriptor of the turn's holder.
-    fn file_of(&self, fd: i32) -> Option<Handle<File>>;
+    /// Fills in bytes of the server's randomness.
+    fn random(&self, out: &mut [u8]);
 
-    /// Gives `file` the lowest free number from `least` on; it has one more reference.
+    /// Reserves the lowest free number of a descriptor of the turn's holder's process, from `least` on.
     ///
     /// # Errors
-    /// `EMFILE` and `ENOMEM`.
-    fn install(&self, file: Handle<File>, least: i32, cloexec: bool) -> Result<i32>;
+    /// `EMFILE`; `EINVAL` when no number can be that high.
+    fn reserve(&self, least: i32) -> Result<i32>;
 
-    /// Closes a virtual descriptor.
-    fn close(&self, fd: i32);
+    /// Reserves this number; a descriptor of the kernel's there is closed.
+    ///
+    /// # Errors
+    /// `EBADF` when no number can be that high.
+    fn reserve_at(&self, fd: i32) -> Result<()>;
 
-    /// What a descriptor that is not virtual is of; `None` when it is not open.
+    /// Gives a reserved number back.
+    fn release(&self, fd: i32);
+
+    /// Whether a reserved number stays reserved when the process executes a program.
+    fn keep_over_exec(&self, fd: i32, keep: bool);
+
+    /// Whether a number is one of the host's own, which the server may not touch.
+    fn is_own(&self, fd: i32) -> bool;
+
+    /// Closes the numbers from `first` to `last`, reserved ones included and the host's own excepted; `flags` are those of `close_range`.
+    ///
+    /// # Errors
+    /// Those of `close_range`.
+    fn close_kernels(&self, first: u32, last: u32, flags: u32) -> Result<()>;
+
+    /// Gives one of the kernel's descriptors a second number, which may be reserved: `dup3`, or `dup2` when `flags` is `None`.
+    ///
+    /// # Errors
+    /// Those of the call.
+    fn duplicate_kernels(&self, old: i32, new: i32, flags: Option<i32>) -> Result<()>;
+
+    /// Reads from one of the kernel's descriptors, at its own position or at `at`.
+    ///
+    /// # Errors
+    /// Those of `read` and `pread`.
+    fn read_kernels(&self, fd: i32, at: Option<i64>, to: &mut [u8]) -> Result<usize>;
+
+    /// Writes to one of the kernel's descriptors, at its own position or at `at`.
+    ///
+    /// # Errors
+    /// Those of `write` and `pwrite`.
+    fn write_kernels(&self, fd: i32, at: Option<i64>, bytes: &[u8]) -> Result<usize>;
+
+    /// Moves the position of one of the kernel's descriptors by so many bytes.
+    ///
+    /// # Errors
+    /// Those of `lseek`.
+    fn move_kernels(&self, fd: i32, by: i64) -> Result<()>;
+
+    /// The kind of a descriptor that is not virtual; `None` when it is not open.
     fn of_kernel(&self, fd: i32) -> Option<Kernels>;
 
-    /// What the kinds of files do that the library has not.
+    /// The functions of the kinds of files that the library does not have.
     fn ops<'s>(kind: Kind) -> &'s dyn FileOps<Self>
     where
         Self: 's;
 
-    /// What a file of such a kind is ready for: as [`ops`](Self::ops) says.
+    /// The readiness of a file of such a kind: as by [`ops`](Self::ops).
     #[inline(always)]
     fn mask(&self, file: &File) -> u32
     where
@@ -115,15 +188,12 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
         Self::ops(file.kind.get()).mask(self, file)
     }
 
-    /// The name of a FIFO, by the host's number, has lost its pipe.
-    fn forget_fifo(&self, name: u32);
-
-    /// A deadline of a timer that sends signals has passed.
+    /// A deadline of a timer that sends signals has passed: [`crate::signal::timer::fired`].
     fn signal_timer_fired(&self, raw: u32);
 
-    /// Sends SIGIO to a process, if there is one of this id.
+    /// Sends SIGIO to a process, if there is one of this id: [`crate::signal::send::sigio`].
     fn send_sigio(&self, pid: i32);
 
-    /// Sends SIGPIPE to the turn's holder.
+    /// Sends SIGPIPE to the turn's holder: [`crate::signal::send::raise_here`].
     fn raise_sigpipe(&self);
 }

@@ -1,6 +1,6 @@
-//! Identity: what a server may learn about the machine is the same on all replicas.
+//! Identity: a server learns the same about its machine on all replicas.
 //!
-//! Process ids, host name and addresses come from the namespaces that the supervisor makes. What those cannot fake is faked here.
+//! Process ids, host name and addresses come from the supervisor's namespaces. The rest is faked here.
 
 /// Processors that the server sees: one, as one of its threads runs at a time.
 pub const CPUS: usize = 1;

@@ -1,4 +1,4 @@
-//! Waiting at an address: what mutexes, condition variables, futexes, semaphores and joins are made of.
+//! Waiting at an address: the base of mutexes, condition variables, futexes, semaphores and joins.
 
 use crate::host::{Host, HostThread};
 use crate::thread::{Life, Waiting, Wake};
@@ -9,7 +9,7 @@ use skein_arena::pool::Handle;
 
 const BUCKETS: usize = 1024;
 
-/// Wait queues by address, first come first served. `T` is a thread as the host has it. All-zero bytes are empty queues.
+/// Wait queues by address, first come first served. `T` is the host's record of a thread. All-zero bytes are empty queues.
 #[repr(C)]
 pub struct KeyQueues<T> {
     buckets: [List<T, Waiting>; BUCKETS],
@@ -20,14 +20,14 @@ pub struct KeyQueues<T> {
 
 /// Addresses that a thread may wait at: Linux's `FUTEX_WAITV_MAX`.
 pub const MAX_SEVERAL: usize = 128;
-/// Where those queue that wait at several addresses.
+/// Where threads queue that wait at several addresses.
 const SEVERAL: Key = Key::of_runtime(4, 0);
 
 /// The addresses that a thread waits at, in a chunk of its own.
 #[repr(C)]
 struct Several {
     count: Cell<u32>,
-    /// Which one it was woken at.
+    /// The address at which it was woken.
     hit: Cell<u32>,
     keys: [Cell<u64>; MAX_SEVERAL],
 }
@@ -38,14 +38,14 @@ fn several(chunks: &Chunks, chunk: Handle<Chunk>) -> &Several {
     unsafe { &*core::ptr::from_ref(chunks.get(chunk)).cast::<Several>() }
 }
 
-/// An address that threads wait at, and whose; objects of the runtime's own use odd numbers of no process.
+/// An address that threads wait at, with its process; objects of the runtime's own use odd numbers of no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub u64);
 
 /// Bits of an address; above them is the process.
 const ADDRESS_BITS: u32 = 48;
 
-/// Instead of a process there is a region of shared memory, and instead of the address an offset.
+/// For shared memory: the region instead of a process, and the offset instead of an address.
 const IN_SHARED: u64 = 1 << 63;
 
 impl Key {
@@ -73,7 +73,7 @@ impl<T: HostThread> KeyQueues<T> {
         &self.buckets[hash as usize]
     }
 
-    /// Blocks the turn's holder at `key` until woken or the deadline. `bits` select what wakes it (futex bitsets; all ones otherwise).
+    /// Blocks the turn's holder at `key` until woken or the deadline. `bits` select the wake-ups (futex bitsets; all ones otherwise).
     pub fn wait(
         &self,
         k: &impl Host<Thread = T>,
@@ -96,7 +96,7 @@ impl<T: HostThread> KeyQueues<T> {
         why
     }
 
-    /// Takes a thread that never runs again out of its queue.
+    /// Removes a thread that never runs again from its queue.
     pub fn abandon(&self, k: &impl Host<Thread = T>, thread: Handle<T>) {
         let t = k.threads.get(thread);
         // One that was woken has been taken out.
@@ -116,7 +116,7 @@ impl<T: HostThread> KeyQueues<T> {
             if woken == most {
                 return false;
             }
-            // One whose deadline has passed is runnable already and takes itself out.
+            // A thread whose deadline has passed is runnable already and removes itself.
             if t.key_bits.get() & bits != 0 && t.blocked() {
                 list.remove(&k.threads, thread);
                 k.resume(thread, Wake::Event);
@@ -181,7 +181,7 @@ impl<T: HostThread> KeyQueues<T> {
         woken
     }
 
-    /// Wakes the thread that has waited longest at `key`; answers which, to hand something over to it.
+    /// Wakes the thread that has waited longest at `key`; answers it, so that an object can be handed over to it.
     pub fn wake_oldest(&self, k: &impl Host<Thread = T>, key: Key) -> Option<Handle<T>> {
         let mut oldest = None;
         self.each(k, key, |list, thread, t| {
@@ -196,7 +196,7 @@ impl<T: HostThread> KeyQueues<T> {
         oldest
     }
 
-    /// Wakes the thread that has waited longest at `key` of those that are meant.
+    /// Wakes the thread among those selected that has waited longest at `key`.
     pub fn wake_first(
         &self,
         k: &impl Host<Thread = T>,

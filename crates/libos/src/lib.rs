@@ -1,8 +1,8 @@
-//! The operating system that a replicated server sees, as a library: what its calls mean, without a Linux to carry them out.
+//! The operating system that a replicated server sees, as a library: the meaning of its calls, without a Linux to carry them out.
 //!
-//! State lives in the arena: [`Os`] and what it holds. A caller gets at it through the guard of its turn, so one thread at a time does, and objects
-//! change through cells. What takes a kernel, a processor or the node is asked of the [`Host`]: to block the thread, to run a signal's handler,
-//! to look up the process's memory. The runtime is the host of a server; tests have one of their own, which plays the other threads.
+//! State lives in the arena: [`Os`] and its parts. A caller reaches it through the guard of its turn, so only one thread at a time does, and objects
+//! change through cells. Services of a kernel, a processor or the node come from the [`Host`]: blocking the thread, running a signal's handler,
+//! looking up the process's memory. The runtime is the host of a server; tests have a host of their own, which plays the other threads.
 //!
 //! Numbers and layouts that a server sees are those of Linux and glibc on `x86_64` ([`abi`]).
 //!
@@ -23,6 +23,7 @@ pub mod os;
 pub mod pace;
 pub mod process;
 pub mod room;
+pub mod signal;
 pub mod sync;
 pub mod thread;
 pub mod time;

@@ -4,6 +4,7 @@ use crate::file::Fds;
 use crate::ipc::Ipc;
 use crate::keys::KeyQueues;
 use crate::process::Processes;
+use crate::signal::Signals;
 use crate::thread::Queue;
 use crate::timers::Timers;
 use core::cell::Cell;
@@ -11,7 +12,7 @@ use skein_arena::bytes::Chunks;
 use skein_arena::list::{In, List};
 use skein_arena::pool::{Handle, Pool};
 
-/// What all processes of a server share; `T` is a thread and `P` a process as the host has them. All-zero bytes, then the host lays the pools out.
+/// State that all processes of a server share; `T` and `P` are the host's records of a thread and a process. All-zero bytes, then the host lays the pools out.
 #[repr(C)]
 pub struct Os<T, P> {
     /// The thread that has the turn.
@@ -19,13 +20,13 @@ pub struct Os<T, P> {
     _pad: Cell<u32>,
     /// Threads that can run, without the turn's holder, in the order of their turns.
     pub run_queue: List<T, Queue>,
-    /// Threads that could run, but for the stop of their process.
+    /// Threads that could run, if their process were not stopped.
     pub set_aside: List<T, Queue>,
     /// All threads.
     pub threads: Pool<T>,
     /// Threads that wait at addresses: mutexes, condition variables, futexes, joins.
     pub keys: KeyQueues<T>,
-    /// The server's time of day, ns since the epoch.
+    /// Virtual time: the server's time of day, ns since the epoch.
     pub now_ns: Cell<u64>,
     /// Deadlines.
     pub timers: Timers,
@@ -33,8 +34,10 @@ pub struct Os<T, P> {
     pub fds: Fds,
     /// All processes.
     pub processes: Processes<P>,
-    /// Semaphores and message queues that processes find by a key or a name.
+    /// Semaphores and message queues with a key or a name.
     pub ipc: Ipc,
+    /// Signals, and the timers that send them.
+    pub signals: Signals,
     /// Bytes in flight.
     pub chunks: Chunks,
 }

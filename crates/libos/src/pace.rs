@@ -1,35 +1,35 @@
-//! How far a look at a clock moves virtual time on.
+//! How far a look at a clock advances virtual time.
 
 use core::cell::Cell;
 
-/// What one look at a clock takes: about what it takes natively, so that virtual time does not outrun the real one.
+/// The advance of one look at a clock: about its native duration, so that virtual time does not outrun the real one.
 const LOOK_NS: u64 = 20;
 /// A server that has looked more often since the last entry is working by the clock, until its time is up, or answers many requests. Each further
-/// look takes as long as some work between two does.
+/// look takes as long as the work between two looks natively does.
 const WORKING_LOOKS: u64 = 64;
 const WORKING_LOOK_NS: u64 = 1000;
-/// Whoever has looked so often and done nothing else that is ordered (who answers a crowd receives and sends between looks) is working by the clock
-/// indeed: a look takes twice as long every few looks, up to 16 us. So "for a millisecond" is some 150 looks, where it would be 1,000.
+/// A server that looked this often and did no other ordered operation (a server that answers a crowd receives and sends between looks) is certainly working by the clock:
+/// a look takes twice as long every few looks, up to 16 us. So "for a millisecond" is some 150 looks, where it would be 1,000.
 const RUN_LOOKS: u64 = 64;
 const RUN_DOUBLES_LOOKS: u64 = 8;
 const RUN_DOUBLINGS_MAX: u64 = 4;
-/// Longer looks than [`LOOK_NS`] are for a clock that is ahead of the last entry's stamp by less than 10 ms. Stamps are the leader's clock, so
-/// virtual time keeps pace with it, however often a server looks: commands that a client sends by the hundred without waiting look like such work, and take a
+/// Looks longer than [`LOOK_NS`] are made only while the clock is less than 10 ms ahead of the last entry's stamp. Stamps are the leader's clock, so
+/// virtual time keeps pace with it, however often a server looks: hundreds of pipelined commands look like such work, and take a
 /// microsecond each.
 const AHEAD_NS: u64 = 10_000_000;
-/// A server that works by the clock and has used that up gets more time from the leader alone. After so many looks in a row it waits for the next
-/// entry, and what time it is then: else its work, which it bounds by the clock, would go on for long.
+/// A server that works by the clock and has used that up gets more time from the leader only. After this many looks in a row it waits for the next
+/// entry and its time: otherwise its work, which it bounds by the clock, would go on for long.
 const WAIT_EVERY_LOOKS: u64 = 4096;
 
-/// How often the server looks at clocks, and what it does between two looks: what the length of a look follows from. All-zero bytes are valid.
+/// The server's looks at clocks, and its operations between them: they decide the length of a look. All-zero bytes are valid.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Looks since the last entry.
+    /// The number of looks since the last entry.
     looks: Cell<u64>,
-    /// Looks without any other operation between them.
+    /// The number of looks without any other operation between them.
     run: Cell<u64>,
-    /// Operations at the end of the last look.
+    /// The number of operations at the end of the last look.
     operations: Cell<u64>,
     /// The last entry's stamp.
     stamp_ns: Cell<u64>,
@@ -42,7 +42,7 @@ impl Pace {
         self.stamp_ns.set(stamp_ns);
     }
 
-    /// A look begins after so many operations.
+    /// A look begins after this many operations.
     #[inline]
     pub fn begin(&self, operations: u64) {
         let on = operations == self.operations.get();
@@ -61,7 +61,7 @@ impl Pace {
         run > 0 && run.is_multiple_of(WAIT_EVERY_LOOKS) && self.is_ahead(now_ns)
     }
 
-    /// It ends after so many operations, at `now_ns`: how long it took.
+    /// The look ends after this many operations, at `now_ns`; answers its duration.
     #[inline]
     pub fn end(&self, operations: u64, now_ns: u64) -> u64 {
         self.operations.set(operations);
@@ -84,7 +84,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A server that looks at its clock, with `between` other operations before each look, until `ns` are over: how often it looked.
+    /// A server that looks at its clock, with `between` other operations before each look, until `ns` are over; answers the number of looks.
     fn looks_for(pace: &Pace, now_ns: &mut u64, ns: u64, between: u64) -> u64 {
         let until = *now_ns + ns;
         (1..)
@@ -99,7 +99,7 @@ mod tests {
 
     fn admitted(stamp_ns: u64) -> (Pace, u64) {
         let pace = Pace::default();
-        // Whatever was done before the entry, it was no look.
+        // Operations before the entry were no looks.
         pace.begin(1);
         pace.admitted(stamp_ns);
         (pace, stamp_ns)

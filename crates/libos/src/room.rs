@@ -1,4 +1,4 @@
-//! Where in the arena's heap the library's and its host's objects lie.
+//! The positions of the library's and its host's objects in the arena's heap.
 
 use skein_arena::parts::{Own, Parts, Threads};
 use skein_arena::pool::{ArenaObject, Pool};
@@ -30,7 +30,7 @@ impl Room {
         base
     }
 
-    /// Hands out zero bytes for `count` objects of this type; `name` is for those who compare heaps.
+    /// Hands out zero bytes for `count` objects of this type; `name` is for comparisons of heaps.
     pub fn row<T>(&mut self, name: &str, count: u32) -> *mut u8 {
         let bytes = (count as usize * size_of::<T>()).next_multiple_of(4096);
         assert!(self.at as usize + bytes <= self.end, "arena too small");
@@ -48,12 +48,12 @@ impl Room {
         self.parts.note_own(Own { at, stride, count, len });
     }
 
-    /// So may what is in this one place of the heap.
+    /// The same for this one place of the heap.
     pub fn own_here<T>(&self, place: &T) {
         self.own::<T>(core::ptr::from_ref(place).cast(), 1, 0, size_of::<T>());
     }
 
-    /// Debuggers find the threads there; `at` of both rows is set here.
+    /// Sets where debuggers find the threads; `at` of both rows is set here.
     pub fn note_threads(&self, threads: *const u8, processes: *const u8, places: Threads) {
         let (at, processes_at) = (self.offset(threads), self.offset(processes));
         self.parts.note_threads(Threads { at, processes_at, ..places });

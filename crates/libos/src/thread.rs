@@ -1,9 +1,10 @@
-//! A thread as the library knows it.
+//! The library's part of a thread.
 
 use crate::file::Held;
 use crate::file::wait::Wait;
 use crate::host::Host;
 use crate::process::Process;
+use crate::signal::ThreadSignals;
 use crate::timers::Timer;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
@@ -14,7 +15,7 @@ pub struct Queue;
 /// A thread's place in a queue at an address.
 pub struct Waiting;
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Life {
@@ -28,15 +29,15 @@ pub enum Life {
     Blocked = 3,
     /// Its kernel thread is gone.
     Ended = 4,
-    /// Could run, but its process is stopped; put aside.
+    /// Could run, but its process is stopped; kept aside.
     Stopped = 5,
 }
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Wake {
-    /// What was waited for happened.
+    /// The awaited event happened.
     Event = 0,
     /// The deadline passed.
     Timeout = 1,
@@ -47,13 +48,13 @@ pub enum Wake {
 /// A thread. All-zero bytes are an unborn one.
 #[repr(C)]
 pub struct Thread {
-    /// What it is doing.
+    /// Its state.
     pub life: Cell<Life>,
-    /// Why its last wait ended.
+    /// The reason why its last wait ended.
     pub wake: Cell<Wake>,
     /// The kernel's id of it.
     pub tid: Cell<u32>,
-    /// Which wake-ups it waits for.
+    /// The wake-ups that it waits for.
     pub key_bits: Cell<u32>,
     /// The address that it waits at ([`crate::keys`]).
     pub key: Cell<u64>,
@@ -63,13 +64,13 @@ pub struct Thread {
     pub process: Link<Process>,
     /// Its deadline's place.
     pub timer: Link<Timer>,
-    /// What its call in progress waits for.
+    /// The waits of its call in progress.
     pub waits: Link<Wait>,
     /// The files of its calls in progress.
     pub held: Held,
     /// The addresses that it waits at, when they are several.
     pub several: Link<Chunk>,
-    /// Cancellation: asked for, disabled, asynchronous.
+    /// Cancellation: requested, disabled, asynchronous.
     pub cancel_asked: Cell<bool>,
     /// Cancellation is disabled (`pthread_setcancelstate`).
     pub cancel_off: Cell<bool>,
@@ -79,6 +80,8 @@ pub struct Thread {
     pub exiting: Cell<bool>,
     /// Its wait is a cancellation point.
     pub at_cancel_point: Cell<bool>,
+    /// Its signals.
+    pub signals: ThreadSignals,
 }
 
 /// A wait of the turn's holder that is a cancellation point.
@@ -98,7 +101,7 @@ impl Thread {
         self.life.get() == Life::Blocked
     }
 
-    /// Whether it is to end at its next cancellation point.
+    /// Whether it must end at its next cancellation point.
     #[inline]
     pub fn cancel_pending(&self) -> bool {
         self.cancel_asked.get() && !self.cancel_off.get() && !self.exiting.get()

@@ -23,12 +23,12 @@ pub fn to_timespec(ns: u64) -> timespec {
     timespec { tv_sec: (ns / NS_PER_S) as i64, tv_nsec: (ns % NS_PER_S) as i64 }
 }
 
-/// How long to wait.
+/// The limit of a wait.
 #[derive(Clone, Copy, Debug)]
 pub enum Timeout {
     /// Not at all.
     Poll,
-    /// Until something happens.
+    /// Until an event.
     Never,
     /// Nanoseconds.
     Ns(u64),
@@ -53,7 +53,7 @@ impl Timeout {
         })
     }
 
-    /// The deadline in the server's time of day, when there is one.
+    /// The deadline in virtual time, when there is one.
     pub fn deadline_ns(self, k: &impl Host) -> Option<u64> {
         match self {
             Self::Ns(ns) => Some(k.now_ns.get().saturating_add(ns)),

@@ -10,7 +10,7 @@ use skein_arena::pool::{ArenaObject, Handle, Pool};
 /// Deadlines at one time: 16,384.
 const MAX_TIMERS: u32 = 16 << 10;
 
-// What a deadline is of.
+// The owner of a deadline.
 const THREAD: u32 = 0;
 const TIMERFD: u32 = 1;
 const SIGNAL: u32 = 2;
@@ -22,7 +22,7 @@ pub struct Timer {
     age: Cell<u64>,
     /// Its place in the heap.
     place: Cell<u32>,
-    /// What is told, and its kind: `raw << 2 | kind`.
+    /// The receiver and its kind: `raw << 2 | kind`.
     target: Cell<u32>,
 }
 
@@ -148,7 +148,7 @@ impl Timers {
         if self.len.get() == 0 { u64::MAX } else { self.pool.get(self.at(0)).at_ns.get() }
     }
 
-    /// Fires all deadlines that the server's time has reached.
+    /// Fires all deadlines that virtual time has reached.
     pub fn fire_due<H: Host>(&self, k: &H) {
         while self.next_deadline() <= k.now_ns.get() {
             let timer = self.at(0);

@@ -1,4 +1,4 @@
-//! What an entry costs on this machine, for the decision records.
+//! The cost of an entry on this machine, for the decision records.
 //!
 //! `cargo run --release -p skein-log --example cost`
 
@@ -67,7 +67,7 @@ fn one_replica_with_a_log_on_disk() {
     }
 }
 
-/// Whether the file is filled with zeros ahead of what is written.
+/// Whether the file is filled with zeros ahead of the writes.
 static PREPARE: AtomicBool = AtomicBool::new(false);
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Rounds of the log's real work, to be counted instruction by instruction: `cargo xtask counts`.
+//! Rounds of the log's real work, for counting instructions: `cargo xtask counts`.
 //!
 //! `log_rounds append N`: N entries of 200 bytes, one after the other, each proposed, encoded, written, synced and committed, by one replica.
 

@@ -1,4 +1,4 @@
-//! Bounded little-endian reading: every read says whether the bytes were there.
+//! Bounded little-endian reading: every read tells whether the bytes were there.
 
 /// The unread rest of some untrusted bytes.
 pub(crate) struct Cursor<'a> {

@@ -1,11 +1,11 @@
-//! What nodes exchange over a byte stream: frames, and the hello that each side says first.
+//! Frames between nodes over a byte stream, and the hello with which each side begins.
 //!
 //! ```text
 //! frame: magic:u32 version:u16 kind:u8 zero:u8 cluster:u128 len:u32 crc:u32 payload[len]
 //! ```
 //!
-//! Numbers are little-endian; the checksum covers all but itself. The [`Decoder`] takes bytes as they come and gives
-//! frames; an error ends the connection, as nothing after it can be trusted. It never holds more than one frame of
+//! Numbers are little-endian; the checksum covers everything but itself. The [`Decoder`] takes bytes in any pieces and gives
+//! frames; an error ends the connection, as later bytes cannot be trusted. It never holds more than one frame of
 //! [`MAX_FRAME_BYTES`] plus one read.
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 use skein_model::ReplicaId;
 
-/// The protocol between nodes: two versions do not talk.
+/// The version of the protocol between nodes: two versions do not talk.
 pub const VERSION: u16 = 1;
 /// The length of a frame's header.
 pub const HEADER_BYTES: usize = 32;
@@ -30,13 +30,13 @@ const CRC_OFFSET: usize = HEADER_BYTES - 4;
 pub const KIND_HELLO: u8 = 1;
 /// The payload is a consensus message, see [`crate::wire`].
 pub const KIND_RAFT: u8 = 2;
-/// From here on kinds are the node's own.
+/// Kinds from here on are the node's own.
 pub const KIND_APP: u8 = 16;
 
-/// Why a peer's bytes are refused.
+/// The reason why a peer's bytes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Not a Skein node at all.
+    /// Not a Skein node.
     #[error("the peer does not speak Skein's protocol; check the address")]
     Garbage,
     /// A node of another version.
@@ -50,7 +50,7 @@ pub enum FrameError {
     /// A length that no node sends.
     #[error("the peer announces a frame of {0} bytes, at most {MAX_PAYLOAD_BYTES} are allowed")]
     TooLong(u32),
-    /// Bytes changed on the way.
+    /// Bytes changed in transit.
     #[error("a frame's checksum is wrong")]
     Checksum,
     /// The first frame is not a hello, or not a valid one.
@@ -94,25 +94,25 @@ pub struct Frame<'a> {
 pub struct Decoder {
     cluster: ClusterId,
     buffer: Vec<u8>,
-    /// Bytes at the buffer's start that were given out.
+    /// Bytes at the buffer's start that were handed out.
     used: usize,
 }
 
 impl Decoder {
-    /// For frames of one cluster.
+    /// A decoder for frames of one cluster.
     #[must_use]
     pub fn new(cluster: ClusterId) -> Self {
         Self { cluster, buffer: Vec::new(), used: 0 }
     }
 
-    /// Adds bytes as they came. Take all frames out before adding more, or the buffer grows.
+    /// Adds received bytes. Take all frames out before adding more, or the buffer grows.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.used);
         self.used = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if it is there.
+    /// The next frame, if it is complete.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FrameError> {
         let rest = &self.buffer[self.used..];
         let Some((kind, len, crc)) = parse_header(rest, self.cluster)? else {
@@ -136,7 +136,7 @@ impl Decoder {
     }
 }
 
-/// Judges a header as early as its bytes allow, so that a peer that speaks something else is refused at once.
+/// Judges a header as soon as its bytes allow, so that a peer with another protocol is refused at once.
 fn parse_header(bytes: &[u8], cluster: ClusterId) -> Result<Option<(u8, usize, u32)>, FrameError> {
     let seen = bytes.len().min(MAGIC.len());
     if bytes[..seen] != MAGIC[..seen] {
@@ -172,16 +172,16 @@ fn parse_header(bytes: &[u8], cluster: ClusterId) -> Result<Option<(u8, usize, u
     Ok(Some((kind, len as usize, crc)))
 }
 
-/// Who speaks: the first frame in both directions.
+/// The sender's identity: the first frame in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The replica.
     pub replica: ReplicaId,
-    /// Which life of the replica its log is of; 0 until it lost one. See [`crate::Consensus::request_rejoin`].
+    /// The incarnation of the replica's log; 0 until it lost one. See [`crate::Consensus::request_rejoin`].
     pub incarnation: u64,
-    /// What its log survives: the same everywhere in a cluster.
+    /// The durability of its log: equal on all replicas of a cluster.
     pub durability: Durability,
-    /// The program that it runs: the same everywhere in a cluster.
+    /// Its program: equal on all replicas of a cluster.
     pub program: ProgramHash,
 }
 

@@ -1,7 +1,7 @@
-//! What a replica with a memory-only log keeps on disk.
+//! The durable data of a replica whose log is in memory only.
 //!
-//! One small file: whose directory this is, and the *incarnation*, how often the replica has started and so forgotten
-//! what it had promised. It grows, durably, before the replica speaks to anyone. Incarnation 0 is a founding member in its first life;
+//! One small file: the directory's cluster and replica, and the *incarnation*: how often the replica has started and so forgotten
+//! its promises. It grows, durably, before the replica speaks to anyone. Incarnation 0 is a founding member's first;
 //! a later one has no vote until the cluster has made it a learner, filled its log and promoted it (see
 //! [`crate::consensus`], "Memory-only logs").
 
@@ -26,7 +26,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Takes a directory for a replica that begins with this incarnation, durably. What was there is replaced.
+    /// Takes a directory for a replica that begins with this incarnation, durably. Its old content is replaced.
     pub fn create(
         disk: &dyn Disk,
         cluster: ClusterId,

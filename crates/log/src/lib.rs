@@ -3,13 +3,14 @@
 //! Three parts, none of which knows a socket or a clock:
 //!
 //! * [`consensus`]: TiKV's `raft` behind [`Consensus`], the only code of Skein that names it. Inputs are ticks, messages
-//!   and proposals, the output is a [`Batch`] of duties. Start with the head of that module: it lists what a caller owes.
+//!   and proposals, the output is a [`Batch`] of duties. Start with the head of that module: it lists the caller's duties.
 //! * [`wal`]: segment files that hold entries and votes so that a crash at any byte loses nothing that was synced, over
-//!   a small [`disk::Disk`] trait so that tests can tear, lose and flip what it writes. [`wal::thread`] syncs it in groups.
-//! * [`wire`] and [`frame`]: what travels between nodes, versioned, bounded, never trusted.
+//!   a small [`disk::Disk`] trait so that tests can tear, lose and flip written bytes. [`wal::thread`] syncs it in groups.
+//! * [`wire`] and [`frame`]: messages between nodes: versioned, bounded, never trusted.
 //!
-//! [`identity`] is what a replica whose log is in memory keeps on disk, so that it knows after a crash that it forgot.
+//! [`Base`] is where a log begins. [`identity`] is the durable record of a replica whose log is in memory, so that it knows after a crash that it forgot.
 
+mod base;
 pub mod consensus;
 mod cursor;
 pub mod disk;
@@ -20,6 +21,7 @@ mod types;
 pub mod wal;
 pub mod wire;
 
+pub use base::{Base, Members};
 pub use consensus::{
     Batch, Chunk, Config, Consensus, ConsensusError, EntryReader, OldEntries, Outgoing, PeerStatus,
     ProposeError, Recovered, RoleChange, Status, StepError,

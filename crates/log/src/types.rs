@@ -1,16 +1,16 @@
-//! The values that consensus, the write-ahead log and their callers exchange.
+//! The types that consensus, the write-ahead log and their callers exchange.
 
 use bytes::Bytes;
 use skein_model::{LogIndex, ReplicaId, Term};
 use std::fmt;
 
-/// How many of so many replicas are a majority: any two of them have a replica in common. Nobody else computes it.
+/// The size of a majority of this many replicas: any two majorities have a replica in common. No other code computes it.
 #[must_use]
 pub const fn majority(replicas: usize) -> usize {
     replicas / 2 + 1
 }
 
-/// Which cluster a log, a data directory or a frame belongs to: 128 random bits, drawn when the cluster is made.
+/// The cluster of a log, a data directory or a frame: 128 random bits, drawn when the cluster is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClusterId(pub u128);
 
@@ -20,7 +20,7 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// The hash of the replicated program and all that makes it run the same: replicas with another one are refused.
+/// The hash of the replicated program and its libraries: replicas with another hash are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProgramHash(pub [u8; 32]);
 
@@ -36,14 +36,14 @@ pub enum Durability {
     /// Loss of power on all machines: a replica acknowledges an entry after `fdatasync`.
     #[default]
     Fsync,
-    /// Loss of a minority of node processes: entries are in memory only, and who lost them rejoins as a learner.
+    /// Loss of a minority of node processes: entries are in memory only, and a replica that lost them rejoins as a learner.
     Memory,
 }
 
-/// What a log entry is for.
+/// The purpose of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A payload that was proposed; empty in the entry that a new leader begins its term with.
+    /// A proposed payload; empty in a new leader's first entry.
     Normal,
     /// A change of the cluster's membership, made and understood by [`crate::consensus`] alone.
     Membership,
@@ -56,32 +56,32 @@ pub struct LogEntry {
     pub index: LogIndex,
     /// The term of the leader that proposed it.
     pub term: Term,
-    /// What it is for.
+    /// Its purpose.
     pub kind: EntryKind,
     /// Opaque here.
     pub payload: Bytes,
 }
 
 impl LogEntry {
-    /// True for what the state machine executes: not a term's first, empty entry, not a membership change.
+    /// True if the state machine executes it: not a term's first, empty entry, nor a membership change.
     #[must_use]
     pub fn is_payload(&self) -> bool {
         self.kind == EntryKind::Normal && !self.payload.is_empty()
     }
 }
 
-/// What a replica must never forget (Raft figure 2, "persistent state"), besides its entries.
+/// A replica's durable state (Raft figure 2, "persistent state"), besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// The newest term that it knows.
+    /// The newest known term.
     pub term: Term,
-    /// Whom it voted for in that term, as a consensus member id; 0 for nobody.
+    /// Its vote in that term, as a consensus member id; 0 for none.
     pub vote: u64,
     /// A lower bound of the commit index. Forgetting it is safe.
     pub commit: LogIndex,
 }
 
-/// What this replica is to its cluster now.
+/// A replica's current role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// Takes entries from a leader, may vote.
@@ -109,11 +109,11 @@ impl fmt::Display for Role {
     }
 }
 
-/// Names one [`Persist`] to consensus when it is durable. Tickets grow; a ticket stands for all before it too.
+/// Names one [`Persist`] to consensus when it is durable. Tickets grow; a ticket stands for all earlier ones too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// What must be made durable, in ticket order.
+/// Data to be made durable, in ticket order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Persist {
     /// To be handed back to [`crate::Consensus::persisted`].
@@ -125,7 +125,7 @@ pub struct Persist {
 }
 
 impl Persist {
-    /// Both in one. `next` must overwrite nothing of this, as nothing does that a leader appends.
+    /// Merges both. `next` must not overwrite entries of this, and a leader's appends never do.
     pub fn join(&mut self, next: Self) {
         let continues = self.entries.last().zip(next.entries.first());
         assert!(continues.is_none_or(|(last, first)| last.index.next() == first.index), "a gap");
@@ -135,9 +135,9 @@ impl Persist {
     }
 }
 
-/// A member id on the wire and in votes is a replica and which life of it.
+/// A member id on the wire and in votes: a replica and its incarnation.
 ///
-/// `incarnation * 2^16 + replica`: a replica that forgot what it promised must not be taken for the one that promised.
+/// `incarnation * 2^16 + replica`: a replica that forgot its promises must not be taken for its former self.
 pub(crate) fn member_id(replica: ReplicaId, incarnation: u64) -> u64 {
     incarnation << 16 | replica.0
 }

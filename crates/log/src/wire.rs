@@ -1,7 +1,7 @@
 //! Consensus messages as bytes.
 //!
-//! Written by hand so that what a peer sends can only become what a peer may say: the nine kinds of message that travel
-//! between nodes, with the fields that they use, entries that follow on each other, and lengths checked before anything
+//! Written by hand so that a peer's bytes can become only valid messages: the ten kinds of message that travel
+//! between nodes, with the fields that they use, consecutive entries, and lengths checked before anything
 //! is allocated. The consensus library's own protobuf never meets bytes from the network.
 //!
 //! ```text
@@ -23,17 +23,19 @@ const MAX_CONTEXT_BYTES: usize = 32;
 const HEAD_BYTES: usize = 4 + 8 * 8 + 4;
 /// An entry without its payload.
 pub(crate) const ENTRY_HEAD_BYTES: usize = 1 + 8 + 8 + 4;
-/// What a message adds to its entries at most.
+/// The bytes of a message around its entries, at most.
 pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + MAX_CONTEXT_BYTES;
 
+/// A leader's log begins behind what this member needs. It carries no snapshot, only the leader's base as `index` and `log_term`.
+const KIND_BELOW_BASE: u8 = 10;
 const FLAG_REJECT: u8 = 1;
 const ENTRY_NORMAL: u8 = 0;
 const ENTRY_MEMBERSHIP: u8 = 1;
 
-/// Why bytes are not a consensus message.
+/// The reason why bytes are not a consensus message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The bytes end early, or go on after the message.
+    /// The bytes end early, or continue behind the message.
     #[error("a consensus message has the wrong length")]
     Length,
     /// Another encoding.
@@ -58,6 +60,7 @@ fn kind_to_wire(kind: MessageType) -> Option<u8> {
         MessageType::MsgHeartbeat => 7,
         MessageType::MsgHeartbeatResponse => 8,
         MessageType::MsgTimeoutNow => 9,
+        MessageType::MsgSnapshot => KIND_BELOW_BASE,
         _ => return None,
     })
 }
@@ -73,8 +76,18 @@ fn kind_from_wire(kind: u8) -> Option<MessageType> {
         7 => MessageType::MsgHeartbeat,
         8 => MessageType::MsgHeartbeatResponse,
         9 => MessageType::MsgTimeoutNow,
+        KIND_BELOW_BASE => MessageType::MsgSnapshot,
         _ => return None,
     })
+}
+
+/// What a leader of `term` tells a member who needs entries from before the leader's first one.
+pub(crate) fn below_base(from: u64, to: u64, term: u64, base: (LogIndex, Term)) -> Vec<u8> {
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgSnapshot);
+    (message.from, message.to, message.term) = (from, to, term);
+    (message.index, message.log_term) = (base.0.0, base.1.0);
+    encode(&message).expect("a kind that travels")
 }
 
 /// `None` for messages that stay inside a node.
@@ -189,7 +202,7 @@ fn decode_entries(cursor: &mut Cursor<'_>, message: &Message) -> Result<Vec<Entr
 }
 
 fn check_fields(message: &Message) -> Result<(), WireError> {
-    // The library adds to indexes and terms without looking; half the range is out of every log's reach.
+    // The library adds to indexes and terms without checking; half the range is out of every log's reach.
     const LIMIT: u64 = u64::MAX / 2;
     let numbers = [
         message.term,
@@ -215,11 +228,14 @@ fn check_fields(message: &Message) -> Result<(), WireError> {
     Ok(())
 }
 
-/// One line about a message, for traces: what it is and what it claims.
+/// One line about a message, for traces: its kind and its claims.
 pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
     let message = decode(bytes)?;
     let kind = format!("{:?}", message.get_msg_type());
-    let kind = kind.strip_prefix("Msg").unwrap_or(&kind);
+    let kind = match message.get_msg_type() {
+        MessageType::MsgSnapshot => "BelowBase",
+        _ => kind.strip_prefix("Msg").unwrap_or(&kind),
+    };
     let mut line = format!("{kind} term {}", message.term);
     let numbers = [
         ("log-term", message.log_term),
@@ -239,28 +255,28 @@ pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
     Ok(line)
 }
 
-/// What a message says that its sender must not forget, and what it must have made durable before.
+/// A message's promise: the state that its sender must not forget, and must have made durable before sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// In this term the member `from` has voted for the member `to`.
     Vote {
         /// The term.
         term: Term,
-        /// Who voted.
+        /// The voter.
         from: u64,
-        /// For whom.
+        /// The candidate.
         to: u64,
     },
-    /// Its log has what the leader of this term has, up to this entry.
+    /// Its log equals the log of this term's leader, up to this entry.
     Stored {
         /// The term.
         term: Term,
-        /// The last entry of that.
+        /// The last entry of the equal part.
         index: LogIndex,
     },
 }
 
-/// What the message with these bytes promises, if it promises anything. For those who check that promises are kept.
+/// The promise of the message with these bytes, if any. For tests that promises are kept.
 #[must_use]
 pub fn promise(bytes: &[u8]) -> Option<Promise> {
     let promises = [
@@ -273,7 +289,7 @@ pub fn promise(bytes: &[u8]) -> Option<Promise> {
     let message = promises.contains(&kind).then(|| decode(bytes).ok()).flatten()?;
     let (term, from) = (Term(message.term), message.from);
     match message.get_msg_type() {
-        // Who asks for votes has voted for itself.
+        // A candidate has voted for itself.
         MessageType::MsgRequestVote => Some(Promise::Vote { term, from, to: from }),
         MessageType::MsgRequestVoteResponse if !message.reject => {
             Some(Promise::Vote { term, from, to: message.to })
@@ -293,7 +309,7 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         let numbers = [1..1000_u64, 0..500, 0..1000, 0..1000, 0..1000, 0..1000];
         let payloads = vec((any::<bool>(), vec(any::<u8>(), 0..50)), 0..5);
-        (1..=9_u8, any::<bool>(), 0..2_usize, numbers, payloads).prop_map(
+        (1..=10_u8, any::<bool>(), 0..2_usize, numbers, payloads).prop_map(
             |(
                 kind,
                 reject,
@@ -350,7 +366,7 @@ mod tests {
                 let place = place.index(bytes.len());
                 bytes[place] = byte;
             }
-            // What is accepted says exactly these bytes.
+            // An accepted message encodes to exactly these bytes.
             if let Ok(message) = decode(&bytes) {
                 prop_assert_eq!(encode(&message).unwrap(), bytes);
             }
@@ -376,7 +392,7 @@ mod tests {
     #[test]
     fn messages_that_stay_inside_a_node_are_not_encoded() {
         let mut message = Message::default();
-        for kind in [MessageType::MsgHup, MessageType::MsgPropose, MessageType::MsgSnapshot] {
+        for kind in [MessageType::MsgHup, MessageType::MsgPropose, MessageType::MsgCheckQuorum] {
             message.set_msg_type(kind);
             assert_eq!(encode(&message), None);
         }

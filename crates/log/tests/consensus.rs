@@ -1,4 +1,4 @@
-//! Consensus over an in-memory network: what a caller of `Consensus` relies on.
+//! Consensus over an in-memory network: the properties that a caller of `Consensus` relies on.
 
 mod cluster;
 
@@ -84,7 +84,7 @@ fn what_a_leader_executed_before_its_own_disk_was_done_survives_its_crash() {
     cluster.propose(leader, "a");
     assert_eq!(cluster.at(leader).executed.len(), 1);
     cluster.crash(leader, 1);
-    // It comes back before the others miss it, knows less than they, and cannot win.
+    // It comes back before the others miss it, has fewer entries than they, and cannot win.
     cluster.restart(leader);
     cluster.at(leader).consensus.campaign_now();
     cluster.settle();
@@ -396,7 +396,7 @@ fn an_answer_to_what_a_leader_sent_before_it_lost_power_is_harmless() {
     cluster.at(leader).slow_disk = true;
     cluster.at(leader).consensus.propose(b"a".to_vec()).unwrap();
     cluster.run(leader);
-    // The followers write it; their answers are under way when the leader loses power.
+    // The followers write it; their answers are on the way when the leader loses power.
     let sent: Vec<_> = cluster.network.drain(..).collect();
     for (from, message) in sent {
         let to = message.to.0;

@@ -1,6 +1,6 @@
-//! The write-ahead log against disks that change, lose, misplace or do not give back what was durable, and against syncs that fail.
+//! The write-ahead log on disks that change, lose, misplace or refuse durable bytes, and on failing syncs.
 //!
-//! The rule: what was synced comes back, or the log is refused with a file and an offset.
+//! The rule: synced records come back, or the log is refused with a file and an offset.
 
 mod support;
 
@@ -16,7 +16,7 @@ use skein_model::LogIndex;
 use std::time::{Duration, Instant};
 use support::{Model, State, begin, entry, last_segment, open, options, persist, reopen};
 
-/// What disks lose at once.
+/// The largest loss of a disk at once.
 const SECTORS: [usize; 2] = [512, 4096];
 
 #[test]
@@ -135,7 +135,7 @@ impl Synced {
             Err(other) => panic!("{what}: {other}"),
             Ok(opened) => {
                 assert_eq!(State::of(&opened), self.state, "{what}");
-                // What was found is found again.
+                // A second open finds the same.
                 drop(opened);
                 assert_eq!(State::of(&reopen(damaged).unwrap()), self.state, "{what}");
                 false
@@ -287,7 +287,7 @@ fn a_vote_survives_damage_before_the_witness_is_written() {
     }
 }
 
-/// Syncs fail and drop what they were to write, the node starts again, and then the power fails or not: what the start handed over stays.
+/// Syncs fail and drop pending bytes, the node restarts, and then the power fails or not: the recovered records stay.
 #[test]
 fn what_a_failed_sync_dropped_is_written_again_before_anybody_counts_on_it() {
     let mut handed_over = std::collections::BTreeSet::new();
@@ -372,7 +372,7 @@ fn an_idle_log_gets_its_witness_and_then_rests() {
         damaged.set_bytes(&name, bytes);
         matches!(reopen(&damaged), Err(WalError::Damaged { .. }))
     });
-    // Another log is busy long enough for its witness to be written twice more: in the end the idle one does nothing meanwhile.
+    // Another log is busy long enough for its witness to be written twice more; the idle log does nothing in the last part of that time.
     let other = SimDisk::new();
     let busy = started(&other);
     busy.append(persist(Some((1, 0)), vec![]));

@@ -1,4 +1,4 @@
-//! Directories and small files survive a loss of power: what is synced, and that what a crash left is replaced.
+//! Directories and small files survive a loss of power: they are synced, and a crash's remains are replaced.
 
 use skein_log::disk::{DirDisk, durable};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
@@ -29,7 +29,7 @@ fn a_new_directory_is_durable_and_so_is_each_one_above_it() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().canonicalize().unwrap();
     let path = root.join("a/b/log");
-    // Also when they are there: a crash may have interrupted the start that made them.
+    // Also existing ones: a crash may have interrupted the start that made them.
     for start in ["the first", "the next"] {
         let synced =
             synced_while_opening(&path, "a_new_directory_is_durable_and_so_is_each_one_above_it");

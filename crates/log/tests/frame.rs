@@ -1,4 +1,4 @@
-//! Frames: what comes over a connection, in any pieces, from anyone.
+//! Frames over a connection, in any pieces, from anyone.
 
 use proptest::{collection::vec, prelude::*};
 use skein_log::{

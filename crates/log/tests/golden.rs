@@ -1,14 +1,14 @@
-//! Scenarios that one can read: each file in `golden/` is a story of commands and what came of them.
+//! Readable scenarios: each file in `golden/` is a story of commands and their effects.
 //!
-//! A line that begins with `>` is a command, the lines after it are what happened: role changes, then, after `status`, the
+//! A line that begins with `>` is a command, the lines after it are its effects: role changes, then, after `status`, the
 //! state of each replica, and between `trace on` and `trace off` every message. `#` comments. When behaviour changes
 //! on purpose, run the test with `SKEIN_BLESS=1`, read the difference, and commit it.
 
 mod cluster;
 
 use cluster::Cluster;
-use skein_log::Durability;
-use skein_model::ReplicaId;
+use skein_log::{Base, Durability};
+use skein_model::{LogIndex, ReplicaId, Term};
 use std::{fmt::Write, fs, path::Path};
 
 struct Story {
@@ -28,6 +28,15 @@ impl Story {
                     other => panic!("durability {other}"),
                 };
                 self.cluster = Cluster::new(number(1), durability);
+            }
+            "cluster-after" => {
+                let base = Base { index: LogIndex(number(2)), term: Term(3), ..Base::default() };
+                self.cluster = Cluster::after(base, number(1), |_| {});
+            }
+            "lose-log" => {
+                self.cluster.kill(number(1), true);
+                self.cluster.replace_disk(number(1));
+                self.cluster.base = None;
             }
             "trace" => self.cluster.trace = words[1] == "on",
             "tick" => (0..number(1)).for_each(|_| self.cluster.tick()),
@@ -74,6 +83,12 @@ impl Story {
             }
             "status" => out.push_str(&self.status()),
             other => panic!("unknown command {other}"),
+        }
+        for (id, replica) in &mut self.cluster.replicas {
+            replica.refused.dedup();
+            for error in replica.refused.drain(..) {
+                self.cluster.events.push(format!("{id}: refuses: {error}"));
+            }
         }
         let mut events = self.cluster.events.join("\n");
         self.cluster.events.clear();

@@ -1,4 +1,4 @@
-//! A log that is only read: nothing in its directory changes, whatever state it is in.
+//! A log that is only read: nothing in its directory changes, whatever its state.
 
 mod support;
 
@@ -54,7 +54,7 @@ fn a_log_that_is_not_in_use_is_read_whole() {
         let entries = stored.reader.read(LogIndex(1), stored.last, usize::MAX).unwrap();
         assert_eq!(entries, (1..=20).map(|n| entry(n, 1, 60)).collect::<Vec<_>>());
     }
-    // A node that begins now finds the directory free.
+    // A node that starts now finds the directory free.
     let stored = look(root.path()).unwrap();
     fs::write(root.path().join("lock"), "").unwrap();
     let wal = Wal::open(Arc::new(DirDisk::open(root.path()).unwrap()), options()).unwrap().wal;

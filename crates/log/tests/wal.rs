@@ -1,4 +1,4 @@
-//! The write-ahead log against a disk that loses, tears and changes bytes.
+//! The write-ahead log on a disk that loses, tears and changes bytes.
 
 mod support;
 
@@ -32,12 +32,12 @@ fn script() -> Vec<Persist> {
     steps
 }
 
-/// What became of a script.
+/// The outcome of a script.
 struct Run {
     model: Model,
     /// The log was begun.
     begun: bool,
-    /// So many of the model's states are durable.
+    /// The number of the model's states that are durable.
     synced: usize,
     result: Result<(), WalError>,
 }
@@ -50,7 +50,7 @@ fn run_script(disk: &SimDisk) -> Run {
         let mut wal = begin(disk)?.wal;
         begun = true;
         for (n, step) in script().iter().enumerate() {
-            // Also what fails may be durable.
+            // A failing step may be durable, too.
             model.append(step);
             wal.append(step)?;
             if n % 2 == 1 {
@@ -92,7 +92,7 @@ fn a_crash_at_every_operation_keeps_what_was_synced() {
             model.check(&found, synced, &context);
             recovered_counts.insert(found.entries.len());
 
-            // It goes on from there, and a second crash keeps that too.
+            // It continues from there, and a second crash keeps that too.
             let term = found.hard_state.term.0 + 1;
             let last = found.entries.len() as u64;
             let step = persist(Some((term, 0)), vec![entry(last.max(1), term, 60)]);
@@ -131,7 +131,7 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     let newer = disk.fork();
     let name = &disk.list().unwrap()[0];
     let mut bytes = disk.bytes(name).unwrap();
-    bytes[8] = 3;
+    bytes[8] = 4;
     let crc = {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes[..12]);
@@ -140,7 +140,7 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     };
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     newer.set_bytes(name, bytes);
-    assert!(matches!(open(&newer).err(), Some(WalError::Version { found: 3, .. })));
+    assert!(matches!(open(&newer).err(), Some(WalError::Version { found: 4, .. })));
 }
 
 fn open_real(disk: DirDisk) -> Result<Opened, WalError> {
@@ -315,7 +315,7 @@ fn who_has_the_claim_writes_by_itself_and_what_is_handed_over_meanwhile_comes_af
     let numbered =
         |n: u64| Persist { ticket: Ticket(n), ..persist(Some((1, 0)), vec![entry(n, 1, 8)]) };
     let claim = || loop {
-        // It may still be filling the file ahead, which is not waited for.
+        // It may still be filling the file ahead, which nothing waits for.
         if let Some(claim) = thread.claim() {
             break claim;
         }
@@ -357,7 +357,7 @@ fn what_fails_under_a_claim_is_said_to_who_has_it_and_nothing_is_written_after()
 
 #[test]
 fn while_the_disk_is_full_writes_wait() {
-    // At each place where it may be full: within a record, between two, where a segment begins.
+    // At each place where the disk may be full: within a record, between two, where a segment begins.
     for space_bytes in (0..2500).step_by(61) {
         let disk = SimDisk::new();
         let (sender, receiver) = mpsc::channel();
@@ -382,7 +382,7 @@ fn while_the_disk_is_full_writes_wait() {
             disk.crash(&mut SimRng::new(1));
             assert_eq!(open(&disk).unwrap().recovered.last_index(), LogIndex(30));
         } else {
-            // Its end is not held up.
+            // Its end is not delayed.
             drop(thread);
             assert!(matches!(receiver.recv().unwrap(), Err(WalError::DiskFull { .. })));
         }
@@ -405,7 +405,7 @@ fn dropping_the_thread_writes_what_it_was_given() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any history of appends and overwritten suffixes: every range reads as it was written last, now and after a restart.
+    /// Any history of appends and overwritten suffixes: every range has its last written content, now and after a restart.
     #[test]
     fn every_range_reads_back(steps in vec((0..12_u64, 1..6_u64, 0..400_usize), 1..40), max_bytes in 1..2000_usize) {
         let disk = SimDisk::new();

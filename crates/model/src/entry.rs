@@ -1,4 +1,4 @@
-//! Log entries: what consensus agrees on and every replica's server executes.
+//! Log entries: the values that consensus agrees on and every replica's server executes.
 //!
 //! An entry is a header and a list of records, all little endian, every record padded to 8 bytes:
 //!
@@ -24,7 +24,7 @@ pub const ENTRY_HEADER_BYTES: usize = 24;
 pub const RECORD_HEADER_BYTES: usize = 16;
 /// The largest entry: 1 MiB, a quarter of the input ring.
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
-/// Raised too when the same bytes would make the server do something else: replaying them would lead elsewhere.
+/// Also raised when the same bytes would make the server act differently: replaying an old log would then diverge.
 const VERSION: u8 = 3;
 
 /// Rounds `n` up to a multiple of 8.
@@ -33,12 +33,12 @@ pub const fn pad8(n: usize) -> usize {
     (n + 7) & !7
 }
 
-/// What happened, in the order in which the server sees it.
+/// Events, in the order in which the server sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// The first record of the first entry: what a fresh server starts from.
+    /// The first record of the first entry: the start state of a fresh server.
     Start(Start),
-    /// A leader of a new term: every connection that an earlier term accepted is reset.
+    /// A new term begins: every connection that an earlier term accepted is reset.
     TermStart,
     /// A client connected.
     Open {
@@ -56,12 +56,12 @@ pub enum Record<'a> {
         /// The bytes.
         bytes: &'a [u8],
     },
-    /// A client will send no more (half close).
+    /// A client shut its sending side down (half close).
     Fin {
         /// The connection.
         conn: ConnId,
     },
-    /// A client is gone: the connection is reset.
+    /// A client disappeared: the connection is reset.
     Reset {
         /// The connection.
         conn: ConnId,
@@ -70,49 +70,49 @@ pub enum Record<'a> {
     Drained {
         /// The connection.
         conn: ConnId,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A connection that the server began is there.
+    /// An outgoing connection of the server is established.
     Connected {
         /// The connection, one of [`ConnId::outgoing`].
         conn: ConnId,
     },
-    /// A connection that the server began has failed.
+    /// An outgoing connection of the server failed.
     ConnectFailed {
         /// The connection.
         conn: ConnId,
-        /// Why, as `connect` tells it: `ECONNREFUSED`, `ETIMEDOUT`, ...
+        /// The errno that `connect` answers: `ECONNREFUSED`, `ETIMEDOUT`, ...
         errno: u16,
     },
-    /// A datagram came.
+    /// A datagram arrived.
     Datagram {
-        /// Where it was sent to: an address of the server, with the port of one of its sockets.
+        /// Its destination: an address of the server, with the port of one of its sockets.
         local: SockAddr,
-        /// Where it came from.
+        /// Its source.
         peer: SockAddr,
-        /// The bytes; there may be none.
+        /// The bytes, possibly none.
         bytes: &'a [u8],
     },
-    /// A datagram that the server sent did not arrive, as a host told (ICMP).
+    /// A host reported (ICMP) that a datagram of the server did not arrive.
     DatagramFailed {
-        /// Where it came from.
+        /// The datagram's source.
         local: SockAddr,
-        /// Where it was sent to.
+        /// The datagram's destination.
         peer: SockAddr,
-        /// Why.
+        /// The errno.
         errno: u16,
     },
-    /// A time bubble (CRANE section 4): nothing came in; the server may take `turns` turns before the next admission slot.
+    /// A time bubble (CRANE section 4): no input arrived; the server may take `turns` turns before the next admission slot.
     Bubble {
-        /// How many turns.
+        /// The number of turns.
         turns: u32,
     },
-    /// What a replica's digest was after it had executed an entry; compared by the nodes, ignored by the runtime.
+    /// A replica's digest after an entry; compared by the nodes, ignored by the runtime.
     Digest {
         /// The replica.
         replica: ReplicaId,
-        /// The entry up to which the digest counts.
+        /// The last entry that the digest covers.
         index: LogIndex,
         /// The digest.
         digest: u64,
@@ -122,17 +122,17 @@ pub enum Record<'a> {
         /// Its number, from 1 to 64.
         number: u8,
     },
-    /// What the server found of its host's files, where it says so in [`OutFrame::Asked`](crate::OutFrame::Asked).
+    /// The server's findings about its host's files, at the point where it sent [`OutFrame::Asked`](crate::OutFrame::Asked).
     Files {
-        /// Which of its questions that is, from 1.
+        /// The number of the server's question, from 1.
         ask: u64,
-        /// What was found ([`crate::fact`]).
+        /// The findings ([`crate::fact`]).
         facts: &'a [u8],
     },
 }
 
 impl Record<'_> {
-    /// Whether it tells the server what somebody outside did, and not what replicas agree on among themselves.
+    /// Whether the record is an event from outside, and not an agreement among the replicas.
     #[must_use]
     pub const fn is_input(&self) -> bool {
         !matches!(
@@ -146,14 +146,14 @@ impl Record<'_> {
     }
 }
 
-/// Everything of a server's start that must be equal on all replicas.
+/// The parameters of a server's start that must be equal on all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// Seed of the server's randomness.
     pub seed: [u8; 32],
-    /// Operations a thread may do in one turn.
+    /// The most operations of a thread in one turn.
     pub quantum: u32,
-    /// Turns from one admission slot to the next.
+    /// The number of turns between two admission slots.
     pub nclock: u32,
 }
 
@@ -173,7 +173,7 @@ const KIND_DATAGRAM_FAILED: u8 = 13;
 const KIND_SIGNAL: u8 = 14;
 const KIND_FILES: u8 = 15;
 
-/// Why bytes are not an entry.
+/// The reason why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryError {
     /// Shorter than its header or its records say, or longer than [`MAX_ENTRY_BYTES`].
@@ -198,7 +198,7 @@ impl core::fmt::Display for EntryError {
 
 impl core::error::Error for EntryError {}
 
-/// Writes an entry into a buffer that the caller lends; the buffer is cleared first and may be used again.
+/// Writes an entry into a buffer that the caller lends; the buffer is cleared first and can be reused.
 ///
 /// `B` is any growable byte buffer; `Vec<u8>` in the node.
 #[derive(Debug)]
@@ -211,15 +211,15 @@ pub struct EntryBuilder<B> {
 pub trait Buffer {
     /// Appends bytes.
     fn put(&mut self, bytes: &[u8]);
-    /// How many bytes there are.
+    /// The number of bytes.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Whether the buffer is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The bytes, to patch.
+    /// The bytes, to be patched.
     fn bytes_mut(&mut self) -> &mut [u8];
-    /// Removes all bytes, keeping the memory.
+    /// Removes all bytes and keeps the memory.
     fn clear(&mut self);
 }
 
@@ -231,13 +231,13 @@ impl<B: Buffer> EntryBuilder<B> {
         Self { out, records: 0 }
     }
 
-    /// How many records there are.
+    /// The number of records.
     #[must_use]
     pub const fn records(&self) -> u32 {
         self.records
     }
 
-    /// How many bytes the entry has.
+    /// The length of the entry in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()
@@ -249,7 +249,7 @@ impl<B: Buffer> EntryBuilder<B> {
         self.records == 0
     }
 
-    /// How many payload bytes one more record may have.
+    /// The most payload bytes of one more record.
     #[must_use]
     pub fn room(&self) -> usize {
         MAX_ENTRY_BYTES.saturating_sub(self.out.len() + RECORD_HEADER_BYTES + 8)
@@ -328,7 +328,7 @@ impl<B: Buffer> EntryBuilder<B> {
     /// wrote; with 0 no record is added. This is how the gateway reads from a socket without a copy.
     ///
     /// # Errors
-    /// What `fill` returned; the entry is then as before.
+    /// The error that `fill` returned; the entry is unchanged.
     pub fn push_data_with<E>(
         &mut self,
         conn: ConnId,
@@ -389,7 +389,7 @@ pub struct EntryRef<'a> {
     bytes: &'a [u8],
 }
 
-/// The question that an entry of nothing but facts answers ([`Record::Files`]); found without reading all of it.
+/// The number of the question that an entry of nothing but facts answers ([`Record::Files`]); found without reading all of it.
 #[must_use]
 pub fn answers(entry: &[u8]) -> Option<u64> {
     let head = entry.get(ENTRY_HEADER_BYTES..ENTRY_HEADER_BYTES + RECORD_HEADER_BYTES)?;
@@ -405,10 +405,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl<'a> EntryRef<'a> {
-    /// Checks that `bytes` are an entry, wholly.
+    /// Checks that all of `bytes` is one entry.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The defect of the bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, EntryError> {
         if bytes.len() < ENTRY_HEADER_BYTES || bytes.len() > MAX_ENTRY_BYTES {
             return Err(EntryError::Length);

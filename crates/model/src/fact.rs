@@ -1,7 +1,7 @@
-//! Facts: what a server learned about files of its host, which are inputs as much as what clients send.
+//! Facts: a server's knowledge about files of its host, which is an input as much as clients' bytes are.
 //!
 //! A fact is agreed on at the first use of a file: every replica, and every later execution of the log, finds the same or refuses to go on. Several
-//! travel in one record ([`crate::Record::Files`]). What is here is also what a checkpoint needs to keep a file.
+//! travel in one record ([`crate::Record::Files`]). A checkpoint needs the same data to keep a file.
 //!
 //! ```text
 //! fact = len u32 | what u8 | kind u8 | path u16 | mode u32 | user u32 | group u32 | more u32 | size u64
@@ -13,38 +13,38 @@ use core::fmt;
 
 /// Bytes of a fact before its texts.
 pub const FACT_HEADER_BYTES: usize = 64;
-/// Facts of one record take at most so much.
+/// The most bytes of facts in one record.
 pub const MAX_FACTS_BYTES: usize = 128 << 10;
 /// The longest path or other text of a fact.
 pub const MAX_TEXT_BYTES: usize = 16 << 10;
 
-/// What was asked of a file.
+/// The question about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum What {
-    /// It was looked for in vain.
+    /// The file does not exist.
     Absent = 1,
-    /// Whether it is there.
+    /// Whether the file exists.
     There = 2,
-    /// What is said about it: permissions, owner, size, time; where a symbolic link leads to.
+    /// Metadata: permissions, owner, size, time; the target of a symbolic link.
     About = 3,
-    /// What is in it.
+    /// Contents.
     Contents = 4,
-    /// Which entries a directory has: their kinds and names, unless they are too many; their number is the size.
+    /// Directory entries: their kinds and names, unless they are too many; their number is the size.
     Listing = 5,
 }
 
-/// What kind of file it is, as a listing says it (`DT_REG` and its like); 0 if it is none.
+/// The kind of the file, as a listing says it (`DT_REG` and its like); 0 if there is none.
 pub type Kind = u8;
 
 /// One fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact<'a> {
-    /// What was asked.
+    /// The question.
     pub what: What,
     /// The kind of file.
     pub kind: Kind,
-    /// Permissions; 0 where they were not asked for.
+    /// Permissions; 0 if the question does not cover them.
     pub mode: u32,
     /// Owner.
     pub user: u32,
@@ -54,18 +54,18 @@ pub struct Fact<'a> {
     pub size: u64,
     /// Time of the last change, as the server sees it: seconds and nanoseconds.
     pub modified: (i64, u32),
-    /// Why it was not found.
+    /// The errno if the file was not found.
     pub errno: u32,
     /// Hash of the contents, or of the entries: xxh3.
     pub hash: [u8; 16],
-    /// Where it is, absolute.
+    /// Absolute path.
     pub path: &'a [u8],
-    /// Where the path leads to, if not to itself; a symbolic link's target; a directory's entries (kind and name, then zero).
+    /// The resolved path if it differs; a symbolic link's target; a directory's entries (kind and name, then zero).
     pub more: &'a [u8],
 }
 
 impl<'a> Fact<'a> {
-    /// A fact of which nothing is known but where.
+    /// A fact with a path and nothing else.
     #[must_use]
     pub const fn new(what: What, path: &'a [u8]) -> Self {
         let (kind, mode, user, group, size) = (0, 0, 0, 0, 0);
@@ -73,13 +73,13 @@ impl<'a> Fact<'a> {
         Self { what, kind, mode, user, group, size, modified, errno, hash, path, more }
     }
 
-    /// Bytes that it takes.
+    /// Encoded length in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         pad8(FACT_HEADER_BYTES + self.path.len() + self.more.len())
     }
 
-    /// Writes it to the beginning of `out`; answers how many bytes it took, `None` when there is no room.
+    /// Writes it to the start of `out`; answers the number of bytes, `None` when there is no room.
     pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
         let len = self.bytes();
         let out = out.get_mut(..len)?;
@@ -106,7 +106,7 @@ impl<'a> Fact<'a> {
         Some(len)
     }
 
-    /// Reads the first of `bytes` and answers how long it is; `None` when they do not begin with a fact.
+    /// Reads the first fact of `bytes` and answers its length; `None` when they do not begin with a fact.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let head = bytes.get(..FACT_HEADER_BYTES)?;
@@ -147,7 +147,7 @@ impl<'a> Fact<'a> {
     }
 }
 
-/// The facts of a record, in order; ends where there are none any more.
+/// The facts of a record, in order; stops at the first malformed one.
 pub fn facts(mut bytes: &[u8]) -> impl Iterator<Item = Fact<'_>> {
     core::iter::from_fn(move || {
         let (fact, len) = Fact::decode(bytes)?;
@@ -168,16 +168,16 @@ pub fn are_facts(mut bytes: &[u8]) -> bool {
     any
 }
 
-/// A file that is not what the log has: how it differs, in words.
+/// A file that differs from the log, with the difference in words.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference<'a> {
-    /// What the log has.
+    /// The fact in the log.
     pub then: Fact<'a>,
-    /// What was found.
+    /// The fact found now.
     pub now: Fact<'a>,
 }
 
-/// Bytes as text; what is no UTF-8 is left out.
+/// Bytes as text, without anything that is not UTF-8.
 struct Text<'a>(&'a [u8]);
 
 impl fmt::Display for Text<'_> {
@@ -200,7 +200,7 @@ const fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The entries of `all` that `other` has not.
+/// The entries of `all` that `other` does not have.
 fn missing<'a>(all: &'a [u8], other: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let entries = |text: &'a [u8]| text.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
     entries(all).filter(move |entry| !entries(other).any(|o| o == *entry))
@@ -270,7 +270,7 @@ impl Difference<'_> {
 }
 
 impl fmt::Display for Difference<'_> {
-    /// The path, a colon, and what was and what is.
+    /// The path, a colon, the old value and the new value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (a, b) = (&self.then, &self.now);
         write!(f, "{}: ", Text(a.path))?;

@@ -3,9 +3,9 @@
 //! Input ring, node to server: one frame an entry, `len u32 | 0 u32 | index u64 | entry bytes | padding to 8`.
 //!
 //! Output ring, server to node: `kind u8 | 0 u8 | 0 u16 | len u32 | conn u64 | payload | padding to 8`. The same server
-//! executing the same entries writes the same frames, whatever the ring's fill: a write of the server is cut into
-//! [`MAX_SEND_BYTES`] pieces always. So a hash over frames in order is a digest of the server's output. Frames of kinds
-//! [`OutFrame::Consumed`], [`OutFrame::Notice`] and [`OutFrame::Refused`] are advice to the node and belong to no digest; nor do those about
+//! executing the same entries writes the same frames, however full the ring is: a write of the server is always cut into
+//! pieces of [`MAX_SEND_BYTES`]. So a hash over frames in order is a digest of the server's output. Frames of kinds
+//! [`OutFrame::Consumed`], [`OutFrame::Notice`] and [`OutFrame::Refused`] are advice to the node and in no digest; nor are those about
 //! files of the host and [`OutFrame::Fatal`].
 //!
 //! The node treats the output ring as hostile: [`OutFrame::parse`] checks everything.
@@ -18,28 +18,28 @@ use crate::{Clock, ConnId, LogIndex, SockAddr};
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// The largest piece of one write of the server: 64 KiB.
 pub const MAX_SEND_BYTES: usize = 64 << 10;
-/// What stands before a datagram's bytes: where it comes from and where it goes.
+/// Bytes in front of a datagram's bytes: its source and its destination.
 const DATAGRAM_PREFIX_BYTES: usize = 2 * SockAddr::WIRE_BYTES;
-/// What [`OutFrame::encode`] needs.
+/// Size of the buffer that [`OutFrame::encode`] needs.
 pub const FRAME_SCRATCH_BYTES: usize = FRAME_HEADER_BYTES + DATAGRAM_PREFIX_BYTES;
 /// The largest payload of a frame.
 const MAX_PAYLOAD_BYTES: usize = MAX_SEND_BYTES + DATAGRAM_PREFIX_BYTES;
 
-/// How a [`OutFrame::Notice`] begins that an operator must hear of: the server may not write somewhere.
+/// The start of a [`OutFrame::Notice`] that an operator must see: the server may not write somewhere.
 pub const NOT_WRITABLE: &str = "not writable: ";
 
 const _: () = assert!(MAX_DATAGRAM_BYTES <= MAX_SEND_BYTES);
 
-/// Something that the server did.
+/// An action of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutFrame<'a> {
-    /// An entry was admitted at this logical time; all that follows, up to the next such mark, is its consequence.
+    /// An entry was admitted at this logical time. All later frames, up to the next such mark, follow from it.
     Admitted {
         /// The entry.
         index: LogIndex,
-        /// Turns taken before.
+        /// Turns taken before it.
         clock: Clock,
-        /// Operations done before.
+        /// Operations done before it.
         ops: u64,
     },
     /// Bytes to a client.
@@ -49,26 +49,26 @@ pub enum OutFrame<'a> {
         /// The bytes, at most [`MAX_SEND_BYTES`].
         bytes: &'a [u8],
     },
-    /// The server will send no more on a connection.
+    /// The server shut its sending side of a connection down.
     Fin {
         /// The connection.
         conn: ConnId,
     },
-    /// The server closed a connection in order: what was sent is delivered, then both directions end.
+    /// The server closed a connection in order: sent bytes are delivered, then both directions end.
     Close {
         /// The connection.
         conn: ConnId,
     },
-    /// The server reset a connection (or nobody listens there).
+    /// The server reset a connection (or no socket listens there).
     Abort {
         /// The connection.
         conn: ConnId,
     },
-    /// The server took bytes out of a connection's receive buffer: credit for the gateway. Not part of the digest.
+    /// The server read bytes from a connection's receive buffer: credit for the gateway. Not part of the digest.
     Consumed {
         /// The connection.
         conn: ConnId,
-        /// How many bytes since the last such frame.
+        /// The number of bytes since the last such frame.
         bytes: u64,
     },
     /// The server listens.
@@ -85,15 +85,15 @@ pub enum OutFrame<'a> {
     Connect {
         /// The connection, one of [`ConnId::outgoing`]; each is begun once.
         conn: ConnId,
-        /// Where to.
+        /// Its destination.
         addr: SockAddr,
     },
-    /// The server waits for datagrams at a port of its choice.
+    /// The server receives datagrams at a port of its choice.
     ListenDatagram {
         /// The address, its port not 0.
         addr: SockAddr,
     },
-    /// A socket for datagrams that the node knows, by [`Self::ListenDatagram`] or [`Self::Datagram`], is closed.
+    /// A datagram socket that the node knows, by [`Self::ListenDatagram`] or [`Self::Datagram`], is closed.
     UnlistenDatagram {
         /// The address.
         addr: SockAddr,
@@ -102,9 +102,9 @@ pub enum OutFrame<'a> {
     Datagram {
         /// The server's socket.
         local: SockAddr,
-        /// Where it goes.
+        /// The destination.
         peer: SockAddr,
-        /// The bytes, at most [`MAX_DATAGRAM_BYTES`]; there may be none.
+        /// The bytes, at most [`MAX_DATAGRAM_BYTES`], possibly none.
         bytes: &'a [u8],
     },
     /// The server ended with this status, as `waitpid` reports it.
@@ -114,28 +114,28 @@ pub enum OutFrame<'a> {
     },
     /// A call that Skein does not support was answered with an error; the server goes on.
     Refused {
-        /// The call's name, and what it was asked; then, behind a zero byte, from where ([`split_refused`]).
+        /// The call's name and arguments; then, behind a zero byte, the calling place ([`split_refused`]).
         call: &'a [u8],
     },
-    /// Something worth a line in the node's log.
+    /// A line for the node's log.
     Notice {
         /// The line, UTF-8.
         text: &'a [u8],
     },
-    /// The server has looked at files of its host that were not agreed on yet: what follows is good only when they are, by the record with this number
-    /// ([`crate::Record::Files`]).
+    /// The server has looked at files of its host that were not agreed on yet. Later frames are valid only after the record with this number
+    /// ([`crate::Record::Files`]) has agreed on them.
     Asked {
-        /// Which question that is, from 1.
+        /// The number of the question, from 1.
         ask: u64,
     },
-    /// A file of the host is not what the log has, or not what it was when the server first used it: the server does not go on.
+    /// A file of the host differs from the log, or changed since the server first used it: the server stops.
     Differs {
-        /// Which and how, UTF-8.
+        /// The file and the difference, UTF-8.
         text: &'a [u8],
     },
-    /// The runtime refuses to go on: what the server did cannot be made deterministic, or an invariant is broken.
+    /// The runtime stops: it cannot make an action of the server deterministic, or an invariant is broken.
     Fatal {
-        /// Why, UTF-8.
+        /// The reason, UTF-8.
         text: &'a [u8],
     },
 }
@@ -164,7 +164,7 @@ fn put_addr(scratch: &mut [u8], addr: SockAddr) -> usize {
     SockAddr::WIRE_BYTES
 }
 
-/// Why bytes in the output ring are not a frame: the server has damaged the arena.
+/// The reason why bytes in the output ring are not a frame: the server has damaged the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutFrameError {
     /// The kind byte found.
@@ -181,7 +181,7 @@ impl core::fmt::Display for OutFrameError {
 
 impl core::error::Error for OutFrameError {}
 
-/// The text of an [`OutFrame::Refused`]: the call, and from where it was made (`libfoo.so+0x12ab`; empty when that is not known).
+/// The text of an [`OutFrame::Refused`]: the call, and its calling place (`libfoo.so+0x12ab`; empty when that is not known).
 #[must_use]
 pub fn split_refused(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().position(|byte| *byte == 0) {
@@ -191,8 +191,8 @@ pub fn split_refused(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl<'a> OutFrame<'a> {
-    /// The frame's bytes in two parts, one after the other; the caller pads to 8. The first, in `scratch`, has what is not
-    /// borrowed, the second is as the frame's `bytes`.
+    /// The frame's bytes in two parts, one after the other; the caller pads to 8. The first, in `scratch`, is encoded here;
+    /// the second is the frame's own `bytes`.
     pub fn encode<'s>(&self, scratch: &'s mut [u8; FRAME_SCRATCH_BYTES]) -> (&'s [u8], &'a [u8]) {
         let (header, scratch_rest) = scratch.split_at_mut(FRAME_HEADER_BYTES);
         let (kind, conn, own, payload) = self.parts(scratch_rest);
@@ -203,7 +203,7 @@ impl<'a> OutFrame<'a> {
         (&scratch[..FRAME_HEADER_BYTES + own], payload)
     }
 
-    /// Kind, connection, how much was put into `scratch`, and what is borrowed.
+    /// Kind, connection, the number of bytes in `scratch`, and the borrowed bytes.
     fn parts(&self, scratch: &mut [u8]) -> (u8, u64, usize, &'a [u8]) {
         match *self {
             OutFrame::Admitted { index, clock, ops } => {
@@ -243,7 +243,7 @@ impl<'a> OutFrame<'a> {
         }
     }
 
-    /// Reads the first frame of `bytes` and answers how long it is with its padding; `None` when there is no whole one.
+    /// Reads the first frame of `bytes` and answers its length with padding; `None` when it is incomplete.
     ///
     /// # Errors
     /// The bytes are no frame.

@@ -46,7 +46,7 @@ id! {
 id! {
     /// A connection between the server and the outside. The upper 32 bits are the low 32 bits of the term whose leader has
     /// it, so that ids are never used twice and a connection's term can be read off its id. Of the lower 32 bits the
-    /// highest says who began it: the gateway numbers what clients open, the runtime what the server opens.
+    /// highest says which side began it: the gateway numbers clients' connections, the runtime the server's outgoing ones.
     ConnId
 }
 
@@ -63,7 +63,7 @@ impl ConnId {
         Self::new(term, n | Self::OUTGOING)
     }
 
-    /// Numbers from here on are of connections that the server began; there are as many of either kind.
+    /// Numbers from here on are of connections that the server began; both kinds have equally many.
     pub const OUTGOING: u32 = 1 << 31;
 
     /// Whether the server began this connection.

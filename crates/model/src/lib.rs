@@ -1,9 +1,9 @@
-//! What every part of Skein agrees on: ids, clocks, log entries and the frames of the arena's rings.
+//! The types that every part of Skein shares: ids, clocks, log entries and the frames of the arena's rings.
 //!
 //! Owns no state. Everything here is a plain value or a bounded codec over byte slices, without allocation, so that
 //! the runtime inside the server, the node and the simulation read the same bytes the same way.
 //!
-//! Start with [`entry`]: an entry is what consensus agrees on and what a server executes.
+//! Start with [`entry`]: consensus agrees on entries, and a server executes them.
 #![no_std]
 
 pub mod entry;

@@ -1,4 +1,4 @@
-//! Socket addresses as they stand in entries and frames: 20 bytes, the same for both families; and the interface that a server may be given.
+//! Socket addresses in entries and frames: 20 bytes, the same for both families; and the network interface of a server.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -11,14 +11,14 @@ pub struct SockAddr {
     pub port: u16,
     /// Whether the socket's family is IPv6.
     pub v6: bool,
-    /// 0. Without it there would be a byte that nobody writes, and that would differ between replicas wherever an address is kept.
+    /// Always 0. Without this field one byte would stay unwritten and differ between replicas wherever an address is kept.
     pub unused: u8,
 }
 
 const _: () = assert!(size_of::<SockAddr>() == 16 + 2 + 1 + 1);
 
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-/// `64:ff9b::/96`, the prefix of addresses that hold one of IPv4 (RFC 6052).
+/// `64:ff9b::/96`, the prefix of addresses that hold an IPv4 address (RFC 6052).
 const TRANSLATED: [u8; 12] = [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
 
 impl From<SocketAddr> for SockAddr {
@@ -44,7 +44,7 @@ impl SockAddr {
     /// No address.
     pub const NOWHERE: Self = Self { ip: [0; 16], port: 0, v6: false, unused: 0 };
 
-    /// Bytes that an encoded address takes.
+    /// Bytes of an encoded address.
     pub const WIRE_BYTES: usize = 20;
 
     /// An IPv4 address.
@@ -86,7 +86,7 @@ impl SockAddr {
         Self::v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], port)
     }
 
-    /// How a socket of the other IP version sees this host: a loopback address as the other one, IPv4 behind the prefix `64:ff9b::/96`. `None` for other
+    /// This host's address as a socket of the other IP version sees it: a loopback address as the other one, IPv4 behind the prefix `64:ff9b::/96`. `None` for other
     /// addresses of IPv6.
     #[must_use]
     pub fn translated(&self) -> Option<Self> {
@@ -117,7 +117,7 @@ impl SockAddr {
         out
     }
 
-    /// Encodes two addresses, as they stand before a datagram's bytes.
+    /// Encodes two addresses, as in front of a datagram's bytes.
     #[must_use]
     pub fn encode_pair(first: Self, second: Self) -> [u8; 2 * Self::WIRE_BYTES] {
         let mut out = [0; 2 * Self::WIRE_BYTES];
@@ -147,18 +147,18 @@ impl SockAddr {
     }
 }
 
-/// A network interface that a server is given beside the loopback one: an address of IPv4, and how many of its bits are the
+/// A network interface of a server beside the loopback one: an IPv4 address, and the number of its leading bits that are the
 /// network's. All-zero bytes are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Its address.
     pub address: [u8; 4],
-    /// Leading bits that are the network's; 0: there is no interface.
+    /// The number of leading bits that are the network's; 0: there is no interface.
     pub bits: u8,
 }
 
 impl Interface {
-    /// What an address without `/BITS` has.
+    /// The bits of an address without `/BITS`.
     const USUAL_BITS: u8 = 24;
 
     /// Reads `ADDRESS[/BITS]`; `None` when it is no address that a host can have, or the network has less than 8 or more than 30 bits.
@@ -176,7 +176,7 @@ impl Interface {
         fits.then_some(found)
     }
 
-    /// Whether there is none.
+    /// Whether there is no interface.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.bits == 0
@@ -198,7 +198,7 @@ impl Interface {
         (u32::from_be_bytes(self.address) & self.mask_bits()).to_be_bytes()
     }
 
-    /// The address of all hosts of the network.
+    /// The network's broadcast address.
     #[must_use]
     pub fn broadcast(&self) -> [u8; 4] {
         (u32::from_be_bytes(self.address) | !self.mask_bits()).to_be_bytes()

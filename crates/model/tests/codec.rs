@@ -6,7 +6,7 @@ use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{Clock, ConnId, LogIndex, OutFrame, ReplicaId, SockAddr, Term, WallNs};
 
-/// A fact of nothing: 64 bytes, `Absent`, the path `/x`.
+/// An empty fact: 64 bytes, `Absent`, the path `/x`.
 const FACT: &[u8] = &{
     let mut bytes = [0; 72];
     (bytes[0], bytes[4], bytes[6], bytes[64], bytes[65]) = (72, 1, 2, b'/', b'x');

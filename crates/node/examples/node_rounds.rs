@@ -1,10 +1,10 @@
-//! Rounds of a node's and a server's real work, to be counted instruction by instruction: `cargo xtask counts`.
+//! Rounds of a node's and a server's real work, for counting instructions: `cargo xtask counts`.
 //!
 //! `node_rounds gateway N`: a turn of the gateway: eight clients have sent a request of 40 bytes, which become one entry; the server's eight
-//! replies, taken from the output ring's form, go to the sockets.
+//! replies, in the output ring's form, go to the sockets.
 //! `node_rounds admission N`: an entry of eight such requests goes through the input ring: written by the node, taken, checked and read record
 //! by record as the runtime does, and admitted by the schedule.
-//! `node_rounds schedule N`: what the schedule does for a turn of 64 operations.
+//! `node_rounds schedule N`: the schedule's work for a turn of 64 operations.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -19,8 +19,8 @@ use skein_arena::{Arena, Sizes};
 use skein_model::entry::pad8;
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::{ConnId, EntryBuilder, EntryRef, OutFrame, Record, SockAddr, Term, WallNs};
-use skein_node::gateway::{Gateway, Limits, Socket};
-use skein_node::order::feed::{Feed, Step};
+use skein_replica::gateway::{Gateway, Limits, Socket};
+use skein_replica::order::feed::{Feed, Step};
 use skein_sched::op::{Kind, Object};
 use skein_sched::{Next, Op, Policy, Serial};
 
@@ -29,7 +29,7 @@ const REQUEST: [u8; 40] = [7; 40];
 const REPLY: [u8; 5] = *b"+OK\r\n";
 const NOW: Duration = Duration::from_secs(1);
 
-/// A socket without a kernel: how many bytes of requests wait, how many bytes of replies it took.
+/// A socket without a kernel: the number of waiting request bytes and of taken reply bytes.
 #[derive(Clone, Default)]
 struct Wire(Rc<RefCell<(usize, usize)>>);
 
@@ -92,7 +92,7 @@ fn admission(rounds: u32) {
     let fd = memfd_create(c"arena", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
         .expect("a file in memory");
     let arena = Arena::create(fd.as_raw_fd(), Sizes::default()).expect("an arena");
-    // SAFETY: nobody else uses this arena, and it outlives both ends.
+    // SAFETY: no other code uses this arena, and it outlives both ends.
     let ((mut producer, _), (mut consumer, _)) =
         unsafe { (arena.node_ends(), arena.server_ends()) };
     let schedule = Serial::default();

@@ -1,12 +1,12 @@
-//! How a replica's log begins: only when somebody asked for it.
+//! The start of a replica's log, which needs an explicit request.
 //!
-//! A replica that forgot its votes and what it acknowledged must not come back as the one that promised. So a node makes no log by itself: a
+//! A replica that forgot its votes and acknowledgements must not come back as its former self. So a node makes no log by itself: a
 //! data directory without one is refused. `skein found` (and `skein run` for a new cluster) leaves the file `begin` in it, which says "as a
-//! founding member"; `skein rejoin` leaves one that says "as somebody new, without a vote". The node makes that log, and removes the
-//! file, durably, before it speaks to anybody. Until then nobody was promised anything, and a crash begins again.
+//! founding member"; `skein rejoin` leaves one that says "as a new member, without a vote". The node makes that log, and removes the
+//! file, durably, before it speaks to any peer or client. Until then it has promised nothing, and after a crash it starts over.
 //!
 //! A replica that rejoins has a larger *incarnation* than any before, which no two lives share: the leader makes it a learner, fills its
-//! log, and gives it a vote when it has all that is committed ([`skein_log::consensus`], "A replica that forgot").
+//! log, and gives it a vote when it has all committed entries ([`skein_log::consensus`], "A replica that forgot").
 
 use crate::config::NodeConfig;
 use crate::error::NodeError;
@@ -18,11 +18,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILE: &str = "begin";
-/// There from the founding on, until something of the server may reach the outside. Taking it away needs no room: a full disk refuses nobody.
+/// Exists from the founding on, until output of the server may reach the outside. Removing it needs no room: a full disk refuses nothing.
 const UNANSWERED: &str = "unanswered";
-/// How often a thread that takes it away is looked at,
+/// How often the removing thread is polled,
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// and after how long one that failed is begun again.
+/// and the pause before a failed removal is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> NodeError {
@@ -41,7 +41,7 @@ pub fn has_log(data_dir: &Path) -> bool {
     entries.into_iter().any(|entry| entry.file_name() != "lock")
 }
 
-/// Lets the next start of a node with this data directory begin the log of a founding member. Only for a cluster that is founded now: on all
+/// Lets the next start of a node with this data directory begin the log of a founding member. Only for a new cluster: on all
 /// its replicas, before any of them was ever started.
 ///
 /// # Errors
@@ -56,15 +56,15 @@ pub fn found(data_dir: &Path) -> Result<(), NodeError> {
     ask(data_dir, 0)
 }
 
-/// Whether this replica has a log, or is to begin one, and surely let nothing of its server reach the outside.
+/// Whether this replica has a log, or is to begin one, and certainly no output of its server reached the outside.
 #[must_use]
 pub fn answered_nobody(data_dir: &Path) -> bool {
     let begun = has_log(data_dir) || matches!(asked(data_dir), Ok(Some(_)));
     begun && matches!(data_dir.join(UNANSWERED).try_exists(), Ok(true))
 }
 
-/// Notes, durably and before it happens, that something of the server reaches the outside: a client is accepted, a connection made, a
-/// datagram sent. Once in the life of a node; where no replica ever noted it, the log binds nobody.
+/// Records, durably and before it happens, that output of the server reaches the outside: a client is accepted, a connection made, a
+/// datagram sent. Once in the life of a node; a log of which no replica ever recorded it binds nobody.
 #[derive(Debug, Default)]
 pub struct Answered {
     path: PathBuf,
@@ -76,9 +76,9 @@ enum State {
     #[default]
     Noted,
     Not,
-    /// On a thread of its own, since then.
+    /// The start time of the removing thread.
     Noting(Duration, JoinHandle<io::Result<()>>),
-    /// That failed: not again before this.
+    /// The removal failed: not again before this.
     Failed(Duration),
 }
 
@@ -87,7 +87,7 @@ impl Answered {
         Self { path: data_dir.join(UNANSWERED), state: State::Not }
     }
 
-    /// It happens now: notes it at once.
+    /// Output leaves now: records it at once.
     pub(crate) fn note(&mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.state, State::Not) {
             State::Noted => {}
@@ -102,7 +102,7 @@ impl Answered {
         matches!(self.state, State::Noted)
     }
 
-    /// It is about to happen: whether it is noted. If not, that begins beside the caller, whom a disk that hangs does not stop.
+    /// Output is about to leave: answers whether that is recorded. If not, the record begins beside the caller, whom a disk that hangs does not stop.
     pub(crate) fn noted(&mut self, now: Duration) -> bool {
         if matches!(self.state, State::Not) {
             let path = self.path.clone();
@@ -113,7 +113,7 @@ impl Answered {
         self.is_noted()
     }
 
-    /// Looks at what was begun; answers why it failed.
+    /// Polls the record; answers why it failed.
     pub(crate) fn look(&mut self, now: Duration) -> io::Result<()> {
         match &self.state {
             State::Noting(_, thread) if thread.is_finished() => {
@@ -127,7 +127,7 @@ impl Answered {
         }
     }
 
-    /// While it is being noted, or must wait: when to look again.
+    /// While it is being recorded, or must wait: when to poll again.
     pub(crate) fn wake(&self, now: Duration) -> Option<Duration> {
         match self.state {
             State::Noted | State::Not => None,
@@ -136,7 +136,7 @@ impl Answered {
         }
     }
 
-    /// Since when the disk has been waited for.
+    /// The time since when the disk has been waited for.
     pub(crate) const fn waits_since(&self) -> Option<Duration> {
         match self.state {
             State::Noting(since, _) => Some(since),
@@ -149,10 +149,10 @@ fn joined(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that notes it panicked")))
 }
 
-/// Lets the next start of a node begin the log of a replica that lost its own. What is left of that is moved aside; answers where to.
+/// Lets the next start of a node begin the log of a replica that lost its own. The remains of that are moved aside; answers where to.
 ///
 /// # Errors
-/// A node runs with this directory, nobody else has the log, or the directory cannot be written.
+/// A node runs with this directory, no other replica has the log, or the directory cannot be written.
 pub fn rejoin(config: &NodeConfig) -> Result<Option<PathBuf>, NodeError> {
     if config.peers.len() == 1 {
         return Err(NodeError::NobodyToRejoin);
@@ -162,7 +162,7 @@ pub fn rejoin(config: &NodeConfig) -> Result<Option<PathBuf>, NodeError> {
     let log = config.log_dir();
     let mut aside = None;
     if log.exists() {
-        // Kept until it is out of the way: no node may begin to write there.
+        // Held until the old log is out of the way: no node may begin to write there.
         let disk = DirDisk::open(&log).map_err(failed(dir))?;
         let lock = disk.lock().map_err(failed(dir))?;
         let _lock = lock.ok_or_else(|| WalError::InUse { dir: disk.location() })?;
@@ -172,13 +172,13 @@ pub fn rejoin(config: &NodeConfig) -> Result<Option<PathBuf>, NodeError> {
         durable::rename(&log, &to).map_err(failed(dir))?;
         aside = Some(to);
     }
-    // What the lost log had let out is not known.
+    // The lost log's outputs are unknown.
     Answered::of(dir).note().map_err(failed(dir))?;
     ask(dir, fresh_incarnation())?;
     Ok(aside)
 }
 
-/// Larger than any before, as time goes on: seconds since 1970 and 16 bits of their fraction. Consensus takes the larger one of two for the later life.
+/// Larger than any before, because time goes on: seconds since 1970 and 16 bits of their fraction. Consensus takes the larger of two for the later incarnation.
 fn fresh_incarnation() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let fraction = (u64::from(now.subsec_nanos()) << 16) / 1_000_000_000;
@@ -191,7 +191,7 @@ fn ask(data_dir: &Path, incarnation: u64) -> Result<(), NodeError> {
     durable::write(&path, &format!("{incarnation}\n")).map_err(failed(data_dir))
 }
 
-/// As which incarnation a log is to be begun, if somebody asked for it.
+/// The incarnation of a log to be begun, if one was requested.
 pub(crate) fn asked(data_dir: &Path) -> Result<Option<u64>, NodeError> {
     match std::fs::read_to_string(data_dir.join(FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -1,41 +1,16 @@
-//! Why a node ends.
+//! The reasons why a node ends.
 
 use crate::config::ConfigError;
-use crate::supervisor::{LaunchError, ProgramError};
 use crate::transport::Address;
+use skein_log::ConsensusError;
 use skein_log::wal::WalError;
-use skein_log::{ConsensusError, StepError};
-use skein_model::LogIndex;
+pub use skein_replica::error::ExitReason;
+use skein_replica::error::ReplicaError;
+use skein_sandbox::{LaunchError, ProgramError};
 use std::io;
 use std::path::PathBuf;
 
-/// How a node that did its duty ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitReason {
-    /// It was told to.
-    Stopped,
-    /// The server ended on a majority of the replicas after the same entry.
-    ServerEnded {
-        /// The last entry that it had executed.
-        index: LogIndex,
-        /// Its status as `waitpid` reports it.
-        status: i32,
-    },
-}
-
-impl ExitReason {
-    /// The exit status of a command that passes the server's on: 128 + signal as a shell says it.
-    #[must_use]
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::Stopped => 0,
-            Self::ServerEnded { status, .. } if status & 0x7f != 0 => 128 + (status & 0x7f) as u8,
-            Self::ServerEnded { status, .. } => (status >> 8 & 0xff) as u8,
-        }
-    }
-}
-
-/// Why a node cannot start or go on. Every message is one line: what, why, what to do.
+/// The reason why a node cannot start or continue. Every message is one line: problem, reason, remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// A configured value.
@@ -50,105 +25,109 @@ pub enum NodeError {
     /// The log.
     #[error(transparent)]
     Log(#[from] WalError),
-    /// Consensus refuses the configuration or what was recovered.
+    /// What the replica cannot go on with.
+    #[error(transparent)]
+    Replica(ReplicaError),
+    /// Consensus refuses the configuration or the recovered log.
     #[error("consensus: {0}")]
     Consensus(#[from] ConsensusError),
-    /// This replica's log was lost behind its back.
-    #[error("{0}; 'skein rejoin' fills it anew from the others")]
-    LogLost(StepError),
-    /// A cluster is to be founded where a replica has been.
+    /// A cluster is to be founded in a used directory.
     #[error("data directory {} holds a log already; start its node, or choose another directory", path.display())]
     HasLog {
-        /// Which.
+        /// The directory.
         path: PathBuf,
     },
-    /// The only replica is to be filled from others.
+    /// The only replica is to be refilled from others.
     #[error(
-        "this is the only replica, so nobody else has its log; 'skein found' begins anew in another directory"
+        "this is the only replica, so no other replica has its log; 'skein found' begins anew in another directory"
     )]
     NobodyToRejoin,
     /// The data directory.
     #[error("data directory {}: {error}; choose another one, or make it writable", path.display())]
     DataDir {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// The cluster's key.
     #[error("key file {}: {error}", path.display())]
     Key {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// The address for the other nodes.
     #[error(
-        "cannot listen for other nodes at {address}: {error}; stop what uses the port, or change `listen`"
+        "cannot listen for other nodes at {address}: {error}; stop the program that uses the port, or change `listen`"
     )]
     Listen {
-        /// Where.
+        /// The address.
         address: Address,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A published port.
-    #[error("cannot publish {address}: {why}; stop what uses the port, or publish another one")]
+    #[error(
+        "cannot publish {address}: {why}; stop the program that uses the port, or publish another one"
+    )]
     Publish {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The admin interface.
     #[error("admin interface at {at}: {error}; choose another place")]
     Admin {
-        /// Where.
+        /// The path or address.
         at: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// The runtime library.
     #[error("libskein.so was not found at {}; install it beside `skein`, or set SKEIN_RUNTIME", path.display())]
     Runtime {
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
     },
     /// The arena.
     #[error("{0}; change tuning.arena_heap_bytes and the ring sizes")]
     Arena(#[from] skein_arena::MapError),
-    /// A file of the host is not what the log was made with, or not what it was when the server first used it.
-    #[error("{0}")]
-    HostFile(String),
-    /// The server keeps ending here, and only here.
-    #[error("the server ended {times} times in a row, not after the same entry and in the same way as a majority's, last after entry {index} with {how}; see its output in {}", output.display())]
-    KeepsEnding {
-        /// How often.
-        times: u32,
-        /// The last entry that it had executed.
-        index: LogIndex,
-        /// How it ended.
-        how: String,
-        /// Its output.
-        output: PathBuf,
-    },
-    /// An entry of the log that this version cannot read.
-    #[error("entry {index} of the log: {why}; run the version of Skein that wrote it")]
-    Entry {
-        /// Which.
-        index: LogIndex,
-        /// Why.
-        why: skein_model::EntryError,
-    },
     /// A system call of the node failed.
     #[error("{what}: {error}")]
     System {
-        /// What it was for.
+        /// The purpose.
         what: &'static str,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
+}
+
+impl From<ReplicaError> for NodeError {
+    /// What failed around the replica comes back as what it was.
+    fn from(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::Log(error) => Self::Log(error),
+            ReplicaError::Around(error) => match error.downcast() {
+                Ok(error) => *error,
+                Err(error) => Self::Replica(ReplicaError::Around(error)),
+            },
+            error => Self::Replica(error),
+        }
+    }
+}
+
+impl From<NodeError> for ReplicaError {
+    /// As which the replica hears what failed around it.
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::Replica(error) => error,
+            NodeError::Log(error) => Self::Log(error),
+            error => Self::Around(Box::new(error)),
+        }
+    }
 }
 
 impl NodeError {

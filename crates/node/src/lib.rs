@@ -1,7 +1,7 @@
-//! One replica: gateway, order mode, supervisor, admin.
+//! One replica's daemon: event loop, transport, the server's process, admin.
 //!
-//! Start with [`node`], which puts a node together, [`reactor`], its loop, and [`replica`], which decides. [`gateway`] and [`order`] hold the rules,
-//! free of I/O; [`server`] is the replicated program from the node's side, [`supervisor`] its sandbox.
+//! Start with [`node`], which puts a node together, and [`reactor`], the loop that drives a [`Replica`](skein_replica::Replica), which decides. [`server`]
+//! starts the replicated program, in a sandbox ([`skein_sandbox`]), and keeps it.
 
 pub mod admin;
 pub mod begin;
@@ -9,19 +9,12 @@ pub mod check;
 pub mod config;
 pub mod error;
 pub mod forward;
-pub mod gateway;
-pub mod health;
 pub mod memory;
-pub mod metrics;
 pub mod node;
-pub mod order;
-pub mod outgoing;
 pub mod reactor;
 pub mod replay;
-pub mod replica;
 pub mod server;
 pub mod status;
-pub mod supervisor;
 mod timer;
 pub mod trace;
 pub mod transport;

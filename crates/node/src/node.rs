@@ -4,17 +4,17 @@ use crate::admin::Admin;
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
-use crate::metrics::Metrics;
 use crate::reactor::{Log, Mailbox, Parts, Reactor};
-use crate::replica::{Command, Inbox, TICK};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
 use skein_log::disk::{DirDisk, Disk, durable};
 use skein_log::frame::Hello;
 use skein_log::identity::Identity;
 use skein_log::wal::{Wal, WalOptions};
-use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
-use skein_model::{EntryRef, ReplicaId};
+use skein_log::{ClusterId, Consensus, Durability, ProgramHash, Recovered};
+use skein_model::ReplicaId;
+use skein_replica::metrics::Metrics;
+use skein_replica::replica::{Command, Inbox};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Node {
     /// Runs one replica until it ends.
     ///
     /// # Errors
-    /// Why it could not start or go on.
+    /// The reason why it could not start or continue.
     pub fn run(config: NodeConfig) -> Result<ExitReason, NodeError> {
         config.check()?;
         let launcher = ProgramLauncher::new(&config)?;
@@ -43,7 +43,7 @@ impl Node {
     /// Takes the data directory, recovers the log and starts the server by `launcher`.
     ///
     /// # Errors
-    /// Why it cannot start.
+    /// The reason why it cannot start.
     pub fn new(config: NodeConfig, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
         config.check()?;
         let disk = DirDisk::open(config.log_dir())
@@ -54,7 +54,7 @@ impl Node {
     /// As [`new`](Self::new), with the log on `disk`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`new`](Self::new).
     pub fn with_disk(
         config: NodeConfig,
         launcher: Arc<dyn Launcher>,
@@ -100,9 +100,9 @@ impl Node {
             }
         }
         begin::done(&config.data_dir)?;
-        // Not the same election timeouts in every life.
+        // Different election timeouts in every life.
         let seed = config.id ^ u64::from(std::process::id()) << 16;
-        let consensus_config = consensus_config(&config, incarnation, seed);
+        let consensus_config = config.replica().consensus(incarnation, seed);
         let reader =
             wal.as_ref().map(|w| Box::new(w.reader()) as Box<dyn skein_log::EntryReader + Send>);
         let consensus = Consensus::new(consensus_config, recovered, reader)?;
@@ -118,13 +118,13 @@ impl Node {
         Ok(Self { reactor, metrics, admin_path, metrics_at, _identity: identity })
     }
 
-    /// How other threads reach the node.
+    /// The way for other threads to reach the node.
     #[must_use]
     pub fn mailbox(&self) -> Mailbox {
         self.reactor.mailbox()
     }
 
-    /// What it counts.
+    /// Its metrics.
     #[must_use]
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
@@ -133,7 +133,7 @@ impl Node {
     /// Runs until it ends.
     ///
     /// # Errors
-    /// What it cannot go on with.
+    /// The error that ends it.
     pub fn serve(mut self) -> Result<ExitReason, NodeError> {
         let (forward, clients) = tokio::sync::mpsc::unbounded_channel();
         self.reactor.attach_forwarder(forward);
@@ -148,23 +148,7 @@ impl Node {
     }
 }
 
-/// What consensus is told of a node's configuration.
-#[must_use]
-pub fn consensus_config(config: &NodeConfig, incarnation: u64, seed: u64) -> Config {
-    let ticks = |ms: u64| (ms / TICK.as_millis() as u64).max(1) as u32;
-    let voters = config.peers.iter().map(|peer| ReplicaId(peer.id)).collect();
-    Config {
-        incarnation,
-        durability: config.durability.into(),
-        election_ticks: ticks(config.tuning.election_timeout_ms),
-        heartbeat_ticks: ticks(config.tuning.heartbeat_ms),
-        seed,
-        is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
-        ..Config::new(ReplicaId(config.id), voters)
-    }
-}
-
-/// Thousands of clients need as many descriptors. What the hard limit does not give, `accept` will say.
+/// Thousands of clients need as many descriptors. Beyond the hard limit `accept` will fail.
 pub(crate) fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
@@ -177,7 +161,7 @@ pub(crate) fn raise_file_limit() {
 impl Mailbox {
     /// Asks the node to end, in order.
     pub fn stop(&self) {
-        // Gone is stopped.
+        // A node that is gone has stopped.
         let _ = self.tell(Inbox::Command(Command::Stop));
     }
 }

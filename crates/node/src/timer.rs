@@ -1,4 +1,4 @@
-//! A timer for the event loop with better than its millisecond: a timerfd.
+//! A timer for the event loop, finer than its millisecond: a timerfd.
 
 use crate::error::NodeError;
 use mio::unix::SourceFd;

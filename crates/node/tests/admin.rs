@@ -1,4 +1,4 @@
-//! The admin interface: who may use it, and what it says.
+//! The admin interface: its users, and its answers.
 
 mod common;
 

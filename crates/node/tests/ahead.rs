@@ -1,4 +1,4 @@
-//! A leader's server executes what is being agreed on: nobody sees anything of it before it is committed, and nothing of it stays when it never is.
+//! A leader's server executes entries that are being agreed on: no client sees any of their effects before the commit, and none stays if they are never committed.
 
 mod common;
 
@@ -62,7 +62,7 @@ fn whoever_does_not_want_it_waits() {
     assert!((1..=3).all(|id| count(&cluster, id, "entries_ahead") == 0));
 }
 
-/// A cluster whose leader has been cut off after it said `value`, with a client that said `lost` to it afterwards.
+/// A cluster whose leader has been cut off after it answered `value`, with a client that sent `lost` to it afterwards.
 struct CutOff {
     cluster: Cluster,
     wires: Wires,
@@ -110,7 +110,7 @@ impl CutOff {
         let notes = cluster.status(leader).unwrap().notes;
         assert!(notes.iter().any(|note| note.contains("another leader replaced")), "{notes:?}");
         assert!((1..=3).all(|id| count(cluster, id, "divergences") == 0));
-        // What it has now is what the others have: with it there is a majority.
+        // Its state now equals the others': with it there is a majority.
         let now = cluster.leader();
         let heir = (1..=3).find(|id| *id != now && *id != leader);
         if now != leader {

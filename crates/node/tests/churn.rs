@@ -1,11 +1,11 @@
-//! Leaders and followers come and go under load: nothing acknowledged is lost, nothing comes from nowhere.
+//! Leaders and followers come and go under load: no acknowledged write is lost, and none comes from nowhere.
 
 mod common;
 
 use common::{Client, Cluster, wait_for};
 use skein_node::ReplicaState;
 use skein_node::config::DurabilityMode::{self, Fsync, Memory};
-use skein_node::replica::{Command, Inbox};
+use skein_replica::replica::{Command, Inbox};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ fn write(key: usize, service: &[SocketAddr], writer: &Writer, stop: &AtomicBool)
             at += 1;
             client = TcpStream::connect(service[at % service.len()]).ok().map(Client::new);
             if let Some(c) = &client {
-                // A follower without a leader lets wait: ask another one then.
+                // A follower without a leader makes its clients wait: then ask another one.
                 c.stream
                     .get_ref()
                     .set_read_timeout(Some(std::time::Duration::from_millis(500)))
@@ -71,20 +71,20 @@ fn churn(durability: DurabilityMode, rounds: u64) {
             (1..=3).find(|id| *id != leader && (*id + round) % 2 == 0).unwrap_or(leader % 3 + 1);
         match round % 3 {
             0 => {
-                let (reply, answer) = tokio::sync::oneshot::channel();
+                let (reply, answer) = oneshot::channel();
                 cluster
                     .node(leader)
                     .mailbox
                     .tell(Inbox::Command(Command::Transfer(Some(other), reply)));
                 // It may have lost its leadership meanwhile.
-                let _ = answer.blocking_recv();
+                let _ = answer.recv();
             }
             kind => {
                 let id = if kind == 1 { leader } else { other };
                 cluster.stop(id).unwrap();
                 progress("writes to go on with two replicas");
                 cluster.start(id).unwrap();
-                // A replica says so itself when it has caught up and has its vote: then the next one may go.
+                // A replica reports itself that it has caught up and has its vote: then the next one may go.
                 wait_for("all to run", || {
                     (1..=3)
                         .all(|id| {

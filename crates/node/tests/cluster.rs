@@ -200,7 +200,7 @@ fn a_leader_whose_output_differs_lets_another_lead() {
     assert!(cluster.node(leader).metrics.text().contains("skein_divergences_total 1\n"));
 }
 
-/// A cluster of three, one of which is away, whose leader puts out something else once; and that leader and the other one.
+/// A cluster of three, one of which is away, whose leader's output once differs; and that leader and the other one.
 fn two_that_differ() -> (Cluster, u64, u64) {
     let mut cluster = Cluster::new(3, Fsync);
     let leader = cluster.leader();
@@ -274,7 +274,7 @@ fn no_quorum_serves_nobody() {
     wait_for("the leader to step down", || {
         (cluster.status(leader)?.replica.role != "leader").then_some(())
     });
-    // Who connects now waits for a leader: nothing is answered, and nothing is lost when the others come back.
+    // A new client waits for a leader: nothing is answered, and nothing is lost when the others come back.
     let mut waiting =
         common::Client::new(TcpStream::connect(cluster.service[leader as usize - 1]).unwrap());
     waiting.send("set a 3");
@@ -287,18 +287,18 @@ fn no_quorum_serves_nobody() {
 
 #[test]
 fn a_signal_is_reported_when_it_is_committed() {
-    use skein_node::replica::{Command, Inbox};
+    use skein_replica::replica::{Command, Inbox};
     let cluster = Cluster::new(3, Fsync);
     let leader = cluster.leader();
     assert_eq!(cluster.client().ask("set a 1"), "ok");
     cluster.disks.begin();
-    let (reply, mut answer) = tokio::sync::oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     cluster.node(leader).mailbox.tell(Inbox::Command(Command::Signal(10, reply)));
     wait_for("all three logs to be written", || (cluster.disks.waiting() >= 3).then_some(()));
     assert!(cluster.status(leader).is_some(), "the signal was proposed before that was asked");
     assert!(answer.try_recv().is_err(), "nothing is committed yet");
     cluster.disks.end();
-    answer.blocking_recv().unwrap().unwrap();
+    answer.recv().unwrap().unwrap();
     cluster.agree();
 }
 
@@ -358,7 +358,7 @@ fn a_follower_passes_clients_on_to_the_leader() {
 
 #[test]
 fn disks_that_stall_cost_an_answer_its_time_and_nothing_else() {
-    // That a disk may be slow by itself, too, is not what this is about.
+    // A disk that is slow for other reasons is not the subject here.
     let patience_ms = 60_000;
     let cluster = Cluster::with(3, Fsync, |config| config.tuning.disk_patience_ms = patience_ms);
     let mut client = cluster.client();
@@ -391,7 +391,7 @@ fn disks_that_stall_cost_an_answer_its_time_and_nothing_else() {
 fn a_log_that_cannot_be_written_ends_the_node_and_the_others_go_on() {
     use skein_log::wal::WalError;
     use skein_node::NodeError;
-    use skein_node::replica::Inbox;
+    use skein_replica::replica::Inbox;
     let mut cluster = Cluster::new(3, Fsync);
     assert_eq!(cluster.client().ask("set a 1"), "ok");
     let leader = cluster.leader();

@@ -1,6 +1,6 @@
-//! A peer that has the cluster's key and has gone bad: what it sends ends its connection, and neither a node nor the cluster's service.
+//! A hostile peer that has the cluster's key: its bytes end its connection, and neither a node nor the cluster's service.
 //!
-//! What it may do as any replica may (vote, lead, acknowledge) is not tried: Byzantine faults are out of scope (`docs/security.md`).
+//! Actions that any replica may take (vote, lead, acknowledge) are not tried: Byzantine faults are out of scope (`docs/security.md`).
 
 mod common;
 
@@ -28,7 +28,7 @@ fn cluster(dir: &std::path::Path) -> Cluster {
     Cluster::with(3, Memory, |config| config.key_file = Some(path.clone()))
 }
 
-/// One whose node has ended, and whose key and id somebody has now.
+/// A peer whose node has ended, and whose key and id an attacker has now.
 struct Liar {
     id: u64,
     cluster: ClusterId,
@@ -50,7 +50,7 @@ impl Liar {
         Self { id, cluster: ClusterId(cluster.configs[0].cluster()) }
     }
 
-    /// Connects and proves the key; says nothing yet.
+    /// Connects and proves the key; sends nothing yet.
     fn dial(&self, node: &NodeConfig) -> Link {
         let mut stream = TcpStream::connect(node.listen_address().unwrap().tcp().unwrap()).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -81,18 +81,18 @@ impl Liar {
         bytes
     }
 
-    /// Connects, and says hello.
+    /// Connects, and sends a hello.
     fn enter(&self, node: &NodeConfig) -> Link {
         let mut link = self.dial(node);
         link.say(&self.frame(KIND_HELLO, &self.hello()));
         link
     }
 
-    /// As [`Self::enter`], until the node takes it for the replica that it says it is.
+    /// As [`Self::enter`], until the node takes it for the replica that it claims to be.
     fn join(&self, node: &NodeConfig) -> Link {
         let mut link = self.enter(node);
         let begin = Instant::now();
-        // The node's hello comes to who is refused, too; a replica is then told more, again and again.
+        // The node's hello also comes to a refused peer; a replica gets further messages.
         let hello = frame::HEADER_BYTES + self.hello().len();
         while link.heard.len() <= hello {
             assert!(!link.hear(), "refused");
@@ -112,7 +112,7 @@ impl Link {
         self.stream.write_all(&wire).is_ok()
     }
 
-    /// Takes what came; whether the other side has closed.
+    /// Takes received bytes; answers whether the other side has closed.
     fn hear(&mut self) -> bool {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer) {
@@ -135,7 +135,7 @@ impl Link {
         }
     }
 
-    /// The same, though it goes on to say `what`, which is as it should be: a connection that is silent is closed, too.
+    /// The same, but it goes on to send `what`, which is valid: a silent connection is closed, too.
     fn is_closed_though_it_says(&mut self, what: &[u8], after: &str) {
         let begin = Instant::now();
         while self.say(what) && !self.hear() {
@@ -165,7 +165,7 @@ fn message(kind: u8, from: u64, to: u64, entries: &[(u64, &[u8])]) -> Vec<u8> {
 /// Of the message's term.
 const TERM: std::ops::Range<usize> = 4 + 2 * 8..4 + 3 * 8;
 
-/// Who leads, in which term.
+/// The leader, and its term.
 fn standing(cluster: &Cluster) -> (u64, u64) {
     let leader = cluster.leader();
     (leader, cluster.status(leader).unwrap().replica.term)
@@ -197,7 +197,7 @@ fn nonsense_ends_the_connection_and_nothing_else() {
         ("a length that is too long", changed(24, &too_long)),
         ("a wrong checksum", changed(whole.len() - 1, &[9])),
     ];
-    // Of an old term, which is nobody's fault.
+    // Of an old term, which is allowed.
     let good = |node: &NodeConfig| liar.frame(KIND_RAFT, &message(4, liar.id, node.id, &[]));
     for node in &nodes {
         for (what, bytes) in &frames {
@@ -214,7 +214,7 @@ fn nonsense_ends_the_connection_and_nothing_else() {
         let stranger = Hello { replica: ReplicaId(9), ..Hello::decode(&liar.hello()).unwrap() };
         link.say(&liar.frame(KIND_HELLO, &stranger.encode()));
         link.is_closed();
-        // What no node sends, in whole frames.
+        // Invalid content in whole frames.
         let messages = [
             ("no message", liar.frame(KIND_RAFT, b"not a message")),
             ("another's message", liar.frame(KIND_RAFT, &message(7, node.id, liar.id, &[]))),
@@ -231,13 +231,13 @@ fn nonsense_ends_the_connection_and_nothing_else() {
             assert_eq!(client.ask("get a"), "1", "{what}");
         }
     }
-    // Of an old term, and otherwise as it should be: nothing comes of it.
+    // Of an old term, and otherwise valid: it has no effect.
     for node in &nodes {
         let mut link = liar.join(node);
         for kind in 1..=9 {
             link.say(&liar.frame(KIND_RAFT, &message(kind, liar.id, node.id, &[])));
         }
-        // It is still a replica to the node, which goes on telling it things.
+        // It is still a replica to the node, which keeps sending to it.
         let heard = link.heard.len();
         wait_for("the node to say more", || {
             assert!(!link.hear());
@@ -304,7 +304,7 @@ fn changed_frames_end_no_node() {
                 }
             }
             if kind == KIND_RAFT {
-                // A message of a term to come may depose a leader: that is any replica's right.
+                // A message of a future term may depose a leader: any replica may send it.
                 payload[TERM].copy_from_slice(&1u64.to_le_bytes());
             }
             let mut bytes = liar.frame(kind, &payload);
@@ -316,7 +316,7 @@ fn changed_frames_end_no_node() {
                 link = liar.enter(node);
             }
         }
-        // All of it was read: what is said last is answered by the end of the connection.
+        // All of it was read: the last message is answered by the end of the connection.
         let mut link = liar.join(node);
         link.say(b"the end of it, in no frame at all");
         link.is_closed();

@@ -1,4 +1,4 @@
-//! What a node cannot start or go on with: one clear line each.
+//! Errors that prevent a node's start or end it: one clear line each.
 
 mod common;
 

@@ -6,7 +6,7 @@ use common::{Client, Cluster, wait_for};
 use skein_node::config::DurabilityMode::Fsync;
 use std::sync::atomic::Ordering;
 
-/// Writes until `done`; nothing acknowledged may be lost. Connects again when it is reset.
+/// Writes until `done`; no acknowledged write may be lost. Connects again when it is reset.
 fn load_until(cluster: &Cluster, writes: &mut u64, mut done: impl FnMut() -> bool) {
     let mut client: Option<Client> = None;
     wait_for("what is waited for under load", || {
@@ -27,7 +27,7 @@ fn has_fault(cluster: &Cluster, id: u64, name: &str) -> bool {
     faults.iter().any(|fault| fault.name == name)
 }
 
-/// All are well, agree, and have the last write that was acknowledged, or one that was under way.
+/// All are well, agree, and have the last acknowledged write, or one that was under way.
 fn assert_whole(cluster: &Cluster, writes: u64) {
     cluster.wait_well();
     cluster.agree();
@@ -64,7 +64,7 @@ fn a_leader_whose_disk_hangs_hands_over() {
 
 #[test]
 fn a_follower_whose_disk_hangs_is_named_and_nobody_waits_for_it() {
-    // A host that is busy with other tests elects nobody else meanwhile.
+    // A host that is busy with other tests must not cause an election meanwhile.
     let cluster = Cluster::with(3, Fsync, |config| config.tuning.election_timeout_ms = 2000);
     let (leader, follower) = (cluster.leader(), follower(&cluster));
     let term = cluster.status(leader).unwrap().term;
@@ -104,7 +104,7 @@ fn hung_server(of_leader: bool, caught_up: bool) {
     if caught_up {
         cluster.agree();
     }
-    // The one whose server hangs may be the one that would answer.
+    // The replica whose server hangs may be the one that would answer.
     let mut client = cluster.client();
     client.send(&format!("hang-on {id}"));
     load_until(&cluster, &mut writes, || has_fault(&cluster, id, "server_stuck"));
@@ -134,7 +134,7 @@ fn so_does_one_that_has_hardly_begun() {
 
 #[test]
 fn nobody_waits_for_the_old_entries_that_a_laggard_needs() {
-    // A host that is busy with other tests elects nobody else meanwhile.
+    // A host that is busy with other tests must not cause an election meanwhile.
     let mut cluster = Cluster::with(3, Fsync, |config| config.tuning.election_timeout_ms = 2000);
     let (leader, away) = (cluster.leader(), follower(&cluster));
     cluster.stop(away).unwrap();

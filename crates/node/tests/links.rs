@@ -1,4 +1,4 @@
-//! Links between nodes fail in every way: the others serve on, the status says so, and all is well as soon as the links are.
+//! Links between nodes fail in every way: the others serve on, the status names it, and all is well as soon as the links are.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn cluster(wires: &Wires) -> Cluster {
     cluster
 }
 
-/// The replica of these that leads, and serves.
+/// The leader among these replicas, once it serves.
 fn leader_of(cluster: &Cluster, ids: &[u64]) -> u64 {
     let serves = |id: &u64| cluster.status(*id).is_some_and(|status| status.serving);
     wait_for("a leader on this side", || ids.iter().copied().find(serves))
@@ -29,7 +29,7 @@ fn others(id: u64) -> Vec<u64> {
     (1..=3).filter(|other| *other != id).collect()
 }
 
-/// One replica hears nothing of the others, nor they of it: `cut` says how.
+/// One replica hears nothing from the others, nor they from it; `cut` does it.
 fn one_is_cut_off(of_leader: bool, cut: impl Fn(&Wires, u64, bool)) {
     let wires = Wires::default();
     let cluster = cluster(&wires);

@@ -1,4 +1,4 @@
-//! A replica that lost its log: it does not come back by itself, it comes back without a vote when it is asked to, and then it counts.
+//! A replica that lost its log: it does not come back by itself; on request it comes back without a vote, and then it counts.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn a_replica_whose_disk_was_lost_rejoins_when_it_is_asked_to_and_then_counts() {
             cluster.stop(lost).unwrap();
             let dir = data_dir(&cluster, lost);
             if round == 0 {
-                // All of it: also what could say that there was a log.
+                // All of it: also the files that tell that there was a log.
                 std::fs::remove_dir_all(&dir).unwrap();
             } else {
                 remove_log(&dir);
@@ -61,7 +61,7 @@ fn a_replica_whose_disk_was_lost_rejoins_when_it_is_asked_to_and_then_counts() {
             in_step(&cluster, lost);
             assert_eq!(cluster.leader(), leader, "the leader was not disturbed");
         }
-        // With it, and without the old leader, there is a majority that has everything.
+        // With it, and without the old leader, a majority has everything.
         cluster.stop(leader).unwrap();
         check(&cluster);
     }
@@ -105,7 +105,7 @@ fn who_lost_more_than_a_minority_is_told_nothing_wrong() {
         begin::rejoin(&cluster.configs[id as usize - 1]).unwrap();
         cluster.start(id).unwrap();
     }
-    // One of three remembers: it is no majority, and nobody serves from an emptied log.
+    // One of three remembers: it is no majority, and no replica serves from an emptied log.
     wait_for("the leader to step down", || {
         (cluster.status(kept)?.replica.role != "leader").then_some(())
     });

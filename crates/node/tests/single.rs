@@ -74,7 +74,7 @@ fn urgent_bytes_are_bytes_of_the_stream() {
     let cluster = Cluster::new(1, Memory);
     let mut client = cluster.client();
     client.stream.get_mut().write_all(b"set a 4").unwrap();
-    // The last byte of what is sent so is the urgent one.
+    // The last byte of such a send is the urgent one.
     let fd = client.stream.get_ref().as_raw_fd();
     assert_eq!(send(fd, b"2", MsgFlags::MSG_OOB).unwrap(), 1);
     client.send("");
@@ -95,7 +95,7 @@ fn ends_of_connections_keep_their_kind() {
     let mut client = cluster.client();
     assert_eq!(client.ask("close"), "bye");
     assert_eq!(client.end().unwrap(), 0);
-    // The server ends its direction and still listens.
+    // The server shuts its sending side and still reads.
     let mut client = cluster.client();
     client.send("half");
     assert_eq!(client.end().unwrap(), 0);
@@ -161,7 +161,7 @@ fn garbage_in_the_output_ring_is_the_servers_fault() {
     assert_eq!(client.ask("set kept 1"), "ok");
     client.send("garbage-on 1");
     assert!(client.end().is_err(), "the client is reset");
-    // Rebuilt from the log; the line that did it is answered differently in its second life.
+    // Rebuilt from the log; the line that caused it is answered differently in its second life.
     let mut client = wait_for("the server to be rebuilt", || {
         let node = cluster.node(1);
         (node.seen.lives.load(Ordering::SeqCst) == 2).then(|| cluster.client())

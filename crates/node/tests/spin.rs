@@ -1,4 +1,4 @@
-//! A server that makes no call while others wait is named, with the function that it is in.
+//! A server that makes no call while others wait is named, with its current function.
 
 mod common;
 

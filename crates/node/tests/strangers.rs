@@ -1,4 +1,4 @@
-//! Who is not of the cluster: hears nothing, changes nothing, keeps nobody out.
+//! Strangers to the cluster: they hear nothing, change nothing, and keep no one out.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// More than a node lets wait.
+/// More than a node's limit of waiting connections.
 const MANY: usize = 300;
 
 fn keyed(dir: &std::path::Path, key: &str) -> impl Fn(&mut NodeConfig) + use<> {
@@ -30,7 +30,7 @@ fn dial(config: &NodeConfig) -> TcpStream {
     stream
 }
 
-/// What comes until the other side closes; a test fails when it does not.
+/// All bytes until the other side closes; a test fails when it does not.
 fn all_of(mut stream: impl Read) -> Vec<u8> {
     let mut heard = Vec::new();
     match stream.read_to_end(&mut heard) {
@@ -39,7 +39,7 @@ fn all_of(mut stream: impl Read) -> Vec<u8> {
     }
 }
 
-/// The hello of another replica, and a heartbeat of a term that is far ahead: what would end a node that believes it.
+/// The hello of another replica, and a heartbeat of a term that is far ahead: a node that believed it would end.
 fn forged(config: &NodeConfig) -> Vec<u8> {
     let cluster = ClusterId(config.cluster());
     let other = ReplicaId(if config.id == 1 { 2 } else { 1 });
@@ -67,7 +67,7 @@ fn with_a_key_a_stranger_hears_nothing_and_changes_nothing() {
         let mut liar = dial(config);
         liar.write_all(&forged(config)).unwrap();
         assert_eq!(all_of(liar), b"");
-        // One who says nothing is told nothing before it is cut.
+        // A silent stranger is told nothing before it is cut.
         assert_eq!(all_of(dial(config)), b"");
         assert_eq!(client.ask("get a"), "1");
     }

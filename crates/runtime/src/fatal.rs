@@ -1,13 +1,13 @@
-//! The end of a server that cannot be kept deterministic: named to the node, never silent.
+//! The end of a server that cannot be kept deterministic: reported to the node, never silent.
 //!
-//! How the node is told is given at the start ([`give_teller`]): whatever can fail is below that.
+//! The way to tell the node is given at the start ([`give_teller`]), because everything that can fail is below that.
 
 use crate::local::{self, LOCAL};
 use crate::sys;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
-/// A line of text without allocation; what does not fit is cut.
+/// A line of text without allocation; the excess is cut.
 pub struct Line {
     bytes: [u8; 512],
     len: usize,
@@ -49,7 +49,7 @@ macro_rules! line {
 }
 pub(crate) use line;
 
-/// What the node is told.
+/// A message to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Telling {
     /// The server ends.
@@ -76,7 +76,7 @@ fn tell(what: Telling, text: &[u8]) {
     }
 }
 
-/// Refuses to go on: tells the node (and stderr) why, then ends the process.
+/// Stops the server: tells the node (and stderr) why, then ends the process.
 pub fn fatal(text: &[u8]) -> ! {
     tell(Telling::Fatal, text);
     stderr(text);
@@ -100,7 +100,7 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// Tells the node that a call was answered with an error because Skein does not support it, and where the server made it.
+/// Reports to the node that a call was answered with an error because Skein does not support it, and its calling place.
 #[inline(never)]
 pub fn refused(call: &[u8]) {
     tell(Telling::Refused, call);

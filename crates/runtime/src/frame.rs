@@ -1,13 +1,13 @@
-//! How the server comes into the runtime: by a hook, by a place that was replaced, by a trap. All change to the running thread's own stack
-//! ([`crate::stack`]), and leave nothing on the server's but what a function of the log left there: a return address.
+//! The server's entries into the runtime: by a hook, by a replaced place, by a trap. All change to the running thread's own stack
+//! ([`crate::stack`]), and leave nothing on the server's stack except a return address, which is a function of the log.
 //!
 //! - [`entry!`] is the whole of a hook.
 //! - [`enter`] is called by the stub of a replaced instruction ([`crate::patch`]).
 //! - [`bind`] takes the place of the loader's lazy binding ([`crate::loader`]).
-//! - A trap is a signal of the kernel's, which runs [`leave_signal`] on a stack for signals. That copies what it needs, and has the kernel
+//! - A trap is a signal of the kernel's, which runs [`leave_signal`] on a stack for signals. That copies the needed data, and makes the kernel
 //!   return to [`resumed`] on the thread's stack: from then on a trap is as good as a call, and may block.
 //!
-//! Stubs and traps save [`Registers`] and vector registers, ask [`crate::entry::net::met`], and go on with the registers as that has left them. An unwinder that
+//! Stubs and traps save [`Registers`] and vector registers, ask [`crate::entry::net::met`], and continue with the registers as that has left them. An unwinder that
 //! comes from below finds the server's registers and goes on in its text: threads that end inside a call do that.
 
 use crate::local::{LOCAL, Local};
@@ -17,9 +17,9 @@ use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
 
-/// Defines a function that the server calls: `$body`, of the same arguments, at most six, does it on the thread's own stack.
+/// Defines a function that the server calls: `$body`, with the same arguments, at most six, does the work on the thread's own stack.
 ///
-/// What the calling convention lets a function overwrite is cleared: a fault's handler sees all registers.
+/// Registers that the calling convention lets a function overwrite are cleared: a fault's handler sees all registers.
 macro_rules! entry {
     ($body:path) => {
         $crate::frame::entry!(@ $body, [
@@ -78,7 +78,7 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-/// The server's registers at an instruction that the runtime carries out. It goes on with them as they are.
+/// The server's registers at an instruction that the runtime carries out. It continues with their values.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Registers {
@@ -157,12 +157,12 @@ impl Registers {
         self.rsp = from[libc::REG_RSP as usize] as u64;
     }
 
-    /// The server's, where it came in by something else than a hook.
+    /// The server's registers, if it entered by anything but a hook.
     pub fn of_entry() -> *mut Self {
         (stack::own_level() - size_of::<Self>()) as *mut Self
     }
 
-    /// Whether what an entry has left below the server's stack pointer is theirs: a hook leaves an address of this library's text.
+    /// Whether the word below the server's stack pointer belongs to such registers: a hook leaves an address of this library's text.
     pub fn are_at(below: usize) -> bool {
         !stack::is_own(below) || below >= stack::SLOTS_AT
     }
@@ -174,7 +174,7 @@ impl Registers {
     }
 }
 
-/// What the kernel says of a trap.
+/// The kernel's data of a trap.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Trap {
@@ -189,7 +189,7 @@ pub const OTHERS: [c_int; 5] =
     [libc::REG_CSGSFS, libc::REG_ERR, libc::REG_TRAPNO, libc::REG_OLDMASK, libc::REG_CR2];
 
 impl Trap {
-    /// Why the kernel has sent it.
+    /// The kernel's reason for it.
     pub const fn code(&self) -> c_int {
         self.info.si_code
     }
@@ -220,7 +220,7 @@ pub unsafe fn leave_signal(signo: c_int, info: *mut libc::siginfo_t, context: *m
     gregs[libc::REG_EFL as usize] = INTERRUPTS;
 }
 
-/// x87, SSE, AVX, and the three parts of AVX-512: what libc's functions may use.
+/// x87, SSE, AVX, and the three parts of AVX-512: the registers that libc's functions may use.
 const SAVED: u64 = 0b1110_0111;
 
 /// Saves vector registers at the stack pointer, which has room for them, and with [`LOCAL`] as `{local}`, where `{vectors}` is the place of its `vectors`. `rax` and `rdx` are lost.

@@ -1,13 +1,13 @@
-//! What the runtime must know of glibc's insides, which no interface promises: found while it runs, or compared with what it takes for granted. What is
-//! otherwise ends the server with one line that has glibc's version.
+//! The runtime's knowledge of glibc's internals, which no interface promises: found at run time, or compared with the expected form. A
+//! difference ends the server with one line that has glibc's version.
 //!
-//! | what | how it is known |
+//! | internal | how it is found |
 //! |---|---|
 //! | where a thread's descriptor has the kernel's id | the `clone` that makes a thread names the word that the kernel clears ([`note_birth`]) |
-//! | what `setjmp` stores, and how it is mangled | libc's own and the runtime's are asked at the same place (`entry::init`) |
+//! | the data that `setjmp` stores, and their mangling | libc's own function and the runtime's are called at the same place (`entry::init`) |
 //! | the kernel's area for restartable sequences | giving it back succeeds ([`hide_cpu_number`]) |
-//! | the key by which malloc knows what is freed already, which later ones draw before the runtime begins | the code that draws it names the word ([`crate::loader::renew_key`]) |
-//! | where `posix_spawn` has its child's errno | whatever the child has changed ([`crate::process::spawn`]) |
+//! | the key by which malloc recognises freed memory, which later versions draw before the runtime begins | the code that draws it names the word ([`crate::loader::renew_key`]) |
+//! | the place of the child's errno in `posix_spawn` | the words that the child has changed ([`crate::process::spawn`]) |
 //!
 //! Layouts that static initialisers have (mutexes, condition variables and the like) are an interface, and not in here.
 
@@ -30,10 +30,13 @@ pub fn version() -> &'static str {
     unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_str().unwrap_or("?")
 }
 
-/// Ends the server: `what` is otherwise.
+/// Ends the server: `what` differs from the expected form.
 #[cold]
 pub fn unknown(what: &str) -> ! {
-    refuse!("this glibc ({}) is not known: {what}; docs/limitations.md says which are", version())
+    refuse!(
+        "this glibc ({}) is not known: {what}; docs/limitations.md lists the known ones",
+        version()
+    )
 }
 
 /// Whether an address is in libc's text.

@@ -1,5 +1,5 @@
-//! What the kernel gives a new program that differs between replicas: random bytes, and the vDSO, through which libc reads clocks without a
-//! system call. The first program's are seen to by whoever starts the server, before its first instruction; those of programs that the server
+//! Data that the kernel gives a new program and that differ between replicas: random bytes, and the vDSO, through which libc reads clocks without a
+//! system call. The starter of the server handles those of the first program, before its first instruction; those of programs that the server
 //! executes are here, where the loader has already used the bytes.
 
 use crate::fatal::refuse;
@@ -28,10 +28,10 @@ pub fn make_equal(k: &Kernel) {
     loader::renew_key(k, glibc::text());
 }
 
-/// Makes anew what the loader has made of the kernel's bytes before this library was there: what protects stacks and what mangles pointers.
+/// Remakes the values that the loader has made of the kernel's bytes before this library was there: the stack protector and the pointer guard.
 ///
-/// Only where nothing is in use that was made with them. In the first constructor of all that is so: of what is on the stack, the kernel's and the
-/// loader's, nothing is protected, and no jump is set. What is below is full of what the old ones have made: see [`clear_leftovers`].
+/// Only where nothing made with the old ones is in use. In the first constructor that holds: nothing of the kernel's and the
+/// loader's on the stack is protected, and no jump is set. Traces of the old values lie below: see [`clear_leftovers`].
 pub fn renew_guards() {
     // SAFETY: reads the auxiliary vector.
     let random = unsafe { libc::getauxval(libc::AT_RANDOM) };
@@ -58,8 +58,8 @@ pub fn renew_guards() {
     loader::renew_guard(old, mangler);
 }
 
-/// Clears what the loader has left below the stack pointer and in vector registers: the kernel's random bytes, and what it was told of libraries'
-/// files. It comes to light wherever a program puts out memory that it has not written, or has registers saved there.
+/// Clears the loader's traces below the stack pointer and in vector registers: the kernel's random bytes, and facts about libraries'
+/// files. They would show wherever a program outputs memory that it has not written, or saves registers there.
 pub fn clear_leftovers() {
     // SAFETY: the stack below has nothing in use.
     unsafe { clear_below() };
@@ -163,7 +163,7 @@ const fn call(number: u32) -> [u8; 8] {
 /// `mov rax, -ENOSYS; ret`.
 const ABSENT: [u8; 8] = [0x48, 0xc7, 0xc0, -(libc::ENOSYS as i8) as u8, 0xff, 0xff, 0xff, 0xc3];
 
-/// What a function of the vDSO is replaced by.
+/// The replacement of a vDSO function.
 fn replacement(name: &[u8]) -> Option<[u8; 8]> {
     Some(match name.strip_prefix(b"__vdso_")? {
         b"clock_gettime" => call(libc::SYS_clock_gettime as u32),
@@ -171,7 +171,7 @@ fn replacement(name: &[u8]) -> Option<[u8; 8]> {
         b"time" => call(libc::SYS_time as u32),
         b"clock_getres" => call(libc::SYS_clock_getres as u32),
         b"getcpu" => call(libc::SYS_getcpu as u32),
-        // getrandom, and what is not known yet: its callers must do without.
+        // getrandom, and unknown functions: their callers must do without.
         _ => ABSENT,
     })
 }

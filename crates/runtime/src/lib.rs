@@ -4,8 +4,8 @@
 //!
 //! A small library operating system. Calls that block, communicate, tell the time, give random bytes or create threads are
 //! interposed ([`entry`]) and answered from objects in the arena ([`skein_libos`], whose host this is ([`libos`]); `io/`, [`time`], [`random`]); everything
-//! else, regular files above all, passes through to the kernel. What does not come through a symbol is caught by the safety net ([`entry`]),
-//! and where it is caught often, replaced in place ([`patch`]).
+//! else, above all regular files, passes through to the kernel. Calls that do not come through a symbol are caught by the safety net ([`entry`]),
+//! and places that are caught often are replaced ([`patch`]).
 //!
 //! # Who runs
 //!
@@ -16,7 +16,7 @@
 //! destructors are libc's own, but its kernel thread parks at once and the carrier switches to its stack and TLS. Only a thread that
 //! ends runs on its own kernel thread again ("pinned"), while the carrier waits, so that libc's exit path is the real one.
 //!
-//! Whatever the runtime does for a thread it does on a stack of its own ([`stack`], [`frame`]), so that it leaves nothing in the server's memory but answers.
+//! The runtime works for a thread on a stack of its own ([`stack`], [`frame`]), so that it leaves nothing in the server's memory but answers.
 //!
 //! # When the world comes in
 //!
@@ -29,13 +29,13 @@
 //!
 //! # Rooms
 //!
-//! From the bottom: words of the process ([`local`]) and what needs no state ([`sys`], [`fatal`], [`stack`], [`frame`], [`patch`] and their like); the state in
-//! the arena ([`kernel`]); who runs, and what enters and leaves ([`turn`]); the server's resources ([`files`], [`process`], [`signal`], [`thread`] and what has not moved to
-//! [`skein_libos`]); how the server comes in ([`entry`]). What a room needs of one above it is given to it at the start. `xtask/src/tidy/rooms.rs` has the floors.
+//! From the bottom: words of the process ([`local`]) and code without state ([`sys`], [`fatal`], [`stack`], [`frame`], [`patch`] and their like); the state in
+//! the arena ([`kernel`]); the turn, with admission and output ([`turn`]); the server's resources ([`files`], [`process`], [`signal`], [`thread`] and the families that have not moved to
+//! [`skein_libos`]); the server's entries ([`entry`]). A room gets the functions that it needs from a room above at the start. `xtask/src/tidy/rooms.rs` has the floors.
 //!
 //! # Rules in here
 //!
-//! No allocation, no locks, no stdio, no thread-locals, no panics on purpose but for broken invariants; own system calls are made directly
+//! No allocation, no locks, no stdio, no thread-locals, no panics on purpose except for broken invariants; own system calls are made directly
 //! ([`sys`]), from this library's text, which the net lets through. `errno` is set only by a hook that returns an error.
 //! A broken invariant ends the server with a `Fatal` frame ([`fatal`]): never silently wrong.
 

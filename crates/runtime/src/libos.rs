@@ -1,10 +1,10 @@
-//! The host of the library operating system: what [`skein_libos`] asks of the process that it runs in.
+//! The host of the library operating system: this process's services for [`skein_libos`].
 
-use crate::io::{descriptor, fifo, table};
+use crate::io::table;
 use crate::kernel::Kernel;
 use crate::process::shared;
 use crate::thread::{self, Thread};
-use crate::{fatal, ipc, process, signal, time, turn, uses};
+use crate::{fatal, ipc, process, signal, sys, time, turn, uses};
 use core::fmt::{Arguments, Write as _};
 use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
@@ -13,6 +13,8 @@ use skein_libos::errno::Result;
 use skein_libos::file::ops::FileOps;
 use skein_libos::file::{File, Kind};
 use skein_libos::host::Kernels;
+use skein_libos::process::ProcessHandle;
+use skein_libos::signal::{Action, Info, send};
 use skein_libos::thread::Wake;
 
 impl Host for Kernel {
@@ -51,6 +53,40 @@ impl Host for Kernel {
         process::raw()
     }
 
+    fn call_handler(&self, info: &Info, action: &Action, mask: u64) -> u64 {
+        signal::deliver::call_handler(self, info, action, mask)
+    }
+
+    #[cold]
+    fn end_by_signal(&self, signo: i32) -> ! {
+        process::end::end(signo)
+    }
+
+    fn kill(&self, process: ProcessHandle) {
+        process::end::terminate(self, process, libc::SIGKILL);
+    }
+
+    fn stand_aside(&self) {
+        turn::stand_aside();
+    }
+
+    fn real_user(&self) -> u32 {
+        signal::user()
+    }
+
+    fn signal_queued(&self) {
+        crate::io::signalfd::notify(self);
+    }
+
+    fn make_timer_caller(&self) -> Result<()> {
+        signal::timer::make_caller(self)
+    }
+
+    #[inline]
+    fn this_process(&self) -> &process::Process {
+        process::this()
+    }
+
     fn user(&self) -> [u32; 2] {
         ipc::user()
     }
@@ -87,18 +123,49 @@ impl Host for Kernel {
         uses::note(what);
     }
 
-    #[inline]
-    fn file_of(&self, fd: i32) -> Option<Handle<File>> {
-        self.table().get(fd)
+    fn random(&self, out: &mut [u8]) {
+        self.random.fill(out);
     }
 
-    fn install(&self, file: Handle<File>, least: i32, cloexec: bool) -> Result<i32> {
-        self.table().install(self, file, least, cloexec)
+    fn reserve(&self, least: i32) -> Result<i32> {
+        table::reserve(least)
     }
 
-    fn close(&self, fd: i32) {
-        // It is open.
-        let _ = descriptor::close_virtual(self, fd);
+    fn reserve_at(&self, fd: i32) -> Result<()> {
+        table::reserve_at(fd)
+    }
+
+    fn release(&self, fd: i32) {
+        // It is reserved.
+        let _ = sys::close(fd);
+    }
+
+    fn keep_over_exec(&self, fd: i32, keep: bool) {
+        table::keep_over_exec(fd, keep);
+    }
+
+    fn is_own(&self, fd: i32) -> bool {
+        table::is_own(fd)
+    }
+
+    fn close_kernels(&self, first: u32, last: u32, flags: u32) -> Result<()> {
+        table::close_range(self, first, last, flags)
+    }
+
+    fn duplicate_kernels(&self, old: i32, new: i32, flags: Option<i32>) -> Result<()> {
+        table::duplicate(old, new, flags)
+    }
+
+    fn read_kernels(&self, fd: i32, at: Option<i64>, to: &mut [u8]) -> Result<usize> {
+        table::read(fd, at, to)
+    }
+
+    fn write_kernels(&self, fd: i32, at: Option<i64>, bytes: &[u8]) -> Result<usize> {
+        table::write(self, fd, at, bytes)
+    }
+
+    fn move_kernels(&self, fd: i32, by: i64) -> Result<()> {
+        table::seek(fd, by)
     }
 
     fn of_kernel(&self, fd: i32) -> Option<Kernels> {
@@ -115,27 +182,18 @@ impl Host for Kernel {
         crate::io::ops::mask(self, file)
     }
 
-    #[cold]
-    fn forget_fifo(&self, name: u32) {
-        fifo::forget(self, name);
-    }
-
     fn signal_timer_fired(&self, raw: u32) {
-        signal::timer::fired(self, raw);
+        skein_libos::signal::timer::fired(self, raw);
     }
 
     #[cold]
     fn send_sigio(&self, pid: i32) {
-        if let Some(owner) = process::find(self, pid) {
-            let info = signal::Info::of_kernel(libc::SIGIO);
-            // A process that has as many signals pending as can be has this one, too.
-            let _ = signal::post(self, signal::Target::Process(owner), info);
-        }
+        send::sigio(self, pid);
     }
 
     #[cold]
     fn raise_sigpipe(&self) {
-        signal::raise_here(self, libc::SIGPIPE);
+        send::raise_here(self, libc::SIGPIPE);
     }
 }
 

@@ -1,12 +1,12 @@
-//! What a process of the server has of its own: machine words, on pages of their own, which other processes have copies of or have not at all.
+//! A process's own machine words, on pages of their own; other processes have copies of them or none.
 //!
-//! Everything that decides what the server sees is in the arena, which all processes share. Here is what the runtime needs to get there, and what it knows of the
+//! Everything that decides the server's view is in the arena, which all processes share. Here are the words that the runtime needs to get there, and its knowledge of the
 //! memory, the kernel threads and the libraries of this process.
 //!
 //! - **fork**: the child begins with a copy of all words. Those that are marked `fork:` are set anew in the child.
-//! - **exec**: the words are gone. The new program begins with those below, as the first process of the server did.
+//! - **exec**: the words are gone. The new program begins with the initial values, as the first process of the server did.
 //!
-//! One thread of the process runs at a time, the turn's holder, and only it comes here. Words that a kernel thread beside it or a signal's handler touches are atomic, and say so.
+//! One thread of the process runs at a time, the turn's holder, and only it comes here. Words that are also touched by a kernel thread beside it or a signal's handler are atomic, and say so.
 //!
 //! These statics are elsewhere, on purpose: libc's functions, one word for each symbol where it is called ([`crate::original`]); structures and buffers that one module
 //! fills and no other knows (the ends of the two rings, tables of descriptors, of patched places and of threads that spin, paths, stacks);
@@ -30,13 +30,13 @@ pub type SlotBits = [AtomicU64; MAX_THREADS as usize / 64];
 /// The words.
 #[repr(C, align(4096))]
 pub struct Local {
-    /// Where the running thread's next entry begins, and what it is inside of ([`crate::stack::Level`]). First, as each entry reads it here.
+    /// Where the running thread's next entry begins, and its nesting ([`crate::stack::Level`]). First, as each entry reads it here.
     pub level: Level,
-    /// Bytes that saving vector registers takes, and which of them are saved; no bytes: the processor cannot. Stubs read it.
+    /// The size of the area for vector registers, and which of them are saved; no bytes: the processor cannot. Stubs read it.
     pub vectors: [AtomicU64; 2],
-    /// What answers a caught call, and an instruction that was replaced: given by [`crate::entry::net`], called by what saves the registers.
+    /// The function that answers caught calls and replaced instructions: given by [`crate::entry::net`], called by the code that saves the registers.
     pub met: AtomicUsize,
-    /// What tells the node ([`crate::fatal`]): given when the output ring is there.
+    /// The function that tells the node ([`crate::fatal`]): given when the output ring is there.
     pub teller: AtomicUsize,
     /// The loader's `_dl_fixup`, which lazy binding calls; 0: it was not found.
     pub fixup: AtomicUsize,
@@ -87,15 +87,15 @@ pub struct Local {
 
     /// Signals from outside that came, a bit each. A kernel's handler sets it.
     pub signals_came: AtomicU64,
-    /// Those of them that the node was told of.
+    /// Those that were reported to the node.
     pub signals_told: AtomicU64,
 
-    /// What the timer that finds spinning threads knows. Its handler uses it, on the carrier.
+    /// State of the timer that finds spinning threads. Its handler uses it, on the carrier.
     pub watch: Watch,
     /// The registers that its handler is to give back, and 1.
     pub restores: AtomicUsize,
 
-    /// The unwinder is at work for the trace of operations: what it does is no operation of the server's.
+    /// The unwinder is at work for the trace of operations: its calls are no operations of the server's.
     pub unwinds: Cell<bool>,
     /// Threads with a traced operation whose call has not returned.
     pub open_calls: ThreadBits,
@@ -113,13 +113,13 @@ pub struct Level {
     pub out: AtomicUsize,
 }
 
-/// What the timer's handler remembers of this process.
+/// The timer's handler's memory of this process.
 pub struct Watch {
     /// Operations of the server when it last looked. fork: none.
     pub operations: AtomicU64,
     /// Ticks of processor time since then.
     pub ticks: AtomicU64,
-    /// The tick at which it looks into the thread.
+    /// The tick at which it next examines the thread.
     pub next_look: AtomicU64,
     /// The kernel's timer for the next look at a thread that spins. fork: one of the child's.
     pub again: AtomicI32,

@@ -1,5 +1,5 @@
-//! What a server may ask about the machine and its place on it: scheduling, priorities, limits, the kernel's release. Answers do not come
-//! from the machine, which differs between replicas; settings that would only change how fast a server runs are taken and have no effect.
+//! A server's questions about the machine and its place on it: scheduling, priorities, limits, the kernel's release. Answers do not come
+//! from the machine, which differs between replicas; settings that would only change a server's speed are accepted without effect.
 
 use crate::fatal::{line, refused};
 use crate::io::Answer;
@@ -17,10 +17,10 @@ const RELEASE: &[u8] = b"5.16.0";
 const VERSION: &[u8] = b"#1 SMP";
 /// `RLIM_NLIMITS`.
 const RESOURCES: usize = 16;
-/// What `sched_rr_get_interval` answers for ordinary threads, as a kernel at 250 Hz does.
+/// The answer of `sched_rr_get_interval` for ordinary threads, as on a kernel at 250 Hz.
 const SLICE_NS: i64 = skein_libos::time::NS_PER_S as i64 / 250;
 
-/// An operation that asks the machine, or tells it something.
+/// An operation that reads or sets a property of the machine.
 fn ask() -> Turn {
     turn::enter(Object::Machine, Kind::Ask)
 }
@@ -40,7 +40,7 @@ fn put<T>(to: *mut T, value: T) -> Result<usize> {
     Ok(0)
 }
 
-/// The policies that any user may have are taken and have no effect: the schedule is Skein's.
+/// The policies that any user may have are accepted without effect: the schedule is Skein's.
 pub fn schedule(policy: c_int, priority: *const c_int) -> Result<usize> {
     let _turn = ask();
     if priority.is_null() {
@@ -113,7 +113,7 @@ pub fn attributes(out: *mut u32, size: usize) -> Result<usize> {
     Ok(0)
 }
 
-/// As without privileges: a process may become less important. It is remembered, and has no effect.
+/// As without privileges: a process may lower its priority. It is remembered, without effect.
 pub fn prioritise(which: c_int, who: i32, nice: c_int) -> Result<usize> {
     let _turn = ask();
     let own = process::this();
@@ -171,7 +171,7 @@ pub unsafe fn resident(call: sys::Call, len: usize, out: *mut u8) -> Result<usiz
     Ok(0)
 }
 
-/// Limits are the supervisor's for the stack, core files and descriptors; all others are the host's, so there are none until the server sets them.
+/// Limits are the supervisor's for the stack, core files and descriptors; all others would be the host's, so there are none until the server sets them.
 pub fn limit(pid: usize, resource: usize, new: usize, old: usize) -> Answer {
     let own = process::this();
     let given = [libc::RLIMIT_STACK, libc::RLIMIT_CORE, libc::RLIMIT_NOFILE];
@@ -190,7 +190,7 @@ pub fn limit(pid: usize, resource: usize, new: usize, old: usize) -> Answer {
     if new != 0 {
         // SAFETY: the server's own arguments; the kernel checks them.
         let set = unsafe { sys::call(libc::SYS_prlimit64, [0, resource, new, 0, 0, 0]) };
-        // A limit above the host's own changes nothing, and is remembered by nobody.
+        // A limit above the host's own has no effect, and is not remembered.
         match set {
             Err(e) if e.0 == libc::EPERM => {}
             Err(e) => return Some(Err(e)),
@@ -203,7 +203,7 @@ pub fn limit(pid: usize, resource: usize, new: usize, old: usize) -> Answer {
     Some(Ok(0))
 }
 
-/// The limit of the address space: taken, without effect, as the arena and the runtime's stacks are many times larger than what a server would have.
+/// The limit of the address space: accepted without effect, as the arena and the runtime's stacks are many times larger than any limit of a server.
 fn space_limit(new: usize, old: usize) -> Result<usize> {
     let own = process::this();
     let bit = 1 << libc::RLIMIT_AS;
@@ -228,7 +228,7 @@ fn space_limit(new: usize, old: usize) -> Result<usize> {
     put(old as *mut libc::rlimit, libc::rlimit { rlim_cur: soft, rlim_max: hard })
 }
 
-/// `arch_prctl`: what is read is the server's own; segments are how the runtime tells threads apart.
+/// `arch_prctl`: reads give the server's own values; segments are how the runtime tells threads apart.
 pub fn segment(option: usize) -> Answer {
     const SET_GS: usize = 0x1001;
     const SET_FS: usize = 0x1002;
@@ -245,7 +245,7 @@ pub fn segment(option: usize) -> Answer {
 // prctl: a name for memory, for /proc only.
 const PR_SET_VMA: c_int = 0x5356_4d41;
 
-/// `prctl`: what neither shows the machine nor changes what the net and the traps rest on may be done.
+/// `prctl`: allowed are operations that neither show the machine nor change the basis of the net and the traps.
 pub fn control(option: c_int, arg: usize) -> Answer {
     let own = process::this();
     match option {
@@ -281,7 +281,7 @@ pub fn control(option: c_int, arg: usize) -> Answer {
             Some(Ok(0))
         }
         libc::PR_GET_CHILD_SUBREAPER => Some(put(arg as *mut c_int, own.subreaper.get().into())),
-        // The net is not to be seen.
+        // The server must not see the net.
         libc::PR_GET_SECCOMP => Some(Ok(0)),
         _ => Some(refuse(line!("prctl {option}").bytes(), libc::EINVAL)),
     }

@@ -1,4 +1,4 @@
-//! Where in the server a call comes from, for a line about it: found only when a call is refused, so hooks pay nothing for it.
+//! The calling place of a call in the server, for a line about it: found only when a call is refused, so hooks pay nothing for it.
 //!
 //! A trapped call's instruction is known ([`crate::thread::Thread::trapped_at`]). A call through an interposed symbol is found by walking the stack
 //! out of this library. The library's place is asked of the loader, so that the line means the same on every machine.
@@ -7,7 +7,7 @@ use crate::fatal::{Line, line};
 use core::ffi::CStr;
 use libc::{c_int, c_void};
 
-/// Frames of this library on top of the caller's: many more than there can be.
+/// The most frames of this library on top of the caller's.
 const MAX_FRAMES: u32 = 64;
 
 const CONTINUE: c_int = 0;
@@ -85,7 +85,7 @@ fn look_up(at: usize) -> Option<libc::Dl_info> {
     (known && !place.dli_fname.is_null()).then_some(place)
 }
 
-/// The address behind the call into this library; 0 if the stack does not tell.
+/// The address behind the call into this library; 0 if it is not on the stack.
 fn caller() -> usize {
     let here = append_caller as *const () as usize;
     let Some(own) = look_up(here) else { return 0 };

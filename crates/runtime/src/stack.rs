@@ -1,17 +1,17 @@
 //! The runtime's own stacks, and how the server's code is called from them.
 //!
-//! What the runtime does for a call differs between replicas in ways that no server may see: one waits for the log where another does not, a kernel's
+//! The runtime's work for a call differs between replicas in ways that no server may see: one waits for the log where another does not, a kernel's
 //! answer holds another device number, a signal's frame other registers. On the server's stack it would leave bytes that programs copy about with the
 //! padding of their structures. So every thread has a stack of the runtime's, in a slot of a region of its own, and a second one for the kernel's signals.
 //!
 //! - The entries of hooks, stubs and traps ([`crate::entry`]) change to the stack of the running thread, at its [`Level`], and note the server's stack
-//!   pointer there. Who is on a stack of the runtime already (a library's function that the runtime has called calls a hook) stays there.
-//! - A handler or a start routine is called on the server's stack by [`call_server`]; what it calls begins below the frames of the call that is under way.
+//!   pointer there. A call from a stack of the runtime (a library's function that the runtime has called calls a hook) stays there.
+//! - A handler or a start routine is called on the server's stack by [`call_server`]; its own calls into the runtime begin below the frames of the current call.
 //!
 //! A slot: a page that faults, the kernel's stack for signals, another page, the stack. Slots are private memory of a process, numbered by it; a
 //! forked process goes on with a copy of its parent's.
 //!
-//! Invariant: [`Local::level`](crate::local::Local::level) is the running thread's. Whoever switches contexts notes his own before and sets it again afterwards. While libc creates a
+//! Invariant: [`Local::level`](crate::local::Local::level) is the running thread's. Code that switches contexts saves its own before and restores it afterwards. While libc creates a
 //! thread, the entries' part of it is the new one's: its kernel thread may come in beside the turn's holder, which is on its own stack then.
 
 use crate::fatal::refuse;
@@ -34,7 +34,7 @@ const STACK_BYTES: usize = SLOT_BYTES - SIGNALS_BYTES - 2 * PAGE_BYTES;
 const SLOTS: usize = MAX_THREADS as usize;
 const _: () = assert!((SLOTS_AT + SLOTS * SLOT_BYTES) >> PLACE_BITS == PLACE);
 
-/// Where the running thread's next entry begins, and what it is inside of.
+/// The position of the running thread's next entry, and its nesting.
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
     /// Where entries begin: eight bytes above a multiple of 16. 0: nowhere yet, they stay on the server's stack.
@@ -75,7 +75,7 @@ pub const fn is_own(address: usize) -> bool {
     address >> PLACE_BITS == PLACE
 }
 
-/// The server's stack pointer where it came in.
+/// The server's stack pointer at its entry.
 pub fn servers() -> usize {
     // SAFETY: every entry notes it there; zero before the first.
     unsafe { *((LOCAL.level.own.load(Ordering::Relaxed) - 8) as *const usize) }
@@ -101,17 +101,17 @@ pub unsafe fn come_in(sp: usize, function: usize) -> usize {
     top - 16
 }
 
-/// Where an entry begins of who is on a stack of the runtime's already.
+/// The position of an entry from code that is on a stack of the runtime's already.
 pub const fn below(sp: usize) -> usize {
     ((sp - RED_ZONE_BYTES) & !15) - 8
 }
 
-/// Where the running thread came in began.
+/// The position of the running thread's entry.
 pub fn own_level() -> usize {
     LOCAL.level.own.load(Ordering::Relaxed)
 }
 
-/// What lies below where the running thread came in: a hook's return address, or something of a trap's ([`crate::frame::Registers`]).
+/// The word below the running thread's entry: a hook's return address, or a trap's ([`crate::frame::Registers`]).
 pub fn below_servers() -> usize {
     // SAFETY: as above.
     unsafe { *((LOCAL.level.own.load(Ordering::Relaxed) - 16) as *const usize) }
@@ -228,11 +228,11 @@ struct Out {
     before: Level,
     /// Where its stack began.
     sp: usize,
-    /// The alternate stack that it is on, from and to; nothing otherwise.
+    /// Its alternate stack, from and to; nothing otherwise.
     alternate: (usize, usize),
 }
 
-/// Where the server's code is called.
+/// The place for a call of the server's code.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The stack pointer: nothing below is in use.
@@ -242,7 +242,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Below whatever the server has there, and what functions may use below their stack pointer.
+    /// Below the server's own data, and the area that functions may use below their stack pointer.
     pub fn here() -> Self {
         Self { sp: servers() - RED_ZONE_BYTES, alternate: (0, 0) }
     }
@@ -253,7 +253,7 @@ impl Place {
     }
 }
 
-/// What a function may use below the stack pointer.
+/// The area that a function may use below the stack pointer.
 pub const RED_ZONE_BYTES: usize = 128;
 
 /// Calls a function of the server's on its own stack.
@@ -270,7 +270,7 @@ pub unsafe fn call_server(function: usize, args: [usize; 3], place: Place) -> us
     value
 }
 
-/// The server jumps to where its stack pointer was `to`: what it jumped out of is left for good.
+/// The server jumps to where its stack pointer was `to`: the calls that it left are forgotten.
 pub fn jumped(to: usize) {
     loop {
         let out = LOCAL.level.out.load(Ordering::Relaxed) as *const Out;

@@ -6,7 +6,7 @@ use skein_libos::errno::{Errno, Result};
 /// Makes system call `nr`.
 ///
 /// # Safety
-/// The arguments are what the call wants; pointers are valid for it.
+/// The arguments fit the call; pointers are valid for it.
 #[inline]
 pub unsafe fn raw(nr: i64, a: [usize; 6]) -> isize {
     let result: isize;

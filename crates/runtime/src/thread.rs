@@ -1,10 +1,10 @@
-//! The server's threads: how they are born, parked, run on their own kernel thread at the end, joined and cancelled.
+//! The server's threads: birth, parking, the end on their own kernel thread, joining and cancellation.
 //!
 //! Birth: `pthread_create` really creates a thread with libc's help; its kernel thread comes to [`born`], notes its TLS and id, parks on
 //! a small stack and tells the carrier. From then on the carrier runs its context.
 //!
 //! End ([`end`]): the context is pinned ([`turn::pin_current`]) and taken up by its own kernel thread, which runs destructors and libc's exit path
-//! while the carrier waits until the kernel has cleared the thread's id. So nothing of a dying thread runs beside the turn's holder.
+//! while the carrier waits until the kernel has cleared the thread's id. So no code of a dying thread runs beside the turn's holder.
 
 pub mod birth;
 mod end;
@@ -107,8 +107,8 @@ pub fn copy_current(k: &Kernel, process: ProcessHandle) -> Option<Handle<Thread>
     t.cancel_async.set(this.cancel_async.get());
     t.exiting.set(this.exiting.get());
     t.name.set(this.name.get());
-    signal::inherit(this, t);
-    t.signals.alternate.set(this.signals.alternate.get());
+    skein_libos::signal::inherit(this, t);
+    t.alternate.set(this.alternate.get());
     Some(handle)
 }
 
@@ -159,7 +159,7 @@ pub unsafe fn create(
     t.arg.set(arg);
     t.process.set(Some(process::handle()));
     t.name.set(k.this().name.get());
-    signal::inherit(k.this(), t);
+    skein_libos::signal::inherit(k.this(), t);
     let mut detached = libc::PTHREAD_CREATE_JOINABLE;
     let real = original::originals();
     if !attr.is_null() {
@@ -356,7 +356,7 @@ pub fn cancel(pthread: libc::pthread_t) -> Result<()> {
     Ok(())
 }
 
-/// Whether the turn's holder is to end at its next cancellation point.
+/// Whether the turn's holder must end at its next cancellation point.
 pub fn cancel_pending() -> bool {
     kernel().this().cancel_pending()
 }

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// What an operation is on.
+/// The object of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// The numbers of a process's descriptors.
     Descriptors,
     /// An open file description, by its number in the arena.
     File(u32),
-    /// Something of the server's memory, by its address: a mutex, a futex, a condition variable.
+    /// Part of the server's memory, by its address: a mutex, a futex, a condition variable.
     Memory(usize),
     /// A thread, by its number in the arena; 0: a new one.
     Thread(u32),
@@ -23,57 +23,57 @@ pub enum Object {
     Clock,
     /// The stream of random bytes.
     Randomness,
-    /// Files of the replica's own, and their locks.
+    /// Files of the replica's own layer, and their locks.
     Files,
     /// Semaphores, message queues and shared memory that have a key or a name.
     Ipc,
-    /// What the server may ask about its machine.
+    /// Facts about the machine that the server may ask for.
     Machine,
     /// Several objects at a time.
     Several,
 }
 
-/// What is done to it.
+/// The kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Kind {
     /// A new object.
     Create,
-    /// The object is given up.
+    /// The object is released.
     Destroy,
-    /// It is found by a name or a key, or made.
+    /// The object is found by a name or a key, or created.
     Open,
     /// A descriptor is closed.
     Close,
-    /// A descriptor gets another number, or one more.
+    /// A descriptor gets another or an additional number.
     Duplicate,
-    /// Bytes, messages or events are taken.
+    /// Bytes, messages or events are read.
     Read,
-    /// Bytes, messages or events are added.
+    /// Bytes, messages or events are written.
     Write,
-    /// Bytes pass from one file to another.
+    /// Bytes move from one file to another.
     Move,
-    /// Connections: one is taken.
+    /// A connection is accepted.
     Accept,
-    /// Connections: one is made.
+    /// A connection is begun.
     Connect,
     /// A socket gets an address, or begins to listen.
     Bind,
-    /// A connection's end, in one direction or both.
+    /// A connection ends, in one direction or both.
     Shutdown,
-    /// What the object says about itself.
+    /// A property of the object is read.
     Ask,
-    /// What the object says about itself is changed.
+    /// A property of the object is changed.
     Set,
-    /// An object is watched, or no more.
+    /// A watch on an object begins or ends.
     Watch,
     /// Waits for one of several events.
     Wait,
     /// A lock is taken.
     Lock,
-    /// A lock is let go.
+    /// A lock is released.
     Unlock,
-    /// Others that wait are woken.
+    /// Waiting threads are woken.
     Wake,
     /// A signal is sent.
     Send,
@@ -81,17 +81,17 @@ pub enum Kind {
     Exit,
     /// Waits for the end of a thread or a process.
     Join,
-    /// The holder lets others run.
+    /// The thread lets others run.
     Yield,
-    /// A program takes the place of another.
+    /// Another program replaces this one.
     Execute,
     /// A call that is refused.
     Refuse,
 }
 
 impl Object {
-    /// As two numbers: which variant, and what it holds.
-    // Where the variant is known at compile time, nothing is left of this.
+    /// The object as two numbers: its variant and the variant's value.
+    // Where the variant is known at compile time, the compiler removes this code.
     #[inline(always)]
     #[must_use]
     pub const fn numbers(self) -> (u8, u64) {
@@ -191,7 +191,7 @@ impl Kind {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// One word.
+    /// The kind in one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -229,9 +229,9 @@ impl Kind {
 pub struct Op {
     /// The thread, by its number in the arena.
     pub thread: u32,
-    /// What it is on.
+    /// The object.
     pub object: Object,
-    /// What is done.
+    /// The kind.
     pub kind: Kind,
 }
 

@@ -13,7 +13,7 @@ pub struct Serial {
     nclock: Cell<u32>,
     /// Operations left in this turn.
     left: Cell<u32>,
-    /// The same while operations are traced: then `left` is 1, so that each operation leaves the fast path. 0: they are not traced.
+    /// The remaining operations while operations are traced: then `left` is 1, so that each operation leaves the fast path. 0: no trace.
     left_traced: Cell<u32>,
     operations: Cell<u64>,
     clock: Cell<u64>,
@@ -31,7 +31,7 @@ impl Serial {
         self.slot_at.set(self.clock.get() + u64::from(nclock));
     }
 
-    /// The turn ends at the next operation, and the next entry must be admitted then.
+    /// Ends the turn at the next operation, and admits the next entry then.
     pub fn press(&self) {
         self.refill(1);
         self.slot_at.set(self.clock.get());
@@ -45,8 +45,8 @@ impl Serial {
         }
     }
 
-    /// From now on [`operation`](Policy::operation) always answers [`Next::EndTurn`], and whoever writes the operation down asks
-    /// [`traced`](Self::traced) what is really next. The order of operations stays what it is.
+    /// From now on [`operation`](Policy::operation) always answers [`Next::EndTurn`], and the code that records the operation asks
+    /// [`traced`](Self::traced) for the real next step. The order of operations does not change.
     pub fn trace(&self) {
         self.left_traced.set(self.left.replace(1).max(1));
     }
@@ -56,7 +56,7 @@ impl Serial {
         self.left_traced.get() > 0
     }
 
-    /// What an operation would have been answered without a trace.
+    /// The answer that an operation would have had without a trace.
     pub fn traced(&self) -> Next {
         match self.left_traced.get() {
             left @ 2.. => {
@@ -73,7 +73,7 @@ impl Serial {
     }
 }
 
-/// Every so many turns one is an operation longer. Threads whose turns are all alike can keep missing each other for ever: two that
+/// Every so many turns one turn is an operation longer. Threads with turns of equal length can miss each other for ever: two threads that
 /// take two locks in opposite order by trying and backing off, or one that holds a lock at the end of each of its turns beside one
 /// that only tries it. A prime, so that it falls on each thread in its turn.
 const STUMBLE_TURNS: u64 = 61;
@@ -97,7 +97,7 @@ impl Policy for Serial {
         if self.clock.get() >= self.slot_at.get() { Next::Admit } else { Next::Continue }
     }
 
-    /// Each input has its own `nclock` turns: what many clients asked at once is not held up until the next of them ask.
+    /// Each input has its own `nclock` turns: requests that arrived together are not delayed until the next ones arrive.
     fn admitted(&self, inputs: u32, bubble: Option<u32>) {
         let own = self.nclock.get().saturating_mul(inputs.max(1));
         let turns = bubble.unwrap_or(0).max(own);

@@ -1,12 +1,12 @@
-//! The trace of a server's operations: what each thread does to which object, from where in the server's code, and what comes of it.
+//! The trace of a server's operations: each thread's operations, their objects, the calling places in the server's code, and the results.
 //!
 //! A trace is a file that the runtime maps and a node reads: a header of one page, then [`Event`]s of 32 bytes in the order in which they happened.
-//! It is not part of the server's memory: two runs that are both traced hold the same in memory. What does not fit is not noted.
+//! The trace is not part of the server's memory: two traced runs have equal memory. Events that do not fit are not recorded.
 //!
-//! Who traces may stop the server at an event, to be looked at: at the event with number `at`, or, with the trace of an earlier run beside it, at the
-//! first one that is not the same ([`Tape::note`]). The one who looks then reads where each frame of the running thread is, and lets it go on.
+//! A trace can stop the server at an event for inspection: at the event with number `at`, or, beside the trace of an earlier run, at the
+//! first event that differs ([`Tape::note`]). The inspector reads the running thread's frames and lets it go on.
 //!
-//! Little-endian words throughout. A reader treats a trace as hostile input: nothing in it is trusted, and [`Event::parse`] says what cannot be.
+//! All words are little-endian. A reader treats a trace as hostile input: it trusts nothing in it, and [`Event::parse`] rejects impossible events.
 
 use crate::Op;
 use crate::op::{Kind, Object};
@@ -20,35 +20,35 @@ pub const HEADER_BYTES: usize = 4096;
 pub const EVENT_BYTES: usize = 32;
 /// Frames of a stopped thread that are kept: 64.
 pub const MAX_FRAMES: usize = 64;
-/// The number of no event.
+/// Stands for no event.
 pub const NEVER: u64 = u64::MAX;
 
-/// Where in the header what is: numbers of words.
+/// Positions of the words in the header.
 pub mod word {
     /// [`super::MAGIC`].
     pub const MAGIC: usize = 0;
-    /// Events that fit.
+    /// The most events.
     pub const CAPACITY: usize = 1;
-    /// Events that were noted.
+    /// The number of recorded events.
     pub const COUNT: usize = 2;
     /// The event at which the server is to stop, or [`super::NEVER`].
     pub const AT: usize = 3;
-    /// Events that were not noted because there was no room.
+    /// Events that were not recorded because there was no room.
     pub const LOST: usize = 4;
     /// One more than the event at which the server has stopped; 0: nowhere.
     pub const STOPPED: usize = 5;
-    /// The one who looks writes 1: the server goes on.
+    /// The inspector writes 1: the server goes on.
     pub const GO_ON: usize = 6;
-    /// How many of the words behind [`FRAMES`] are addresses.
+    /// The number of addresses behind [`FRAMES`].
     pub const FRAME_COUNT: usize = 7;
-    /// The entry from whose admission on events are recorded; 0: from the server's start.
+    /// Recording begins when this entry is admitted; 0: at the server's start.
     pub const FROM: usize = 8;
-    /// The addresses behind the calls of the stopped thread, the innermost first.
+    /// Return addresses of the stopped thread, the innermost first.
     pub const FRAMES: usize = 16;
 }
 const _: () = assert!((word::FRAMES + MAX_FRAMES) * 8 <= HEADER_BYTES);
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A thread begins an operation.
@@ -57,7 +57,7 @@ pub enum Event {
         op: Op,
         /// Its process, by the number that the server knows.
         process: u32,
-        /// The address behind the call, or of the instruction that was trapped; 0 where it is not known.
+        /// The address behind the call, or of the trapped instruction; 0 if unknown.
         from: u64,
     },
     /// The call that the thread's last operation belongs to returns.
@@ -68,7 +68,7 @@ pub enum Event {
         process: u32,
         /// What the call returns.
         result: i64,
-        /// `errno` where that is -1, else 0.
+        /// `errno` where the result is -1, else 0.
         errno: i32,
     },
     /// An entry of the log was admitted.
@@ -105,7 +105,7 @@ impl Event {
         }
     }
 
-    /// The event of these words; `None` when no runtime has written them.
+    /// The event of these words; `None` if no runtime can have written them.
     #[must_use]
     pub fn parse(words: [u64; 4]) -> Option<Self> {
         let [first, value, from, last] = words;
@@ -135,12 +135,12 @@ impl Event {
     }
 }
 
-/// Why memory is no trace.
+/// The reason why memory is no trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// It does not begin like one of this version.
+    /// It does not begin with this version's magic number.
     Magic,
-    /// It says that it holds more than its bytes can.
+    /// It claims more events than its bytes can hold.
     Length,
 }
 
@@ -151,12 +151,12 @@ pub struct Tape<'a> {
     events: &'a [AtomicU64],
 }
 
-/// What became of an event.
+/// The outcome of recording an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
     /// The server goes on.
     GoOn,
-    /// The server is to stop at this event, with this number, until it was looked at.
+    /// The server must stop at this event, with this number, until it was inspected.
     Stop(u64),
 }
 
@@ -182,13 +182,13 @@ impl<'a> Tape<'a> {
         self.header[which].load(Ordering::Acquire)
     }
 
-    /// Changes a word of the header. What was written before is seen by whoever sees this.
+    /// Changes a word of the header. A reader that sees the new value also sees all earlier writes.
     pub fn set_word(&self, which: usize, to: u64) {
         self.header[which].store(to, Ordering::Release);
     }
 
-    /// Notes an event behind the others, by whoever has the turn. `former` is the trace of an earlier run: the server is to stop, once, where this event is
-    /// not the same, or is the one that is looked for.
+    /// Appends an event; only the thread with the turn calls this. `former` is the trace of an earlier run: the server must stop, once, where this event
+    /// differs, or where it is the wanted event.
     pub fn note(&self, event: Event, former: Option<&Tape<'_>>) -> Noted {
         let number = self.word(word::COUNT);
         let from = self.word(word::FROM);
@@ -218,7 +218,7 @@ impl<'a> Tape<'a> {
         self.events.get(at..at.checked_add(WORDS)?)
     }
 
-    /// Whether the event with this number is as these words; true where none was noted because there was no room.
+    /// Whether the event with this number equals these words; true if it was not recorded for lack of room.
     fn is(&self, number: u64, words: [u64; 4]) -> bool {
         let Some(slot) = self.slot(number) else { return true };
         if number >= self.word(word::COUNT) {

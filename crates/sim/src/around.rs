@@ -1,4 +1,4 @@
-//! A replica's environment in a simulation: it notes what the replica wants done, and the [world](crate::world) does it.
+//! A replica's environment in a simulation: it notes the replica's requests, and the [world](crate::world) carries them out.
 
 use crate::outside;
 use crate::scripted::Scripted;
@@ -9,11 +9,11 @@ use skein_arena::Sizes;
 use skein_log::disk::sim::SimRng;
 use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, Record, ReplicaId, SockAddr, Term, WallNs};
-use skein_node::NodeError;
-use skein_node::replica::environment::{
+use skein_replica::ReplicaError;
+use skein_replica::environment::{
     Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
 };
-use skein_node::server::Link;
+use skein_replica::server::Link;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -22,14 +22,14 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// So many messages find room on a new connection.
+/// The number of messages that fit on a new connection.
 const FITS: u64 = 10;
 
-/// What is to become of the server's process.
+/// A request about the server's process.
 pub enum Wish {
     /// An arena for this generation.
     Arena(Sizes, u64),
-    /// A process in it, which is there already and has not run.
+    /// A process in it, which exists already and has not run.
     Start(Box<Scripted>),
     /// Its end.
     Kill,
@@ -37,72 +37,72 @@ pub enum Wish {
 
 /// A message for a peer, over the connection that there was then.
 pub struct Said {
-    /// To whom.
+    /// The receiver.
     pub to: ReplicaId,
-    /// Over which connection.
+    /// The connection.
     pub connection: u64,
-    /// What, as [`skein_log::frame`] numbers it.
+    /// The kind, as [`skein_log::frame`] numbers it.
     pub kind: u8,
     /// The bytes.
     pub payload: Vec<u8>,
 }
 
-/// See the module.
+/// See the [module](self).
 pub struct Around {
-    /// Since it began.
+    /// Time since it began.
     pub elapsed: Duration,
-    /// What its wall clock shows.
+    /// The reading of its wall clock.
     pub wall: WallNs,
-    /// What is random to it.
+    /// Its random numbers.
     pub rng: SimRng,
     /// The timer of its servers, in ns.
     pub timer_ns: u64,
 
-    /// What came from peers.
+    /// Arrived events of peers.
     pub heard: Vec<PeerEvent>,
-    /// Who is connected, by which connection.
+    /// Connected peers, with their connections.
     pub peers: BTreeMap<ReplicaId, u64>,
-    /// Messages that find no room, in percent.
+    /// The share of messages that find no room, in percent.
     pub refuses: u64,
-    /// How many a connection has taken.
+    /// The number of messages that a connection has taken.
     queued: BTreeMap<u64, u64>,
     /// Messages on their way.
     pub said: Vec<Said>,
-    /// Who sent nonsense, and what.
+    /// Peers that sent invalid bytes, with the bytes.
     pub distrusted: Vec<(ReplicaId, String)>,
 
     /// Whether there is a log on disk.
     pub durable: bool,
-    /// What waits to be written.
+    /// Waiting writes.
     pub to_write: Vec<Persist>,
     /// There is no room on the disk.
     pub full: bool,
-    /// What is to be read for followers.
+    /// Pending reads for followers.
     pub wanted: Vec<OldEntries>,
-    /// Texts that were kept.
+    /// Kept texts.
     pub kept: BTreeSet<String>,
 
-    /// Where the server listens, while this replica accepts clients.
+    /// The server's listening port, while this replica accepts clients.
     pub open: bool,
     /// Clients that wait to be accepted.
     pub waiting: VecDeque<Rc<RefCell<Wire>>>,
-    /// Connections on which something may have happened before they were watched, and whether they ended.
+    /// Connections with possible events before they were watched, and whether they ended.
     pub ready: Vec<(ConnId, bool)>,
-    /// Connections to hosts outside that were begun: which, to where, and the host's end.
+    /// Begun connections to hosts outside: number, address, and the host's end.
     pub calls: Vec<(ConnId, SockAddr, Rc<RefCell<Wire>>)>,
     /// The server waits for datagrams, and this replica reads them.
     pub hears: bool,
-    /// Senders of datagrams that came and are not read.
+    /// Senders of datagrams that arrived and are not read.
     pub datagrams: VecDeque<SockAddr>,
-    /// Datagrams that cannot arrive: from where to where.
+    /// Datagrams that cannot arrive: source and destination.
     undeliverable: VecDeque<(SockAddr, SockAddr)>,
-    /// Datagrams that left: to where, and their bytes.
+    /// Datagrams that left: destination and bytes.
     pub sent: Vec<(SockAddr, Vec<u8>)>,
 
-    /// What is to be done about the server.
+    /// Requests about the server.
     pub wishes: Vec<Wish>,
 
-    /// What was committed: index, term and payload.
+    /// Committed entries: index, term and payload.
     pub committed: Vec<(LogIndex, Term, Bytes)>,
     /// Terms in which it leads.
     pub led: Vec<Term>,
@@ -212,9 +212,33 @@ impl Storage for Around {
         self.full
     }
 
-    fn read_old(&mut self, wanted: OldEntries) -> Result<(), NodeError> {
+    fn read_old(&mut self, wanted: OldEntries) -> Result<(), ReplicaError> {
         self.wanted.push(wanted);
         Ok(())
+    }
+
+    fn note_answered(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn is_answer_noted(&self) -> bool {
+        true
+    }
+
+    fn begin_answering(&mut self, _now: Duration) -> bool {
+        true
+    }
+
+    fn look_at_answering(&mut self, _now: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn answering_wake(&self, _now: Duration) -> Option<Duration> {
+        None
+    }
+
+    fn answering_since(&self) -> Option<Duration> {
+        None
     }
 
     fn keep(&mut self, name: &str, _text: impl FnOnce() -> String) -> Kept {
@@ -230,7 +254,7 @@ impl Outside for Around {
         listening: &BTreeSet<SockAddr>,
         receiving: &BTreeSet<SockAddr>,
         serves: bool,
-    ) -> Result<(), NodeError> {
+    ) -> Result<(), ReplicaError> {
         self.open = serves && !listening.is_empty();
         self.hears = serves && !receiving.is_empty();
         if !self.hears {
@@ -326,7 +350,7 @@ impl Servers for Around {
         self.wishes.push(Wish::Arena(sizes, generation));
     }
 
-    fn start(&mut self, link: &Link) -> Result<(), NodeError> {
+    fn start(&mut self, link: &Link) -> Result<(), ReplicaError> {
         let server = Scripted::start(link, RegisterServer::new(self.timer_ns));
         self.wishes.push(Wish::Start(Box::new(server)));
         Ok(())
@@ -343,6 +367,20 @@ impl Servers for Around {
     fn retire(&mut self, link: Link) {
         drop(link);
     }
+
+    fn describe(&self, server: u32, _thread: u32, address: u64) -> (u32, String) {
+        (server, format!("{address:#x}"))
+    }
+
+    fn may_share_core(&mut self) -> bool {
+        false
+    }
+
+    fn bind_to_core(&mut self) -> Option<u32> {
+        None
+    }
+
+    fn unbind_from_core(&mut self) {}
 }
 
 impl Observer for Around {

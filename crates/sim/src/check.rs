@@ -1,25 +1,25 @@
-//! What must hold at every moment, seen from above all replicas.
+//! Invariants at every moment, seen from above all replicas.
 
 use crate::server::Cause;
 use skein_model::{ConnId, EntryRef, LogIndex, Record, ReplicaId, Term, WallNs};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Virtual time is never further ahead of the true one: 10 s, four times what most clocks are off.
+/// The most that virtual time may be ahead of the true one: 10 s, four times the usual error of clocks.
 const AHEAD_NS: u64 = 10_000_000_000;
 
-/// What was seen so far. Each method says what is wrong, if anything is.
+/// The observations so far. Each method reports a violation.
 #[derive(Debug, Default)]
 pub struct Checker {
     leaders: BTreeMap<Term, ReplicaId>,
-    /// Term and payload of each committed entry that carries one.
+    /// Term and payload of each committed entry with a payload.
     committed: BTreeMap<LogIndex, (Term, Vec<u8>)>,
     stamps: BTreeMap<LogIndex, WallNs>,
     digests: BTreeMap<LogIndex, u64>,
-    /// Whom each member voted for in each term.
+    /// The vote of each member in each term.
     votes: BTreeMap<(Term, u64), u64>,
     /// Connections to hosts outside that were begun.
     called: BTreeSet<ConnId>,
-    /// Datagrams that left: their entry, and which of it.
+    /// Datagrams that left: their entry, and their number in it.
     sent: BTreeSet<(LogIndex, u8)>,
 }
 
@@ -39,7 +39,7 @@ impl Checker {
     /// A replica was handed a committed entry.
     ///
     /// # Errors
-    /// Another one was handed something else there.
+    /// Another one was handed a different entry there.
     pub fn committed(
         &mut self,
         replica: ReplicaId,
@@ -60,7 +60,7 @@ impl Checker {
     /// A replica's server has executed this as a committed entry.
     ///
     /// # Errors
-    /// Something else was committed there, or nothing.
+    /// A different entry was committed there, or none.
     pub fn executed(
         &self,
         replica: ReplicaId,
@@ -78,7 +78,7 @@ impl Checker {
     /// A committed entry has this stamp.
     ///
     /// # Errors
-    /// It is not later than that of the entry before, or ahead of the true time by more than all clocks together but one can make it.
+    /// It is not later than that of the entry before, or ahead of the true time by more than all but one of the clocks can explain.
     pub fn stamped(
         &mut self,
         index: LogIndex,
@@ -101,7 +101,7 @@ impl Checker {
     /// A replica's server has this output digest at an entry.
     ///
     /// # Errors
-    /// Another one's server has sent something else.
+    /// Another one's server has a different digest.
     pub fn digest(
         &mut self,
         replica: ReplicaId,
@@ -129,10 +129,10 @@ impl Checker {
         Err(format!("member {from:#x} votes for {known:#x} and for {to:#x} in term {term}"))
     }
 
-    /// Something can be seen from outside that a server did.
+    /// An effect of a server becomes visible from outside.
     ///
     /// # Errors
-    /// What it did it for is not committed.
+    /// Its cause is not committed.
     pub fn seen(&self, what: &str, cause: Option<Cause>) -> Result<(), String> {
         let Some(cause) = cause else { return Err(format!("{what} names no cause")) };
         match self.committed.get(&cause.index) {
@@ -144,7 +144,7 @@ impl Checker {
     /// A connection to a host outside was begun.
     ///
     /// # Errors
-    /// It was before.
+    /// It was begun before.
     pub fn called(&mut self, conn: ConnId) -> Result<(), String> {
         if self.called.insert(conn) {
             return Ok(());
@@ -155,7 +155,7 @@ impl Checker {
     /// A datagram left.
     ///
     /// # Errors
-    /// It did before.
+    /// It left before.
     pub fn sent(&mut self, index: LogIndex, number: u8) -> Result<(), String> {
         if self.sent.insert((index, number)) {
             return Ok(());
@@ -178,14 +178,14 @@ impl Checker {
         Err(format!("a signal is said to be in entry {index}, which is not committed with one"))
     }
 
-    /// How many entries were committed, and the last of them.
+    /// The number of committed entries, and the last of them.
     #[must_use]
     pub fn extent(&self) -> (usize, LogIndex) {
         let last = self.committed.keys().next_back().copied().unwrap_or_default();
         (self.committed.len(), last)
     }
 
-    /// In how many terms somebody led.
+    /// The number of terms with a leader.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.leaders.len()

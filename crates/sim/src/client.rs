@@ -1,11 +1,11 @@
-//! A client: one request at a time, over one connection; what it was told is remembered.
+//! A client: one request at a time, over one connection; it remembers the answers.
 
 use crate::history::{Action, Operation};
 use crate::wire::Wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// See the module.
+/// See the [module](self).
 #[derive(Default)]
 pub struct Client {
     /// The replica that it talks to, or tries next.
@@ -13,11 +13,11 @@ pub struct Client {
     /// Grows with each connection.
     pub epoch: u64,
     pub wire: Option<Rc<RefCell<Wire>>>,
-    /// Which operation of the history waits for its answer.
+    /// The operation of the history that waits for its answer.
     pub waiting: Option<usize>,
-    /// It asked for something that is no operation on a register, and waits for the answer.
+    /// Its current request is no operation on a register, and waits for the answer.
     pub working: bool,
-    /// Of an answer that is not complete.
+    /// Bytes of an incomplete answer.
     buffer: Vec<u8>,
     /// When the last bytes to and from the node arrive: a connection keeps their order.
     pub to_node_us: u64,
@@ -25,7 +25,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Forgets the connection; what waited for an answer stays without one.
+    /// Forgets the connection; the waiting operation stays without an answer.
     pub fn disconnect(&mut self) -> Option<Rc<RefCell<Wire>>> {
         self.epoch += 1;
         self.waiting = None;
@@ -34,7 +34,7 @@ impl Client {
         self.wire.take()
     }
 
-    /// Bytes came. True if an operation ended by them.
+    /// Bytes arrived. True if an operation ended by them.
     pub fn receive(
         &mut self,
         bytes: &[u8],

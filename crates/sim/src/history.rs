@@ -1,24 +1,24 @@
-//! Is what clients saw possible for one register that executes one operation at a time (linearizability)?
+//! Are the clients' observations possible for one register that executes one operation at a time (linearizability)?
 //!
 //! The search of Wing and Gong with Lowe's memory of states seen, for each key on its own, as linearizability is local.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// What a client asked.
+/// A client's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Set the register; each value is written once.
     Write(u64),
-    /// Read the register; what came back is known when the operation is. 0 was there first.
+    /// Read the register; the value is known when the operation ends. The initial value is 0.
     Read(Option<u64>),
 }
 
 /// One operation of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Which register.
+    /// The register.
     pub key: u64,
-    /// What.
+    /// The operation.
     pub action: Action,
     /// When it was sent.
     pub invoked_us: u64,
@@ -29,7 +29,7 @@ pub struct Operation {
 /// The most operations of one key that are searched.
 const MAX_OPERATIONS: usize = 128;
 
-/// Says what is impossible, if anything is.
+/// Reports an impossible observation, if there is one
 ///
 /// # Errors
 /// The key and the operations that cannot be put in an order.

@@ -1,9 +1,9 @@
 //! The thread of a node that copies what its server prints to where operators read it, when it may be read
-//! ([`Passage`](skein_node::server::printed::Passage)).
+//! ([`Passage`](skein_replica::server::Passage)).
 
 use crate::server::Cause;
 use skein_model::LogIndex;
-use skein_node::server::printed::Passage;
+use skein_replica::server::Passage;
 
 /// What one generation of a server has printed.
 #[derive(Debug, Default)]

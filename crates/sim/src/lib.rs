@@ -1,6 +1,6 @@
 //! Whole clusters in one thread, with time, network, disks and clients faked, all of it decided by one seed.
 //!
-//! What runs is the real [`Replica`](skein_node::replica::Replica), with consensus, the write-ahead log's code, the gateway and the order mode in it,
+//! What runs is the real [`Replica`](skein_replica::replica::Replica), with consensus, the write-ahead log's code, the gateway and the order mode in it,
 //! and the rings of a real arena. What is simulated is around it (`around.rs`): a network of connections that stall, break and are cut in one
 //! direction; disks that forget, tear, hang, fail and fill up; nodes that are killed, stopped and continued; machines that lose power, or are lost for
 //! good; clocks that differ and jump; servers that end and hang. The server is a small register store ([`server`]) that stands in the arena as a real

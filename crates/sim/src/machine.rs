@@ -12,16 +12,11 @@ use skein_log::wal::{Wal, WalError, WalOptions, WalReader};
 use skein_log::{
     ClusterId, Config, Consensus, Durability, EntryReader, ProgramHash, Recovered, Ticket,
 };
-use skein_model::{ConnId, EntryRef, ReplicaId, SockAddr};
-use skein_node::begin::Answered;
-use skein_node::config::{
-    Isolation, NodeConfig, OnExit, OutgoingConfig, Peer, Publisher, ServerConfig,
-};
-use skein_node::metrics::Metrics;
-use skein_node::node::consensus_config;
-use skein_node::replica::{Parts, Replica};
-use skein_node::server::Link;
-use skein_node::transport::Address;
+use skein_model::{ConnId, ReplicaId, SockAddr};
+use skein_replica::config::{Member, OnExit, OutgoingConfig, ReplicaConfig};
+use skein_replica::metrics::Metrics;
+use skein_replica::replica::{Parts, Replica};
+use skein_replica::server::Link;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -29,24 +24,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CLUSTER: ClusterId = ClusterId(0x5eed);
-/// What all replicas run.
+/// The program hash of all replicas.
 pub const PROGRAM: ProgramHash = ProgramHash([1; 32]);
 /// Small, so that every run has several segments.
 const SEGMENT_BYTES: u64 = 8 << 10;
 
-/// A client's connection as a node has it.
+/// A node's view of a client's connection.
 pub struct Client {
-    /// Whose.
+    /// The client.
     pub client: usize,
-    /// Which of its connections.
+    /// The number of the client's connection.
     pub epoch: u64,
     /// The connection.
     pub wire: Rc<RefCell<Wire>>,
 }
 
-/// A connection that a node's server began, as a host outside has it.
+/// A host's view of a connection that a node's server began.
 pub struct Call {
-    /// Which.
+    /// The connection's id.
     pub conn: ConnId,
     /// The host.
     pub to: SockAddr,
@@ -54,37 +49,37 @@ pub struct Call {
     pub wire: Rc<RefCell<Wire>>,
 }
 
-/// What a node's process holds and loses with its life.
+/// The state of a node's process, lost with its life.
 pub struct Process {
-    /// What decides.
+    /// The replica.
     pub replica: Replica<Around>,
     /// Of a replica with a log on disk.
     pub wal: Option<Wal>,
     reader: Option<WalReader>,
     _identity: Option<Identity>,
-    /// Its counts.
+    /// Its metrics.
     pub metrics: Arc<Metrics>,
-    /// Being synced,
+    /// The writes being synced,
     pub writing: Option<Ticket>,
-    /// and what that is.
+    /// and their result.
     unsynced: Unsynced,
-    /// A write that does not come to an end.
+    /// A write that never ends.
     pub disk_hangs: bool,
     /// When it began, by the world's clock.
     pub began: Duration,
-    /// When it wakes by itself, by the world's clock in us.
+    /// Its next wake-up, by the world's clock in us.
     pub wakes_at: Option<u64>,
     /// The server's process, if it runs or is being started.
     pub server: Option<Scripted>,
     /// It has been started, and lives.
     pub server_lives: bool,
-    /// Somebody lets it run soon.
+    /// It will be run soon.
     pub server_runs: bool,
     /// It does nothing for now.
     pub server_hangs: bool,
-    /// When it last executed anything.
+    /// The time of its last execution.
     pub executed_us: u64,
-    /// What servers print, on its way to an operator.
+    /// The servers' printed output, on its way to an operator.
     pub keeper: Keeper,
     /// The clients that were accepted or wait to be.
     pub clients: Vec<Client>,
@@ -92,23 +87,23 @@ pub struct Process {
     pub calls: Vec<Call>,
 }
 
-/// See the module.
+/// See the [module](self).
 pub struct Machine {
-    /// Which replica it is.
+    /// The replica's number.
     pub id: ReplicaId,
-    /// Grows with each start and end: what was meant for another life is not delivered.
+    /// Grows with each start and end: events of another life are not delivered.
     pub life: u64,
-    /// As which it came back.
+    /// Its incarnation.
     pub incarnation: u64,
     /// Its disk.
     pub disk: SimDisk,
-    /// Somebody asked for a log to be begun, as this incarnation.
+    /// A requested new log, with its incarnation.
     pub begin: Option<u64>,
     /// Its node.
     pub process: Option<Process>,
     /// The process does not run for now.
     pub stopped: bool,
-    /// By how much its wall clock is off the true time.
+    /// The error of its wall clock.
     pub clock_offset_us: i64,
     /// Its disk was made to fail.
     pub disk_fails: bool,
@@ -116,16 +111,16 @@ pub struct Machine {
     pub rotten: bool,
     /// It is broken for good.
     pub lost: bool,
-    /// Its disk takes so much longer for each sync.
+    /// The additional time of each of its syncs.
     pub slow_disk_us: u64,
-    /// What is wrong with each of its servers.
+    /// The fault of each of its servers.
     pub servers: Servers,
-    /// What its disk has for sure, and a write that may be in its cache only.
+    /// The certainly durable data of its disk, and a write that may be only in its cache.
     pub kept: Kept,
     pub in_flight: bool,
 }
 
-/// What is wrong with all servers of a machine.
+/// The fault of all servers of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Servers {
     /// Nothing.
@@ -161,62 +156,47 @@ impl Machine {
         }
     }
 
-    /// Whether its disk has what was written, and it is not broken for good.
+    /// Whether its disk has the written data, and it is not broken for good.
     pub const fn is_sound(&self) -> bool {
         !self.rotten && !self.lost
     }
 
-    /// Its clock runs up to a twentieth too slow or a tenth too fast: so much of a second it shows, in thousandths.
+    /// The rate of its clock, up to a twentieth too slow or a tenth too fast: thousandths of a second per second.
     const fn rate(&self) -> u64 {
         950 + self.id.0 % 5 * 30
     }
 
-    /// What its clock shows of so much time of the world's.
+    /// Its clock's reading of a duration of the world's.
     pub fn shows(&self, true_us: u64) -> Duration {
         Duration::from_nanos(true_us * self.rate())
     }
 
-    /// How much time of the world's that is, in us.
+    /// The world's duration of it, in us.
     pub fn takes(&self, shown: Duration) -> u64 {
         (shown.as_nanos() as u64).div_ceil(self.rate())
     }
 }
 
-/// What a node is told when it is started.
-fn node_config(id: ReplicaId, plan: &Plan) -> NodeConfig {
-    let address = |id| Address::Unix(PathBuf::from(format!("/nowhere/{id}")));
-    let peers = (1..=plan.replicas).map(|id| Peer { id, address: address(id) }).collect();
-    NodeConfig {
+/// A node's configuration at its start.
+fn replica_config(id: ReplicaId, plan: &Plan) -> ReplicaConfig {
+    ReplicaConfig {
         name: "simulated".into(),
-        id: id.0,
-        peers,
-        listen: None,
-        key_file: None,
-        trust_network: false,
-        cluster_id: None,
-        data_dir: PathBuf::from("/nowhere"),
+        id,
+        members: (1..=plan.replicas).map(|id| Member { id: ReplicaId(id), host: None }).collect(),
+        address: format!("/nowhere/{id}"),
+        process: 0,
         durability: plan.durability_mode(),
-        publisher: Publisher::default(),
         outgoing: OutgoingConfig::default(),
-        server: ServerConfig {
-            program: "registers".into(),
-            args: Vec::new(),
-            env: Vec::new(),
-            cwd: PathBuf::from("/"),
-            output: None,
-            isolation: Isolation::None,
-        },
         on_exit: OnExit::Stop,
-        admin_socket: None,
-        metrics: None,
-        log_file: None,
+        unsafe_admission: false,
+        data_dir: PathBuf::from("/nowhere"),
+        output: PathBuf::from("/nowhere/server.log"),
         tuning: plan.tuning.clone(),
-        corrupt_digest_at: None,
     }
 }
 
 impl Process {
-    /// Starts a node, which takes what is on the disk; answers as which incarnation, and what that was.
+    /// Starts a node on the content of the disk; answers its incarnation and the recovered data.
     pub fn start(
         machine: &Machine,
         plan: &Plan,
@@ -225,7 +205,7 @@ impl Process {
         now_us: u64,
     ) -> Result<(Self, u64, Kept), WalError> {
         let (disk, begin) = (&machine.disk, machine.begin);
-        let config = node_config(machine.id, plan);
+        let config = replica_config(machine.id, plan);
         let mut recovered = Recovered::default();
         let (mut process_wal, mut identity) = (None, None);
         let mut incarnation;
@@ -264,8 +244,7 @@ impl Process {
             max_message_bytes: 2000,
             max_uncommitted_bytes: plan.uncommitted_bytes,
             eager_commit: plan.eager_commit,
-            is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
-            ..consensus_config(&config, incarnation, rng.next_u64())
+            ..config.consensus(incarnation, rng.next_u64())
         };
         let reader = process_wal.as_ref().map(Wal::reader);
         let boxed =
@@ -275,14 +254,7 @@ impl Process {
         let env = Around::new(rng, plan.timer_ns, process_wal.is_some(), plan.loss);
         let metrics = Arc::<Metrics>::default();
         let server = Link::sparse(config.tuning.sizes(), 1).expect("there is memory");
-        let parts = Parts {
-            config,
-            consensus,
-            env,
-            server,
-            answered: Answered::default(),
-            metrics: metrics.clone(),
-        };
+        let parts = Parts { config, consensus, env, server, metrics: metrics.clone() };
         let mut replica = Replica::new(parts).expect("an environment that refuses nothing");
         replica.begin();
         let process = Self {
@@ -317,7 +289,7 @@ impl Process {
         EntryReader::read(reader, wanted.from, wanted.to, wanted.max_bytes)
     }
 
-    /// Hands the disk what gathered, if it is idle. True if a sync began.
+    /// Hands the gathered writes to the disk, if it is idle. True if a sync began.
     pub fn begin_write(&mut self) -> Result<bool, WalError> {
         let env = &mut self.replica.env;
         let Some(wal) = &mut self.wal else { return Ok(false) };
@@ -332,7 +304,7 @@ impl Process {
         Ok(true)
     }
 
-    /// The sync is over: up to which ticket all is durable. `kept` becomes what is.
+    /// The sync is over: answers the durable ticket. `kept` becomes the durable state.
     pub fn end_write(&mut self, kept: &mut Kept) -> Result<Option<Ticket>, WalError> {
         let (Some(wal), Some(ticket)) = (&mut self.wal, self.writing.take()) else {
             return Ok(None);

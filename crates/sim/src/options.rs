@@ -1,54 +1,54 @@
-//! What a simulation is made of; most of it follows from the seed.
+//! The parameters of a simulation; most of them follow from the seed.
 
 use skein_log::Durability;
 use skein_log::disk::sim::SimRng;
-use skein_node::config::{DurabilityMode, Tuning};
+use skein_replica::config::{DurabilityMode, Tuning};
 
 /// 365 days.
 pub(crate) const YEAR_US: i64 = 365 * 24 * 3600 * 1_000_000;
 
-/// How long clients go on after the last fault.
+/// How long clients continue after the last fault.
 const CALM_US: u64 = 2_000_000;
 
-/// A rule around the replica to break on purpose, to see that the checks notice. Rules of the replica itself are broken by patches (`planted/`).
+/// A rule around the replica to break on purpose, to show that the checks notice. Rules of the replica itself are broken by patches (`planted/`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
     /// The log is reported durable before it is synced.
     AckBeforeSync,
-    /// The disk reports syncs that it does not do.
+    /// The disk reports syncs that it does not make.
     LyingDisk,
-    /// Who lost a memory-only log comes back as if it had not.
+    /// A replica that lost a memory-only log comes back as if it had not.
     ForgetIncarnation,
     /// One replica's server answers one read wrongly.
     WrongServer,
-    /// A server's process ends and nobody is told.
+    /// A server's process ends without any notice.
     SilentEnd,
 }
 
-/// What to simulate.
+/// The simulation to run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The rule to break.
     pub broken: Option<Break>,
-    /// Print what happens.
+    /// Print the events.
     pub trace: bool,
-    /// What goes wrong.
+    /// The faults.
     pub scenario: Scenario,
 }
 
-/// What goes wrong in a simulation.
+/// The faults of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scenario {
-    /// What the seed says.
+    /// As the seed decides.
     #[default]
     Random,
-    /// One replica, the leader or another one, breaks in this way and stays so for ever; the others are well.
+    /// One replica, the leader or another one, breaks in this way for ever; the others are well.
     Broken(Brokenness, Whose),
-    /// One replica's machine dies, and something of its disk is not what it was when it comes back.
+    /// One replica's machine dies, and its disk is damaged when it comes back.
     Damaged(Damage),
 }
 
-/// Which replica.
+/// A replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// The leader.
@@ -62,14 +62,14 @@ impl Whose {
     pub const BOTH: [Self; 2] = [Self::Leader, Self::Follower];
 }
 
-/// How a replica is broken for good.
+/// The way in which a replica is broken for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brokenness {
     /// Its process died.
     Dead,
     /// Its machine is gone: nothing closes its connections.
     Gone,
-    /// Its process does not run.
+    /// Its process is stopped.
     Stopped,
     /// It reaches no replica, and none reaches it.
     CutOff,
@@ -83,11 +83,11 @@ pub enum Brokenness {
     DiskSlow,
     /// Its disk is full.
     DiskFull,
-    /// Its server does nothing, nor does the next one.
+    /// Its server does nothing, nor does any later one.
     ServerHangs,
-    /// Its server ends, and so does each next one.
+    /// Its server ends, and so does each later one.
     ServerEnds,
-    /// Its server damages its arena, and so does each next one.
+    /// Its server damages its arena, and so does each later one.
     ServerRaves,
     /// Its clock is a year ahead.
     ClockAhead,
@@ -112,18 +112,18 @@ impl Brokenness {
     ];
 }
 
-/// What became of one region of one file: a sector, or the file as a whole.
+/// Damage to one region of one file: a sector, or the file as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Which of the disk's files, in order of their names, and which of its written sectors.
+    /// The disk's file, in order of names.
     pub file: usize,
-    /// Which of its written sectors; the whole file for what happens to files.
+    /// Its written sector; the whole file for damage to files.
     pub sector: usize,
-    /// How.
+    /// The damage.
     pub kind: DamageKind,
 }
 
-/// How bytes on a disk change.
+/// A change of bytes on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamageKind {
     /// A bit of the sector's first byte,
@@ -132,24 +132,24 @@ pub enum DamageKind {
     FlipMiddle,
     /// or of its last byte is another.
     FlipLast,
-    /// The sector is zeroed: it never was written, or was unmapped.
+    /// The sector is zero: never written, or unmapped.
     Zeroed,
-    /// It holds something else.
+    /// It holds other bytes.
     Garbage,
     /// It cannot be read.
     Unreadable,
-    /// It holds what belongs to the sector before it: a misdirected write.
+    /// It holds the content of the sector before it: a misdirected write.
     Misdirected,
     /// The file ends where it begins.
     Cut,
-    /// The file is not there.
+    /// The file is missing.
     Missing,
-    /// The file holds what another one should.
+    /// The file holds another one's content.
     Swapped,
 }
 
 impl DamageKind {
-    /// What happens to single sectors.
+    /// Damage to single sectors.
     pub const OF_SECTORS: [Self; 8] = [
         Self::FlipFirst,
         Self::FlipMiddle,
@@ -160,60 +160,60 @@ impl DamageKind {
         Self::Misdirected,
         Self::Cut,
     ];
-    /// What happens to whole files.
+    /// Damage to whole files.
     pub const OF_FILES: [Self; 2] = [Self::Missing, Self::Swapped];
 }
 
-/// What the seed decides about the cluster and its surroundings.
+/// The seed's decisions about the cluster and its surroundings.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many.
+    /// The number of replicas.
     pub replicas: u64,
-    /// What the log survives.
+    /// The durability of the log.
     pub durability: Durability,
-    /// Messages that find no room, in percent.
+    /// The share of messages that find no room, in percent.
     pub loss: u64,
-    /// A message takes 100 us and up to this.
+    /// The longest delay of a message; the shortest is 100 us.
     pub delay_us: u64,
-    /// A sync takes up to this.
+    /// The longest sync.
     pub sync_us: u64,
-    /// A server takes up to this for a few entries.
+    /// The longest time of a server for a few entries.
     pub execute_us: u64,
-    /// Something happens every so often: 0 for a cluster without faults.
+    /// The mean time between faults: 0 for a cluster without faults.
     pub fault_every_us: u64,
     /// When faults end.
     pub faults_until_us: u64,
-    /// How many clients.
+    /// The number of clients.
     pub clients: u64,
-    /// They ask for work that takes turns, too.
+    /// They also ask for work that takes turns.
     pub works: bool,
-    /// They think for so many times as long.
+    /// The factor of their thinking time.
     pub quiet: u64,
-    /// How many registers.
+    /// The number of registers.
     pub keys: u64,
     /// Followers hear of commits at once.
     pub eager_commit: bool,
-    /// How often the server's timer is due; 0: it has none.
+    /// The interval of the server's timer; 0: it has none.
     pub timer_ns: u64,
-    /// One replica's clock is off by so much from the start.
+    /// The error of one replica's clock from the start.
     pub bad_clock_us: i64,
-    /// What may be proposed and not committed.
+    /// The most uncommitted bytes.
     pub uncommitted_bytes: usize,
     /// A minority breaks for good on the way.
     pub loses_some: bool,
-    /// Which kinds of fault may happen: a bit each.
+    /// The kinds of faults that may happen: a bit each.
     pub faults: u64,
-    /// How long clients go on after the last fault, in us.
+    /// How long clients continue after the last fault, in us.
     pub calm_us: u64,
-    /// How long they think on average, in us; 0: so long that the operations last until faults end.
+    /// Their mean thinking time, in us; 0: so long that the operations last until faults end.
     pub think_us: u64,
-    /// They ask for long lines and take them slowly, now and then,
+    /// Sometimes they ask for long lines and take them slowly,
     pub slow_readers: bool,
     /// have the server speak to hosts outside,
     pub calls: bool,
-    /// and send datagrams so often, in us; 0: never.
+    /// and send datagrams at this interval, in us; 0: never.
     pub datagrams_us: u64,
-    /// How the server ends at last, on all replicas.
+    /// The final end of the server, on all replicas.
     pub finale: Finale,
     /// The replicas' numbers.
     pub tuning: Tuning,
@@ -233,7 +233,7 @@ pub enum Finale {
 }
 
 impl Finale {
-    /// What a client asks for.
+    /// The client's request.
     pub(crate) fn request(self) -> String {
         match self {
             Self::None => unreachable!("nobody asks for it"),
@@ -243,7 +243,7 @@ impl Finale {
         }
     }
 
-    /// The status with which nodes must end by it.
+    /// The exit status that nodes must have by it.
     pub(crate) fn status(self) -> i32 {
         match self {
             Self::None => 0,
@@ -265,7 +265,7 @@ impl Plan {
         if options.scenario == Scenario::Random {
             return plan;
         }
-        // One thing goes wrong, and clients ask without a pause.
+        // One fault, while clients ask without a pause.
         plan = Self {
             loss: 0,
             fault_every_us: 0,
@@ -320,7 +320,7 @@ impl Plan {
             nclock: one_of(rng, &[1, 16, 16]),
             // An election timeout is the least.
             disk_patience_ms: one_of(rng, &[1, 1000]),
-            // A server that is left hanging is rebuilt after thirty times that.
+            // A server that hangs is rebuilt after thirty times that.
             server_patience_ms: one_of(rng, &[150, 1000]),
             arena_heap_bytes: skein_arena::Sizes::MIN_HEAP,
             max_rebuilds: 100,
@@ -346,7 +346,7 @@ impl Plan {
             bad_clock_us: one_of(rng, &[0, 0, 0, YEAR_US, -YEAR_US, 60_000_000]),
             uncommitted_bytes: one_of(rng, &[64 << 20, 64 << 20, 2_000]),
             loses_some: rng.chance(15),
-            // Swarm testing: three of four kinds, other ones in each run.
+            // Swarm testing: three of four kinds, different ones in each run.
             faults: rng.next_u64() | rng.next_u64(),
             calm_us: CALM_US,
             think_us: 0,
@@ -368,7 +368,7 @@ impl Plan {
         }
     }
 
-    /// The same as a node is told.
+    /// The same in the form of a node's configuration.
     pub const fn durability_mode(&self) -> DurabilityMode {
         match self.durability {
             Durability::Fsync => DurabilityMode::Fsync,

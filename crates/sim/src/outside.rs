@@ -1,7 +1,7 @@
-//! Hosts outside of the cluster that its server speaks to: which port stands for which kind of host, and what it does.
+//! Hosts outside of the cluster that its server speaks to: the kind of host at each port, and its behaviour.
 //!
-//! Each connection names its cause in its address, and the first bytes on it do again ([`Cause`](crate::server::Cause)): a host can tell whether it was
-//! reached by what is committed, and only once.
+//! Each connection names its cause in its address, and so do the first bytes on it ([`Cause`](crate::server::Cause)): a host can tell whether it was
+//! reached because of a committed entry, and only once.
 
 use skein_model::SockAddr;
 use std::io;
@@ -10,15 +10,15 @@ use std::io;
 pub const REFUSED: u16 = 111;
 /// `ENETUNREACH`.
 const UNREACHABLE: i32 = 101;
-/// Where nobody waits for datagrams.
+/// An address without a receiver of datagrams.
 pub const NOBODY: u16 = 9;
 
-/// What a host does.
+/// The behaviour of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Answers the first bytes.
     Answers,
-    /// Closes its direction after them.
+    /// Shuts its sending side after them.
     Ends,
     /// Resets the connection after them.
     Resets,
@@ -26,7 +26,7 @@ pub enum Host {
     Refuses,
     /// Never answers a connection.
     Hangs,
-    /// There is no way to it.
+    /// There is no route to it.
     Unreachable,
 }
 
@@ -39,7 +39,7 @@ pub fn host(at: SockAddr) -> Host {
     HOSTS[usize::from(at.port) % HOSTS.len()]
 }
 
-/// Why a connection cannot even be begun, if so.
+/// The reason why a connection cannot even be begun, if there is one.
 pub fn refuses_at_once(to: SockAddr) -> Option<io::Error> {
     (host(to) == Host::Unreachable).then(|| io::Error::from_raw_os_error(UNREACHABLE))
 }

@@ -1,5 +1,5 @@
-//! What a replica's disk has for sure, beside what the replica believes of it: to compare with what it says on the wire, and with what it finds
-//! when it starts again.
+//! The certainly durable data of a replica's disk, tracked independently of the replica: compared with its messages, and with its log
+//! after a restart.
 
 use skein_log::wire::Promise;
 use skein_log::{HardState, Persist, Recovered};
@@ -13,12 +13,12 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What a log has.
+    /// The content of a log.
     pub fn of(recovered: &Recovered) -> Self {
         Self { state: recovered.hard_state, last: recovered.last_index() }
     }
 
-    /// A replica says this, while its disk has what is kept.
+    /// A replica sends this promise, while its disk has the `kept` data.
     ///
     /// # Errors
     /// It may forget what it says.
@@ -34,10 +34,10 @@ impl Kept {
         Err(format!("says {promise:?}, but its disk has {self:?}"))
     }
 
-    /// A replica finds this when it starts again. `in_flight`: a write was, which may have overwritten entries.
+    /// A replica recovers this log. `in_flight`: a write was, which may have overwritten entries.
     ///
     /// # Errors
-    /// What was durable is gone.
+    /// Durable data are gone.
     pub fn is_in(&self, found: &Self, in_flight: bool) -> Result<(), String> {
         let (was, is) = (self.state, found.state);
         let votes =
@@ -49,7 +49,7 @@ impl Kept {
     }
 }
 
-/// What is written and not synced yet.
+/// Written data that are not synced yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unsynced {
     state: Option<HardState>,

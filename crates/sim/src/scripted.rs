@@ -1,7 +1,7 @@
-//! A server's process: the program in the arena that its node made, doing what the runtime does there.
+//! A server's process: the program in the arena that its node made, acting as the runtime does there.
 //!
-//! It takes entries from the input ring, writes frames into the output ring, says in the header what it does, and sleeps at its gate until the node
-//! opens that. It says when the node sleeps and must be woken, so a wake-up that is lost is lost here, too.
+//! It takes entries from the input ring, writes frames into the output ring, publishes its state in the header, and sleeps at its gate until the node
+//! opens that. It reports when the node sleeps and must be woken, so a lost wake-up is lost here, too.
 
 use crate::server::{Cause, RegisterServer};
 use skein_arena::layout::state;
@@ -9,36 +9,36 @@ use skein_arena::{Arena, Consumer, Producer, full};
 use skein_model::entry::pad8;
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::{EntryRef, LogIndex};
-use skein_node::server::Link;
+use skein_replica::server::Link;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-/// See the module.
+/// See the [module](self).
 pub struct Scripted {
     // Before the arena, whose memory they point into.
     input: Consumer,
     output: Producer,
     arena: Arena,
-    /// Of which generation it is.
+    /// Its generation.
     pub generation: u64,
     /// The program.
     pub program: RegisterServer,
     /// Frames for which there was no room yet.
     unsaid: Vec<u8>,
-    /// What it has executed since somebody last took it.
+    /// The entries executed since the last call that took them.
     pub executed: Vec<(LogIndex, Vec<u8>)>,
-    /// What it has printed since somebody last took it.
+    /// The lines printed since the last call that took them.
     pub printed: Vec<Cause>,
-    /// It has damaged its ring: nobody reads what it says.
+    /// It has damaged its ring: its output is not read.
     lost: bool,
 }
 
-/// What came of letting it run.
+/// The results of running it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
-    /// The node sleeps and is to be woken.
+    /// The node sleeps and must be woken.
     pub wakes: bool,
-    /// It would go on.
+    /// It would continue.
     pub more: bool,
     /// It has ended with this status.
     pub ended: Option<i32>,
@@ -125,7 +125,7 @@ impl Scripted {
         Some((index, payload))
     }
 
-    /// Puts what it has to say into the ring; false when not all found room.
+    /// Puts its output into the ring; false when some did not fit.
     fn say(&mut self) -> bool {
         if self.lost {
             self.unsaid.clear();

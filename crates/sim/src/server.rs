@@ -1,28 +1,28 @@
 //! The replicated program: registers over connections, a line a request, with timers, datagrams and connections of its own.
 //!
 //! - `S key value` sets a register, prints a line about it and answers `OK`; `G key` answers `V value`;
-//! - `B turns` makes the server busy for so many turns: it waits at slots, time bubbles let it go on, and then it answers `OK`;
-//! - `L bytes` answers a line of so many bytes;
+//! - `B turns` makes the server busy for a number of turns: it waits at slots, time bubbles let it continue, and then it answers `OK`;
+//! - `L bytes` answers a line of that length;
 //! - `C host` begins a connection to a host outside ([`crate::outside`]) and answers `OK`;
-//! - `X status` ends it, `K signal` kills it, and `D` makes it write into its arena what no server writes.
+//! - `X status` ends it, `K signal` kills it, and `D` makes it write impossible data into its arena.
 //!
-//! A datagram is answered by one. The timer is due every so often of the server's own day, counts the times, and sends a datagram, too.
+//! A datagram is answered by one. The timer is due at an interval of virtual time, counts its expirations, and sends a datagram, too.
 //!
-//! It stands where a real server and its runtime would: entries go in, frames of the output ring come out, the same ones for the same entries.
-//! Whatever it does beyond its connections with clients names its cause, so that it can be seen to be a consequence of what is committed.
+//! It stands in for a real server and its runtime: entries go in, frames of the output ring come out, the same ones for the same entries.
+//! All its actions beyond its connections with clients name their cause, so that a check can see that it is a committed entry.
 
 use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::{Clock, ConnId, EntryRef, LogIndex, OutFrame, Record, SockAddr, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where it listens and waits for datagrams.
+/// Its port for connections and datagrams.
 pub const PORT: u16 = 7000;
-/// Where its timer sends datagrams to.
+/// The destination of its timer's datagrams.
 pub const COLLECTOR: SockAddr = SockAddr::v6([0xfd; 16], 514);
-/// Where connections to the outside go: the rest of the address names their cause, the port says which host.
+/// The network of outgoing connections: the rest of the address names their cause, the port the kind of host.
 const OUTSIDE: [u8; 2] = [0xfd, 0x01];
 
-/// The entry of which something is a consequence: its index and a hash of its bytes.
+/// The cause of an effect: an entry's index and a hash of its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
     /// The entry.
@@ -32,10 +32,10 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// That this entry was executed.
+    /// The execution of this entry.
     #[must_use]
     pub fn of(index: LogIndex, payload: &[u8]) -> Self {
-        // FNV-1a, by words: any hash that differs for what differs.
+        // FNV-1a, by words: any hash that separates different entries.
         let word = |hash: u64, bytes: &[u8]| {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
@@ -44,7 +44,7 @@ impl Cause {
         Self { index, hash: payload.chunks(8).fold(0xcbf2_9ce4_8422_2325, word) }
     }
 
-    /// The bytes of one of its consequences; `n` tells them apart.
+    /// The bytes of one of its effects; `n` tells them apart.
     #[must_use]
     pub fn encode(self, n: u8) -> [u8; 17] {
         let mut bytes = [n; 17];
@@ -53,7 +53,7 @@ impl Cause {
         bytes
     }
 
-    /// What [`encode`](Self::encode) made bytes of.
+    /// The cause that [`encode`](Self::encode) put into bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Self, u8)> {
         let bytes = <[u8; 17]>::try_from(bytes.get(..17)?).ok()?;
@@ -61,12 +61,12 @@ impl Cause {
         Some((Self { index: LogIndex(number(0)), hash: number(8) }, bytes[16]))
     }
 
-    /// The address of a host outside to which a connection is a consequence of it.
+    /// The address of a host outside for a connection with this cause.
     #[must_use]
     pub fn address(self, host: u16) -> SockAddr {
         let mut ip = [0; 16];
         ip[..2].copy_from_slice(&OUTSIDE);
-        // Runs are short: no index needs more.
+        // Runs are short: every index fits.
         ip[2..8].copy_from_slice(&self.index.0.to_be_bytes()[2..]);
         ip[8..].copy_from_slice(&self.hash.to_be_bytes());
         SockAddr::v6(ip, host)
@@ -92,43 +92,43 @@ pub struct RegisterServer {
     /// Connections that it began and that have not ended.
     outgoing: BTreeSet<ConnId>,
     term: Term,
-    /// How many it began in this term.
+    /// The number of those that it began in this term.
     begun: u32,
-    /// Values that were written: each must be written once.
+    /// Written values: each must be written once.
     written: BTreeSet<u64>,
     /// A value that was written twice.
     pub twice: Option<u64>,
-    /// What it printed since somebody last took it: each line by its cause.
+    /// The lines printed since the last call that took them: each with its cause.
     pub printed: Vec<Cause>,
     clock: u64,
     /// Its time of day.
     now_ns: u64,
-    /// How often its timer is due, in ns; 0: it has none.
+    /// The interval of its timer, in ns; 0: it has none.
     timer_ns: u64,
     due_ns: u64,
-    /// Turns that it goes on for before it waits for clients,
+    /// Turns for which it is busy before it waits for clients,
     busy: u64,
-    /// and who waits for that.
+    /// and the client that waits for them.
     waiting: Vec<ConnId>,
-    /// The entry that it executes, and how much has left because of it.
+    /// The entry that it executes, and the number of its effects so far.
     cause: Cause,
     effects: u8,
-    /// The status with which it has ended.
+    /// Its exit status, when it has ended.
     pub ended: Option<i32>,
-    /// It writes garbage after what it has to say.
+    /// It writes garbage after its output.
     pub raves: bool,
     /// Answer the next read wrongly.
     pub lies: bool,
 }
 
 impl RegisterServer {
-    /// One whose timer is due every `timer_ns`; 0 for none.
+    /// A server whose timer is due every `timer_ns`; 0 for none.
     #[must_use]
     pub fn new(timer_ns: u64) -> Self {
         Self { timer_ns, ..Self::default() }
     }
 
-    /// Executes an entry and appends what it does to the ring.
+    /// Executes an entry and appends its output to the ring.
     pub fn execute(
         &mut self,
         index: LogIndex,
@@ -191,7 +191,7 @@ impl RegisterServer {
         self.busy > 0
     }
 
-    /// When its timer is due, in its time of day.
+    /// The deadline of its timer, in virtual time.
     #[must_use]
     pub const fn deadline_ns(&self) -> u64 {
         if self.timer_ns > 0 && self.now_ns > 0 { self.due_ns } else { u64::MAX }
@@ -239,7 +239,7 @@ impl RegisterServer {
         }
     }
 
-    /// A host outside has answered, and has no more to say.
+    /// A host outside has answered, and will send no more.
     fn told(&mut self, conn: ConnId, bytes: usize, ring: &mut Vec<u8>) {
         if self.outgoing.contains(&conn) {
             put(ring, &OutFrame::Consumed { conn, bytes: bytes as u64 });

@@ -1,7 +1,7 @@
 //! A connection with a client, or with a host outside, as the node's socket.
 
 use skein_model::ConnId;
-use skein_node::gateway::Socket;
+use skein_replica::gateway::Socket;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,15 +10,15 @@ use std::rc::Rc;
 /// Both directions.
 #[derive(Debug, Default)]
 pub struct Wire {
-    /// Whether a connection that the node began is there, or why not; `None` while it is being made. A client's always is.
+    /// Whether a connection that the node began is established, or why not; `None` while it is being made. A client's always is.
     pub made: Option<Result<(), i32>>,
     /// From the client, not yet read.
     pub inbound: VecDeque<u8>,
-    /// The client closed its direction.
+    /// The client shut its sending side.
     pub ended: bool,
     /// To the client, not yet under way.
     pub outbound: Vec<u8>,
-    /// The node closed its direction,
+    /// The node shut its sending side,
     pub shut: bool,
     /// and the client is told.
     pub told: bool,
@@ -26,15 +26,15 @@ pub struct Wire {
     pub gone: bool,
     /// Either side reset it.
     pub reset: bool,
-    /// What the next writes take before they would block.
+    /// The number of bytes that the next writes take before they would block.
     pub room: usize,
-    /// The client takes what it is sent slowly.
+    /// The client reads slowly.
     pub slow: bool,
     /// Known once the node watches it.
     pub conn: Option<ConnId>,
 }
 
-/// The node's end. Dropped, the connection is closed.
+/// The node's end. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct WireEnd(pub Rc<RefCell<Wire>>);
 

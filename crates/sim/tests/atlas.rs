@@ -1,14 +1,14 @@
 //! The fault atlas: every kind of damage in every sector of every file of one replica's disk, each in a cluster of its own.
 //!
-//! The machine dies after all that is synced has its witness, is damaged, and comes back. Its log is refused and the replica rejoins, or it goes on
-//! with all that it had promised: the simulation compares terms, votes and entries with what was durable, and the server with the others'. Never
-//! is something missing in silence.
+//! The machine dies after all synced data have a witness, is damaged, and comes back. Its log is refused and the replica rejoins, or it continues
+//! with all its promises: the simulation compares terms, votes and entries with the durable ones, and the server with the others'. Never
+//! is a loss silent.
 
 use skein_sim::options::{Damage, DamageKind, Scenario};
 use skein_sim::{Options, Report, run};
 use std::sync::Mutex;
 
-/// Runs one; `None` when there is nothing in that place.
+/// Runs one; `None` when that place is empty.
 fn damaged(damage: Damage) -> Option<Report> {
     let options = Options { scenario: Scenario::Damaged(damage), ..Options::default() };
     let report = run(1, &options).unwrap_or_else(|failure| panic!("{damage:?}: {failure}"));

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SEEDS: u64 = 20;
 
-/// For so long clients may wait when a replica breaks in this way, in ms.
+/// The longest wait of clients when a replica breaks in this way, in ms.
 const fn bound_ms(how: Brokenness, whose: Whose) -> u64 {
     match (how, whose) {
-        // Nobody waits for a follower, but a client that had connected to it.
+        // No client waits for a follower, except one that had connected to it.
         (_, Whose::Follower) => 900,
         // An election at once, or after a timeout of silence.
         (Brokenness::Dead, _) => 1200,
@@ -22,7 +22,7 @@ const fn bound_ms(how: Brokenness, whose: Whose) -> u64 {
         // Commits do not wait for a leader's disk.
         (Brokenness::DiskHangs | Brokenness::DiskSlow, _) => 700,
         (Brokenness::DiskFull, _) => 900,
-        // Given up after its patience; dead ones are mended in vain first.
+        // Given up after its patience; dead ones are repaired in vain first.
         (Brokenness::ServerHangs, _) => 3500,
         (Brokenness::ServerEnds | Brokenness::ServerRaves, _) => 1500,
         // Virtual time does not follow it.
@@ -30,12 +30,12 @@ const fn bound_ms(how: Brokenness, whose: Whose) -> u64 {
     }
 }
 
-/// Whether a leader that is broken so must have handed over.
+/// Whether a leader that is broken in this way must have handed over.
 const fn is_unfit(how: Brokenness) -> bool {
     !matches!(how, Brokenness::DiskSlow | Brokenness::ClockAhead)
 }
 
-/// What is wrong in one kind of run, and the longest time without an answer, in ms.
+/// The fault of one kind of run, and the longest time without an answer, in ms.
 fn look_at(how: Brokenness, whose: Whose) -> (u64, Vec<String>) {
     let bound_ms = bound_ms(how, whose);
     let (mut longest_ms, mut failures) = (0, Vec::new());

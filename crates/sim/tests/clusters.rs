@@ -1,6 +1,6 @@
 //! Thousands of simulated clusters, and the proof that the checks can fail.
 //!
-//! `SKEIN_SIM_SEEDS=n` runs n seeds, with `SKEIN_SIM_FIRST=1` up to the first that fails; `SKEIN_SIM_SEED=x` replays one and prints what happens.
+//! `SKEIN_SIM_SEEDS=n` runs n seeds, with `SKEIN_SIM_FIRST=1` up to the first that fails; `SKEIN_SIM_SEED=x` replays one and prints its events.
 
 use skein_sim::{Break, Failure, Options, Report, run};
 use std::sync::{
@@ -81,7 +81,7 @@ fn no_seed_breaks_a_promise() {
     println!(
         "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {hours:.2} simulated hours, served again after {slowest} ms at most"
     );
-    // It must have been worth it: faults happened, leaders changed, and clients were served all the same.
+    // The run was meaningful: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
     assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
     assert!(rebuilds * 4 > reports.len(), "servers end, and go astray");
@@ -95,7 +95,7 @@ fn a_seed_is_a_whole_history() {
     }
 }
 
-/// A rule that is broken on purpose is noticed, within so many seeds.
+/// A rule that is broken on purpose is noticed within this many seeds.
 fn is_noticed(broken: Break, within: u64) {
     let options = Options { broken: Some(broken), ..Options::default() };
     let Failure { seed, what, .. } = run_seeds(within, &options, true)

@@ -1,10 +1,10 @@
-//! What blocking clients of line protocols share: a connection with limits, and its lines.
+//! Shared by blocking clients of line protocols: a connection with limits, and its lines.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A line of an answer is not longer than this: 64 KiB.
+/// The longest line of an answer: 64 KiB.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// A connection; neither it nor any step on it may take longer than `patience`.
@@ -15,10 +15,10 @@ pub fn connect(service: SocketAddr, patience: Duration) -> io::Result<TcpStream>
     limited(TcpStream::connect_timeout(&service, patience)?, patience)
 }
 
-/// The same limits for a connection that is there already.
+/// The same limits for an existing connection.
 ///
 /// # Errors
-/// It takes no options.
+/// The connection takes no options.
 pub fn limited(stream: TcpStream, patience: Duration) -> io::Result<TcpStream> {
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
@@ -34,7 +34,7 @@ pub fn connect_port(port: u16, patience: Duration) -> io::Result<BufReader<TcpSt
     Ok(BufReader::new(connect(SocketAddr::from(([127, 0, 0, 1], port)), patience)?))
 }
 
-/// A line that ends with `\r\n`, without that.
+/// A line that ended with `\r\n`, without these.
 ///
 /// # Errors
 /// `UnexpectedEof` if the connection ends first; `InvalidData` for a line that is too long or no text.

@@ -1,4 +1,4 @@
-//! How a developer command fails: one line that says what, why and what to do.
+//! The failure of a developer command: one line with the problem, the reason and the remedy.
 
 /// A failure's text, printed after `xtask: `; the command exits with 1.
 #[derive(Debug, thiserror::Error)]
@@ -12,5 +12,5 @@ impl Failure {
     }
 }
 
-/// What every developer command returns.
+/// The result of every developer command.
 pub type Outcome<T = ()> = Result<T, Failure>;

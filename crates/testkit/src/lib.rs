@@ -1,4 +1,4 @@
-//! What tests, the demonstration and benchmarks share.
+//! Shared by tests, the demonstration and benchmarks.
 
 pub mod client;
 pub mod cluster;

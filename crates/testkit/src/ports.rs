@@ -1,7 +1,7 @@
-//! Ports that nobody listens on, and that nobody else takes before they are used.
+//! Free ports that nothing else takes before they are used.
 //!
-//! A port that the kernel picked and that was closed again may be taken at once, as the source port of any connection. These
-//! are below the range that connections are made from, and each is reserved for as long as the process lives: by a socket
+//! A closed port that the kernel had picked may be taken again at once, as the source port of any connection. The ports here
+//! lie below the range of source ports, and each is reserved for as long as the process lives: by a socket
 //! with a name that the kernel forgets together with the process.
 
 use std::io;
@@ -10,14 +10,14 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::sync::Mutex;
 
-/// Below the ports of `skein run`'s own nodes, and the kernel's for connections (`net.ipv4.ip_local_port_range`).
+/// Below the ports of `skein run`'s own nodes and the kernel's source ports (`net.ipv4.ip_local_port_range`).
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
 /// A port on 127.0.0.1 that is free for TCP and UDP.
 pub fn free_port() -> io::Result<u16> {
     static RESERVED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
     let mut reserved = RESERVED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // Processes begin at different places, so that they seldom meet.
+    // Processes start at different ports, so that they seldom collide.
     let count = PORTS.len();
     let first = std::process::id() as usize * 97 % count;
     for port in (0..count).map(|n| PORTS.start + ((first + n) % count) as u16) {

@@ -1,4 +1,4 @@
-//! A small blocking client of redis' protocol: any command, any reply. What is sent and what comes back are separate, so requests can
+//! A small blocking client of redis' protocol: any command, any reply. Sending and receiving are separate, so requests can
 //! be pipelined.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use crate::client::{connect, connect_port, limited, read_line};
 /// redis' own limit for a value: 512 MiB.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// What redis answers.
+/// A reply of redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+OK`
@@ -39,7 +39,7 @@ impl Reply {
         Self::Bulk(text.as_ref().to_vec())
     }
 
-    /// As text, whatever it is.
+    /// The reply as text, whatever its type.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -76,17 +76,17 @@ impl Redis {
         Ok(Self { stream: BufReader::new(connect(service, patience)?), wanted: Vec::new() })
     }
 
-    /// A connection that is there already.
+    /// Uses an existing connection.
     ///
     /// # Errors
-    /// It takes no options.
+    /// The connection takes no options.
     pub fn over(stream: TcpStream, patience: Duration) -> io::Result<Self> {
         Ok(Self { stream: BufReader::new(limited(stream, patience)?), wanted: Vec::new() })
     }
 }
 
 impl<S: Read + Write> Redis<S> {
-    /// Adds a request to what the next [`Self::flush`] sends.
+    /// Adds a request to the bytes that the next [`Self::flush`] sends.
     pub fn push<T: AsRef<[u8]>>(&mut self, words: &[T]) {
         self.wanted.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
         for word in words {
@@ -97,7 +97,7 @@ impl<S: Read + Write> Redis<S> {
         }
     }
 
-    /// Sends what was pushed.
+    /// Sends the added requests.
     ///
     /// # Errors
     /// The connection is broken.
@@ -151,7 +151,7 @@ impl<S: Read + Write> Redis<S> {
     /// The next answer.
     ///
     /// # Errors
-    /// The connection is broken, `UnexpectedEof` if it ends; `InvalidData` if what comes is not redis' protocol.
+    /// The connection is broken, `UnexpectedEof` if it ends; `InvalidData` if the bytes are not redis' protocol.
     pub fn receive(&mut self) -> io::Result<Reply> {
         read(&mut self.stream)
     }
@@ -193,7 +193,7 @@ fn read(from: &mut impl BufRead) -> io::Result<Reply> {
 mod tests {
     use super::*;
 
-    /// A peer that has already answered, and keeps what it is sent.
+    /// A peer that has already answered, and keeps the bytes sent to it.
     struct Scripted {
         answers: io::Cursor<Vec<u8>>,
         sent: Vec<u8>,

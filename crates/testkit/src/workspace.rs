@@ -1,4 +1,4 @@
-//! Where the repository is and which files are its own.
+//! The root of the repository and the list of its files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use ignore::WalkBuilder;
 
 use crate::{Failure, Outcome};
 
-/// The repository's root, known from where this crate was compiled.
+/// The repository's root, known from the place where this crate was compiled.
 #[must_use]
 pub fn root() -> &'static Path {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/guarded.sh");
 
-/// Leaves a process in a session of its own, and a file; says its number and the file's name.
+/// Leaves a process in a session of its own, and a file; prints the process's number and the file's name.
 const LITTER: &str = "setsid sleep 300 >/dev/null & file=$(mktemp); echo $! $file;";
 
 fn guarded(then: &str) -> (Child, u32, String) {

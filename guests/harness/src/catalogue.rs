@@ -1,4 +1,4 @@
-//! Which guests there are: the sources in the folders of `guests/`, each with its [`head`](crate::head).
+//! The list of guests: the sources in the folders of `guests/`, each with its [`head`](crate::head).
 
 use crate::head::{self, Head};
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ pub struct Guest {
     pub name: String,
     /// The binary.
     pub program: PathBuf,
-    /// What its source says about it.
+    /// The head of its source.
     pub head: Head,
 }
 
@@ -30,17 +30,17 @@ impl Guest {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
-    /// Whether a word of the command line means this guest: a part of its own name, or with a slash of the whole name.
+    /// Whether a word of the command line selects this guest: a part of its own name, or with a slash of the whole name.
     #[must_use]
     pub fn is_meant_by(&self, word: &str) -> bool {
         if word.contains('/') { &self.name } else { self.own_name() }.contains(word)
     }
 }
 
-/// All guests whose sources are below `sources`, by name; `binaries` has what `build.sh` made of them.
+/// All guests whose sources are below `sources`, by name; `binaries` has the programs that `build.sh` made of them.
 ///
 /// # Errors
-/// A directory or a source cannot be read; or sources that are in no family, or whose heads say nothing that can be parsed:
+/// A directory or a source cannot be read; or sources that are in no family, or whose heads cannot be parsed:
 /// each with file and line.
 pub fn all(sources: &Path, binaries: &Path) -> io::Result<Vec<Guest>> {
     let (mut guests, mut wrong) = (Vec::new(), String::new());
@@ -66,7 +66,7 @@ pub fn all(sources: &Path, binaries: &Path) -> io::Result<Vec<Guest>> {
     if wrong.is_empty() { Ok(guests) } else { Err(io::Error::other(wrong)) }
 }
 
-/// Every source with the folder that it is in, in one order; none for one that is in `sources` itself.
+/// Every source with its folder, in one order; no folder for a source in `sources` itself.
 fn sources_below(sources: &Path) -> io::Result<Vec<(PathBuf, Option<String>)>> {
     let mut found = Vec::new();
     let mut folders = vec![(sources.to_path_buf(), None)];

@@ -1,4 +1,4 @@
-//! The clients of a server, as its head writes them: steps with commas between.
+//! The clients of a server, as its head writes them: steps separated by commas.
 //!
 //! ```text
 //! open                     connects
@@ -6,13 +6,13 @@
 //! receive N                waits until it has received N bytes more
 //! ask "TEXT" for N         sends, then receives; with `+N`: as many bytes as it sent and N more
 //! N times (STEPS)          does steps again and again
-//! fin, reset               sends no more; resets the connection
+//! fin, reset               shuts its sending side; resets the connection
 //! closed                   waits until the server has closed the connection in order
 //! signal USR1              sends the server a signal; HUP is the other one
 //! ```
 //!
-//! In a text `\n` is the end of a line, `{client}` the client's number, `{n}` how often `times` has been round before, and `{fill}`
-//! so many letters and three.
+//! In a text `\n` is the end of a line, `{client}` the client's number, `{n}` the number of earlier rounds of `times`, and `{fill}`
+//! that many letters and three more.
 
 use crate::script::Step;
 
@@ -39,7 +39,7 @@ fn one(text: &str, client: usize) -> Result<Vec<Step>, String> {
 
 struct Writer {
     client: usize,
-    /// Bytes that it waits for in all so far.
+    /// The number of bytes that it has waited for so far.
     received: usize,
     steps: Vec<Step>,
 }
@@ -108,7 +108,7 @@ fn number(digits: &str) -> Result<usize, String> {
     digits.parse().map_err(|_| format!("`{digits}` is no number"))
 }
 
-/// What is between commas that are neither in quotes nor in brackets.
+/// Splits at commas that are neither in quotes nor in brackets.
 fn pieces(text: &str) -> Result<Vec<&str>, String> {
     let (mut found, mut start, mut depth, mut quoted) = (Vec::new(), 0, 0_i32, false);
     for (at, letter) in text.char_indices() {

@@ -1,11 +1,11 @@
-//! Compares runs and says where they part.
+//! Compares runs and reports the first difference.
 
 use skein_model::OutFrame;
 
 /// How many lines of each side a report shows.
 const SHOWN: usize = 6;
 
-/// Where two texts part, as `-`/`+` lines; `None` when they are the same.
+/// The lines around the first difference of two texts, as `-`/`+` lines; `None` when they are equal.
 #[must_use]
 pub fn text(what: &str, left: (&str, &[u8]), right: (&str, &[u8])) -> Option<String> {
     if left.1 == right.1 {
@@ -17,7 +17,7 @@ pub fn text(what: &str, left: (&str, &[u8]), right: (&str, &[u8])) -> Option<Str
     Some(sequences(what, (left.0, &lines(left.1)), (right.0, &lines(right.1))))
 }
 
-/// Where two runs' frames part; `None` when they are the same.
+/// The first difference of two runs' frames; `None` when they are equal.
 #[must_use]
 pub fn frames(left: (&str, &[Vec<u8>]), right: (&str, &[Vec<u8>])) -> Option<String> {
     if left.1 == right.1 {

@@ -1,4 +1,4 @@
-//! What a guest's source says about it: the first comment of the file.
+//! The head of a guest's source: the first comment of the file, with its expectations.
 //!
 //! Prose comes first. From the line that begins with `expect:` to the end of the comment every line is one of these:
 //!
@@ -6,45 +6,45 @@
 //! expect: same                     standard output is the same as natively
 //! expect: spin                     a thread that keeps the turn is named; natively it ends
 //! refused: WORD | WORD             for each word the node is told of a refused call with it in its name
-//! or fatal: WORD | WORD            or the runtime refuses to go on, with one of these words in its message
-//! finest: quantum N                the finer of the two schedules has so many operations a turn, not one
+//! or fatal: WORD | WORD            or the runtime stops, with one of these words in its message
+//! finest: quantum N                the finer of the two schedules has this many operations a turn, not one
 //! net: 2 places, 3 of libc, 600 executions, 4 programs, 5 trapped
-//!                                  what the safety net may and must catch: see `Net::of`
+//!                                  traps that the safety net may and must see: see `Net::of`
 //! outside: played by the harness   it connects to the harness (`outside.h`), so it does not run natively
 //! client: STEPS                    a server's client; `clients 10:` are ten: see `clients`
 //! idle: no entry but the inputs of its clients
-//! sequences: 5000                  it makes random sequences of calls (`sequence.h`), this many: see `sequences`
+//! sequences: 5000                  it makes this many random sequences of calls (`sequence.h`): see `sequences`
 //! ```
 
 use crate::clients;
 use crate::node::{FINEST, Schedule};
 use crate::script::Script;
 
-/// What a run under Skein must come to.
+/// The expected result of a run under Skein.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// The same as natively.
     Same,
-    /// The same as natively, and the node is told that a call with each of these in its name was refused.
+    /// The same as natively, and the node is told of a refused call with each of these words in its name.
     SameAndRefused(Vec<String>),
-    /// The same as natively, or the runtime refuses to go on with a line that has one of these words in it. Never unseen.
+    /// The same as natively, or the runtime stops with a line that has one of these words in it. Never unseen.
     SameOrFatal(Vec<String>),
     /// A thread that keeps the turn is named.
     Spin,
 }
 
-/// What is expected of a guest.
+/// The expectations of a guest.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// What a run must come to.
+    /// The expected result of a run.
     pub expect: Expect,
     /// The second schedule that it is run with.
     pub finest: Schedule,
-    /// Its other end: clients of a server, or the outside; it is then not run natively.
+    /// Its other end: clients of a server, or the outside; such a guest is not run natively.
     pub script: Option<Script>,
-    /// How much of what the net catches must come to it how often; nothing for most.
+    /// The expected numbers of traps; nothing for most guests.
     pub net: Option<Net>,
-    /// It costs no entries but its clients' inputs.
+    /// It costs no entries besides its clients' inputs.
     pub idle: bool,
     /// How many random sequences of calls it makes, if it is such a guest.
     pub sequences: Option<u64>,
@@ -58,21 +58,21 @@ impl Head {
     }
 }
 
-/// What a guest's calls and instructions around the interposed functions must come to.
+/// The expected numbers of a guest's calls and instructions that go around the interposed functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {
-    /// At most so many are trapped.
+    /// The most traps.
     pub most_trapped: u64,
-    /// At least so many are not, because their place was replaced; with none, none may be.
+    /// The fewest executions of replaced places; with none, no place may be replaced.
     pub least_patched: u64,
-    /// At least so many are trapped.
+    /// The fewest traps.
     pub least_trapped: u64,
 }
 
-/// Executions of a place that are trapped before it is replaced, as the runtime has it: in a guest's text and in libc's.
+/// Executions of a place that trap before the runtime replaces it: in a guest's text and in libc's.
 const PATIENCE: u64 = 4 + 1;
 const PATIENCE_IN_LIBC: u64 = 4 + 10 + 1;
-/// Calls of a program's start and end.
+/// Trapped calls of a program's start and end.
 const AROUND: u64 = 24;
 
 impl Net {
@@ -102,19 +102,19 @@ impl Net {
     }
 }
 
-/// Why a head cannot be parsed.
+/// The reason why a head cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
     /// The line of the file, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The defect.
     pub what: String,
 }
 
 /// The head of a source.
 ///
 /// # Errors
-/// It has none, or a line of it means nothing.
+/// It has none, or one of its lines is unknown.
 pub fn parse(source: &str) -> Result<Head, Complaint> {
     let mut lines = comment(source).into_iter().enumerate().map(|(n, text)| (n + 1, text));
     let none = || Complaint { line: 1, what: "has no head: a first comment with `expect:`".into() };
@@ -176,7 +176,7 @@ fn statement(
     Ok(())
 }
 
-/// The lines of the comment that a file begins with, without what makes them comments.
+/// The lines of the first comment of a file, without comment marks.
 fn comment(source: &str) -> Vec<&str> {
     if let Some(rest) = source.strip_prefix("/*") {
         let Some((text, _)) = rest.split_once("*/") else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! What of the arena's heap a guest has left: all but what is a replica's own.
+//! The final content of a guest's heap in the arena, without the bytes that belong to one replica.
 
 use skein_arena::parts::{PARTS_BYTES, Parts};
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Pages that are not all zero: where they are in the heap, and their bytes. The heap begins at `begin` of the arena's file.
+/// Pages that are not all zero: their positions in the heap, and their bytes. The heap begins at `begin` of the arena's file.
 pub fn pages(arena: &File, begin: u64, parts_at: u64) -> io::Result<Vec<(u64, Vec<u8>)>> {
     let mut bytes = [0; PARTS_BYTES];
     arena.read_exact_at(&mut bytes, begin + parts_at)?;

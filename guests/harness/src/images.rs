@@ -1,15 +1,15 @@
-//! Builds what is to be run: the guests and `libskein.so`.
+//! Builds the programs: the guests and `libskein.so`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where everything is.
+/// Paths.
 #[derive(Debug, Clone)]
 pub struct Images {
     /// The guests' sources, in the folders of their families.
     pub sources: PathBuf,
-    /// What is built of them, in folders of the same names.
+    /// The programs built from them, in folders of the same names.
     pub guests: PathBuf,
     /// The runtime.
     pub library: PathBuf,
@@ -29,7 +29,7 @@ fn run(command: &mut Command) -> io::Result<()> {
 }
 
 impl Images {
-    /// Builds what is older than its source. The runtime is `SKEIN_RUNTIME`, or built beside this program.
+    /// Builds programs that are older than their sources. The runtime is `SKEIN_RUNTIME`, or built beside this program.
     ///
     /// # Errors
     /// A compiler is missing or refuses.

@@ -1,4 +1,4 @@
-//! Starts a guest so that two starts are alike: fixed addresses, environment, descriptors, process ids and auxiliary
+//! Starts a guest so that two starts are equal: fixed addresses, environment, descriptors, process ids and auxiliary
 //! vector.
 //!
 //! ```text
@@ -24,14 +24,14 @@ use skein_model::limits;
 
 /// The bytes that `AT_RANDOM` points to in every guest.
 const RANDOM: [c_ulong; 2] = [0x7365_6564_206f_6620, 0x6120_6775_6573_7421];
-/// Soft and hard limit of open files, and bytes of stack: what a login on Debian gives.
+/// Soft and hard limit of open files, and bytes of stack: the values of a login on Debian.
 const LIMITS: [(libc::__rlimit_resource_t, u64, u64); 3] = [
     (libc::RLIMIT_STACK, 8 << 20, 8 << 20),
     (libc::RLIMIT_CORE, 0, 0),
     (libc::RLIMIT_NOFILE, 1024, 4096),
 ];
 
-/// What to start.
+/// The parameters of a start.
 #[derive(Debug, Clone)]
 pub struct Launch<'a> {
     /// The program.
@@ -44,7 +44,7 @@ pub struct Launch<'a> {
     pub stderr: BorrowedFd<'a>,
     /// `libskein.so`, the arena and the node's eventfd; `None` for a native run.
     pub skein: Option<(&'a Path, BorrowedFd<'a>, BorrowedFd<'a>)>,
-    /// Where its operations are written down, if they are.
+    /// The file for its operations, if they are recorded.
     pub trace: Option<BorrowedFd<'a>>,
     /// As on a processor that cannot fault on `cpuid`.
     pub no_cpuid_faulting: bool,
@@ -127,7 +127,7 @@ impl Guest {
     /// Waits for the guest's end; its wait status.
     ///
     /// # Errors
-    /// It never ran: what it wanted is on its standard error.
+    /// It never ran: the reason is on its standard error.
     pub fn wait(&mut self) -> io::Result<i32> {
         let mut bytes = [0; 4];
         let result = self.status.read_exact(&mut bytes);
@@ -190,7 +190,7 @@ fn leave(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Says on the guest's standard error what failed, without allocating.
+/// Writes the failed step to the guest's standard error, without allocating.
 fn give_up(job: &Job, what: &[u8]) -> ! {
     // SAFETY: the buffers are live.
     unsafe {
@@ -237,14 +237,14 @@ fn become_init(job: &Job) -> ! {
         if pid == guest {
             ended = Some(status);
         }
-        // A process that is gone without the runtime's knowledge takes the others with it.
+        // A process that ended without the runtime's knowledge takes the others with it.
         if header.is_some_and(|header| gone > header.deaths.load(Ordering::Acquire)) {
             report(job, status);
         }
     }
 }
 
-/// The end of init, and of all that is left of the guest.
+/// Ends init, and with it everything that is left of the guest.
 fn report(job: &Job, status: i32) -> ! {
     let bytes = status.to_le_bytes();
     // SAFETY: the buffer is live.
@@ -315,7 +315,7 @@ fn place_descriptors(job: &Job) -> Option<()> {
     let ok = |fd: i32| (fd >= 0).then_some(fd);
     // SAFETY: numbers of this process' own descriptors; the path is terminated.
     unsafe {
-        // Out of the way first: a source may have the number of another's target.
+        // Moved out of the way first: a source may have the number of another's target.
         let away = |fd| ok(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, FORMER_TRACE_FD + 1));
         let null = away(ok(libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY))?)?;
         let (stdout, stderr) = (away(job.stdout)?, away(job.stderr)?);
@@ -343,7 +343,7 @@ fn place_descriptors(job: &Job) -> Option<()> {
     Some(())
 }
 
-/// At the guest's exec: sets what `AT_RANDOM` points to, hides the vDSO, lets go.
+/// At the guest's exec: sets the bytes of `AT_RANDOM`, hides the vDSO, lets go.
 fn prepare_stack(guest: libc::pid_t) -> Option<()> {
     const WORD: usize = size_of::<c_ulong>();
     let peek = |at: usize| -> Option<c_ulong> {

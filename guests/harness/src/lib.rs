@@ -1,11 +1,11 @@
 //! Runs small programs (guests) under the runtime without a cluster, and compares.
 //!
-//! A guest is run three times: natively; under Skein with this harness as its *leader*, which decides what the log
-//! holds (inputs of scripted clients, time bubbles at slots, clock entries when a timer is due); and under Skein as a
+//! A guest is run three times: natively; under Skein with this harness as its *leader*, which decides the content of the log
+//! (inputs of scripted clients, time bubbles at slots, clock entries when a timer is due); and under Skein as a
 //! *follower*, which gets the leader's log as fast as its ring takes it and decides nothing. Then
 //!
 //! - standard output must be the same all three times,
-//! - standard error (what only a schedule decides), the output frames and the marks in them (index, logical clock,
+//! - standard error (facts that only a schedule decides), the output frames and the marks in them (index, logical clock,
 //!   operations) must be the same in both Skein runs.
 //!
 //! Both are done with two schedules; with the second one as on a processor that cannot fault on `cpuid`.

@@ -1,8 +1,8 @@
 //! `skein-harness [--leader] [WORD...]`: runs the guests whose names contain one of the words, or all. A word with a slash
 //! looks at the family, too: `tcp/` are all guests of `guests/tcp`.
 //!
-//! With `--leader`, only the leader's run, and everything that it wrote is shown: to look at one guest. `--time PROGRAM [ARG...]` runs a program of
-//! anybody's as a leader and says how many nanoseconds that took. `--sequences FIRST COUNT [WORD...]` has the guests that make random sequences of calls make
+//! With `--leader`, only the leader's run, and all its output is shown: to look at one guest. `--time PROGRAM [ARG...]` runs any program
+//! as a leader and prints its run time in nanoseconds. `--sequences FIRST COUNT [WORD...]` has the guests that make random sequences of calls make
 //! these, natively and as a leader only.
 
 use skein_harness::catalogue;

@@ -1,7 +1,7 @@
 //! Plays the node for one guest: makes the arena, feeds the input ring, collects the output ring, without consensus.
 //!
-//! Invariants: entries have indices 1, 2, ... without a gap; a leader decides only when the guest has executed all that it
-//! was given and waits, so what it decides depends on the guest alone and not on how fast anything runs; a follower
+//! Invariants: entries have indices 1, 2, ... without a gap; a leader decides only when the guest has executed all its
+//! entries and waits, so its decisions depend on the guest alone and not on how fast anything runs; a follower
 //! decides nothing.
 
 use crate::heap;
@@ -28,11 +28,11 @@ const BIRTH_NS: u64 = 1_767_225_600_000_000_000;
 const MAX_GROWTH: u32 = 64;
 /// Virtual time that the first bubble of a row takes: 100 us.
 const BUBBLE_NS: u64 = 100_000;
-/// A guest that does nothing for so long is given up.
+/// A guest that does nothing for this long is given up.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
-/// A guest that goes on for so long is given up.
+/// A guest that runs for this long is given up.
 const TOTAL_LIMIT: Duration = Duration::from_secs(120);
-/// The holder of the turn is asked where it is when it has done no operation for so long.
+/// The holder of the turn is asked for its address when it has done no operation for this long.
 const SPIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A schedule, as the log's first entry states it.
@@ -49,21 +49,21 @@ pub const ORDINARY: Schedule = Schedule { quantum: 16, nclock: 64 };
 /// The finest schedule: every operation ends the turn, and slots are everywhere.
 pub const FINEST: Schedule = Schedule { quantum: 1, nclock: 3 };
 
-/// Who decides what the log holds.
+/// The source of the log's entries.
 #[derive(Debug)]
 pub enum Role {
     /// This node, with these clients.
     Leader(Script, Schedule),
-    /// A leader did: these are its entries.
+    /// A leader: these are its entries.
     Follower(Vec<Vec<u8>>),
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// With this wait status.
     Status(i32),
-    /// Not by itself: why it was given up, with the runtime's state.
+    /// Given up: the reason, with the runtime's state.
     GivenUp(String),
 }
 
@@ -72,18 +72,18 @@ pub enum End {
 pub struct Spin {
     /// Its number, from 1.
     pub thread: u32,
-    /// Where it was.
+    /// Its address.
     pub address: u64,
-    /// How many others could have run.
+    /// The number of other threads that could have run.
     pub waiting: u32,
 }
 
-/// What a run left behind.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Account {
-    /// How it ended.
+    /// The end.
     pub end: End,
-    /// All frames that are output, in order, as they stood in the ring.
+    /// All output frames, in order, as they stood in the ring.
     pub frames: Vec<Vec<u8>>,
     /// Refused calls, notices and fatal lines, in order: `kind: text`.
     pub advice: Vec<String>,
@@ -95,13 +95,13 @@ pub struct Account {
     pub counts: Counts,
     /// Calls and instructions that came through the net.
     pub trapped: u64,
-    /// Those that came from places that the runtime has replaced.
+    /// Calls and instructions from replaced places.
     pub patched: u64,
-    /// What a traced guest has left of the heap, if it ended by itself.
+    /// A traced guest's final heap, if it ended by itself.
     pub heap: Vec<(u64, Vec<u8>)>,
 }
 
-/// What a leader proposed.
+/// The number of a leader's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Entries with inputs.
@@ -135,7 +135,7 @@ pub struct Node {
     record: Account,
 }
 
-/// What the guest was seen to wait for.
+/// The guest's last seen wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     Nothing,
@@ -239,7 +239,7 @@ impl Node {
         }
     }
 
-    /// What the guest waits for, having executed all entries.
+    /// The guest's wait, after it has executed all entries.
     fn waiting(&self) -> Waiting {
         let header = self.arena.header();
         // The guest marks itself running before it notes an entry as applied, so in this order a wait that is seen is
@@ -255,7 +255,7 @@ impl Node {
         }
     }
 
-    /// Leader: proposes what is to be proposed. Answers whether there was something.
+    /// Leader: proposes due entries. Answers whether there were any.
     fn act(&mut self, waiting: Waiting) -> io::Result<bool> {
         let Role::Leader(script, schedule) = &mut self.role else { return Ok(false) };
         let nclock = schedule.nclock;
@@ -296,7 +296,7 @@ impl Node {
         Ok(true)
     }
 
-    /// What the guest found of its host's files.
+    /// The guest's findings about its host's files.
     fn asks(&self) -> io::Result<(u64, Vec<u8>)> {
         let impossible = || Error::other("the guest asks about files, and not which");
         let asked = asks::asked(self.arena.header(), &self.arena.sizes()).ok_or_else(impossible)?;
@@ -305,7 +305,7 @@ impl Node {
         Ok((asked.ask, facts))
     }
 
-    /// Leader: appends an entry, so much later than the last one, and gives it to the guest.
+    /// Leader: appends an entry, this much later than the last one, and gives it to the guest.
     fn propose(&mut self, records: &[Record<'_>], later_ns: u64) -> io::Result<()> {
         self.wall_ns += later_ns;
         let mut builder = EntryBuilder::new(Vec::new());
@@ -392,7 +392,7 @@ impl Node {
         Ok(())
     }
 
-    /// Why the run cannot go on by itself, if so.
+    /// The reason why the run cannot continue by itself, if there is one.
     fn given_up(&mut self, waiting: Waiting) -> Option<String> {
         if self.started.elapsed() > TOTAL_LIMIT {
             return Some("it does not end".into());
@@ -421,7 +421,7 @@ impl Node {
         }
     }
 
-    /// Asks a thread that has had the turn for long without an operation where it is.
+    /// Asks a thread that has had the turn for long without an operation for its address.
     fn watch_for_spin(&mut self) {
         let header = self.arena.header();
         let operations = header.operations.load(Ordering::Relaxed);
@@ -468,7 +468,7 @@ impl Node {
         sys::is_readable(self.guest.ended_fd())
     }
 
-    /// What the runtime says it is doing.
+    /// The runtime's reported state.
     fn words(&self) -> String {
         let h = self.arena.header();
         let state = match h.server_state.load(Ordering::Relaxed) {

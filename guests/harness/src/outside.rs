@@ -1,7 +1,7 @@
-//! What a server guest finds when it connects to somewhere: one host with a service a port. Pure, like the clients.
+//! The outside of a server guest: one host with a service at each port. Pure, like the clients.
 //!
 //! All other addresses, and all other ports of that host, refuse. Datagrams to [`ECHO`] come back, those to [`SILENT`] get no answer, all
-//! others fail. Whoever waits for datagrams at a port of its choice gets [`CALLS`] numbered ones from the host, the next one with each answer.
+//! others fail. A socket that waits for datagrams at a port of its choice gets [`CALLS`] numbered ones from the host, the next one with each answer.
 
 use crate::script::Input;
 use skein_model::limits::{DRAINED_STEP_BYTES, RECV_WINDOW_BYTES};
@@ -10,19 +10,19 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The host.
 const HOST: [u8; 4] = [10, 0, 0, 9];
-/// Sends back what it gets; ends when the server does.
+/// Echoes; ends when the server does.
 const ECHO: u16 = 7;
-/// Says [`GREETING`] and ends.
+/// Sends [`GREETING`] and ends.
 const GREETER: u16 = 13;
 /// Sends [`SOURCE_BYTES`] and ends.
 const SOURCE: u16 = 19;
-/// Resets when it gets something.
+/// Resets when it receives something.
 const RESETS: u16 = 104;
 /// Lets the connection time out.
 const SILENT: u16 = 110;
 /// Never answers.
 const HANGS: u16 = 111;
-/// The leader dies when it gets something.
+/// The leader dies when this receives something.
 const FAILOVER: u16 = 200;
 /// The leader dies while it connects.
 const FAILOVER_EARLY: u16 = 201;
@@ -30,7 +30,7 @@ const FAILOVER_EARLY: u16 = 201;
 const GREETING: &[u8] = b"hello from outside\n";
 /// More than the receive window.
 const SOURCE_BYTES: usize = 3 << 20;
-/// Datagrams that the host sends by itself, and the first of the ports that they come from.
+/// Datagrams that the host sends unasked, and the first of their source ports.
 const CALLS: u32 = 20;
 const CALLER: u16 = 4000;
 /// At most this much of a connection's bytes in one entry: 64 KiB.
@@ -40,7 +40,7 @@ const PIECE_BYTES: usize = 64 << 10;
 struct Far {
     port: u16,
     to_server: VecDeque<u8>,
-    /// After what is to be sent nothing more comes.
+    /// Nothing more comes after the queued bytes.
     ends: bool,
     ended: bool,
     in_window: usize,
@@ -56,7 +56,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Something came out of the server.
+    /// Handles an output of the server.
     pub fn output(&mut self, frame: &OutFrame<'_>) {
         match *frame {
             OutFrame::Connect { conn, addr } => self.connect(conn, addr),
@@ -106,7 +106,7 @@ impl Outside {
         self.answers.push_back(Input::Connected(conn));
     }
 
-    /// The next datagram of the host's own.
+    /// The next unasked datagram of the host.
     fn call(&mut self, local: SockAddr) {
         if self.calls < CALLS {
             let peer = SockAddr::v4(HOST, CALLER + (self.calls % 3) as u16);
@@ -146,7 +146,7 @@ impl Outside {
         }
     }
 
-    /// One turn of the gateway's loop: what the outside has to say now.
+    /// One turn of the gateway's loop: the outside's next records.
     pub fn inputs(&mut self, inputs: &mut Vec<Input>) {
         inputs.extend(self.answers.drain(..));
         for (&conn, far) in &mut self.far {

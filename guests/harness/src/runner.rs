@@ -21,7 +21,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A guest that runs natively for so long is given up.
+/// A guest that runs natively for this long is given up.
 const NATIVE_LIMIT: Duration = Duration::from_secs(60);
 
 struct Output {
@@ -51,7 +51,7 @@ impl Output {
     }
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Run {
     /// Standard output.
@@ -60,7 +60,7 @@ pub struct Run {
     pub stderr: Vec<u8>,
     /// The rest.
     pub account: Account,
-    /// What was written down of its operations, if that was asked for.
+    /// The recorded operations, if requested.
     pub trace: Option<Vec<Event>>,
 }
 
@@ -83,14 +83,14 @@ pub fn native(program: &Path, args: &[String]) -> io::Result<(i32, Vec<u8>, Vec<
     Ok((status, stdout, stderr))
 }
 
-/// How a guest is run under Skein.
+/// How a guest runs under Skein.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct How {
     /// Until a thread that spins is named.
     pub stop_at_spin: bool,
     /// As on a processor that cannot fault on `cpuid`.
     pub no_cpuid_faulting: bool,
-    /// Its operations are written down.
+    /// Its operations are recorded.
     pub traced: bool,
 }
 
@@ -117,7 +117,7 @@ pub fn skein(
     Ok(Run { stdout, stderr, account, trace })
 }
 
-/// Runs a program under Skein as a leader; answers how long it took, from its start to its end with status 0.
+/// Runs a program under Skein as a leader; answers its run time, from its start to its end with status 0.
 ///
 /// # Errors
 /// It cannot be started, or ends otherwise.
@@ -138,7 +138,7 @@ pub fn timed(program: &Path, args: &[String], library: &Path) -> io::Result<Dura
 /// Runs and judges a guest.
 ///
 /// # Errors
-/// What is wrong, in several lines. The good answer is one line about what was done.
+/// The defects, in several lines. The good answer is one line of figures.
 pub fn judge(guest: &Guest, images: &Images) -> Result<String, String> {
     judge_inner(guest, images).unwrap_or_else(|e| Err(format!("cannot be run: {e}")))
 }
@@ -194,7 +194,7 @@ fn judge_schedule(
         return Ok(Err(shortest.unwrap_or("differs in some runs only".into())));
     }
     let role = Role::Follower(leader.account.log.clone());
-    // A trace of its operations changes nothing that can be seen.
+    // Recording its operations has no visible effect.
     let how = How { traced: true, ..how };
     let follower = skein(&guest.program, &args, &images.library, role, how)?;
     let (a, b) = (&leader, &follower);
@@ -219,7 +219,7 @@ fn judge_schedule(
     })
 }
 
-/// What is written down of a run are its entries, in order, and operations between them.
+/// The recorded events of a run are its entries, in order, and operations between them.
 fn judge_trace(run: &Run) -> Option<String> {
     let trace = run.trace.as_deref()?;
     let entries = trace.iter().filter_map(|event| match event {
@@ -237,7 +237,7 @@ fn judge_trace(run: &Run) -> Option<String> {
     })
 }
 
-/// Entries in all, and how many of them were inputs, bubbles and clock entries.
+/// The number of entries, and of inputs, bubbles and clock entries among them.
 fn summary(account: &Account) -> String {
     let (counts, entries) = (account.counts, account.log.len());
     format!("{entries} ({} in, {} bub, {} clk)", counts.inputs, counts.bubbles, counts.clocks)
@@ -312,7 +312,7 @@ fn judge_refusal(expect: &Expect, run: &Run) -> Option<Result<String, String>> {
     }
 }
 
-/// A server that does nothing by itself costs no entry but its clients' inputs; nor bubbles, unless what it does for them
+/// A server that does nothing by itself costs no entry besides its clients' inputs; nor bubbles, unless its work for them
 /// takes it across a slot, as with the finest schedule.
 fn judge_idle(guest: &Guest, schedule: Schedule, leader: &Run) -> Option<String> {
     let Counts { bubbles, clocks, .. } = leader.account.counts;
@@ -321,7 +321,7 @@ fn judge_idle(guest: &Guest, schedule: Schedule, leader: &Run) -> Option<String>
         .then(|| format!("an idle server cost {bubbles} bubbles and {clocks} clock entries"))
 }
 
-/// What the net catches is the same on all replicas, and a place that is caught often is replaced.
+/// Traps are the same on all replicas, and a place that traps often is replaced.
 fn judge_net(guest: &Guest, leader: &Run, follower: &Run) -> Option<String> {
     let counts = |run: &Run| (run.account.trapped, run.account.patched);
     let (trapped, patched) = counts(leader);
@@ -339,8 +339,8 @@ fn judge_net(guest: &Guest, leader: &Run, follower: &Run) -> Option<String> {
     (!right).then(|| format!("{trapped} trapped, {patched} from replaced places; wanted {net:?}"))
 }
 
-/// Runs all guests whose names contain one of `words` (all guests without words), one line each, as many at a time as
-/// there are processors.
+/// Runs all guests whose names contain one of `words` (all guests without words), one line each, one for each
+/// processor at a time.
 #[must_use]
 pub fn all(words: &[String]) -> ExitCode {
     let guests = Images::build()

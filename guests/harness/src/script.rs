@@ -1,4 +1,4 @@
-//! Scripted clients of a server guest, and what it finds outside: pure, driven by what the server sent, answering with records for the log.
+//! Scripted clients of a server guest, and its outside: pure; they react to the server's output with records for the log.
 
 use crate::outside::Outside;
 use skein_model::entry::Record;
@@ -9,24 +9,24 @@ use std::collections::VecDeque;
 /// The term of every client's connection.
 pub const TERM: Term = Term(1);
 
-/// What a client does next.
+/// The next step of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Connects. The first step; may come after a [`Step::Await`] for another client.
     Open,
     /// Sends bytes.
     Send(Vec<u8>),
-    /// Waits until it has received so many bytes in all.
+    /// Waits until it has received this many bytes in all.
     Receive(usize),
-    /// Sends no more.
+    /// Shuts its sending side.
     Fin,
     /// Resets the connection.
     Reset,
-    /// Sends the server a signal; not really a client's.
+    /// Sends the server a signal; really an operator's.
     Signal(u8),
     /// Waits until the server has closed the connection in order.
     Closed,
-    /// Waits until the client with this number has done all its steps.
+    /// Waits until the client with this number has finished.
     Await(usize),
 }
 
@@ -34,7 +34,7 @@ pub enum Step {
 #[derive(Clone, Debug)]
 struct Client {
     steps: VecDeque<Step>,
-    /// Bytes of the first step that are sent already.
+    /// The number of bytes of the first step that are sent already.
     sent: usize,
     received: usize,
     undrained: usize,
@@ -125,13 +125,13 @@ impl Script {
         Self { clients, ..Self::default() }
     }
 
-    /// Whether all clients have done all their steps.
+    /// Whether all clients have finished.
     #[must_use]
     pub fn done(&self) -> bool {
         self.clients.iter().all(|client| client.steps.is_empty())
     }
 
-    /// What the clients still want to do, for a report.
+    /// The remaining steps of the clients, for a report.
     #[must_use]
     pub fn rest(&self) -> String {
         let mut text = String::new();
@@ -152,7 +152,7 @@ impl Script {
         self.clients.get_mut(usize::try_from(n).ok()?)
     }
 
-    /// Something came out of the server.
+    /// Handles an output of the server.
     pub fn output(&mut self, frame: &OutFrame<'_>) {
         self.outside.output(frame);
         match frame {
@@ -177,7 +177,7 @@ impl Script {
         }
     }
 
-    /// One turn of the gateway's loop: what all clients have to say now.
+    /// One turn of the gateway's loop: the clients' next records.
     pub fn inputs(&mut self) -> Vec<Input> {
         let mut inputs = Vec::new();
         self.outside.inputs(&mut inputs);
@@ -199,7 +199,7 @@ impl Script {
         inputs
     }
 
-    /// The next record of a client, past the steps that are fulfilled.
+    /// The next record of a client, after its completed steps.
     fn next_of(&mut self, n: usize, conn: ConnId, local: SockAddr) -> Option<Input> {
         loop {
             let met = match self.clients[n].steps.front()? {

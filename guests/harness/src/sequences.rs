@@ -1,7 +1,7 @@
-//! Guests that make random sequences of calls (`guests/sequence.h`): which sequence shows a difference between Linux and Skein, and its shortest part
-//! that still does.
+//! Guests that make random sequences of calls (`guests/sequence.h`): finds a sequence that differs between Linux and Skein, and its shortest part
+//! that still differs.
 //!
-//! A sequence's calls are drawn one by one from its number, so any of them can be left out and the others stay what they were.
+//! A sequence's calls are drawn one by one from its number, so any of them can be left out without changing the others.
 
 use crate::catalogue::{self, Guest};
 use crate::compare;
@@ -12,7 +12,7 @@ use crate::script::Script;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Looking for a shorter part ends after so long.
+/// The search for a shorter part ends after this time.
 const SEARCH_LIMIT: Duration = Duration::from_secs(60);
 /// How many lines of a transcript before the difference are shown.
 const SHOWN: usize = 80;
@@ -22,7 +22,7 @@ const SHOWN: usize = 80;
 pub struct Subject<'a> {
     /// The guest.
     pub guest: &'a Guest,
-    /// What is built.
+    /// The built programs.
     pub images: &'a Images,
     /// The leader's schedule.
     pub schedule: Schedule,
@@ -34,7 +34,7 @@ pub struct Subject<'a> {
 struct Transcripts {
     native: Vec<u8>,
     skein: Vec<u8>,
-    /// Why either did not end well.
+    /// Errors of the runs.
     wrong: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl Transcripts {
         self.wrong.is_some() || self.native != self.skein
     }
 
-    /// The number of the sequence in which they part.
+    /// The number of the first sequence that differs.
     fn sequence(&self) -> Option<u64> {
         let (native, skein) =
             (String::from_utf8_lossy(&self.native), String::from_utf8_lossy(&self.skein));
@@ -60,7 +60,7 @@ impl Transcripts {
         sequence
     }
 
-    /// The calls that are in either of them, if they are of one sequence.
+    /// The calls in either transcript, if both have one sequence.
     fn calls(&self) -> Vec<u32> {
         let of = |text: &[u8]| -> Vec<u32> {
             let number = |line: &str| line.split(' ').next()?.parse().ok();
@@ -89,7 +89,7 @@ impl Transcripts {
 }
 
 impl Subject<'_> {
-    /// Makes so many sequences from `first` on, natively and under Skein. What differs, if anything does.
+    /// Makes `count` sequences from `first` on, natively and under Skein; answers the difference, if there is one.
     ///
     /// # Errors
     /// The guest cannot be run.
@@ -98,7 +98,7 @@ impl Subject<'_> {
         if both.differ() { self.explain(&both, first).map(Some) } else { Ok(None) }
     }
 
-    /// The shortest part that was found of the first sequence with a difference.
+    /// The shortest part found of the first sequence with a difference.
     fn explain(&self, both: &Transcripts, first: u64) -> io::Result<String> {
         let sequence = both.sequence().unwrap_or(first);
         let alone = self.transcripts(&[sequence.to_string(), "1".into()])?;
@@ -184,7 +184,7 @@ fn shorten<E>(
     }
 }
 
-/// Makes `count` sequences from `first` on with each guest of sequences that one of `words` means (all without words). Answers whether all were alike.
+/// Makes `count` sequences from `first` on with each guest of sequences that one of `words` selects (all without words). Answers whether all were equal.
 ///
 /// # Errors
 /// A guest cannot be built or run.

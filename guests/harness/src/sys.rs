@@ -49,13 +49,13 @@ pub fn wait_readable(fds: [RawFd; 2], timeout_ms: i32) -> io::Result<()> {
     }
 }
 
-/// Wakes whoever sleeps at `word`, in any process.
+/// Wakes any process that sleeps at `word`.
 pub fn futex_wake(word: &AtomicU32) {
     // SAFETY: the word is live; the kernel only takes its address.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, libc::c_int::MAX) };
 }
 
-/// Takes whatever an eventfd counts.
+/// Takes the count out of an eventfd.
 pub fn drain_eventfd(fd: &OwnedFd) {
     let mut count = [0u8; 8];
     // SAFETY: the buffer is live; EAGAIN is fine.

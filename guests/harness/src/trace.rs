@@ -1,4 +1,4 @@
-//! What a guest's operations are written down in: memory that is gone with its run.
+//! Memory for a guest's recorded operations, which vanishes with its run.
 
 use crate::sys;
 use skein_sched::trace::{EVENT_BYTES, Event, HEADER_BYTES, MAGIC, NEVER, word};
@@ -29,7 +29,7 @@ impl Trace {
         self.0.as_fd()
     }
 
-    /// What was written down.
+    /// The recorded events.
     pub fn events(&self) -> io::Result<Vec<Event>> {
         let mut count = [0; 8];
         self.0.read_exact_at(&mut count, word::COUNT as u64 * 8)?;

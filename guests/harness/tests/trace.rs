@@ -1,4 +1,4 @@
-//! Operations that are written down: twice the same, and nothing of it is in the memory that replicas compare.
+//! Recorded operations: equal in two runs, and not part of the memory that replicas compare.
 
 use skein_harness::images::Images;
 use skein_harness::node::{End, ORDINARY, Role};

@@ -1,7 +1,7 @@
 /* Calls of a server, each between two marks: `hooks.rs` counts the instructions from one mark to the other.
  *
- * A mark is the instruction int3, at which whoever traces this process finds it stopped; without a tracer it would be killed there, so it waits for one.
- * A mark's rax is the address of the name of what begins, or 0 where it ends.
+ * A mark is the instruction int3, at which the tracer of this process finds it stopped; without a tracer it would be killed there, so it waits for one.
+ * A mark's rax is the address of the name of the call that begins, or 0 where it ends.
  */
 #include "guest.h"
 #include <sys/epoll.h>
@@ -32,7 +32,7 @@ static inline void mark(const char *name)
         }                                                                                                              \
     } while (0)
 
-/* A system call that is no function's: it comes to the runtime by the net, and after a while by a stub in its place. */
+/* A system call without a function: it comes to the runtime by the net, and after a while by a stub in its place. */
 static __attribute__((noinline)) long inline_clock(struct timespec *now)
 {
     long result;

@@ -1,9 +1,9 @@
 //! Instructions of a server's calls inside `libskein.so`, counted one by one.
 //!
 //! Valgrind cannot run a server under the runtime: its own text would make the server's system calls and be caught by the net. So a program
-//! (`hooks.c`) runs under the harness, and this process traces it from outside, which neither the net nor the runtime can tell: between two marks it
-//! does one instruction at a time. A call's count is the median of its rounds, because now and then a round also ends a turn or waits for an entry.
-//! It is the whole call's, libc's copying of bytes included, which takes a few instructions more or less on another processor.
+//! (`hooks.c`) runs under the harness, and this process traces it from outside, which neither the net nor the runtime notices: between two marks it
+//! does one instruction at a time. A call's count is the median of its rounds, because some rounds also end a turn or wait for an entry.
+//! It covers the whole call, including libc's copying of bytes, which takes a few instructions more or less on another processor.
 //!
 //! Threads: the caller's, which is the tracer. Crash: the program dies with its tracer, and with the harness, which gives it up after 120 s.
 
@@ -25,16 +25,16 @@ use skein_testkit::{Failure, Outcome};
 
 const SOURCE: &str = "xtask/src/counts/hooks.c";
 
-/// The word of the program that says that it is traced.
+/// The word of the program that the tracer sets when it is attached.
 const TRACED: &str = "traced";
 
-/// At least so many of a call's rounds take as many instructions as the median [%], or the median says nothing.
+/// The least share of a call's rounds that must take as many instructions as the median [%].
 const ALIKE_PERCENT: usize = 70;
 
-/// The harness has executed the program after so long.
+/// The harness has executed the program within this time.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// A name in the program is at most so long, in words of 8 bytes.
+/// The longest name in the program, in words of 8 bytes.
 const NAME_WORDS: u64 = 8;
 
 /// Instructions of each call, by name.
@@ -64,7 +64,7 @@ pub fn count(harness: &Path, runtime: &Path) -> Outcome<BTreeMap<String, f64>> {
     rounds.into_iter().map(|(name, counts)| Ok((name.clone(), median(&name, counts)?))).collect()
 }
 
-/// The count that most rounds have.
+/// The count of most rounds.
 fn median(name: &str, mut counts: Vec<u64>) -> Outcome<f64> {
     counts.sort_unstable();
     let median = counts[counts.len() / 2];
@@ -105,7 +105,7 @@ fn address_of(program: &Path, word: &str) -> Outcome<u64> {
     Ok(symbol.ok_or_else(|| failed(&format!("no word {word}")))?.address())
 }
 
-/// The program's process, when the harness has executed it and traces it no longer.
+/// The program's process, when the harness has executed it and no longer traces it.
 fn find(harness: &mut Child, program: &Path) -> Outcome<Pid> {
     let start = Instant::now();
     while start.elapsed() < START_MAX {
@@ -149,17 +149,17 @@ fn trace(pid: Pid, traced: u64) -> Outcome<BTreeMap<String, Vec<u64>>> {
     let mut tracee = Tracee { pid };
     let rounds = tracee.rounds(traced);
     if rounds.is_err() {
-        // A process that is traced is not gone before its tracer has seen it.
+        // A traced process is not gone before its tracer has seen its end.
         let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
         while tracee.wait().is_ok_and(|stop| stop != Stop::Ended) {}
     }
     rounds.map_err(failed)
 }
 
-/// Why the process stands.
+/// The reason why the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// At the tracer's wish.
+    /// The tracer stopped it.
     Asked,
     /// At a mark.
     Mark,
@@ -167,9 +167,9 @@ enum Stop {
     Step(usize),
     /// Before it gets a signal.
     Signal(Signal),
-    /// Before it gets a signal that is none of the server's: the harness asks a thread that has the turn for long where it is.
+    /// Before it gets a signal that is not the server's: the harness asks a thread that has the turn for long for its address.
     Question,
-    /// It is no more.
+    /// It is gone.
     Ended,
 }
 
@@ -202,14 +202,14 @@ impl Tracee {
         }
     }
 
-    /// Does one instruction at a time until the next mark: how many.
+    /// Does one instruction at a time until the next mark; answers their number.
     fn step_to_mark(&mut self) -> Result<u64, Errno> {
         let (mut count, mut last, mut signal) = (0, 0, None);
         loop {
             ptrace::step(self.pid, signal.take())?;
             match self.wait()? {
                 Stop::Mark => return Ok(count),
-                // An instruction that repeats itself (`rep movsb`) stands where it stood: it is one.
+                // An instruction that repeats itself (`rep movsb`) stays at its address: it counts once.
                 Stop::Step(address) if address == last => {}
                 Stop::Step(address) => {
                     count += 1;

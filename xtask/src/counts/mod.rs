@@ -1,10 +1,10 @@
-//! Instructions that a round of the hot path takes, against what is stored in `bench/counts.json`.
+//! The number of instructions of a round of the hot path, against the stored number in `bench/counts.json`.
 //!
-//! Times on a busy machine say little; instructions are the same every time. Each round is real code of a crate, driven by an example of that
-//! crate (`*_rounds NAME N`) under callgrind with N and with 2N rounds: the difference is N rounds alone, without start and end. What the kernel
-//! does is not in it, and nothing in a round looks at a clock.
+//! Times on a busy machine say little; instructions are always the same. Each round is real code of a crate, driven by an example of that
+//! crate (`*_rounds NAME N`) under callgrind with N and with 2N rounds: the difference is N rounds alone, without start and end. The kernel's work
+//! is not in it, and no round reads a clock.
 //!
-//! The runtime itself cannot run under valgrind: what a server's call costs in it is counted by single steps ([`hooks`]).
+//! The runtime itself cannot run under valgrind: a server's calls in it are counted by single steps ([`hooks`]).
 
 mod hooks;
 
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// What is counted: a name, the crate with the example, its argument, N.
+/// The counted rounds: a name, the crate with the example, its argument, N.
 const ROUNDS: &[(&str, &str, &str, u32)] = &[
     ("a log append", "skein-log", "append", 200),
     ("a gateway turn", "skein-node", "gateway", 2_000),
@@ -28,16 +28,16 @@ const ROUNDS: &[(&str, &str, &str, u32)] = &[
 
 const STORED: &str = "bench/counts.json";
 
-/// One round's count may be off by so much of the stored one [%].
+/// The allowed deviation of a round's count from the stored one [%].
 const TOLERANCE_PERCENT: f64 = 5.0;
 
-/// One run of an example may take so long.
+/// The longest run of an example.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// What to do.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Store what is found as what is expected
+    /// Store the new counts as the expected ones
     #[arg(long)]
     accept: bool,
 
@@ -46,12 +46,12 @@ pub struct Options {
     runtime: Option<PathBuf>,
 }
 
-/// What is stored.
+/// The stored counts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counts {
     /// The compiler: another one makes other instructions.
     compiler: String,
-    /// A count may be off by so much [%].
+    /// The allowed deviation of a count [%].
     tolerance_percent: f64,
     /// Instructions a round, by name.
     instructions: BTreeMap<String, f64>,
@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> Outcome {
     judge(&stored, &found)
 }
 
-/// A failure when a count is off by more than is tolerated, or there on one side only.
+/// A failure when a count is off by more than the tolerance, or exists on one side only.
 fn judge(stored: &Counts, found: &Counts) -> Outcome {
     let mut off: Vec<String> = found
         .instructions
@@ -140,7 +140,7 @@ fn table(stored: &Counts, found: &Counts) -> String {
     text
 }
 
-/// Builds the examples; where each package's is.
+/// Builds the examples; answers each package's path.
 fn build() -> Outcome<BTreeMap<String, PathBuf>> {
     let packages: BTreeSet<&str> = ROUNDS.iter().map(|(_, package, ..)| *package).collect();
     let mut words = vec!["--example", "*_rounds"];
@@ -148,7 +148,7 @@ fn build() -> Outcome<BTreeMap<String, PathBuf>> {
     Ok(cargo_build(&words)?.lines().filter_map(artifact).collect())
 }
 
-/// Builds the harness and the runtime, this with what users have beside it; where they are.
+/// Builds the harness and the runtime, the latter as users have it; answers their paths.
 fn build_runtime() -> Outcome<(PathBuf, PathBuf)> {
     let harness = cargo_build(&["-p", "skein-harness"])?;
     let (_, harness) = harness

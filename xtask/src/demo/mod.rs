@@ -1,8 +1,8 @@
 //! The demonstration: a leader dies under load and no acknowledged write is lost.
 //!
 //! Runs `skein run` with three replicas of redis-server, writes, kills the leader's node with
-//! SIGKILL while a client keeps writing, reads everything back and says how long no write was
-//! acknowledged. Every claim that it prints is checked; a claim that fails ends it with 1.
+//! SIGKILL while a client keeps writing, reads everything back and prints the time without
+//! acknowledged writes. Every claim that it prints is checked; a claim that fails ends it with 1.
 //!
 //! Invariants: it needs no input, ends by itself (every wait has a deadline) and leaves nothing:
 //! data lie in a temporary directory, and before it says so it looks for the processes it saw.
@@ -27,10 +27,10 @@ use skein_testkit::{Failure, Outcome};
 /// Keys written before anything goes wrong.
 const KEYS_BEFORE: u64 = 1_000;
 
-/// Acknowledged writes that are waited for after the kill, and again under the new leader.
+/// Acknowledged writes to wait for after the kill, and again under the new leader.
 const KEYS_AFTER: u64 = 500;
 
-/// How the demonstration is run.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// How many replicas: odd, from 3
@@ -38,7 +38,7 @@ pub struct Options {
     replicas: u64,
 }
 
-/// Tells the whole story; an error is a claim that did not hold.
+/// Runs the whole demonstration; an error is a claim that did not hold.
 pub fn run(options: &Options) -> Outcome {
     if options.replicas < 3 || options.replicas.is_multiple_of(2) {
         return Err(Failure(format!(
@@ -125,7 +125,7 @@ fn read_back(service: SocketAddr, acknowledged: &Acknowledged) -> Outcome {
     Ok(())
 }
 
-/// A port that nobody listens on. Somebody may take it before the cluster does: then that says so.
+/// A free port. Another process may take it before the cluster does: then the cluster says so.
 fn free_address() -> Outcome<SocketAddr> {
     skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }

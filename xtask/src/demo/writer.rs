@@ -1,7 +1,7 @@
-//! A client that never stops writing, and remembers what was acknowledged and when.
+//! A client that never stops writing, and remembers its acknowledgements and their times.
 //!
-//! Key `n` is written again after a broken connection until it is acknowledged: whether the first
-//! try was executed is not known, and the same value twice is the same state.
+//! Key `n` is written again after a broken connection until it is acknowledged: the outcome of the first
+//! try is unknown, and the same value twice is the same state.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use skein_testkit::{Failure, Outcome};
 /// How long an answer may take before the connection counts as dead.
 pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Between two tries to connect: short against the outage that is measured.
+/// Pause between two tries to connect: short against the measured outage.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// A client's thread gives up after this long without an acknowledgement.
@@ -26,11 +26,11 @@ pub fn pair(number: u64) -> (String, String) {
     (format!("demo:{number}"), format!("value-{}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
-/// What was acknowledged: write `n` at the `n`th instant.
+/// Acknowledgements: write `n` at the `n`th instant.
 pub struct Acknowledged(Vec<Instant>);
 
 impl Acknowledged {
-    /// How many writes: 0 to this, without a gap.
+    /// The number of writes: 0 to this, without a gap.
     pub fn count(&self) -> u64 {
         self.0.len() as u64
     }
@@ -61,7 +61,7 @@ impl Writer {
         Self { count, stop, thread: Some(thread) }
     }
 
-    /// How many writes have been acknowledged.
+    /// The number of acknowledged writes.
     pub fn acknowledged(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Stops after the write under way.
+    /// Stops after the current write.
     pub fn finish(&mut self) -> Outcome<Acknowledged> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
@@ -87,7 +87,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // A story that ended early: the thread sees the flag at its next try.
+        // A demonstration that ended early: the thread sees the flag at its next try.
         self.stop.store(true, Ordering::Relaxed);
     }
 }

@@ -1,9 +1,9 @@
-//! What it costs to let another thread run: the figures behind decisions 6 and 7.
+//! The cost of letting another thread run: the figures behind decisions 6 and 7.
 //!
 //! Three ways, each as nanoseconds from one thread's giving up the turn to the other's having it:
 //! a futex between two kernel threads on one core, the same on two cores, and a switch of stack
 //! and FS base by one kernel thread. Medians of several rounds, taken in turns, so that a change of
-//! the machine's speed meets all three. Then the same between two processes of a server, under the runtime as it is built.
+//! the machine's speed affects all three. Then the same between two processes of a server, under the runtime as it is built.
 
 mod context;
 mod processes;
@@ -19,7 +19,7 @@ use processes::{By, Tokens};
 
 use skein_testkit::{Failure, Outcome};
 
-/// How the figures are taken.
+/// Options.
 #[derive(clap::Args)]
 pub struct Options {
     /// Hand-offs a round through the kernel; the switch does 100 times as many
@@ -93,7 +93,7 @@ fn futex_ns(cores: [usize; 2], handoffs: u32) -> Outcome<f64> {
             let mut start = Instant::now();
             for round in 0..rounds {
                 if round == rounds / 10 {
-                    // What comes before warms up: both threads exist and are where they belong.
+                    // The rounds before warm up: both threads exist and are where they belong.
                     start = Instant::now();
                 }
                 while turn.load(Ordering::Acquire) != me {

@@ -1,6 +1,6 @@
 //! The turn's way from one process of a server to another, under the runtime: two processes that pass a token, run by the harness.
 //!
-//! What the program's start and end cost is taken away by a second run that passes none.
+//! The cost of the program's start and end is subtracted by a second run that passes no token.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,7 +44,7 @@ impl Tokens {
             return Err(Failure("cc refuses xtask/src/handoff/tokens.c".to_owned()));
         }
         let tokens = Self { harness, program };
-        // A harness that was built long ago may not know how.
+        // An old harness may not know the option.
         if let Err(why) = tokens.run_ns(By::Pipe, 0) {
             eprintln!(
                 "no hand-overs between processes: {why}; build skein-harness and skein-runtime (--release)"

@@ -9,18 +9,18 @@ use nix::unistd::Pid;
 use crate::interrupt::Interrupt;
 use skein_testkit::{Failure, Outcome};
 
-/// What `timeout` exits with when it was too long.
+/// Exit status of `timeout` when time was up.
 const TOO_LONG: i32 = 124;
 
-/// What a command printed on both, and what it exited with.
+/// The output of a command on both streams, and its exit status.
 pub struct Said {
     /// Its exit code.
     pub code: Option<i32>,
-    /// All that it printed.
+    /// Its whole output.
     pub text: String,
 }
 
-/// `words`, which end in `max` or are ended, with all that they have started; `adapt` sets directory and environment.
+/// Runs `words`, which end within `max` or are ended with all their children; `adapt` sets directory and environment.
 pub fn bounded(
     words: &[String],
     max: Duration,
@@ -61,7 +61,7 @@ pub fn output(words: &[&str], max: Duration, interrupt: &Interrupt) -> Outcome<S
     Err(Failure::of(format!("{} failed", words.join(" ")), said.text.trim()))
 }
 
-/// A `timeout` that is asked to end, and ends what it runs, when it is dropped.
+/// A `timeout` that is asked to end, and ends its command, when it is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {

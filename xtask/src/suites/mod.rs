@@ -1,10 +1,10 @@
 //! A server's own test suite, run against three replicas of it.
 //!
-//! A suite is one file here ([`postgres`]): where its source comes from, how it is built, and how it is run against a server that listens. What must hold of every run: each test ends as
-//! it does against the server alone, but for those that the suite's file names with the reason; afterwards all replicas are in step, have written the same files and hold the same in memory. A fresh cluster is started every few runs.
+//! A suite is one file here ([`postgres`]): the origin of its source, how it is built, and how it is run against a server that listens. Every run must fulfil: each test ends as
+//! it does against the server alone, except for those that the suite's file names with the reason; afterwards all replicas are in step, have written the same files and have equal memory. A fresh cluster is started every few runs.
 //!
 //! Invariants: every command that is started has a deadline. Nothing is left, however it ends: the command runs itself below `scripts/guarded.sh`, which has the temporary directory
-//! and ends what is left when this process is gone.
+//! and ends the remains when this process is gone.
 
 mod command;
 mod outcome;
@@ -23,13 +23,13 @@ use skein_testkit::cluster::{Cluster, Server};
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// In the environment below `scripts/guarded.sh`.
+/// Set below `scripts/guarded.sh`.
 const GUARDED: &str = "SKEIN_GUARD";
 
-/// Options of `skein run`: no leader changes because the machine is busy. A change resets connections, of which a suite makes failed tests.
+/// Options of `skein run`: no leader changes because the machine is busy. A change resets connections, which makes a suite's tests fail.
 const SETTLED: [&str; 2] = ["--election-timeout-ms", "10000"];
 
-/// Which suite, and how often.
+/// The suite, and how often it runs.
 #[derive(clap::Args)]
 pub struct Options {
     /// The suite
@@ -46,7 +46,7 @@ pub struct Options {
     /// The longest that one run may take
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     run_max_s: u64,
-    /// No run begins after so long
+    /// No run begins after this time
     #[arg(long, value_name = "SECONDS")]
     budget_s: Option<u64>,
     /// When a run fails, leave the cluster as it is until Ctrl-C, to look at it
@@ -54,7 +54,7 @@ pub struct Options {
     hold: bool,
 }
 
-/// The suites there are.
+/// The known suites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Suite {
     /// PostgreSQL's regression tests
@@ -64,7 +64,7 @@ enum Suite {
 /// Which runs have workers for every query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Choice {
-    /// When the server thinks that it pays, as it comes
+    /// When the server expects a gain, which is its default
     Usual,
     /// Whenever it can be
     Always,
@@ -116,13 +116,13 @@ pub fn run(options: &Options) -> Outcome {
     Err(Failure(format!("runs that failed: {:?}", tally.failed)))
 }
 
-/// How the runs ended.
+/// The results of the runs.
 #[derive(Default)]
 struct Tally {
     begun: u32,
-    /// Seconds of each that passed.
+    /// The duration of each run that passed [s].
     passed: Vec<f64>,
-    /// Numbers of the others.
+    /// Numbers of the failed runs.
     failed: Vec<u32>,
 }
 
@@ -152,7 +152,7 @@ fn guarded() -> Outcome {
     Err(Failure::of(format!("cannot run {}", guard.display()), error))
 }
 
-/// What the tests do against the server alone, for each kind of run ([`Workers::about`]).
+/// The results of the tests against the server alone, for each kind of run ([`Workers::about`]).
 type Expected = BTreeMap<&'static str, Tests>;
 
 fn natively(
@@ -205,7 +205,7 @@ impl Rounds<'_> {
         cluster.stop()
     }
 
-    /// One run; answers the seconds that the suite took.
+    /// One run; answers its duration in seconds.
     fn one(&self, number: u32, place: &Place<'_>, cluster: &mut Cluster) -> Outcome<f64> {
         let max = Duration::from_secs(self.options.run_max_s);
         let workers = self.options.workers.of(number);

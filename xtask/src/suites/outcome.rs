@@ -1,4 +1,4 @@
-//! What `pg_regress` says of its tests.
+//! The report of `pg_regress` about its tests.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use skein_testkit::{Failure, Outcome};
 pub struct Tests {
     /// Whether each passed.
     results: BTreeMap<String, bool>,
-    /// How long all took.
+    /// The duration of all.
     pub seconds: f64,
 }
 
 impl Tests {
-    /// From what it printed. Without a summary the run was cut short.
+    /// Parses the output. Without a summary the run was cut short.
     pub fn parse(text: &str, seconds: f64) -> Outcome<Self> {
         let results: BTreeMap<String, bool> = text.lines().filter_map(result).collect();
         let ended =
@@ -43,12 +43,12 @@ impl Tests {
         Err(Failure(format!("other results than expected: {}", names.join(", "))))
     }
 
-    /// Those that failed.
+    /// The failed tests.
     pub fn failed(&self) -> impl Iterator<Item = &str> {
         self.results.iter().filter(|(_, passed)| !**passed).map(|(name, _)| name.as_str())
     }
 
-    /// In half a line.
+    /// A short summary.
     pub fn about(&self) -> String {
         let failed: Vec<&str> = self.failed().collect();
         let passed = self.results.len() - failed.len();

@@ -1,7 +1,7 @@
 //! PostgreSQL's regression tests (`src/test/regress`), driven by the installed package's `pg_regress`.
 //!
-//! The tests are from the source of the very version that is installed; its library `regress.so` is built with that version's headers. The server refuses to be root, so that as
-//! root the package's user runs it, and the tests. It runs as `pg_regress` starts one of its own (`-F`: its files need not survive the machine).
+//! The tests are from the source of the installed version; their library `regress.so` is built with that version's headers. The server refuses root, so
+//! under root the package's user runs it, and the tests. It runs as `pg_regress` starts one of its own (`-F`: its files need not survive the machine).
 //!
 //! Every other run has a worker for each query that may have one (`force_parallel_mode=regress`: the results are the same). After each run [`CROWD`]
 //! connections have workers build indexes and add up tables, at once.
@@ -42,7 +42,7 @@ const BESIDE: [&str; 2] = ["autoinc.so", "refint.so"];
 const SETTINGS: [&str; 3] =
     ["max_prepared_transactions=2", "max_worker_processes=64", "max_parallel_workers=48"];
 
-/// What each connection of the crowd does.
+/// The work of each connection of the crowd.
 const CROWD_SCRIPT: &str = "\
 SET min_parallel_table_scan_size = 0;
 CREATE TABLE crowd_:client_id AS SELECT n FROM generate_series(1, 3000) AS n;
@@ -52,20 +52,20 @@ DROP TABLE crowd_:client_id;
 ";
 const CROWD_TIMES: u32 = 3;
 
-/// The longest that preparing, compiling and starting may take, each.
+/// The longest time to prepare, compile and start, each.
 const PREPARE_MAX: Duration = Duration::from_secs(120);
 
-/// How much is told of what tests printed otherwise.
+/// How much of unexpected output is shown.
 const DIFFERENCE_LINES: usize = 200;
 const DIFFERENCE_COLUMNS: usize = 160;
 
-/// The longest that ending the server may take; PostgreSQL itself kills its processes after 5 s.
+/// The longest time for the server to end; PostgreSQL itself kills its processes after 5 s.
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// When queries have parallel workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
-    /// When the server thinks that it pays, as it comes.
+    /// When the server expects a gain, which is its default.
     Usual,
     /// Whenever it can be.
     Always,
@@ -119,7 +119,7 @@ impl Postgres {
         format!("regression tests of {PACKAGE} {}, in {}", self.version, self.dir.path().display())
     }
 
-    /// A new place for a server.
+    /// A new directory for a server.
     pub fn place(&self) -> Outcome<Place<'_>> {
         let failed = |error| Failure::of("cannot make the server's directory", error);
         let dir = directory("skein-suite-").map_err(failed)?;
@@ -153,7 +153,7 @@ impl Postgres {
     }
 }
 
-/// A server's data, the libraries that it loads, and where tests write.
+/// A server's data, its libraries, and the directory where tests write.
 pub struct Place<'a> {
     suite: &'a Postgres,
     port: u16,
@@ -230,7 +230,7 @@ impl Place<'_> {
         Tests::parse(&said.text, start.elapsed().as_secs_f64())
     }
 
-    /// The beginning of what tests printed otherwise than they should; the lines are cut.
+    /// The start of tests' unexpected output; the lines are cut.
     pub fn differences(&self) -> String {
         let all = fs::read(self.path("out/regression.diffs")).unwrap_or_default();
         let all = String::from_utf8_lossy(&all);
@@ -239,7 +239,7 @@ impl Place<'_> {
         lines.join("\n")
     }
 
-    /// Connections at once, each with workers; answers how many seconds they took.
+    /// Concurrent connections, each with workers; answers the seconds that they took.
     pub fn crowd(&self, interrupt: &Interrupt, max: Duration) -> Outcome<f64> {
         let words = [
             format!("{PROGRAMS}/pgbench"),
@@ -289,7 +289,7 @@ pub struct Alone(std::process::Child);
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // At once, with all that it has started.
+        // Ends it with all its children at once.
         let _ = kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGQUIT);
         let start = Instant::now();
         while matches!(self.0.try_wait(), Ok(None)) {

@@ -1,6 +1,6 @@
 //! The source of an installed Debian package, and files of packages that are not installed.
 //!
-//! Everything is below one directory, `apt`'s lists too: nothing of the machine's own is changed.
+//! Everything is below one directory, `apt`'s lists too: the machine's own state is unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use super::command::{bounded, output};
 use crate::interrupt::Interrupt;
 use skein_testkit::{Failure, Outcome};
 
-/// Where sources and packages come from: Debian's archives, unless `SKEIN_DEBIAN_MIRROR` names another one for the first.
+/// The origin of sources and packages: Debian's archives, unless `SKEIN_DEBIAN_MIRROR` names another one for the first.
 const MIRROR: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 
-/// The longest that one command of `apt` or `dpkg` may take.
+/// The longest command of `apt` or `dpkg`.
 const FETCH_MAX: Duration = Duration::from_secs(300);
 
 /// A directory with its own `apt`.
@@ -24,7 +24,7 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Fetches the lists into `dir`, which is there.
+    /// Fetches the lists into `dir`, which exists.
     pub fn new(dir: &Path, interrupt: &'a Interrupt) -> Outcome<Self> {
         let source = Self { dir: dir.to_path_buf(), interrupt };
         let failed = |error| Failure::of("cannot write apt's configuration", error);
@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
         output(&["dpkg-query", "-W", "-f", "${Version}", package], FETCH_MAX, self.interrupt)
     }
 
-    /// Unpacks the source of `package=version`; answers where.
+    /// Unpacks the source of `package=version`; answers its path.
     pub fn unpack(&self, package: &str, version: &str) -> Outcome<PathBuf> {
         self.apt(&["source", "--download-only", &format!("{package}={version}")])?;
         let described = self.downloaded(".dsc")?;
@@ -65,7 +65,7 @@ impl<'a> Source<'a> {
         Ok(to)
     }
 
-    /// Unpacks the binary `package=version`; answers where.
+    /// Unpacks the binary `package=version`; answers its path.
     pub fn unpack_binary(&self, package: &str, version: &str) -> Outcome<PathBuf> {
         self.apt(&["download", &format!("{package}={version}")])?;
         let to = self.dir.join("binary");
@@ -86,7 +86,7 @@ impl<'a> Source<'a> {
         Err(Failure::of(format!("{} failed", command.join(" ")), said.text.trim()))
     }
 
-    /// The one file with this end.
+    /// The one file with this ending.
     fn downloaded(&self, end: &str) -> Outcome<String> {
         let names = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|file| file.path());
         let mut found = names.map(|path| path.to_string_lossy().into_owned());

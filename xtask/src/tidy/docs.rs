@@ -14,7 +14,7 @@ const DECISIONS: &str = "docs/decisions";
 /// Headings that every decision record has, in this order.
 const DECISION_PARTS: &[&str] = &["Context", "Decision", "Consequences"];
 
-/// `code` in a document that begins so names a file or folder of the repository.
+/// A `code` text in a document that begins so names a file or folder of the repository.
 const OWN_PATHS: &[&str] = &["crates/", "docs/", "guests/", "scripts/", "xtask/", "bench/", "zoo/"];
 
 /// Complaints about all documents of `tree`.
@@ -63,7 +63,7 @@ fn link_problem(tree: &Tree, from: &Path, text: &str, to: &str) -> Option<String
     Some(format!("`{}` has no heading for `#{lost}`", target.display()))
 }
 
-/// A path of the repository that is named as `code` must exist; a `*` or `<` makes it a pattern.
+/// A path of the repository in a `code` text must exist; a `*` or `<` makes it a pattern.
 fn path_problem(tree: &Tree, code: &str) -> Option<String> {
     let is_path = OWN_PATHS.iter().any(|start| code.starts_with(start));
     if !is_path || code.contains(['*', '<', ' ', '{']) {
@@ -92,7 +92,7 @@ fn normal(path: &Path) -> PathBuf {
     plain
 }
 
-/// The anchors that a reader's tool makes of the headings of `text`.
+/// The anchors that a viewer makes of the headings of `text`.
 fn anchors(text: &str) -> BTreeSet<String> {
     headings(text).iter().map(|heading| slug(heading)).collect()
 }
@@ -120,7 +120,7 @@ fn slug(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// The page that is printed from the table says what the table says.
+/// The page printed from the table equals the table.
 fn check_interposition(tree: &Tree) -> Option<Complaint> {
     let printed = tree.text(interposition::PAGE)?;
     let say = "is not what the table says: run `cargo xtask interposition`";
@@ -128,7 +128,7 @@ fn check_interposition(tree: &Tree) -> Option<Complaint> {
         .then(|| Complaint::of_file(Path::new(interposition::PAGE), 0, say))
 }
 
-/// The page of servers says what the zoo's files say.
+/// The page of servers equals the zoo's files.
 fn check_servers(tree: &Tree) -> Option<Complaint> {
     let printed = tree.text(zoo::PAGE)?;
     let wrong = |text: String| Some(Complaint::of_file(Path::new(zoo::PAGE), 0, text));
@@ -139,7 +139,7 @@ fn check_servers(tree: &Tree) -> Option<Complaint> {
     }
 }
 
-/// What is made from results says what these say.
+/// Documents made from results equal these.
 fn check_figures(tree: &Tree) -> Vec<Complaint> {
     if tree.text("docs/performance.md").is_none() {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! The error catalogue says what the source says.
+//! The error catalogue equals the source.
 //!
-//! The first cell of each row of `docs/errors.md` is a message as `code`, `<...>` standing for what
-//! differs. Every fixed part of it must be in a string of the source.
+//! The first cell of each row of `docs/errors.md` is a message as `code`, with `<...>` for the variable
+//! parts. Every fixed part of it must be in a string of the source.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const CATALOGUE: &str = "docs/errors.md";
 /// Shorter parts are in the source by chance.
 const PART_CHARS_MIN: usize = 8;
 
-/// Complaints about messages that the source does not have.
+/// Complaints about messages that the source lacks.
 pub fn check(tree: &Tree) -> Vec<Complaint> {
     let Some(catalogue) = tree.text(CATALOGUE) else { return Vec::new() };
     let shipped = tree.with_extension("rs").filter(|(path, _)| path.starts_with("crates"));
@@ -33,7 +33,7 @@ pub fn check(tree: &Tree) -> Vec<Complaint> {
     found
 }
 
-/// What stays of a message when its `<...>` are taken out.
+/// The rest of a message without its `<...>`.
 fn parts(message: &str) -> impl Iterator<Item = &str> {
     message
         .split('<')
@@ -46,7 +46,7 @@ fn parts(message: &str) -> impl Iterator<Item = &str> {
         .filter(|part| part.chars().count() >= PART_CHARS_MIN)
 }
 
-/// Source text with strings that go on in the next line put together.
+/// Source text with strings joined that continue in the next line.
 fn joined(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     let mut pieces = text.split("\\\n");

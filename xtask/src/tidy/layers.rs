@@ -23,9 +23,25 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-libos"],
     ),
     ("skein-log", &["skein-model"]),
-    ("skein-node", &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"]),
-    ("skein-cli", &["skein-node", "skein-model"]),
-    ("skein-sim", &["skein-model", "skein-arena", "skein-log", "skein-node"]),
+    (
+        "skein-replica",
+        &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"],
+    ),
+    ("skein-sandbox", &["skein-interpose", "skein-arena"]),
+    (
+        "skein-node",
+        &[
+            "skein-model",
+            "skein-interpose",
+            "skein-arena",
+            "skein-sched",
+            "skein-log",
+            "skein-replica",
+            "skein-sandbox",
+        ],
+    ),
+    ("skein-cli", &["skein-node", "skein-replica", "skein-sandbox", "skein-model"]),
+    ("skein-sim", &["skein-model", "skein-arena", "skein-log", "skein-replica"]),
     ("skein-harness", &["skein-model", "skein-interpose", "skein-arena", "skein-sched"]),
     ("skein-testkit", &[]),
     ("skein-bench", &["skein-testkit"]),
@@ -35,15 +51,18 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// A library and the only crate that may name it, even in tests.
 const OWNED: &[(&str, &str)] = &[("raft", "skein-log"), ("raft-proto", "skein-log")];
 
-/// A crate and the libraries that it must not reach, however indirectly.
+/// A crate and the libraries that it must not reach, even indirectly.
 const UNREACHABLE: &[(&str, &[&str])] = &[
     ("skein-runtime", &["tokio", "tracing", "serde", "mio", "skein-node", "skein-log"]),
     ("skein-model", &["tokio", "tracing", "mio", "libc", "nix"]),
     ("skein-sched", &["tokio", "tracing", "mio", "libc", "nix"]),
     ("skein-log", &["tokio", "mio"]),
+    ("skein-replica", &["mio", "axum", "skein-sandbox", "skein-node"]),
+    ("skein-sim", &["mio", "axum", "skein-sandbox", "skein-node"]),
+    ("skein-sandbox", &["tokio", "mio", "skein-log"]),
 ];
 
-/// Crates that name no library but the workspace's own, outside of their tests: what they need of a system is asked of their callers.
+/// Crates that name no library but the workspace's own, outside of their tests: their callers provide everything else of a system.
 const WITHOUT_LIBRARIES: &[&str] = &["skein-libos"];
 
 /// Crates that must build without the standard library.
@@ -54,7 +73,7 @@ pub fn check(root: &Path) -> Outcome<Vec<Complaint>> {
     let metadata = MetadataCommand::new()
         .manifest_path(root.join("Cargo.toml"))
         .features(CargoOpt::AllFeatures)
-        // Only what is built here: other platforms' libraries need not be on this machine.
+        // Only for this platform: other platforms' libraries need not be on this machine.
         .other_options(["--filter-platform".into(), "x86_64-unknown-linux-gnu".into()])
         .exec()
         .map_err(|error| Failure::of("cannot read the workspace by cargo metadata", error))?;
@@ -136,7 +155,7 @@ fn check_std(package: &Package) -> Option<Complaint> {
 
 type Edges<'a> = BTreeMap<&'a PackageId, Vec<&'a PackageId>>;
 
-/// Who depends on whom in what is shipped: no edges of tests and build scripts.
+/// Dependencies in shipped code: no edges of tests and build scripts.
 fn normal_edges(metadata: &Metadata) -> Edges<'_> {
     let nodes = metadata.resolve.as_ref().map(|resolve| resolve.nodes.as_slice());
     let mut edges = Edges::new();
@@ -149,7 +168,7 @@ fn normal_edges(metadata: &Metadata) -> Edges<'_> {
     edges
 }
 
-/// Names of all packages that the workspace's crate `from` is linked with.
+/// Names of all packages that the crate `from` is linked with.
 fn reachable<'a>(metadata: &'a Metadata, edges: &Edges<'a>, from: &str) -> BTreeSet<&'a str> {
     let start = metadata.workspace_packages().into_iter().find(|package| package.name == from);
     let mut open: Vec<&PackageId> = start.map(|package| &package.id).into_iter().collect();

@@ -1,7 +1,7 @@
 //! The repository's own rules, as one command and as a unit test.
 //!
-//! Five families, one module each: `layers` (which crate may depend on which), `rooms` (which module of a crate on which), `sources` (what a
-//! source file must and must not hold), `docs` (links, decision records) and `errors` (the
+//! Five families, one module each: `layers` (which crate may depend on which), `rooms` (which module of a crate on which), `sources` (the form
+//! of source files), `docs` (links, decision records) and `errors` (the
 //! catalogue of messages). Each reports all its complaints, not only the first. A complaint names the file, the rule and what to do.
 
 mod docs;
@@ -23,11 +23,11 @@ pub struct Options {}
 /// One broken rule in one place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// File (relative to the root) or crate that breaks the rule.
+    /// The file (relative to the root) or crate that breaks the rule.
     place: String,
     /// Line from 1, or 0 where the whole file is meant.
     line: usize,
-    /// What is wrong and what to do.
+    /// The defect and the remedy.
     text: String,
 }
 

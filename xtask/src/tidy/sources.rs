@@ -1,19 +1,19 @@
-//! What a source file must and must not hold.
+//! Rules for source files.
 
 use std::path::Path;
 
 use super::{Complaint, Tree};
 
-/// A file longer than this has a seam: split it.
+/// A longer file has a seam: split it.
 const LINES_MAX: usize = 800;
 
 /// Files that people write: their size and their white space are checked.
 const WRITTEN: &[&str] = &["rs", "c", "cc", "h", "sh", "md", "toml", "py", "yml", "S", "ld"];
 
-/// Macros that are fine while writing and never in what is committed.
+/// Macros that are fine while writing and never in a commit.
 const UNFINISHED: &[&str] = &["todo", "unimplemented", "dbg"];
 
-/// Where the reason of every skipped test is explained.
+/// The file that explains every skipped test.
 const LIMITATIONS: &str = "docs/limitations.md";
 
 /// Complaints about all files of `tree`.
@@ -59,7 +59,7 @@ fn check_text(path: &Path, text: &str) -> Vec<Complaint> {
     found
 }
 
-/// A Rust file begins by saying what it is for.
+/// A Rust file begins with its purpose.
 fn check_head(path: &Path, text: &str) -> Option<Complaint> {
     let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !is_attribute(line));
     let has_head = first.is_some_and(|line| line.starts_with("//!"));

@@ -1,4 +1,4 @@
-//! Where one server of the zoo lives: its directory, its port, and how it is asked.
+//! The surroundings of one server of the zoo: its directory, its port, and its requests.
 //!
 //! The directory is removed when this is dropped. Every shell command has a deadline and is waited for.
 
@@ -12,17 +12,17 @@ use std::process::{Command, Stdio};
 use super::species::Species;
 use skein_testkit::{Failure, Outcome};
 
-/// The longest that one request may take.
+/// The longest request.
 const REQUEST_MAX_S: &str = "20";
 
-/// The longest that preparing may take.
+/// The longest preparation.
 const PREPARE_MAX_S: &str = "120";
 
 /// A server's surroundings.
 pub struct Cage<'a> {
-    /// What lives there.
+    /// The server's description.
     pub species: &'a Species,
-    /// Where it listens.
+    /// The server's port.
     pub port: u16,
     backend: u16,
     dir: tempfile::TempDir,
@@ -65,19 +65,19 @@ impl<'a> Cage<'a> {
         self.species.options.iter().map(|word| self.filled(word)).collect()
     }
 
-    /// `text` with this place's names.
+    /// `text` with this server's port and directory.
     pub fn filled(&self, text: &str) -> String {
         text.replace("{port}", &self.port.to_string())
             .replace("{backend}", &self.backend.to_string())
             .replace("{dir}", &self.dir().display().to_string())
     }
 
-    /// What the answer about `n` must hold.
+    /// The expected content of the answer about `n`.
     pub fn answer(&self, n: u64) -> String {
         self.filled(&self.species.answer).replace("{n}", &n.to_string())
     }
 
-    /// One request that changes something, or only asks where the server keeps nothing. Answers whether it was acknowledged.
+    /// One request that changes something, or only asks if the server keeps nothing. Answers whether it was acknowledged.
     pub fn request(&self, n: u64) -> Outcome<bool> {
         match &self.species.write {
             Some(write) => Ok(self.shell(write, REQUEST_MAX_S, n)?.0 == Some(0)),
@@ -85,13 +85,13 @@ impl<'a> Cage<'a> {
         }
     }
 
-    /// Asks for `n`; what was answered instead, if it is not what it must be.
+    /// Asks for `n`; answers the reply if it is not the expected one.
     pub fn ask(&self, n: u64) -> Outcome<Result<(), String>> {
         let (_, said) = self.shell(&self.species.ask, REQUEST_MAX_S, n)?;
         Ok(if said.contains(&self.answer(n)) { Ok(()) } else { Err(said) })
     }
 
-    /// What `skein check` drives: some requests, and what must hold afterwards, by one shell command.
+    /// The client command of `skein check`: some requests and their checks, in one shell command.
     pub fn drive(&self, requests: u64) -> String {
         let answer = self.filled(&self.species.answer).replace("{n}", "$N");
         let write = self.species.write.as_deref().unwrap_or("true");

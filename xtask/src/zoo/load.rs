@@ -1,4 +1,4 @@
-//! Clients of one server of the zoo, which go on while its leader dies.
+//! Clients of one server of the zoo, which continue while its leader dies.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::cage::Cage;
 use skein_testkit::{Failure, Outcome};
 
-/// What clients share.
+/// State shared by the clients.
 pub struct Load<'a> {
     cage: &'a Cage<'a>,
     next: AtomicU64,
@@ -27,7 +27,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// One client: requests one after the other until [`Load::finish`]. One that got no acknowledgement is made again.
+    /// One client: requests one after the other until [`Load::finish`]. A request without an acknowledgement is repeated.
     pub fn client(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             let n = self.next.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// How many requests were acknowledged.
+    /// The number of acknowledged requests.
     pub fn count(&self) -> Outcome<u64> {
         match self.lock(&self.broken).take() {
             Some(failure) => Err(failure),
@@ -61,7 +61,7 @@ impl<'a> Load<'a> {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Asks for everything that was acknowledged; answers how much that is.
+    /// Asks for everything acknowledged; answers the number.
     pub fn read_back(&self) -> Outcome<u64> {
         let acknowledged = self.lock(&self.acknowledged).clone();
         for n in &acknowledged {

@@ -1,7 +1,7 @@
-//! The zoo: servers that nobody prepared, from Debian as they come.
+//! The zoo: servers from Debian in their default form, without preparation.
 //!
-//! Each goes through `skein check` with its usual client, and through three replicas under load while the leader's node is killed. What must
-//! hold: the check says `deterministic`; nothing acknowledged is lost; all replicas have sent the same bytes, written the same files and hold the same memory. One file says all about one
+//! Each goes through `skein check` with its usual client, and through three replicas under load while the leader's node is killed. Requirements:
+//! the check says `deterministic`; nothing acknowledged is lost; all replicas have sent the same bytes, written the same files and have equal memory. One file describes one
 //! server ([`species`]); a new server is a new file. `docs/servers.md` lists them.
 //!
 //! Invariants: it ends by itself (every wait and every client command has a deadline) and leaves no process and no file.
@@ -28,10 +28,10 @@ use skein_testkit::{Failure, Outcome};
 
 pub use self::page::{PAGE, page};
 
-/// Requests of the client command that `skein check` runs.
+/// Requests of the client command in `skein check`.
 const CHECKED_REQUESTS: u64 = 20;
 
-/// Which servers, and what of them.
+/// The selected servers and parts.
 #[derive(clap::Args)]
 pub struct Options {
     /// The servers' names; all when none is given
@@ -45,13 +45,13 @@ pub struct Options {
     /// Only three replicas
     #[arg(long, conflicts_with = "check_only")]
     replicas_only: bool,
-    /// Run also what is known not to run yet
+    /// Also run servers that are known not to run yet
     #[arg(long)]
     anyway: bool,
-    /// In the root directory of another distribution, which is made if it is not there (root only)
+    /// In the root directory of another distribution, which is made if it does not exist (root only)
     #[arg(long, value_name = "DISTRIBUTION")]
     root: Option<String>,
-    /// Where these directories are kept; else target/roots
+    /// Directory of these root directories [default: target/roots]
     #[arg(long, value_name = "DIR", requires = "root")]
     roots: Option<PathBuf>,
     /// If that directory cannot be made (no mirror, not root), say so and run nothing
@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Outcome {
             }
         }
     }
-    // The form that test runners use.
+    // The format of test runners.
     println!("{} passed, {} failed", chosen.len() - failed.len(), failed.len());
     if failed.is_empty() {
         return Ok(());
@@ -134,7 +134,7 @@ fn packages(chosen: &[Species]) -> Vec<&str> {
     all.collect::<std::collections::BTreeSet<&str>>().into_iter().collect()
 }
 
-/// Installs what is missing, without starting services.
+/// Installs missing packages, without starting services.
 fn install(chosen: &[Species]) -> Outcome {
     let status = Command::new(workspace::root().join("scripts/setup.sh"))
         .arg("packages")
@@ -231,7 +231,7 @@ fn story<'a>(
     acknowledged(cluster, load.count()? + cage.species.requests)
 }
 
-/// What must hold when the killed replica is back.
+/// The requirements when the killed replica is back.
 fn settled(
     cage: &Cage<'_>,
     interrupt: &Interrupt,

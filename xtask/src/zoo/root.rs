@@ -1,9 +1,9 @@
 //! The root directory of another distribution, in which the zoo then runs with the `skein` that was built here.
 //!
-//! It is made once with mmdebstrap and kept; packages that are missing are installed in it later. This process enters it by a mount namespace of its own, which
-//! it makes before anything is mounted: however it ends, no mount is left. Below `/tmp` and in the repository the directory shows what the host has.
+//! It is made once with mmdebstrap and kept; missing packages are installed in it later. This process enters it by a mount namespace of its own, which
+//! it makes before anything is mounted: however it ends, no mount is left. Below `/tmp` and in the repository the directory shows the host's files.
 //!
-//! A directory that is only half made has another name, and is removed by the next who makes it.
+//! An incomplete directory has another name, and is removed at the next attempt.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,10 +18,10 @@ use nix::unistd::{geteuid, pivot_root};
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// A distribution that the zoo knows to make.
+/// A distribution that the zoo can make.
 #[derive(Debug)]
 pub struct Distribution {
-    /// Its name here.
+    /// Its name in options.
     pub name: &'static str,
     /// Its name for people, with glibc's version.
     pub title: &'static str,
@@ -29,7 +29,7 @@ pub struct Distribution {
     archive: &'static Archive,
 }
 
-/// Where a distribution's packages are.
+/// The archive of a distribution's packages.
 #[derive(Debug)]
 struct Archive {
     mirror: &'static str,
@@ -39,12 +39,12 @@ struct Archive {
     keys: Keys,
 }
 
-/// By which keys an archive's lists are checked.
+/// The keys of an archive's lists.
 #[derive(Debug)]
 enum Keys {
-    /// Those of a package of this machine's distribution.
+    /// The keys in a package of this machine's distribution.
     Installed(&'static str),
-    /// A file in a package of the archive's, which is known by its hash.
+    /// The keys in a file of a package of the archive, known by its hash.
     Package { path: &'static str, sha256: &'static str, file: &'static str },
 }
 
@@ -89,11 +89,11 @@ pub const ALL: [Distribution; 4] = [
     Distribution { name: "sid", title: "Debian sid (glibc 2.43)", suite: "sid", archive: &DEBIAN },
 ];
 
-/// The longest that finding out about the mirror, and making a directory, may take.
+/// The longest time to check the mirror, and to make a directory.
 const PROBE_MAX_S: &str = "60";
 const MAKE_MAX_S: &str = "600";
 
-/// What mmdebstrap does before it installs more than the essential packages, in the directory `$1`: services are not started, names of this machine are
+/// mmdebstrap's hook before it installs more than the essential packages, in the directory `$1`: services are not started, names of this machine are
 /// known.
 const HOOK: &str = "printf '#!/bin/sh\\nexit 101\\n' >\"$1/usr/sbin/policy-rc.d\" && \
     chmod 755 \"$1/usr/sbin/policy-rc.d\" && \
@@ -107,7 +107,7 @@ pub fn named(name: &str) -> Outcome<&'static Distribution> {
     })
 }
 
-/// Where the directories are kept, unless the user says another place.
+/// The directory of root directories, unless the user names another one.
 pub fn usual_place() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| workspace::root().join("target"), PathBuf::from)
@@ -195,7 +195,7 @@ fn make(of: &Distribution, root: &Path, packages: &[&str]) -> Outcome {
     fs::rename(&half, root).map_err(|error| Failure::of(root.display(), error))
 }
 
-/// The option that takes a mirror's lists though they are old, where this machine's own apt does: its mirror is a snapshot.
+/// The option that accepts a mirror's old lists, if this machine's own apt does: its mirror is a snapshot.
 fn old_lists_too() -> Option<&'static str> {
     let said =
         Command::new("apt-config").args(["dump", "Acquire::Check-Valid-Until"]).output().ok()?;
@@ -203,7 +203,7 @@ fn old_lists_too() -> Option<&'static str> {
     off.then_some("--aptopt=Acquire::Check-Valid-Until \"false\"")
 }
 
-/// Whether a file, of this hash if one is wanted, could be fetched.
+/// Whether a file, with this hash if one is given, could be fetched.
 fn download(address: &str, to: &Path, sha256: Option<&str>) -> Outcome<bool> {
     let asked = Command::new("timeout")
         .args(["-k", "5", PROBE_MAX_S, "/usr/lib/apt/apt-helper", "download-file", address])
@@ -235,7 +235,7 @@ fn change_root(root: &Path) -> nix::Result<()> {
     umount2("/mnt", MntFlags::MNT_DETACH)
 }
 
-/// What the host has at the same place: the repository, what was built, temporary files.
+/// Shows the host's files at the same place: the repository, built programs, temporary files.
 fn shown() -> Vec<PathBuf> {
     let mut dirs = vec![workspace::root().to_owned(), std::env::temp_dir()];
     for variable in ["SKEIN_BIN", "SKEIN_RUNTIME"] {
@@ -244,7 +244,7 @@ fn shown() -> Vec<PathBuf> {
     }
     dirs.extend(std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from));
     dirs.retain(|dir| dir.is_absolute() && dir.is_dir());
-    // Parents first: one that is shown hides what was mounted below it.
+    // Parents first: a later mount on a parent would hide it.
     dirs.sort();
     dirs.dedup();
     dirs

@@ -1,8 +1,8 @@
 //! One server of the zoo: the file `zoo/NAME.toml`.
 //!
-//! Texts in it may name `{port}` (where the server listens), `{dir}` (an empty directory of its own, which holds its files and is its working
+//! Texts in it may name `{port}` (the server's port), `{dir}` (an empty directory of its own, which holds its files and is its working
 //! directory), and `{backend}` (a port where pages are served, for proxies). Shell commands find the server at `$SKEIN_HOST` and `$SKEIN_PORT`, and the number of
-//! what they write or ask for in `$N`.
+//! the value to write or ask for in `$N`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,57 +13,57 @@ use serde::Deserialize;
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// Where the files lie.
+/// The files' directory.
 pub const FOLDER: &str = "zoo";
 
-/// What one file says.
+/// The content of one file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Species {
     /// The file's name without its end.
     #[serde(skip)]
     pub name: String,
-    /// What the server is, for the table.
+    /// The kind of server, for the table.
     pub title: String,
     /// Debian's packages: the server and its usual client.
     pub packages: Vec<String>,
-    /// Whether `make test` has it: those that are small and quick.
+    /// Whether `make test` runs it: small and quick servers.
     #[serde(default)]
     pub in_tests: bool,
-    /// Why it does not run yet; such a server is listed and not run.
+    /// The reason why it does not run yet; such a server is listed and not run.
     pub not_yet: Option<String>,
     /// Options of `skein run` and `skein check`.
     #[serde(default)]
     pub options: Vec<String>,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Other distributions on which it runs, and what is otherwise there.
+    /// Other distributions on which it runs, with their differences.
     #[serde(default)]
     pub on: BTreeMap<String, Elsewhere>,
     /// Files, by their names in `{dir}`.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// A shell command that prepares what is no text: keys, an empty database.
+    /// A shell command that prepares files that are no text: keys, an empty database.
     pub prepare: Option<String>,
-    /// Changes the server's state by `$N`; that it ended with 0 is the acknowledgement.
+    /// Changes the server's state by `$N`; exit status 0 is the acknowledgement.
     pub write: Option<String>,
     /// Asks for `$N`.
     pub ask: String,
-    /// What is in the answer; `{n}` is the number.
+    /// The expected part of the answer; `{n}` is the number.
     pub answer: String,
     /// Clients at one time.
     #[serde(default = "default_clients")]
     pub clients: u64,
-    /// Acknowledged requests that are waited for before the leader dies, and again afterwards.
+    /// Acknowledged requests to wait for before the leader dies, and again afterwards.
     #[serde(default = "default_requests")]
     pub requests: u64,
 }
 
-/// What is otherwise on another distribution.
+/// Differences on another distribution.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Elsewhere {
-    /// Why it does not run there yet.
+    /// The reason why it does not run there yet.
     pub not_yet: Option<String>,
     packages: Option<Vec<String>>,
     command: Option<Vec<String>>,

@@ -1,6 +1,6 @@
-//! What a process prints, kept within bounds: the beginning for comparing, the end for showing.
+//! A process's output within bounds: the beginning for comparing, the end for showing.
 //!
-//! It goes into a memory file without a name, which is read here and given back to the system as it grows.
+//! The output goes into a memory file without a name, which is read here and given back to the system as it grows.
 
 use std::fs::File;
 use std::io;
@@ -23,12 +23,12 @@ pub struct Capture {
     len: u64,
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// Everything is shown as it comes, too.
+    /// Also shows all output as it comes.
     aloud: bool,
 }
 
 impl Capture {
-    /// Nothing printed yet.
+    /// An empty capture.
     pub fn new(aloud: bool) -> io::Result<Self> {
         let file: File = memfd_create(c"skein-output", MFdFlags::MFD_CLOEXEC)?.into();
         Ok(Self { file, len: 0, head: Vec::new(), tail: Vec::new(), aloud })
@@ -39,7 +39,7 @@ impl Capture {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 
-    /// Takes what has been printed since.
+    /// Takes the output since the last call.
     pub fn pump(&mut self) {
         let before = self.len;
         let mut buffer = [0; 64 << 10];
@@ -53,20 +53,20 @@ impl Capture {
             let surplus = self.tail.len().saturating_sub(TAIL_BYTES);
             self.tail.drain(..surplus);
             if self.aloud {
-                // Nobody reads standard error any more: nobody misses it.
+                // No process reads standard error any more.
                 let _ = io::Write::write_all(&mut io::stderr(), bytes);
             }
         }
         if self.len > before {
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            // Only saves memory. Whole pages are given back: the one that was read in part before belongs to them now.
+            // Only saves memory. Whole pages are given back, including the page that was read in part before.
             let from = before - before % 4096;
             let len = (self.len - from) as libc::off_t;
             let _ = fallocate(&self.file, punch, from as libc::off_t, len);
         }
     }
 
-    /// How much was printed.
+    /// The number of bytes printed.
     pub const fn len(&self) -> u64 {
         self.len
     }
@@ -81,7 +81,7 @@ impl Capture {
         lines[lines.len().saturating_sub(count)..].iter().map(printable).collect()
     }
 
-    /// Where two outputs differ first, as the line of each there; `whole`: both are complete.
+    /// The first difference of two outputs, as the line of each there; `whole`: both are complete.
     pub fn difference(&self, other: &Self, whole: bool) -> Option<(String, String)> {
         let common = self.head.len().min(other.head.len());
         let at = (0..common).find(|at| self.head[*at] != other.head[*at]);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// What `/proc/PID/stat` says about one process.
+/// The fields of `/proc/PID/stat` for one process.
 struct Stat {
     parent: u32,
-    /// Its own time and that of its children that it has waited for, in clock ticks.
+    /// CPU time of the process and of its reaped children, in clock ticks.
     ticks: u64,
 }
 
@@ -22,7 +22,7 @@ fn stat(pid: u32) -> Option<Stat> {
     })
 }
 
-/// The processor time so far of the sandbox that a server's process lives in.
+/// CPU time so far of the sandbox of a server's process.
 pub fn of_sandbox(server: u32) -> Option<Duration> {
     let init = stat(server)?.parent;
     let mut all: BTreeMap<u32, Stat> = BTreeMap::new();
@@ -34,7 +34,7 @@ pub fn of_sandbox(server: u32) -> Option<Duration> {
         }
     }
     let below = |mut pid: u32| {
-        // Bounded: a list that is read while processes come and go may hold a circle.
+        // Bounded: a list that is read while processes come and go may hold a cycle.
         for _ in 0..64 {
             match all.get(&pid) {
                 Some(stat) if stat.parent == init => return true,

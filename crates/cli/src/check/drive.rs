@@ -1,4 +1,4 @@
-//! The client command: a shell in a process group of its own, of which nothing stays, however `skein check` ends.
+//! The client command: a shell in a process group of its own, which leaves nothing behind, however `skein check` ends.
 //!
 //! A small process guards the group: it waits for the end of a pipe that only `skein check` holds open, and then kills the
 //! group. It is told when there is nothing left to guard.
@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 
 use super::capture::Capture;
 
-/// A client command that was started. Dropped, it and all that it started are killed.
+/// A running client command. Dropping it kills the command and all its descendants.
 pub struct Drive {
     child: Child,
     guard: Option<Guard>,
@@ -23,21 +23,21 @@ pub struct Drive {
     ended: Option<(ExitStatus, Duration)>,
 }
 
-/// How a client command ended.
+/// The end of a client command.
 #[derive(Clone, Debug)]
 pub struct DriveEnd {
     /// Its exit status; 128 and the signal that killed it.
     pub code: i32,
-    /// It was ended because it took too long.
+    /// It exceeded its time and was ended.
     pub timed_out: bool,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
     /// The last lines that it printed.
     pub last_lines: Vec<String>,
 }
 
 impl Drive {
-    /// Starts a command; `places`: which port of the server is reached where, the first listener first.
+    /// Starts a command; `places`: the address of each port of the server, the first listener first.
     pub fn start(command: &str, places: &[(u16, SocketAddr)], aloud: bool) -> io::Result<Self> {
         let output = Capture::new(aloud)?;
         let open = || std::fs::OpenOptions::new().append(true).open(output.path());
@@ -63,7 +63,7 @@ impl Drive {
         Ok(Self { child, guard: Some(guard), output, began: Instant::now(), ended: None })
     }
 
-    /// How long it has been running.
+    /// Its running time so far.
     pub fn age(&self) -> Duration {
         self.began.elapsed()
     }
@@ -72,7 +72,7 @@ impl Drive {
     pub fn ended(&mut self) -> bool {
         self.output.pump();
         if self.ended.is_none() && has_ended(self.child.id()) {
-            // Before it is reaped, so that the group's number is surely its own.
+            // Checked before it is reaped, so that the group's number is surely its own.
             kill_group(self.child.id() as libc::pid_t);
             if let Ok(status) = self.child.wait() {
                 self.ended = Some((status, self.began.elapsed()));
@@ -81,7 +81,7 @@ impl Drive {
         self.ended.is_some()
     }
 
-    /// Ends it, if it has not ended, and all that it started.
+    /// Ends it, if it has not ended, and all its descendants.
     pub fn finish(mut self) -> DriveEnd {
         let timed_out = !self.ended();
         self.end();
@@ -148,7 +148,7 @@ impl Guard {
     /// There is nothing left to guard.
     fn dismiss(self) {
         let mut pipe = std::fs::File::from(self.pipe);
-        // It is gone only if somebody killed it.
+        // It is gone only if another process killed it.
         let _ = pipe.write_all(b"d");
         drop(pipe);
         let mut status = 0;
@@ -211,7 +211,7 @@ mod tests {
         assert!(end.timed_out && end.code == 137, "{end:?}");
         let pid: i32 = end.last_lines[0].parse().unwrap();
         let limit = Instant::now() + Duration::from_secs(30);
-        // Whoever inherited it reaps it; a dead process has no command line.
+        // The process that inherited it reaps it; a dead process has no command line.
         while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
             assert!(Instant::now() < limit, "process {pid} is still there");
             std::thread::sleep(Duration::from_millis(2));

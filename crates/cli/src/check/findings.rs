@@ -1,10 +1,10 @@
-//! What a check has found, as `--json` prints it; `docs/check.md` explains every field. Fields are added, never changed.
+//! The findings of a check, in the form of `--json`; `docs/check.md` explains every field. Fields are added, never changed.
 
 use serde::Serialize;
 
 use crate::operations::OperationsCompared;
 
-/// The version of the form.
+/// The version of this form.
 pub const FORM: u32 = 1;
 
 /// The answer.
@@ -13,11 +13,11 @@ pub const FORM: u32 = 1;
 pub enum Verdict {
     /// Both runs did the same.
     Deterministic,
-    /// They did not.
+    /// The runs differed.
     NotDeterministic,
     /// The program cannot be run under Skein, or does not work.
     CannotRun,
-    /// The check itself did not come to an end: the client command failed, say.
+    /// The check itself did not complete: the client command failed, say.
     CannotTell,
 }
 
@@ -31,7 +31,7 @@ impl Verdict {
         }
     }
 
-    /// In words.
+    /// The verdict in words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Deterministic => "deterministic",
@@ -42,7 +42,7 @@ impl Verdict {
     }
 }
 
-/// All of it.
+/// All findings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Findings {
     /// [`FORM`].
@@ -53,54 +53,54 @@ pub struct Findings {
     pub args: Vec<String>,
     /// The answer.
     pub verdict: Verdict,
-    /// What the command exits with.
+    /// The command's exit code.
     pub exit_code: u8,
-    /// Why, in one line.
+    /// The reason in one line.
     pub reason: String,
-    /// What the two runs did differently.
+    /// The difference between the two runs.
     pub difference: Option<Difference>,
     /// How the program ended by itself, in words.
     pub ended: Option<String>,
     /// The client command.
     pub drive: Option<Drive>,
-    /// What was compared.
+    /// The compared amounts.
     pub compared: Option<Compared>,
-    /// Where it listens.
+    /// The program's listening sockets.
     pub listeners: Vec<Listener>,
-    /// What it used: kind and count, in a fixed order, those that are 0 too.
+    /// Used features: kind and count, in a fixed order, including zeros.
     pub used: Vec<Count>,
-    /// What was refused.
+    /// Refused calls.
     pub refused: Vec<Refused>,
     /// System calls that went around the interposed functions, by name where that is known.
     pub net: Vec<Count>,
-    /// Those of them that came from places in the program's text that were patched, because they were trapped often.
+    /// The part of them from patched places in the program's text, which had trapped often.
     pub patched: Vec<Count>,
-    /// What was measured.
+    /// The measurements.
     pub figures: Option<Figures>,
     /// The operations of both runs; `null` when they were not compared.
     pub operations: Option<OperationsCompared>,
     /// Whether clients got other answers on another schedule; `null` when that was not tried, or could not be compared.
     pub schedule_sensitive: Option<bool>,
-    /// What to run it with.
+    /// Recommended options.
     pub recommend: Option<Recommend>,
-    /// What else is worth knowing.
+    /// Further remarks.
     pub warnings: Vec<String>,
     /// The last lines that it printed.
     pub output: Vec<String>,
 }
 
-/// What the two runs did differently first.
+/// The first difference between the two runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// `output`, `clock`, `end`, `printed`, `files`, `host_file` or `operation`.
     pub kind: String,
-    /// After which log entry; `null` when it belongs to none.
+    /// The log entry before it; `null` when it belongs to none.
     pub index: Option<u64>,
-    /// The number of the client's connection, from 1, in the order in which they were opened.
+    /// The number of the client's connection, from 1, in the order of opening.
     pub connection: Option<u32>,
-    /// What the first run did.
+    /// The first run's action.
     pub first: String,
-    /// What the second run did.
+    /// The second run's action.
     pub second: String,
 }
 
@@ -111,20 +111,20 @@ pub struct Drive {
     pub command: String,
     /// Its exit status; `null` when it was not run or took too long.
     pub exit_code: Option<i32>,
-    /// How long it took.
+    /// Its duration.
     pub seconds: f64,
-    /// Connections that it made.
+    /// The number of its connections.
     pub connections: u64,
     /// The last lines that it printed.
     pub output: Vec<String>,
 }
 
-/// How much was compared and found equal.
+/// The amounts that were compared and equal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     /// Log entries.
     pub entries: u64,
-    /// Things that it did, as the node sees them: sent, closed, took an entry.
+    /// Actions of the program, as the node sees them: sent, closed, took an entry.
     pub frames: u64,
     /// Bytes sent to clients.
     pub sent_bytes: u64,
@@ -141,38 +141,38 @@ pub struct Compared {
 pub struct Listener {
     /// The server's own address.
     pub server: String,
-    /// Where it was reached during the check.
+    /// Its address during the check.
     pub reached_at: Option<String>,
 }
 
-/// A name and how often.
+/// A name and a count.
 #[derive(Clone, Debug, Serialize)]
 pub struct Count {
-    /// Of what.
+    /// The name.
     pub name: String,
-    /// How often.
+    /// The count.
     pub count: u64,
 }
 
 /// A refused call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refused {
-    /// Its name, and what it was asked.
+    /// Its name and arguments.
     pub call: String,
-    /// From where: `libfoo.so+0x12ab (function)`; empty when that is not known.
+    /// The calling place: `libfoo.so+0x12ab (function)`; empty when unknown.
     pub from: String,
-    /// How often.
+    /// The count.
     pub count: u64,
 }
 
 /// Measured while the client command ran, or while the program was watched.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// For how long.
+    /// The measured time.
     pub seconds: f64,
     /// Ordered operations a second.
     pub operations_per_second: f64,
-    /// Share of the time that the server's processes used a processor.
+    /// CPU use of the server's processes, as a share of the time.
     pub busy_share: f64,
     /// Processor time of the server's processes.
     pub server_cpu_seconds: f64,
@@ -186,11 +186,11 @@ pub struct Figures {
     pub clock_entries: u64,
     /// System calls of the whole run that the net handled.
     pub net_calls: u64,
-    /// How long the second run took.
+    /// Duration of the second run.
     pub replay_seconds: f64,
 }
 
-/// What to run it with.
+/// Recommended options.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recommend {
     /// `order`.
@@ -199,9 +199,9 @@ pub struct Recommend {
     pub schedule: String,
     /// Operations a turn.
     pub quantum: u32,
-    /// Turns from slot to slot.
+    /// Turns between two slots.
     pub nclock: u32,
-    /// Processor time on the leader as a multiple of what the native server would take, estimated; `null` where there was too
+    /// CPU time on the leader as an estimated multiple of the native server's; `null` where there was too
     /// little of it to measure.
     pub cpu_ratio_estimate: Option<f64>,
     /// The cost in words.

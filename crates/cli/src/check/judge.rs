@@ -1,4 +1,4 @@
-//! From two runs to a verdict, and from what was seen to what is reported.
+//! From two runs to a verdict, and from observations to the report.
 
 use skein_node::check::seen::{Refused as RefusedCall, Use};
 use skein_node::check::{NOWHERE, Seen};
@@ -14,12 +14,12 @@ use crate::operations::OperationsCompared;
 
 /// Lines of output in a report.
 const OUTPUT_LINES: usize = 8;
-/// Less processor time than this says nothing about cost: 50 ms.
+/// Less CPU time than this tells nothing about cost: 50 ms.
 const MEASURABLE_S: f64 = 0.05;
 /// A server that uses its one processor for more than this share of the time may want more: 80 %.
 const BUSY: f64 = 0.8;
 
-/// Calls without which no server serves: one that was refused them and does not listen cannot run.
+/// Calls that every server needs: a program that was refused one of them and does not listen cannot run.
 const ESSENTIAL: [&str; 12] = [
     "io_uring",
     "socket",
@@ -118,7 +118,7 @@ pub fn judge(args: &CheckArgs, trial: &Trial) -> Findings {
 fn verdict(args: &CheckArgs, trial: &Trial) -> (Verdict, String) {
     let seen = &trial.seen;
     if let Some(fatal) = &seen.fatal {
-        return (Verdict::CannotRun, format!("the runtime refused to go on: {fatal}"));
+        return (Verdict::CannotRun, format!("the runtime stopped the server: {fatal}"));
     }
     if let Came::Spinning(how) = &trial.came {
         let reason = format!("{how}: under the serial schedule nothing else can happen meanwhile");
@@ -176,20 +176,20 @@ fn verdict(args: &CheckArgs, trial: &Trial) -> (Verdict, String) {
     (Verdict::Deterministic, reason)
 }
 
-/// What differed, in words that follow "in".
+/// The difference, in words that follow "in".
 fn what(kind: &str) -> &'static str {
     match kind {
         "clock" => "the logical clock",
         "end" => "how they ended",
-        "printed" => "what they printed",
+        "printed" => "their printed output",
         "files" => "the files that they left",
         "host_file" => "a file of the host",
         "operation" => "an operation",
-        _ => "what they put out",
+        _ => "their output",
     }
 }
 
-/// Why the client command says nothing about the program.
+/// The reason why the client command's result tells nothing about the program.
 fn drive_failed(trial: &Trial, how: Option<&str>) -> Option<String> {
     let Some(end) = &trial.drive else {
         return Some(match (how, &trial.came) {
@@ -247,7 +247,7 @@ fn refused(seen: &Seen) -> Vec<Refused> {
     all
 }
 
-/// What went around the interposed functions, the most frequent first.
+/// Calls that went around the interposed functions, the most frequent first.
 fn net<'a>(counts: impl IntoIterator<Item = &'a (usize, u64)>) -> Vec<Count> {
     let found = trapped_by_name(counts.into_iter().copied());
     let mut all: Vec<Count> =
@@ -276,7 +276,7 @@ fn figures(trial: &Trial) -> Figures {
 
 fn recommend(trial: &Trial, figures: &Figures) -> Recommend {
     let whole = figures.server_cpu_seconds + figures.node_cpu_seconds;
-    // What the kernel does for the clients' sockets it would do for a native server as well.
+    // A native server would need the kernel's work for the clients' sockets as well.
     let native = figures.server_cpu_seconds + trial.window.node_system.as_secs_f64();
     let ratio = (whole >= MEASURABLE_S && native > 0.0).then(|| whole / native);
     let cost = match ratio {
@@ -327,7 +327,7 @@ fn warnings(args: &CheckArgs, trial: &Trial, figures: &Figures) -> Vec<String> {
     }
     if !seen.rests && trial.status.is_none() {
         warnings.push(
-            "it was stopped in the middle of something, so what it did last was not compared"
+            "it was stopped in the middle of something, so its last actions were not compared"
                 .into(),
         );
     }

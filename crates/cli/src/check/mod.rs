@@ -1,7 +1,7 @@
-//! `skein check`: will my program run?
+//! `skein check`: does a program run under Skein?
 //!
-//! Runs it twice in its sandbox from one log ([`trial`]), with a client command ([`drive`]) if there is one, and says what came
-//! of it ([`judge`], [`findings`]) to a person ([`report`]) or as JSON.
+//! Runs it twice in its sandbox from one log ([`trial`]), with a client command ([`drive`]) if there is one, and reports the
+//! result ([`judge`], [`findings`]) to a person ([`report`]) or as JSON.
 //!
 //! Crash: everything lives in files without names, in processes that end with this one, or in a group that a guard ends.
 
@@ -69,7 +69,7 @@ pub fn check(args: &CheckArgs) -> Result<u8, Failure> {
         }
         false => report::report(&findings, args.verbose),
     };
-    // A reader that has gone does not change the answer.
+    // A reader that has gone does not change the result.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(findings.exit_code)
 }

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use super::findings::{Findings, Verdict};
 use crate::words::{bytes, entries, number, plural, times};
 
-/// Refused calls that are listed.
+/// The most refused calls in the list.
 const REFUSED_ROWS: usize = 10;
-/// Characters of a client command that are shown.
+/// The most characters of a client command.
 const COMMAND_CHARS: usize = 60;
 
 /// The whole text.

@@ -15,6 +15,7 @@ use skein_node::config::{
 };
 use skein_node::trace::{TraceFile, Watch};
 use skein_node::{ExitReason, NodeError};
+use skein_replica::ReplicaError;
 use std::net::SocketAddr;
 
 use super::capture::Capture;
@@ -23,42 +24,42 @@ use super::drive::{Drive, DriveEnd};
 use crate::args::CheckArgs;
 use crate::operations::{self, Operations};
 
-/// How often a run is looked at: 10 ms.
+/// How often a run is polled: 10 ms.
 const LOOK: Duration = Duration::from_millis(10);
-/// A server that is at rest for so long, waits for no timer and listens nowhere will not listen: 500 ms.
+/// A server that is at rest this long, waits for no timer and has no listener will not listen: 500 ms.
 const ASLEEP: Duration = Duration::from_millis(500);
-/// Time for what the client command's end causes: 200 ms.
+/// Time for the effects of the client command's end: 200 ms.
 const AFTERMATH: Duration = Duration::from_millis(200);
 /// How long a server may take to come to rest at the end: 3 s.
 const SETTLE: Duration = Duration::from_secs(3);
-/// A client command may outlive its server so long: 3 s.
+/// The longest time that a client command may outlive its server: 3 s.
 const OUTLIVE: Duration = Duration::from_secs(3);
 
 /// Operations a turn in the run that tells whether answers depend on the schedule: few, and no divisor of the usual number.
 const OTHER_QUANTUM: u32 = 3;
 
-/// Why the first run came to its end.
+/// The reason why the first run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Came {
-    /// All was done that was to be done.
+    /// All work was done.
     Through,
     /// The program ended by itself.
     Ended,
-    /// It did not listen, though there is a client command: on this port, where the user named any.
+    /// It did not listen, although there is a client command: on this port, if the user named one.
     Silent(Option<u16>),
-    /// A thread of it computes without any operation: what the node says about it.
+    /// A thread computes without any operation: the node's message about it.
     Spinning(String),
 }
 
-/// What was measured of the time that counts.
+/// Measurements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
     pub took: Duration,
     pub operations: u64,
     pub server_cpu: Duration,
-    /// The node's own code.
+    /// CPU time of the node's own code.
     pub node_user: Duration,
-    /// The kernel for the node: the clients' sockets, mostly.
+    /// CPU time of the kernel for the node: mostly the clients' sockets.
     pub node_system: Duration,
 }
 
@@ -66,7 +67,7 @@ pub struct Window {
 pub struct Trial {
     pub came: Came,
     pub seen: Seen,
-    /// Where it listened, and where that was published.
+    /// The listening sockets, and where they were published.
     pub listened: Vec<(String, Option<SocketAddr>)>,
     pub status: Option<i32>,
     pub drive: Option<DriveEnd>,
@@ -74,23 +75,23 @@ pub struct Trial {
     pub notes: Vec<String>,
     pub printed: Capture,
     pub tuning: Tuning,
-    /// The second run, unless the first one was of no use.
+    /// The second run, if the first one was useful.
     pub second: Option<Replayed>,
     pub second_took: Duration,
-    /// How many files were compared.
+    /// The number of compared files.
     pub files: Option<u64>,
     pub difference: Option<Difference>,
     /// The operations of both runs, if these were compared.
     pub operations: Option<Operations>,
-    /// How many connections got other answers on another schedule; `None` if that was not tried, or not comparable.
+    /// The number of connections with other answers on another schedule; `None` if not tried, or not comparable.
     pub other_answers: Option<u64>,
 }
 
-/// What a trial can end with besides.
+/// Other ends of a trial.
 pub enum Fault {
     /// The program cannot be run, or it broke its arena.
     Program(String),
-    /// Something of this machine.
+    /// A problem of this machine.
     Node(NodeError),
     /// Ctrl-C.
     Interrupted,
@@ -100,7 +101,7 @@ impl From<NodeError> for Fault {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Program(error) => Self::Program(error.to_string()),
-            NodeError::KeepsEnding { how, .. } => Self::Program(format!(
+            NodeError::Replica(ReplicaError::KeepsEnding { how, .. }) => Self::Program(format!(
                 "it damaged the memory that it shares with its node, or {how}"
             )),
             error => Self::Node(error),
@@ -112,7 +113,7 @@ fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Fault {
     move |error| Fault::Node(NodeError::System { what, error })
 }
 
-/// What does not change during a check.
+/// The constants of a check.
 pub struct Bench<'a> {
     pub args: &'a CheckArgs,
     pub server: ServerConfig,
@@ -143,7 +144,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Where clients reach the program: at what the user names, or wherever a port is free.
+    /// The address for clients: the user's choice, or any free port.
     fn publisher(&self) -> Publisher {
         let publish: Vec<Publish> = self.args.publish.iter().map(|one| (*one).into()).collect();
         if publish.is_empty() { Publisher::Anywhere } else { Publisher::Bind { publish } }
@@ -222,7 +223,7 @@ impl Bench<'_> {
         let pinned = Pinned::to_last_processor();
         let second = replay(&config, launcher, recording, former, |seen| {
             printed.pump();
-            // What cannot be read is told when all of it is read.
+            // Unreadable files are reported after all others were read.
             let _ = watch.as_mut().map(Watch::look);
             let progress = seen.operations + seen.admitted.0;
             if progress != last.0 {
@@ -266,7 +267,7 @@ impl Bench<'_> {
                     !looked && in_time && !self.interrupted.load(Ordering::Relaxed)
                 });
                 self.go_on()?;
-                // A run that fails says nothing about the two that are compared.
+                // A failure of this run tells nothing about the two that are compared.
                 let seen = run.is_ok().then(|| watch.seen.take()).flatten();
                 Ok(seen.filter(|seen| seen.number == number))
             })?;
@@ -290,7 +291,7 @@ impl Bench<'_> {
     }
 }
 
-/// The first run while it goes on.
+/// The running first run.
 struct Attempt<'a> {
     bench: &'a Bench<'a>,
     first: FirstRun,
@@ -301,7 +302,7 @@ struct Attempt<'a> {
     drive: Option<DriveEnd>,
     window: Window,
     notes: Vec<String>,
-    /// When it was last seen to do an operation.
+    /// The time of its last operation.
     moved: (u64, Instant),
 }
 
@@ -321,7 +322,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Looks at it once; `Some` when there is nothing more to wait for.
+    /// Polls it once; `Some` when there is nothing more to wait for.
     fn look(&mut self) -> Result<(Seen, Option<Came>), Fault> {
         std::thread::sleep(LOOK);
         self.bench.go_on()?;
@@ -334,7 +335,7 @@ impl<'a> Attempt<'a> {
         if seen.operations != self.moved.0 || !seen.runs {
             self.moved = (seen.operations, Instant::now());
         }
-        // The node looks for threads that spin while others wait. One that computes alone may be at work.
+        // The node looks for threads that spin while others wait. A thread that computes alone may be working.
         let still = self.moved.1.elapsed();
         if still > Duration::from_millis(1500) {
             let notes = self.first.status().map(|status| status.notes).unwrap_or_default();
@@ -356,7 +357,7 @@ impl<'a> Attempt<'a> {
         ))
     }
 
-    /// Waits until it listens, or will not.
+    /// Waits until it listens, or until it cannot any more.
     fn come_up(&mut self) -> Result<Came, Fault> {
         let observe = Duration::from_secs(self.bench.args.observe);
         let driven = self.bench.args.drive.is_some();
@@ -367,7 +368,7 @@ impl<'a> Attempt<'a> {
             if let Some(came) = came {
                 return Ok(came);
             }
-            // One that is never at rest is used all the same, a little later.
+            // A program that is never at rest is used all the same, a little later.
             let awaited = awaited(self.bench.args, &seen);
             let listens_since = matches!(awaited, Awaited::Nothing)
                 .then(|| *listens_since.get_or_insert_with(Instant::now));
@@ -392,7 +393,7 @@ impl<'a> Attempt<'a> {
                         Awaited::AnyPort | Awaited::Nothing => None,
                     }));
                 }
-                // Without a client it is only watched; something that still starts gets more time.
+                // Without a client it is only watched; a program that is still starting gets more time.
                 false if age > observe && (seen.rests || age > self.bench.timeout()) => {
                     return Ok(Came::Through);
                 }
@@ -418,7 +419,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Puts the places that the user named into the user's order.
+    /// Puts the named places into the user's order.
     fn first_named_first(&mut self) {
         let named = &self.bench.args.publish;
         self.places.sort_by_key(|(port, _)| named.iter().position(|one| one.names_tcp(*port)));
@@ -480,7 +481,7 @@ impl<'a> Attempt<'a> {
         Ok(came)
     }
 
-    /// Waits until what happened last has had its consequences, then until the server has executed all that it got.
+    /// Waits for the effects of the last input, then until the server has executed all its entries.
     fn settle(&mut self, began: Instant) -> Result<Came, Fault> {
         let ready = Instant::now() + AFTERMATH;
         let limit = Instant::now() + SETTLE;
@@ -500,7 +501,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// What a program must still listen on before a client is started: this port, where the user named any.
+/// The ports that a program must still listen on before a client is started: the named one, if the user named one.
 enum Awaited {
     Nothing,
     AnyPort,
@@ -517,7 +518,7 @@ fn awaited(args: &CheckArgs, seen: &Seen) -> Awaited {
     }
 }
 
-/// Lets what is started from this thread run on one processor only, until it is dropped.
+/// Lets processes started from this thread run on one processor only, until it is dropped.
 struct Pinned(libc::cpu_set_t);
 
 impl Pinned {

@@ -2,7 +2,7 @@
 //!
 //! The server lives in namespaces of its own and its threads on one kernel thread of each process. So gdb is told where to find its files, which
 //! signals are the runtime's, and, by `skein.py`, where in the arena the threads are. While gdb runs, this process feeds the server: `skein next` in
-//! gdb writes a line into a pipe; when the server has executed that, it gets a signal that only gdb sees.
+//! gdb writes a line into a pipe; after the server has executed the entries, it gets a signal that only gdb sees.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -22,7 +22,7 @@ use crate::failure::Failure;
 
 /// Commands for gdb: `skein threads`, `skein bt`, `skein next`.
 const SCRIPT: &str = include_str!("skein.py");
-/// The signal by which gdb learns that the server stands again: one that no program uses, and that never reaches it.
+/// The signal that tells gdb that the server stands again: no program uses it, and it never reaches the server.
 const STANDS_SIGNAL: i32 = 50;
 
 /// Whether there is a gdb.
@@ -33,7 +33,7 @@ pub fn find() -> Result<(), Failure> {
     }
 }
 
-/// A directory for the script and the pipe; gone when this is.
+/// A directory for the script and the pipe; removed when this is dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -43,7 +43,7 @@ impl Place {
             let name = format!("skein-replay-{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
             match fs::DirBuilder::new().mode(0o700).create(&path) {
-                // Left by a process of that number that was killed.
+                // A killed process of the same number left it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 99 => {
                     number += 1;
                 }
@@ -77,7 +77,7 @@ pub fn attach(
     nix::unistd::mkfifo(&asks, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed)?;
     let commands = place.at("commands.gdb");
     fs::write(&commands, commands_for(&process, memory, &script, &asks)?).map_err(failed)?;
-    // Open for writing, too, so that it never ends.
+    // Also open for writing, so that it never ends.
     let pipe = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&asks);
     let pipe = pipe.map_err(failed)?;
     let mut gdb = Command::new("gdb")
@@ -98,7 +98,7 @@ pub fn attach(
     Ok(if status.success() { 0 } else { crate::failure::EXIT_USAGE })
 }
 
-/// The process that gets the next entry, unless another one was named.
+/// The process that takes the next entry, unless the user named another one.
 fn choose(session: &Session<'_>, run: &Replay, memory: &ServerMemory) -> Result<Process, Failure> {
     let wanted = session.args.pid.unwrap_or(run.place().carrier);
     let processes = memory::below(memory.init).map_err(failed)?;
@@ -142,11 +142,11 @@ source {script}
     ))
 }
 
-/// Feeds the server as gdb asks.
+/// Feeds the server on gdb's requests.
 struct Feeder {
     pipe: File,
     process: Process,
-    /// It was given something and does not stand yet.
+    /// It was given entries and does not stand yet.
     busy: bool,
     ended: bool,
 }
@@ -168,7 +168,7 @@ impl Feeder {
         }
         session.output.pump();
         if self.ended {
-            // gdb has still to say so.
+            // gdb must still report.
             std::thread::sleep(std::time::Duration::from_millis(5));
             return Ok(());
         }

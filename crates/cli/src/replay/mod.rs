@@ -1,9 +1,9 @@
 //! `skein replay`: a replica's server runs again from the log, without a cluster, to where it went wrong.
 //!
 //! Reads a node's data directory, runs the server in its sandbox from the entries there ([`skein_node::replay`]), compares its output with the
-//! digests that the log holds, and stops where it is told. There [`gdb`] can be attached. [`operations`] runs it twice and compares the runs.
+//! digests in the log, and stops where it is told. There [`gdb`] can be attached. [`operations`] runs it twice and compares the runs.
 //!
-//! Crash: the server ends with this process; its files and the pipe for gdb are in places that go with them or hold nothing.
+//! Crash: the server ends with this process; its files and the pipe for gdb are in places that vanish with them or are empty.
 
 mod gdb;
 mod operations;
@@ -29,18 +29,18 @@ use crate::check::capture::Capture;
 use crate::config;
 use crate::failure::{EXIT_USAGE, Failure};
 
-/// The run is not what the log says.
+/// Exit code: the run differs from the log.
 const EXIT_DIFFERS: u8 = 1;
-/// A signal ended it: as a shell says Ctrl-C.
+/// Exit code when a signal ended it: as a shell says Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
-/// Threads that are listed where the server stands.
+/// The most threads in the list of a standing server.
 const LISTED: usize = 32;
 
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new("replay", error, "").with_code(EXIT_USAGE)
 }
 
-/// Where the server's output goes.
+/// The destination of the server's output.
 enum Output {
     /// To standard error, as it comes.
     Shown(Capture),
@@ -73,7 +73,7 @@ impl Output {
     }
 }
 
-/// What a run needs, besides the run.
+/// Resources of a run.
 struct Session<'a> {
     args: &'a ReplayArgs,
     cluster: u128,
@@ -114,7 +114,7 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, Failure> {
     code
 }
 
-/// What the replica was configured as.
+/// The replica's configuration.
 fn configuration(dir: &Path, named: Option<&Path>) -> Result<NodeConfig, Failure> {
     let file = named.map_or_else(|| dir.join("node.toml"), Path::to_owned);
     if named.is_none() && !file.exists() {
@@ -152,7 +152,7 @@ impl Session<'_> {
         );
         if let Some(torn) = &stored.torn {
             println!(
-                "{}: torn at byte {}: what follows was never acknowledged and is left out; entry {} is the last whole one",
+                "{}: torn at byte {}: later bytes were never acknowledged and are left out; entry {} is the last whole one",
                 torn.file, torn.offset, stored.last
             );
         }
@@ -164,7 +164,7 @@ impl Session<'_> {
         }
     }
 
-    /// Runs to where it is to stop; answers the exit code.
+    /// Runs to the stopping place; answers the exit code.
     fn go(&mut self, run: &mut Replay) -> Result<u8, Failure> {
         let came = self.proceed(run)?;
         match came {
@@ -183,7 +183,7 @@ impl Session<'_> {
         came.map_err(failed)
     }
 
-    /// It stands before the entry that was named.
+    /// It stands before the named entry.
     fn stands(&mut self, run: &mut Replay) -> Result<u8, Failure> {
         let place = run.place();
         let next = run.next_entry().map_err(failed)?;
@@ -270,7 +270,7 @@ impl Session<'_> {
     }
 }
 
-/// Where a server stands.
+/// The state of a standing server.
 fn describe(place: &Place, stored: &Stored) {
     let Place { entry, clock, operations, now_ns, equal, .. } = place;
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(*now_ns);

@@ -28,18 +28,18 @@ impl From<NodeError> for Failure {
     }
 }
 
-/// How one run came to its end.
+/// The end of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ran {
-    /// How, in words that are the same for two runs that did the same.
+    /// The end in words, which are the same for two equal runs.
     words: String,
-    /// The server did all that it was given, or ended by itself.
+    /// The server executed all its entries, or ended by itself.
     complete: bool,
-    /// A digest of its output is not the log's.
+    /// A digest of its output differs from the log's.
     differs: bool,
 }
 
-/// From where runs are made, and up to where.
+/// The source of runs, and their last entry.
 struct Runner<'a, 'b> {
     session: &'a mut Session<'b>,
     until: Option<LogIndex>,
@@ -156,7 +156,7 @@ impl Runner<'_, '_> {
         until_seen: bool,
     ) -> Result<Ran, Failure> {
         let Session { stored: own, output, interrupted, .. } = &mut *self.session;
-        // What later runs print is not shown again.
+        // The output of later runs is not shown again.
         let mut printed = Capture::new(false).map_err(failed)?;
         let mut config = config.clone();
         config.server.output = Some(if until_seen { printed.path() } else { output.path() });

@@ -1,4 +1,4 @@
-//! The node processes: starts them, notices their ends, starts them again, stops them in order.
+//! The node processes: starts them, notices their ends, restarts them, stops them in order.
 //!
 //! Each node is a child in a process group of its own (Ctrl-C in a terminal reaches `skein run` only, which stops them in
 //! order) and asks the kernel to be killed when its parent dies, however that happens. That request is bound to the
@@ -28,19 +28,19 @@ const RECOVERED: Duration = Duration::from_secs(30);
 /// How long nodes get to stop in order before they are killed.
 pub const STOP_LIMIT: Duration = Duration::from_secs(8);
 
-/// How long a server may outlive its node before it is no longer waited for.
+/// The longest time that a server may outlive its node before it is no longer waited for.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(3);
 
-/// What starting a node takes.
+/// The parameters of a node's start.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The replica.
     pub id: u64,
     /// Its configuration file.
     pub config: PathBuf,
-    /// Where its events go: what it writes to standard error.
+    /// The file for its events: its standard error.
     pub log: PathBuf,
-    /// Where it says how it ended.
+    /// The file for the report of its end.
     pub end: PathBuf,
 }
 
@@ -58,9 +58,9 @@ struct Slot {
 pub struct Ended {
     /// The replica.
     pub id: u64,
-    /// What it said.
+    /// Its report.
     pub end: Option<End>,
-    /// How, in words.
+    /// Its end in words.
     pub how: String,
 }
 
@@ -72,9 +72,9 @@ pub struct Children {
 }
 
 impl Children {
-    /// None of them runs yet.
+    /// No node runs yet.
     pub fn new(plans: Vec<Plan>) -> io::Result<Self> {
-        // What a node leaves behind when it is killed comes to this process, not to the machine's init.
+        // Orphans of a killed node come to this process, not to the machine's init.
         nix::sys::prctl::set_child_subreaper(true)?;
         let now = Instant::now();
         let slot =
@@ -82,7 +82,7 @@ impl Children {
         Ok(Self { slots: plans.into_iter().map(slot).collect(), exe: std::env::current_exe()? })
     }
 
-    /// Starts those whose time has come; answers which.
+    /// Starts nodes whose pause is over; answers their ids.
     pub fn start_due(&mut self, now: Instant) -> Vec<(u64, io::Result<()>)> {
         let mut started = Vec::new();
         for slot in &mut self.slots {
@@ -118,7 +118,7 @@ impl Children {
         ended
     }
 
-    /// Lets a node that ended be started again after a pause; answers the pause.
+    /// Restarts an ended node after a pause; answers the pause.
     pub fn again(&mut self, id: u64, now: Instant) -> Duration {
         match self.slots.iter_mut().find(|slot| slot.plan.id == id) {
             Some(slot) => slot.put_off(now),
@@ -131,7 +131,7 @@ impl Children {
         self.slots.iter().filter_map(|slot| slot.again).min()
     }
 
-    /// Which run.
+    /// The number of its starts.
     pub fn running(&self) -> Vec<u64> {
         self.slots.iter().filter(|slot| slot.child.is_some()).map(|slot| slot.plan.id).collect()
     }
@@ -146,8 +146,8 @@ impl Children {
         }
     }
 
-    /// Stops all in order: first the followers, then the leader, so that no election starts meanwhile. `cut_short` says
-    /// whether the user has lost patience.
+    /// Stops all in order: first the followers, then the leader, so that no election starts meanwhile. `cut_short` answers
+    /// whether the user pressed Ctrl-C again.
     pub fn stop(&mut self, leader: Option<u64>, mut cut_short: impl FnMut() -> bool) {
         for slot in &mut self.slots {
             slot.again = None;
@@ -176,7 +176,7 @@ impl Children {
         self.wait_for_orphans(Instant::now() + ORPHAN_LIMIT);
     }
 
-    /// Collects what nodes that died left to this process, which is their subreaper: the init of a server's sandbox.
+    /// Collects orphans of dead nodes from this process, which is their subreaper: the init of a server's sandbox.
     fn reap_orphans(&self) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         while let Ok(status) = waitid(Id::All, flags) {
@@ -187,12 +187,12 @@ impl Children {
                 // A node: `reap` asks for it by its id. Orphans behind it are collected at the next call.
                 return;
             }
-            // It has ended, so this does not wait, and nobody else knows it.
+            // It has ended, so this does not wait, and no other code knows its number.
             let _ = waitpid(pid, None);
         }
     }
 
-    /// Waits until everything below this process is gone: a server outlives its node by the blink that its sandbox's init
+    /// Waits until all descendants of this process are gone: a server outlives its node for the moment that its sandbox's init
     /// takes to notice.
     fn wait_for_orphans(&self, limit: Instant) {
         while Instant::now() < limit {

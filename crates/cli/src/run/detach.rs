@@ -13,7 +13,7 @@ use crate::run::voice::DONE;
 /// The descriptor on which the background process reports.
 const REPORT_FD: i32 = 3;
 
-/// Starts the background process and waits for its word; answers the exit code.
+/// Starts the background process and waits for its report; answers the exit code.
 pub fn start(args: &[std::ffi::OsString]) -> Result<u8, Failure> {
     let fail = |error: io::Error| Failure::new("background process", error, "");
     let (mut reader, writer) = io::pipe().map_err(fail)?;
@@ -52,7 +52,7 @@ fn relay(from: &mut impl Read, to: &mut impl Write) -> io::Result<u8> {
             other => other?,
         };
         if got == 0 {
-            // It ended without a word, or the code was cut off.
+            // It ended without a report, or the code was cut off.
             return Ok(EXIT_SKEIN);
         }
         let bytes = &buffer[..got];

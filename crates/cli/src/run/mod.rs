@@ -1,13 +1,13 @@
 //! `skein run`: a whole cluster on this machine, from one command.
 //!
 //! Owns the node processes ([`children`]), the published listening sockets ([`crate::publish`]), the cluster's name and
-//! data directory ([`setup`]), and tells the user what happens ([`watch`] decides what, [`voice`] says it).
+//! data directory ([`setup`]), and reports to the user ([`watch`] decides on events, [`voice`] prints them).
 //!
 //! Threads: the main thread starts and reaps nodes and decides everything; one thread for signals, one for publishing
 //! (and one a connected node), one a node asking for its status. They only send events to the main thread.
 //!
 //! Crash: the kernel kills the nodes (see [`children`]), and their servers with them; logs and data directory are as
-//! after a power failure, which is what they are made for. The lock on the name goes with the process.
+//! after a power failure, which they are made for. The lock on the name goes with the process.
 
 mod children;
 pub use children::STOP_LIMIT;
@@ -38,11 +38,11 @@ use setup::Setup;
 use voice::Voice;
 use watch::{Act, Watch};
 
-/// How often silence is looked for when nothing else happens.
+/// How often silent nodes are looked for when nothing else happens.
 const TICK: Duration = Duration::from_millis(200);
-/// How long a node may take to say how it is before the cluster is given up.
+/// The longest time of a node to report its state before the cluster is given up.
 const JUDGE_LIMIT: Duration = Duration::from_millis(500);
-/// What reaches the main thread.
+/// An event for the main thread.
 enum Event {
     Signal(i32),
     Status(u64, Box<NodeStatus>),
@@ -90,17 +90,17 @@ struct Run {
     ready: bool,
     /// Nodes that failed before the cluster was ready, with their lines.
     failed: BTreeMap<u64, (String, u8)>,
-    /// The line a node failed with last, so that a failure that repeats is told once.
+    /// The last failure of each node, so that a repeated failure is told once.
     told: BTreeMap<u64, String>,
 }
 
-/// Why the main loop ends.
+/// The reason why the main loop ends.
 enum Finish {
-    /// A signal asked for it.
+    /// A signal.
     Asked,
     /// The server ended.
     Server(u8),
-    /// It cannot go on.
+    /// An error that ends the cluster.
     Failed(Failure),
 }
 
@@ -111,7 +111,7 @@ fn internal(error: std::io::Error) -> Failure {
 fn prepare(args: &RunArgs, voice: &mut Voice) -> Result<Run, Failure> {
     let since = Instant::now();
     let (tx, events) = mpsc::channel();
-    // Before anything exists that a signal would leave behind.
+    // Installed before anything exists that a signal would leave behind.
     listen_to_signals(tx.clone()).map_err(internal)?;
     let sockets = Arc::new(Sockets::new(&args.publish)?);
     let setup = setup::prepare(args)?;
@@ -161,9 +161,9 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
     let durability = format!("{:?}", args.durability).to_lowercase();
     let found = match setup.found {
         Found::New => "",
-        Found::Continued => ", goes on from its log",
+        Found::Continued => ", continues from its log",
         Found::Emptied => ", starts empty: its log was in memory",
-        Found::Discarded => ", begins anew: nobody was answered from its log",
+        Found::Discarded => ", starts anew: no client was answered from its log",
     };
     let replicas = if count == 1 { "1 replica".into() } else { format!("{count} replicas") };
     voice.say(&format!(
@@ -191,7 +191,7 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
     }
     if skein_node::config::unsafe_admission(&args.env) {
         voice.say(&format!(
-            "skein: {}: entries are admitted as they arrive: replicas will differ and nothing is compared; this is only to show what agreed points are for",
+            "skein: {}: entries are admitted as they arrive: replicas will differ and nothing is compared; this is only for the experiment that shows the need for agreed points",
             setup.name
         ));
     }
@@ -218,7 +218,7 @@ impl Run {
         self.sockets.close();
         let Self { events, children, watch, .. } = &mut self;
         children.stop(watch.leader(), || {
-            // Another Ctrl-C while stopping: the user has lost patience.
+            // Another Ctrl-C while stopping: the user does not want to wait.
             events.try_iter().any(|event| matches!(event, Event::Signal(SIGINT | SIGTERM)))
         });
         match finish {
@@ -231,7 +231,7 @@ impl Run {
         }
     }
 
-    /// Waits for something to happen and deals with it.
+    /// Waits for an event and handles it.
     fn step(&mut self, voice: &mut Voice) -> Option<Finish> {
         if let Some(finish) = self.start_nodes(voice) {
             return Some(finish);
@@ -313,7 +313,7 @@ impl Run {
         }
     }
 
-    /// Whether a majority's memory is lost by what the living nodes say now: one that has caught up since it was last asked counts.
+    /// Whether a majority's memory is lost according to the living nodes: a node that has caught up since the last question counts.
     fn still_lost(&mut self, voice: &mut Voice) -> bool {
         for id in self.watch.not_in_step() {
             let files = self.setup.state.nodes.iter().find(|node| node.id == id);
@@ -338,7 +338,7 @@ impl Run {
                     self.say(voice, &format!("{} ended: {how}", self.setup.program));
                     if code != 0 {
                         let output = self.setup.data.node(id).join("server.log");
-                        self.say(voice, &format!("what it printed is in {}", output.display()));
+                        self.say(voice, &format!("its output is in {}", output.display()));
                     }
                     if !self.ready && self.setup.found == Found::Continued {
                         self.say(
@@ -361,11 +361,11 @@ impl Run {
                 if self.setup.plans.len() > 1 || !self.restart {
                     return Some(Finish::Failed(Failure::new(
                         "replicas",
-                        "a majority died, and what was only in their memory is lost",
+                        "a majority died, and the data in their memory are lost",
                         "start it again, empty, or use --durability fsync",
                     )));
                 }
-                self.say(voice, "what was only in its memory is lost: it starts empty");
+                self.say(voice, "the data in its memory are lost: it starts empty");
             }
             if self.restart {
                 self.children.again(id, Instant::now());

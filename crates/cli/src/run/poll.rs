@@ -10,11 +10,11 @@ use skein_node::NodeStatus;
 
 use crate::admin;
 
-/// How long one answer may take.
+/// The longest time for one answer.
 const LIMIT: Duration = Duration::from_secs(2);
 /// The pause between two questions when something is going on.
 const HURRY: Duration = Duration::from_millis(10);
-/// The pause when all is well: soon enough to name what changed, seldom enough to cost nothing.
+/// The pause when all is well: short enough to report changes, long enough to cost nothing.
 const CALM: Duration = Duration::from_millis(500);
 
 /// The threads that ask.
@@ -24,7 +24,7 @@ pub struct Pollers {
 }
 
 impl Pollers {
-    /// Starts asking; `tell` gets the answers.
+    /// Starts the threads; `tell` receives the answers.
     pub fn start<F>(nodes: Vec<(u64, PathBuf)>, tell: F) -> std::io::Result<Self>
     where
         F: Fn(u64, NodeStatus) + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! From the arguments of `skein run` to what the nodes are told: checks everything that can be known before a process is
+//! From the arguments of `skein run` to the nodes' configurations: checks everything that can be known before a process is
 //! started, so that most mistakes cost no more than a line.
 
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,7 @@ use skein_node::config::{
     Address, DurabilityMode, OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig,
     Tuning,
 };
-use skein_node::supervisor::{self, Search};
+use skein_sandbox::Search;
 
 use crate::args::{self, Durability, Mode, OnExit, RunArgs};
 use crate::cluster::{self, DataDir, Found, Identity};
@@ -25,28 +25,28 @@ pub(crate) const SERVER_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/
 pub struct Setup {
     /// The cluster's name.
     pub name: String,
-    /// The program as the user named it, for messages.
+    /// The program in the user's words, for messages.
     pub program: String,
-    /// Where a name without a path leads, where the user's own search path leads elsewhere: the server's, and the user's.
+    /// The path of a program named without a directory, if the user's own search path leads elsewhere: the server's, and the user's.
     pub elsewhere: Option<(PathBuf, PathBuf)>,
     /// Its right to its name.
     pub _claim: Claim,
     /// Its data.
     pub data: DataDir,
-    /// Whether it was there before.
+    /// Whether the directory existed before.
     pub found: Found,
-    /// What `status` and the others read.
+    /// The data for `status` and the other commands.
     pub state: State,
     /// The nodes.
     pub plans: Vec<Plan>,
-    /// The socket where nodes ask for published ports.
+    /// The socket at which nodes ask for published ports.
     pub publish: PathBuf,
 }
 
 /// The server's environment: fixed, so that neither the user's shell nor a host's settings can make replicas differ or a
 /// restart from the log go another way. Only HOME and USER are the user's, because programs find their files by them.
 ///
-/// The interface that the server is given is a variable, too: so it is part of all that.
+/// The server's interface is a variable, too, and therefore part of the environment.
 pub(crate) fn server_env(
     extra: &[(String, String)],
     interface: Option<&str>,
@@ -126,7 +126,7 @@ pub(crate) fn text(word: &OsStr) -> Result<String, Failure> {
     })
 }
 
-/// What `--outgoing` allows.
+/// The addresses that `--outgoing` allows.
 pub(crate) fn outgoing(rules: &[args::Outgoing]) -> OutgoingConfig {
     match rules {
         [] => OutgoingConfig::default(),
@@ -134,7 +134,7 @@ pub(crate) fn outgoing(rules: &[args::Outgoing]) -> OutgoingConfig {
     }
 }
 
-/// Where the user's own shell would find the program, if that is another file than the server's search path has.
+/// The program's path by the user's own shell, if that differs from the server's search path.
 fn elsewhere(program: &OsStr, server: &Path, path: &OsStr) -> Option<(PathBuf, PathBuf)> {
     use std::os::unix::fs::PermissionsExt;
     if program.as_encoded_bytes().contains(&b'/') {
@@ -170,7 +170,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         env.iter().map(|(name, value)| (name.into(), value.into())).collect();
     let path = env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
     let search = Search { cwd: &cwd, path: OsStr::new(path), env: &os_env };
-    let inspected = supervisor::inspect(program, &search).map_err(|error| {
+    let inspected = skein_sandbox::inspect(program, &search).map_err(|error| {
         let code = error.exit_code();
         Failure::new("program", error, "").with_code(code)
     })?;
@@ -197,7 +197,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         quantum: tuning.quantum,
         nclock: tuning.nclock,
     })?;
-    // Nobody but this user reaches into the directory, and so nobody else talks to the nodes.
+    // No other user can reach into the directory, so no other user talks to the nodes.
     let address = |id| Address::Unix(claim.dir.join(format!("peer-{id}.sock")));
     let peers: Vec<Peer> =
         (1..=args.replicas).map(|id| Peer { id, address: address(id) }).collect();
@@ -277,7 +277,11 @@ fn write_node(
     runtime: &Path,
 ) -> Result<Plan, Failure> {
     config.check().map_err(|error| {
-        Failure::new("settings", error, "'skein run --help' and docs/skein.toml say what they take")
+        Failure::new(
+            "settings",
+            error,
+            "'skein run --help' and docs/skein.toml list the valid values",
+        )
     })?;
     let fail = |error: std::io::Error| {
         Failure::new(

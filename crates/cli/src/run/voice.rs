@@ -1,4 +1,4 @@
-//! What `skein run` says: lines on standard error, and the same in `run.log` as JSON with the time (UTC).
+//! The messages of `skein run`: lines on standard error, and the same in `run.log` as JSON with the time (UTC).
 //!
 //! Under `--detach` the lines go through a pipe to the command that waits in the foreground, until the cluster is ready;
 //! the byte [`DONE`] and an exit code end that.
@@ -17,11 +17,11 @@ enum Ear {
     Terminal,
     /// The command in the foreground waits for readiness.
     Pipe(File),
-    /// Nobody listens any more; the log does.
+    /// No process listens any more; the log remains.
     Nobody,
 }
 
-/// Where lines go.
+/// The destinations of lines.
 pub struct Voice {
     ear: Ear,
     log: Option<File>,
@@ -48,7 +48,7 @@ impl Voice {
             Ear::Nobody => Ok(()),
         };
         if heard.is_err() {
-            // A closed terminal or a foreground command that was interrupted; the signals say what to do.
+            // The terminal is closed or the foreground command was interrupted; a signal follows.
             self.ear = Ear::Nobody;
         }
         if let Some(log) = &mut self.log {

@@ -1,52 +1,52 @@
-//! What is worth a line: follows the nodes' lives and answers, and says what changed. Pure: time is an argument.
+//! Decides which changes are worth a line: follows the nodes' lives and answers. Pure: time is an argument.
 //!
 //! Time is a duration since `skein run` started.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use skein_node::health::SERVER_ENDED;
 use skein_node::{NodeStatus, ReplicaState};
+use skein_replica::health::SERVER_ENDED;
 
 /// A node that gives no answer for this long is named.
 pub const SILENT: Duration = Duration::from_secs(2);
 /// A deposed leader that gives no answer for this long is killed, so that its clients need not hang on.
 pub const HUNG: Duration = Duration::from_secs(10);
-/// How long a cluster with a leader that serves may wait for the other replicas before it counts as ready.
+/// How long a cluster with a serving leader may wait for the other replicas before it counts as ready.
 const STRAGGLERS: Duration = Duration::from_secs(10);
 /// How long a server may run without listening before the cluster counts as ready.
 const NO_LISTENER: Duration = Duration::from_secs(10);
-/// A server that listens only where nothing is published is told of after this,
+/// After this time a server that listens only where nothing is published is reported,
 const WRONG_PORT: Duration = Duration::from_secs(2);
-/// and given up after this, counted from when it last opened a port or used something of the host: one that starts slowly opens others later.
+/// and after this time given up, counted from when it last opened a port or used something of the host: a slow start opens others later.
 const NO_SUCH_PORT: Duration = Duration::from_secs(30);
-/// How many notes are remembered, so that what all replicas note is said once.
+/// The most remembered notes: a note of all replicas is printed once.
 const NOTES: usize = 64;
 
-/// What a node's note of its own divergence says; the state itself may have passed between two looks.
+/// The start of a node's note of its own divergence; the state itself may have passed between two looks.
 const DIFFERED: &str = "output differed";
 
-/// How the names of faults begin that say that another replica is not heard of.
+/// Prefixes of faults that say that another replica is silent.
 const SILENT_FAULT: &str = "silent_";
 
-/// Whether a fault is worth a line: which nodes are not there is known here, and so is which servers ended.
+/// Whether a fault is worth a line: missing nodes and ended servers are known here already.
 fn tells(fault: &str) -> bool {
     !fault.starts_with(SILENT_FAULT) && fault != SERVER_ENDED
 }
 
-/// How a node's note of a refused call begins; the call's name follows.
+/// The start of a node's note of a refused call; the call's name follows.
 const REFUSED: &str = "call_refused: ";
 
-/// What to do.
+/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Say this.
     Say(String),
-    /// The cluster is ready; the text says how.
+    /// The cluster is ready, with the text to print.
     Ready(String),
     /// Kill this node, which hangs.
     Kill(u64),
-    /// End it all: no client will ever reach the server. What, why and what to do.
+    /// End it all: no client will ever reach the server. Problem, reason and remedy.
     Fail(String, String, String),
 }
 
@@ -54,19 +54,19 @@ pub enum Act {
 struct Node {
     alive: bool,
     status: Option<NodeStatus>,
-    /// When it last answered or was started.
+    /// The time of its last answer or start.
     heard: Duration,
     silent: bool,
     /// Its server was seen to have ended, and no other one yet.
     ended: bool,
     killed: bool,
-    /// Since when it, or its server, has been on its way back.
+    /// The time since which it, or its server, has been restarting.
     recovering: Option<Duration>,
-    /// What ails it, as far as was said.
+    /// Its faults that were reported.
     faults: Vec<String>,
-    /// How often it was started.
+    /// The number of its starts.
     starts: u32,
-    /// It has been in step since its last start, so it holds what was committed.
+    /// It has been in step since its last start, so it holds the committed entries.
     in_step: bool,
 }
 
@@ -76,22 +76,22 @@ struct Leader {
     term: u64,
 }
 
-/// The nodes as they were last seen.
+/// The last seen state of the nodes.
 #[derive(Debug)]
 pub struct Watch {
     nodes: BTreeMap<u64, Node>,
     leader: Option<Leader>,
-    /// When the leader was seen to die, while nobody has taken its place.
+    /// The time of the leader's death, while there is no new leader.
     outage: Option<Duration>,
     ready: bool,
-    /// Since when a leader has been there while the cluster was not ready.
+    /// The time since which a leader has been there while the cluster was not ready.
     leading: Option<Duration>,
     notes: VecDeque<String>,
-    /// Ports of the server that nobody named, with how they would be.
+    /// Ports of the server that are not on the user's list, with their would-be addresses.
     unnamed: Vec<(u16, String)>,
-    /// Since when no other has come and the server has used nothing of the host for the first time, while the cluster was not ready.
+    /// The time since which no further port came and the server used nothing new of the host, while the cluster was not ready.
     still: Option<(Duration, u64)>,
-    /// That was said.
+    /// The report was made.
     told_unnamed: bool,
 }
 
@@ -110,7 +110,7 @@ fn took(time: Duration) -> String {
 }
 
 impl Watch {
-    /// Nothing is known yet.
+    /// An empty state.
     pub fn new(ids: impl Iterator<Item = u64>) -> Self {
         Self {
             nodes: ids.map(|id| (id, Node::default())).collect(),
@@ -125,7 +125,7 @@ impl Watch {
         }
     }
 
-    /// The server has a port that is not named, and is published like this.
+    /// The server has a port that is not named, and is published at this address.
     pub fn unnamed(&mut self, server_port: u16, fix: String) {
         self.unnamed.push((server_port, fix));
         self.still = None;
@@ -155,7 +155,7 @@ impl Watch {
         }
     }
 
-    /// Whether so many nodes are dead, or began anew and are not in step yet, that what only memory held is gone.
+    /// Whether so many nodes are dead, or restarted and not in step yet, that data held only in memory are lost.
     pub fn lost_majority(&self) -> bool {
         let lost = |node: &&Node| match node.alive {
             true => node.starts > 1 && !node.in_step,
@@ -164,14 +164,14 @@ impl Watch {
         self.nodes.values().filter(lost).count() > self.nodes.len() / 2
     }
 
-    /// Living nodes that began anew and are not known to be in step.
+    /// Living nodes that restarted and are not known to be in step.
     pub fn not_in_step(&self) -> Vec<u64> {
         let catching_up =
             |(_, node): &(&u64, &Node)| node.alive && node.starts > 1 && !node.in_step;
         self.nodes.iter().filter(catching_up).map(|(id, _)| *id).collect()
     }
 
-    /// Whether something is going on that one wants to see at once.
+    /// Whether the state changes fast enough to poll often.
     pub fn hurry(&self) -> bool {
         !self.ready || self.serving().is_none()
     }
@@ -196,7 +196,7 @@ impl Watch {
         if is == ReplicaState::CatchingUp && in_step.contains(&was) {
             node.ended = true;
         }
-        // Told only when a new server is there: one that ends on all replicas is not rebuilt.
+        // Reported only when a new server is there: a server that ends on all replicas is not rebuilt.
         let rebuilt = status.replica.server_pid > 0 && std::mem::take(&mut node.ended);
         if rebuilt {
             say(format!("the server of node {id} ended and is rebuilt from the log"));
@@ -250,13 +250,13 @@ impl Watch {
         acts
     }
 
-    /// Time passed: names those that are silent.
+    /// Time passed: names silent nodes.
     pub fn tick(&mut self, now: Duration, may_kill: bool) -> Vec<Act> {
         let mut acts = Vec::new();
         let leader = self.serving().map(|leader| leader.id);
         for (&id, node) in self.nodes.iter_mut().filter(|(_, node)| node.alive) {
             let silence = now.saturating_sub(node.heard);
-            // A leader that was replaced: it still said that it leads when it was last heard.
+            // A leader that was replaced: its last answer still said that it leads.
             let deposed = leader.is_some_and(|leader| leader != id)
                 && node.status.as_ref().is_some_and(|status| status.replica.role == "leader");
             if silence >= SILENT && !node.silent && node.status.is_some() {
@@ -287,7 +287,7 @@ impl Watch {
         acts
     }
 
-    /// The leader with the highest term among those that say they serve and were heard of late.
+    /// The leader with the highest term among the nodes that say they serve and answered recently.
     fn serving(&self) -> Option<Leader> {
         let lead = |(&id, node): (&u64, &Node)| {
             let status = node.status.as_ref().filter(|_| node.alive && !node.silent)?;

@@ -1,4 +1,4 @@
-//! What [`Watch`](super::Watch) says about the lives of three nodes.
+//! The reports of [`Watch`](super::Watch) about the lives of three nodes.
 
 use super::*;
 use skein_node::ReplicaStatus;
@@ -211,7 +211,7 @@ fn a_server_that_listens_where_nothing_is_published_is_told_of_and_given_up() {
 
 #[test]
 fn what_ails_a_node_is_said_once_and_so_is_its_end() {
-    use skein_node::health::Fault;
+    use skein_replica::health::Fault;
     let mut watch = ready();
     let mut ailing = status(2, "follower", 1);
     ailing.replica.faults = vec![Fault::new("silent_3", "replica 3 has not been heard of")];

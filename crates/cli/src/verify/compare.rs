@@ -6,18 +6,18 @@ use skein_node::memory::{
     ARENA, HASH_DIGITS, Mapping, PAGE_BYTES, PageAt, ProcessMemory, Run, Survey,
 };
 
-/// What is not the same.
+/// The differences.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// Processes and mappings.
     pub structure: Vec<Structure>,
-    /// Pages that all have in their page tables, and whose hashes are not the same.
+    /// Pages that all have in their page tables, with different hashes.
     pub differing: Vec<PageAt>,
     /// Pages that only some have in their page tables.
     pub doubtful: Vec<PageAt>,
 }
 
-/// A process or a mapping that is not on all replicas, or not the same.
+/// A process or a mapping that is missing on some replica, or differs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Structure {
     /// The process.
@@ -26,11 +26,11 @@ pub struct Structure {
     pub command: String,
     /// The mapping, if not the process itself differs.
     pub mapping: Option<String>,
-    /// What each replica says.
+    /// Each replica's value.
     pub values: Vec<String>,
 }
 
-/// By what mappings are told apart: begin, permissions, name. A stack grows downwards as the kernel finds it touched, so its end counts.
+/// The identity of a mapping: begin, permissions, name. A stack's end does not count, because it grows as the kernel finds it touched.
 type Key<'a> = (u64, &'a str, &'a str);
 
 const ABSENT: &str = "absent";
@@ -70,7 +70,7 @@ pub fn compare(surveys: &[&Survey]) -> Comparison {
     found
 }
 
-/// Answers the mappings that all have.
+/// Answers the mappings that all replicas have.
 fn compare_mappings<'a>(
     processes: &[&'a ProcessMemory],
     found: &mut Vec<Structure>,

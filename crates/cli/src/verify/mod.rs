@@ -1,4 +1,4 @@
-//! `skein verify`: whether the replicas' servers hold the same in memory, and what differs.
+//! `skein verify`: whether the replicas' servers have equal memory, and where it differs.
 //!
 //! ```text
 //! all servers stand at one entry ([`crate::standstill`])
@@ -28,18 +28,18 @@ use crate::status::state_of;
 use compare::{Comparison, Structure};
 use report::Report;
 
-/// How long a node may take to come to an entry and to read all memory, or some pages.
+/// The longest time of a node to come to an entry and to read all memory, or some pages.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Pages that are looked at again at most, because only some replicas have them in their page tables.
+/// The most pages that are read again because only some replicas have them in their page tables.
 const MAX_DOUBTFUL: usize = 4 * MAX_LOOKED_AT;
 
-/// What came of one standstill.
+/// The result of one standstill.
 struct Outcome {
     answers: Vec<Answer<MemoryStatus>>,
     verdict: Verdict,
     structure: Vec<Structure>,
     differing: Vec<PageAt>,
-    /// For the first of these what each replica has there.
+    /// For the first of these, each replica's bytes.
     shown: Vec<Vec<Page>>,
 }
 
@@ -110,7 +110,7 @@ fn comparable(answers: &[Answer<MemoryStatus>]) -> Option<Vec<&Survey>> {
     same.then(|| all.iter().map(|status| &status.survey).collect())
 }
 
-/// What is left of a comparison, and its first pages; or why a node did not tell.
+/// The rest of a comparison, and its first pages; or why a node did not answer.
 type Closer = Result<(Vec<Structure>, Vec<PageAt>, Vec<Vec<Page>>), Vec<Option<String>>>;
 
 fn look_closer(nodes: &[NodeFiles], compared: Comparison) -> Closer {
@@ -129,7 +129,7 @@ fn look_closer(nodes: &[NodeFiles], compared: Comparison) -> Closer {
     Ok((structure, differing, shown))
 }
 
-/// For each page what each replica has there.
+/// For each page, each replica's bytes.
 fn look(
     nodes: &[NodeFiles],
     contents: bool,

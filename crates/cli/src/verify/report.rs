@@ -1,4 +1,4 @@
-//! What `skein verify` says: the verdict, and of what differs where it is, what lies there and what each replica has.
+//! The output of `skein verify`: the verdict, and for each difference its address, its object and each replica's bytes.
 
 use serde::Serialize;
 use skein_node::memory::{ARENA, Kind, PAGE_BYTES, Page, PageAt, Survey, Thing};
@@ -8,24 +8,24 @@ use super::compare::Structure;
 use crate::instance::NodeFiles;
 use crate::standstill::{self, Verdict};
 
-/// Bytes between two places of a page that differ: as many that are alike, or more, keep them apart.
+/// The least number of equal bytes between two places of a page that differ.
 const GAP: usize = 8;
-/// Places of one page that are told.
+/// The most places of one page.
 const PLACES: usize = 8;
-/// Bytes of one place that are told.
+/// The most bytes of one place.
 const BYTES: usize = 32;
 /// Differences shown to a reader.
 const SHOWN: usize = 50;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Report {
     name: String,
     verdict: Verdict,
     replicas: Vec<Replica>,
-    /// How many pages are not the same.
+    /// The number of different pages.
     differing_pages: usize,
-    /// Processes and mappings that are not the same, and the first of these pages.
+    /// Different processes and mappings, and the first of these pages.
     differences: Vec<Difference>,
 }
 
@@ -48,22 +48,22 @@ struct Difference {
     /// The process, as the server numbers them; `null` for the arena.
     pid: Option<u32>,
     command: String,
-    /// What is mapped there, and its permissions.
+    /// The mapping and its permissions.
     mapping: String,
-    /// The first byte that differs, and how far it is from the mapping's begin.
+    /// The first byte that differs, and its offset in the mapping.
     address: Option<String>,
     offset: Option<String>,
-    /// Program or library with the distance from its begin; function or variable, where its symbol table tells.
+    /// Program or library with the offset; function or variable, where its symbol table has it.
     object: Option<String>,
     symbol: Option<String>,
-    /// How many bytes from the first to the last that differs.
+    /// The number of bytes from the first to the last that differs.
     len: usize,
-    /// What each replica has, in the order of `replicas`: bytes in hexadecimal.
+    /// Each replica's bytes, in the order of `replicas`, in hexadecimal.
     values: Vec<String>,
 }
 
 impl Report {
-    /// Of what came of it.
+    /// Made from the result.
     pub fn new(name: &str, nodes: &[NodeFiles], outcome: &Outcome) -> Self {
         let replica = |(node, answer): (&NodeFiles, &Result<skein_node::MemoryStatus, String>)| {
             let status = answer.as_ref().ok();
@@ -160,7 +160,7 @@ impl Difference {
     }
 }
 
-/// The places of a page that are not the same on all replicas.
+/// The places of a page that differ between replicas.
 fn of_page(survey: &Survey, at: PageAt, pages: &[Page]) -> Vec<Difference> {
     let process = survey.processes.iter().find(|process| process.pid == at.pid);
     let mapping = process.and_then(|process| {
@@ -195,7 +195,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     pairs.iter().filter_map(byte).collect()
 }
 
-/// Where pages differ, and for how many bytes; all of it where one has none.
+/// The places where pages differ, and their lengths; the whole page where one replica has none.
 fn places(pages: &[Vec<u8>]) -> Vec<(usize, usize)> {
     let Some(first) = pages.first() else { return Vec::new() };
     if pages.iter().any(|page| page.len() != first.len()) {
@@ -221,7 +221,7 @@ fn value(page: &[u8], from: usize, len: usize) -> String {
     text
 }
 
-/// The smallest thing of a kind that has the address, and how far it is inside.
+/// The smallest object of a kind at the address, and the offset in it.
 fn named(things: &[Thing], kind: Kind, address: u64) -> Option<String> {
     let has = |thing: &&Thing| {
         thing.kind == kind && address.checked_sub(thing.address).is_some_and(|far| far < thing.len)

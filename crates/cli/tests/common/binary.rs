@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::connect;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verb {
@@ -14,7 +14,7 @@ pub enum Verb {
     Get = 0,
     /// Writes.
     Set = 1,
-    /// Writes what is not there.
+    /// Writes if the key is missing.
     Add = 2,
     /// Removes.
     Delete = 4,
@@ -22,7 +22,7 @@ pub enum Verb {
     Increment = 5,
     /// The server's version.
     Version = 11,
-    /// Writes behind what is there.
+    /// Appends.
     Append = 14,
 }
 
@@ -33,7 +33,7 @@ pub struct Answer {
     pub status: u16,
     /// Its version.
     pub cas: u64,
-    /// Its value, or what is wrong.
+    /// The value, or the error's text.
     pub value: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! A `skein run` that is driven from outside, and what is left of it afterwards.
+//! A `skein run` that is driven from outside, and checks for its remains.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ pub fn free_port() -> u16 {
 pub struct Cluster {
     /// Its directories.
     pub place: Place,
-    /// Where it serves.
+    /// Its address.
     pub port: u16,
     run: Child,
 }
@@ -56,19 +56,19 @@ impl Cluster {
         self.run.id() as i32
     }
 
-    /// What `skein run` has said.
+    /// The output of `skein run`.
     pub fn said(&self) -> String {
         fs::read_to_string(self.place.path("said")).unwrap()
     }
 
-    /// Waits until it has said `words`.
+    /// Waits until the output has `words`.
     #[track_caller]
     pub fn wait_said(&self, words: &str) {
         let what = format!("'{words}' to be said");
         wait_for_or(&what, || self.evidence(), || self.said().contains(words).then_some(()));
     }
 
-    /// What it and its nodes and servers said last.
+    /// The last output of it, its nodes and its servers.
     pub fn evidence(&self) -> String {
         let mut text = self.said();
         for id in 1..=3 {
@@ -103,21 +103,21 @@ impl Cluster {
         )
     }
 
-    /// Waits until `skein run` has said that it is ready and `skein status` finds all replicas running.
+    /// Waits until `skein run` has reported readiness and `skein status` finds all replicas running.
     #[track_caller]
     pub fn wait_ready(&self) -> Value {
         self.wait_said("ready at");
         self.wait_status(0)
     }
 
-    /// Sends a line on a new connection and answers what comes back; tries until there is an answer.
+    /// Sends a line on a new connection and answers the reply; tries until there is one.
     #[track_caller]
     pub fn ask(&self, text: &str) -> String {
         let port = self.port;
         wait_for_or("an answer", || self.evidence(), || ask_once(("127.0.0.1", port), text))
     }
 
-    /// The number of requests that the server has counted, this one included.
+    /// The number of requests that the server has counted, including this one.
     #[track_caller]
     pub fn count(&self) -> u64 {
         let answer = self.ask("x");
@@ -149,7 +149,7 @@ impl Cluster {
         wait_for("skein run to end", || run.try_wait().unwrap()).code()
     }
 
-    /// Asserts that nothing is left but the data directory.
+    /// Asserts that only the data directory is left.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
         let dir = self.place.dir.path().to_str().unwrap();
@@ -185,7 +185,7 @@ pub fn ask_once(address: impl std::net::ToSocketAddrs, text: &str) -> Option<Str
     (!line.is_empty()).then(|| line.trim_end().to_string())
 }
 
-/// Waits like [`wait_for`], and shows `evidence` when it was in vain.
+/// Waits like [`wait_for`], and shows `evidence` on failure.
 #[track_caller]
 pub fn wait_for_or<T>(
     what: &str,

@@ -1,4 +1,4 @@
-//! The single faults that a cluster on three hosts must live with: made for real, mended, and how `skein status` names each.
+//! The single faults that a cluster on three hosts must survive: how each is made and mended, and its name in `skein status`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::machine::Machine;
 
-/// How wrong a wrong clock is.
+/// The error of a wrong clock.
 const HOUR_S: i64 = 3600;
-/// How slow a slow disk is.
+/// The delay of a slow disk.
 const SLOW_SYNC: Duration = Duration::from_millis(50);
-/// What a server that reached its limit may still get.
+/// Memory left to a server that reaches its limit.
 const LEFT_BYTES: u64 = 4 << 20;
 
 /// inc %rax; jmp to it.
@@ -43,7 +43,7 @@ pub enum Fault {
     MemoryLimit,
 }
 
-/// What mending takes.
+/// The data that mending needs.
 pub enum Made {
     Nothing,
     File(PathBuf),
@@ -91,7 +91,7 @@ impl Fault {
         }
     }
 
-    /// Whether it takes much data to meet it.
+    /// Whether the fault needs much data to show.
     pub const fn needs_data(self) -> bool {
         matches!(self, Self::DiskFull | Self::MemoryLimit)
     }
@@ -101,7 +101,7 @@ impl Fault {
         matches!(self, Self::NodeKilled | Self::ServerKilled | Self::MemoryLimit)
     }
 
-    /// Makes it, unless this machine cannot; `server` is the server's process.
+    /// Makes the fault, unless this machine cannot; `server` is the server's process.
     pub fn make(self, machine: &Machine, id: u64, server: i32) -> Option<Made> {
         let node = machine.node_pid(id);
         let preloaded = machine.preloaded.as_ref().expect("the nodes have it");
@@ -146,12 +146,12 @@ impl Fault {
         match made {
             Made::Nothing => {}
             Made::File(path) => fs::remove_file(path).unwrap(),
-            // Its process may still be on its way out; the group ends with the machine then.
+            // Its process may still be ending; the group ends with the machine then.
             Made::Group(path) => drop(fs::remove_dir(path)),
         }
     }
 
-    /// How the status names it, if it does.
+    /// The fault's name in the status, if it has one.
     pub fn named(self, status: &Value, id: u64) -> Option<String> {
         let rows = status["replicas"].as_array()?;
         let own = rows.iter().find(|row| row["id"] == id)?;
@@ -180,7 +180,7 @@ impl Fault {
             Self::DiskFull => of_own("disk_full"),
             Self::DiskSlow => of_own("disk_slow"),
             Self::ClockAhead | Self::ClockBack => of_own("clock_is_off"),
-            // One that is too slow for anything is as good as none.
+            // A replica that is too slow for anything counts as missing.
             Self::LinkSlow => link("slow_link").or_else(|| link("silent")),
         }
     }
@@ -213,7 +213,7 @@ fn fill(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Has a server's thread count for ever where it is in its own program. What it had counted in is lost: it can only be ended.
+/// Makes a server's thread count for ever inside its own program. It overwrites the thread's state, so the server can only be ended.
 fn make_loop(pid: Pid) {
     let (begin, end) = text(pid);
     ptrace::attach(pid).unwrap();
@@ -231,7 +231,7 @@ fn make_loop(pid: Pid) {
     }
 }
 
-/// Waits until it is stopped; answers the signal that it is to get: 0 for what `expected` stopped it.
+/// Waits until it is stopped; answers the signal to pass on: 0 if `expected` stopped it.
 fn stopped(pid: Pid, expected: i32) -> i32 {
     let mut status = 0;
     // SAFETY: the status is a live int. By hand, as the server's signals are not all known to `nix`.
@@ -257,7 +257,7 @@ fn text(pid: Pid) -> (u64, u64) {
     (range.next().unwrap().unwrap(), range.next().unwrap().unwrap())
 }
 
-/// Lets a process have little more memory: the kernel kills it when it takes more. Where the machine's control groups cannot be written its address
+/// Limits a process's memory: the kernel kills it beyond that. Where the machine's control groups cannot be written, its address
 /// space ends here, and it ends itself.
 fn limit(pid: i32) -> Made {
     let name = format!("skein-test-{pid}");
@@ -273,7 +273,7 @@ fn limit(pid: i32) -> Made {
         if set(file, LEFT_BYTES.to_string()) && set("cgroup.procs", pid.to_string()) {
             return Made::Group(group);
         }
-        // Nothing is in it.
+        // The group is empty.
         let _ = fs::remove_dir(&group);
     }
     println!("control groups cannot be written: its address space is limited");

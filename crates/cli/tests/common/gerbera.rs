@@ -2,11 +2,11 @@
 
 use super::Place;
 
-/// Where Debian puts it.
+/// Its path in Debian.
 pub const PROGRAM: &str = "/usr/bin/gerbera";
-/// The port that it listens on; libupnp wants none below.
+/// Its port; libupnp wants none below.
 pub const PORT: u16 = 49152;
-/// The interface that it is given. An address for documentation: nothing ever goes there.
+/// Its interface. An address for documentation: no packet ever goes there.
 pub const INTERFACE: &str = "192.0.2.9/24";
 
 /// Writes its configuration; answers its command line.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::wait_for;
 
-/// How long a namespace lives at most when its test was killed.
+/// The longest life of a namespace whose test was killed.
 const SLEEP_S: &str = "1200";
 
 /// A network namespace.
@@ -36,7 +36,7 @@ impl Net {
         net
     }
 
-    /// What [`join`] takes.
+    /// The data that [`join`] takes.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.sleeper.id()).into()
     }
@@ -76,15 +76,15 @@ pub fn join(path: &Path) {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // Ended already when the test took longer than the sleep.
+        // It has ended already when the test took longer than the sleep.
         let _ = self.sleeper.kill();
         let _ = self.sleeper.wait();
     }
 }
 
-/// The hosts and what joins them; host N is 10.77.0.N, the one that joins them 10.77.0.100.
+/// The hosts and the namespace that joins them; host N is 10.77.0.N, the joining one 10.77.0.100.
 pub struct Hosts {
-    /// Where clients are.
+    /// The clients' namespace.
     pub middle: Net,
     /// Hosts 1 to 3.
     pub hosts: Vec<Net>,
@@ -118,12 +118,12 @@ impl Hosts {
         self.middle.ip(&format!("link set cable{number} {state}"));
     }
 
-    /// Has what host `from` sends to host `to` be lost, or (`del`) no longer.
+    /// Drops packets from host `from` to host `to`, or (`del`) delivers them again.
     pub fn lose(&self, from: u64, to: u64, what: &str) {
         self.host(from).ip(&format!("route {what} blackhole 10.77.0.{to}/32"));
     }
 
-    /// Makes host `number` send slowly, through a queue, or (`del`) no longer; false where the kernel has no such queue.
+    /// Makes host `number` send slowly, through a queue, or (`del`) normally; false where the kernel has no such queue.
     pub fn slow(&self, number: u64, what: &str) -> bool {
         let mut tc = self.host(number).command("tc");
         tc.args(["qdisc", what, "dev", "eth0", "root"]);

@@ -1,4 +1,4 @@
-//! Clients that push words onto lists of a redis-server without a pause, note what was acknowledged, and for how long nobody was answered.
+//! Clients that push words onto lists of a redis-server without a pause, and remember acknowledgements and gaps between answers.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use super::resp::{Redis, Reply};
 use super::story::Books;
 
-/// A client tries the next address when one does not take it,
+/// A client tries the next address when one refuses it,
 const CONNECT_WITHIN: Duration = Duration::from_millis(250);
-/// or does not answer for so long.
+/// or does not answer for this long.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// Between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -26,7 +26,7 @@ struct Shared {
     answers: Mutex<Answers>,
 }
 
-/// When answers came: the last one, and the pauses between two.
+/// Times of answers: the last one, and the long pauses.
 struct Answers {
     last: Instant,
     gaps: Vec<(Instant, Instant)>,
@@ -39,7 +39,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// So many clients, each of which tries the addresses in turn; `enter` is called in each one's thread first.
+    /// Starts so many clients, each of which tries the addresses in turn; each calls `enter` in its thread first.
     pub fn start(
         clients: usize,
         addresses: Vec<SocketAddr>,
@@ -64,12 +64,12 @@ impl Load {
         format!("list-{client}")
     }
 
-    /// When somebody was last answered.
+    /// The time of the last answer to any client.
     pub fn last_answer(&self) -> Instant {
         self.shared.answers.lock().unwrap().last
     }
 
-    /// For how long nobody was answered, since then.
+    /// The longest gap between answers since then.
     pub fn outage_since(&self, began: Instant) -> Duration {
         let answers = self.shared.answers.lock().unwrap();
         let open = (answers.last, Instant::now());
@@ -78,7 +78,7 @@ impl Load {
         gaps.map(length).max().unwrap_or_default()
     }
 
-    /// The clients rest until [`Self::resume`], when they have their answers.
+    /// The clients rest until [`Self::resume`], after their current answers.
     pub fn pause(&self) {
         self.shared.paused.store(true, Ordering::SeqCst);
     }
@@ -92,7 +92,7 @@ impl Load {
         self.shared.paused.store(false, Ordering::SeqCst);
     }
 
-    /// Ends the clients; answers what each of them remembers.
+    /// Ends the clients; answers each one's memory.
     pub fn end(mut self) -> Vec<Books> {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.clients
@@ -108,7 +108,7 @@ impl Drop for Load {
     }
 }
 
-/// A client that sends much until it is dropped.
+/// A client that sends much data until it is dropped.
 pub struct Bulk {
     ended: Arc<AtomicBool>,
     client: Option<JoinHandle<()>>,
@@ -151,7 +151,7 @@ impl Drop for Bulk {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
         if let Some(client) = self.client.take() {
-            // What it panics with, if it does, is printed.
+            // The text of its panic, if any, is printed.
             let _ = client.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Three `skein node`s with one configuration, each on a host of its own ([`super::hosts`]), and what a service manager does for them.
+//! Three `skein node`s with one configuration, each on a host of its own ([`super::hosts`]), and the work of a service manager for them.
 
 use std::fs;
 use std::io::Write;
@@ -18,13 +18,13 @@ use super::{Place, runtime};
 
 /// The cluster's name.
 pub const NAME: &str = "three";
-/// Where clients are answered on each host.
+/// The clients' port on each host.
 pub const PORT: u16 = 80;
 /// The port that the server listens on.
 pub const SERVER_PORT: u16 = 7000;
-/// Where small disks are, in the namespace that has them.
+/// The directory of small disks, in the namespace that has them.
 const DISKS: &str = "/mnt";
-/// A node that ended is started again after this.
+/// Pause before an ended node is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
 
 /// The machine with the three hosts.
@@ -33,7 +33,7 @@ pub struct Machine {
     pub hosts: Hosts,
     /// Its directories.
     pub place: Place,
-    /// What the nodes' clocks and disks are like.
+    /// Controls of the nodes' clocks and disks.
     pub preloaded: Option<Preloaded>,
     server: Vec<String>,
     nodes: Vec<Option<Child>>,
@@ -72,13 +72,13 @@ impl Machine {
         }
     }
 
-    /// Where a replica's log is.
+    /// The directory of a replica's log.
     pub fn data(&self, id: u64) -> PathBuf {
         let name = format!("data-{id}");
         self.disks.as_ref().map_or_else(|| self.place.path(&name), |disks| disks.join(&name))
     }
 
-    /// Writes the configuration that differs between hosts only where it must; answers its file.
+    /// Writes the configuration, which differs between hosts only where it must; answers its file.
     fn config(&self, id: u64) -> PathBuf {
         let dir = self.place.dir.path().display();
         let (program, args) = self.server.split_first().unwrap();
@@ -123,7 +123,7 @@ impl Machine {
         self.nodes[id as usize - 1] = Some(command.spawn().unwrap());
     }
 
-    /// Starts nodes again that have ended, as a service manager would. To be called often.
+    /// Restarts ended nodes, as a service manager would. To be called often.
     pub fn tend(&mut self) {
         for id in 1..=3 {
             let at = id as usize - 1;
@@ -165,7 +165,7 @@ impl Machine {
         command
     }
 
-    /// What a host says of its replica.
+    /// A host's status of its replica.
     pub fn status(&self, id: u64) -> Value {
         let output = self.skein(id, &["status", "--json"]);
         serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
@@ -204,7 +204,7 @@ impl Machine {
         self.command_in(self.place.path("run-all")).args(args).output().unwrap()
     }
 
-    /// What the nodes said last.
+    /// The last lines of the nodes.
     pub fn evidence(&self) -> String {
         let mut text = String::new();
         for id in 1..=3 {
@@ -218,7 +218,7 @@ impl Machine {
         text
     }
 
-    /// Waits, and shows the evidence when it was in vain.
+    /// Waits, and shows the evidence on failure.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         wait_for_or(what, || self.evidence(), probe)
@@ -243,7 +243,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         for node in self.nodes.iter_mut().flatten() {
-            // Ended already when the test passed.
+            // It has ended already when the test passed.
             let _ = node.kill();
             let _ = node.wait();
         }

@@ -1,5 +1,5 @@
-//! A place of its own for each test: data, runtime directory and programs under one temporary directory, the real `skein`
-//! binary, and a guard that ends what a failed test would leave.
+//! A place of its own for each test: data, runtime directory and programs below one temporary directory, the real `skein`
+//! binary, and a guard that ends the remains of a failed test.
 
 #![allow(dead_code)] // Each test binary uses a part of this.
 
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 pub use skein_testkit::client::{connect_port as connect, read_line};
 pub use skein_testkit::resp;
 
-/// How long anything may take on a slow machine that is busy with other tests.
+/// The longest time for anything on a slow machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A test's own directories.
@@ -68,7 +68,7 @@ impl Place {
         let built = || env!("CARGO_BIN_EXE_skein").into();
         let mut command = Command::new(std::env::var_os("SKEIN_BIN").unwrap_or_else(built));
         command.env("SKEIN_RUN_DIR", self.path("run")).env("XDG_STATE_HOME", self.path("state"));
-        // What is refused before the server starts needs none; `skein_with_runtime` gives the real one.
+        // Commands that fail before the server starts need no runtime; `skein_with_runtime` gives the real one.
         command.env("SKEIN_RUNTIME", self.path("run")).stdin(Stdio::null());
         command
     }
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// Asserts that the command failed with this code and exactly one line that has all these words; answers the line.
+/// Asserts that the command failed with this code and exactly one line with all these words; answers the line.
 #[track_caller]
 pub fn assert_line(output: &Output, code: i32, words: &[&str]) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -117,7 +117,7 @@ pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Processes whose command line or environment names `text`, this one excepted; zombies are none.
+/// Processes whose command line or environment contains `text`, except this one; zombies have none.
 pub fn processes_naming(text: &str) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {

@@ -19,7 +19,7 @@ const MAX_PACKET: u32 = 1 << 24;
 const UTF8: u8 = 33;
 const COM_QUERY: u8 = 3;
 
-/// What comes first in an answer.
+/// The first byte of an answer.
 const OK: u8 = 0;
 const NULL: u8 = 0xfb;
 const END: u8 = 0xfe;
@@ -43,7 +43,7 @@ impl Mysql {
         mysql.send(1, &login)?;
         let (number, answer) = mysql.packet()?;
         let answer = if answer.first() == Some(&END) {
-            // Asked for the password once more: there is none.
+            // Asked for the password once more: it is empty.
             mysql.send(number + 1, &[])?;
             mysql.packet()?.1
         } else {

@@ -1,4 +1,4 @@
-//! Servers of this repository (`tests/servers`), and a client of those that talk in lines.
+//! Servers of this repository (`tests/servers`), and a client of those with a line protocol.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::cluster::free_port;
 use super::real::Real;
 use super::{Place, connect};
 
-/// Compiles a server; answers where it is.
+/// Compiles a server; answers its path.
 pub fn compiled(place: &Place, source: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers").join(source);
     let (name, kind) = source.rsplit_once('.').unwrap();
@@ -36,7 +36,7 @@ pub fn start(source: &str, options: &[&str]) -> Real {
     Real::serve(place, port, options, vec![server, port.to_string()])
 }
 
-/// A connection to a server that talks in lines.
+/// A connection to a server with a line protocol.
 pub struct Lines {
     stream: BufReader<TcpStream>,
 }

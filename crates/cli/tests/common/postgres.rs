@@ -41,7 +41,7 @@ impl Postgres {
         Ok((head[0], body))
     }
 
-    /// Reads up to where the server waits for the next query; answers the rows.
+    /// Reads until the server waits for the next query; answers the rows.
     fn answer(&mut self) -> io::Result<Vec<Vec<String>>> {
         let (mut rows, mut error) = (Vec::new(), None);
         loop {
@@ -72,7 +72,7 @@ impl Postgres {
         Ok(self.query(sql)?.into_iter().map(|mut row| row.remove(0)).collect())
     }
 
-    /// The next notification: its channel and what it says.
+    /// The next notification: its channel and its text.
     pub fn notification(&mut self) -> io::Result<(String, String)> {
         loop {
             let (kind, body) = self.message()?;
@@ -110,7 +110,7 @@ fn part(body: &[u8], letter: u8) -> String {
     String::from_utf8_lossy(found.map_or(&[][..], |part| &part[1..])).into_owned()
 }
 
-/// What the server says is wrong.
+/// The server's message.
 fn complaint(body: &[u8]) -> String {
     format!("PostgreSQL answers: {}", part(body, b'M'))
 }

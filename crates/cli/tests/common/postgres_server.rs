@@ -15,7 +15,7 @@ fn program(name: &str) -> String {
     format!("{PROGRAMS}/{name}")
 }
 
-/// Three replicas on a fresh data directory, the same for all of them. It refuses to run as root.
+/// Three replicas on a fresh data directory, the same for all of them. PostgreSQL refuses to run as root.
 pub fn start(settings: &[&str]) -> Real {
     start_with(&[], settings)
 }
@@ -49,7 +49,7 @@ pub fn start_with(options: &[&str], settings: &[&str]) -> Real {
     Real::serve(place, port, options, server)
 }
 
-/// Runs a client program that comes with it; answers what that says.
+/// Runs one of its client programs; answers the output.
 pub fn client(port: u16, name: &str, args: &[&str]) -> String {
     let port = port.to_string();
     let common = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres"];

@@ -1,4 +1,4 @@
-//! Wall clocks and disks of nodes that a test sets while they run: a library that is preloaded into them (`preloaded.c`).
+//! Wall clocks and disks of nodes that a test changes while they run: a library that is preloaded into them (`preloaded.c`).
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::Place;
 
-/// Where each number is in a node's file.
+/// The position of each number in a node's file.
 const OFF: u64 = 0;
 const IN_ODD_SECONDS: u64 = 8;
 const SYNC: u64 = 16;
 
-/// Where clocks and disks are set.
+/// The directory of the nodes' files.
 pub struct Preloaded {
     dir: PathBuf,
     library: PathBuf,
@@ -31,24 +31,24 @@ impl Preloaded {
         Self { dir, library }
     }
 
-    /// Has a command's nodes use it.
+    /// Makes a command's nodes use it.
     pub fn attach(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("SKEIN_TEST_HOSTS", &self.dir);
     }
 
-    /// Sets the clock of a node's process off by so many seconds.
+    /// Sets the error of a node's clock, in seconds.
     pub fn set_clock(&self, pid: i32, seconds: i64) {
         self.write(pid, OFF, seconds * 1_000_000_000);
         self.write(pid, IN_ODD_SECONDS, 0);
     }
 
-    /// Has it step forward and back in turn, once a second.
+    /// Makes the clock step forward and back in turn, once a second.
     pub fn step_each_second(&self, pid: i32, by: Duration) {
         self.write(pid, OFF, 0);
         self.write(pid, IN_ODD_SECONDS, by.as_nanos() as i64);
     }
 
-    /// Each sync of a file takes so much longer; `None`: it hangs, until this is called again.
+    /// Delays each sync of a file by this much; `None`: it hangs, until this is called again.
     pub fn set_disk(&self, pid: i32, delay: Option<Duration>) {
         self.write(pid, SYNC, delay.map_or(-1, |delay| delay.as_nanos() as i64));
     }

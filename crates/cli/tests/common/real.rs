@@ -1,4 +1,4 @@
-//! Clusters of real servers from Debian, and what their tests share.
+//! Clusters of real servers from Debian, and the parts that their tests share.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Real {
         Self::serve(Place::new(), port, options, server)
     }
 
-    /// `skein run OPTIONS -- SERVER`, ready, in a place that holds its configuration and data.
+    /// `skein run OPTIONS -- SERVER`, ready, in a place with its configuration and data.
     #[track_caller]
     pub fn serve(place: Place, port: u16, options: &[&str], server: Vec<String>) -> Self {
         installed(&server[0]);
@@ -51,12 +51,12 @@ impl Real {
         Self::start(options, "memcached", "-p", &user)
     }
 
-    /// Where it serves.
+    /// Its address.
     pub fn port(&self) -> u16 {
         self.cluster.port
     }
 
-    /// Kills `skein run`, and all nodes with it, and starts it again on what is on disk.
+    /// Kills `skein run`, and all nodes with it, and starts it again on the data on disk.
     pub fn kill_all_and_run_again(&mut self) {
         self.cluster.signal(Signal::SIGKILL);
         self.cluster.wait_end();
@@ -73,7 +73,7 @@ impl Real {
             let rows = status["replicas"].as_array().cloned().unwrap_or_default();
             let said = self.cluster.said();
             assert!(!said.contains("diverged"), "{said}\n{status:#}");
-            // One that is down says nothing.
+            // A replica that is down has no digest.
             let told = rows.iter().filter(|row| row["digest"] != "");
             if let Some(first) = told.clone().next() {
                 for row in told {
@@ -97,7 +97,7 @@ impl Real {
         }
     }
 
-    /// Asserts that all replicas' servers have written the same files; answers what `skein files --json` says.
+    /// Asserts that all replicas' servers have written the same files; answers the output of `skein files --json`.
     #[track_caller]
     pub fn wait_files_agreed(&self) -> serde_json::Value {
         let output = self.cluster.place.run(&["files", "--name", "t", "--json"]);
@@ -106,7 +106,7 @@ impl Real {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// Asserts that all replicas' servers hold the same in memory, as soon as that can be told. One replica is the same as itself.
+    /// Asserts that all replicas' servers have equal memory, as soon as that is known. One replica equals itself.
     #[track_caller]
     pub fn wait_memory_agreed(&self) {
         let (status, _) = self.cluster.status();
@@ -138,7 +138,7 @@ impl Real {
     }
 }
 
-/// Asserts that a program that a test needs is there.
+/// Asserts that a test's program is installed.
 #[track_caller]
 pub fn installed(program: &str) {
     assert!(

@@ -1,5 +1,5 @@
-//! What each server's test tells: many clients ask at once, the leader dies meanwhile, the clients connect again and go on, all
-//! replicas come to one digest, and what was acknowledged is there.
+//! The common story of each server's test: many clients ask at once, the leader dies meanwhile, the clients connect again and continue, all
+//! replicas reach one digest, and every acknowledged request is found.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -12,20 +12,20 @@ use nix::unistd::Pid;
 use super::cluster::{Cluster, wait_for_or};
 use super::real::{Real, at_once};
 
-/// A client leaves a connection that does not answer for this long, and asks on another one: what it asked for is in doubt.
+/// A client leaves a connection that does not answer for this long, and asks on another one: the outcome of its request is unknown.
 pub const PATIENCE_OF_A_CLIENT: Duration = Duration::from_secs(3);
 
-/// What clients remember of what they asked for.
+/// A client's memory of its requests.
 #[derive(Default)]
 pub struct Books {
-    /// Was acknowledged.
+    /// Acknowledged.
     pub kept: Vec<String>,
-    /// Was not: it may have happened.
+    /// Not acknowledged: it may have happened.
     pub doubtful: Vec<String>,
 }
 
 impl Books {
-    /// Asserts that all that was acknowledged is among `found`, once, and that nobody else's is.
+    /// Asserts that `found` has every acknowledged word once, and no word of anybody else.
     #[track_caller]
     pub fn assert_found(&self, found: &[String]) {
         let mut sorted: Vec<&str> = found.iter().map(String::as_str).collect();
@@ -42,7 +42,7 @@ impl Books {
     }
 }
 
-/// Clients that ask while something happens: `connect` makes a client, `ask` makes one request with a word of its own in it and
+/// Clients that ask while `blow` happens: `connect` makes a client, `ask` makes one request with a word of its own in it and
 /// answers `Ok` only when it was acknowledged; it panics when the answer is wrong. The blow falls after `wanted` answers, the
 /// clients end after `wanted` more.
 #[track_caller]
@@ -63,7 +63,7 @@ pub fn under_load<C>(
             let Some(connected) = &mut client else {
                 client = connect().ok();
                 if client.is_none() {
-                    // Refused: as clients do, not at once again.
+                    // Refused: like real clients, not at once again.
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 continue;
@@ -81,7 +81,7 @@ pub fn under_load<C>(
     };
     let all = std::thread::scope(|scope| {
         let all = scope.spawn(|| at_once(clients, work));
-        // The clients end also when this fails.
+        // Also ends the clients when this fails.
         let end = End(&ended);
         let wait_more = || {
             let until = answers.load(Ordering::Relaxed) + wanted;

@@ -18,7 +18,7 @@ pub struct Item {
     pub flags: u32,
     /// Its bytes.
     pub value: Vec<u8>,
-    /// What `cas` wants.
+    /// The version for `cas`.
     pub version: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What web servers' tests share: a tree of pages, uploads that are remembered while the leader dies, the usual load tools.
+//! Shared by web servers' tests: a tree of pages, uploads that are remembered while the leader dies, the usual load tools.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const CLIENTS: usize = 12;
 const REQUESTS: u64 = 600;
 const PAGES: u64 = 20;
 
-/// A page's text, the same whenever it is asked for.
+/// A page's text, the same at every call.
 pub fn page(number: u64) -> String {
     let mut random = Random::new(number);
     let lines = 1 + random.below(400);
@@ -24,7 +24,7 @@ pub fn page(number: u64) -> String {
         .collect()
 }
 
-/// A directory `www` with pages, and `www/up` where whoever the server runs as may write.
+/// A directory `www` with pages, and `www/up`, which the server's user may write.
 pub fn tree(place: &Place) {
     for dir in ["www", "www/up", "log"] {
         fs::create_dir(place.path(dir)).unwrap();
@@ -41,7 +41,7 @@ pub fn open_to_all(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// Clients read pages and upload small ones while the leader dies: an upload that was answered is there afterwards.
+/// Clients read pages and upload small ones while the leader dies: every answered upload is there afterwards.
 #[track_caller]
 pub fn uploads_survive(real: &Real) -> Books {
     let port = real.port();
@@ -56,7 +56,7 @@ pub fn uploads_survive(real: &Real) -> Books {
         assert_eq!((answer.status, answer.text()), (200, word.repeat(20)));
         Ok(())
     };
-    // Servers end a kept connection when they like: that is a request in doubt, no more.
+    // Servers may end a kept connection at any time: the outcome of that request is unknown, no more.
     let connect = || Http::connect(port, PATIENCE_OF_A_CLIENT);
     let books = leader_dies_under_load(real, CLIENTS, REQUESTS, connect, ask);
     let connect = || wait_for("a connection", || Http::connect(port, ANSWER).ok());

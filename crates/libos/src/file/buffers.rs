@@ -3,7 +3,7 @@
 use crate::abi::{self, c_void, iovec};
 use crate::errno::{Result, fail};
 
-/// What Linux reads or writes in one call at most.
+/// The most bytes that Linux reads or writes in one call.
 pub const MAX_RW_BYTES: usize = 0x7fff_f000;
 /// `UIO_MAXIOV`.
 const MAX_IOV: usize = 1024;
@@ -44,7 +44,7 @@ impl<'a> Buffers<'a> {
         Self::new(unsafe { core::slice::from_raw_parts(list, count) })
     }
 
-    /// The same buffers, to be gone through once more.
+    /// The same buffers, from their start.
     pub const fn again(&self) -> Self {
         Self { list: self.list, offset: self.offset, left: self.left }
     }
@@ -54,7 +54,7 @@ impl<'a> Buffers<'a> {
         self.left
     }
 
-    /// The next bytes that lie together, at most `most`: where and how many. Zero when nothing is left.
+    /// The next contiguous bytes, at most `most`: address and length. Zero when nothing is left.
     #[inline]
     pub fn piece(&mut self, most: usize) -> (*mut u8, usize) {
         while let Some(part) = self.list.first() {
@@ -110,7 +110,7 @@ impl<'a> Buffers<'a> {
         self.left = self.left.min(n);
     }
 
-    /// Passes over `n` bytes.
+    /// Skips `n` bytes.
     #[inline]
     pub fn skip(&mut self, mut n: usize) {
         while n > 0 {

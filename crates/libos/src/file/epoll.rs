@@ -1,11 +1,11 @@
 //! epoll.
 //!
-//! The ready list is Linux's: items enter it when their file announces an event that they ask for, and leave it when `epoll_wait` finds
-//! nothing to report. Level-triggered items that were reported go to its end, so that a small `maxevents` starves nobody.
+//! The ready list is Linux's: items enter it when their file reports an event that they ask for, and leave it when `epoll_wait` finds
+//! nothing to report. Level-triggered items that were reported go to its end, so that each gets its turn with a small `maxevents`.
 
-use super::ops::FileOps;
+use super::ops::{FileOps, Queue};
 use super::wait::WaitSet;
-use super::{File, Hold, Kind, OnFile, handle, ready};
+use super::{File, Hold, Kind, OnFile, handle, ready, table};
 use crate::abi::{self, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, epoll_event};
 use crate::errno::{Result, fail};
 use crate::host::{Host, Kernels};
@@ -15,9 +15,9 @@ use core::cell::Cell;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
-/// Flags of an item that are no events.
+/// Flags of an item that are not events.
 const PRIVATE_BITS: u32 = (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) as u32;
-/// What may go with `EPOLLEXCLUSIVE`.
+/// The flags allowed together with `EPOLLEXCLUSIVE`.
 const EXCLUSIVE_OK: u32 = (abi::EPOLLIN
     | abi::EPOLLOUT
     | abi::EPOLLERR
@@ -25,7 +25,7 @@ const EXCLUSIVE_OK: u32 = (abi::EPOLLIN
     | EPOLLWAKEUP
     | EPOLLET
     | EPOLLEXCLUSIVE) as u32;
-/// Epoll sets that may watch each other in a row.
+/// The longest chain of epoll sets that watch each other.
 const MAX_NESTING: u32 = 5;
 
 /// An item's place in its set.
@@ -88,7 +88,7 @@ pub fn create<H: Host>(k: &H, flags: i32) -> Result<usize> {
     Ok(fd as usize)
 }
 
-/// What an epoll set does.
+/// The functions of an epoll set.
 pub struct Ops;
 
 impl<H: Host> FileOps<H> for Ops {
@@ -112,6 +112,19 @@ impl<H: Host> FileOps<H> for Ops {
         }
         k.fds.epolls.free(set);
     }
+
+    fn queued(&self, _: &H, _: &File, _: Queue) -> Result<usize> {
+        fail(abi::EINVAL)
+    }
+
+    /// Epoll sets have requests of their own, none of them known here.
+    unsafe fn ioctl(&self, _: &H, _: &File, _: usize, _: usize) -> Result<usize> {
+        fail(abi::EINVAL)
+    }
+
+    fn stays(&self) -> bool {
+        true
+    }
 }
 
 /// Takes an item out of its set and its file.
@@ -124,7 +137,7 @@ pub fn remove<H: Host>(k: &H, item: Handle<Item>) {
     k.fds.items.free(item);
 }
 
-// Always: once for each item that is reported.
+// Inlined: called once for each item that is reported.
 #[inline(always)]
 fn not_ready<H: Host>(k: &H, e: &Epoll, item: Handle<Item>) {
     if k.fds.items.get(item).is_ready.replace(false) {
@@ -142,7 +155,7 @@ fn make_ready<H: Host>(k: &H, item: Handle<Item>) -> bool {
     super::notify(k, e.file.get(), ready::IN)
 }
 
-/// A file announces `events` to the sets that watch it. Answers whether a thread was woken.
+/// A file reports `events` to the sets that watch it. Answers whether a thread was woken.
 #[inline]
 pub fn notify<H: Host>(k: &H, f: &File, events: u32) -> bool {
     if f.items.is_empty() {
@@ -166,7 +179,7 @@ pub fn notify<H: Host>(k: &H, f: &File, events: u32) -> bool {
     woken
 }
 
-/// What an item would report now.
+/// The events that an item would report now.
 #[inline]
 fn current<H: Host>(k: &H, i: &Item) -> u32 {
     let wanted = i.events.get();
@@ -217,7 +230,7 @@ pub fn control<H: Host>(
     fd: i32,
     event: Option<(u32, u64)>,
 ) -> Result<()> {
-    let Some(target) = k.file_of(fd) else {
+    let Some(target) = table::file(k, fd) else {
         return fail(match k.of_kernel(fd) {
             None => abi::EBADF,
             Some(Kernels::Regular) => abi::EPERM,
@@ -292,7 +305,7 @@ fn add<H: Host>(
     i.events.set(events);
     i.data.set(data);
     k.fds.epolls.get(set).items.push_back(&k.fds.items, item);
-    // As in Linux's wait queues: the newest registration is told first, those that are exclusive last and in the order of their registration.
+    // As in Linux's wait queues: the newest registration is told first, exclusive ones last and in the order of their registration.
     let items = &k.fds.files.get(file).items;
     if events & EPOLLEXCLUSIVE as u32 == 0 {
         items.push_front(&k.fds.items, item);
@@ -309,7 +322,7 @@ fn add<H: Host>(
 ///
 /// # Safety
 /// `out` has room for `most` events.
-// Always: its result would go through memory.
+// Inlined: its result would go through memory.
 #[inline(always)]
 pub unsafe fn wait<H: Host>(
     k: &H,
@@ -335,7 +348,7 @@ pub unsafe fn wait<H: Host>(
         waits.add(k, hold.0, ready::IN, true)?;
         match waits.block(k, deadline) {
             Wake::Event => {}
-            // What became ready at the same admission is reported still.
+            // Events that came at the same admission are still reported.
             // SAFETY: the caller's contract.
             Wake::Timeout => return Ok(unsafe { report(k, set, out, most as u32) }),
             Wake::Interrupted => return fail(abi::EINTR),
@@ -374,7 +387,7 @@ unsafe fn report<H: Host>(k: &H, set: Handle<Epoll>, out: *mut epoll_event, most
         }
     }
     if reported > 0 && !e.ready.is_empty() {
-        // Another waiter may have something to do, too.
+        // Another waiter may have work, too.
         if let Some(file) = e.file.get() {
             super::notify_waits(k, k.fds.files.get(file), ready::IN);
         }

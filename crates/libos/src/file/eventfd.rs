@@ -39,7 +39,7 @@ pub fn create<H: Host>(k: &H, count: u32, flags: i32) -> Result<usize> {
     Ok(fd as usize)
 }
 
-/// What an eventfd does.
+/// The functions of an eventfd.
 pub struct Ops;
 
 impl<H: Host> FileOps<H> for Ops {
@@ -55,7 +55,7 @@ impl<H: Host> FileOps<H> for Ops {
         k.fds.eventfds.free(handle(k.fds.files.get(file).object.get()));
     }
 
-    /// Takes the count, or 1 of a semaphore.
+    /// Takes the count, or 1 from a semaphore.
     fn read(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
         if buffers.left() < 8 {
             return fail(abi::EINVAL);
@@ -91,6 +91,10 @@ impl<H: Host> FileOps<H> for Ops {
         e.count.set(e.count.get() + more);
         super::notify(k, Some(hold.0), ready::IN);
         Ok(8)
+    }
+
+    fn stays(&self) -> bool {
+        true
     }
 }
 

@@ -1,10 +1,10 @@
-//! inotify, as on a machine that allows no watches (`max_user_watches` is 0): descriptors can be had, by which nothing ever comes, and watches
+//! inotify, as on a machine that allows no watches (`max_user_watches` is 0): descriptors can be opened, but no event ever arrives, and watches
 //! are refused by name.
 //!
-//! A server that would watch files, but can do without, runs; one that only asks whether there is inotify does not end for the lack of it.
+//! A server that would watch files, but can do without, runs; a server that only tests for inotify does not fail for the lack of it.
 
 use super::buffers::Buffers;
-use super::ops::FileOps;
+use super::ops::{FileOps, Queue};
 use super::wait::wait_if_blocking;
 use super::{File, Hold, Kind, ready};
 use crate::abi;
@@ -22,7 +22,7 @@ pub fn create<H: Host>(k: &H, flags: i32) -> Result<usize> {
     super::open(k, Kind::Inotify, 0, status, cloexec).map(|(_, fd)| fd as usize)
 }
 
-/// What such a descriptor does.
+/// The functions of such a descriptor.
 pub struct Ops;
 
 impl<H: Host> FileOps<H> for Ops {
@@ -32,11 +32,19 @@ impl<H: Host> FileOps<H> for Ops {
 
     fn release(&self, _: &H, _: Handle<File>) {}
 
-    /// Waits for what never comes.
+    /// Waits for ever: no event arrives.
     fn read(&self, k: &H, hold: &Hold<'_, H>, _: &mut Buffers<'_>) -> Result<usize> {
         loop {
             wait_if_blocking(k, hold, ready::IN)?;
         }
+    }
+
+    fn queued(&self, _: &H, _: &File, queue: Queue) -> Result<usize> {
+        if queue == Queue::Unread { Ok(0) } else { fail(abi::ENOTTY) }
+    }
+
+    fn stays(&self) -> bool {
+        true
     }
 }
 

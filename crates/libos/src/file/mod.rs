@@ -1,19 +1,25 @@
-//! Open file descriptions: what descriptors share after `dup`, and where readiness is announced.
+//! Open file descriptions: what descriptors ([`table`]) share after `dup`, and where readiness is announced.
 //!
-//! Invariant: `refs` counts descriptors and calls in progress ([`Hold`]). The last one to go releases the object, as Linux does: a thread
-//! blocked in `accept` keeps its listener alive although another has closed it.
+//! Invariant: `refs` counts descriptors and calls in progress ([`Hold`]). The last reference to go releases the object, as in Linux: a thread
+//! blocked in `accept` keeps its listener alive although another thread has closed it.
 
 pub mod buffers;
+pub mod descriptor;
 pub mod epoll;
 pub mod eventfd;
+pub mod fifo;
 pub mod inotify;
 pub mod ops;
 pub mod pipe;
 pub mod poll;
+pub mod random;
 pub mod select;
+pub mod splice;
+pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod timerfd;
+pub mod transfer;
 pub mod wait;
 
 use crate::abi;
@@ -30,29 +36,29 @@ use wait::Wait;
 pub mod ready {
     use crate::abi;
 
-    /// Something can be read.
+    /// Readable.
     pub const IN: u32 = abi::EPOLLIN as u32 | abi::EPOLLRDNORM as u32;
-    /// Something can be written.
+    /// Writable.
     pub const OUT: u32 = abi::EPOLLOUT as u32 | abi::EPOLLWRNORM as u32;
     /// An error is pending.
     pub const ERR: u32 = abi::EPOLLERR as u32;
     /// Both directions have ended.
     pub const HUP: u32 = abi::EPOLLHUP as u32;
-    /// The peer sends no more.
+    /// The peer has shut its sending side.
     pub const RDHUP: u32 = abi::EPOLLRDHUP as u32;
-    /// A change of state: whoever waits looks again.
+    /// A change of state: every waiting thread looks again.
     pub const ALL: u32 = 0xffff;
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
     /// Not in use.
     Free = 0,
-    /// The end of a pipe that is read.
+    /// The reading end of a pipe.
     PipeReader,
-    /// The end of a pipe that is written.
+    /// The writing end of a pipe.
     PipeWriter,
     /// A socket.
     Socket,
@@ -83,7 +89,7 @@ pub const MAX_WATCHES: u32 = 64 << 10;
 /// Pipes, epoll sets, eventfds, timerfds at one time: 8,192 each.
 pub const MAX_SMALL: u32 = 8 << 10;
 
-/// Descriptors' files, and what is behind those that the library has. All-zero bytes, then `lay_out`.
+/// Descriptors' files, and the library's objects behind them. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct Fds {
     /// Open file descriptions.
@@ -92,9 +98,13 @@ pub struct Fds {
     pub waits: Pool<Wait>,
     /// Pipes.
     pub pipes: Pool<pipe::Pipe>,
+    /// Open FIFOs.
+    pub fifos: Pool<fifo::Fifo>,
+    /// All of them.
+    pub open_fifos: fifo::Fifos,
     /// Epoll sets.
     pub epolls: Pool<epoll::Epoll>,
-    /// What epoll sets watch.
+    /// Items of epoll sets.
     pub items: Pool<Item>,
     /// Eventfds.
     pub eventfds: Pool<eventfd::EventFd>,
@@ -108,6 +118,8 @@ impl Fds {
         room.pool(&self.files, MAX_FILES);
         room.pool(&self.waits, MAX_WATCHES);
         room.pool(&self.pipes, MAX_SMALL);
+        let fifos = room.pool(&self.fifos, MAX_SMALL);
+        fifo::Fifo::note_own(room, fifos, MAX_SMALL);
         room.pool(&self.epolls, MAX_SMALL);
         room.pool(&self.items, MAX_WATCHES);
         room.pool(&self.eventfds, MAX_SMALL);
@@ -121,7 +133,7 @@ pub struct OnFile;
 /// An open file description.
 #[repr(C)]
 pub struct File {
-    /// What it is.
+    /// Its kind.
     pub kind: Cell<Kind>,
     /// Descriptors and calls in progress.
     refs: Cell<u32>,
@@ -131,7 +143,7 @@ pub struct File {
     pub owner: Cell<i32>,
     /// The object's handle.
     pub object: Cell<u32>,
-    /// Of an end of a FIFO that did not wait for a writer: how many there had been.
+    /// For an end of a FIFO that did not wait for a writer: the number of writers before it.
     pub writers_before: Cell<u32>,
     /// Its place among the reading ends of a pipe, or in a list of the host's.
     pub reading: Node<File>,
@@ -162,14 +174,14 @@ impl File {
         if self.kind.get() == kind { Handle::from_raw(self.object.get()) } else { None }
     }
 
-    /// Whether calls do not block.
+    /// Whether calls are non-blocking.
     #[inline]
     pub fn nonblocking(&self) -> bool {
         self.flags.get() & abi::O_NONBLOCK != 0
     }
 }
 
-/// Makes a file, as yet without a descriptor.
+/// Makes a file without a descriptor.
 pub fn create<H: Host>(k: &H, kind: Kind, object: u32, flags: i32) -> Result<Handle<File>> {
     let Some(file) = k.fds.files.alloc() else { return fail(abi::ENFILE) };
     let f = k.fds.files.get(file);
@@ -181,7 +193,7 @@ pub fn create<H: Host>(k: &H, kind: Kind, object: u32, flags: i32) -> Result<Han
     Ok(file)
 }
 
-/// Makes a file with its first descriptor; without one there is no file, but its object stays the caller's.
+/// Makes a file with its first descriptor. If that fails there is no file, and its object stays the caller's.
 pub fn open<H: Host>(
     k: &H,
     kind: Kind,
@@ -193,23 +205,23 @@ pub fn open<H: Host>(
     Ok((file, install(k, file, cloexec)?))
 }
 
-/// Gives a fresh file its first descriptor; without one the file is gone, but not its object.
+/// Gives a fresh file its first descriptor. If that fails the file is gone, but not its object.
 pub fn install<H: Host>(k: &H, file: Handle<File>, cloexec: bool) -> Result<i32> {
-    let fd = k.install(file, 0, cloexec);
+    let fd = table::of(k).install(k, file, 0, cloexec);
     if fd.is_err() {
         k.fds.files.free(file);
     }
     fd
 }
 
-/// One more reference.
+/// Adds a reference.
 #[inline]
 pub fn add_ref<H: Host>(k: &H, file: Handle<File>) {
     let f = k.fds.files.get(file);
     f.refs.set(f.refs.get() + 1);
 }
 
-/// One reference less; the last releases the file.
+/// Drops a reference; the last releases the file.
 #[inline]
 pub fn drop_ref<H: Host>(k: &H, file: Handle<File>) {
     let f = k.fds.files.get(file);
@@ -235,14 +247,14 @@ pub fn handle<T>(raw: u32) -> Handle<T> {
     Handle::from_raw(raw).expect("a file's object")
 }
 
-/// What the file is ready for.
+/// The events that the file is ready for.
 #[inline]
 pub fn mask<H: Host>(k: &H, file: Handle<File>) -> u32 {
     let f = k.fds.files.get(file);
     ops::mask(k, f)
 }
 
-/// Something about the file has changed: those who wait for one of `events` look again. Answers whether a thread was resumed.
+/// The file has changed: threads that wait for one of `events` look again. Answers whether a thread was resumed.
 #[inline]
 pub fn notify<H: Host>(k: &H, file: Option<Handle<File>>, events: u32) -> bool {
     let Some(file) = file else { return false };
@@ -255,7 +267,7 @@ pub fn notify<H: Host>(k: &H, file: Option<Handle<File>>, events: u32) -> bool {
 }
 
 /// Resumes threads that wait for one of `events`; of the exclusive ones only the first. Answers whether there was one.
-// Always: a wait for a set that is ready ends with it.
+// Inlined: a wait for a set that is ready ends with it.
 #[inline(always)]
 pub fn notify_waits<H: Host>(k: &H, f: &File, events: u32) -> bool {
     let mut resumed = false;
@@ -264,7 +276,7 @@ pub fn notify_waits<H: Host>(k: &H, f: &File, events: u32) -> bool {
         if w.events.get() & events == 0 || (w.exclusive.get() && exclusive_resumed) {
             continue;
         }
-        // One that was resumed before and has not run yet does not count: the event may not be for it.
+        // A thread that was resumed before and has not run yet does not count: the event may not be for it.
         if w.resume(k) {
             resumed = true;
             exclusive_resumed |= w.exclusive.get();
@@ -273,7 +285,7 @@ pub fn notify_waits<H: Host>(k: &H, f: &File, events: u32) -> bool {
     resumed
 }
 
-/// A call in progress on a file. Its thread knows of it, too: a process may end in the middle of its threads' calls.
+/// A call in progress on a file. Its thread knows of it, too, because a process may end in the middle of its threads' calls.
 pub struct Hold<'k, H: Host>(pub Handle<File>, &'k H);
 
 impl<H: Host> Drop for Hold<'_, H> {
@@ -284,10 +296,10 @@ impl<H: Host> Drop for Hold<'_, H> {
     }
 }
 
-/// The files of a thread's calls in progress: at most so many at a time.
+/// The most files of a thread's calls in progress.
 const MOST_HELD: usize = 4;
 
-/// The files of a thread's calls in progress, the last begun last.
+/// The files of a thread's calls in progress, the last begun at the end.
 #[repr(C)]
 pub struct Held {
     files: [Link<File>; MOST_HELD],
@@ -305,7 +317,7 @@ impl Held {
 
     fn remove(&self, file: Handle<File>) {
         let n = self.count.get() as usize;
-        // Calls end in the reverse order of their begin; a thread that a handler was left by `longjmp` for has lost some.
+        // Calls end in the reverse order of their begin. A thread that left a handler by `longjmp` has lost some.
         if let Some(at) = (0..n).rev().find(|at| self.files[*at].get() == Some(file)) {
             for i in at + 1..n {
                 self.files[i - 1].set(self.files[i].get());

@@ -1,22 +1,31 @@
-//! What a kind of file does: one row of functions for each, chosen once.
+//! The functions of each kind of file: one row per kind, chosen once.
 
 use super::buffers::Buffers;
-use super::{File, Hold, Kind, epoll, eventfd, inotify, pipe, timerfd};
+use super::{File, Hold, Kind, epoll, eventfd, inotify, pipe, random, timerfd};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
 use crate::ipc::mq;
 use skein_arena::pool::Handle;
 
+/// The bytes of a file that an `ioctl` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Bytes that can be read (`FIONREAD`).
+    Unread,
+    /// Bytes that were written and have not arrived (`TIOCOUTQ`).
+    Sent,
+}
+
 /// A kind of file.
 pub trait FileOps<H: Host> {
-    /// What it is ready for.
+    /// The events that it is ready for.
     fn mask(&self, k: &H, file: &File) -> u32;
 
-    /// The last reference is gone: frees what is behind it.
+    /// The last reference is gone: frees the object.
     fn release(&self, k: &H, file: Handle<File>);
 
-    /// Takes bytes; the access mode allows it.
+    /// Reads bytes; the access mode allows it.
     ///
     /// # Errors
     /// `EINVAL` of a kind that has none.
@@ -24,17 +33,95 @@ pub trait FileOps<H: Host> {
         fail(abi::EINVAL)
     }
 
-    /// Adds bytes; the access mode allows it.
+    /// Writes bytes; the access mode allows it.
     ///
     /// # Errors
     /// `EINVAL` of a kind that takes none.
     fn write(&self, _k: &H, _hold: &Hold<'_, H>, _buffers: &mut Buffers<'_>) -> Result<usize> {
         fail(abi::EINVAL)
     }
+
+    /// As `read`, for a splice: never waits, whatever the file's mode.
+    ///
+    /// # Errors
+    /// `EINVAL` of a kind that is not spliced, pipes among them, which a splice knows itself.
+    fn read_at_once(
+        &self,
+        _k: &H,
+        _hold: &Hold<'_, H>,
+        _buffers: &mut Buffers<'_>,
+    ) -> Result<usize> {
+        fail(abi::EINVAL)
+    }
+
+    /// As `write`, for a splice: never waits, whatever the file's mode.
+    ///
+    /// # Errors
+    /// As [`read_at_once`](Self::read_at_once).
+    fn write_at_once(
+        &self,
+        _k: &H,
+        _hold: &Hold<'_, H>,
+        _buffers: &mut Buffers<'_>,
+    ) -> Result<usize> {
+        fail(abi::EINVAL)
+    }
+
+    /// The number of its bytes in a queue.
+    ///
+    /// # Errors
+    /// `ENOTTY` of a kind that has none.
+    fn queued(&self, _k: &H, _file: &File, _queue: Queue) -> Result<usize> {
+        fail(abi::ENOTTY)
+    }
+
+    /// `ioctl` with a request that not all kinds know.
+    ///
+    /// # Safety
+    /// `arg` is the request's argument.
+    ///
+    /// # Errors
+    /// `ENOTTY` when this one does not.
+    unsafe fn ioctl(&self, _k: &H, _file: &File, _request: usize, _arg: usize) -> Result<usize> {
+        fail(abi::ENOTTY)
+    }
+
+    /// Whether `lseek` succeeds, though there is no position.
+    fn stays(&self) -> bool {
+        false
+    }
+
+    /// The answer of `fstat`.
+    fn stat(&self, _k: &H, file: Handle<File>) -> abi::stat {
+        anonymous(0o600, numbered(file))
+    }
+
+    /// `fchmod`.
+    fn change_mode(&self, _k: &H, _file: &File, _mode: u32) {}
+}
+
+/// The device of files without a path, as Linux numbers it on most machines.
+const DEVICE: u64 = 8;
+
+/// The answer of `fstat` about a file without a path.
+pub fn anonymous(mode: u32, inode: u64) -> abi::stat {
+    abi::stat {
+        st_dev: DEVICE,
+        st_ino: inode,
+        st_mode: mode,
+        st_nlink: 1,
+        st_blksize: 4096,
+        ..Default::default()
+    }
+}
+
+/// The inode number of a file that shares its object with no other.
+pub fn numbered(file: Handle<File>) -> u64 {
+    u64::from(file.raw()) + (2 << 20)
 }
 
 /// The functions of a kind.
-// Always: one look into a table then, whoever has the kind.
+// Inlined: one look into a table then, when the kind is known.
 #[inline(always)]
 pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
     match kind {
@@ -47,11 +134,12 @@ pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
         Kind::Inotify => &inotify::Ops,
         Kind::Free => &Nothing,
         Kind::MessageQueue => &mq::Ops,
-        Kind::Socket | Kind::Random | Kind::SignalFd | Kind::PidFd => H::ops(kind),
+        Kind::Random => &random::Ops,
+        Kind::Socket | Kind::SignalFd | Kind::PidFd => H::ops(kind),
     }
 }
 
-/// What a file is ready for: as its row says, without a call through a table, as each wait for many files asks for it.
+/// The events that a file is ready for: by its row's function, called directly, because each wait for many files asks for it.
 #[inline]
 pub fn mask<H: Host>(k: &H, f: &File) -> u32 {
     match f.kind.get() {
@@ -64,7 +152,8 @@ pub fn mask<H: Host>(k: &H, f: &File) -> u32 {
         Kind::Inotify => inotify::Ops.mask(k, f),
         Kind::Free => Nothing.mask(k, f),
         Kind::MessageQueue => mq::Ops.mask(k, f),
-        Kind::Socket | Kind::Random | Kind::SignalFd | Kind::PidFd => k.mask(f),
+        Kind::Random => random::Ops.mask(k, f),
+        Kind::Socket | Kind::SignalFd | Kind::PidFd => k.mask(f),
     }
 }
 

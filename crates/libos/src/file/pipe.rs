@@ -3,12 +3,12 @@
 //! As on Linux up to `PIPE_BUF` bytes are written in one piece; more may be cut. Capacity is in bytes, not in pages of which each write
 //! takes at least one, so small writes fill a pipe later than natively.
 //!
-//! Each end may have several open file descriptions: those that opening a FIFO by its path adds.
+//! Each end may have several open file descriptions: opening a FIFO by its path adds one.
 
 use super::buffers::Buffers;
-use super::ops::FileOps;
+use super::ops::{self, FileOps, Queue};
 use super::wait::wait_if_blocking;
-use super::{File, Hold, Kind, handle, ready};
+use super::{File, Hold, Kind, fifo, handle, ready, table};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
@@ -18,9 +18,9 @@ use skein_arena::list::List;
 use skein_arena::pool::{ArenaObject, Handle};
 use skein_arena::uses::Use;
 
-/// What a pipe holds: 16 pages.
+/// The capacity of a pipe: 16 pages.
 const CAPACITY_BYTES: u32 = 64 << 10;
-/// What an unprivileged process may ask for, as Linux has it: 1 MiB.
+/// The largest capacity for an unprivileged process, as in Linux: 1 MiB.
 const MAX_CAPACITY_BYTES: usize = 1 << 20;
 
 /// The reading ends of a pipe.
@@ -28,18 +28,18 @@ pub struct Reading;
 /// The writing ends of a pipe.
 pub struct Writing;
 
-/// A pipe. One that has no end is gone.
+/// A pipe. A pipe without ends is freed.
 #[repr(C)]
 pub struct Pipe {
     queue: ByteQueue,
     capacity: Cell<u32>,
     readers: List<File, Reading>,
     writers: List<File, Writing>,
-    /// Reading ends that there have ever been.
+    /// The number of reading ends so far.
     pub reader_opens: Cell<u32>,
-    /// Writing ends that there have ever been.
+    /// The number of writing ends so far.
     pub writer_opens: Cell<u32>,
-    /// Its name, when it has one: the host's number of it; 0: none.
+    /// Its name, if it has one: the host's number of it; 0: none.
     pub fifo: Cell<u32>,
 }
 
@@ -47,7 +47,7 @@ pub struct Pipe {
 unsafe impl ArenaObject for Pipe {}
 
 impl Pipe {
-    /// Bytes that can be written.
+    /// The number of bytes that can be written.
     pub fn room(&self) -> usize {
         (self.capacity.get() as usize).saturating_sub(self.queue.len())
     }
@@ -56,17 +56,17 @@ impl Pipe {
         self.room() >= abi::PIPE_BUF
     }
 
-    /// Bytes that can be read.
+    /// The number of bytes that can be read.
     pub fn unread(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether nobody writes any more.
+    /// Whether there is no writer any more.
     pub fn ended(&self) -> bool {
         self.writers.is_empty()
     }
 
-    /// Whether nobody reads any more.
+    /// Whether there is no reader any more.
     pub fn deserted(&self) -> bool {
         self.readers.is_empty()
     }
@@ -85,7 +85,7 @@ impl Pipe {
         }
     }
 
-    /// Adds bytes, which there is room for; answers how many.
+    /// Adds bytes for which there is room; answers how many.
     pub fn append<H: Host>(&self, k: &H, bytes: &[u8]) -> usize {
         let n = self.queue.push(&k.chunks, bytes);
         if n > 0 {
@@ -94,7 +94,7 @@ impl Pipe {
         n
     }
 
-    /// Bytes that it holds at most.
+    /// The most bytes that it holds.
     pub fn capacity(&self) -> usize {
         self.capacity.get() as usize
     }
@@ -117,12 +117,12 @@ pub fn get<H: Host>(k: &H, raw: u32) -> &Pipe {
     k.fds.pipes.get(handle(raw))
 }
 
-/// Whether such a file is an end that is read.
+/// Whether such a file is a reading end.
 pub const fn reads(kind: Kind) -> bool {
     matches!(kind, Kind::PipeReader | Kind::PipeBoth)
 }
 
-/// Whether such a file is an end that is written.
+/// Whether such a file is a writing end.
 pub const fn writes(kind: Kind) -> bool {
     matches!(kind, Kind::PipeWriter | Kind::PipeBoth)
 }
@@ -179,17 +179,17 @@ fn ends<H: Host>(k: &H, raw: u32, flags: i32) -> Result<[i32; 2]> {
         Ok(write_fd) => Ok([read_fd, write_fd]),
         Err(e) => {
             // Closing the only end frees the pipe.
-            k.close(read_fd);
+            let _ = table::close(k, read_fd);
             Err(e)
         }
     }
 }
 
-/// What the reading end does.
+/// The functions of the reading end.
 pub struct ReadEnd;
-/// What the writing end does.
+/// The functions of the writing end.
 pub struct WriteEnd;
-/// What an end that is both does.
+/// The functions of an end that is both.
 pub struct BothEnds;
 
 impl<H: Host> FileOps<H> for ReadEnd {
@@ -204,6 +204,13 @@ impl<H: Host> FileOps<H> for ReadEnd {
     fn read(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
         read(k, hold, buffers)
     }
+    fn queued(&self, k: &H, file: &File, queue: Queue) -> Result<usize> {
+        queued(k, file, queue)
+    }
+
+    fn stat(&self, k: &H, file: Handle<File>) -> abi::stat {
+        stat(k, file)
+    }
 }
 
 impl<H: Host> FileOps<H> for WriteEnd {
@@ -217,6 +224,13 @@ impl<H: Host> FileOps<H> for WriteEnd {
 
     fn write(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
         write(k, hold, buffers)
+    }
+    fn queued(&self, k: &H, file: &File, queue: Queue) -> Result<usize> {
+        queued(k, file, queue)
+    }
+
+    fn stat(&self, k: &H, file: Handle<File>) -> abi::stat {
+        stat(k, file)
     }
 }
 
@@ -236,6 +250,24 @@ impl<H: Host> FileOps<H> for BothEnds {
     fn write(&self, k: &H, hold: &Hold<'_, H>, buffers: &mut Buffers<'_>) -> Result<usize> {
         write(k, hold, buffers)
     }
+    fn queued(&self, k: &H, file: &File, queue: Queue) -> Result<usize> {
+        queued(k, file, queue)
+    }
+
+    fn stat(&self, k: &H, file: Handle<File>) -> abi::stat {
+        stat(k, file)
+    }
+}
+
+fn queued<H: Host>(k: &H, file: &File, queue: Queue) -> Result<usize> {
+    if queue == Queue::Unread { Ok(get(k, file.object.get()).unread()) } else { fail(abi::ENOTTY) }
+}
+
+/// Both ends of a pipe are one inode; an end of a FIFO is its path's.
+fn stat<H: Host>(k: &H, file: Handle<File>) -> abi::stat {
+    let f = k.fds.files.get(file);
+    let inode = u64::from(f.object.get()) + (1 << 20);
+    fifo::stat(k, f).unwrap_or_else(|| ops::anonymous(abi::S_IFIFO | 0o600, inode))
 }
 
 /// The last reference to an end is gone.
@@ -263,7 +295,7 @@ pub fn free<H: Host>(k: &H, raw: u32) {
     let p = get(k, raw);
     p.queue.clear(&k.chunks);
     if let name @ 1.. = p.fifo.take() {
-        k.forget_fifo(name);
+        fifo::forget(k, name);
     }
     k.fds.pipes.free(handle(raw));
 }
@@ -272,7 +304,7 @@ pub fn free<H: Host>(k: &H, raw: u32) {
 fn reader_mask<H: Host>(k: &H, f: &File) -> u32 {
     let p = get(k, f.object.get());
     let data = if p.queue.is_empty() { 0 } else { ready::IN };
-    // No end is told to whoever has opened a FIFO that nobody has written to since.
+    // A reader of a FIFO is not told of an end before the FIFO has had a writer since it was opened.
     let none_yet = f.writers_before.get() == p.writer_opens.get();
     let ended = if p.ended() && !none_yet { ready::HUP } else { 0 };
     data | ended

@@ -1,7 +1,7 @@
 //! poll. Descriptors that are not virtual are regular files: always ready, as on Linux.
 
-use super::ready;
 use super::wait::WaitSet;
+use super::{ready, table};
 use crate::abi::{self, pollfd};
 use crate::errno::{Result, fail};
 use crate::host::Host;
@@ -10,7 +10,7 @@ use crate::time::Timeout;
 
 const NVAL: u32 = abi::POLLNVAL as u32;
 
-/// `poll`: answers how many descriptors something is reported of.
+/// `poll`: answers the number of descriptors with reported events.
 pub fn poll<H: Host>(k: &H, fds: &mut [pollfd], timeout: Timeout) -> Result<usize> {
     let deadline = timeout.deadline_ns(k);
     loop {
@@ -20,7 +20,7 @@ pub fn poll<H: Host>(k: &H, fds: &mut [pollfd], timeout: Timeout) -> Result<usiz
         }
         let waits = WaitSet::default();
         for fd in fds.iter() {
-            if let Some(file) = k.file_of(fd.fd)
+            if let Some(file) = table::file(k, fd.fd)
                 && let Err(e) = waits.add(k, file, fd.events as u16 as u32, false)
             {
                 waits.clear(k);
@@ -45,9 +45,9 @@ fn look<H: Host>(k: &H, fds: &mut [pollfd]) -> usize {
     found
 }
 
-/// What a descriptor is ready for; nothing when the number is negative.
+/// The events that a descriptor is ready for; none when the number is negative.
 fn state<H: Host>(k: &H, fd: i32) -> u32 {
-    match k.file_of(fd) {
+    match table::file(k, fd) {
         Some(file) => super::mask(k, file),
         None if fd < 0 => 0,
         None if k.of_kernel(fd).is_some() => ready::IN | ready::OUT,

@@ -1,7 +1,7 @@
 //! select.
 
-use super::ready;
 use super::wait::WaitSet;
+use super::{ready, table};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
@@ -15,10 +15,10 @@ const KINDS: [u32; 3] = [READ, WRITE, EXCEPT];
 /// Words of a set.
 const WORDS: usize = 1024 / 64;
 
-/// The three sets: which descriptors are asked for, or found.
+/// The three sets: requested, or found.
 type Bits = [[u64; WORDS]; 3];
 
-/// `select`: sets as arrays of 64-bit words, null when not asked for. Answers the count and the time left of the timeout.
+/// `select`: sets as arrays of 64-bit words, null when not requested. Answers the count and the time left of the timeout.
 ///
 /// # Safety
 /// Sets that are not null have room for `count` bits, rounded up to a word.
@@ -82,7 +82,7 @@ fn wait<H: Host>(
             return Ok(n);
         }
         let waits = WaitSet::default();
-        let added = each(count, asked, |fd, events, _| match k.file_of(fd) {
+        let added = each(count, asked, |fd, events, _| match table::file(k, fd) {
             Some(file) => waits.add(k, file, events, false),
             None => Ok(()),
         });
@@ -102,7 +102,7 @@ fn look<H: Host>(k: &H, count: usize, asked: &Bits, found: &mut Bits) -> Result<
     *found = [[0; WORDS]; 3];
     let mut n = 0;
     each(count, asked, |fd, _, kinds| {
-        let mask = match k.file_of(fd) {
+        let mask = match table::file(k, fd) {
             Some(file) => super::mask(k, file),
             None if k.of_kernel(fd).is_some() => ready::IN | ready::OUT,
             None => return fail(abi::EBADF),
@@ -118,7 +118,7 @@ fn look<H: Host>(k: &H, count: usize, asked: &Bits, found: &mut Bits) -> Result<
     Ok(n)
 }
 
-/// Calls `f` for each descriptor asked for: its number, its events, in which sets it is.
+/// Calls `f` for each requested descriptor: its number, its events, and its sets.
 fn each(
     count: usize,
     asked: &Bits,

@@ -1,11 +1,14 @@
-//! What files do; the first thread is the one under test, and others act while it is blocked.
+//! Behaviour of files; the first thread is the one under test, and others act while it is blocked.
+
+mod descriptors;
+mod fifos;
+mod transfers;
 
 use super::buffers::{Buffers, single};
 use super::{Hold, epoll, eventfd, inotify, ops, pipe, poll, ready, select, timerfd};
 use crate::abi::{self, epoll_event, itimerspec, pollfd, timespec};
 use crate::errno::{Errno, RESTART, Result};
 use crate::fake::{Fake, MOST_FDS, OTHER_FD, REGULAR_FD};
-use crate::host::Host;
 use crate::time::Timeout;
 
 const fn err<T>(errno: i32) -> Result<T> {
@@ -81,7 +84,7 @@ fn short_writes_are_not_cut_and_long_ones_go_on() {
     assert_eq!(mask(&k, w), 0, "less than a piece fits");
     let left = k.fds.pipes.get(super::handle(1)).room();
     assert_eq!(left, 10);
-    // Eleven bytes wait for room for a whole piece.
+    // Eleven bytes wait until the whole piece fits.
     k.then(2, move |k| assert_eq!(read(k, r, 1), Ok(vec![1])));
     k.then(2, move |k| assert_eq!(read(k, r, 4086).map(|bytes| bytes.len()), Ok(4086)));
     assert_eq!(write(&k, w, &[2; 11]), Ok(11));

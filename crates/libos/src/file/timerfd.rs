@@ -1,7 +1,7 @@
 //! timerfd.
 //!
-//! As in Linux a periodic timer is re-armed when it is looked at, not when it fires: expirations in between are counted then, and a timer that
-//! nobody reads makes no log entries.
+//! As in Linux a periodic timer is re-armed when it is read or polled, not when it fires: expirations in between are counted then, and a timer without a
+//! reader makes no log entries.
 
 use super::buffers::Buffers;
 use super::ops::FileOps;
@@ -24,7 +24,7 @@ pub struct TimerFd {
     /// The pending deadline.
     timer: Link<Timer>,
     armed: Cell<bool>,
-    /// In the server's time of day; of the last expiry once it has fired.
+    /// In virtual time; of the last expiry once it has fired.
     deadline_ns: Cell<u64>,
     interval_ns: Cell<u64>,
     /// Expirations that were not read.
@@ -103,7 +103,7 @@ pub fn fired<H: Host>(k: &H, raw: u32) {
     expire(k, t);
 }
 
-/// What a timerfd does.
+/// The functions of a timerfd.
 pub struct Ops;
 
 impl<H: Host> FileOps<H> for Ops {
@@ -134,6 +134,10 @@ impl<H: Host> FileOps<H> for Ops {
         unsafe { buffers.scatter(&count.to_ne_bytes()) };
         Ok(8)
     }
+
+    fn stays(&self) -> bool {
+        true
+    }
 }
 
 fn of<H: Host>(k: &H, hold: &Hold<'_, H>) -> Result<Handle<TimerFd>> {
@@ -142,7 +146,7 @@ fn of<H: Host>(k: &H, hold: &Hold<'_, H>) -> Result<Handle<TimerFd>> {
 
 fn setting<H: Host>(k: &H, t: &TimerFd) -> itimerspec {
     let left = match t.armed.get() {
-        // One that is due says so by the smallest time, not by the zero of a disarmed one.
+        // A timer that is due reports the smallest time, because zero means disarmed.
         true => t.deadline_ns.get().saturating_sub(k.now_ns.get()).max(1),
         false => 0,
     };

@@ -19,9 +19,9 @@ pub struct Wait {
     file: Link<File>,
     /// The next wait of the same call (`poll`).
     next: Link<Wait>,
-    /// What it waits for.
+    /// The events that it waits for.
     pub events: Cell<u32>,
-    /// One of these is enough for an event.
+    /// An exclusive wait: one of these is enough for an event.
     pub exclusive: Cell<bool>,
 }
 
@@ -41,7 +41,7 @@ impl Wait {
     }
 }
 
-/// Takes back the waits of a thread that never runs again.
+/// Removes the waits of a thread that never runs again.
 pub fn abandon<H: Host>(k: &H, thread: &Thread) {
     let set = WaitSet::default();
     set.head.set(thread.waits.take());
@@ -90,7 +90,7 @@ impl WaitSet {
 
     /// Blocks until a file may be ready or the deadline.
     pub fn block<H: Host>(&self, k: &H, deadline_ns: Option<u64>) -> Wake {
-        // The thread knows its waits while it is blocked: its process may end meanwhile.
+        // The thread records its waits while it is blocked, because its process may end meanwhile.
         k.this().waits.set(self.head.get());
         let why = block(k, deadline_ns);
         k.this().waits.set(None);
@@ -132,7 +132,7 @@ pub fn wait_at<H: Host>(k: &H, key: Key, deadline_ns: Option<u64>) -> Result<()>
     }
 }
 
-/// As [`wait`], for as long as it takes, but `EAGAIN` when calls on the file do not block.
+/// As [`wait`], without a limit, but `EAGAIN` when calls on the file do not block.
 pub fn wait_if_blocking<H: Host>(k: &H, hold: &Hold<'_, H>, events: u32) -> Result<()> {
     if hold.file(k).nonblocking() {
         return fail(abi::EAGAIN);

@@ -1,7 +1,7 @@
 //! System V semaphores and message queues, POSIX message queues: objects of the whole server, which its processes find by key or name.
 //!
-//! - [`semaphore`]: sets of semaphores, with what is undone when a process ends. - [`queue`]: message queues.
-//! - [`mq`]: POSIX message queues, which are descriptors. - [`permission`]: who may use what, and when it changed.
+//! - [`semaphore`]: sets of semaphores, and the undoing at a process's end. - [`queue`]: message queues.
+//! - [`mq`]: POSIX message queues, which are descriptors. - [`permission`]: owners, permissions and times of changes.
 //!
 //! They live as long as the server, or until it removes them; the namespace begins empty on each replica.
 
@@ -61,7 +61,7 @@ pub struct Ipc {
     pub mqs: Pool<mq::Mq>,
     mq_list: mq::Named,
     messages: Pool<Message>,
-    /// Objects made so far: ids are never used again soon.
+    /// The number of objects made so far, so that ids are not reused soon.
     made: Cell<u32>,
     _pad: Cell<u32>,
 }
@@ -83,7 +83,7 @@ pub fn abandon<H: Host>(k: &H, thread: Handle<H::Thread>) {
     semaphore::abandon(k, thread);
 }
 
-/// A process ends, all its threads abandoned: what it wants undone is.
+/// A process ends, all its threads abandoned: its `SEM_UNDO` operations are undone.
 pub fn process_ended<H: Host>(k: &H, process: ProcessHandle) {
     undo::apply_all(k, process);
 }

@@ -14,9 +14,9 @@ use skein_arena::pool::{ArenaObject, Handle};
 
 /// The longest name.
 const NAME_BYTES: usize = 255;
-/// What a queue is made with when nothing is said, and what those get who are not root: Linux's defaults.
+/// The default limits of a queue, which are also the largest for users other than root: Linux's.
 const USUAL: (i64, i64) = (10, 8192);
-/// What root may ask for.
+/// The largest limits for root.
 const MOST: (i64, i64) = (65_536, 16 << 20);
 /// Priorities are below this.
 pub const PRIORITIES: u32 = 32_768;
@@ -38,7 +38,7 @@ pub struct Mq {
     files: List<File, OnQueue>,
 }
 
-/// The place of a queue among those that have names.
+/// The place of a queue among the named ones.
 pub struct HasName;
 /// All of them.
 pub type Named = List<Mq, HasName>;
@@ -215,7 +215,7 @@ fn destroy<H: Host>(k: &H, queue: Handle<Mq>) {
     k.ipc.mqs.free(queue);
 }
 
-/// What the files of message queues do.
+/// The functions of message queues' files.
 pub struct Ops;
 
 impl<H: Host> FileOps<H> for Ops {
@@ -271,7 +271,7 @@ fn on_queue<H: Host>(
         }
         match wait(k, hold.0, events, false, deadline_ns) {
             Err(Errno(abi::EAGAIN)) => return fail(abi::ETIMEDOUT),
-            // The limit is a clock's reading: the call can be done again.
+            // The limit is a clock's reading: the call can be repeated.
             Err(Errno(abi::EINTR)) if deadline_ns.is_some() => return Err(RESTART),
             other => other?,
         }
@@ -330,7 +330,7 @@ fn insert<H: Host>(k: &H, q: &Mq, message: Handle<Message>) {
     }
 }
 
-/// `mq_timedreceive`: the message that came first of those of the highest priority.
+/// `mq_timedreceive`: the oldest message of the highest priority.
 ///
 /// # Errors
 /// As [`send`], but for `ENOMEM`.
@@ -364,7 +364,7 @@ pub unsafe fn receive<H: Host>(
     })
 }
 
-/// `mq_getsetattr`: answers what was set before.
+/// `mq_getsetattr`: answers the attributes before.
 ///
 /// # Errors
 /// `EBADF` when the file is no queue, `EINVAL` for flags that cannot be set.

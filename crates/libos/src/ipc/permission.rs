@@ -1,4 +1,4 @@
-//! What System V objects have in common: a key, an id, owners, permissions.
+//! Shared by System V objects: a key, an id, owners, permissions.
 
 use crate::abi;
 use crate::errno::{Errno, Result};
@@ -16,7 +16,7 @@ pub trait Object: ArenaObject + In<Known> + Sized {
     fn head(&self) -> &Head;
 }
 
-/// What all of them have.
+/// The common fields.
 #[repr(C)]
 pub struct Head {
     /// The id; 0 or less: there is none.
@@ -43,9 +43,9 @@ pub struct Wire {
 }
 const _: () = assert!(size_of::<Wire>() == 48);
 
-/// Bits of an id below which its object's number is.
+/// The bits of an id that hold its object's number.
 const NUMBER_BITS: u32 = 15;
-/// Asked for of an object: to be read, to be changed.
+/// Wanted access to an object: read, change.
 pub const READ: u32 = 0o444;
 /// See [`READ`].
 pub const ALTER: u32 = 0o222;

@@ -12,7 +12,7 @@ use core::cell::Cell;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle};
 
-/// The longest message (`MSGMAX`), and what a queue holds (`MSGMNB`), as Linux has them.
+/// The longest message (`MSGMAX`), and the capacity of a queue (`MSGMNB`), as in Linux.
 const MOST_BYTES: usize = 8192;
 /// See [`MOST_BYTES`].
 const QUEUE_BYTES: u64 = 16_384;
@@ -27,9 +27,9 @@ const MSG_STAT_ANY: i32 = 13;
 pub struct Queue {
     node: Node<Queue>,
     head: Head,
-    /// What it may hold.
+    /// Its capacity in bytes.
     limit: Cell<u64>,
-    /// What it holds.
+    /// The bytes that it holds.
     bytes: Cell<u64>,
     sent_s: Cell<i64>,
     received_s: Cell<i64>,
@@ -67,7 +67,7 @@ pub fn get<H: Host>(k: &H, key: i32, flags: i32) -> Result<usize> {
     )
 }
 
-/// Where those wait who want to receive, and who want to send.
+/// Where receivers and senders wait.
 fn keys(queue: Handle<Queue>) -> [Key; 2] {
     [7, 8].map(|kind| Key::of_runtime(kind, queue.raw()))
 }
@@ -82,7 +82,7 @@ fn wake_all<H: Host>(k: &H, queue: Handle<Queue>) {
     }
 }
 
-/// Waits until a queue may have changed; never done again after a handler.
+/// Waits until a queue may have changed; never repeated after a handler.
 fn wait<H: Host>(k: &H, key: Key) -> Result<()> {
     let why = thread::cancellable(k, || k.keys.wait(k, key, u32::MAX, None));
     if why == Wake::Interrupted && !k.interrupted(false) {
@@ -243,7 +243,7 @@ fn about(queue: &Queue) -> About {
 /// `msgctl`.
 ///
 /// # Safety
-/// `arg` is what the command wants.
+/// `arg` is the command's argument.
 pub unsafe fn control<H: Host>(k: &H, id: i32, command: i32, arg: usize) -> Result<usize> {
     match command {
         abi::IPC_INFO | MSG_INFO => {

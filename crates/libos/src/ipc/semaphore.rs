@@ -1,7 +1,7 @@
 //! System V semaphores.
 //!
-//! A thread whose operations cannot be done leaves a copy of them with the set and sleeps; whoever changes the set does for the waiting
-//! threads what can be done now, oldest first, as Linux does. So what a woken thread waited for has happened.
+//! A thread whose operations cannot be done leaves a copy of them with the set and sleeps. A thread that changes the set then carries out
+//! waiting operations that have become possible, oldest first, as Linux does. So the operations of a woken thread are done.
 
 use super::permission::{self, ALTER, Head, Known, READ, Wire};
 use super::undo::{self, Undo};
@@ -19,9 +19,9 @@ use skein_arena::pool::{ArenaObject, Handle, Link};
 
 /// Semaphores of a set: 512, as many as a page holds.
 pub const MOST: usize = size_of::<Chunk>() / size_of::<One>();
-/// Operations of a call, as Linux has it.
+/// The most operations of a call, as in Linux.
 const MOST_OPERATIONS: usize = 500;
-/// The highest value (`SEMVMX`), and the furthest adjustment.
+/// The largest value (`SEMVMX`), and the largest adjustment.
 const MOST_VALUE: i32 = 32_767;
 
 // Commands of `semctl` that libc does not name.
@@ -34,7 +34,7 @@ const SEM_UNDO: i16 = 0x1000;
 #[repr(C)]
 struct One {
     value: Cell<i32>,
-    /// Who has changed it last.
+    /// The process that changed it last.
     pid: Cell<i32>,
 }
 
@@ -78,7 +78,7 @@ pub struct SemWait {
     count: Cell<u32>,
     /// The operation that cannot be done.
     stuck: Cell<u32>,
-    /// Somebody has answered it: 0 or an errno.
+    /// Its operations were answered: with 0 or an errno.
     answered: Cell<bool>,
     answer: Cell<i32>,
 }
@@ -121,7 +121,7 @@ pub fn get<H: Host>(k: &H, key: i32, count: i32, flags: i32) -> Result<usize> {
     })
 }
 
-/// What became of a try.
+/// The result of an attempt.
 enum Tried {
     Done {
         changed: bool,
@@ -186,7 +186,7 @@ fn attempt<H: Host>(
     Ok(Tried::Done { changed: operations.iter().any(|op| op.sem_op != 0) })
 }
 
-/// The set has changed: does what can be done now.
+/// The set has changed: carries out operations that have become possible.
 fn changed<H: Host>(k: &H, set: &Set) {
     let mut at = set.waiting.front();
     while let Some(wait) = at {
@@ -200,7 +200,7 @@ fn changed<H: Host>(k: &H, set: &Set) {
             Ok(Tried::Done { changed }) => {
                 let next = set.waiting.next(&k.ipc.sem_waits, wait);
                 answer(k, set, wait, 0);
-                // Those before it may go on now, too.
+                // Earlier waiters may continue now, too.
                 if changed { set.waiting.front() } else { next }
             }
             Err(e) => {
@@ -317,7 +317,7 @@ fn wait<H: Host>(
         match why {
             Wake::Event => {}
             Wake::Timeout => break Err(Errno(abi::EAGAIN)),
-            // Never done again after a handler, unless that has changed the set.
+            // Never repeated after a handler, unless that has changed the set.
             Wake::Interrupted if k.interrupted(false) || w.answered.get() => {}
             Wake::Interrupted => break Err(Errno(abi::EINTR)),
         }
@@ -352,7 +352,7 @@ pub(super) fn abandon<H: Host>(k: &H, thread: Handle<H::Thread>) {
     }
 }
 
-/// A process ends: adds what is to be undone to each semaphore, within its bounds.
+/// A process ends: adds its adjustments to each semaphore, within its bounds.
 pub(super) fn adjust<H: Host>(k: &H, set: Handle<Set>, of: impl Fn(usize) -> i32) {
     let set = k.ipc.sets.get(set);
     for at in 0..set.len() {
@@ -385,7 +385,7 @@ type Limits = [i32; 10];
 /// `semctl`; `arg` is the union.
 ///
 /// # Safety
-/// `arg` is what the command wants.
+/// `arg` is the command's argument.
 pub unsafe fn control<H: Host>(
     k: &H,
     id: i32,
@@ -529,7 +529,7 @@ fn limits<H: Host>(k: &H, used: bool) -> Limits {
         MOST_VALUE,
     ];
     if used {
-        // In place of two that mean nothing: sets and semaphores that there are.
+        // In place of two that mean nothing: the numbers of sets and semaphores.
         limits[7] = k.ipc.sets.used() as i32;
         let all: u32 = k.ipc.set_list.iter(&k.ipc.sets).map(|(_, set)| set.count.get()).sum();
         limits[9] = all as i32;

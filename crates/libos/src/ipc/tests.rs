@@ -1,4 +1,4 @@
-//! What semaphores and message queues do; the first thread is the one under test, and others act while it is blocked.
+//! Behaviour of semaphores and message queues; the first thread is the one under test, and others act while it is blocked.
 
 use super::{mq, process_ended, queue, semaphore};
 use crate::abi::{self, sembuf, timespec};
@@ -145,6 +145,23 @@ fn those_that_wait_are_served_in_their_order_but_one_that_cannot_go_on_is_passed
 }
 
 #[test]
+fn the_oldest_waiting_thread_is_served_first() {
+    let k = Fake::new(3);
+    let id = set_of(&k, &[0]);
+    k.then(2, move |k| {
+        k.then(3, move |k| assert_eq!(operate(k, id, &[op(0, 2, 0)]), Ok(0)));
+        k.then(3, move |k| {
+            assert_eq!(values(k, id, 1), [0], "the older thread took both");
+            assert_eq!(operate(k, id, &[op(0, 2, 0)]), Ok(0));
+        });
+        assert_eq!(operate(k, id, &[op(0, -2, 0)]), Ok(0));
+        assert_eq!(control(k, id, 0, abi::GETNCNT, 0), Ok(0), "the older thread waits no longer");
+    });
+    assert_eq!(operate(&k, id, &[op(0, -2, 0)]), Ok(0));
+    assert_eq!(values(&k, id, 1), [0]);
+}
+
+#[test]
 fn limits_of_semaphores() {
     let k = Fake::new(1);
     let id = set_of(&k, &[32_767, 0]);
@@ -231,14 +248,16 @@ fn receive(k: &Fake<'_>, id: i32, most: usize, wanted: i64, flags: i32) -> Resul
 fn a_receiver_chooses_by_type() {
     let k = Fake::new(1);
     let id = queue_of(&k);
-    for (kind, text) in [(5, b"a"), (3, b"b"), (5, b"c"), (2, b"d"), (3, b"e"), (9, b"f")] {
+    let messages = [(5, b"a"), (3, b"b"), (5, b"c"), (2, b"d"), (3, b"e"), (9, b"f"), (2, b"g")];
+    for (kind, text) in messages {
         assert_eq!(send(&k, id, kind, text, 0), Ok(0));
     }
     let take = |wanted, flags| receive(&k, id, 9, wanted, flags | abi::IPC_NOWAIT);
     assert_eq!(take(4, 0), err(abi::ENOMSG));
     assert_eq!(take(-1, 0), err(abi::ENOMSG));
     assert_eq!(take(3, 0), Ok((3, b"b".to_vec())), "the oldest of its type");
-    assert_eq!(take(-4, 0), Ok((2, b"d".to_vec())), "the least type up to four");
+    assert_eq!(take(-4, 0), Ok((2, b"d".to_vec())), "the oldest of the least type up to four");
+    assert_eq!(take(-4, 0), Ok((2, b"g".to_vec())));
     assert_eq!(take(5, abi::MSG_EXCEPT), Ok((3, b"e".to_vec())), "the oldest of another type");
     assert_eq!(take(0, 0), Ok((5, b"a".to_vec())), "the oldest");
     assert_eq!(take(i64::MIN, 0), Ok((5, b"c".to_vec())));
@@ -406,6 +425,7 @@ fn waits_for_a_posix_queue_end() {
     assert_eq!(take(&k, fd, 4, Some(at - 1)), err(abi::ETIMEDOUT), "at once");
     k.then(2, |k| assert!(k.interrupt(1)));
     assert_eq!(take(&k, fd, 4, Some(at + 70)), Err(RESTART), "the limit is a time of day");
+    k.deliver_signals();
     assert_eq!(post(&k, fd, b"y", 0, None), Ok(0));
     k.then(2, move |k| assert_eq!(take(k, fd, 4, None), Ok((0, b"y".to_vec()))));
     assert_eq!(post(&k, fd, b"z", 0, None), Ok(0), "there is room again");

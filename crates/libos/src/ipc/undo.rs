@@ -1,4 +1,4 @@
-//! What a process's end undoes: for each set of semaphores the sum of its operations with `SEM_UNDO`, negated.
+//! Adjustments at a process's end: for each set of semaphores the sum of its operations with `SEM_UNDO`, negated.
 
 use super::semaphore::{self, MOST, Set};
 use crate::abi;
@@ -22,7 +22,7 @@ pub struct Undo {
 unsafe impl ArenaObject for Undo {}
 
 impl Undo {
-    /// What is to be added to semaphore `at` at the end.
+    /// The adjustment of semaphore `at`.
     pub fn value<'a, H: Host>(&self, k: &'a H, at: usize) -> &'a Cell<i32> {
         const { assert!(MOST * size_of::<Cell<i32>>() <= size_of::<Chunk>()) };
         assert!(at < MOST, "a semaphore of the set");
@@ -68,7 +68,7 @@ fn forget<H: Host>(k: &H, undo: Handle<Undo>) {
     k.ipc.undos.free(undo);
 }
 
-/// Nothing is to be undone any more of one semaphore of a set, or of all.
+/// Clears the adjustments of one semaphore of a set, or of all.
 pub fn clear_values<H: Host>(k: &H, set: Handle<Set>, semaphore: Option<usize>) {
     for (_, u) in all(k).filter(|(_, u)| u.set.get() == Some(set)) {
         for at in 0..MOST {

@@ -1,4 +1,4 @@
-//! The network interfaces that the server sees, the same on every replica: the loopback interface, and the one that it was given, if any.
+//! The network interfaces that the server sees, the same on every replica: the loopback interface, and the configured one, if any.
 
 use crate::abi;
 use core::ffi::CStr;
@@ -6,7 +6,7 @@ use skein_model::Interface;
 
 /// The number of the loopback interface.
 pub const LOOPBACK_INDEX: u32 = 1;
-/// The number of the interface that the server was given.
+/// The number of the configured interface.
 pub const GIVEN_INDEX: u32 = 2;
 
 /// An interface.
@@ -20,13 +20,13 @@ pub struct Face {
     pub address: [u8; 4],
     /// The network's mask.
     pub mask: [u8; 4],
-    /// The address of all in its network; of the loopback interface none.
+    /// The broadcast address of its network; the loopback interface has none.
     pub broadcast: [u8; 4],
     /// `IFF_UP` and others.
     pub flags: i32,
-    /// What a packet may have.
+    /// The longest packet (MTU).
     pub mtu_bytes: i32,
-    /// Its kind, and its address there.
+    /// Its hardware type, and its hardware address.
     pub hardware: (u16, [u8; 6]),
 }
 
@@ -36,7 +36,7 @@ impl Face {
         self.index == LOOPBACK_INDEX
     }
 
-    /// Leading bits of its address that are the network's.
+    /// The number of leading bits of its address that are the network's.
     pub const fn bits(&self) -> u8 {
         u32::from_be_bytes(self.mask).leading_ones() as u8
     }
@@ -72,7 +72,7 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// The loopback interface, and the one that the server was given, if any.
+    /// The loopback interface, and the configured one, if any.
     pub const fn of(given: Interface) -> Self {
         Self { given }
     }
@@ -88,7 +88,7 @@ impl Interfaces {
             broadcast: given.broadcast(),
             flags: abi::IFF_UP | abi::IFF_BROADCAST | abi::IFF_RUNNING | abi::IFF_MULTICAST,
             mtu_bytes: 1500,
-            // An address of nobody's making: the bit for that is set.
+            // A locally administered hardware address: the bit for that is set.
             hardware: (abi::ARPHRD_ETHER, [2, 0, a, b, c, d]),
         })
     }

@@ -1,6 +1,6 @@
 //! Questions of `NETLINK_ROUTE` and their answers, as Linux's rtnetlink gives them for the interfaces that the server sees.
 //!
-//! | asked | answered |
+//! | request | answer |
 //! |---|---|
 //! | `RTM_GETLINK` | all interfaces, or the one of a number or name |
 //! | `RTM_GETADDR` | all addresses, those of a family, or (`IPv6`) one |
@@ -17,16 +17,16 @@ use crate::abi::{
 };
 use crate::errno::{Errno, Result, fail};
 
-/// Bytes of a message's header, which all lengths are rounded up to a multiple of four behind.
+/// Bytes of a message's header; lengths are rounded up to a multiple of four.
 const HEADER: usize = 16;
 const ALIGN: usize = 4;
-/// More than all that is told at once: each interface takes less than 512 bytes, an address or a route less than 100.
+/// More than the longest answer: each interface takes less than 512 bytes, an address or a route less than 100.
 const ROOM: usize = 8192;
 
-/// The first message that is about routing, and the last that Linux may have.
+/// The first message about routing, and the last that Linux may have.
 const RTM_BASE: u16 = 16;
 const RTM_MAX: u16 = 127;
-/// Of four messages about a thing the third one asks.
+/// The third of each four messages about a subject is the request.
 const ASKS: u16 = 2;
 const NLM_F_CAPPED: u16 = 0x100;
 const RTM_F_CLONED: u32 = 0x200;
@@ -58,14 +58,14 @@ struct Link {
 }
 const IFA_FLAGS: u16 = 8;
 
-/// One question.
+/// One request.
 struct Request<'a> {
     kind: u16,
     flags: u16,
     seq: u32,
-    /// The port id of the socket that asks.
+    /// The port id of the requesting socket.
     id: u32,
-    /// What the server sees.
+    /// The server's interfaces.
     interfaces: Interfaces,
     /// With its header.
     whole: &'a [u8],
@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Messages that are being written.
+/// Messages under construction.
 struct Reply {
     bytes: [u8; ROOM],
     used: usize,
@@ -167,17 +167,17 @@ impl Reply {
     }
 }
 
-/// What a socket has asked for.
+/// Options of a socket that change its answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
-    /// What a question says beside its family chooses, too (`NETLINK_GET_STRICT_CHK`).
+    /// Fields of a request beside its family select, too (`NETLINK_GET_STRICT_CHK`).
     pub strict: bool,
-    /// An error's message has only the header of the question (`NETLINK_CAP_ACK`).
+    /// An error's message has only the header of the request (`NETLINK_CAP_ACK`).
     pub capped: bool,
 }
 
-/// Answers all questions in `bytes`, which the socket with port id `id` sends: `deliver` gets one datagram after the other. Answers whether all
-/// interfaces were asked for.
+/// Answers all requests in `bytes`, which the socket with port id `id` sends: `deliver` gets one datagram after the other. Answers whether all
+/// interfaces were requested.
 pub fn all(
     mut bytes: &[u8],
     id: u32,
@@ -221,7 +221,7 @@ pub fn all(
     listed
 }
 
-/// Answers one question. With `strict` what it says beside its family chooses, too.
+/// Answers one request. With `strict`, fields beside its family select, too.
 fn ask(request: &Request<'_>, strict: bool, reply: &mut Reply) -> Result<()> {
     if request.kind > RTM_MAX {
         return fail(abi::EOPNOTSUPP);
@@ -261,7 +261,7 @@ fn ask(request: &Request<'_>, strict: bool, reply: &mut Reply) -> Result<()> {
     }
 }
 
-/// Whether what is of `family` is asked for.
+/// Whether `family` was requested.
 fn of_family(request: &Request<'_>, family: i32) -> bool {
     let wanted = request.family();
     wanted == family || !matches!(wanted, AF_INET | AF_INET6)
@@ -317,7 +317,7 @@ fn put_link(reply: &mut Reply, to: &Request<'_>, face: Face) {
 
 fn addresses(request: &Request<'_>, every: bool, strict: bool, reply: &mut Reply) -> Result<()> {
     if !every {
-        // Linux knows no such question about IPv4.
+        // Linux has no such request for IPv4.
         if request.family() != AF_INET6 {
             return fail(abi::EOPNOTSUPP);
         }
@@ -384,7 +384,7 @@ fn put_loopback_v6(reply: &mut Reply, to: &Request<'_>) {
     });
 }
 
-/// A route of the kernel's own making.
+/// A route that the kernel makes.
 struct Route {
     /// An address of IPv4 has its last 4 bytes.
     to: [u8; 16],
@@ -393,7 +393,7 @@ struct Route {
     table: u8,
     scope: u8,
     kind: u8,
-    /// The address of IPv4 that what is sent there is from.
+    /// The source address of packets to that IPv4 destination.
     source: Option<[u8; 4]>,
     index: u32,
 }
@@ -500,7 +500,7 @@ fn way(request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let local = face.is_loopback() || face.address == ip;
     let v6 = family == AF_INET6;
     let kind = if local { abi::RTN_LOCAL } else { abi::RTN_UNICAST };
-    // Of IPv4 Linux names the table when it is asked to.
+    // For IPv4 Linux names the table on request.
     let named = v6 || word(request.body, 8).is_some_and(|flags| flags & RTM_F_LOOKUP_TABLE != 0);
     let table = if local && named { abi::RT_TABLE_LOCAL } else { abi::RT_TABLE_MAIN };
     let mut body = [0; BODY];
@@ -514,7 +514,7 @@ fn way(request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let source: &[u8] = if v6 {
             &LOOPBACK_V6
         } else if face.is_loopback() && ip != face.address {
-            // Any address of the loopback network is its own source.
+            // Every address of the loopback network is its own source.
             &ip
         } else {
             &face.address

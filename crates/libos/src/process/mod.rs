@@ -1,27 +1,32 @@
-//! The server's processes: who is whose child, who has ended, what a parent can learn.
+//! The server's processes: parents and children, ends, and the news for parents.
 //!
-//! A process is a real one of the host's, with memory and threads of its own; what it is to the server (its parent, its group, its end) is a
+//! A process is a real one of the host's, with memory and threads of its own; its attributes for the server (its parent, its group, its end) are in a
 //! [`Process`] in the arena. One thread of all processes runs at a time, so state changes through cells.
 //!
-//! Invariant: the code that runs belongs to the process of the turn's holder ([`Host::process`]), but for a process that another one ends.
+//! Invariant: the running code belongs to the process of the turn's holder ([`Host::process`]), except while another process is being ended.
 
+pub mod group;
+pub mod wait;
+
+use crate::file::table::Table;
 use crate::host::Host;
 use crate::keys::Key;
 use crate::room::Room;
+use crate::signal::ProcessSignals;
 use core::cell::Cell;
 use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
 
-/// Processes at one time, those that ended and were not waited for included: 1,024.
+/// The most processes, including ended ones that no parent has waited for: 1,024.
 pub const MAX_PROCESSES: u32 = 1 << 10;
 
 /// A process by its number in the arena, whatever the host has beside the library's part.
 pub type ProcessHandle = Handle<Process>;
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Life {
-    /// There is none.
+    /// It does not exist.
     Free = 0,
     /// It has threads.
     Alive = 1,
@@ -29,7 +34,7 @@ pub enum Life {
     Zombie = 2,
 }
 
-/// A process as the library knows it. All-zero bytes are none.
+/// The library's part of a process. All-zero bytes are none.
 #[repr(C)]
 pub struct Process {
     /// Whether there is one.
@@ -42,7 +47,7 @@ pub struct Process {
     pub session: Cell<i32>,
     /// Its wait status when it has ended.
     pub status: Cell<i32>,
-    /// The wait status of its last stop, or of its going on, that its parent has not seen; 0: none.
+    /// The wait status of its last stop, or of its continuation, that its parent has not seen; 0: none.
     pub report: Cell<i32>,
     /// Its parent; none is init.
     pub parent: Link<Process>,
@@ -54,12 +59,16 @@ pub struct Process {
     pub parent_end_signal: Cell<i32>,
     /// Whether a signal has stopped it.
     pub stopped: Cell<bool>,
-    /// Orphans below it become its children.
+    /// It is a subreaper: orphans below it become its children.
     pub subreaper: Cell<bool>,
     /// Its children vanish when they end (SIGCHLD is ignored).
     pub forgets_children: Cell<bool>,
     /// It has executed another program since its birth.
     pub executed: Cell<bool>,
+    /// Its signals.
+    pub signals: ProcessSignals,
+    /// Its descriptors.
+    pub table: Table,
 }
 
 /// All processes; `P` is one as the host has it. All-zero bytes, then `lay_out`.

@@ -1,4 +1,4 @@
-//! Barriers: the last to come is the serial thread and wakes the others.
+//! Barriers: the last thread to arrive is the serial thread and wakes the others.
 
 use super::block;
 use crate::abi;

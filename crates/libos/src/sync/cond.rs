@@ -1,9 +1,9 @@
 //! Condition variables: waiters at the variable's own address, woken oldest first.
 //!
-//! Of glibc's layout only `refs` is kept, at its place, with its flags for the clock and how many wait: zero is a fresh variable that
-//! waits by the time of day. Whoever ends a wait counts it off, so that a variable can be destroyed as soon as its waiters were woken.
+//! Of glibc's layout only `refs` is kept, at its place, with its flags for the clock and the number of waiters: zero is a fresh variable that
+//! waits by the time of day. The thread that ends a wait subtracts it, so that a variable can be destroyed as soon as its waiters were woken.
 //!
-//! A wait is a cancellation point. A cancelled waiter has the mutex again when its clean-up handlers run, and never takes a signal with it: one that
+//! A wait is a cancellation point. A cancelled waiter has the mutex again when its clean-up handlers run, and never takes a signal with it: a waiter that
 //! was signalled first returns, and is cancelled at its next cancellation point.
 
 use super::mutex::Mutex;
@@ -76,19 +76,19 @@ impl Cond {
         k.test_cancel();
         m.leave(k)?;
         if passed(k, deadline_ns) {
-            // Others get at the mutex all the same: somebody may poll in a loop.
+            // Other threads need the mutex all the same: one may poll in a loop.
             k.yield_now();
             m.come_back(k)?;
             return Err(Errno(abi::ETIMEDOUT));
         }
-        // From the unlock to the wait nobody else runs, so no signal is missed.
+        // No other thread runs between the unlock and the wait, so no signal is missed.
         self.refs.set(self.refs.get() + WAITER);
         let why = block_cancellably(k, self.key(k), deadline_ns);
         if why != Wake::Event {
             self.count_off(1);
         }
         if why == Wake::Interrupted && !k.this().cancel_pending() {
-            // Handlers run without the mutex; whoever signalled meanwhile did not find this thread, so it looks again.
+            // Handlers run without the mutex. A signal sent meanwhile did not find this thread, so it looks again.
             k.deliver_signals();
         }
         let back = m.come_back(k);

@@ -1,4 +1,4 @@
-//! `futex(2)` for code that calls it itself: through `syscall`, from libc's insides, from other languages' runtimes.
+//! `futex(2)` for code that calls it itself: through `syscall`, inside libc, in other languages' runtimes.
 //!
 //! A word is its address in its process. Priorities mean nothing under a schedule: locks that pass them on are [`super::futex_pi`]. Addresses that are
 //! not mapped fault instead of giving `EFAULT`.
@@ -133,7 +133,7 @@ fn requeue(
     Ok((woken + moved) as usize)
 }
 
-/// What `FUTEX_WAKE_OP`'s `code` makes of the second word, and whether its old value says to wake there, too.
+/// The new value of the second word by `FUTEX_WAKE_OP`'s `code`, and whether its old value says to wake there, too.
 fn operate(code: u32, old: u32) -> Result<(u32, bool)> {
     // Twelve bits with a sign.
     let signed = |field: u32| ((field << 20) as i32) >> 20;

@@ -1,7 +1,7 @@
 //! Futexes that are locks (`FUTEX_LOCK_PI` and its like), for code that makes them itself: the kernel keeps the holder's thread id in
 //! the word and hands the lock over. Priorities mean nothing under a schedule, so there is none to inherit.
 //!
-//! The word: the holder's id, 0 when free; a bit that says that somebody may wait, so that the holder must ask the kernel to unlock it.
+//! The word: the holder's id, 0 when free; a bit that says that a thread may wait, so that the holder must ask the kernel to unlock it.
 
 use super::futex::{Word, word};
 use super::{me, passed};
@@ -15,7 +15,7 @@ use crate::time;
 const WAITERS: u32 = abi::FUTEX_WAITERS;
 const OWNER_DIED: u32 = abi::FUTEX_OWNER_DIED;
 const TID: u32 = !(WAITERS | OWNER_DIED);
-/// Takes its time by the clock that the flag says; the older one's is always that of the day.
+/// Takes its time by the clock of the flag; the older call always uses the time of day.
 const LOCK_PI2: i32 = 13;
 
 /// An operation on a lock; `None` when it is none.
@@ -40,7 +40,7 @@ fn deadline(k: &impl Host, clock: i32, at: usize) -> Result<Option<u64>> {
     k.deadline_of(clock, time::to_ns(at)?).map(Some)
 }
 
-/// Takes a lock that nobody holds. Whoever waits goes on waiting.
+/// Takes a free lock. Waiting threads keep waiting.
 fn take(k: &impl Host, w: &Word) -> bool {
     if w.get() & TID != 0 {
         return false;
@@ -135,7 +135,7 @@ fn wait_requeue(k: &impl Host, a: [usize; 6], deadline_ns: Result<Option<u64>>) 
         return Ok(0);
     }
     Err(Errno(match why {
-        // Woken without the lock: whoever did that did not ask for it.
+        // Woken without the lock: the waking thread did not use it as a lock.
         Wake::Event => abi::EAGAIN,
         Wake::Timeout => abi::ETIMEDOUT,
         Wake::Interrupted => abi::EINTR,

@@ -1,17 +1,17 @@
 //! Synchronisation objects: they live in the server's own memory, where its static initialisers put them, and block at
 //! [`crate::keys`].
 //!
-//! One thread runs at a time and the turn moves only when the [`Host`] suspends it, so what is done between two such calls is atomic and the
+//! One thread runs at a time and the turn moves only when the [`Host`] suspends it, so the code between two such calls is atomic and the
 //! objects change through cells. Each call is one operation of the schedule, counted by its hook.
 //!
-//! Who gets what is released:
+//! The next owner of a released object:
 //!
-//! - A mutex is free after an unlock: the oldest waiter is woken and tries, and whoever has the turn may be faster (fewer turns
+//! - A mutex is free after an unlock: the oldest waiter is woken and tries, and the thread with the turn may be faster (fewer turns
 //!   than a hand-over). A waiter that was woken in vain once makes the mutex pass from hand to hand, oldest first, until
-//!   nobody waits: a schedule that repeats itself could otherwise let one thread wait for ever.
-//! - Semaphores, rwlocks and spin locks are handed over: a waiter that is woken has what it waited for.
+//!   no thread waits: a schedule that repeats itself could otherwise let one thread wait for ever.
+//! - Semaphores, rwlocks and spin locks are handed over: a woken waiter already owns its token or lock.
 //!
-//! What a waiter was given, it does not take from the object's memory again: that may be destroyed as soon as it was woken.
+//! A waiter never reads its result from the object's memory: that may be destroyed as soon as it was woken.
 //!
 //! A crash loses nothing: all of this is rebuilt by executing the log again.
 
@@ -34,7 +34,7 @@ use crate::keys::Key;
 use crate::thread::Wake;
 use crate::time;
 
-/// How long to wait: for ever, or until a clock's reading.
+/// The limit of a wait: none, or a clock's reading.
 pub type Until<'a> = Option<(i32, &'a timespec)>;
 
 /// The kernel's id of the turn's holder, as objects keep it.
@@ -78,7 +78,7 @@ fn block_raw(k: &impl Host, key: Key, deadline_ns: Option<u64>) -> Wake {
     k.keys.wait(k, key, u32::MAX, deadline_ns)
 }
 
-/// As [`block`], as a cancellation point: a cancelled thread is interrupted, as is one that has a signal to handle. The caller tidies up and then
+/// As [`block`], as a cancellation point: a cancelled thread is interrupted, as is one that has a signal to handle. The caller restores its state and then
 /// tests and delivers.
 fn block_cancellably(k: &impl Host, key: Key, deadline_ns: Option<u64>) -> Wake {
     let this = k.this();

@@ -1,6 +1,6 @@
-//! Mutexes: every kind, in glibc's layout, so that static initialisers and what libc locked before the runtime was ready work.
+//! Mutexes: every kind, in glibc's layout, so that static initialisers and mutexes that libc locked before the runtime was ready work.
 //!
-//! `lock` is 0 (free), 1 (held) or 2 (held, and somebody may wait), with a priority ceiling in the upper bits where the kind has one;
+//! `lock` is 0 (free), 1 (held) or 2 (held, and a thread may wait), with a priority ceiling in the upper bits where the kind has one;
 //! `owner` is the holder's thread id. Priorities mean nothing under a schedule, so PI and PP mutexes are their base kind with
 //! their own checks. What glibc keeps of a robust mutex in `lock` and `owner` is in `flags` here (glibc's lock elision field, unused without
 //! hardware elision), and the robust mutexes that a thread holds are a list through the mutexes themselves, as glibc has it.
@@ -58,7 +58,7 @@ const INCONSISTENT: u16 = 2;
 /// It was unlocked without being made consistent.
 const LOST: u16 = 4;
 
-/// What an attribute object says of a mutex.
+/// The settings of an attribute object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attributes {
     /// `PTHREAD_MUTEX_` kind.
@@ -236,7 +236,7 @@ impl Mutex {
                 return self.take(k, me, WAITED);
             }
             if why == Wake::Event {
-                // Nobody but an unlock that hands over makes a waiter the owner.
+                // Only an unlock that hands over makes a waiter the owner.
                 if self.owner.get() == me {
                     return self.taken(k);
                 }
@@ -304,7 +304,7 @@ impl Mutex {
         Ok(())
     }
 
-    /// Lets the mutex go when somebody may wait for it.
+    /// Unlocks the mutex when a thread may wait for it.
     #[cold]
     fn release(&self, k: &impl Host) {
         if self.flag(HAND_OVER) {
@@ -362,7 +362,7 @@ fn at<'a>(address: usize) -> Option<&'a Mutex> {
     unsafe { (address as *const Mutex).as_ref() }
 }
 
-/// The thread is gone: the robust mutexes that it held are passed on as inconsistent, the last locked first.
+/// The thread is gone: its robust mutexes are passed on as inconsistent, the last locked first.
 pub fn owner_gone<H: Host>(k: &H, thread: Handle<H::Thread>) {
     let t = k.threads.get(thread);
     while let Some(m) = at(t.robust.get()) {

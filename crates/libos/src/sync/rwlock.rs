@@ -125,7 +125,7 @@ impl RwLock {
                 // Handed over.
                 Wake::Event => return Ok(()),
                 Wake::Timeout => {
-                    // A writer that goes away may have kept readers out.
+                    // A writer that gives up may have kept readers out.
                     self.pass_on(k);
                     return Err(Errno(abi::ETIMEDOUT));
                 }
@@ -144,7 +144,7 @@ impl RwLock {
         self.pass_on(k);
     }
 
-    /// Lets in who may come in now.
+    /// Lets in the threads that may enter now.
     fn pass_on(&self, k: &impl Host) {
         if self.waiting.get() == 0 || self.writer.get() != 0 {
             return;

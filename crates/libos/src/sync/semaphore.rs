@@ -1,4 +1,4 @@
-//! Semaphores: a post with a waiter gives it the token; the value counts only tokens that nobody waits for.
+//! Semaphores: a post with a waiter gives it the token; the value counts only tokens that no thread waits for.
 
 use super::{Until, block_cancellably, deadline};
 use crate::abi;
@@ -61,7 +61,7 @@ impl Semaphore {
         }
     }
 
-    /// Waits for a token; [`RESTART`] when the wait is to be done again.
+    /// Waits for a token; [`RESTART`] when the wait must be repeated.
     fn block(&self, k: &impl Host, deadline_ns: Option<u64>) -> Result<()> {
         self.waiters.set(self.waiters.get() + 1);
         let why = block_cancellably(k, Key::of(k, self), deadline_ns);

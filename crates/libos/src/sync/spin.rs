@@ -1,6 +1,6 @@
-//! Spin locks: nobody spins under a schedule of one running thread; a waiter blocks, and the lock is handed over.
+//! Spin locks: no thread spins under a schedule of one running thread; a waiter blocks, and the lock is handed over.
 //!
-//! The word is glibc's: 1 is free, less is held; -1 is held and somebody may wait.
+//! The word is glibc's: 1 is free, less is held; -1 is held and a thread may wait.
 
 use super::block;
 use crate::abi;

@@ -1,4 +1,4 @@
-//! What the objects do when several threads use them; the first thread is the one under test.
+//! Behaviour of the objects with several threads; the first thread is the one under test.
 
 use super::barrier::{self, Barrier};
 use super::cond::{self, Cond};
@@ -141,7 +141,7 @@ fn a_condition_gives_the_mutex_back_and_counts_its_waiters() {
     let before = fake.yields.get();
     assert_eq!(c.timed_wait(&fake, &m, &PAST), err(abi::ETIMEDOUT));
     assert_eq!(fake.yields.get(), before + 1, "others get at the mutex");
-    // Nobody waits: a signal is lost.
+    // No thread waits: a signal is lost.
     c.wake(&fake, u32::MAX);
     assert_eq!(c.timed_wait(&fake, &m, &SOON), err(abi::ETIMEDOUT));
 }

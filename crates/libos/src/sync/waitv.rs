@@ -22,7 +22,7 @@ struct Waiter {
 /// A word of 32 bits, the only size there is.
 const SIZE_U32: u32 = 2;
 
-/// `futex_waitv`: answers which word it was woken at; [`RESTART`] when it is to be done again.
+/// `futex_waitv`: answers the word at which it was woken; [`RESTART`] when it must be repeated.
 pub fn waitv(k: &impl Host, a: [usize; 6]) -> Result<usize> {
     let (count, flags) = (a[1] as u32 as usize, a[2] as u32);
     if flags != 0 || a[0] == 0 || !(1..=MAX_SEVERAL).contains(&count) {

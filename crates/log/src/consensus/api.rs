@@ -1,4 +1,4 @@
-//! What callers of [`super::Consensus`] configure, get and are told.
+//! Configuration, results and errors of [`super::Consensus`].
 
 use crate::{
     types::{Durability, LogEntry, Persist, Role},
@@ -9,34 +9,34 @@ use skein_model::{LogIndex, ReplicaId, Term};
 /// The largest replica id: the upper bits of a member id are the incarnation.
 const MAX_REPLICA_ID: u64 = 0xffff;
 
-/// How a replica takes part in consensus.
+/// A replica's part in consensus.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This replica, from 1 to 65,535.
     pub id: ReplicaId,
     /// The replicas that founded the cluster, the same list everywhere.
     pub voters: Vec<ReplicaId>,
-    /// Which life of this replica its log is of: 0 until it lost its log, then larger each time.
+    /// The incarnation of this replica's log: 0 until it lost its log, then larger each time.
     pub incarnation: u64,
-    /// Whether an acknowledged entry is on disk or in memory.
+    /// Whether an acknowledged entry is on disk or only in memory.
     pub durability: Durability,
-    /// Ticks without word from a leader before a follower campaigns; the actual number is up to twice as many.
+    /// Ticks without a message from a leader before a follower campaigns; the actual number is up to twice as many.
     pub election_ticks: u32,
     /// Ticks between a leader's heartbeats.
     pub heartbeat_ticks: u32,
     /// Ticks between the campaigns of two followers that saw their leader's connection close.
     pub stagger_ticks: u32,
-    /// Where election timeouts come from.
+    /// The seed of election timeouts.
     pub seed: u64,
     /// The longest payload.
     pub max_entry_bytes: usize,
-    /// Whether bytes are a payload: what is none does not come into the log.
+    /// Whether bytes are a payload: all others are kept out of the log.
     pub is_payload: fn(&[u8]) -> bool,
     /// A message carries about this many bytes of entries, or one entry.
     pub max_message_bytes: usize,
-    /// Messages with entries on their way to one follower.
+    /// The most messages with entries on their way to one follower.
     pub max_inflight_messages: usize,
-    /// Proposed entries that are not committed yet; more are refused as [`ProposeError::Busy`].
+    /// The most bytes of proposed entries that are not committed yet; more are refused as [`ProposeError::Busy`].
     pub max_uncommitted_bytes: usize,
     /// A batch has about this many bytes of committed entries, or one entry.
     pub max_committed_bytes: usize,
@@ -103,30 +103,30 @@ impl Config {
     }
 }
 
-/// Why consensus cannot start or go on.
+/// The reason why consensus cannot start or continue.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ConsensusError {
     /// Numbers that do not fit together.
     #[error("{0}")]
     Config(String),
-    /// What was recovered is not a log.
+    /// The recovered data are not a log.
     #[error("the recovered log is inconsistent: {0}")]
     Recovered(String),
 }
 
-/// Why a proposal was not taken.
+/// The reason why a proposal was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Another replica leads, or none that is known.
+    /// Another replica leads, or no leader is known.
     #[error("this replica does not lead")]
     NotLeader {
-        /// Who leads, as far as is known.
+        /// The leader, as far as it is known.
         leader: Option<ReplicaId>,
     },
-    /// Too much waits to be committed, or leadership is being transferred. Try again later.
+    /// Too many bytes wait to be committed, or leadership is being transferred. Try again later.
     #[error("the log is busy")]
     Busy,
-    /// Empty payloads mean something else.
+    /// Empty payloads have another meaning.
     #[error("an empty entry")]
     Empty,
     /// Longer than [`Config::max_entry_bytes`].
@@ -139,7 +139,7 @@ pub enum ProposeError {
     },
 }
 
-/// Why a message was not taken.
+/// The reason why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
     /// The bytes are no message.
@@ -148,18 +148,31 @@ pub enum StepError {
     /// The message names another sender than the connection.
     #[error("a message from replica {0} that claims to be from replica {1}")]
     Sender(ReplicaId, ReplicaId),
-    /// The leader knows that this replica had entries that it does not have: its log was lost behind its back.
+    /// According to the leader, this replica had entries that it does not have: its log was lost without its knowledge.
     #[error(
         "the leader knows that this replica acknowledged entry {acknowledged}, but its log ends at {last}: \
          its data directory was replaced or removed"
     )]
     LogLost {
-        /// What the leader knows.
+        /// The last entry according to the leader.
         acknowledged: LogIndex,
         /// The last entry here.
         last: LogIndex,
     },
-    /// An entry that is none of this cluster's program.
+    /// The leader's log begins behind the end of this replica's, so that it cannot be filled.
+    #[error(
+        "the log of replica {from}, which leads, begins at entry {first}, but this replica's ends at entry {last}: \
+         the entries between are in a checkpoint only"
+    )]
+    BelowBase {
+        /// The leader.
+        from: ReplicaId,
+        /// Its first entry.
+        first: LogIndex,
+        /// The last entry here.
+        last: LogIndex,
+    },
+    /// An entry of another program than this cluster's.
     #[error("replica {from} sent entry {index}, which has no known format")]
     Entry {
         /// The sender.
@@ -167,12 +180,12 @@ pub enum StepError {
         /// The entry.
         index: LogIndex,
     },
-    /// A follower acknowledges what was never sent.
+    /// A follower acknowledges an entry that was never sent.
     #[error("replica {from} acknowledges entry {index}, which does not exist")]
     NeverSent {
         /// The follower.
         from: ReplicaId,
-        /// What it acknowledges.
+        /// The acknowledged entry.
         index: LogIndex,
     },
 }
@@ -182,29 +195,29 @@ pub enum StepError {
 pub struct Outgoing {
     /// The peer.
     pub to: ReplicaId,
-    /// What to send, at most [`crate::frame::MAX_PAYLOAD_BYTES`].
+    /// The bytes, at most [`crate::frame::MAX_PAYLOAD_BYTES`].
     pub bytes: Vec<u8>,
 }
 
 /// This replica's role, leader or term changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleChange {
-    /// What it is now.
+    /// The new role.
     pub role: Role,
-    /// Who leads, as far as is known.
+    /// The leader, as far as it is known.
     pub leader: Option<ReplicaId>,
-    /// In which term.
+    /// The term.
     pub term: Term,
 }
 
-/// What a caller has to do next; see the module.
+/// The caller's next duties; the [module](super) lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Set if anything of it changed.
+    /// Set if role, leader or term changed.
     pub role: Option<RoleChange>,
     /// To be sent now.
     pub messages: Vec<Outgoing>,
-    /// To be made durable. On a leader nobody waits for it while a majority of the others answer.
+    /// To be made durable. A leader's entries do not wait for it while a majority of the others answers.
     pub persist: Option<Persist>,
     /// To be executed.
     pub committed: Vec<LogEntry>,
@@ -212,31 +225,31 @@ pub struct Batch {
     pub applied: LogIndex,
 }
 
-/// What the leader knows of a member.
+/// The leader's knowledge of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
     /// The replica.
     pub id: ReplicaId,
-    /// Which of its lives.
+    /// Its incarnation.
     pub incarnation: u64,
-    /// Its log is the same as the leader's up to here.
+    /// Its log equals the leader's up to this entry.
     pub matched: LogIndex,
-    /// It knows that the log is committed up to here.
+    /// It knows that the log is committed up to this entry.
     pub commit: LogIndex,
-    /// It was heard of lately.
+    /// It sent a message recently.
     pub active: bool,
     /// It has a vote.
     pub voter: bool,
 }
 
-/// A snapshot of what a replica knows.
+/// A replica's state, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The replica.
     pub id: ReplicaId,
     /// Its role.
     pub role: Role,
-    /// Who leads, as far as is known.
+    /// The leader, as far as it is known.
     pub leader: Option<ReplicaId>,
     /// Its term.
     pub term: Term,
@@ -246,6 +259,8 @@ pub struct Status {
     pub applied: LogIndex,
     /// The newest entry.
     pub last_index: LogIndex,
+    /// The first entry that the log can hold.
+    pub first_index: LogIndex,
     /// The newest entry that is durable here.
     pub persisted: LogIndex,
     /// Payload bytes in memory.
@@ -257,7 +272,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Seen from a leader: every replica has its vote, in its newest life, and knows it. Losing the logs of a minority is
+    /// Seen from a leader: every replica has its vote, in its newest incarnation, and knows it. Losing the logs of a minority is
     /// harmless exactly when the members are whole again after the last such loss.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -271,8 +286,8 @@ impl Status {
 /// Committed entries, read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Those that carry a payload.
+    /// Entries with a payload.
     pub entries: Vec<LogEntry>,
-    /// Where to go on reading. If it is what was asked for, there is nothing more.
+    /// The index of the next read. If it equals the requested one, there is nothing more.
     pub next: LogIndex,
 }

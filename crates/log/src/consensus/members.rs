@@ -1,6 +1,6 @@
-//! Who takes part: turning the return of a replica that forgot its log into membership changes.
+//! Membership: turns the return of a replica that forgot its log into membership changes.
 //!
-//! Pure decisions over the current configuration; [`super::Consensus`] proposes what they say.
+//! Pure decisions over the current configuration; [`super::Consensus`] proposes them.
 
 use crate::types::{incarnation_of, member_id, replica_of};
 use raft::eraftpb::{
@@ -9,7 +9,7 @@ use raft::eraftpb::{
 use skein_model::ReplicaId;
 use std::collections::BTreeMap;
 
-/// The next change that the members need, if any. `caught_up` says whether a learner has all that is committed.
+/// The next change that the members need, if any. `caught_up` says whether a learner has all committed entries.
 pub(super) fn next_change(
     members: &ConfState,
     wanted: &BTreeMap<ReplicaId, u64>,
@@ -30,7 +30,7 @@ fn promotion(members: &ConfState, caught_up: impl Fn(u64) -> bool) -> Option<Con
     Some(change(changes))
 }
 
-/// A replica that says that it forgot its log is made a learner, in place of learners that it was before.
+/// A replica that reports a lost log becomes a learner, in place of its earlier learners.
 fn admission(members: &ConfState, wanted: &BTreeMap<ReplicaId, u64>) -> Option<ConfChangeV2> {
     wanted.iter().find_map(|(replica, incarnation)| {
         let member = member_id(*replica, *incarnation);

@@ -1,42 +1,48 @@
 //! Consensus: TiKV's `raft`, without sockets, files, threads or clocks.
 //!
-//! [`Consensus`] owns the library's state, the newest entries, and what must wait for the disk. The same inputs give
-//! the same outputs, always: election timeouts come from a seed, not from the library's random numbers.
+//! [`Consensus`] owns the library's state, the newest entries, and everything that waits for the disk. The same inputs always give
+//! the same outputs: election timeouts come from a seed, not from the library's random numbers.
 //!
 //! # What a caller owes
 //!
-//! One thread calls. Inputs, in any order: [`Consensus::tick`] at a fixed rate, [`Consensus::step`] for a message from a
+//! One thread calls it. Inputs, in any order: [`Consensus::tick`] at a fixed rate, [`Consensus::step`] for a message from a
 //! peer, [`Consensus::propose`], [`Consensus::persisted`] when the disk is done, [`Consensus::peer_lost`] when a peer's
 //! connection closed. After any of them, call [`Consensus::take_ready`] until it returns `None`, and for each [`Batch`],
 //! in this order:
 //!
 //! 1. If [`Batch::role`] is set, note it: only a leader may accept clients.
 //! 2. Send [`Batch::messages`]. They may be lost, late, twice or out of order; they need not wait for the disk:
-//!    what promises something durable is held back in here until it is.
-//! 3. If [`Batch::persist`] is set, hand it to the write-ahead log. Tickets are persisted in order. When it and all before
-//!    it are durable, call [`Consensus::persisted`]; a later ticket stands for the earlier ones. The leader's followers
+//!    messages that promise something durable are held back in here until it is.
+//! 3. If [`Batch::persist`] is set, hand it to the write-ahead log. Tickets are persisted in order. When a ticket and all earlier ones
+//!    are durable, call [`Consensus::persisted`]; a later ticket stands for the earlier ones. The leader's followers
 //!    write at the same time as its own disk.
-//! 4. Give [`Batch::committed`] to the state machine. They come once, in order, without gaps but for entries that carry no
-//!    payload. [`Batch::applied`] counts those too. They are durable on a majority, and here, too, unless this replica leads: a
+//! 4. Give [`Batch::committed`] to the state machine. Entries come once, in order, without gaps except for entries without a
+//!    payload. [`Batch::applied`] counts those too. They are durable on a majority, and on this replica unless it leads: a
 //!    leader's own disk may be behind the others.
 //!
-//! After a restart [`Consensus::new`] takes what the write-ahead log recovered. Entries up to the recovered commit index
+//! After a restart [`Consensus::new`] takes the log that was recovered. Entries up to the recovered commit index
 //! do not come again in batches: read them with [`Consensus::entries`], from index 1 if the state machine is new. The
 //! same call refills a state machine at any later time.
 //!
+//! # Where the log begins
+//!
+//! The log need not reach back to index 1: [`Consensus::first_index`] says where it begins ([`Base`]). A state machine that needs
+//! older entries cannot be filled from it, and is refused by name. A member whose log ends before the leader's begins is told
+//! ([`StepError::BelowBase`]). [`Consensus::base`] is the base for a log that is to begin after what is applied here.
+//!
 //! # A leader that died
 //!
-//! A closed connection is a sure sign that the peer's process is gone, long before its silence is. A follower that
-//! learns it with [`Consensus::peer_lost`] *forgets* the leader: it no longer holds on to the leader's lease and grants
+//! A closed connection shows that the peer's process is gone, long before its silence does. A follower that
+//! is told by [`Consensus::peer_lost`] *forgets* the leader: it no longer waits for the end of the leader's lease and grants
 //! pre-votes (this is etcd's `ForgetLeader`). That is safe, as Raft's safety never rests on the lease: votes are still once
-//! a term and durable. The first of the remaining voters campaigns at once, the next ones some ticks later each, so that votes do
+//! per term and durable. The first of the remaining voters campaigns at once, the next ones some ticks later each, so that votes do
 //! not split. It asks for pre-votes like any other candidate: if only one link broke, the followers that still hear the
 //! leader refuse, and the leader stays.
 //!
 //! # A replica that forgot
 //!
 //! A replica that lost its log has forgotten entries that it acknowledged and votes that it gave, so it must not be
-//! taken for the one that promised. It comes back with a larger incarnation, which makes it another member without a
+//! taken for its former self. It returns with a larger incarnation, which makes it another member without a
 //! vote. The leader, told by [`Consensus::request_rejoin`], makes it a learner, fills its log, and then gives it the vote
 //! of its former self in one joint change. Until then the cluster counts the former self as down; [`Status::is_whole`]
 //! says when another loss is harmless.
@@ -47,6 +53,7 @@
 
 mod api;
 mod members;
+mod messages;
 mod recovered;
 mod store;
 mod uncommitted;
@@ -58,18 +65,19 @@ pub use api::{
 pub use recovered::{EntryReader, Recovered};
 
 use crate::{
+    base::{Base, Members},
     rng::Rng,
     types::{
         Durability, EntryKind, HardState, LogEntry, Persist, Role, Ticket, incarnation_of,
         member_id, replica_of,
     },
     wal::WalError,
-    wire,
 };
 use bytes::Bytes;
+use messages::encode_all;
 use protobuf::Message as _;
 use raft::{
-    GetEntriesContext, INVALID_ID, RawNode, Ready, StateRole,
+    GetEntriesContext, INVALID_ID, RawNode, Ready, StateRole, Storage as _,
     eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType},
 };
 use skein_model::{LogIndex, ReplicaId, Term};
@@ -78,26 +86,26 @@ use store::LogStore;
 pub use store::OldEntries;
 use uncommitted::Uncommitted;
 
-/// The longest membership entry: far more than seven changes need.
+/// The longest membership entry: far larger than seven changes.
 const MAX_MEMBERSHIP_BYTES: usize = 1024;
-/// Messages that promise what is not durable yet.
+/// Messages that promise something that is not durable yet.
 struct Held {
     after: Ticket,
     number: u64,
     messages: Vec<Outgoing>,
 }
 
-/// One replica's part in the agreement; its caller owes it what the module's head lists.
+/// One replica's part in the agreement; the module's head lists the caller's duties.
 pub struct Consensus {
     config: Config,
     member: u64,
     node: RawNode<LogStore>,
     members: ConfState,
-    /// Replicas that said that they lost their log, with their incarnation.
+    /// Replicas that reported a lost log, with their incarnation.
     wanted: BTreeMap<ReplicaId, u64>,
     rng: Rng,
     election_timeout: usize,
-    /// For which role in which term the timeout was drawn.
+    /// The role and term that the timeout was drawn for.
     drawn_for: (u64, StateRole),
     /// Ticks until the next campaign after the leader was lost, and how many are left.
     campaign: Option<(u32, u32)>,
@@ -114,7 +122,7 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// A replica that starts from what it recovered. `reader` gives back entries that were persisted.
+    /// Starts a replica from its recovered log. `reader` reads persisted entries back.
     pub fn new(
         mut config: Config,
         recovered: Recovered,
@@ -122,7 +130,7 @@ impl Consensus {
     ) -> Result<Self, ConsensusError> {
         config.check()?;
         if config.voters.len() == 1 {
-            // Nobody else remembers what it forgot: its log begins anew.
+            // No other replica remembers what it forgot: its log begins anew.
             config.incarnation = 0;
         }
         let member = member_id(config.id, config.incarnation);
@@ -135,7 +143,11 @@ impl Consensus {
         let hard_state = recovered.hard_state;
         let membership = recovered.membership.clone();
         let voters: Vec<u64> = config.voters.iter().map(|id| member_id(*id, 0)).collect();
-        let founders = ConfState::from((voters, Vec::new()));
+        let base = recovered.base();
+        let (begins, founders) = match &base.members {
+            members if members.is_founders() => (base.index, ConfState::from((voters, Vec::new()))),
+            members => (base.index, members.to_state()),
+        };
         let store = LogStore::new(recovered, founders.clone(), reader);
         let library = raft::Config { applied: applied.0, ..library_config(&config, member) };
         let node = RawNode::new(&library, store, &slog::Logger::root(slog::Discard, slog::o!()))
@@ -155,7 +167,7 @@ impl Consensus {
             durable: Ticket::default(),
             hard_state,
             reported: RoleChange::default(),
-            applied: LogIndex(0),
+            applied: begins,
             uncommitted: Uncommitted::new(
                 config.max_uncommitted_bytes.max(config.max_message_bytes),
             ),
@@ -178,26 +190,10 @@ impl Consensus {
         }
         let fired = self.node.tick();
         if fired && self.node.raft.state == StateRole::PreCandidate {
-            // Asked again in vain: another timeout than the one that collided.
+            // The election failed: a new timeout instead of the one that collided.
             self.drawn_for.0 = u64::MAX;
         }
         self.tick_campaign();
-    }
-
-    /// A message came from a peer. An error is the peer's fault or the sign of a lost log; the state is unchanged.
-    pub fn step(&mut self, from: ReplicaId, bytes: &[u8]) -> Result<(), StepError> {
-        let message = wire::decode(bytes)?;
-        if replica_of(message.from) != from {
-            return Err(StepError::Sender(from, replica_of(message.from)));
-        }
-        if message.to != self.member {
-            // For a former life of this replica.
-            return Ok(());
-        }
-        self.check_message(from, &message)?;
-        // What is left are messages of unknown members, which are ignored as if lost.
-        let _ = self.node.step(message);
-        Ok(())
     }
 
     /// Appends an entry to the log of this leader, and returns its index. It may still be lost until it is committed.
@@ -254,7 +250,7 @@ impl Consensus {
         let rank = others.iter().position(|voter| *voter == self.member).unwrap_or_default();
         // Lossless: there are few voters.
         let delay = rank as u32 * self.config.stagger_ticks;
-        // As often as fits into the time that a silent leader would have been given.
+        // As often as fits into a silent leader's election timeout.
         let attempts = self.config.election_ticks / self.config.stagger_ticks.max(1);
         self.campaign = Some((delay, attempts.max(1)));
         if delay == 0 {
@@ -270,7 +266,7 @@ impl Consensus {
         }
     }
 
-    /// Hands leadership to a voter, once its log is complete. Proposals are refused meanwhile; if nothing comes of it, it
+    /// Hands leadership to a voter, once its log is complete. Proposals are refused meanwhile; a transfer that fails
     /// ends after an election timeout. False if this replica does not lead or `to` has no vote.
     pub fn transfer_leadership(&mut self, to: ReplicaId) -> bool {
         let member = self.members.voters.iter().filter(|voter| replica_of(**voter) == to).max();
@@ -288,8 +284,8 @@ impl Consensus {
         }
     }
 
-    /// A peer said which life of it its log is of: if not 0, it lost one. To be called for every peer's hello, on every
-    /// replica: whoever leads acts on it.
+    /// A peer's incarnation of its log: if not 0, it lost one. To be called for every peer's hello, on every
+    /// replica: the leader acts on it.
     pub fn request_rejoin(&mut self, peer: ReplicaId, incarnation: u64) {
         if incarnation > 0 && self.config.voters.contains(&peer) && peer != self.config.id {
             let wanted = self.wanted.entry(peer).or_default();
@@ -297,7 +293,7 @@ impl Consensus {
         }
     }
 
-    /// What to do next, if anything. To be called again until there is nothing.
+    /// The next duties, if any. To be called again until there are none.
     pub fn take_ready(&mut self) -> Option<Batch> {
         self.change_members();
         let mut batch = Batch { messages: std::mem::take(&mut self.released), ..Batch::default() };
@@ -312,15 +308,20 @@ impl Consensus {
             let up_to = self.applied.0.min(self.node.raft.raft_log.persisted);
             self.node.mut_store().trim(up_to, self.config.recent_bytes);
         }
+        any |= self.tell_of_base(&mut batch.messages);
         batch.role = self.role_change();
         any |= batch.role.is_some();
         batch.applied = self.applied;
         any.then_some(batch)
     }
 
-    /// Committed entries from `from` on, about `max_bytes` of them or one, up to what batches have handed out.
+    /// Committed entries from `from` on: about `max_bytes` of them or one, up to the last one that batches handed out.
     pub fn entries(&self, from: LogIndex, max_bytes: usize) -> Result<Chunk, WalError> {
         let from = LogIndex(from.0.max(1));
+        let first = self.first_index();
+        if from < first {
+            return Err(WalError::BelowBase { index: from.0, first: first.0 });
+        }
         if from > self.applied {
             return Ok(Chunk { entries: Vec::new(), next: from });
         }
@@ -330,8 +331,8 @@ impl Consensus {
         Ok(Chunk { entries, next })
     }
 
-    /// The newest entry with a payload that is not applied yet, if there is one: a new leader may find what earlier ones proposed, which is
-    /// committed with what it proposes itself.
+    /// The newest entry with a payload that is not applied yet, if there is one: a new leader may find proposals of earlier leaders, which are
+    /// committed together with its own.
     pub fn newest_unapplied(&self) -> Result<Option<LogEntry>, WalError> {
         let log = &self.node.raft.raft_log;
         for index in (self.applied.0 + 1..=log.last_index()).rev() {
@@ -351,18 +352,18 @@ impl Consensus {
         Ok(None)
     }
 
-    /// From now on old entries that a follower needs are not read in here, but asked for by [`take_wanted`](Self::take_wanted). For callers that must
+    /// From now on old entries that a follower needs are not read in here, but requested by [`take_wanted`](Self::take_wanted). For callers that must
     /// not wait for a disk.
     pub fn read_aside(&mut self) {
         self.node.mut_store().read_aside();
     }
 
-    /// What is to be read for followers; each is to be answered by [`give_old`](Self::give_old).
+    /// Ranges to be read for followers; each must be answered by [`give_old`](Self::give_old).
     pub fn take_wanted(&mut self) -> Vec<OldEntries> {
         self.node.mut_store().take_wanted()
     }
 
-    /// Old entries have been read, from this one on, as [`EntryReader::read`] gives them.
+    /// Old entries have been read, from this index on, as [`EntryReader::read`] gives them.
     pub fn give_old(&mut self, from: LogIndex, entries: Result<Vec<LogEntry>, WalError>) {
         for context in self.node.mut_store().give_old(from, entries) {
             self.node.on_entries_fetched(context);
@@ -370,12 +371,12 @@ impl Consensus {
         self.node.mut_store().forget_old();
     }
 
-    /// Why a follower could not be given old entries lately: the log cannot be read.
+    /// The reason why a follower did not get old entries recently: the log cannot be read.
     pub fn take_read_error(&mut self) -> Option<WalError> {
         self.node.store().take_read_error()
     }
 
-    /// What this replica is.
+    /// This replica's role.
     #[must_use]
     pub fn role(&self) -> Role {
         let raft = &self.node.raft;
@@ -388,7 +389,7 @@ impl Consensus {
         }
     }
 
-    /// Who leads, as far as is known.
+    /// The leader, as far as it is known.
     #[must_use]
     pub fn leader(&self) -> Option<ReplicaId> {
         let leader = self.node.raft.leader_id;
@@ -407,13 +408,30 @@ impl Consensus {
         self.applied
     }
 
-    /// The newest entry of this replica's log, agreed on or not.
+    /// The first entry that this replica's log can hold: 1 unless it has a base.
+    #[must_use]
+    pub fn first_index(&self) -> LogIndex {
+        self.node.store().first()
+    }
+
+    /// The base of a log that begins after what is applied here.
+    #[must_use]
+    pub fn base(&self) -> Base {
+        let term = self.node.store().term(self.applied.0).map(Term);
+        Base {
+            index: self.applied,
+            term: term.expect("what is applied is in the log, or its base"),
+            members: Members::of(&self.members),
+        }
+    }
+
+    /// The newest entry of this replica's log, committed or not.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {
         LogIndex(self.node.raft.raft_log.last_index())
     }
 
-    /// All that is known, for people.
+    /// The full state, for people.
     #[must_use]
     pub fn status(&self) -> Status {
         let raft = &self.node.raft;
@@ -436,42 +454,12 @@ impl Consensus {
             term: self.term(),
             commit: LogIndex(raft.raft_log.committed),
             applied: self.applied,
+            first_index: self.first_index(),
             last_index: self.last_index(),
             persisted: LogIndex(raft.raft_log.persisted),
             recent_bytes: self.node.store().recent_bytes(),
             membership: self.membership,
             peers,
-        }
-    }
-
-    /// What a peer says that the library would take for a broken invariant and panic.
-    fn check_message(&self, from: ReplicaId, message: &Message) -> Result<(), StepError> {
-        // A leader's first entry of a term is empty.
-        let odd = |entry: &&Entry| {
-            entry.get_entry_type() == EntryType::EntryNormal
-                && !entry.data.is_empty()
-                && !(self.config.is_payload)(&entry.data)
-        };
-        if let Some(entry) = message.entries.iter().find(odd) {
-            return Err(StepError::Entry { from, index: LogIndex(entry.index) });
-        }
-        let raft = &self.node.raft;
-        let last = LogIndex(raft.raft_log.last_index());
-        match message.get_msg_type() {
-            MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last.0 => {
-                Err(StepError::LogLost { acknowledged: LogIndex(message.commit), last })
-            }
-            // Only a leader's own life vouches for what it sent: it sends before its disk is done, so one that lost power
-            // may hear of an entry that it no longer has.
-            MessageType::MsgAppendResponse
-                if raft.state == StateRole::Leader
-                    && message.term == raft.term
-                    && !message.reject
-                    && message.index > last.0 =>
-            {
-                Err(StepError::NeverSent { from, index: LogIndex(message.index) })
-            }
-            _ => Ok(()),
         }
     }
 
@@ -502,7 +490,7 @@ impl Consensus {
         }
     }
 
-    /// Campaigns again and again after the leader was lost: a peer that has not noticed yet refuses.
+    /// Campaigns repeatedly after the leader was lost: a peer that has not noticed yet refuses.
     fn tick_campaign(&mut self) {
         let Some((delay, attempts)) = self.campaign.take() else { return };
         let raft = &self.node.raft;
@@ -520,7 +508,7 @@ impl Consensus {
 
     fn process_async(&mut self, mut ready: Ready, batch: &mut Batch) {
         let number = ready.number();
-        // That a follower is alive promises nothing: a slow disk must not look like a dead follower, or the leader gives up.
+        // A follower's sign of life promises nothing: a slow disk must not look like a dead follower, or the leader gives up.
         let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let (alive, held): (Vec<_>, Vec<_>) =
             ready.take_persisted_messages().into_iter().partition(alive);
@@ -551,13 +539,13 @@ impl Consensus {
         self.apply_ahead(batch);
     }
 
-    /// A leader need not wait for its own disk when a majority of others has what is committed: the library would, since a follower could
+    /// A leader need not wait for its own disk when a majority of others has the entries: the library would wait, since a follower could
     /// not answer for it. A membership change waits, as the library applies it.
     fn apply_ahead(&mut self, batch: &mut Batch) {
         let raft = &self.node.raft;
         let log = &raft.raft_log;
         let next = self.applied.0 + 1;
-        // Up to `persisted` it is the library's.
+        // Up to `persisted` the library counts.
         if raft.state != StateRole::Leader || next <= log.persisted || next > log.committed {
             return;
         }
@@ -614,7 +602,7 @@ impl Consensus {
         }
     }
 
-    /// All replicas apply the same changes in the same order; one that makes no sense changes nothing anywhere.
+    /// All replicas apply the same changes in the same order; an impossible change has no effect on any of them.
     fn apply_membership(&mut self, entry: &LogEntry) {
         self.membership = entry.index;
         let payload = &entry.payload;
@@ -673,11 +661,4 @@ fn library_config(config: &Config, member: u64) -> raft::Config {
         max_committed_size_per_ready: config.max_committed_bytes as u64,
         ..raft::Config::default()
     }
-}
-
-fn encode_all(messages: Vec<Message>) -> Vec<Outgoing> {
-    let encode = |message: Message| {
-        wire::encode(&message).map(|bytes| Outgoing { to: replica_of(message.to), bytes })
-    };
-    messages.into_iter().filter_map(encode).collect()
 }

@@ -1,13 +1,14 @@
-//! What is left of a replica's log when it starts, and where entries come from that are no longer in memory.
+//! The recovered log of a replica at its start, and the source of entries that are no longer in memory.
 
 use crate::{
+    base::Base,
     types::{EntryKind, HardState, LogEntry},
     wal::{WalError, WalReader},
 };
 use skein_model::{LogIndex, Term};
 use std::collections::VecDeque;
 
-/// Gives entries back that consensus handed out to be made durable and does not keep in memory.
+/// Reads entries back that consensus handed out to be made durable and does not keep in memory.
 pub trait EntryReader {
     /// The entries `from..=to`, or the first of them that fit into `max_bytes` of payload, but one at least.
     fn read(
@@ -29,14 +30,24 @@ impl EntryReader for WalReader {
     }
 }
 
-/// Which term each entry is of: a pair for the first entry of each term.
+/// The term of each entry: one pair for the first entry of each term.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TermRuns {
+    /// The entry before the first one, and its term.
+    base: (LogIndex, Term),
     runs: Vec<(LogIndex, Term)>,
     last: LogIndex,
 }
 
 impl TermRuns {
+    fn after(base: &Base) -> Self {
+        Self { base: (base.index, base.term), runs: Vec::new(), last: base.index }
+    }
+
+    pub(crate) fn first(&self) -> LogIndex {
+        self.base.0.next()
+    }
+
     pub(crate) fn last(&self) -> LogIndex {
         self.last
     }
@@ -44,9 +55,9 @@ impl TermRuns {
     pub(crate) fn push(&mut self, index: LogIndex, term: Term) {
         assert_eq!(index, self.last.next(), "the log skipped an index");
         self.last = index;
-        match self.runs.last() {
-            Some(&(_, last)) if last == term => {}
-            Some(&(_, last)) if last > term => {
+        match self.runs.last().map_or(self.base.1, |run| run.1) {
+            last if last == term => {}
+            last if last > term => {
                 panic!("the log's term goes back from {last} to {term}")
             }
             _ => self.runs.push((index, term)),
@@ -55,42 +66,58 @@ impl TermRuns {
 
     /// Forgets the entries from `from` on.
     pub(crate) fn truncate(&mut self, from: LogIndex) {
-        assert!(from.0 > 0 && from <= self.last.next(), "truncated behind the end");
+        assert!(from > self.base.0, "truncated before the first entry");
+        assert!(from <= self.last.next(), "truncated behind the end");
         self.last = LogIndex(from.0 - 1);
         self.runs.truncate(self.runs.partition_point(|(first, _)| *first < from));
     }
 
-    /// 0 for index 0; `None` behind the end.
+    /// 0 for index 0; `None` behind the end, or before the base.
     pub(crate) fn term(&self, index: LogIndex) -> Option<Term> {
-        if index > self.last {
+        if index < self.base.0 || index > self.last {
             return None;
         }
         let run = self.runs.partition_point(|(first, _)| *first <= index);
-        Some(run.checked_sub(1).map_or(Term(0), |run| self.runs[run].1))
+        Some(run.checked_sub(1).map_or(self.base.1, |run| self.runs[run].1))
     }
 }
 
-/// The state that a replica starts from; the default is that of a new one.
+/// The start state of a replica; the default is that of a new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Its promises.
     pub hard_state: HardState,
+    pub(crate) base: Base,
     pub(crate) terms: TermRuns,
     /// The newest entries, in order, up to the last one.
     pub(crate) tail: VecDeque<LogEntry>,
     tail_bytes: usize,
-    /// All membership changes.
+    /// All membership changes since the base.
     pub(crate) membership: Vec<LogEntry>,
 }
 
 impl Recovered {
+    /// A log that begins after `base` and has no entry yet.
+    #[must_use]
+    pub fn after(base: Base) -> Self {
+        let hard_state = HardState { term: base.term, vote: 0, commit: base.index };
+        let terms = TermRuns::after(&base);
+        Self { hard_state, terms, base, ..Self::default() }
+    }
+
+    /// Where the log begins.
+    #[must_use]
+    pub fn base(&self) -> &Base {
+        &self.base
+    }
+
     /// The last entry.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {
         self.terms.last()
     }
 
-    /// The term of an entry; `None` behind the end.
+    /// The term of an entry; `None` behind the end, or before the base.
     #[must_use]
     pub fn term(&self, index: LogIndex) -> Option<Term> {
         self.terms.term(index)

@@ -1,4 +1,4 @@
-//! The log as the consensus library sees it: newest entries in memory, older ones through an [`EntryReader`].
+//! The log for the consensus library: newest entries in memory, older ones through an [`EntryReader`].
 
 use super::{EntryReader, Recovered, recovered::TermRuns};
 use crate::{
@@ -10,9 +10,13 @@ use raft::{
     eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot},
 };
 use skein_model::{LogIndex, Term};
-use std::{cell::RefCell, collections::VecDeque, mem::take};
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, VecDeque},
+    mem::take,
+};
 
-/// How often a follower may ask for the same entries while they are read.
+/// How often a follower may request the same entries while they are read.
 const MAX_ASKED: usize = 16;
 
 /// Old entries that a follower needs, to be read by a thread that may wait for the disk.
@@ -22,7 +26,7 @@ pub struct OldEntries {
     pub from: LogIndex,
     /// The last one.
     pub to: LogIndex,
-    /// About how much is needed, or one entry.
+    /// The approximate number of bytes, or one entry.
     pub max_bytes: usize,
 }
 
@@ -30,9 +34,9 @@ pub struct OldEntries {
 #[derive(Default)]
 struct Aside {
     wanted: Vec<OldEntries>,
-    /// Who waits for the entries from an index on.
+    /// The followers that wait for the entries from an index on.
     asked: Vec<(u64, GetEntriesContext)>,
-    /// What has just come, and its first index.
+    /// The entries that arrived last, and their first index.
     come: Option<(u64, Vec<Entry>)>,
 }
 
@@ -65,10 +69,12 @@ pub(super) struct LogStore {
     recent: VecDeque<Entry>,
     recent_bytes: usize,
     reader: Option<Box<dyn EntryReader + Send>>,
-    /// Why older entries could not be read, until asked for.
+    /// The reason why older entries could not be read, until it is taken.
     read_error: RefCell<Option<WalError>>,
-    /// Where followers' old entries are not read at once.
+    /// Requests for followers' old entries, if they are not read at once.
     aside: Option<RefCell<Aside>>,
+    /// Members who need entries from before the first one.
+    below_base: RefCell<BTreeSet<u64>>,
 }
 
 impl LogStore {
@@ -90,10 +96,20 @@ impl LogStore {
             reader,
             read_error: RefCell::default(),
             aside: None,
+            below_base: RefCell::default(),
         }
     }
 
-    /// From now on old entries for followers are only asked for.
+    pub(super) fn first(&self) -> LogIndex {
+        self.terms.first()
+    }
+
+    /// Members who need what this log no longer has, since this was asked last.
+    pub(super) fn take_below_base(&mut self) -> BTreeSet<u64> {
+        take(self.below_base.get_mut())
+    }
+
+    /// From now on old entries for followers are only requested.
     pub(super) fn read_aside(&mut self) {
         self.aside = Some(RefCell::default());
     }
@@ -102,7 +118,7 @@ impl LogStore {
         self.aside.as_mut().map_or_else(Vec::new, |aside| take(&mut aside.get_mut().wanted))
     }
 
-    /// Entries from an index on have been read; answers who asked for them. [`forget_old`](Self::forget_old) ends it.
+    /// Entries from an index on have been read; answers the followers that requested them. [`forget_old`](Self::forget_old) ends it.
     pub(super) fn give_old(
         &mut self,
         from: LogIndex,
@@ -130,7 +146,7 @@ impl LogStore {
         }
     }
 
-    /// Old entries from `low` on: those that have come, or none yet.
+    /// Old entries from `low` on: the ones that have arrived, or none yet.
     fn old(
         &self,
         aside: &RefCell<Aside>,
@@ -172,7 +188,7 @@ impl LogStore {
         }
     }
 
-    /// Lets go of the oldest entries in memory, up to `up_to`, until about `max_bytes` are left.
+    /// Drops the oldest entries in memory, up to `up_to`, until about `max_bytes` are left.
     pub(super) fn trim(&mut self, up_to: u64, max_bytes: usize) {
         if self.reader.is_none() {
             return;
@@ -199,6 +215,10 @@ impl LogStore {
     /// The entries `low..high`, or the first of them that fit into `max_bytes`, but one at least.
     pub(super) fn read(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, WalError> {
         assert!(low <= high && high <= self.terms.last().0 + 1, "read behind the log's end");
+        let first = self.terms.first().0;
+        if low < first {
+            return Err(WalError::BelowBase { index: low, first });
+        }
         let first_recent = self.first_recent();
         if low < first_recent && low < high {
             let reader = self.reader.as_ref().ok_or(WalError::Missing { index: low })?;
@@ -231,6 +251,9 @@ impl Storage for LogStore {
         max_size: impl Into<Option<u64>>,
         context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
+        if low < self.terms.first().0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
         if let Some(aside) = &self.aside
             && context.can_async()
@@ -246,20 +269,26 @@ impl Storage for LogStore {
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
+        let missing = if index < self.terms.first().0 {
+            StorageError::Compacted
+        } else {
+            StorageError::Unavailable
+        };
         let term = self.terms.term(LogIndex(index));
-        term.map(|term| term.0).ok_or(Error::Store(StorageError::Unavailable))
+        term.map(|term| term.0).ok_or(Error::Store(missing))
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(1)
+        Ok(self.terms.first().0)
     }
 
     fn last_index(&self) -> raft::Result<u64> {
         Ok(self.terms.last().0)
     }
 
-    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        // The log reaches back to the first entry, so nobody needs one.
+    fn snapshot(&self, _request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        // Asked for a member who needs entries from before the first one. There is none to send; the member is told.
+        self.below_base.borrow_mut().insert(to);
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }
 }

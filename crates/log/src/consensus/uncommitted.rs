@@ -1,7 +1,7 @@
-//! How much a leader has proposed that is not committed yet: its memory's bound.
+//! Bytes that a leader has proposed and that are not committed yet: the bound of its memory.
 //!
-//! The library counts that, too, but takes off only what it hands out by itself, and that waits for the leader's own disk. What is handed
-//! out ahead of that disk must not count: else a disk that hangs stops the service, though a majority has everything.
+//! The library counts them, too, but subtracts only entries that it hands out itself, and that waits for the leader's own disk. Entries handed
+//! out ahead of that disk must not count: otherwise a disk that hangs stops the service, although a majority has everything.
 
 use skein_model::LogIndex;
 use std::collections::VecDeque;
@@ -21,22 +21,22 @@ impl Uncommitted {
         Self { term: 0, entries: VecDeque::new(), bytes: 0, max }
     }
 
-    /// Whether `bytes` more may be proposed in `term`: always when nothing else is.
+    /// Whether `bytes` more may be proposed in `term`: always when nothing else is uncommitted.
     pub fn has_room(&mut self, term: u64, bytes: usize) -> bool {
         if self.term != term {
-            // What an earlier leadership proposed is the next leader's.
+            // Proposals of an earlier leadership belong to the next leader.
             *self = Self { term, ..Self::new(self.max) };
         }
         self.entries.is_empty() || self.bytes + bytes <= self.max
     }
 
-    /// So many bytes were proposed as `index`.
+    /// `bytes` were proposed as entry `index`.
     pub fn proposed(&mut self, index: LogIndex, bytes: usize) {
         self.entries.push_back((index, bytes));
         self.bytes += bytes;
     }
 
-    /// All up to `index` is committed.
+    /// All entries up to `index` are committed.
     pub fn committed(&mut self, index: LogIndex) {
         while let Some((_, bytes)) = self.entries.pop_front_if(|(at, _)| *at <= index) {
             self.bytes -= bytes;

@@ -1,7 +1,7 @@
 //! Directories and small files that survive a loss of power once these functions have returned.
 //!
-//! A name is durable when the directory that holds it was synced; that goes for each directory above it, too. All that is made here is for
-//! this user only: a replica's files hold what clients sent.
+//! A name is durable when its directory and each directory above that were synced. All files made here are for
+//! this user only: a replica's files hold clients' bytes.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -10,9 +10,9 @@ use std::{
     path::Path,
 };
 
-/// Creates a directory and what is missing above it.
+/// Creates a directory and its missing parents.
 ///
-/// Directories that are there already may have been made by a start that a crash interrupted: all above are synced, whoever made them.
+/// An interrupted start may have made existing directories: all parents are synced, whoever made them.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     for above in path.canonicalize()?.ancestors().skip(1) {
@@ -21,7 +21,7 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Somebody else's directory may not be readable, or may lie on a file system that syncs no directories: nothing can be done there.
+/// Another user's directory may be unreadable, or on a file system that syncs no directories: nothing can be done there.
 fn sync_above(dir: &Path) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     let cannot = [PermissionDenied, InvalidInput, Unsupported, ReadOnlyFilesystem];
@@ -43,10 +43,10 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a whole file: a reader, or a crash, meets the old text or the new one.
+/// Writes a whole file: a reader, or a crash, sees the old text or the new one.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
-    // What a crash left there may be anything.
+    // A crash may have left anything there.
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -63,8 +63,8 @@ pub fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Takes a directory's permissions, and those of the files in it, from all but this user. One that belongs to somebody else, or is for all
-/// to write (`/tmp`), is left alone with all that is in it.
+/// Takes a directory's permissions, and those of the files in it, from all but this user. A directory of another user, or one that all may
+/// write (`/tmp`), is left alone with its files.
 pub fn make_private(dir: &Path) -> io::Result<()> {
     const STICKY: u32 = 0o1000;
     let meta = fs::metadata(dir)?;
@@ -75,7 +75,7 @@ pub fn make_private(dir: &Path) -> io::Result<()> {
     tighten(dir, &meta)?;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // Not what a symbolic link leads to.
+        // Not the target of a symbolic link.
         let meta = entry.metadata()?;
         if meta.is_file() && meta.uid() == own {
             tighten(&entry.path(), &meta)?;
@@ -91,7 +91,7 @@ fn tighten(path: &Path, meta: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// Removes a file, if it is there. One that an earlier call removed and could not sync is surely gone after this one.
+/// Removes a file, if it exists. A file that an earlier call removed and could not sync is surely gone after this one.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,8 +1,8 @@
-//! The few file operations that the log needs, as a trait, so that tests can put a faulty disk under it.
+//! The file operations of the log as a trait, so that tests can put a faulty disk under it.
 //!
-//! Promises that the log relies on: what was written before [`File::sync`] returned `Ok` survives a crash; what was not
-//! may survive wholly, partly (any bytes of it) or not at all, in any order; a file that was created survives once
-//! [`Disk::sync_dir`] returned. [`sim::SimDisk`] takes every freedom that this leaves.
+//! Promises that the log relies on: bytes written before [`File::sync`] returned `Ok` survive a crash; other bytes
+//! may survive wholly, partly (any bytes of them) or not at all, in any order; a created file survives once
+//! [`Disk::sync_dir`] returned. [`sim::SimDisk`] uses every freedom that this leaves.
 
 pub mod durable;
 mod real;
@@ -16,25 +16,25 @@ use std::{any::Any, io};
 
 /// A flat directory of files.
 pub trait Disk: Send + Sync {
-    /// Where this is, for messages.
+    /// The directory's name for messages.
     fn location(&self) -> String;
     /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens a file for reading and writing; creates it, empty, if `create`, and then it must not exist.
     fn open(&self, name: &str, create: bool) -> io::Result<Box<dyn File>>;
-    /// Gives a file another name, replacing what had that name.
+    /// Renames a file, replacing any file of the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
-    /// 64 bits that nobody can guess.
+    /// 64 unpredictable bits.
     fn random(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
-    /// Takes the directory for this process until the guard is dropped; `None` if another one has it.
+    /// Takes the directory for this process until the guard is dropped; `None` if another process has it.
     fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
 }
 
@@ -48,7 +48,7 @@ pub trait File: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Cuts the file, or grows it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Reserves space so that writes below `len` cannot fail for want of it. The length does not change.
+    /// Reserves space, so that writes below `len` cannot fail for want of it. The length does not change.
     fn reserve(&self, len: u64) -> io::Result<()>;
     /// Fills `from..to`, at or behind the end of the file, with zeros that later writes go over: a sync that finds the length and
     /// the blocks of a file unchanged has less to write.

@@ -73,7 +73,7 @@ impl Disk for DirDisk {
     }
 }
 
-/// Reads, and again when a signal came between.
+/// Reads, and retries after a signal.
 pub(super) fn read_at(file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     loop {
         match file.read_at(buf, offset) {
@@ -106,7 +106,7 @@ impl File for RealFile {
         use nix::{errno::Errno, fcntl};
         let len = i64::try_from(len).map_err(io::Error::other)?;
         match fcntl::fallocate(self.0.as_fd(), fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, len) {
-            // A file system that cannot reserve: a full disk is then noticed by a write.
+            // A file system that cannot reserve: a write finds a full disk later.
             Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

@@ -1,9 +1,9 @@
-//! A disk in memory that forgets, tears and fails on request, always the same way for the same seed.
+//! A disk in memory that forgets, tears and fails on request, always in the same way for the same seed.
 //!
-//! Each file is what is on the platter plus the list of operations since its last sync. Reading sees all of them, as through a
-//! page cache. [`SimDisk::crash`] decides for each pending operation whether it reached the platter: not, wholly, or each
-//! 512-byte sector on its own, one of them torn at any byte. A sync that fails may drop what was pending, as ext4 and xfs do: it can still be read,
-//! and no later sync writes it. Names are durable once the directory was synced; before that each change of one may be lost by itself.
+//! Each file is its durable content plus the list of operations since its last sync. Reads see all of them, as through a
+//! page cache. [`SimDisk::crash`] decides for each pending operation whether it became durable: not, wholly, or each
+//! 512-byte sector on its own, one of them torn at any byte. A sync that fails may drop pending operations, as ext4 and xfs do: they can still be read,
+//! and no later sync writes them. Names are durable once the directory was synced; before that each change of one may be lost by itself.
 //! Sectors can be made unreadable until they are written again.
 
 use super::{Disk, File};
@@ -69,7 +69,7 @@ impl Content {
         self.pending.drain(..).for_each(|op| op.apply(&mut self.durable));
     }
 
-    /// What a crash leaves, each pending operation being lost, done, or torn.
+    /// The content after a crash, with each pending operation lost, done, or torn.
     fn crash(&mut self, rng: &mut SimRng) {
         let mut data = std::mem::take(&mut self.durable);
         for op in self.pending.drain(..) {
@@ -137,25 +137,25 @@ struct State {
     pending_names: Vec<NameOp>,
     drawn: u64,
     faults: Faults,
-    /// Operations that change something, since the start.
+    /// The number of changing operations since the start.
     operations: u64,
     /// Grows at each crash: files opened before are dead.
     life: u64,
 }
 
-/// What goes wrong next.
+/// The faults to make.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Each sync fails while this is set, and makes nothing durable.
+    /// While set, each sync fails and makes nothing durable.
     pub fail_sync: bool,
-    /// A sync that fails drops what it was to write from what is pending: it is in the page cache only.
+    /// A sync that fails drops its pending bytes: they stay in the page cache only.
     pub drop_dirty: bool,
-    /// Each sync reports success and makes nothing durable: a disk that lies. Nothing can be safe on it; a test that
+    /// Each sync reports success and makes nothing durable: a disk that lies. No log is safe on it; a test that
     /// sets this proves that the checks would notice.
     pub lie_about_sync: bool,
     /// Bytes that may still be written before the disk is full.
     pub space_bytes: Option<u64>,
-    /// The power fails when this many operations were done: that one and all later ones fail.
+    /// The power fails after this many operations: that one and all later ones fail.
     pub stop_after: Option<u64>,
 }
 
@@ -181,12 +181,12 @@ impl SimDisk {
         Self::default()
     }
 
-    /// Sets what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         lock(&self.state).faults = faults;
     }
 
-    /// How many operations changed something so far.
+    /// The number of changing operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         lock(&self.state).operations
@@ -211,7 +211,7 @@ impl SimDisk {
         self.locked.store(false, Ordering::SeqCst);
     }
 
-    /// The node process dies, the machine does not: all that was written is kept, open files are dead.
+    /// The node's process dies, the machine does not: all written bytes are kept, open files are dead.
     pub fn kill_process(&self) {
         lock(&self.state).life += 1;
         self.locked.store(false, Ordering::SeqCst);
@@ -232,7 +232,7 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(state)), locked: Arc::default() }
     }
 
-    /// The bytes of a file as read now.
+    /// The current bytes of a file.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         lock(&self.state).names.get(name).map(|inode| lock(inode).current.clone())
@@ -261,7 +261,7 @@ impl State {
         self.pending_names.push(op);
     }
 
-    /// Counts an operation that changes something.
+    /// Counts a changing operation.
     fn operate(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.faults.stop_after {

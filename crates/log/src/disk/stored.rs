@@ -3,13 +3,13 @@
 use super::{Disk, File};
 use std::{any::Any, fs, io, path::PathBuf};
 
-/// A directory of a real file system. Whatever would change it fails.
+/// A directory of a real file system. All changes fail.
 pub struct StoredDir {
     path: PathBuf,
 }
 
 impl StoredDir {
-    /// Reads what is in `path`.
+    /// Opens the directory at `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -50,7 +50,7 @@ impl Disk for StoredDir {
         Err(refused())
     }
 
-    /// Tells whether a node has the directory, and keeps nobody out of it: a node that starts now finds it free. A copy may lack the file.
+    /// Tells whether a node has the directory, without locking others out: a node that starts now finds it free. A copy may lack the file.
     fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         let file = match fs::File::open(self.path.join("lock")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Box::new(()))),

@@ -1,9 +1,9 @@
-//! What can go wrong with a data directory, as one clear line each.
+//! Errors of a data directory, as one clear line each.
 
 use crate::types::{ClusterId, ProgramHash};
 use std::{io, sync::Arc};
 
-/// Why the write-ahead log cannot be opened, or cannot go on.
+/// The reason why the write-ahead log cannot be opened, or cannot continue.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WalError {
     /// Another process has the directory.
@@ -46,22 +46,22 @@ pub enum WalError {
     OtherDurability {
         /// The directory.
         dir: String,
-        /// What made it.
+        /// The durability that made it.
         made_for: &'static str,
     },
     /// A newer or older format.
     #[error(
-        "{file}: log format {found} is not supported, this program reads {expected}; run the version that wrote it"
+        "{file}: log format {found} is not supported, this program reads up to {expected}; run the version that wrote it"
     )]
     Version {
         /// The file.
         file: String,
         /// Its version.
         found: u32,
-        /// The version that this program reads.
+        /// The newest version that this program reads.
         expected: u32,
     },
-    /// Nothing is there.
+    /// The directory is empty.
     #[error(
         "{dir} holds no log; 'skein rejoin' brings a replica back whose disk was lost, \
          'skein found' begins a new cluster"
@@ -70,52 +70,62 @@ pub enum WalError {
         /// The directory.
         dir: String,
     },
-    /// Bytes that were durable are not what was written.
+    /// Durable bytes have changed.
     #[error(
-        "{file}: damaged at byte {offset}: {why}; what follows cannot be trusted. \
+        "{file}: damaged at byte {offset}: {why}; later bytes cannot be trusted. \
          The other replicas have it: 'skein rejoin' fills this one anew"
     )]
     Damaged {
         /// The file.
         file: String,
-        /// Where in it.
+        /// The offset in it.
         offset: u64,
-        /// What was found.
+        /// The finding.
         why: String,
     },
-    /// No space.
+    /// The disk is full.
     #[error("{file}: disk full; free space and restart the node")]
     DiskFull {
         /// The file.
         file: String,
     },
-    /// No space where a log begins.
+    /// The disk is too full for a log to begin.
     #[error(
         "{file}: disk full; free space and restart the node: a log takes {mib} MiB at a time, and each replica has its own"
     )]
     NoRoom {
         /// The file.
         file: String,
-        /// What it takes.
+        /// The space that it needs.
         mib: u64,
     },
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{file}: cannot {what}: {source}")]
     Io {
         /// The file or directory.
         file: String,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Why it failed.
+        /// The reason.
         source: Arc<io::Error>,
     },
-    /// An earlier write or sync failed: what is on disk is not known.
+    /// An earlier write or sync failed: the state of the disk is unknown.
     #[error("the log stopped after an earlier failure ({cause}); restart the node")]
     Stopped {
         /// The first failure.
         cause: String,
     },
-    /// The log does not have an entry that it should have.
+    /// An entry from before the log's first one.
+    #[error(
+        "the log begins at entry {first}: entry {index} is no longer in it, and its effects are in a checkpoint only"
+    )]
+    BelowBase {
+        /// The entry.
+        index: u64,
+        /// The log's first one.
+        first: u64,
+    },
+    /// The log lacks an entry that it should have.
     #[error("the log has no entry {index}")]
     Missing {
         /// Its index.

@@ -7,30 +7,36 @@
 //! record: tag:u32 crc:u32 len:u32 kind:u8 zero[3] seq:u64 synced_seq:u64 payload[len] zero[..7]
 //! ```
 //!
-//! A record's checksum covers where it belongs (segment number and offset) as well as its bytes, so a sector that was
-//! written to the wrong place or kept from an earlier file is not taken for a record. Nor are bytes that a client sent: tag and
-//! checksum depend on the segment's salt, which is drawn at random and told to nobody. `seq` counts records over all
+//! A record's checksum covers its position (segment number and offset) as well as its bytes, so a sector that was
+//! written to the wrong place or kept from an earlier file is not taken for a record. Nor are a client's bytes: tag and
+//! checksum depend on the segment's salt, which is random and secret. `seq` counts records over all
 //! segments without a gap. `synced_seq` is the newest record known to be durable when this one was written: a bad record
-//! that a later one says was durable is damage; one that nothing vouches for is the torn end of a crashed append.
+//! that a later one vouches for is damage; a bad record without such a witness is the torn end of a crashed append.
+//!
+//! A log that holds all entries is of version 2. One that begins later is of version 3, and the first record of its first segment is its base;
+//! nothing else is different.
 
 use crate::{
+    base::Base,
     cursor::Cursor,
     types::{ClusterId, EntryKind, HardState, LogEntry, ProgramHash},
 };
 use bytes::Bytes;
 use skein_model::{LogIndex, Term};
 
-/// The version of this format.
+/// The version of this format, for a log that holds all entries.
 pub const VERSION: u32 = 2;
+/// The version for a log that begins with its base.
+pub const VERSION_WITH_BASE: u32 = 3;
 /// The length of a segment's header.
 pub const HEADER_BYTES: usize = 96;
 /// The length of a record's header.
 pub const RECORD_HEADER_BYTES: usize = 32;
-/// The longest payload of a record: far above what a node proposes, far below what would exhaust memory.
+/// The longest payload of a record: far longer than a node's proposals, far shorter than memory.
 pub const MAX_PAYLOAD_BYTES: usize = 64 << 20;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"SKEINWAL";
-/// What a disk may lose at once: the largest sector there is. A vote and its copy lie in different ones.
+/// The most that a disk loses at once: the largest sector there is. A vote and its copy lie in different ones.
 pub const SECTOR_BYTES: u64 = 4096;
 /// index, term
 const ENTRY_HEAD_BYTES: usize = 8 + 8;
@@ -41,8 +47,9 @@ const KIND_HARD_STATE: u8 = 3;
 const KIND_TRUNCATE: u8 = 4;
 const KIND_SEAL: u8 = 5;
 const KIND_PAD: u8 = 6;
+const KIND_BASE: u8 = 7;
 
-/// What a segment's header says.
+/// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The cluster.
@@ -53,18 +60,20 @@ pub struct SegmentHeader {
     pub segment: u64,
     /// The `seq` of its first record.
     pub first_seq: u64,
-    /// Which life of the replica writes here; the same in all segments.
+    /// The incarnation of the log; the same in all segments.
     pub incarnation: u64,
-    /// What nobody else knows.
+    /// The secret salt.
     pub salt: u64,
+    /// The log's first record is its base; the same in all segments.
+    pub has_base: bool,
 }
 
-/// Why a segment's header cannot be used.
+/// The reason why a segment's header cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// Too short, no magic, or a wrong checksum.
     Damaged,
-    /// Intact, but of a version that this program does not read.
+    /// Intact, but of an unknown version.
     Version(u32),
 }
 
@@ -72,7 +81,8 @@ impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[..8].copy_from_slice(&SEGMENT_MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.has_base { VERSION_WITH_BASE } else { VERSION };
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[16..32].copy_from_slice(&self.cluster.0.to_le_bytes());
         out[32..64].copy_from_slice(&self.program.0);
         out[64..72].copy_from_slice(&self.segment.to_le_bytes());
@@ -98,7 +108,7 @@ impl SegmentHeader {
         if cursor.u32()? != Self::checksum(header) {
             return None;
         }
-        if version != VERSION {
+        if ![VERSION, VERSION_WITH_BASE].contains(&version) {
             return Some(Err(HeaderError::Version(version)));
         }
         Some(Ok(Self {
@@ -108,6 +118,7 @@ impl SegmentHeader {
             first_seq: cursor.u64()?,
             incarnation: cursor.u64()?,
             salt: cursor.u64()?,
+            has_base: version == VERSION_WITH_BASE,
         }))
     }
 
@@ -119,7 +130,7 @@ impl SegmentHeader {
     }
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The log's next entry.
@@ -130,46 +141,48 @@ pub enum Record {
     Truncate(LogIndex),
     /// The last record of a segment that is followed by another.
     Seal,
-    /// So many bytes that say nothing, so that what follows lies in another sector.
+    /// Padding of this many bytes, so that the next record lies in another sector.
     Pad(usize),
+    /// Where the log begins.
+    Base(Base),
 }
 
-/// Where a record is.
+/// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// The segment's number.
     pub segment: u64,
-    /// And salt.
+    /// The segment's salt.
     pub salt: u64,
     /// The record's first byte in the segment.
     pub offset: u64,
 }
 
-/// Where a record is, and what it vouches for.
+/// A record's position, number and witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where.
+    /// The position.
     pub spot: Spot,
     /// The record's number.
     pub seq: u64,
-    /// The newest record known to be durable when it was written.
+    /// The newest record known to be durable when this one was written.
     pub synced_seq: u64,
 }
 
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// What it says.
+    /// Its content.
     pub record: Record,
     /// Its number.
     pub seq: u64,
-    /// What it vouches for.
+    /// The record that it vouches for.
     pub synced_seq: u64,
     /// Its length with header and padding.
     pub len: usize,
 }
 
-/// The space that a record with this payload takes.
+/// The length of a record with this payload.
 pub(crate) fn record_bytes(payload: usize) -> usize {
     (RECORD_HEADER_BYTES + payload).next_multiple_of(8)
 }
@@ -178,14 +191,14 @@ pub(crate) fn entry_record_bytes(entry: &LogEntry) -> usize {
     record_bytes(ENTRY_HEAD_BYTES + entry.payload.len())
 }
 
-/// What makes a record at `from` end where the next sector begins.
+/// The padding that makes a record at `from` end where the next sector begins.
 pub(crate) fn pad_to_sector(from: u64) -> Record {
     let end = (from + RECORD_HEADER_BYTES as u64).next_multiple_of(SECTOR_BYTES);
     // Lossless: less than a sector.
     Record::Pad((end - from) as usize - RECORD_HEADER_BYTES)
 }
 
-/// A salt from random bits; never one whose tag is that of zeros.
+/// A salt from random bits; never the one whose tag is zero.
 pub(crate) fn salt(random: u64) -> u64 {
     random | 1 << 32
 }
@@ -225,6 +238,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
             out.resize(out.len() + bytes, 0);
             KIND_PAD
         }
+        Record::Base(base) => {
+            base.encode(out);
+            KIND_BASE
+        }
     };
     let len = out.len() - start - RECORD_HEADER_BYTES;
     assert!(len <= MAX_PAYLOAD_BYTES, "a record of {len} bytes");
@@ -239,7 +256,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
     out.resize(start + record_bytes(len), 0);
 }
 
-/// Reads the record that begins at `bytes[0]`; `None` if there is none that belongs here.
+/// Reads the record that begins at `bytes[0]`; `None` if no valid record of this position is there.
 pub(crate) fn decode(bytes: &[u8], spot: Spot) -> Option<Decoded> {
     if bytes.first_chunk::<4>()? != &tag(spot.salt) {
         return None;
@@ -285,6 +302,7 @@ fn decode_payload(kind: u8, payload: &[u8]) -> Option<Record> {
         KIND_TRUNCATE => Record::Truncate(LogIndex(cursor.u64()?)),
         KIND_SEAL => Record::Seal,
         KIND_PAD => Record::Pad(cursor.take(cursor.left())?.len()),
+        KIND_BASE => Record::Base(Base::decode(&mut cursor)?),
         _ => return None,
     };
     (cursor.left() == 0).then_some(record)

@@ -1,4 +1,4 @@
-//! Where entries are, for reading them back.
+//! The positions of entries, for reading them back.
 //!
 //! A sparse index: one [`Run`] for each stretch of about [`RUN_BYTES`] of consecutive entries in one segment, so a long
 //! log costs a few bytes of memory a thousand entries. The writer extends it, [`WalReader`]s in other threads search it.
@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// How much of a file one run spans at least before the next one begins: one read finds any entry.
+/// The least length of a run before the next one begins: one read finds any entry.
 const RUN_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,19 +30,27 @@ struct Run {
     start: u64,
     /// After the last record.
     end: u64,
-    /// No entry may be added: what follows in the file is another index.
+    /// No entry may be added: another index follows in the file.
     closed: bool,
 }
 
 /// The sparse index and the files.
 #[derive(Default)]
 pub(crate) struct Index {
+    /// The last entry that is not in the log.
+    base: LogIndex,
     runs: Vec<Run>,
     /// Each segment's file and salt.
     files: BTreeMap<u64, (Arc<dyn File>, u64)>,
 }
 
 impl Index {
+    /// The log holds what follows this entry.
+    pub(crate) fn begin_after(&mut self, base: LogIndex) {
+        assert!(self.runs.is_empty(), "a log gets its base before its entries");
+        self.base = base;
+    }
+
     pub(crate) fn add_file(&mut self, segment: u64, file: Arc<dyn File>, salt: u64) {
         self.files.insert(segment, (file, salt));
     }
@@ -56,6 +64,7 @@ impl Index {
                 return;
             }
         }
+        assert!(!self.runs.is_empty() || index == self.base.next(), "not the log's first entry");
         self.runs.push(Run { first: index, last: index, segment, start, end, closed: false });
     }
 
@@ -80,7 +89,7 @@ impl Index {
 
 pub(crate) type SharedIndex = Arc<RwLock<Index>>;
 
-/// Reads entries back, from any thread, while the log goes on.
+/// Reads entries back, from any thread, while the log grows.
 #[derive(Clone)]
 pub struct WalReader {
     index: SharedIndex,
@@ -94,7 +103,7 @@ impl WalReader {
 
     /// The entries `from..=to`, or as many of the first ones as fit into `max_bytes` of payload, but one at least.
     ///
-    /// The log must have them. An entry that a new leader overwrites at the same moment may be read as it was.
+    /// The log must have them. An entry that a new leader overwrites at the same moment may be read in its old form.
     pub fn read(
         &self,
         from: LogIndex,
@@ -120,7 +129,12 @@ impl WalReader {
 
     /// The entries from `from` to the end of its run: at least one.
     fn read_run(&self, from: LogIndex) -> Result<Vec<LogEntry>, WalError> {
-        let found = self.index.read().unwrap_or_else(PoisonError::into_inner).find(from);
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        if from <= index.base {
+            return Err(WalError::BelowBase { index: from.0, first: index.base.next().0 });
+        }
+        let found = index.find(from);
+        drop(index);
         let (run, file, salt) = found.ok_or(WalError::Missing { index: from.0 })?;
         let name = || format!("{}/{}", self.location, format::segment_name(run.segment));
         let len = usize::try_from(run.end - run.start).expect("a run is shorter than a segment");

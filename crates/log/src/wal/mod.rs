@@ -1,16 +1,16 @@
-//! The write-ahead log: what a replica promised, on disk before it promises.
+//! The write-ahead log: puts a replica's promises on disk before it makes them.
 //!
 //! Owns the segment files of one data directory, and the directory itself by a lock. One thread writes ([`Wal::append`],
-//! then [`Wal::sync`] for all that was appended); [`WalReader`]s read from any thread.
+//! then [`Wal::sync`] for everything appended); [`WalReader`]s read from any thread.
 //!
 //! Invariants: records are numbered without a gap; a segment has its seal, durable, before the next one has a record, and the next
-//! one's file is durable before the seal; after [`Wal::sync`] returned `Ok`, all that was appended before is recovered by [`Wal::open`],
+//! one's file is durable before the seal; after [`Wal::sync`] returned `Ok`, [`Wal::open`] recovers everything that was appended before,
 //! whatever happens to the machine. After the first failure nothing is accepted any more: the kernel may have dropped the pages, so a
-//! later sync that succeeds would prove nothing. For the same reason `open` writes again what nothing vouches for.
+//! later sync that succeeds would prove nothing. For the same reason `open` rewrites records without a witness.
 //!
-//! A crash leaves a prefix of what was appended that contains all that was synced, followed by torn bytes, which `open`
-//! cuts off. Bytes that were durable and are wrong now are refused with the file and the offset: a replica that starts
-//! from a part of its promises would break them. Later records and the [`witness`] say what was durable. In the moment before the witness
+//! A crash leaves a prefix of the appended records that contains all synced ones, followed by torn bytes, which `open`
+//! cuts off. Durable bytes that changed are refused with the file and the offset: a replica that starts
+//! from a part of its promises would break them. Later records and the [`witness`] name the durable records. In the moment before the witness
 //! is written, the last group of entries may be damaged unnoticed; a vote may not: it is written twice.
 
 mod error;
@@ -28,6 +28,7 @@ pub use recover::Repair;
 pub(crate) use recover::{Lock, occupy};
 
 use crate::{
+    base::Base,
     consensus::Recovered,
     disk::{Disk, File},
     types::{ClusterId, HardState, LogEntry, Persist, ProgramHash},
@@ -42,18 +43,18 @@ use std::{
 };
 use witness::{Synced, Witness};
 
-/// Whose log this is, and how its files are cut.
+/// The identity of a log, and the size of its files.
 #[derive(Clone, Copy, Debug)]
 pub struct WalOptions {
     /// The cluster: a directory of another one is refused.
     pub cluster: ClusterId,
     /// The program: a log of another one is refused.
     pub program: ProgramHash,
-    /// Which life of the replica a log that is created belongs to; an existing one knows. 0 for a founding member's first
-    /// log; a larger number than ever before for one whose log was lost (seconds since 1970 will do), so that the others
-    /// take it in as a learner and do not count on what it has forgotten.
+    /// The incarnation of a log that is created; an existing one has its own. 0 for a founding member's first
+    /// log; a larger number than ever before after a loss (seconds since 1970 will do), so that the others
+    /// take the replica in as a learner and do not count on its forgotten promises.
     pub incarnation: u64,
-    /// When a segment has this many bytes the next one is begun.
+    /// The size of a segment at which the next one is begun.
     pub segment_bytes: u64,
     /// How many bytes of the newest entries `open` hands back in memory.
     pub tail_bytes: usize,
@@ -70,25 +71,27 @@ impl WalOptions {
 /// How far ahead of the last record [`Wal::prepare`] fills a file: 1 MiB.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// What [`Wal::open`] found.
+/// The result of [`Wal::open`].
 pub struct Opened {
     /// The log, ready to append.
     pub wal: Wal,
-    /// What consensus starts from.
+    /// The start state of consensus.
     pub recovered: Recovered,
-    /// Which life of the replica the log belongs to: for [`crate::Config::incarnation`] and the hello.
+    /// The log's incarnation: for [`crate::Config::incarnation`] and the hello.
     pub incarnation: u64,
     /// The torn end that was cut off, if there was one.
     pub repair: Option<Repair>,
 }
 
-/// What [`Wal::look`] found.
+/// The result of [`Wal::look`].
 pub struct Stored {
     /// Reads its entries.
     pub reader: WalReader,
+    /// The first entry that it can hold: 1 unless it has a base.
+    pub first: LogIndex,
     /// The last whole entry; 0 for none.
     pub last: LogIndex,
-    /// All up to this entry is known to be committed. The ones behind it may be as well: a log learns of a commit with the next entry.
+    /// The last entry known to be committed. Later ones may be committed as well: a log learns of a commit with the next entry.
     pub commit: LogIndex,
     /// The torn end behind it, if there is one.
     pub torn: Option<Repair>,
@@ -103,16 +106,17 @@ pub struct Wal {
     file: Arc<dyn File>,
     segment: u64,
     salt: u64,
-    /// Where the next record goes.
+    /// The position of the next record.
     offset: u64,
-    /// Up to here the file is filled with zeros, or records.
+    /// The file is filled with zeros, or records, up to here.
     zeroed: u64,
     next_seq: u64,
     synced_seq: u64,
-    /// Tells whoever writes the witness.
+    /// Wakes the writer of the witness.
     synced: Arc<Synced>,
     /// Until a thread has it.
     witness: Option<Witness>,
+    base: Base,
     last_index: LogIndex,
     hard_state: HardState,
     failed: Option<String>,
@@ -123,10 +127,19 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Begins a log in a directory; what is there of another one is removed. Only for a replica that has promised nothing to anybody
+    /// Begins a log in a directory; another log there is removed. Only for a replica that has promised nothing to anybody
     /// as this incarnation.
     pub fn create(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
-        recover::create(disk, options)
+        recover::create(disk, options, Base::default())
+    }
+
+    /// As [`create`](Self::create), for a log that holds no entries up to `base`: what they led to must be durable elsewhere.
+    pub fn create_after(
+        disk: Arc<dyn Disk>,
+        options: WalOptions,
+        base: Base,
+    ) -> Result<Opened, WalError> {
+        recover::create(disk, options, base)
     }
 
     /// Opens the log of a directory; repairs a torn end.
@@ -146,7 +159,7 @@ impl Wal {
         self.note(result)
     }
 
-    /// Makes all that was appended durable.
+    /// Makes all appended records durable.
     pub fn sync(&mut self) -> Result<(), WalError> {
         self.check()?;
         if self.synced_seq + 1 == self.next_seq {
@@ -163,7 +176,7 @@ impl Wal {
         self.synced.note(self.synced_seq);
     }
 
-    /// Has the witness say what is durable, if it does not: what a [`thread::WalThread`] does by itself.
+    /// Makes the witness name all durable records, if it does not: a [`thread::WalThread`] does it by itself.
     pub fn witness(&mut self) -> Result<(), WalError> {
         self.check()?;
         let synced_seq = self.synced_seq;
@@ -175,7 +188,7 @@ impl Wal {
     }
 
     /// Fills some of the file ahead with zeros, durably, if there is little left, so that syncs of small appends need not write the file's
-    /// metadata, nor those zeros, as well. To be called when nobody waits; nothing depends on it: a full disk is found by the append that does not fit.
+    /// metadata, nor those zeros, as well. To be called when no append waits; nothing depends on it: the append that does not fit finds a full disk.
     pub fn prepare(&mut self) -> Result<(), WalError> {
         self.check()?;
         if !self.is_to_be_prepared() {
@@ -196,7 +209,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Whether [`prepare`](Self::prepare) would do anything.
+    /// Whether [`prepare`](Self::prepare) would have an effect.
     #[must_use]
     pub fn is_to_be_prepared(&self) -> bool {
         self.zeroed < self.offset + AHEAD_BYTES / 2 && self.zeroed < self.options.segment_bytes
@@ -208,13 +221,19 @@ impl Wal {
         WalReader::new(self.index.clone(), self.disk.location())
     }
 
+    /// The first entry that the log can hold.
+    #[must_use]
+    pub fn first_index(&self) -> LogIndex {
+        self.base.first_index()
+    }
+
     /// The newest entry.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {
         self.last_index
     }
 
-    /// The bytes that the log takes on disk.
+    /// The size of the log on disk, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (self.segment - 1) * self.options.segment_bytes + self.offset
@@ -243,13 +262,14 @@ impl Wal {
     }
 
     fn append_records(&mut self, persist: &Persist) -> Result<(), WalError> {
-        // First the hard state: entries of a term without that term would be a state that never was.
+        // First the hard state: entries of a term without that term would be a state that never existed.
         if let Some(state) = persist.hard_state {
             self.push_hard_state(state);
         }
         if let Some(first) = persist.entries.first()
             && first.index <= self.last_index
         {
+            assert!(first.index > self.base.index, "an entry from before the log's first one");
             self.push(&Record::Truncate(first.index));
             self.last_index = LogIndex(first.index.0 - 1);
             self.index.write().unwrap_or_else(PoisonError::into_inner).truncate(first.index);
@@ -260,7 +280,7 @@ impl Wal {
         self.flush()
     }
 
-    /// A term and a vote are written twice, to different sectors: they are often the last thing that is written.
+    /// A term and a vote are written twice, to different sectors: they are often the last records of a log.
     fn push_hard_state(&mut self, state: HardState) {
         let before = self.hard_state;
         self.push(&Record::HardState(state));
@@ -310,12 +330,12 @@ impl Wal {
         })?;
         self.offset += self.buffer.len() as u64;
         self.buffer.clear();
-        // One huge batch must not pin its size for ever.
+        // One huge batch must not keep its buffer's size for ever.
         self.buffer.shrink_to(1 << 20);
         Ok(())
     }
 
-    /// Writes, again and again while the disk is full, if this log waits for that.
+    /// Writes, and retries while the disk is full, if this log waits for room.
     fn when_there_is_room<T>(
         &self,
         write: impl Fn() -> Result<T, WalError>,
@@ -333,13 +353,14 @@ impl Wal {
         }
     }
 
-    /// Ends the segment and begins the next one, durably. The next one's file comes first: a seal says that it must be there.
+    /// Ends the segment and begins the next one, durably. The next one's file comes first: a seal promises that it exists.
     fn roll(&mut self) -> Result<(), WalError> {
         let next = self.segment + 1;
         let (file, salt) = self.when_there_is_room(|| {
-            let created = create_segment(&*self.disk, self.options, next, self.next_seq + 1);
+            let created =
+                create_segment(&*self.disk, self.options, next, self.next_seq + 1, &self.base);
             if matches!(created, Err(WalError::DiskFull { .. })) {
-                // Half made it would be in the way. Nothing refers to it.
+                // An incomplete file would be in the way. Nothing refers to it.
                 let _ = self.disk.remove(&format::segment_name(next));
             }
             created
@@ -360,12 +381,13 @@ impl Wal {
     }
 }
 
-/// Creates a segment with nothing but a header, durably; answers its file and salt.
+/// Creates a segment durably, with its header and, if it is the first of a log with a base, that; answers its file and salt.
 fn create_segment(
     disk: &dyn Disk,
     options: WalOptions,
     segment: u64,
     first_seq: u64,
+    base: &Base,
 ) -> Result<(Arc<dyn File>, u64), WalError> {
     let name = format::segment_name(segment);
     let path = format!("{}/{name}", disk.location());
@@ -378,8 +400,15 @@ fn create_segment(
         first_seq,
         incarnation: options.incarnation,
         salt,
+        has_base: !base.is_start(),
     };
-    file.write_at(&header.encode(), 0).map_err(WalError::io(&path, "write"))?;
+    let mut bytes = header.encode().to_vec();
+    if header.has_base && segment == 1 {
+        let spot = Spot { segment, salt, offset: HEADER_BYTES as u64 };
+        let place = Place { spot, seq: first_seq, synced_seq: 0 };
+        format::encode(&mut bytes, place, &Record::Base(base.clone()));
+    }
+    file.write_at(&bytes, 0).map_err(WalError::io(&path, "write"))?;
     file.reserve(options.segment_bytes).map_err(WalError::io(&path, "reserve space"))?;
     file.sync().map_err(WalError::io(&path, "sync"))?;
     disk.sync_dir().map_err(WalError::io(&disk.location(), "sync"))?;

@@ -1,4 +1,4 @@
-//! Opening a log: reading all segments, cutting off a torn end, refusing damage, and writing again what may be in the page cache only.
+//! Opening a log: reads all segments, cuts off a torn end, refuses damage, and rewrites records that may be in the page cache only.
 
 use super::{
     Opened, Stored, Wal, WalError, WalOptions, WalReader, create_segment,
@@ -8,6 +8,7 @@ use super::{
     witness::{self, Owner, Witness},
 };
 use crate::{
+    base::Base,
     consensus::Recovered,
     disk::{Disk, File},
     identity,
@@ -24,9 +25,9 @@ use std::{
 pub struct Repair {
     /// The segment's file.
     pub file: String,
-    /// Where it was cut.
+    /// The offset of the cut.
     pub offset: u64,
-    /// How many bytes were dropped.
+    /// The number of dropped bytes.
     pub dropped_bytes: u64,
 }
 
@@ -54,14 +55,14 @@ struct End {
     tail: Tail,
 }
 
-/// What reading all segments found.
+/// The result of reading all segments.
 struct Read {
     witness: Witness,
     /// The last ones, the open one at the end.
     segments: Vec<Segment>,
     salt: u64,
     end: End,
-    /// A segment behind the open one that was made and never begun.
+    /// An empty segment behind the open one.
     blank: Option<u64>,
 }
 
@@ -71,15 +72,15 @@ struct Recovery {
     index: SharedIndex,
     recovered: Recovered,
     next_seq: u64,
-    /// The witness vouches for so many records, and so do records.
+    /// The last record that the witness or a later record vouches for.
     witnessed: u64,
     vouched: u64,
-    /// Records that no later one vouches for: number, segment, offset.
+    /// Records without a witness: number, segment, offset.
     unproven: VecDeque<(u64, u64, u64)>,
     repair: Option<Repair>,
 }
 
-/// Takes a directory, whatever kind of log it is for: its lock, and the names of what is in it.
+/// Takes a directory for any kind of log: its lock, and the names of its files.
 pub(crate) fn occupy(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
     let dir = disk.location();
     let lock = disk
@@ -98,8 +99,12 @@ fn take(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
     Ok((lock, names))
 }
 
-/// Begins a log; what is left of another one is removed.
-pub(super) fn create(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
+/// Begins a log; remains of another one are removed.
+pub(super) fn create(
+    disk: Arc<dyn Disk>,
+    options: WalOptions,
+    base: Base,
+) -> Result<Opened, WalError> {
     let (lock, names) = take(&*disk)?;
     let old = |name: &&String| {
         format::parse_segment_name(name).is_some() || name.as_str() == witness::FILE
@@ -108,10 +113,10 @@ pub(super) fn create(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened,
         let path = format!("{}/{name}", disk.location());
         disk.remove(name).map_err(WalError::io(&path, "remove"))?;
     }
-    let recovery = Recovery::new(disk, options);
+    let mut recovery = Recovery::new(disk, options);
     let witness = Witness::create(&*recovery.disk, recovery.owner())?;
-    let first = create_segment(&*recovery.disk, options, 1, 1);
-    // Nothing has begun: whoever started it is told how much there must be.
+    let first = create_segment(&*recovery.disk, options, 1, 1, &base);
+    // Nothing has begun: the operator is told the space that is needed.
     let (file, salt) = first.map_err(|error| match error {
         WalError::DiskFull { file } => WalError::NoRoom { file, mib: options.segment_bytes >> 20 },
         other => other,
@@ -119,11 +124,11 @@ pub(super) fn create(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened,
     let bytes = file_bytes(&recovery.path(1), &*file)?;
     recovery.add_file(1, file.clone(), salt);
     let segment = Segment { number: 1, file, bytes };
-    let end = End { offset: HEADER_BYTES as u64, sealed: false, tail: Tail::default() };
+    let end = recovery.scan(&segment, salt, true)?;
     recovery.finish(lock, witness, vec![segment], salt, end)
 }
 
-/// Opens the log that is there.
+/// Opens an existing log.
 pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
     let (lock, names) = take(&*disk)?;
     let mut recovery = Recovery::new(disk, options);
@@ -136,13 +141,13 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, W
     recovery.finish(lock, witness, segments, salt, end)
 }
 
-/// Reads the log that is there and writes nothing: a torn end stays where it is. `disk` need not let anybody write.
+/// Reads an existing log and writes nothing: a torn end stays where it is. `disk` may be read-only.
 pub(super) fn look(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Stored, WalError> {
     let (lock, names) = take(&*disk)?;
     drop(lock);
     let mut recovery = Recovery::new(disk, options);
     let read = recovery.read(&names);
-    // A node that has begun meanwhile may have changed what was being read.
+    // A node that has begun meanwhile may have changed the files.
     drop(take(&*recovery.disk)?);
     let Read { segments, end, .. } = read?;
     let open = segments.last().expect("a log has a segment");
@@ -150,7 +155,13 @@ pub(super) fn look(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Stored, W
     let Recovery { recovered, index, disk, .. } = recovery;
     let commit = recovered.hard_state.commit.min(recovered.last_index());
     let reader = WalReader::new(index, disk.location());
-    Ok(Stored { reader, last: recovered.last_index(), commit, torn })
+    Ok(Stored {
+        reader,
+        first: recovered.base().first_index(),
+        last: recovered.last_index(),
+        commit,
+        torn,
+    })
 }
 
 fn file_bytes(path: &str, file: &dyn File) -> Result<Vec<u8>, WalError> {
@@ -219,11 +230,12 @@ impl Recovery {
             let segment = self.load(number)?;
             let salt = self.check_header(&segment)?;
             self.add_file(number, segment.file.clone(), salt);
-            // The newest one may have been made, and this one not sealed any more.
+            // The newest segment may have been made, and this one not sealed any more.
             let may_end = number + 1 == newest && last.is_blank();
             let end = self.scan(&segment, salt, may_end)?;
             if !end.sealed {
                 let blank = Some(newest);
+                self.check_base(first)?;
                 return Ok(Read { witness, segments: vec![segment], salt, end, blank });
             }
             before = Some(segment);
@@ -234,6 +246,7 @@ impl Recovery {
         if end.sealed {
             return Err(WalError::damaged(self.path(newest + 1), 0, "the file is missing"));
         }
+        self.check_base(first)?;
         let segments = before.into_iter().chain([last]).collect();
         Ok(Read { witness, segments, salt, end, blank: None })
     }
@@ -286,10 +299,23 @@ impl Recovery {
             );
             return Err(WalError::damaged(file, 0, why));
         }
+        if segment.number > 1 && header.has_base == self.recovered.base().is_start() {
+            let why = "it is of a log with another beginning";
+            return Err(WalError::damaged(file, 0, why));
+        }
         Ok(header.salt)
     }
 
-    /// Replays a segment's records. Only where `may_end` the log may end in it.
+    /// A log whose first segment says that it has a base must have it: else it is not known what it begins with.
+    fn check_base(&self, first: &Segment) -> Result<(), WalError> {
+        if self.header(first)?.has_base == self.recovered.base().is_start() {
+            let why = "the record that says where the log begins is unreadable";
+            return Err(WalError::damaged(self.path(1), HEADER_BYTES as u64, why));
+        }
+        Ok(())
+    }
+
+    /// Replays a segment's records. The log may end in it only if `may_end`.
     fn scan(&mut self, segment: &Segment, salt: u64, may_end: bool) -> Result<End, WalError> {
         let Segment { number, ref bytes, .. } = *segment;
         let spot = |position: usize| Spot { segment: number, salt, offset: position as u64 };
@@ -353,7 +379,7 @@ impl Recovery {
                 self.recovered.hard_state = state;
             }
             Record::Truncate(from) => {
-                if from.0 == 0 || from > last {
+                if from <= self.recovered.base().index || from > last {
                     return damaged(format!(
                         "entry {from} is overwritten, but the last one is {last}"
                     ));
@@ -374,13 +400,23 @@ impl Recovery {
                 drop(index);
                 self.recovered.push(entry, self.options.tail_bytes);
             }
+            Record::Base(base) => {
+                // Nothing that was written before could be true of it.
+                if decoded.seq != 1 || base.is_start() {
+                    return damaged("a base that is not at the log's beginning".to_owned());
+                }
+                let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+                index.begin_after(base.index);
+                drop(index);
+                self.recovered = Recovered::after(base);
+            }
             Record::Pad(_) => {}
             Record::Seal => unreachable!("handled by the caller"),
         }
         Ok(())
     }
 
-    /// Makes durable what was read, and goes on behind it. `segments` are the last ones, the open one at the end.
+    /// Makes the read records durable, and continues behind them. `segments` are the last ones, the open one at the end.
     fn finish(
         mut self,
         lock: Lock,
@@ -392,9 +428,10 @@ impl Recovery {
         self.settle(&segments, &end)?;
         let open = segments.into_iter().next_back().expect("a log has a segment");
         let last_index = self.recovered.last_index();
+        let base = self.recovered.base().clone();
         let state = &mut self.recovered.hard_state;
         // The commit index is only a hint, and may have become durable before its entries.
-        state.commit = state.commit.min(last_index);
+        state.commit = state.commit.min(last_index).max(base.index);
         let incarnation = self.options.incarnation;
         let mut wal = Wal {
             disk: self.disk,
@@ -410,6 +447,7 @@ impl Recovery {
             synced_seq: self.next_seq - 1,
             synced: Arc::default(),
             witness: Some(witness),
+            base,
             last_index,
             hard_state: *state,
             failed: None,
@@ -427,8 +465,8 @@ impl Recovery {
         Ok(Opened { wal, recovered: self.recovered, incarnation, repair: self.repair })
     }
 
-    /// Cuts off a torn end, and makes the rest durable. A process that crashed leaves records that its kernel has still to write. After a
-    /// failed sync the kernel takes its pages for written, though they are not, and would never write them: what nobody vouches for is
+    /// Cuts off a torn end, and makes the rest durable. A crashed process leaves records that its kernel must still write. After a
+    /// failed sync the kernel takes its pages for written, although they are not, and would never write them: records without a witness are
     /// therefore written again.
     fn settle(&mut self, segments: &[Segment], end: &End) -> Result<(), WalError> {
         let proven = self.vouched.max(self.witnessed);
@@ -443,7 +481,7 @@ impl Recovery {
             let to = if open { end.offset as usize } else { segment.bytes.len() };
             match unproven {
                 Some((_, number, from)) if *number == segment.number => write(*from as usize, to)?,
-                // Nor may its header be more than cached.
+                // Its header may be only cached, too.
                 _ if segment.is_blank() => write(0, HEADER_BYTES)?,
                 _ => {}
             }

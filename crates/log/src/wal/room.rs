@@ -1,14 +1,14 @@
-//! What a running node's log does when its disk is full: it waits until there is room.
+//! A running node's log on a full disk: it waits until there is room.
 //!
-//! A write that found no room has promised nothing, so it is made again, at the same place, until it fits. To the node that is a disk that hangs,
-//! and [`Room::is_missing`] says why. A sync that fails for lack of room is another matter: what became of the pages is not known, and the log stops.
+//! A write that found no room has promised nothing, so it is repeated, at the same place, until it fits. To the node that is a disk that hangs,
+//! and [`Room::is_missing`] tells why. A sync that fails for lack of room is different: the state of the pages is unknown, and the log stops.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-/// How often it is tried.
+/// The pause between two tries.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// Whether the disk has room, and the wait for it.
@@ -30,7 +30,7 @@ impl Room {
         self.lock().missing
     }
 
-    /// Waits for a moment; false when nobody is to wait any more.
+    /// Waits for a moment; false when waiting has been cancelled.
     pub(super) fn wait(&self) -> bool {
         let mut state = self.lock();
         state.missing = true;
@@ -43,7 +43,7 @@ impl Room {
         self.lock().missing = false;
     }
 
-    /// Nobody waits from now on.
+    /// Cancels all waiting from now on.
     pub(super) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();

@@ -1,23 +1,23 @@
-//! What lies behind the first record that cannot be read.
+//! Examines the bytes behind the first record that cannot be read.
 //!
-//! Linear in the bytes: a record is looked for by the segment's tag, which nobody can guess, so what a client sent does not look like one.
+//! Linear in the bytes: a record is found by the segment's tag, which is secret, so a client's bytes do not look like one.
 
 use super::format::{self, RECORD_HEADER_BYTES, Record, Spot};
 use crate::types::HardState;
 use std::io;
 
-/// What is there.
+/// The findings.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    /// A later record, and the newest one that it says was durable.
+    /// A later record, and the newest record that it vouches for.
     pub vouched: Option<(u64, u64)>,
-    /// The newest vote in it. To remember one that was never given harms nobody.
+    /// The newest vote in it. Remembering a vote that was never cast does no harm.
     pub vote: Option<HardState>,
-    /// How many bytes are no zeros that were written ahead, and what follows those.
+    /// The number of bytes that are not zeros written ahead, and the first offset behind them.
     pub torn_bytes: u64,
 }
 
-/// Looks at `bytes` from `bad` on, where record `next_seq` should be. `spot` is that of the segment.
+/// Examines `bytes` from `bad` on, where record `next_seq` should be. `spot` is that of the segment.
 pub(super) fn look(bytes: &[u8], bad: usize, spot: Spot, next_seq: u64) -> Tail {
     let mut tail = Tail::default();
     if bytes[bad..].iter().all(|byte| *byte == 0) {
@@ -47,12 +47,12 @@ pub(super) fn look(bytes: &[u8], bad: usize, spot: Spot, next_seq: u64) -> Tail 
     tail
 }
 
-/// Whether a hard state of a torn end says more than what is known.
+/// Whether a hard state of a torn end is newer than the known one.
 pub(super) fn says_more(vote: HardState, known: HardState) -> bool {
     vote.term > known.term || (vote.term == known.term && known.vote == 0 && vote.vote != 0)
 }
 
-/// Reads `len` bytes; where a sector cannot be read, its offset is told.
+/// Reads `len` bytes; answers the offset of a sector that cannot be read.
 pub(super) fn read(
     read_at: impl Fn(&mut [u8], u64) -> io::Result<usize>,
     len: usize,
@@ -61,7 +61,7 @@ pub(super) fn read(
     const SECTOR_BYTES: usize = 512;
     let mut bytes = vec![0; len];
     let mut at = 0;
-    // Smaller steps once something failed: the first bad sector ends it.
+    // Smaller steps after a failure: the first bad sector ends it.
     let mut step = CHUNK_BYTES;
     while at < len {
         let end = len.min(at + step);
@@ -84,7 +84,7 @@ mod tests {
 
     const SEGMENT: Spot = Spot { segment: 3, salt: 0x1234_5678_9abc_def0, offset: 0 };
 
-    /// A record that says that all before it is durable, as for `offset` of this segment with this salt.
+    /// A record that vouches for all earlier ones, as at `offset` of this segment with this salt.
     fn forged(salt: u64, offset: usize, seq: u64) -> Vec<u8> {
         let spot = Spot { salt, offset: offset as u64, ..SEGMENT };
         let vote = HardState { term: Term(9), vote: 2, commit: LogIndex(0) };
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_a_client_sent_is_no_record() {
-        // A torn entry: its payload holds what would be a record here, but for the salt.
+        // A torn entry: its payload would be a record here, except for the salt.
         let mut bytes = vec![0xa5; 64];
         bytes.extend(forged(SEGMENT.salt ^ 1, 64, 8));
         bytes.extend(forged(SEGMENT.salt ^ 1 << 40, bytes.len(), 9));
@@ -107,7 +107,7 @@ mod tests {
         let tail = look(&bytes, 0, SEGMENT, 7);
         assert_eq!(tail.vouched, Some((9, 8)));
         assert_eq!(tail.vote.map(|vote| vote.term), Some(Term(9)));
-        // Not with a number that cannot be there.
+        // Not with an impossible number.
         for seq in [7, 40] {
             let mut bytes = vec![0xa5; 64];
             bytes.extend(forged(SEGMENT.salt, 64, seq));

@@ -1,14 +1,14 @@
 //! The thread that owns the [`Wal`] of a running node: group commit.
 //!
-//! It takes whatever [`Persist`]s have gathered while the last sync ran, appends them all and syncs once. Then it tells
-//! the node which ticket is durable by a callback, which is expected to do no more than store a number and wake a
-//! reactor. After a failure it says so once and takes nothing more. Another thread writes the [witness](super::witness). Dropping [`WalThread`] writes what was handed over
+//! It takes all [`Persist`]s that have gathered during the last sync, appends them and syncs once. Then it reports the
+//! durable ticket to the node by a callback, which must do no more than store a number and wake a
+//! reactor. After a failure it reports that once and takes nothing more. Another thread writes the [witness](super::witness). Dropping [`WalThread`] writes all queued jobs
 //! and joins the thread.
 //!
-//! While it has nothing to do, another thread that would only wait for it can write by itself ([`WalThread::claim`]), which saves waking this one
-//! and being woken by it. What is handed over meanwhile is written after that.
+//! While it is idle, another thread that would only wait for it can write by itself ([`WalThread::claim`]), which saves waking this one
+//! and being woken by it. Jobs handed over meanwhile are written after that.
 //!
-//! While the disk is full, whoever writes waits for [room](super::room).
+//! While the disk is full, the writing thread waits for [room](super::room).
 
 use super::{Wal, WalError, room::Room, witness::Watch};
 use crate::types::{Persist, Ticket};
@@ -22,13 +22,13 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-/// How many bytes of entries one group gathers at most, so that a backlog does not delay its first entry for long.
+/// The most bytes of entries in one group, so that a backlog does not delay its first entry for long.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// What the thread is asked for.
+/// A job of the thread.
 enum Job {
     Append(Persist),
-    /// Fill the file ahead: whoever wrote by itself does not wait for that.
+    /// Fill the file ahead: a thread that wrote by itself does not wait for that.
     Prepare,
 }
 
@@ -41,9 +41,9 @@ struct Shared {
 }
 
 struct Place {
-    /// Not there while somebody writes.
+    /// Absent while a thread writes.
     wal: Option<Box<Wal>>,
-    /// Somebody waits for it: else nobody need be woken, which costs a call of the kernel each time.
+    /// A thread waits for it; otherwise waking is skipped, which would cost a system call each time.
     awaited: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct WalThread {
     watch: Option<Watch>,
 }
 
-/// The right to write now, by the thread that has it.
+/// The exclusive right to write, held by one thread.
 pub struct Claim {
     wal: Option<Box<Wal>>,
     shared: Arc<Shared>,
@@ -114,7 +114,7 @@ impl WalThread {
         Ok(Self { shared, sender: Some(sender), thread: Some(thread), watch })
     }
 
-    /// Hands over the next thing to make durable. After a failure it is dropped: its ticket is never reported.
+    /// Hands over the next data to make durable. After a failure it is dropped: its ticket is never reported.
     pub fn append(&self, persist: Persist) {
         if let Some(sender) = &self.sender {
             self.shared.busy.fetch_add(1, Ordering::AcqRel);
@@ -123,13 +123,13 @@ impl WalThread {
         }
     }
 
-    /// Whether what is to be written waits for room on the disk.
+    /// Whether pending writes wait for room on the disk.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.shared.room.is_missing()
     }
 
-    /// The right to write, if nothing is being written and nothing waits to be.
+    /// The right to write, if no write runs or waits.
     #[must_use]
     pub fn claim(&self) -> Option<Claim> {
         let sender = self.sender.clone()?;
@@ -147,12 +147,12 @@ impl Drop for WalThread {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Says what was durable in the end.
+        // Answers the ticket that was durable at the end.
         self.watch = None;
     }
 }
 
-/// Who is told what is durable, until the first failure.
+/// The receiver of durable tickets, until the first failure.
 struct Report<F> {
     durable: Mutex<Option<F>>,
 }
@@ -217,7 +217,7 @@ fn run<F: FnMut(Result<Ticket, WalError>)>(
                 if failed {
                     return;
                 }
-                // Nobody waits for what follows.
+                // No thread waits for the rest.
                 wal.prepare()
             }
             Job::Prepare => wal.prepare(),

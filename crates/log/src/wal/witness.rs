@@ -1,9 +1,9 @@
-//! The witness: a small file beside the segments that says up to which record the log was durable.
+//! The witness: a small file beside the segments that names the last durable record.
 //!
-//! A record's `synced_seq` vouches for the records before it, so nothing in the segments vouches for the last group, and a group that was
-//! damaged would look like one that was never whole. The witness says it from elsewhere: in a file of its own, so that neither a bad
-//! sector nor a segment that was cut short takes the group and its witness at once. It is written lazily ([`Watch`]): half a second after
-//! the first sync of an idle log, twice a second under load, and then no more until the next sync. Nobody waits for it.
+//! A record's `synced_seq` vouches for the records before it, so nothing in the segments vouches for the last group, and a damaged
+//! group would look like a torn one. The witness has a file of its own, so that neither a bad
+//! sector nor a segment that was cut short destroys the group and its witness at once. It is written lazily ([`Watch`]): half a second after
+//! the first sync of an idle log, twice a second under load, and then no more until the next sync. No thread waits for it.
 //!
 //! ```text
 //! slot: magic[8] version:u32 crc:u32 cluster:u128 incarnation:u64 number:u64 seq:u64 zero[8]
@@ -32,14 +32,14 @@ use std::{
 
 /// The file's name.
 pub(crate) const FILE: &str = "witness";
-/// How long after a sync the witness is written.
+/// The delay of the witness after a sync.
 const DELAY: Duration = Duration::from_millis(500);
 
 const MAGIC: [u8; 8] = *b"SKEINWIT";
 const SLOTS: u64 = 2;
 const BYTES: usize = 64;
 
-/// Whose log it is about.
+/// The log's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub cluster: ClusterId,
@@ -51,14 +51,14 @@ pub(crate) struct Witness {
     file: Box<dyn File>,
     path: String,
     owner: Owner,
-    /// How often it was written.
+    /// The number of writes.
     number: u64,
     /// The newest record that it vouches for.
     seq: u64,
 }
 
 impl Witness {
-    /// Begins one that vouches for nothing, durably.
+    /// Creates a witness of nothing, durably.
     pub(crate) fn create(disk: &dyn Disk, owner: Owner) -> Result<Self, WalError> {
         let path = path(disk);
         let file = disk.open(FILE, true).map_err(WalError::io(&path, "create"))?;
@@ -70,12 +70,12 @@ impl Witness {
         Ok(witness)
     }
 
-    /// Opens it; `None` if no slot is whole.
+    /// Opens the witness; `None` if no slot is whole.
     pub(crate) fn open(disk: &dyn Disk, owner: Owner) -> Result<Option<Self>, WalError> {
         let path = path(disk);
         let file = disk.open(FILE, false).map_err(WalError::io(&path, "open"))?;
         let newest = (0..SLOTS)
-            // A slot that cannot be read is not whole either.
+            // A slot that cannot be read counts as torn.
             .filter_map(|slot| {
                 let bytes = read_range(&*file, slot * SECTOR_BYTES, BYTES).ok()?;
                 decode(&bytes, slot, owner)
@@ -138,11 +138,11 @@ fn checksum(slot: u64, bytes: &[u8; BYTES]) -> u32 {
     hasher.finalize()
 }
 
-/// What a log that syncs and the thread that writes its witness know of each other.
+/// Shared by a syncing log and the thread that writes its witness.
 #[derive(Default)]
 pub(crate) struct Synced {
     seq: AtomicU64,
-    /// There was a sync since the thread looked last.
+    /// There was a sync since the thread last looked.
     fresh: AtomicBool,
     end: Mutex<bool>,
     changed: Condvar,
@@ -159,7 +159,7 @@ impl Synced {
     }
 }
 
-/// The thread that writes the witness of a running node. Dropped, it writes what is left to say, and ends.
+/// The thread that writes the witness of a running node. When dropped, it writes once more if needed, and ends.
 pub(crate) struct Watch {
     synced: Arc<Synced>,
     thread: Option<JoinHandle<()>>,
@@ -201,10 +201,10 @@ fn run(mut witness: Witness, synced: &Synced) -> Result<(), WalError> {
         let end = end.unwrap_or_else(PoisonError::into_inner);
         let waited = synced.changed.wait_timeout_while(end, DELAY, |end| !*end);
         let end = *waited.unwrap_or_else(PoisonError::into_inner).0;
-        // Before the number is read: a sync after that is seen in the next round.
+        // Cleared before the number is read: a later sync is seen in the next round.
         if synced.fresh.swap(false, Ordering::AcqRel) {
             match witness.say(synced.seq.load(Ordering::Acquire)) {
-                // Said when there is room: the same slot is written again.
+                // The room module reports the full disk: the same slot is written again.
                 Err(WalError::DiskFull { .. }) => synced.fresh.store(true, Ordering::Release),
                 result => result?,
             }

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use skein_log::{
-    Batch, ClusterId, Config, Consensus, Durability, Outgoing, ProgramHash, Role, StepError,
+    Base, Batch, ClusterId, Config, Consensus, Durability, Outgoing, ProgramHash, Role, StepError,
     disk::{
         Disk,
         sim::{SimDisk, SimRng},
@@ -23,10 +23,10 @@ pub struct Replica {
     pub consensus: Consensus,
     pub wal: Option<Wal>,
     pub disk: SimDisk,
-    /// What was executed: index, term, payload.
+    /// The executed entries: index, term, payload.
     pub executed: Vec<(LogIndex, Term, String)>,
     pub alive: bool,
-    /// Neither runs nor reads what it is sent, but its messages wait: SIGSTOP.
+    /// It neither runs nor reads, but its messages wait: SIGSTOP.
     pub stopped: bool,
     pub incarnation: u64,
     /// Persists are not written until this is false again.
@@ -40,12 +40,14 @@ pub struct Cluster {
     pub replicas: BTreeMap<u64, Replica>,
     pub network: VecDeque<(u64, Outgoing)>,
     pub cut: BTreeSet<(u64, u64)>,
-    /// What happened, in words: role changes, and messages if `trace`.
+    /// The events in words: role changes, and messages if `trace`.
     pub events: Vec<String>,
     pub trace: bool,
     durability: Durability,
     config: fn(&mut Config),
     count: u64,
+    /// Where logs begin that are begun.
+    pub base: Option<Base>,
 }
 
 pub const CLUSTER: ClusterId = ClusterId(7);
@@ -63,6 +65,7 @@ impl Replica {
         incarnation: u64,
         disk: SimDisk,
         adjust: fn(&mut Config),
+        base: Option<&Base>,
     ) -> Self {
         let voters = (1..=count).map(ReplicaId).collect();
         let mut config = Config { durability, incarnation, ..Config::new(ReplicaId(id), voters) };
@@ -75,7 +78,9 @@ impl Replica {
             Durability::Fsync => {
                 let shared = Arc::new(disk.clone());
                 let opened = match disk.list().expect("a disk").is_empty() {
-                    true => Wal::create(shared, wal_options()),
+                    true => {
+                        Wal::create_after(shared, wal_options(), base.cloned().unwrap_or_default())
+                    }
                     false => Wal::open(shared, wal_options()),
                 };
                 let opened = opened.expect("the log opens");
@@ -99,10 +104,10 @@ impl Replica {
         replica
     }
 
-    /// A fresh state machine executes the log from the start.
+    /// A fresh state machine, of an image where the log has a base, executes the log.
     pub fn refill(&mut self) {
         self.executed.clear();
-        let mut next = LogIndex(1);
+        let mut next = self.consensus.first_index();
         loop {
             let chunk = self.consensus.entries(next, 100).expect("the log can be read");
             if chunk.next == next {
@@ -133,7 +138,22 @@ impl Cluster {
     }
 
     pub fn with(count: u64, durability: Durability, config: fn(&mut Config)) -> Self {
-        let start = |id| Replica::start(id, count, durability, 0, SimDisk::new(), config);
+        Self::make(count, durability, config, None)
+    }
+
+    /// Logs on disk, all of which begin after `base`.
+    pub fn after(base: Base, count: u64, config: fn(&mut Config)) -> Self {
+        Self::make(count, Durability::Fsync, config, Some(base))
+    }
+
+    fn make(
+        count: u64,
+        durability: Durability,
+        config: fn(&mut Config),
+        base: Option<Base>,
+    ) -> Self {
+        let start =
+            |id| Replica::start(id, count, durability, 0, SimDisk::new(), config, base.as_ref());
         let replicas = (1..=count).map(|id| (id, start(id))).collect();
         let network = VecDeque::new();
         Self {
@@ -145,6 +165,7 @@ impl Cluster {
             durability,
             config,
             count,
+            base,
         }
     }
 
@@ -167,7 +188,7 @@ impl Cluster {
         }
     }
 
-    /// Does all that replica `id` has to do.
+    /// Does all duties of replica `id`.
     pub fn run(&mut self, id: u64) {
         loop {
             let replica = self.at(id);
@@ -209,7 +230,7 @@ impl Cluster {
         self.network = waiting;
     }
 
-    /// One tick everywhere, and all that follows from it.
+    /// One tick everywhere, and all its effects.
     pub fn tick(&mut self) {
         for replica in
             self.replicas.values_mut().filter(|replica| replica.alive && !replica.stopped)
@@ -290,13 +311,14 @@ impl Cluster {
 
     pub fn restart(&mut self, id: u64) {
         let (durability, config, count) = (self.durability, self.config, self.count);
+        let base = self.base.clone();
         let replica = self.at(id);
         let incarnation = match durability {
             Durability::Fsync => replica.incarnation,
             Durability::Memory => replica.incarnation + 1,
         };
         let disk = replica.disk.clone();
-        *replica = Replica::start(id, count, durability, incarnation, disk, config);
+        *replica = Replica::start(id, count, durability, incarnation, disk, config, base.as_ref());
     }
 
     /// The disk is replaced by an empty one; the process has died before.
@@ -305,7 +327,7 @@ impl Cluster {
         self.at(id).incarnation += 1;
     }
 
-    /// All that run have executed the same, with these payloads.
+    /// All running replicas have executed the same entries, with these payloads.
     pub fn assert_executed(&self, payloads: &[&str]) {
         for (id, replica) in self.replicas.iter().filter(|(_, replica)| replica.alive) {
             let executed: Vec<&str> =

@@ -1,4 +1,4 @@
-//! What the tests of the write-ahead log share: entries, and a model of what a log says.
+//! Shared by the tests of the write-ahead log: entries, and a model of a log's content.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]
@@ -56,7 +56,7 @@ pub fn persist(hard_state: Option<(u64, u64)>, entries: Vec<LogEntry>) -> Persis
     Persist { ticket: Ticket::default(), hard_state, entries }
 }
 
-/// What a log says: compared before and after a crash.
+/// A log's content: compared before and after a crash.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     pub hard_state: HardState,
@@ -111,14 +111,14 @@ impl Model {
         }
     }
 
-    /// The state is one that the log had, and no earlier one than `synced`.
+    /// The state is one that the log had, and no older than `synced`.
     pub fn check(&self, found: &State, synced: usize, context: &str) {
         let vote = |state: HardState| (state.term, state.vote);
         let matches = |n: usize| {
             let state = &self.states[n];
             // The commit index is a hint: it is lowered to the last entry.
             let commit = state.hard_state.commit.min(LogIndex(state.entries.len() as u64));
-            // A vote behind a torn entry is remembered: that it was given cannot be excluded.
+            // A vote behind a torn entry is remembered: it may have been cast.
             let known = self.states[n..]
                 .iter()
                 .any(|later| vote(later.hard_state) == vote(found.hard_state));

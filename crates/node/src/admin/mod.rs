@@ -4,8 +4,8 @@
 //! GET  /status                  NodeStatus as JSON
 //! GET  /metrics                 Prometheus text
 //! POST /hold                    holds the server for a moment; answers the last entry that it has
-//! GET  /files/ENTRY             FilesStatus as JSON: what the held server has written up to this entry; it goes on
-//! GET  /memory/ENTRY            MemoryStatus as JSON: what the held server holds at this entry; it stands there
+//! GET  /files/ENTRY             FilesStatus as JSON: the files that the held server has written up to this entry; it goes on
+//! GET  /memory/ENTRY            MemoryStatus as JSON: the held server's memory at this entry; it stands there
 //! POST /memory/look             a memory::Question as JSON: pages of the server that stands; answers memory::Page as JSON, one for each
 //! POST /go-on                   the held server goes on
 //! POST /stop                    ends the node in order
@@ -14,16 +14,14 @@
 //!
 //! The unix socket's file mode (0600) is its access control; the metrics port answers `/metrics` and nothing else.
 //!
-//! Threads: one, with a small tokio runtime. It asks the reactor through its mailbox and gives up after a while, so a
+//! Threads: one, with a small tokio runtime. It asks the reactor through its mailbox and gives up after a time, so a
 //! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
 
 mod standstill;
 
 use crate::error::NodeError;
 use crate::forward::{self, Forward};
-use crate::metrics::Metrics;
 use crate::reactor::Mailbox;
-use crate::replica::{Command, Inbox};
 use crate::status::NodeStatus;
 use axum::extract::{Path as Segment, State};
 use axum::http::StatusCode;
@@ -31,6 +29,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use skein_replica::metrics::Metrics;
+use skein_replica::replica::{Command, Inbox};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -38,11 +38,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-/// How long the reactor may take to answer.
+/// The longest time of the reactor to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Clients that a follower passes on at a time.
+/// The most clients that a follower forwards at a time.
 const MAX_FORWARDED: usize = 10_000;
 
 #[derive(Clone)]
@@ -51,7 +51,7 @@ struct Shared {
     metrics: Arc<Metrics>,
 }
 
-/// The admin interface; dropped, it ends and its socket is removed.
+/// The admin interface; when dropped, it ends and its socket is removed.
 #[derive(Debug)]
 pub struct Admin {
     end: Option<oneshot::Sender<()>>,
@@ -63,7 +63,7 @@ impl Admin {
     /// Opens the sockets and begins to serve.
     ///
     /// # Errors
-    /// A socket cannot be had.
+    /// A socket cannot be opened.
     pub fn start(
         path: &Path,
         metrics_at: Option<SocketAddr>,
@@ -92,7 +92,7 @@ impl Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        // Dropping the sender ends it.
+        // Dropping the sender ends the thread.
         self.end = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -101,11 +101,11 @@ impl Drop for Admin {
     }
 }
 
-/// Only the node's user may connect, from the first moment on: made under another name, then renamed.
+/// Only the node's user may connect, from the first moment on: the socket is made under another name, then renamed.
 fn unix_socket(path: &Path) -> Result<std::os::unix::net::UnixListener, NodeError> {
     let failed = |error| NodeError::Admin { at: path.display().to_string(), error };
     let fresh = path.with_extension("new");
-    // What a node that crashed left; the data directory is ours.
+    // Left by a crashed node; the data directory is ours.
     let _ = std::fs::remove_file(&fresh);
     let listener = std::os::unix::net::UnixListener::bind(&fresh).map_err(failed)?;
     std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
@@ -198,7 +198,7 @@ async fn status(State(shared): State<Shared>) -> Result<Json<NodeStatus>, Respon
 }
 
 async fn metrics(State(shared): State<Shared>) -> Result<Response, Response> {
-    // Also brings the gauges up to date.
+    // Also updates the gauges.
     ask(&shared.mailbox, Command::Status).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], shared.metrics.text()).into_response())

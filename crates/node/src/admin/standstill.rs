@@ -1,20 +1,21 @@
-//! What is asked of a server that stands still: its files, its memory. The reactor does not wait until they are read; its server does.
+//! Requests to a server that stands still: its files, its memory. The reactor does not wait until they are read; its server does.
 
 use super::{Shared, ask, ask_long};
 use crate::memory::{Page, Question};
-use crate::replica::{Command, STANDS, Stood};
+use crate::server;
 use crate::status::{FilesStatus, MemoryStatus};
 use axum::Json;
 use axum::extract::{Path as Segment, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use skein_model::LogIndex;
+use skein_replica::replica::{Command, STANDS, Stood};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come to where it is read; the reactor gives up earlier.
+/// The longest time of a server to reach the entry; the reactor gives up earlier.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// How long its memory may be read: less than it stands.
+/// The longest time to read its memory: shorter than the standstill.
 const READS: Duration = STANDS.saturating_sub(Duration::from_secs(2));
 
 fn conflict(why: impl Display) -> Response {
@@ -46,7 +47,8 @@ pub(super) async fn files(
     State(shared): State<Shared>,
     Segment(index): Segment<u64>,
 ) -> Result<Json<FilesStatus>, Response> {
-    let Stood { layer, times, .. } = stand_at(&shared, index).await?;
+    let Stood { files, times_at, memory } = stand_at(&shared, index).await?;
+    let (layer, times) = (server::layer(&files), server::times(memory.arena, times_at));
     let read = move || layer.written(Some(&times.read()?));
     let read = tokio::task::spawn_blocking(read).await;
     let stood = ask(&shared.mailbox, Command::GoOn).await?;
@@ -59,13 +61,13 @@ pub(super) async fn files(
     Ok(Json(FilesStatus { index, written }))
 }
 
-/// The server stands on for a while: there may be more to ask.
+/// The server stands for a while longer: more requests may follow.
 pub(super) async fn memory(
     State(shared): State<Shared>,
     Segment(index): Segment<u64>,
 ) -> Result<Json<MemoryStatus>, Response> {
     let begun = Instant::now();
-    let Stood { memory, .. } = stand_at(&shared, index).await?;
+    let memory = server::memory(stand_at(&shared, index).await?.memory);
     let read = tokio::task::spawn_blocking(move || memory.survey(begun + READS)).await;
     let stood = ask(&shared.mailbox, Command::StandOn).await?;
     let survey = read.map_err(failed)?.map_err(unread)?;
@@ -77,7 +79,8 @@ pub(super) async fn look(
     State(shared): State<Shared>,
     Json(question): Json<Question>,
 ) -> Result<Json<Vec<Page>>, Response> {
-    let Stood { memory, .. } = ask(&shared.mailbox, Command::StandOn).await?.map_err(conflict)?;
+    let stood = ask(&shared.mailbox, Command::StandOn).await?.map_err(conflict)?;
+    let memory = server::memory(stood.memory);
     let read = tokio::task::spawn_blocking(move || memory.look(&question)).await;
     let stood = ask(&shared.mailbox, Command::StandOn).await?;
     let pages = read.map_err(failed)?.map_err(unread)?;

@@ -2,43 +2,43 @@
 
 use super::recording::{Frames, parse};
 use super::seen::Shared;
-use crate::server::tap::Tap;
-use crate::supervisor::Layer;
 use skein_arena::layout::Header;
 use skein_model::{ConnId, LogIndex, OutFrame};
+use skein_replica::server::Files;
+use skein_replica::server::tap::Tap;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much of differing bytes is shown: 48.
+/// The most differing bytes that are shown: 48.
 const SHOWN_BYTES: usize = 48;
-/// How much of it lies before the first byte that differs: 16.
+/// The number of equal bytes shown before the first difference: 16.
 const SHOWN_BEFORE: usize = 16;
 
 /// The index of a difference that belongs to no entry.
 pub const NOWHERE: LogIndex = LogIndex(0);
 
-/// What differed.
+/// The kind of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What was sent to a client, or that a connection was closed, or where the server listens.
+    /// Bytes to a client, the end of a connection, or a listening address.
     Output,
-    /// The logical clock or the count of operations when an entry was admitted: another path was taken.
+    /// The logical clock or the count of operations at an entry: another path was taken.
     Clock,
-    /// Whether or how the server ended.
+    /// The end of the server.
     End,
-    /// What the server printed.
+    /// Printed output.
     Printed,
-    /// The files that it left.
+    /// The files at the end.
     Files,
-    /// A file of the host, which changed between the runs.
+    /// A file of the host that changed between the runs.
     HostFile,
-    /// An operation, where these are compared, too.
+    /// An operation, if these are compared.
     Operation,
 }
 
 impl Kind {
-    /// As it stands in JSON.
+    /// Its name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,23 +56,23 @@ impl Kind {
 /// The first difference between two runs from one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What differed.
+    /// The kind.
     pub kind: Kind,
-    /// After which entry; [`NOWHERE`] when it belongs to none.
+    /// The last entry before it; [`NOWHERE`] when it belongs to none.
     pub index: LogIndex,
-    /// The number of the client's connection, where it is one's.
+    /// The number of the client's connection, if it belongs to one.
     pub connection: Option<u32>,
-    /// What the first run did.
+    /// The first run's action.
     pub first: String,
-    /// What the second run did.
+    /// The second run's action.
     pub second: String,
 }
 
-/// How far the comparison has come.
+/// The state of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) difference: Option<Difference>,
-    /// All that the first run put out has been seen again.
+    /// All output of the first run has been seen again.
     pub(super) exhausted: bool,
     pub(super) failed: Option<io::Error>,
 }
@@ -84,7 +84,7 @@ impl State {
     }
 }
 
-/// The same, shared with whoever drives the second run.
+/// The same, shared with the driver of the second run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(Arc<Mutex<State>>);
 
@@ -101,11 +101,11 @@ pub(super) struct Comparer {
     seen: Shared,
     progress: Progress,
     frames: Frames,
-    /// What the first run put out next; empty behind the last frame.
+    /// The first run's next output; empty behind the last frame.
     expected: Vec<u8>,
     index: LogIndex,
     sent: HashMap<ConnId, u64>,
-    /// The first run had executed all of its log when it was stopped.
+    /// The first run had executed its whole log when it was stopped.
     complete: bool,
 }
 
@@ -202,8 +202,8 @@ impl Comparer {
 }
 
 impl Tap for Comparer {
-    fn launched(&mut self, layer: Option<&Arc<Layer>>) {
-        self.seen.lock().launched(layer);
+    fn launched(&mut self, files: Option<&Files>) {
+        self.seen.lock().launched(files);
     }
 
     fn entry(&mut self, _: LogIndex, entry: &[u8]) {
@@ -225,7 +225,7 @@ impl Tap for Comparer {
 }
 
 impl Drop for Comparer {
-    /// What the first run put out and the second one, though it is through, did not.
+    /// Output of the first run that the second one, though finished, lacks.
     fn drop(&mut self) {
         let rests = self.seen.lock().rests;
         let mut state = self.progress.lock();
@@ -244,7 +244,7 @@ impl Drop for Comparer {
     }
 }
 
-/// A connection's number in its term: what a report shows.
+/// A connection's number in its term, for reports.
 fn number(conn: ConnId) -> u32 {
     conn.0 as u32
 }

@@ -1,17 +1,17 @@
-//! The files that two runs left, and where they differ.
+//! Compares the files of two runs.
 //!
-//! Read when both servers are dead: their layers outlive them, and when files were modified does not. Only runs that have done all of the same log are compared so.
+//! Read when both servers are dead: their layers outlive them, but the modification times do not. Only runs that have executed the same whole log are compared so.
 
 use super::compare::{Difference, Kind, NOWHERE};
 use super::seen::Seen;
 use crate::error::NodeError;
-use crate::supervisor::{Written, WrittenFile};
+use skein_sandbox::{Written, WrittenFile};
 use std::collections::BTreeMap;
 
-/// Differing paths that are named.
+/// The most differing paths that are named.
 const NAMED: usize = 4;
 
-/// How many entries were compared, and what differed; `None` when a run had no layer of its own.
+/// The number of compared entries, and the first difference; `None` when a run had no layer of its own.
 ///
 /// # Errors
 /// A layer cannot be read.
@@ -20,7 +20,7 @@ pub fn compare(
     second: &Seen,
 ) -> Result<Option<(u64, Option<Difference>)>, NodeError> {
     let (Some(first), Some(second)) = (&first.layer, &second.layer) else { return Ok(None) };
-    let read = NodeError::system("read what the program has written");
+    let read = NodeError::system("read the program's files");
     let (first, second) = match (first.written(None), second.written(None)) {
         (Ok(first), Ok(second)) => (first, second),
         (Err(error), _) | (_, Err(error)) => return Err(read(error)),

@@ -1,24 +1,24 @@
-//! The first run: an ordinary node, the only replica, its log in memory; clients reach it where its configuration says.
+//! The first run: an ordinary node, the only replica, its log in memory; clients reach it as its configuration says.
 
 use super::recording::{Recorder, Recording};
 use super::seen::{Seen, Shared};
 use crate::config::{Address, NodeConfig, Peer};
 use crate::error::{ExitReason, NodeError};
-use crate::metrics::Metrics;
 use crate::reactor::{Mailbox, Parts, Reactor};
-use crate::replica::{Command, Inbox, Standing};
 use crate::server::Launcher;
 use crate::status::NodeStatus;
+use oneshot::{Receiver, TryRecvError};
 use skein_log::frame::Hello;
 use skein_log::{ClusterId, Config, Consensus, Durability, ProgramHash, Recovered};
 use skein_model::{LogIndex, ReplicaId};
+use skein_replica::metrics::Metrics;
+use skein_replica::replica::{Command, Inbox, Standing};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
-use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
 
-/// A run that goes on. Dropped, it ends, and its server with it.
+/// A running first run. When dropped, it ends, and its server with it.
 #[derive(Debug)]
 pub struct FirstRun {
     mailbox: Mailbox,
@@ -29,18 +29,18 @@ pub struct FirstRun {
     thread: Option<JoinHandle<Result<ExitReason, NodeError>>>,
 }
 
-/// How it ended, what was seen, and from what it can be done again.
+/// The end of a run, its observations, and its recording.
 #[derive(Debug)]
 pub struct FirstEnd {
-    /// Why it ended.
+    /// The reason of its end.
     pub reason: ExitReason,
-    /// What was seen.
+    /// The observations.
     pub seen: Seen,
     /// Log and output.
     pub recording: Recording,
 }
 
-/// What makes a configuration that of a check: one replica, no directory.
+/// Makes a configuration one for a check: one replica, no directory.
 #[must_use]
 pub fn alone(mut config: NodeConfig) -> NodeConfig {
     config.id = 1;
@@ -54,7 +54,7 @@ impl FirstRun {
     /// Starts the server that `launcher` starts; `config` as [`alone`] makes it.
     ///
     /// # Errors
-    /// The system does not give what it needs.
+    /// The system lacks a resource.
     pub fn start(config: NodeConfig, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
         config.check()?;
         crate::node::raise_file_limit();
@@ -81,31 +81,31 @@ impl FirstRun {
         Ok(Self { mailbox, seen, recording, standing: None, thread: Some(thread) })
     }
 
-    /// What is seen so far.
+    /// The observations so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.seen.look()
     }
 
-    /// What the node says about itself, unless it has ended.
+    /// The node's status, unless it has ended.
     #[must_use]
     pub fn status(&self) -> Option<NodeStatus> {
         let (reply, answer) = oneshot::channel();
         self.mailbox.tell(Inbox::Command(Command::Status(reply)));
-        answer.blocking_recv().ok()
+        answer.recv().ok()
     }
 
-    /// Which port of the server is reached where.
+    /// The address of each port of the server.
     #[must_use]
     pub fn places(&self) -> Vec<(u16, SocketAddr)> {
         let (reply, answer) = oneshot::channel();
         self.mailbox.tell(Inbox::Command(Command::Places(reply)));
-        answer.blocking_recv().unwrap_or_default()
+        answer.recv().unwrap_or_default()
     }
 
-    /// Gives the server nothing more, and answers whether it has executed all that it has; asked again until it has.
+    /// Gives the server nothing more, and answers whether it has executed all its entries; asked again until it has.
     pub fn stands(&mut self) -> bool {
-        let Some(mut standing) = self.standing.take().or_else(|| self.stand()) else {
+        let Some(standing) = self.standing.take().or_else(|| self.stand()) else {
             return false;
         };
         match standing.try_recv() {
@@ -114,7 +114,7 @@ impl FirstRun {
                 self.standing = Some(standing);
                 false
             }
-            // It waits for what its node has to answer, or not any more.
+            // It waits for an answer of its node, or no longer.
             _ => {
                 let (reply, _) = oneshot::channel();
                 self.mailbox.tell(Inbox::Command(Command::GoOn(reply)));
@@ -126,7 +126,7 @@ impl FirstRun {
     fn stand(&self) -> Option<Receiver<Standing>> {
         let (reply, held) = oneshot::channel();
         self.mailbox.tell(Inbox::Command(Command::Hold(reply)));
-        let last = held.blocking_recv().ok()?.ok()?;
+        let last = held.recv().ok()?.ok()?;
         let (reply, standing) = oneshot::channel();
         self.mailbox.tell(Inbox::Command(Command::StandAt(LogIndex(last), reply)));
         Some(standing)
@@ -141,7 +141,7 @@ impl FirstRun {
     /// Ends it, and its server.
     ///
     /// # Errors
-    /// Why it could not go on, if it had to end before; or it could not be recorded.
+    /// The reason why it could not continue, if it had to end before; or it could not be recorded.
     pub fn finish(mut self) -> Result<FirstEnd, NodeError> {
         self.mailbox.stop();
         let thread = self.thread.take().expect("taken here and in drop only");

@@ -1,7 +1,7 @@
-//! Tells whether a program is deterministic under Skein: runs it once as the only replica, notes the log and all that it put
-//! out, then runs it again from that log and compares, frame by frame.
+//! Tells whether a program is deterministic under Skein: runs it once as the only replica, records the log and all its
+//! output, then runs it again from that log and compares, frame by frame.
 //!
-//! * [`seen`]: what a run is seen to do; shared with whoever waits for it.
+//! * [`seen`]: the observations of a run, shared with its waiter.
 //! * [`recording`]: log and output of the first run, in files that have no name.
 //! * [`first`]: the first run, by an ordinary node without a data directory, peers or operators.
 //! * [`second`]: the second run, by the same link that an ordinary node has, fed as a follower is.

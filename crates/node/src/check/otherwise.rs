@@ -1,7 +1,7 @@
 //! A third run, on another schedule: whether the bytes that each client gets depend on the order in which threads run.
 //!
-//! Whether they do says nothing about determinism, for the schedule is a part of the log; it says what the program would do
-//! natively, and what a change of the schedule would change.
+//! The result says nothing about determinism, for the schedule is a part of the log; it tells how the program might behave
+//! natively, and the effect of another schedule.
 
 use super::compare::{Progress, State};
 use super::recording::{Frames, Recording, parse};
@@ -9,11 +9,11 @@ use super::second::{Former, Run};
 use super::seen::Shared;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::server::tap::Tap;
-use crate::server::{Launcher, Link};
-use crate::supervisor::Layer;
+use crate::server::Launcher;
 use skein_arena::layout::Header;
 use skein_model::{ConnId, LogIndex, OutFrame};
+use skein_replica::server::tap::Tap;
+use skein_replica::server::{Files, Link};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use xxhash_rust::xxh3::Xxh3;
 
-/// What clients got: a hash for each connection, however it was cut into frames.
+/// The clients' bytes: a hash for each connection, however it was cut into frames.
 #[derive(Default)]
 struct Answers(BTreeMap<ConnId, Xxh3>);
 
@@ -41,8 +41,8 @@ impl Answers {
         Ok(answers)
     }
 
-    /// How many connections got something else. One that got nothing in one of the runs says nothing: with shorter turns it may have
-    /// come before the server listened. `None` when that is so of all.
+    /// The number of connections with other bytes. A connection without any bytes in one of the runs does not count: with shorter turns it may have
+    /// come before the server listened. `None` when all are such.
     fn others(&self, other: &Self) -> Option<u64> {
         let both = self.0.iter().filter_map(|(conn, one)| Some((one, other.0.get(conn)?)));
         let digests: Vec<_> = both.map(|(one, other)| (one.digest(), other.digest())).collect();
@@ -61,7 +61,7 @@ impl fmt::Debug for Listener {
 }
 
 impl Tap for Listener {
-    fn launched(&mut self, _: Option<&Arc<Layer>>) {}
+    fn launched(&mut self, _: Option<&Files>) {}
 
     fn entry(&mut self, _: LogIndex, _: &[u8]) {}
 
@@ -74,12 +74,12 @@ impl Tap for Listener {
     }
 }
 
-/// Runs the server from a recording with another number of operations a turn; answers how many connections got other
+/// Runs the server from a recording with another number of operations a turn; answers the number of connections with other
 /// answers, and `None` when the run did not come to rest at the log's end: then nothing can be said. `go_on` as in
 /// [`super::replay`].
 ///
 /// # Errors
-/// The system does not give what it needs, or the recording cannot be read.
+/// The system lacks a resource, or the recording cannot be read.
 pub fn other_answers(
     config: &NodeConfig,
     launcher: Arc<dyn Launcher>,
@@ -101,7 +101,7 @@ pub fn other_answers(
     let former = Former { complete: true, status: None };
     let outcome = run.go(&progress, former, go_on);
     run.server.end();
-    // What it does with a log that was made for another schedule may be anything, an end included.
+    // Its behaviour with a log that was made for another schedule may be anything, an end included.
     let rests = listener.1.look().quiescent;
     if !matches!(outcome, Ok(true)) || run.server.status.is_some() || !rests {
         return Ok(None);

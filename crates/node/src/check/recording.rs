@@ -1,19 +1,17 @@
 //! The log and the output of the first run, in files that have no name: gone with their process, however it ends.
 
 use super::seen::Shared;
-use crate::server::Broken;
-use crate::server::tap::Tap;
-use crate::supervisor::Layer;
 use crate::trace::file::nameless;
 use skein_arena::layout::Header;
 use skein_model::entry::MAX_ENTRY_BYTES;
 use skein_model::frame::{FRAME_HEADER_BYTES, MAX_SEND_BYTES};
 use skein_model::{LogIndex, OutFrame, entry::pad8};
+use skein_replica::server::tap::Tap;
+use skein_replica::server::{Broken, Files};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::sync::Arc;
 
-/// What a server did, and from what.
+/// A server's outputs, and its log.
 #[derive(Debug)]
 pub struct Recording {
     entries: File,
@@ -33,7 +31,7 @@ impl Recording {
     }
 }
 
-/// Notes all that passes.
+/// Records everything that passes.
 #[derive(Debug)]
 pub(super) struct Recorder {
     seen: Shared,
@@ -44,7 +42,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder; what it has noted comes out of the channel when it is dropped.
+    /// A recorder; its recording comes out of the channel when it is dropped.
     pub(super) fn new(
         seen: Shared,
         result: std::sync::mpsc::Sender<io::Result<Recording>>,
@@ -78,14 +76,14 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let result = self.finish();
-        // Nobody waits for it any more.
+        // No one waits for it any more.
         let _ = self.result.send(result);
     }
 }
 
 impl Tap for Recorder {
-    fn launched(&mut self, layer: Option<&Arc<Layer>>) {
-        self.seen.lock().launched(layer);
+    fn launched(&mut self, files: Option<&Files>) {
+        self.seen.lock().launched(files);
     }
 
     fn entry(&mut self, index: LogIndex, entry: &[u8]) {

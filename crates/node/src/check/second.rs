@@ -1,7 +1,7 @@
-//! The second run: the recorded log, fed as fast as the server takes it, as a follower that is behind is fed.
+//! The second run: the recorded log, fed as fast as the server takes it, like a follower that is behind.
 //!
-//! What must make no difference is different from the first run: when entries arrive, the time of day, the processor, and how
-//! busy the machine is.
+//! Conditions that must make no difference differ from the first run: arrival times of entries, the time of day, the processor, and the
+//! load of the machine.
 
 use super::compare::{Comparer, Difference, Kind, Progress};
 use super::recording::{Entries, Recording};
@@ -9,43 +9,44 @@ use super::seen::{Seen, Shared};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::server::offline::broken;
-use crate::server::{Backlog, Broken, Launcher, Link, Offline, Source};
+use crate::server::{Backlog, Launcher, Offline, Source};
 use skein_arena::layout::state;
 use skein_model::entry::Start;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, Term, WallNs};
+use skein_replica::server::{Broken, Link};
 use std::sync::Arc;
 
-/// Turns of a time bubble that is added behind a log's end, and how many such there may be.
+/// Turns of a time bubble that is added behind a log's end, and the most such bubbles.
 const FILLED_TURNS: u32 = 1 << 16;
 /// See [`FILLED_TURNS`].
 const MAX_FILLED: u32 = 1000;
 
-/// How the second run went.
+/// The result of the second run.
 #[derive(Debug)]
 pub struct Replayed {
-    /// What it did otherwise, if anything.
+    /// The first difference, if any.
     pub difference: Option<Difference>,
-    /// What was seen.
+    /// The observations.
     pub seen: Seen,
-    /// It was given the whole log, executed it and put out all that the first run had.
+    /// It was given the whole log, executed it and repeated all output of the first run.
     pub whole: bool,
     /// How its server ended, if it did by itself.
     pub status: Option<i32>,
 }
 
-/// What is known about the first run.
+/// Facts about the first run.
 #[derive(Clone, Copy, Debug)]
 pub struct Former {
-    /// It had executed all of its log when it was stopped.
+    /// It had executed its whole log when it was stopped.
     pub complete: bool,
     /// How its server ended, if it did by itself.
     pub status: Option<i32>,
 }
 
-/// Runs the server again from a recording; `go_on` is asked often and ends the run by a no.
+/// Runs the server again from a recording; `go_on` is asked often and ends the run by answering false.
 ///
 /// # Errors
-/// The system does not give what it needs, or the recording cannot be read.
+/// The system lacks a resource, or the recording cannot be read.
 pub fn replay(
     config: &NodeConfig,
     launcher: Arc<dyn Launcher>,
@@ -118,7 +119,7 @@ impl Run {
         Ok(Self { server: Offline::start(link, launcher)?, backlog })
     }
 
-    /// True when the server has done all that the first one had.
+    /// True when the server has repeated everything that the first one did.
     pub(super) fn go(
         &mut self,
         progress: &Progress,
@@ -141,7 +142,7 @@ impl Run {
                 return Ok(all);
             }
             if backlog.is_empty() && former.status.is_none() {
-                // A first run that was stopped in the middle of something is not gone beyond.
+                // The comparison does not go beyond the point where the first run was stopped.
                 match server.link.waits() {
                     Some(state::SLOT) if backlog.source.may_fill() => {
                         backlog.source.fill(&mut server.link)?;
@@ -163,7 +164,7 @@ struct Recorded {
     entries: Entries,
     /// Operations a turn, if not as many as in the first run.
     quantum: Option<u32>,
-    /// The last entry given, and when and in which term it was made; kept for a run with another quantum only.
+    /// The last entry given, with its stamp and term; kept for a run with another quantum only.
     last: (LogIndex, WallNs, Term),
     /// Time bubbles added behind the log's end.
     filled: u32,
@@ -184,7 +185,7 @@ impl Source for Recorded {
 }
 
 impl Recorded {
-    /// Whether a server that is not through at the log's end may go on: with shorter turns it needs more of them.
+    /// Whether a server that is not finished at the log's end may continue: with shorter turns it needs more of them.
     const fn may_fill(&self) -> bool {
         self.quantum.is_some() && self.filled < MAX_FILLED
     }

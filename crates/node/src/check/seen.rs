@@ -1,33 +1,34 @@
-//! What a run is seen to do.
+//! Observations of a run.
 
-use crate::server::link::printable;
-use crate::supervisor::Layer;
 use skein_arena::layout::{Header, state};
 pub use skein_arena::uses::Use;
 use skein_model::frame::split_refused;
 use skein_model::{EntryRef, LogIndex, OutFrame, Record, SockAddr};
+use skein_replica::server::Files;
+use skein_replica::server::link::printable;
+use skein_sandbox::Layer;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Refused calls that are told apart: 256. A server that refuses more kinds is described well enough by them.
+/// The most kinds of refused calls: 256. A server that refuses more kinds is described well enough by them.
 const MAX_REFUSED: usize = 256;
-/// Lines of the runtime that are kept: 64.
+/// The most lines of the runtime: 64.
 const MAX_NOTICES: usize = 64;
 
-/// A refused call, and from where it was made.
+/// A refused call, and its calling place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// The call's name, and what it was asked.
+    /// The call's name and arguments.
     pub call: String,
     /// `libfoo.so+0x12ab`; empty when it is not known.
     pub from: String,
 }
 
-/// What a run is seen to do, so far.
+/// Observations of a run, so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Entries given to the server, and those of them that were time bubbles or told the time only.
+    /// Entries given to the server, and time bubbles and clock entries among them.
     pub entries: u64,
     /// See [`entries`](Self::entries).
     pub bubbles: u64,
@@ -41,21 +42,21 @@ pub struct Seen {
     pub sent_bytes: u64,
     /// The last entry that was admitted.
     pub admitted: LogIndex,
-    /// Where the server listens, in the order in which it began to.
+    /// The server's listening sockets, in the order of opening.
     pub listening: Vec<SockAddr>,
-    /// How often which call was refused.
+    /// The number of refusals of each call.
     pub refused: BTreeMap<Refused, u64>,
-    /// What the runtime said.
+    /// Lines of the runtime.
     pub notices: Vec<String>,
-    /// Why the runtime refused to go on.
+    /// The reason why the runtime stopped.
     pub fatal: Option<String>,
-    /// The status with which the server said that it ends.
+    /// The exit status that the server announced.
     pub exit: Option<i32>,
     /// The server has executed all entries and waits for the next one.
     pub rests: bool,
-    /// It rests, and no thread of it could go on before something happens.
+    /// It rests, and no thread of it can run before an event.
     pub quiescent: bool,
-    /// It is quiescent, and no timer of it will ever be due.
+    /// It is quiescent, and none of its timers will ever be due.
     pub asleep: bool,
     /// A thread runs.
     pub runs: bool,
@@ -65,13 +66,13 @@ pub struct Seen {
     pub clock: u64,
     /// System calls that came through the net.
     pub net_calls: u64,
-    /// What came through the net: place and count, as the arena has them; see [`crate::status::trapped_by_name`].
+    /// Calls through the net: number and count, as the arena has them; see [`crate::status::trapped_by_name`].
     pub trapped: Vec<(usize, u64)>,
-    /// The same for what came from places that the runtime has patched.
+    /// The same for calls from places that the runtime has patched.
     pub patched: Vec<(usize, u64)>,
     /// The server's private layer over the host's files; it outlives the server.
     pub layer: Option<Arc<Layer>>,
-    /// What was used: in the order of [`Use::ALL`].
+    /// Used features, in the order of [`Use::ALL`].
     pub uses: [u64; Use::ALL.len()],
 }
 
@@ -82,13 +83,13 @@ impl Seen {
         self.uses[kind as usize]
     }
 
-    pub(super) fn launched(&mut self, layer: Option<&Arc<Layer>>) {
-        self.layer = layer.cloned();
+    pub(super) fn launched(&mut self, files: Option<&Files>) {
+        self.layer = files.map(crate::server::layer);
     }
 
     pub(super) fn entry(&mut self, entry: &[u8]) {
         self.entries += 1;
-        // Whether it has executed this one will be seen.
+        // It is not known yet whether the server has executed this entry.
         (self.rests, self.quiescent, self.asleep) = (false, false, false);
         let Ok(entry) = EntryRef::parse(entry) else { return };
         let mut records = 0;
@@ -159,19 +160,19 @@ pub fn address(at: &SockAddr) -> String {
     std::net::SocketAddr::new(ip, at.port).to_string()
 }
 
-/// What is seen, shared between the thread that drives a run and the one that waits for it.
+/// Observations, shared between the thread that drives a run and the thread that waits for it.
 #[derive(Clone, Debug, Default)]
 pub struct Shared(Arc<Mutex<Seen>>);
 
 impl Shared {
-    /// What is seen so far.
+    /// The observations so far.
     #[must_use]
     pub fn look(&self) -> Seen {
         self.lock().clone()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
-        // Plain counts: whoever panicked left them as good as any.
+        // Plain counts: a thread that panicked left them valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

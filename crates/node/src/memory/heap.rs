@@ -1,4 +1,4 @@
-//! The arena's heap: what of it replicas must have the same.
+//! The arena's heap: the part that must be equal on all replicas.
 
 use super::{Kind, MemoryError, PAGE_BYTES, Result, Run, ServerMemory, Thing, hash, is_zero, push};
 use nix::unistd::{Whence, lseek64};
@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// Things in one page that are named at most.
+/// The most named objects in one page.
 const MAX_THINGS: usize = 512;
 
 /// The heap of an arena.
@@ -19,7 +19,7 @@ pub struct Heap<'a> {
 }
 
 impl<'a> Heap<'a> {
-    /// Learns what lies where in it.
+    /// Reads the table of the heap's parts.
     pub fn of(memory: &'a ServerMemory) -> Result<Self> {
         let mut bytes = [0; PARTS_BYTES];
         let within = memory.parts_at.checked_add(PARTS_BYTES as u64);
@@ -32,7 +32,7 @@ impl<'a> Heap<'a> {
         Ok(Self { memory, parts, owns })
     }
 
-    /// Where it begins in the file.
+    /// Offset of the heap in the file.
     fn file_at(memory: &ServerMemory) -> u64 {
         (memory.sizes.file_bytes() - memory.sizes.heap) as u64
     }
@@ -42,7 +42,7 @@ impl<'a> Heap<'a> {
         self.parts.threads()
     }
 
-    /// Where it begins in the server.
+    /// Address of the heap in the server.
     pub fn address(&self) -> u64 {
         (SERVER_BASE + self.memory.sizes.span_bytes() - self.memory.sizes.heap) as u64
     }
@@ -79,7 +79,7 @@ impl<'a> Heap<'a> {
         Ok(runs)
     }
 
-    /// What a page holds that replicas must have the same, by its address in the server.
+    /// The part of a page that must be equal on all replicas, by its address in the server.
     pub fn look(&self, address: u64) -> Option<Vec<u8>> {
         let at = address.checked_sub(self.address())?;
         let within = at.is_multiple_of(PAGE_BYTES) && at < self.memory.sizes.heap as u64;
@@ -99,7 +99,7 @@ impl<'a> Heap<'a> {
         Ok(page)
     }
 
-    /// What lies in a page.
+    /// The objects in a page.
     pub fn things(&self, address: u64) -> Vec<Thing> {
         let base = self.address();
         let Some(at) = address.checked_sub(base) else { return Vec::new() };

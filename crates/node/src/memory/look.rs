@@ -1,4 +1,4 @@
-//! Looks at some pages again: what they hold now, whether or not they were in a survey, and what lies there.
+//! Reads some pages again: their current content, whether or not they were in a survey, and the objects in them.
 
 use super::heap::Heap;
 use super::maps::Mapping;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// A process, as far as it is looked at.
+/// A process whose pages are read.
 struct Seen {
     process: Process,
     mappings: Vec<Mapping>,
@@ -21,10 +21,10 @@ struct Seen {
 }
 
 impl ServerMemory {
-    /// Answers a page for each that is asked about.
+    /// Answers a page for each request.
     ///
     /// # Errors
-    /// Too many are asked about, or a process cannot be read. A page that is not there is none.
+    /// Too many pages are requested, or a process cannot be read. A missing page is no error.
     pub fn look(&self, question: &Question) -> Result<Vec<Page>> {
         let most = if question.contents { MAX_SHOWN } else { MAX_LOOKED_AT };
         if question.pages.len() > most {
@@ -69,7 +69,7 @@ impl ServerMemory {
 }
 
 fn contents(seen: &Seen, address: u64) -> Option<Vec<u8>> {
-    // Of the server's own only, wherever it is: not of what is left out.
+    // Only the server's own memory, not the parts that are left out.
     let mapped = seen.mappings.iter().any(|m| m.counts() && (m.start..m.end).contains(&address));
     let mut page = vec![0; PAGE_BYTES as usize];
     let fits = mapped && address.is_multiple_of(PAGE_BYTES);

@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 
-/// Mappings of one process that are looked at; Linux allows 65,530 by default.
+/// The most mappings of one process; Linux allows 65,530 by default.
 const MAX_MAPPINGS: usize = 256 << 10;
-/// Bytes of a line that are read.
+/// The most bytes of a line.
 const MAX_LINE_BYTES: u64 = 16 << 10;
 
 /// A mapping.
@@ -16,15 +16,15 @@ const MAX_LINE_BYTES: u64 = 16 << 10;
 pub struct Mapping {
     /// Its first address.
     pub start: u64,
-    /// Behind its last.
+    /// The address behind its last.
     pub end: u64,
-    /// As it says: `rw-p`.
+    /// As in the file: `rw-p`.
     pub permissions: String,
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
     /// The file's device and inode number; zeros for anonymous memory.
     pub file: (u64, u64),
-    /// The file's path, or what the kernel calls it; `anonymous` where it says nothing.
+    /// The file's path, or the kernel's name; `anonymous` where there is none.
     pub name: String,
     /// Whether the process has pages of it, in memory or swapped out: servers reserve terabytes that they never use.
     pub is_used: bool,
@@ -36,12 +36,12 @@ impl Mapping {
         self.permissions.as_bytes().get(3) == Some(&b's')
     }
 
-    /// Whether it maps a file that has a path: what of it was never written is the file's.
+    /// Whether it maps a file that has a path: unwritten pages of it are the file's.
     pub fn is_of_file(&self) -> bool {
         self.file.1 != 0
     }
 
-    /// Whether what it holds is to be compared: the kernel's own pages are not, nor what is shared and only read, which is a file's.
+    /// Whether its content is compared: not the kernel's own pages, nor shared read-only memory, which is a file's.
     pub fn counts(&self) -> bool {
         let kernels = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
         let reads_a_file = self.is_shared()
@@ -125,7 +125,7 @@ fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Makes one of neighbours that are alike: whether the kernel keeps them apart depends on what it did meanwhile.
+/// Joins equal neighbours: whether the kernel keeps them apart depends on its history.
 pub fn join(mappings: &[Mapping]) -> Vec<Mapping> {
     let mut joined: Vec<Mapping> = Vec::new();
     for next in mappings {

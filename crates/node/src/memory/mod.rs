@@ -1,19 +1,19 @@
-//! The memory of a server, for `skein verify`: what all its processes and all that it can see of the arena hold, so that replicas can be compared.
+//! The memory of a server, for `skein verify`: the content of all its processes and of the part of the arena that it can see, so that replicas can be compared.
 //!
 //! ```text
 //! survey:   processes -> their mappings -> a hash for each page that may hold something       (survey.rs)
-//!           the arena's heap without what is a replica's own -> a hash a page                 (heap.rs)
-//! look:     some pages again: what they hold now, and what lies there                         (look.rs, symbols.rs)
+//!           the arena's heap without bytes that belong to one replica -> a hash a page        (heap.rs)
+//! look:     some pages again: their content, and the objects in them                         (look.rs, symbols.rs)
 //! ```
 //!
-//! Read while the server stands still ([`crate::replica`]'s standstill), from `/proc/PID`, in bounded memory: eight bytes a page.
+//! Read while the server stands still ([`skein_replica::replica`]'s standstill), from `/proc/PID`, in bounded memory: eight bytes a page.
 //!
-//! Left out: what is the runtime's own in each process, which all lies in one range of addresses; the vDSO and its data, which are the kernel's and
+//! Left out: the runtime's own memory in each process, which all lies in one range of addresses; the vDSO and its data, which are the kernel's and
 //! hidden from the server; the arena's header and rings. Pages that were never written are not read: of a private mapping of a file those that the
 //! process has not changed, which are the file's; of other memory those that no process has in its page tables. So a page may be missing on one side only, and
-//! hold the same: whoever compares looks at it again.
+//! hold the same: the comparison then reads it again.
 //!
-//! Nothing that the server says is trusted: it can spoil its own comparison, and no more.
+//! The server's data are not trusted: a server can spoil its own comparison, and no more.
 
 mod heap;
 mod look;
@@ -34,23 +34,23 @@ use skein_arena::Sizes;
 pub const PAGE_BYTES: u64 = 4096;
 /// Hexadecimal digits of a page's hash.
 pub const HASH_DIGITS: usize = 16;
-/// The process number under which the arena's heap goes.
+/// The process number that stands for the arena's heap.
 pub const ARENA: u32 = 0;
-/// Pages with something in them that a survey holds at most: 16 GiB of them.
+/// The most pages in a survey: 16 GiB of them.
 const MAX_PAGES: u64 = 4 << 20;
-/// Pages that can be looked at again at one time.
+/// The most pages that can be read again at one time.
 pub const MAX_LOOKED_AT: usize = 16 << 10;
-/// Pages whose contents can be asked for at one time.
+/// The most pages whose contents can be requested at one time.
 pub const MAX_SHOWN: usize = 64;
 
-/// All that a server holds.
+/// The whole memory of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survey {
     /// Its processes, by their number in the server.
     pub processes: Vec<ProcessMemory>,
     /// The heap of the arena, at its addresses in the server.
     pub arena: Vec<Run>,
-    /// How many pages were hashed.
+    /// The number of hashed pages.
     pub pages: u64,
 }
 
@@ -70,13 +70,13 @@ pub struct ProcessMemory {
 pub struct Mapping {
     /// Its first address.
     pub start: u64,
-    /// Behind its last address.
+    /// The address behind its last.
     pub end: u64,
     /// As in `/proc/PID/maps`: `rw-p`.
     pub permissions: String,
     /// A path, `[heap]`, `[stack]`, or `anonymous`.
     pub name: String,
-    /// Its pages that may hold something. Those of shared memory stand at the first mapping of it alone.
+    /// Its pages that may hold something. Those of shared memory are listed at its first mapping only.
     pub pages: Vec<Run>,
 }
 
@@ -89,16 +89,16 @@ pub struct Run {
     pub hashes: String,
 }
 
-/// Which pages somebody wants to look at again.
+/// Pages to be read again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Whether their contents are wanted, and what lies there.
+    /// Whether their contents and objects are requested.
     pub contents: bool,
     /// The pages.
     pub pages: Vec<PageAt>,
 }
 
-/// Where a page is.
+/// The position of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PageAt {
     /// The process, or [`ARENA`].
@@ -107,21 +107,21 @@ pub struct PageAt {
     pub address: u64,
 }
 
-/// What is in a page.
+/// The content of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// The hash of its contents; empty when there is no such page.
+    /// The hash of its content; empty when there is no such page.
     pub hash: String,
-    /// Two hexadecimal digits a byte, if they were wanted.
+    /// Two hexadecimal digits a byte, if requested.
     pub contents: String,
-    /// What lies in it, as far as that is known.
+    /// Its objects, as far as they are known.
     pub things: Vec<Thing>,
 }
 
-/// Something that has a name.
+/// A named object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thing {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its first address.
     pub address: u64,
@@ -131,7 +131,7 @@ pub struct Thing {
     pub name: String,
 }
 
-/// What has a name.
+/// Kinds of named objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -142,31 +142,31 @@ pub enum Kind {
     Symbol,
 }
 
-/// Where a server's memory is to be found.
+/// The sources of a server's memory.
 #[derive(Debug)]
 pub struct ServerMemory {
-    /// The process that is the parent of all of the server's.
+    /// The parent of all of the server's processes.
     pub init: u32,
     /// The arena's file.
     pub arena: File,
-    /// How large its parts are.
+    /// The sizes of its parts.
     pub sizes: Sizes,
-    /// Where in the heap the runtime says what lies where.
+    /// The offset of the table of parts in the heap.
     pub parts_at: u64,
 }
 
-/// Why a server's memory could not be read.
+/// The reason why a server's memory could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// A file of `/proc` is not as it should be, or cannot be read.
+    /// A file of `/proc` is malformed, or cannot be read.
     #[error("{what}: {error}")]
     Read {
-        /// What was read.
+        /// The file.
         what: String,
-        /// Why not.
+        /// The reason.
         error: std::io::Error,
     },
-    /// There is more than fits into a survey.
+    /// There is more memory than fits into a survey.
     #[error("the server holds more than {0}")]
     TooMuch(&'static str),
     /// It took too long.
@@ -191,7 +191,7 @@ fn is_zero(page: &[u8]) -> bool {
     page.iter().all(|byte| *byte == 0)
 }
 
-/// Puts the hash of the page at `address` behind the others: pages come in order.
+/// Appends the hash of the page at `address`: pages come in order.
 fn push(runs: &mut Vec<Run>, address: u64, hash: u64) {
     use std::fmt::Write;
     let follows = |run: &&mut Run| {

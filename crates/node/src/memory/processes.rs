@@ -4,23 +4,23 @@ use super::{MemoryError, Result};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Processes that are looked at; the runtime lets a server have fewer.
+/// The most processes; the runtime allows a server fewer.
 const MAX_PROCESSES: usize = 4096;
-/// Characters of a command line that are told.
+/// The most characters of a command line.
 const COMMAND_CHARS: usize = 200;
 
 /// A process of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number as the server sees it.
+    /// Its number in the server.
     pub pid: u32,
-    /// As the node sees it.
+    /// Its number on the host.
     pub host_pid: u32,
     /// Its command line, or its name.
     pub command: String,
 }
 
-/// What `/proc/PID/status` says of one.
+/// The fields of `/proc/PID/status` for one process.
 #[derive(Debug, PartialEq, Eq)]
 struct Status {
     name: String,
@@ -29,13 +29,13 @@ struct Status {
     has_memory: bool,
 }
 
-/// All that live below `init`, in the order of their numbers.
+/// All processes below `init`, in the order of their numbers.
 pub fn below(init: u32) -> Result<Vec<Process>> {
     let mut children: BTreeMap<u32, Vec<(u32, Status)>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").map_err(MemoryError::read("/proc"))?.flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
         let Some(pid) = pid else { continue };
-        // One that is gone meanwhile is none of the server's, which stands.
+        // A process that ended meanwhile is not the server's, which stands still.
         let text = fs::read(entry.path().join("status")).unwrap_or_default();
         if let Some(status) = parse(&String::from_utf8_lossy(&text)) {
             children.entry(status.parent).or_default().push((pid, status));
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn children_are_found_with_their_commands() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        // A parent goes on before the kernel has put its child's words in their place.
+        // The parent may continue before the kernel has set its child's command line.
         let deadline = Instant::now() + Duration::from_secs(20);
         while command(child.id()).is_none() && Instant::now() < deadline {
             std::thread::yield_now();

@@ -14,16 +14,16 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// Entries of `/proc/PID/pagemap` that are read at once: for 16 MiB of addresses.
+/// The entries of `/proc/PID/pagemap` per read: for 16 MiB of addresses.
 const ENTRIES: u64 = 4096;
-/// Pages of memory that are read at once.
+/// The pages of memory per read.
 const PIECE: u64 = 256;
 /// In an entry: the page is there, it is swapped out, it is a file's (or shared).
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
 
-/// Counts a page, and sees to the bounds.
+/// Counts a page, and checks the limits.
 pub fn count(pages: &mut u64, deadline: Instant) -> Result<()> {
     *pages += 1;
     if *pages > MAX_PAGES {
@@ -36,13 +36,13 @@ fn in_time(deadline: Instant) -> Result<()> {
     if Instant::now() < deadline { Ok(()) } else { Err(MemoryError::TooLong) }
 }
 
-/// A process and what it maps.
+/// A process and its mappings.
 struct Mapped {
     process: Process,
     mappings: Vec<Mapping>,
 }
 
-/// Where a piece of shared memory is mapped.
+/// A mapping of a piece of shared memory.
 #[derive(Clone, Copy)]
 struct Place {
     process: usize,
@@ -50,10 +50,10 @@ struct Place {
 }
 
 impl ServerMemory {
-    /// Hashes all that the server holds, which stands still.
+    /// Hashes the whole memory of the server, which stands still.
     ///
     /// # Errors
-    /// It cannot be read, or not until `deadline`, or is too much.
+    /// It cannot be read, or not until `deadline`, or is too large.
     pub fn survey(&self, deadline: Instant) -> Result<Survey> {
         let mut pages = 0;
         let arena = Heap::of(self)?.survey(deadline, &mut pages)?;
@@ -87,7 +87,7 @@ impl ServerMemory {
     }
 }
 
-/// Pages of shared memory, by address, for the mapping that they stand at.
+/// Pages of shared memory, by address, for the mapping that lists them.
 type Shared = BTreeMap<(usize, usize), BTreeMap<u64, u64>>;
 
 fn shared(mapped: &[Mapped], deadline: Instant, pages: &mut u64) -> Result<Shared> {
@@ -129,12 +129,12 @@ fn shared(mapped: &[Mapped], deadline: Instant, pages: &mut u64) -> Result<Share
     Ok(found)
 }
 
-/// The memory behind a shared mapping as a file, which tells what of it was ever written. The kernel gives that to root only; and of real files
-/// only what is mapped counts.
+/// The memory behind a shared mapping as a file, which tells which parts were ever written. The kernel gives that to root only; of real files
+/// only the mapped part counts.
 fn open_memory(process: &Process, mapping: &Mapping) -> Option<File> {
     let in_memory = ["/memfd:", "/dev/zero", "/SYSV"];
     in_memory.iter().any(|start| mapping.name.starts_with(start)).then_some(())?;
-    // Joined mappings have no such name: then the first of them has.
+    // Joined mappings have no such name: the first of them has.
     let files = std::fs::read_dir(format!("/proc/{}/map_files", process.host_pid)).ok()?;
     let begins = format!("{:x}-", mapping.start);
     let named =
@@ -192,7 +192,7 @@ impl Reader {
         Ok(Self { pid: process.pid, pagemap: open("pagemap")?, memory: open("mem")? })
     }
 
-    /// What the process has written itself.
+    /// Pages that the process has written itself.
     fn private(
         &self,
         mapping: &Mapping,
@@ -207,7 +207,7 @@ impl Reader {
         let written =
             |entry| entry & (PRESENT | SWAPPED) != 0 && !(of_file && entry & OF_FILE != 0);
         self.pages(mapping, written, deadline, |address, page| {
-            // Zeros over a file's contents were written; others may never have been.
+            // Zeros over a file's content were written; other zero pages may never have been.
             if of_file || !is_zero(page) {
                 count(pages, deadline)?;
                 push(runs, address, hash(page));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn of_a_files_private_mapping_only_what_was_changed_counts() {
-        // Constants are in the file; a variable's page is not, once it was written.
+        // Constants are in the file; a written variable's page is not.
         static CONSTANT: [u8; 64] = [3; 64];
         let at = CONSTANT.as_ptr().addr() as u64;
         assert_eq!(std::hint::black_box(CONSTANT)[5], 3);

@@ -1,6 +1,6 @@
-//! What lies at an address of a process: the program or library, and what its symbol tables say.
+//! Names an address of a process: the program or library, and its symbol.
 //!
-//! A file's mappings give where it was loaded; its segments, how far it reaches, with the variables that are in no file. The files are read as the
+//! A file's mappings give its load address; its segments give its extent, including variables that are in no file. The files are read as the
 //! server sees them, and may hold anything.
 
 use super::maps::Mapping;
@@ -12,10 +12,10 @@ use std::io::Read;
 
 /// The largest file whose symbols are read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// Symbols in one page that are told at most.
+/// The most symbols of one page.
 const MAX_THINGS: usize = 512;
 
-/// The programs and libraries that were looked into.
+/// The programs and libraries that were read.
 #[derive(Default)]
 pub struct Objects {
     known: BTreeMap<(u64, u64), Option<Known>>,
@@ -30,9 +30,9 @@ struct Known {
 }
 
 impl Objects {
-    /// What lies in the page at `address`.
+    /// The objects in the page at `address`.
     pub fn things(&mut self, host_pid: u32, mappings: &[Mapping], address: u64) -> Vec<Thing> {
-        // The last one that begins before: what follows it without a file of its own may be its.
+        // The last object that begins before: mappings behind it without a file may be its.
         let before =
             mappings.iter().rev().filter(|m| m.start <= address && m.offset == 0 && m.is_of_file());
         for mapping in before {
@@ -128,7 +128,7 @@ mod tests {
         assert!(Known::parse(&[0x7f; 4096]).is_none());
         let data = std::fs::read("/proc/self/exe").unwrap();
         for len in [4, 16, 63, 64, 500, 4096, data.len() / 2] {
-            // Whatever comes of it, it comes without a panic.
+            // Any result is fine, but no panic.
             let _ = Known::parse(&data[..len]);
         }
     }

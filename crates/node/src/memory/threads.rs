@@ -1,4 +1,4 @@
-//! The threads of a server, as its arena has them: for people and for debuggers.
+//! The threads of a server, from its arena: for people and for debuggers.
 
 use super::heap::Heap;
 use super::{Result, ServerMemory};
@@ -14,17 +14,17 @@ const NAME_BYTES: usize = 16;
 pub struct Thread {
     /// Its number, from 1.
     pub number: u32,
-    /// Its process, as the server sees it.
+    /// Its process's number in the server.
     pub pid: u32,
     /// The kernel's number of it there.
     pub tid: u32,
-    /// What it does.
+    /// Its state.
     pub state: &'static str,
     /// Its name.
     pub name: String,
 }
 
-/// Where the heap lies in the server, and the threads in it; all zero where the runtime does not say.
+/// The heap's address in the server, and the position of the threads in it; all zero where the runtime does not tell.
 ///
 /// # Errors
 /// The arena cannot be read.
@@ -33,7 +33,7 @@ fn places(memory: &ServerMemory) -> Result<(u64, Threads)> {
     Ok((heap.address(), heap.threads()))
 }
 
-/// The same, and which addresses are the runtime's, as a debugger's script takes it: `name=number` with commas between.
+/// The same, and the range of the runtime's addresses, in the form for a debugger's script: `name=number` with commas between.
 ///
 /// # Errors
 /// The arena cannot be read.
@@ -67,7 +67,7 @@ pub fn for_script(memory: &ServerMemory) -> Result<String> {
 pub fn list(memory: &ServerMemory) -> Result<Vec<Thread>> {
     let (_, places) = places(memory)?;
     let mut found = Vec::new();
-    // What the server says is not trusted: what cannot be read is no thread.
+    // The server's data are not trusted: an unreadable thread is left out.
     for n in 0..places.count.min(1 << 16) {
         let at = places.at.saturating_add(u64::from(n) * u64::from(places.stride));
         let word = |at: u64, offset: u32| word(memory, at.saturating_add(offset.into()));
@@ -104,7 +104,7 @@ fn word(memory: &ServerMemory, at: u64) -> Option<u32> {
     read(memory, at, &mut bytes).then(|| u32::from_le_bytes(bytes))
 }
 
-/// Reads from the heap; false where that is none.
+/// Reads from the heap; false if the address is outside.
 fn read(memory: &ServerMemory, at: u64, bytes: &mut [u8]) -> bool {
     let end = at.checked_add(bytes.len() as u64);
     let within = end.is_some_and(|end| end <= memory.sizes.heap as u64);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use skein_arena::Sizes;
 
-    /// An arena with nothing in its heap but what is written there.
+    /// An arena whose heap is empty except for the written words.
     fn memory(pieces: &[(u64, &[u8])]) -> ServerMemory {
         let sizes = Sizes { heap: Sizes::MIN_HEAP, ..Sizes::default() };
         let arena = tempfile::tempfile().unwrap();

@@ -1,14 +1,14 @@
 //! The kernel's sockets of connections with the outside: of clients, and of hosts that the server connects to.
 
-use crate::gateway::Socket;
 use mio::net::TcpStream;
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::sockopt::set_socket_oobinline;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use skein_replica::gateway::Socket;
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 
-/// A client that vanished without a word is noticed after 60 s of silence and 3 probes, 10 s apart.
+/// A client that vanished silently is noticed after 60 s of silence and 3 probes, 10 s apart.
 const KEEPALIVE_IDLE_S: u32 = 60;
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 const KEEPALIVE_PROBES: u32 = 3;
@@ -18,7 +18,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 pub struct ClientSocket(pub TcpStream);
 
 impl ClientSocket {
-    /// Sets what every such socket has; what fails (the client may be gone already) shows at the next read.
+    /// Sets the common options; a failure (the client may be gone already) shows at the next read.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         let _ = stream.set_nodelay(true);
@@ -29,7 +29,7 @@ impl ClientSocket {
         let _ = setsockopt(&stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S);
         let _ = setsockopt(&stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES);
         let mut socket = Self(stream);
-        // Until it is ended in order: when this process is killed, the kernel closes it, and half an answer must not look whole.
+        // Until it ends in order: when this process is killed, the kernel resets it, because half an answer must not look complete.
         socket.reset();
         socket
     }
@@ -42,7 +42,7 @@ impl ClientSocket {
 
 impl Socket for ClientSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Not by libc, for which this is a place where threads can be cancelled: it switches that on and off around the call.
+        // Not by libc, where this is a cancellation point, which costs switching cancellation on and off.
         Ok(recv(&self.0, buffer, RecvFlags::empty())?.0)
     }
 

@@ -1,12 +1,12 @@
 //! Datagrams between the server and the outside (UDP).
 //!
-//! A port that the server asked for is published, like one that it listens on. For a port that it was given, to send by it, the
-//! leader opens a socket when the server first sends to the outside; answers to that come in by the same way. What comes in
-//! becomes records, what the server sends leaves by the leader that serves: a follower, and a leader whose server still
-//! executes what was before its time, sends nothing. Whatever finds no room is lost, as datagrams are.
+//! A port that the server asked for is published, like one that it listens on. For an automatic port, used to send, the
+//! leader opens a socket when the server first sends to the outside; answers come in by the same socket. Incoming datagrams
+//! become records, the server's leave by the leader that serves: a follower, and a leader whose server still
+//! executes entries of earlier leaders, sends nothing. Datagrams that find no room are lost, as in any network.
 //!
-//! Invariants: only a leader that serves reads, so that what comes while there is no leader waits in the kernel's queue of a
-//! published socket; one record a datagram, in the order in which a socket's came.
+//! Invariants: only a leader that serves reads, so that datagrams wait in the kernel's queue of a
+//! published socket while there is no leader; one record a datagram, in the order of each socket.
 
 use super::publish::{Port, Published, shown};
 use crate::config::Publisher;
@@ -23,15 +23,15 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 
-/// Sockets for ports that the server was given: the oldest goes when there are more.
+/// Sockets for automatic ports of the server: the oldest goes when there are more.
 const MAX_OWN: usize = 256;
-/// What one socket may add to one entry.
+/// The most bytes of one socket in one entry.
 const FAIR_SHARE: usize = 64;
-/// What all sockets may add to one entry, so that connections have room as well: half of it.
+/// The most bytes of all sockets in one entry, so that connections have room as well: half of it.
 const SHARE_BYTES: usize = skein_model::entry::MAX_ENTRY_BYTES / 2;
-/// Failures that wait to be told: more are forgotten.
+/// The most failures that wait to be reported: more are dropped.
 const MAX_FAILURES: usize = 256;
-/// What an entry must have left for a datagram that may be the largest.
+/// The room that an entry must have left for the largest datagram.
 const RECORD_BYTES: usize = MAX_DATAGRAM_BYTES + 64;
 
 /// All sockets for datagrams of a node.
@@ -71,31 +71,31 @@ impl Datagrams {
         self.sockets.follow(receiving, open, leads, registry)
     }
 
-    /// Whether a socket of the server is a published one: it answers whoever speaks to it.
+    /// Whether a socket of the server is a published one, which may answer any sender.
     #[must_use]
     pub fn heard_from(&self, local: SockAddr) -> bool {
         self.sockets.open.iter().any(|p| p.published && p.server.port == local.port)
     }
 
-    /// Where datagrams reach the server.
+    /// The published addresses of datagram ports.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let published = self.sockets.open.iter().filter(|p| p.published);
         published.map(|p| shown::<UdpSocket>(p.address)).collect()
     }
 
-    /// Something came.
+    /// A datagram arrived.
     pub fn ready(&mut self, token: Token) {
         self.sockets.ready(token);
     }
 
-    /// Whether [`collect`](Self::collect) would have something to try.
+    /// Whether [`collect`](Self::collect) has something to try.
     #[must_use]
     pub fn has_input(&self) -> bool {
         !self.failures.is_empty() || self.sockets.have_input()
     }
 
-    /// Puts what came into `entry`, each socket's fair share.
+    /// Puts arrived datagrams into `entry`, each socket's fair share.
     pub fn collect(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
         while entry.room() >= RECORD_BYTES {
             let Some((local, peer, errno)) = self.failures.pop_front() else { break };
@@ -113,7 +113,7 @@ impl Datagrams {
                     return;
                 }
                 match port.socket.recv_from(buffer) {
-                    // Longer than IPv4 has them.
+                    // Longer than an IPv4 datagram.
                     Ok((n, _)) if n > MAX_DATAGRAM_BYTES => {}
                     Ok((n, peer)) => {
                         let (local, bytes) = (port.seen_by_server(), &buffer[..n]);
@@ -123,7 +123,7 @@ impl Datagrams {
                         port.has_input = false;
                         break;
                     }
-                    // One that was sent did not arrive; or a signal came.
+                    // A sent datagram did not arrive; or a signal came.
                     Err(_) => port.read_failures(failures),
                 }
             }
@@ -133,7 +133,7 @@ impl Datagrams {
     /// Sends for the server.
     ///
     /// # Errors
-    /// It cannot be sent, for a reason that a sender would be told.
+    /// It cannot be sent, for a reason that a sender would see.
     pub fn send(
         &mut self,
         local: SockAddr,
@@ -150,7 +150,7 @@ impl Datagrams {
         };
         let Self { sockets, failures, .. } = self;
         let port = &sockets.open[at];
-        // What is told first is that an earlier one did not arrive.
+        // The error of an earlier datagram is reported first.
         for _ in 0..4 {
             match port.socket.send_to(bytes, to) {
                 Ok(_) => return Ok(()),
@@ -168,14 +168,14 @@ impl Datagrams {
         Ok(())
     }
 
-    /// The socket by which the server's socket sends there, and where to. A client that the server sees translated is answered by its own IP version.
+    /// The socket by which the server's socket sends there, and the destination. A client that the server sees translated is answered by its own IP version.
     fn way(&self, local: SockAddr, peer: SockAddr) -> Option<(usize, SocketAddr)> {
         let by = |to: SocketAddr, published: bool| {
             let at = self.sockets.open.iter().position(|p| {
                 p.server.port == local.port
                     && (p.published || !published)
                     && p.address.is_ipv6() == to.is_ipv6()
-                    // From a loopback address the rest of the world cannot be reached.
+                    // A loopback source address cannot reach other hosts.
                     && (!p.address.ip().is_loopback() || to.ip().is_loopback())
             })?;
             Some((at, to))
@@ -201,13 +201,13 @@ impl Datagrams {
         }
         let mut port = sockets.port(local, socket.local_addr()?, socket);
         port.watch(true, registry)?;
-        // Nothing was sent yet that somebody could have answered.
+        // No datagram was sent yet that a host could have answered.
         port.has_input = false;
         sockets.open.push(port);
         Ok(sockets.open.len() - 1)
     }
 
-    /// Tells the server that one that it sent cannot arrive.
+    /// Tells the server that one of its datagrams cannot arrive.
     pub fn fail(&mut self, local: SockAddr, peer: SockAddr, error: &io::Error) {
         let errno = error.raw_os_error().and_then(|e| u16::try_from(e).ok());
         remember(&mut self.failures, local, peer, errno.unwrap_or(libc::ENETUNREACH as u16));
@@ -220,7 +220,7 @@ impl Datagrams {
 }
 
 impl Port<UdpSocket> {
-    /// The address to which came what came here: the runtime finds out for which of the server's sockets that is.
+    /// The destination address of an arrived datagram; the runtime finds the server's socket for it.
     fn seen_by_server(&self) -> SockAddr {
         if !self.published {
             return self.server;
@@ -233,9 +233,9 @@ impl Port<UdpSocket> {
         }
     }
 
-    /// Takes what the kernel was told about datagrams that did not arrive.
+    /// Takes the kernel's errors about datagrams that did not arrive.
     fn read_failures(&self, failures: &mut VecDeque<(SockAddr, SockAddr, u16)>) {
-        // Bounded: whoever answers with errors must not keep this thread.
+        // Bounded: a host that answers with errors must not occupy this thread.
         for _ in 0..FAIR_SHARE {
             let mut bytes = [0; 16];
             let mut slices = [IoSliceMut::new(&mut bytes)];

@@ -1,27 +1,27 @@
-//! Clients that came to a follower, and whom their connections lead to ([`crate::forward::Forward`]): as long as that replica leads. Then they are
-//! reset, and find the next leader when they connect again; without that they would wait for one that was stopped or cut off.
+//! Clients that connected to a follower, forwarded to the leader ([`crate::forward::Forward`]) as long as that replica leads. Then they are
+//! reset, and find the next leader when they connect again; otherwise they would wait for a leader that was stopped or cut off.
 
 use super::ports::Ports;
 use crate::forward::Forward;
-use crate::replica::environment::Places;
 use mio::net::TcpStream;
 use skein_model::{ReplicaId, Term};
+use skein_replica::environment::Places;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-/// So long without a leader that is known, and the last one is none any more.
+/// After this time without a known leader, the last one counts as gone.
 const LEADERLESS: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Forwarding {
-    /// Who passes them on; `None` where nobody does.
+    /// The channel to the forwarding thread; `None` without one.
     to: Option<UnboundedSender<Forward>>,
-    /// Whom all connections lead to; they end when it is dropped.
+    /// The leader that all connections lead to; they end when it is dropped.
     leads: Option<((ReplicaId, Term), watch::Sender<()>)>,
-    /// Since when no leader has been known.
+    /// The time since when no leader is known.
     leaderless: Option<Duration>,
 }
 
@@ -46,7 +46,7 @@ impl Forwarding {
         }
     }
 
-    /// Passes the clients that came on to the leader; nowhere when this replica leads.
+    /// Forwards new clients to the leader; to no one when this replica leads.
     pub(super) fn forward(
         &mut self,
         leader: Option<(ReplicaId, Term)>,
@@ -69,7 +69,7 @@ impl Forwarding {
         }
     }
 
-    /// Passes a client on to who leads now.
+    /// Forwards a client to the current leader.
     fn pass(&mut self, client: TcpStream, leader: (ReplicaId, Term), to: SocketAddr) {
         let Some(forwarder) = &self.to else { return };
         let (_, leads) = self.leads.get_or_insert_with(|| (leader, watch::Sender::new(())));

@@ -1,7 +1,7 @@
 //! A node's event loop: one latency-critical thread that drives a [`Replica`] on this machine.
 //!
-//! It waits for sockets, timers and other threads, tells the replica what happened, and lets it take its turn. What a replica has around it is
-//! [`system::System`].
+//! It waits for sockets, timers and other threads, reports events to the replica, and lets it take its turn. The replica's environment
+//! is [`system::System`].
 //!
 //! Invariants: the loop never waits for a process or a peer, nor for a disk for long (`relief.rs`).
 //!
@@ -22,9 +22,8 @@ use crate::begin::Answered;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
-use crate::metrics::Metrics;
-use crate::replica::{self, Inbox, Replica};
-use crate::server::{Launcher, Link};
+use crate::server::Launcher;
+use crate::server::cores::Cores;
 use crate::timer::Timer;
 use crate::transport::Key;
 use crate::transport::socket::Listener;
@@ -40,6 +39,8 @@ use skein_log::wal::thread::{Claim, WalThread};
 use skein_log::wal::{WalError, WalReader};
 use skein_log::{Consensus, Persist, Ticket};
 use skein_model::{LogIndex, ReplicaId};
+use skein_replica::metrics::Metrics;
+use skein_replica::{Inbox, Replica, replica};
 use sources::{Happened, Sources};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, mpsc};
@@ -57,17 +58,17 @@ const PEERS: usize = 1 << 40;
 /// Client tokens are the connection's number in its term: 32 bits, from 2 on by this offset.
 const CLIENTS: usize = 2;
 
-/// How a node ends.
+/// The end of a node.
 type Outcome = Result<ExitReason, NodeError>;
 
-/// Why the loop pauses.
+/// The reason of the loop's pause.
 enum Pause {
-    /// This is to be written before it goes on.
+    /// This must be written before it continues.
     Write(Vec<Persist>, Claim),
     End(ExitReason),
 }
 
-/// How other threads reach the reactor.
+/// The way for other threads to reach the reactor.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     sender: mpsc::Sender<Inbox>,
@@ -75,45 +76,45 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Says something; false when the reactor is gone.
+    /// Sends a message; false when the reactor is gone.
     pub fn tell(&self, what: Inbox) -> bool {
         self.sender.send(what).is_ok() && self.waker.wake().is_ok()
     }
 }
 
-/// What a node is made of.
+/// The parts of a node.
 pub struct Parts {
     /// The configuration, checked.
     pub config: NodeConfig,
     /// Consensus, with what was recovered.
     pub consensus: Consensus,
-    /// How this node introduces itself.
+    /// This node's hello.
     pub hello: Hello,
     /// The cluster.
     pub cluster: skein_log::ClusterId,
     /// Starts servers.
     pub launcher: Arc<dyn Launcher>,
-    /// Counts.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// The log on disk, and who reads its old entries for others.
+    /// The log on disk, and the reader of old entries for others.
     pub log: Option<Log>,
 }
 
 /// A log on disk, of which the loop's thread has no part yet.
 pub struct Log {
-    /// Who writes it.
+    /// The writer.
     pub wal: skein_log::wal::Wal,
-    /// Who reads its old entries for others.
+    /// The reader of old entries for others.
     pub old: WalReader,
 }
 
-/// See the module.
+/// See the [module](self).
 pub struct Reactor {
     replica: Replica<System>,
     replicas: usize,
     timer: Timer,
     inbox: Receiver<Inbox>,
-    /// What came of what this thread has written by itself.
+    /// The result of this thread's own write.
     written: Option<Result<Ticket, WalError>>,
 }
 
@@ -121,7 +122,7 @@ impl Reactor {
     /// Makes a reactor and starts its server.
     ///
     /// # Errors
-    /// What it needs from the system cannot be had.
+    /// A system resource is missing.
     pub fn new(parts: Parts) -> Result<Self, NodeError> {
         let Parts { config, consensus, hello, cluster, launcher, metrics, log } = parts;
         let sources = Sources::new().map_err(NodeError::system("make an event loop"))?;
@@ -164,48 +165,49 @@ impl Reactor {
             launcher,
             keeper: None,
             former: Vec::new(),
+            answered: Answered::default(),
+            cores: Cores::default(),
         };
-        let mut answered = Answered::default();
         if let Some(Log { wal, old }) = log {
             let mailbox = env.mailbox.clone();
             let durable = move |result| {
-                // The reactor is gone when the node ends; what is written is written.
+                // The reactor is gone when the node ends; written data stay written.
                 let _ = mailbox.tell(Inbox::Durable(result));
             };
             let thread = WalThread::spawn(wal, durable)
                 .map_err(NodeError::system("start the log's thread"))?;
             (env.wal, env.old) = (Some(thread), Some(OldReader::new(old)));
-            answered = Answered::of(&config.data_dir);
+            env.answered = Answered::of(&config.data_dir);
         }
         let replicas = members.len();
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
-        let server = Link::new(config.tuning.sizes(), 1, corrupt_at)?;
-        let parts = replica::Parts { config, consensus, env, server, answered, metrics };
+        let server = skein_replica::server::Link::new(config.tuning.sizes(), 1, corrupt_at)?;
+        let parts = replica::Parts { config: config.replica(), consensus, env, server, metrics };
         Ok(Self { replica: Replica::new(parts)?, replicas, timer, inbox, written: None })
     }
 
-    /// How other threads reach this reactor.
+    /// The way for other threads to reach this reactor.
     #[must_use]
     pub fn mailbox(&self) -> Mailbox {
         self.replica.env.mailbox.clone()
     }
 
-    /// Who passes clients on to the leader.
+    /// Sets the channel to the thread that forwards clients to the leader.
     pub fn attach_forwarder(&mut self, forwarder: UnboundedSender<Forward>) {
         self.replica.env.forwarding = Forwarding::new(Some(forwarder));
     }
 
-    /// Who looks on at what passes between the node and its first server.
-    pub fn attach_tap(&mut self, tap: Box<dyn crate::server::tap::Tap>) {
+    /// Sets an observer of everything that passes between the node and its first server.
+    pub fn attach_tap(&mut self, tap: Box<dyn skein_replica::server::tap::Tap>) {
         self.replica.attach_tap(tap);
     }
 
     /// Runs until the node ends. The server is gone afterwards.
     ///
     /// # Errors
-    /// What the node cannot go on with.
+    /// The error that ends the node.
     pub fn run(mut self) -> Outcome {
-        // What came before was no pause.
+        // The time before was no pause.
         self.replica.env.start = Instant::now();
         self.replica.begin();
         let relief = Relief::default();
@@ -225,7 +227,7 @@ impl Reactor {
         relief.into_end().expect("the loop comes to an end")
     }
 
-    /// Goes round whenever it is this thread's turn; see [`relief`].
+    /// Loops whenever it is this thread's turn; see [`relief`].
     fn take_part(relief: &Relief<Box<Self>, Outcome>, mut mine: Option<Box<Self>>) {
         /// However this thread ends, the other one does not wait for it.
         struct Leave<'a>(&'a Relief<Box<Reactor>, Outcome>);
@@ -235,7 +237,7 @@ impl Reactor {
             }
         }
         let _leave = Leave(relief);
-        // Waits are as short as they are meant to be. What fails makes them longer, no more.
+        // Precise waits. Without this call they are only longer.
         let _ = nix::sys::prctl::set_timerslack(1_000);
         let mut happened = Happened::new();
         loop {
@@ -256,7 +258,7 @@ impl Reactor {
                         reactor.written = Some(result);
                         mine = Some(reactor);
                     } else {
-                        // The reactor is gone when the node has ended; what is written is written.
+                        // The reactor is gone when the node has ended; written data stay written.
                         let _ = mailbox.tell(Inbox::Durable(result));
                     }
                 }
@@ -266,7 +268,7 @@ impl Reactor {
         }
     }
 
-    /// Last things; the server is gone afterwards.
+    /// Final steps; the server is gone afterwards.
     fn finish(mut self, result: Outcome) -> Outcome {
         if let Err(error) = &result {
             tracing::error!(event = "node_failed", %error);
@@ -275,7 +277,7 @@ impl Reactor {
         result
     }
 
-    /// Goes round until the node ends, or this thread is to write something.
+    /// Loops until the node ends, or this thread must write something.
     fn go_round(&mut self, happened: &mut Happened) -> Result<Pause, NodeError> {
         if let Some(result) = self.written.take() {
             self.replica.persisted(result?);
@@ -286,7 +288,7 @@ impl Reactor {
                 return Ok(Pause::End(reason));
             }
             if let Some((writes, claim)) = self.claim() {
-                // Another thread may go on.
+                // Another thread may take over.
                 self.replica.leave_core();
                 return Ok(Pause::Write(writes, claim));
             }
@@ -300,7 +302,7 @@ impl Reactor {
         }
     }
 
-    /// What this thread is to write now, with the right to; what it has no right to is handed over.
+    /// This thread's pending write, with the right to make it; writes without the right are handed over.
     fn claim(&mut self) -> Option<(Vec<Persist>, Claim)> {
         if !self.replica.has_own_writes() {
             return None;
@@ -312,7 +314,7 @@ impl Reactor {
         Some((self.replica.take_own_writes(), claim?))
     }
 
-    /// Waits until something happens, or is due.
+    /// Waits until an event, or a deadline.
     fn sleep(&mut self, happened: &mut Happened) -> Result<(), NodeError> {
         let now = self.replica.now();
         let mut dials = None;
@@ -342,7 +344,7 @@ impl Reactor {
         sources.wait(happened, timeout).map_err(NodeError::system("wait for events"))
     }
 
-    /// Tells the replica what happened. Whether other threads have told something.
+    /// Reports events to the replica. Answers whether other threads have sent any.
     fn dispatch(&mut self, happened: &Happened) -> bool {
         let now = self.replica.now();
         let replica = &mut self.replica;

@@ -1,7 +1,7 @@
 //! Old entries for followers that are far behind: read by a thread of their own, so that a slow disk, or a log of many GiB, does not keep the
 //! leader from its clients.
 //!
-//! The thread is started when it is first needed and ends with the reactor; nobody waits for it. A follower has one read under way at a time, of one message's size.
+//! The thread is started when it is first needed and ends with the reactor; the loop never waits for it. A follower has one read under way at a time, of one message's size.
 
 use super::{Inbox, Mailbox};
 use crate::error::NodeError;
@@ -10,9 +10,9 @@ use skein_log::{EntryReader, OldEntries};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 
-/// Reads old entries elsewhere.
+/// Reads old entries on another thread.
 pub(super) struct OldReader {
-    /// Until the thread has it.
+    /// Held here until the thread has it.
     reader: Option<WalReader>,
     sender: Option<Sender<OldEntries>>,
 }

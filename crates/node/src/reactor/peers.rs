@@ -1,19 +1,18 @@
 //! Connections between nodes.
 //!
 //! One connection a pair: the replica with the greater id connects, again and again with a growing pause, the other
-//! accepts. Both say hello first, the accepting side only to who has proved the key and named the cluster ([`crate::transport`]); who
-//! belongs to another cluster, runs another program or another durability is refused, with one log line. What a peer sends is checked by
-//! `skein-log`'s frames; nonsense ends the connection.
+//! accepts. Both send a hello first, the accepting side only to a peer that has proved the key and named the cluster ([`crate::transport`]). A peer of
+//! another cluster, with another program or another durability, is refused with one log line. A peer's bytes are checked by
+//! `skein-log`'s frames; invalid bytes end the connection.
 //!
 //! Strangers are connections whose hello has not come. There are few at a time, and not for long; a new one takes the place of the oldest,
-//! first of those from hosts where no peer is: so nobody is kept out by who only connects.
+//! first of those from hosts without a peer: so a client that only connects keeps no one out.
 //!
-//! All peers are heard of several times a second ([`super::health`]). A connection on which nothing comes for a few election timeouts is closed and
+//! All peers send several messages a second ([`super::health`]). A connection without any for a few election timeouts is closed and
 //! dialled again: TCP would notice a cut link after minutes, and a mended one after as long as the cut had lasted.
 //!
-//! What cannot be sent at once is queued up to a bound and then dropped: consensus lives with lost messages.
+//! Messages that cannot be sent at once are queued up to a bound and then dropped: consensus copes with lost messages.
 
-use crate::replica::environment::PeerEvent;
 use crate::transport::channel::Sealer;
 use crate::transport::socket::{Listener, Stream};
 use crate::transport::{Address, Key};
@@ -22,6 +21,7 @@ use mio::{Registry, Token};
 use skein_log::ClusterId;
 use skein_log::frame::{self, Decoder, Hello};
 use skein_model::ReplicaId;
+use skein_replica::environment::PeerEvent;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::IpAddr;
@@ -29,15 +29,15 @@ use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// A peer that has sent what no node sends is not dialled again for so long.
+/// A peer that sent invalid bytes is not dialled again for this long.
 const DISTRUST_FOR: Duration = Duration::from_secs(1);
-/// A connection is silent after so many election timeouts; an attempt that finds nobody for as long is given up.
+/// A connection is silent after this many election timeouts; an attempt without an answer is given up as early.
 const SILENT_TIMEOUTS: u32 = 4;
 /// A connection without a hello is cut after this.
 const HELLO_WITHIN: Duration = Duration::from_secs(3);
 /// Connections that have not said hello: with more the oldest goes.
 const MAX_STRANGERS: usize = 256;
-/// What may wait for one peer: four of the largest frames.
+/// The most bytes that wait for one peer: four of the largest frames.
 const MAX_QUEUE_BYTES: usize = 4 * frame::MAX_FRAME_BYTES;
 const READ_BYTES: usize = 256 << 10;
 
@@ -51,18 +51,18 @@ enum Side {
 struct Link {
     stream: Stream,
     side: Side,
-    /// Where it comes from, when it was accepted over TCP.
+    /// The remote host, if it was accepted over TCP.
     from: Option<IpAddr>,
     peer: Option<ReplicaId>,
     sealer: Sealer,
-    /// Sealed, or said before anything can be.
+    /// Sealed, or sent before sealing is possible.
     wire: Vec<u8>,
     wire_start: usize,
     decoder: Decoder,
     out: Vec<u8>,
     out_start: usize,
     writable: bool,
-    /// The other side took the connection.
+    /// The other side accepted the connection.
     established: bool,
     since: Duration,
     /// When the last bytes came.
@@ -89,16 +89,16 @@ pub struct Peers {
     by_peer: BTreeMap<ReplicaId, usize>,
     dialers: Vec<Dialer>,
     refused: BTreeMap<String, Duration>,
-    /// How long nothing may come.
+    /// The longest silence of a connection.
     silence: Duration,
     /// When connections were last looked at.
     looked: Duration,
     first_token: usize,
     next_token: usize,
     buffer: Vec<u8>,
-    /// What has come from peers so far, frames and all.
+    /// Bytes received from peers so far, frames included.
     pub bytes_in: u64,
-    /// And what has gone to them.
+    /// Bytes sent to them.
     pub bytes_out: u64,
 }
 
@@ -153,12 +153,12 @@ impl Peers {
         token.0 >= self.first_token
     }
 
-    /// Who is connected.
+    /// The connected peers.
     pub fn connected(&self) -> impl Iterator<Item = ReplicaId> + '_ {
         self.by_peer.keys().copied()
     }
 
-    /// Connects where it is time to, cuts who said no hello. Answers when to call again.
+    /// Dials where it is due, cuts connections without a hello. Answers when to call again.
     pub fn tend(&mut self, registry: &Registry, now: Duration) -> Option<Duration> {
         let strangers: Vec<usize> = self
             .links
@@ -190,7 +190,7 @@ impl Peers {
         waiting.chain(hello).min()
     }
 
-    /// Something happened at a token of its own.
+    /// An event at one of its own tokens.
     pub fn ready(
         &mut self,
         event: &Event,
@@ -215,7 +215,7 @@ impl Peers {
         }
     }
 
-    /// A peer has sent what no node sends: its connection ends, and is not dialled again at once.
+    /// A peer has sent invalid bytes: its connection ends, and is not dialled again at once.
     pub fn distrust(
         &mut self,
         peer: ReplicaId,
@@ -243,7 +243,7 @@ impl Peers {
         true
     }
 
-    /// How long a connection may be without a hello.
+    /// The longest time of a connection without a hello.
     fn patience(&self, link: &Link) -> Duration {
         match link.side {
             Side::Dialed(_) if !link.established => self.silence.min(HELLO_WITHIN),
@@ -251,9 +251,9 @@ impl Peers {
         }
     }
 
-    /// Sends what is queued, one write a peer; closes connections that are silent.
+    /// Sends queued bytes, one write a peer; closes silent connections.
     pub fn flush(&mut self, now: Duration, events: &mut Vec<PeerEvent>) {
-        // After a pause of this node's own, what came meanwhile is not read yet.
+        // After a pause of this node itself, bytes that came meanwhile are not read yet.
         let paused = now.saturating_sub(self.looked) >= self.silence / 2;
         self.looked = now;
         let mut broken = Vec::new();
@@ -281,7 +281,7 @@ impl Peers {
                     self.make_room(now);
                     let serial = self.next_token;
                     self.add(stream, Side::Accepted, from, registry, now);
-                    // A peer has said something already, and is no stranger when the next one comes.
+                    // A peer has sent its hello already, and is no stranger when the next one comes.
                     if !self.read(serial, false, now, events) {
                         self.drop_link(serial, now, events);
                     }
@@ -295,7 +295,7 @@ impl Peers {
         }
     }
 
-    /// Closes the oldest stranger when there are many, first one from where no peer is. Serials are in the order of age.
+    /// Closes the oldest stranger when there are many, first one from a host without a peer. Serials are in the order of age.
     fn make_room(&mut self, now: Duration) {
         let unknown =
             |l: &Link| l.peer.is_none() && l.side == Side::Accepted && !l.sealer.has_proof();
@@ -377,7 +377,7 @@ impl Peers {
                 self.refuse(serial, &error.to_string(), now);
                 return false;
             }
-            // What comes after a short read is announced again; an end that came already is not.
+            // Bytes after a short read cause a new event; an end that came already does not.
             let drained = n < self.buffer.len() && !closed;
             loop {
                 let Some(link) = self.links.get_mut(&serial) else { return true };
@@ -418,7 +418,7 @@ impl Peers {
         }
     }
 
-    /// The accepting side's hello, to who belongs to the cluster; sent at once, so that one who is then refused can say why.
+    /// The accepting side's hello, to a member of the cluster; sent at once, so that a refused peer can report the reason.
     fn answer(&mut self, serial: usize) {
         if let Some(link) = self.links.get_mut(&serial)
             && link.side == Side::Accepted
@@ -460,7 +460,7 @@ impl Peers {
 
     fn join(&mut self, serial: usize, hello: Hello, now: Duration, events: &mut Vec<PeerEvent>) {
         let peer = hello.replica;
-        // A new connection of a peer replaces the old one: the peer knows better that it is dead.
+        // A new connection of a peer replaces the old one: the peer noticed the break first.
         if let Some(old) = self.by_peer.get(&peer).copied() {
             self.drop_link(old, now, events);
         }
@@ -508,7 +508,7 @@ impl Peers {
         }
     }
 
-    /// Closes a connection; the answer is whose it was, if it was that peer's current one.
+    /// Closes a connection; answers its peer, if it was that peer's current one.
     fn close(&mut self, serial: usize, now: Duration) -> Option<ReplicaId> {
         let link = self.links.remove(&serial)?;
         if let Side::Dialed(peer) = link.side {

@@ -1,7 +1,7 @@
 //! The listening sockets at which clients reach the server.
 //!
 //! Only the leader serves. With a list of addresses ([`Publisher::Bind`]), which are this node's own, a follower accepts, too,
-//! and passes its clients on to the leader. Without a list (every port at 127.0.0.1) a socket exists only while this node
+//! and forwards its clients to the leader. Without a list (every port at 127.0.0.1) a socket exists only while this node
 //! leads: the nodes may be on one machine. A socket inherited from the parent is shared by all nodes of the machine. Clients
 //! that connect while there is no leader wait in the backlog for the next one.
 
@@ -30,25 +30,25 @@ impl Ports {
         Self { listeners: Published::new(how, first_token) }
     }
 
-    /// Where clients connect.
+    /// The clients' addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.listeners.open.iter().map(|p| p.address.to_string()).collect()
     }
 
-    /// Whether a follower passes clients on.
+    /// Whether a follower forwards clients.
     #[must_use]
     pub const fn forwards(&self) -> bool {
         matches!(&self.listeners.how, Publisher::Bind { publish } if !publish.is_empty())
     }
 
-    /// Which server port is published where.
+    /// The published address of each server port.
     #[must_use]
     pub fn places(&self) -> Vec<(u16, SocketAddr)> {
         self.listeners.open.iter().map(|p| (p.server.port, p.address)).collect()
     }
 
-    /// Makes the open ports those where the server listens. `leads`: clients are accepted.
+    /// Opens ports for all listening addresses of the server and closes others. `leads`: clients are accepted.
     ///
     /// # Errors
     /// An address cannot be had.
@@ -63,7 +63,7 @@ impl Ports {
         self.listeners.follow(listening, open, accepts, registry)
     }
 
-    /// Somebody connects.
+    /// A client connects.
     pub fn ready(&mut self, token: Token) {
         self.listeners.ready(token);
     }
@@ -78,7 +78,7 @@ impl Ports {
     pub fn client_waits(&mut self) -> bool {
         for port in self.listeners.with_input() {
             let mut polled = [PollFd::new(port.socket.as_fd(), PollFlags::POLLIN)];
-            // What fails here fails when it is accepted, too.
+            // A failure here shows at the accept, too.
             if poll(&mut polled, PollTimeout::ZERO).map_or(true, |ready| ready > 0) {
                 return true;
             }
@@ -93,13 +93,13 @@ impl Ports {
             match accept(&port.socket) {
                 Ok(Some((stream, peer))) => {
                     // Clients may connect to another address than the server listens on: --publish.
-                    // Which of its sockets is meant the runtime finds out.
+                    // The runtime finds the socket that is meant.
                     let mut local = stream.local_addr().map_or(port.server, SockAddr::from);
                     local.port = port.server.port;
                     return Some((stream, peer, local));
                 }
                 Ok(None) => {}
-                // No descriptors: others must close before there are. Tried again with the next client's event.
+                // No descriptors: connections must close first. Tried again with the next client's event.
                 Err(error) => {
                     tracing::warn!(event = "accept_failed", %error, address = %port.address);
                 }
@@ -113,7 +113,7 @@ impl Ports {
 /// The next connection at `listener`; `None` when there is none now.
 ///
 /// # Errors
-/// Those of the machine; a connection that is gone again is passed over.
+/// Those of the machine; a connection that is already gone is passed over.
 pub(super) fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     loop {
         match listener.accept() {

@@ -1,8 +1,8 @@
-//! Sockets of the node at which the outside reaches the server's: listening ones ([`super::ports`]) and those for datagrams
+//! Sockets of the node for the server's ports: listening ones ([`super::ports`]) and those for datagrams
 //! ([`super::datagrams`]), opened, watched and closed by one rule.
 //!
-//! How a socket is had, the [`Publisher`] says: bound here, or handed over by the parent, who shares it among all nodes of the
-//! machine. A port that is not to be published is asked for once.
+//! The [`Publisher`] decides the source of a socket: bound here, or handed over by the parent, which shares it among all nodes of the
+//! machine. A port that is not to be published is requested once.
 
 use crate::config::{Publish, Publisher};
 use crate::error::NodeError;
@@ -81,17 +81,17 @@ pub(super) struct Port<S> {
     pub server: SockAddr,
     /// Where `socket` is bound.
     pub address: SocketAddr,
-    /// Whether the outside knows that address; one that it does not know was opened to send by.
+    /// Whether the outside knows that address; otherwise it was opened to send by.
     pub published: bool,
     pub socket: S,
     pub token: Token,
     watched: bool,
-    /// Something may have come, as far as is known.
+    /// Input may have arrived, as far as is known.
     pub has_input: bool,
 }
 
 impl<S: Source> Port<S> {
-    /// Has `registry` watch the socket, or leave it alone.
+    /// Makes `registry` watch the socket, or not.
     ///
     /// # Errors
     /// The kernel watches no more.
@@ -109,7 +109,7 @@ impl<S: Source> Port<S> {
     }
 }
 
-/// A node's sockets of one kind, those that are only to send by among them.
+/// A node's sockets of one kind, including those only for sending.
 #[derive(Debug)]
 pub(super) struct Published<S> {
     pub how: Publisher,
@@ -125,31 +125,31 @@ impl<S> Published<S> {
         Self { how, open: Vec::new(), refused: BTreeSet::new(), next_token: first_token }
     }
 
-    /// Whether the parent keeps them open, so that nothing is lost while nobody leads.
+    /// Whether the parent keeps them open, so that nothing is lost while there is no leader.
     pub(super) const fn are_inherited(&self) -> bool {
         matches!(self.how, Publisher::Inherited { .. })
     }
 
-    /// Something came.
+    /// An event arrived.
     pub(super) fn ready(&mut self, token: Token) {
         if let Some(port) = self.open.iter_mut().find(|p| p.token == token) {
             port.has_input = true;
         }
     }
 
-    /// Whether [`with_input`](Self::with_input) would have one.
+    /// Whether [`with_input`](Self::with_input) has one.
     pub(super) fn have_input(&self) -> bool {
         self.open.iter().any(|p| p.has_input && p.watched)
     }
 
-    /// Those at which something may have come.
+    /// Those at which input may have arrived.
     pub(super) fn with_input(&mut self) -> impl Iterator<Item = &mut Port<S>> {
         self.open.iter_mut().filter(|p| p.has_input && p.watched)
     }
 }
 
 impl<S: Kind> Published<S> {
-    /// Makes the published sockets those for `server`, or none unless `open`. `watched`: what comes is taken.
+    /// Makes the published sockets those for `server`, or none unless `open`. `watched`: input is taken.
     ///
     /// # Errors
     /// An address cannot be had.
@@ -248,12 +248,12 @@ fn failed<S: Kind>(at: impl Display, why: String) -> NodeError {
     NodeError::Publish { address: shown::<S>(at), why }
 }
 
-/// An address, as users write it.
+/// An address in the users' form.
 pub(super) fn shown<S: Kind>(at: impl Display) -> String {
     format!("{at}{}", if S::UDP { "/udp" } else { "" })
 }
 
-/// Where a port of the server is published.
+/// The published address of a port of the server.
 fn wanted(publish: &[Publish], port: u16, udp: bool) -> Vec<SocketAddr> {
     if publish.is_empty() {
         return vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
@@ -273,7 +273,7 @@ fn printable_address(addr: &SockAddr) -> String {
     }
 }
 
-/// What the parent says.
+/// The parent's answer.
 enum Answer {
     /// This socket, published there.
     Socket(SocketAddr, OwnedFd),
@@ -382,7 +382,7 @@ mod tests {
             let how = Publisher::Inherited { socket: path.clone() };
             let mut ports = Published::<TcpListener>::new(how, 100);
             ports.follow(&server, true, true, &registry).unwrap();
-            // The server is gone, and another one comes; a client is faster.
+            // The server is gone, and another one starts; a client was faster.
             ports.follow(&BTreeSet::new(), true, true, &registry).unwrap();
             let _client = std::net::TcpStream::connect(shared.local_addr().unwrap()).unwrap();
             let between = happened(Duration::ZERO);

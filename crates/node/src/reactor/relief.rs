@@ -1,19 +1,19 @@
-//! Two threads for one loop: one goes round, the other relieves it when a disk holds it up.
+//! Two threads for one loop: one runs it, the other takes over when a disk holds it up.
 //!
-//! A follower's thread makes its log durable by itself: handing that to another thread costs two wake-ups an entry, and nobody waits for
-//! anything else that it could do meanwhile. Nobody, for as long as the disk takes no longer than usual. A disk that stalls must not make
-//! a silent node, which its leader would take for a dead one. So whoever writes lays what the loop is made of aside, and takes it up again
-//! afterwards, unless the other thread has found it lying there for too long and goes round with it. Then they have changed places.
+//! A follower's thread makes its log durable by itself: handing that to another thread costs two wake-ups an entry, and meanwhile it has
+//! nothing else to do, as long as the disk takes no longer than usual. A disk that stalls must not make
+//! a silent node, which its leader would take for a dead one. So the writing thread lays the loop's state aside, and takes it up again
+//! afterwards, unless the other thread has found it there for too long and runs the loop with it. Then they have changed places.
 //!
 //! The other thread looks every [`PATIENCE`] while there are writes, and sleeps when there are none.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What lies aside for so long is taken up by the other thread: less than the pause between two heartbeats.
+/// State that lies aside for this long is taken up by the other thread: less than the pause between two heartbeats.
 pub const PATIENCE: Duration = Duration::from_millis(10);
 
-/// See the module. `T` is what the loop is made of, `E` what comes out in the end.
+/// See the [module](self). `T` is the loop's state, `E` its result.
 pub struct Relief<T, E> {
     state: Mutex<State<T, E>>,
     changed: Condvar,
@@ -21,7 +21,7 @@ pub struct Relief<T, E> {
 
 struct State<T, E> {
     aside: Option<(T, Instant)>,
-    /// How often something was laid aside.
+    /// The number of times that state was laid aside.
     times: u64,
     /// The other thread sleeps until it is woken.
     asleep: bool,
@@ -37,7 +37,7 @@ impl<T, E> Default for Relief<T, E> {
 }
 
 impl<T, E> Relief<T, E> {
-    /// Lays `what` aside while `work` is done. Answers it, unless the other thread has taken it, and what the work came to.
+    /// Lays `what` aside while `work` is done. Answers it, unless the other thread has taken it, and the result of the work.
     pub fn aside<R>(&self, what: T, work: impl FnOnce() -> R) -> (Option<T>, R) {
         let mut state = self.lock();
         state.aside = Some((what, Instant::now()));
@@ -54,7 +54,7 @@ impl<T, E> Relief<T, E> {
         (kept.map(|(what, _)| what), result)
     }
 
-    /// Waits until something lies aside for too long, and takes it; nothing when all has ended.
+    /// Waits until state lies aside for too long, and takes it; nothing when the loop has ended.
     pub fn take_up(&self) -> Option<T> {
         let mut state = self.lock();
         let mut seen = state.times;
@@ -90,7 +90,7 @@ impl<T, E> Relief<T, E> {
         self.changed.notify_all();
     }
 
-    /// What it came to, when both threads are done.
+    /// The result, when both threads are done.
     pub fn into_end(self) -> Option<E> {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner).end
     }

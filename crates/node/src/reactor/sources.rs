@@ -1,9 +1,9 @@
-//! What the reactor waits for: everything, or for a moment only for what is urgent.
+//! The reactor's event sources: all of them, or the urgent ones only.
 //!
-//! Urgent is what entries that are on their way wait for: peers, the log on disk, the server, the timer, other threads. Clients
+//! Urgent sources are those that entries in flight wait for: peers, the log on disk, the server, the timer, other threads. Clients
 //! are the crowd. The urgent sources have an `epoll` of their own, which is itself one source in the `epoll` of all, so a
-//! leader that waits until more clients are back ([`crate::order::gather`]) is not woken by each of them, and does not sleep
-//! through what the clients before them wait for.
+//! leader that waits until more clients are back ([`skein_replica::order::gather`]) is not woken by each of them, and does not miss
+//! events that earlier clients wait for.
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -16,13 +16,13 @@ use std::time::Duration;
 const URGENT: Token = Token(usize::MAX - 1);
 const EVENTS: usize = 1024;
 
-/// See the module.
+/// See the [module](self).
 pub struct Sources {
     all: Poll,
     urgent: Poll,
 }
 
-/// What happened.
+/// The events.
 pub struct Happened {
     all: Events,
     urgent: Events,
@@ -35,7 +35,7 @@ impl Happened {
         Self { all: Events::with_capacity(EVENTS), urgent: Events::with_capacity(EVENTS) }
     }
 
-    /// One by one, what is urgent first.
+    /// One by one, urgent ones first.
     pub fn iter(&self) -> impl Iterator<Item = &mio::event::Event> {
         self.urgent.iter().chain(self.all.iter().filter(|e| e.token() != URGENT))
     }
@@ -64,7 +64,7 @@ impl Sources {
         self.urgent.registry()
     }
 
-    /// Waits until something urgent happens, for `longest` at most. What fails ends the wait.
+    /// Waits for an urgent event, for `longest` at most. A failure ends the wait.
     pub fn wait_urgent(&self, longest: Duration) {
         // SAFETY: the descriptor is open as long as `self`, which is borrowed.
         let fd = unsafe { BorrowedFd::borrow_raw(self.urgent.as_raw_fd()) };
@@ -75,7 +75,7 @@ impl Sources {
         );
     }
 
-    /// Waits until anything happens, for `timeout` at most; a signal ends it, too.
+    /// Waits for any event, for `timeout` at most; a signal ends it, too.
     ///
     /// # Errors
     /// The kernel's.

@@ -8,13 +8,11 @@ use super::peers::Peers;
 use super::ports::Ports;
 use super::sources::Sources;
 use super::{CLIENTS, Mailbox, SERVER};
+use crate::begin::Answered;
 use crate::error::NodeError;
-use crate::replica::Inbox;
-use crate::replica::environment::{
-    Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
-};
+use crate::server::cores::Cores;
 use crate::server::launch::Keeper;
-use crate::server::{Launcher, Link};
+use crate::server::{Launcher, place};
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -23,6 +21,12 @@ use skein_arena::layout::Sizes;
 use skein_log::wal::thread::WalThread;
 use skein_log::{OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, ReplicaId, SockAddr, Term, WallNs};
+use skein_replica::ReplicaError;
+use skein_replica::environment::{
+    Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
+};
+use skein_replica::replica::Inbox;
+use skein_replica::server::Link;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -31,10 +35,10 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is watched of a connection.
+/// The watched events of a connection.
 const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Interest::PRIORITY);
 
-/// See the module.
+/// See the [module](self).
 pub struct System {
     pub(super) sources: Sources,
     pub(super) start: Instant,
@@ -45,13 +49,17 @@ pub struct System {
     pub(super) datagrams: Datagrams,
     pub(super) forwarding: Forwarding,
     pub(super) wal: Option<WalThread>,
-    /// Reads what followers that are far behind need.
+    /// Reads old entries for followers that are far behind.
     pub(super) old: Option<OldReader>,
     pub(super) data_dir: PathBuf,
     pub(super) launcher: Arc<dyn Launcher>,
-    /// The server's process, and those before it.
+    /// The server's process, and earlier ones.
     pub(super) keeper: Option<Keeper>,
     pub(super) former: Vec<Keeper>,
+    /// Notes when the outside first sees anything of what is in the log.
+    pub(super) answered: Answered,
+    /// Where the loop's thread may run.
+    pub(super) cores: Cores,
 }
 
 impl Clock for System {
@@ -64,7 +72,7 @@ impl Clock for System {
     }
 
     fn steady(&self) -> Duration {
-        // It is there since Linux 2.6.39, and its reading is valid.
+        // The clock exists since Linux 2.6.39, and its reading is valid.
         clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
     }
 
@@ -118,8 +126,34 @@ impl Storage for System {
         self.wal.as_ref().is_some_and(WalThread::is_full)
     }
 
-    fn read_old(&mut self, wanted: OldEntries) -> Result<(), NodeError> {
-        self.old.as_mut().map_or(Ok(()), |reader| reader.read(wanted, &self.mailbox))
+    fn read_old(&mut self, wanted: OldEntries) -> Result<(), ReplicaError> {
+        self.old
+            .as_mut()
+            .map_or(Ok(()), |reader| reader.read(wanted, &self.mailbox).map_err(Into::into))
+    }
+
+    fn note_answered(&mut self) -> io::Result<()> {
+        self.answered.note()
+    }
+
+    fn is_answer_noted(&self) -> bool {
+        self.answered.is_noted()
+    }
+
+    fn begin_answering(&mut self, now: Duration) -> bool {
+        self.answered.noted(now)
+    }
+
+    fn look_at_answering(&mut self, now: Duration) -> io::Result<()> {
+        self.answered.look(now)
+    }
+
+    fn answering_wake(&self, now: Duration) -> Option<Duration> {
+        self.answered.wake(now)
+    }
+
+    fn answering_since(&self) -> Option<Duration> {
+        self.answered.waits_since()
     }
 
     fn keep(&mut self, name: &str, text: impl FnOnce() -> String) -> Kept {
@@ -142,9 +176,9 @@ impl Outside for System {
         listening: &BTreeSet<SockAddr>,
         receiving: &BTreeSet<SockAddr>,
         serves: bool,
-    ) -> Result<(), NodeError> {
+    ) -> Result<(), ReplicaError> {
         self.ports.follow(listening, serves, self.sources.crowd())?;
-        self.datagrams.follow(receiving, serves, self.sources.crowd())
+        Ok(self.datagrams.follow(receiving, serves, self.sources.crowd())?)
     }
 
     fn places(&self) -> Vec<(u16, SocketAddr)> {
@@ -218,11 +252,11 @@ impl Servers for System {
         if let Err(error) = Builder::new().name("skein-arena".into()).spawn(make) {
             let failed = NodeError::system("start a thread for the arena")(error);
             // Read in the next turn.
-            let _ = self.mailbox.tell(Inbox::Arena(Err(failed)));
+            let _ = self.mailbox.tell(Inbox::Arena(Err(failed.into())));
         }
     }
 
-    fn start(&mut self, link: &Link) -> Result<(), NodeError> {
+    fn start(&mut self, link: &Link) -> Result<(), ReplicaError> {
         if let Some(mut keeper) = self.keeper.take() {
             keeper.kill();
             self.former.push(keeper);
@@ -257,8 +291,26 @@ impl Servers for System {
     }
 
     fn retire(&mut self, link: Link) {
-        // Closing its eventfd takes it out of the poll; events of it until then concern nobody. Without a thread it is dropped here.
+        // Closing its eventfd takes it out of the poll; later events of it are ignored. Without a thread it is dropped here.
         drop(Builder::new().name("skein-arena".into()).spawn(move || drop(link)));
+    }
+
+    fn describe(&self, server: u32, thread: u32, address: u64) -> (u32, String) {
+        let process = place::process(server, thread);
+        (process, place::name(process, address))
+    }
+
+    fn may_share_core(&mut self) -> bool {
+        self.cores = Cores::of_this_thread();
+        self.cores.are_several()
+    }
+
+    fn bind_to_core(&mut self) -> Option<u32> {
+        self.cores.bind()
+    }
+
+    fn unbind_from_core(&mut self) {
+        self.cores.unbind();
     }
 }
 

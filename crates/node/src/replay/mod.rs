@@ -1,10 +1,10 @@
 //! Runs a server again from the log of its replica, without a cluster: `skein replay`.
 //!
-//! * [`stored`]: what a node's data directory has of a log: entries for the server, and the digests that the replicas agreed on.
+//! * [`stored`]: the log in a node's data directory: entries for the server, and the digests that the replicas agreed on.
 //! * [`watch`]: the digests of this run against those.
 //!
-//! The server gets entries as a follower's does that is behind, and its process is started as a node does; only that nobody proposes, nobody
-//! sends, and nothing leaves. Its files go into a layer of their own, which vanishes with it. The data directory is only read.
+//! The server gets entries as on a follower that is behind, and its process is started as by a node; but nothing is proposed or
+//! sent, and no output leaves. Its files go into a layer of their own, which vanishes with it. The data directory is only read.
 //!
 //! Crash: the server dies with this process, and nothing stays.
 
@@ -14,9 +14,10 @@ pub mod watch;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::memory::ServerMemory;
-use crate::server::{Backlog, Launcher, Link, Offline};
+use crate::server::{Backlog, Launcher, Offline};
 use skein_arena::layout::state;
 use skein_model::{LogIndex, Record};
+use skein_replica::server::Link;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stored::{Given, Round, Stored};
@@ -30,22 +31,22 @@ pub struct Replay {
     watch: Watch,
 }
 
-/// Why a run came to a stand.
+/// The reason why a run stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Came {
-    /// The server has executed all that it is to execute, and waits.
+    /// The server has executed all its entries, and waits.
     Stands,
     /// The server ended by itself, with this status as `waitpid` has it.
     Ended(i32),
-    /// Its output is not what the log says.
+    /// Its output differs from the log's digests.
     Differs(Mismatch),
-    /// A file of the host is not what the log was made with: which, and how.
+    /// A file of the host differs from the log: which, and how.
     HostFile(String),
-    /// Whoever waits had enough.
+    /// The caller stopped it.
     Stopped,
 }
 
-/// Where a server stands.
+/// The position of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The last entry that it has taken.
@@ -56,13 +57,13 @@ pub struct Place {
     pub operations: u64,
     /// Its time of day, ns since the epoch.
     pub now_ns: u64,
-    /// How many digests were found equal.
+    /// The number of equal digests.
     pub equal: usize,
-    /// Its process, as this one sees it; 0 when there is none.
+    /// Its process on the host; 0 when there is none.
     pub pid: u32,
-    /// The process whose turn it is, as the server numbers it.
+    /// The number in the server of the process that has the turn.
     pub carrier: u32,
-    /// Threads of it that compute, or could.
+    /// The number of its threads that compute, or could.
     pub runs: bool,
 }
 
@@ -70,7 +71,7 @@ impl Replay {
     /// Starts the server; it gets the entries before `until`, or all.
     ///
     /// # Errors
-    /// The system does not give what it needs.
+    /// The system lacks a resource.
     pub fn start(
         config: &NodeConfig,
         launcher: Arc<dyn Launcher>,
@@ -91,7 +92,7 @@ impl Replay {
         self.backlog.go_on();
     }
 
-    /// The entry that the server gets next, and what is in it; `None` behind the last one.
+    /// The next entry for the server, and its content; `None` behind the last one.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -99,7 +100,7 @@ impl Replay {
         self.backlog.source.peek()
     }
 
-    /// Lets it execute what it is to; `go_on` is asked every few milliseconds and stops that by a no.
+    /// Lets it execute its entries; `go_on` is asked every few milliseconds and stops the run by answering false.
     ///
     /// # Errors
     /// The server cannot be started, or the log cannot be read.
@@ -127,7 +128,7 @@ impl Replay {
         }
     }
 
-    /// Takes what the server puts out, though it is not given anything: a debugger may have it run. How it ended, if it did.
+    /// Takes the server's output although it gets no entry: a debugger may let it run. Answers its end, if it ended.
     ///
     /// # Errors
     /// As for [`go`](Self::go).
@@ -137,7 +138,7 @@ impl Replay {
         Ok(self.server.status)
     }
 
-    /// Where it stands.
+    /// Its position.
     #[must_use]
     pub fn place(&self) -> Place {
         let link = &self.server.link;
@@ -160,10 +161,10 @@ impl Replay {
         self.watch.next_round().filter(|round| round.index >= self.server.link.admitted)
     }
 
-    /// Where the server's memory is; `None` while it has none.
+    /// The sources of the server's memory; `None` while it has none.
     #[must_use]
     pub fn memory(&self) -> Option<ServerMemory> {
-        self.server.link.memory()
+        self.server.link.memory().map(crate::server::memory)
     }
 
     /// The runtime's last words before it ended the server.
@@ -178,8 +179,8 @@ impl Replay {
     }
 }
 
-/// Whether it waits for the next entry: also when it asks about a file and the log's answer did not come any more. A quick one does so before its keeper
-/// has said where it runs.
+/// Whether it waits for the next entry: also when it asks about a file whose answer the log lacks. A quick server does so before its keeper
+/// has reported its process.
 fn stands(link: &Link) -> bool {
     link.pid != 0 && (link.waits().is_some() || link.is_asking())
 }

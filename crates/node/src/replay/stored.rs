@@ -1,28 +1,29 @@
-//! What a node's data directory holds of a log.
+//! The log in a node's data directory.
 
 use super::describe;
 use crate::begin::has_log;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::order::feed::is_for_server;
-use crate::order::verdict::Answer;
 use crate::server::Source;
 use skein_log::disk::StoredDir;
 use skein_log::wal::{Repair, Wal, WalError, WalOptions, WalReader};
 use skein_log::{ClusterId, LogEntry, ProgramHash};
 use skein_model::{EntryRef, LogIndex, Record};
+use skein_replica::ReplicaError;
+use skein_replica::order::feed::is_for_server;
+use skein_replica::order::verdict::Answer;
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How much is read at a time.
+/// The number of bytes per read.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The answers of one round of comparing digests, as the log has them.
+/// The answers of one round of comparing digests, from the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// At which entry.
+    /// The round's entry.
     pub index: LogIndex,
     /// Each replica's digest there.
     pub answers: Vec<Answer>,
@@ -34,9 +35,9 @@ pub struct Stored {
     rounds: Vec<Round>,
     /// The last whole entry.
     pub last: LogIndex,
-    /// The last one that a server gets.
+    /// The last entry for a server.
     pub last_given: LogIndex,
-    /// All up to this one is known to be committed.
+    /// The last entry known to be committed.
     pub commit: LogIndex,
     /// The torn end of the newest file, if there is one.
     pub torn: Option<Repair>,
@@ -49,7 +50,7 @@ impl fmt::Debug for Stored {
 }
 
 impl Stored {
-    /// Reads the log below `data_dir` and changes nothing there; `program` is what the servers of its cluster were.
+    /// Reads the log below `data_dir` and changes nothing there; `program` is the cluster's program.
     ///
     /// # Errors
     /// A node uses it, it is another program's or cluster's, it is damaged, or an entry of it is of another version.
@@ -66,7 +67,7 @@ impl Stored {
         // The newest entries are read again with the others.
         let options = WalOptions { tail_bytes: 0, ..options };
         let found = Wal::look(Arc::new(StoredDir::new(dir)), options)?;
-        // Of a single replica all that is durable is committed.
+        // In a log of a single replica all durable entries are committed.
         let commit = if config.peers.len() == 1 { found.last } else { found.commit };
         let mut stored = Self {
             reader: found.reader,
@@ -80,7 +81,7 @@ impl Stored {
         Ok(stored)
     }
 
-    /// Finds the digests, and that all entries can be read.
+    /// Finds the digests, and checks that all entries can be read.
     fn survey(&mut self) -> Result<(), NodeError> {
         let mut entries = Entries::new(self.reader.clone(), self.last);
         while let Some(entry) = entries.next()? {
@@ -93,12 +94,12 @@ impl Stored {
                 self.last_given = entry.index;
             }
         }
-        // Leaders that follow each other may have asked about the same entries.
+        // Successive leaders may have asked about the same entries.
         self.rounds.sort_by_key(|round| round.index);
         Ok(())
     }
 
-    /// What the log says of the servers' output, in the order of the entries.
+    /// The log's digests of the servers' output, in the order of the entries.
     #[must_use]
     pub fn rounds(&self) -> &[Round] {
         &self.rounds
@@ -116,7 +117,7 @@ impl Stored {
         Ok(describe(parse(entry)?.records()))
     }
 
-    /// How many entries a server gets from `from` on.
+    /// The number of a server's entries from `from` on.
     ///
     /// # Errors
     /// They cannot be read.
@@ -130,7 +131,7 @@ impl Stored {
         Ok(count)
     }
 
-    /// The last entry up to which another stored log holds the same.
+    /// The last entry up to which another stored log is equal.
     ///
     /// # Errors
     /// One of them cannot be read.
@@ -165,7 +166,10 @@ fn answer(record: Record<'_>) -> Option<Answer> {
 }
 
 fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, NodeError> {
-    EntryRef::parse(&entry.payload).map_err(|why| NodeError::Entry { index: entry.index, why })
+    EntryRef::parse(&entry.payload).map_err(|why| {
+        let index = entry.index;
+        ReplicaError::Entry { index, why }.into()
+    })
 }
 
 /// All entries with a payload, in order.
@@ -198,7 +202,7 @@ impl Entries {
     }
 }
 
-/// The entries that a server gets, up to where it is to stop.
+/// The entries for a server, up to its stopping place.
 pub(super) struct Given {
     entries: Entries,
     until: Option<LogIndex>,
@@ -212,7 +216,7 @@ impl fmt::Debug for Given {
 }
 
 impl Given {
-    /// It is to stop before this one, or nowhere.
+    /// The entry to stop before, or none.
     pub(super) const fn until(&mut self, until: Option<LogIndex>) {
         self.until = until;
     }
@@ -227,7 +231,7 @@ impl Given {
         Ok(self.ahead.as_ref())
     }
 
-    /// The next one, and what is in it.
+    /// The next entry, and its content.
     pub(super) fn peek(&mut self) -> Result<Option<(LogIndex, String)>, NodeError> {
         let Some(entry) = self.look_ahead()? else { return Ok(None) };
         Ok(Some((entry.index, describe(parse(entry)?.records()))))

@@ -1,19 +1,19 @@
-//! The digests of a run against those that its log holds.
+//! Compares the digests of a run with those in its log.
 
 use super::stored::Round;
-use crate::order::digest::OutputDigest;
-use crate::order::verdict::Answer;
-use crate::server::tap::Tap;
-use crate::supervisor::Layer;
 use skein_arena::layout::Header;
 use skein_model::{LogIndex, OutFrame};
+use skein_replica::order::digest::OutputDigest;
+use skein_replica::order::verdict::Answer;
+use skein_replica::server::Files;
+use skein_replica::server::tap::Tap;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A digest that is not the log's.
+/// A digest that differs from the log's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What the log says.
+    /// The log's digests.
     pub round: Round,
     /// This run's.
     pub own: u64,
@@ -30,12 +30,12 @@ struct State {
 }
 
 impl State {
-    /// What follows from an entry is known now: compares it.
+    /// The consequences of an entry are complete: compares it.
     fn look(&mut self) {
         let Some((index, own)) = self.digest.latest() else { return };
         while let Some(round) = self.rounds.pop_front_if(|round| round.index <= index) {
             if round.index < index {
-                // The server never took that entry: nothing of it can be compared.
+                // The server never took that entry: it cannot be compared.
                 continue;
             }
             if round.allows(own, self.replicas) {
@@ -85,7 +85,7 @@ impl Watch {
 }
 
 impl Tap for Watch {
-    fn launched(&mut self, _: Option<&Arc<Layer>>) {}
+    fn launched(&mut self, _: Option<&Files>) {}
 
     fn entry(&mut self, _: LogIndex, _: &[u8]) {}
 
@@ -107,9 +107,9 @@ impl Tap for Watch {
 }
 
 impl Round {
-    /// Whether a digest is the log's: the majority's, or, where no majority agreed, anybody's.
+    /// Whether a digest is the log's: the majority's, or, where no majority agreed, any replica's.
     fn allows(&self, digest: u64, replicas: usize) -> bool {
-        use crate::order::verdict::{is_undecided, right};
+        use skein_replica::order::verdict::{is_undecided, right};
         if is_undecided(&self.answers, replicas) {
             return self.answers.iter().any(|answer: &Answer| answer.digest == digest);
         }

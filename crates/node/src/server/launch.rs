@@ -3,9 +3,10 @@
 //! The thread ends the server when its [`Keeper`] is dropped. When the node dies, the supervisor's own watch does.
 
 use crate::error::NodeError;
-use crate::server::printed::{LOOK, LOOK_AGAIN, Passage, Printed};
-use crate::supervisor::{Exit, Layer, ServerProcess};
+use crate::server::printed::{LOOK, LOOK_AGAIN, Printed};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use skein_replica::server::{Files, Passage, ServerEvent};
+use skein_sandbox::{Exit, Layer, ServerProcess};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -23,23 +24,23 @@ pub trait Launcher: Send + Sync {
         arena: BorrowedFd<'_>,
         wake: BorrowedFd<'_>,
     ) -> Result<Box<dyn Running>, NodeError>;
-    /// What must be the same on all replicas: the program, its libraries, arguments and environment.
+    /// The parts that must be equal on all replicas: the program, its libraries, arguments and environment.
     fn program_hash(&self) -> [u8; 32];
 }
 
-/// A server that was started. Dropping it kills it.
+/// A started server. Dropping it kills it.
 pub trait Running: Send {
-    /// Its process; 0 if it has none of its own.
+    /// Its process; 0 if it has no process of its own.
     fn pid(&self) -> u32;
     /// The parent of all its processes; 0 if there is none.
     fn init(&self) -> u32 {
         0
     }
-    /// What it writes, if that is kept apart.
+    /// Its private layer, if it has one.
     fn layer(&self) -> Option<Arc<Layer>> {
         None
     }
-    /// What it prints, if its keeper is to pass that on.
+    /// Its output, if its keeper must pass that on.
     fn printed(&mut self) -> Option<Printed> {
         None
     }
@@ -50,14 +51,14 @@ pub trait Running: Send {
     /// # Errors
     /// As `waitpid`.
     fn wait(&mut self) -> io::Result<Exit>;
-    /// Kills it and everything that it started.
+    /// Kills it and all its descendants.
     ///
     /// # Errors
     /// As `kill`.
     fn kill(&mut self) -> io::Result<()>;
 }
 
-/// A process, and what it prints until its keeper has that.
+/// A process, and its output until its keeper has that.
 pub(super) struct Started {
     pub(super) process: ServerProcess,
     pub(super) printed: Option<Printed>,
@@ -87,27 +88,6 @@ impl Running for Started {
     }
 }
 
-/// What happened to a server's process.
-#[derive(Debug)]
-pub enum ServerEvent {
-    /// It runs.
-    Launched {
-        /// Its process.
-        pid: u32,
-        /// The parent of all its processes.
-        init: u32,
-        /// What it writes.
-        layer: Option<Arc<Layer>>,
-    },
-    /// It could not be started.
-    Failed(NodeError),
-    /// It ended, with this status as `waitpid` reports it.
-    Ended {
-        /// The status.
-        status: i32,
-    },
-}
-
 /// Holds a generation's process: dropped, the process is killed.
 #[derive(Debug)]
 pub struct Keeper {
@@ -131,11 +111,12 @@ impl Keeper {
         let thread = Builder::new().name("skein-server".into()).spawn(move || {
             let mut running = match launcher.launch(arena.as_fd(), wake.as_fd()) {
                 Ok(running) => running,
-                Err(error) => return tell(ServerEvent::Failed(error)),
+                Err(error) => return tell(ServerEvent::Failed(error.into())),
             };
-            let (pid, init, layer) = (running.pid(), running.init(), running.layer());
+            let (pid, init) = (running.pid(), running.init());
+            let files = running.layer().map(|layer| layer as Files);
             let mut output = Output { printed: running.printed(), passage };
-            tell(ServerEvent::Launched { pid, init, layer });
+            tell(ServerEvent::Launched { pid, init, files });
             let status = keep(&mut *running, &stopped, &mut output);
             output.printed.iter_mut().for_each(Printed::ended);
             let waits = output.copy();
@@ -161,19 +142,19 @@ impl Keeper {
     }
 }
 
-/// What a server prints, on its way out.
+/// The server's output on its way out.
 struct Output {
     printed: Option<Printed>,
     passage: Arc<Passage>,
 }
 
 impl Output {
-    /// Passes on what may be; true while something waits.
+    /// Passes on released output; true while some waits.
     fn copy(&mut self) -> bool {
         self.printed.as_mut().is_some_and(|printed| printed.copy(&self.passage))
     }
 
-    /// When to do so again.
+    /// When to call again.
     fn next(&mut self) -> PollTimeout {
         let next = if self.copy() { LOOK_AGAIN } else { LOOK };
         match self.printed {
@@ -182,7 +163,7 @@ impl Output {
         }
     }
 
-    /// Of a server that has ended: passes on the rest as soon as it may, unless the keeper is told to end.
+    /// For a server that has ended: passes on the rest when it is released, unless the keeper is told to end.
     fn wait(&mut self, stopped: &UnixStream) {
         let told = |timeout| {
             let mut waiting = [PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
@@ -205,7 +186,7 @@ fn keep(running: &mut dyn Running, stopped: &UnixStream, output: &mut Output) ->
             PollFd::new(running.exit_fd(), PollFlags::POLLIN),
             PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
         ];
-        // An interrupted wait is tried again; any other failure would repeat, and the server is not to outlive its keeper.
+        // An interrupted wait is retried; any other failure would repeat, and the server must not outlive its keeper.
         let failed = !matches!(poll(&mut waiting, timeout), Ok(_) | Err(nix::errno::Errno::EINTR));
         let is_set = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
         let (ended, told) = (is_set(&waiting[0]), is_set(&waiting[1]) || failed);

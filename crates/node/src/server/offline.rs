@@ -1,28 +1,29 @@
-//! A server that is driven from a log that is there already: no consensus, no clients, everything committed.
+//! A server that is driven from an existing log: no consensus, no clients, everything committed.
 //!
 //! `skein check` and `skein replay` put their runs together from this: a link, the process behind it, and a [`Backlog`] of entries.
 
+use super::Launcher;
 use super::launch::Keeper;
-use super::{Broken, Launcher, Link, ServerEvent};
 use crate::error::NodeError;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use skein_model::LogIndex;
+use skein_replica::server::{Broken, Link, ServerEvent};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-/// How long it sleeps at most before it looks again: 2 ms.
+/// The longest sleep before it looks again: 2 ms.
 const LOOK_MS: u8 = 2;
-/// Here all is committed.
+/// All entries are committed here.
 const ALL: LogIndex = LogIndex(u64::MAX);
 
 /// A server and its link.
 #[derive(Debug)]
 pub struct Offline {
-    /// What it is fed by and puts out.
+    /// Its input and output.
     pub link: Link,
-    /// How it ended, if it did by itself.
+    /// Its end, if it ended by itself.
     pub status: Option<i32>,
     keeper: Option<Keeper>,
     events: Receiver<ServerEvent>,
@@ -32,19 +33,19 @@ impl Offline {
     /// Starts the server of a link.
     ///
     /// # Errors
-    /// The system does not give what it needs.
+    /// The system lacks a resource.
     pub fn start(link: Link, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
         let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
         let (sender, events) = channel();
         let keeper = Keeper::start(launcher, arena, wake, link.passage.clone(), move |event| {
-            // The run is over and nobody listens.
+            // The run is over and no receiver is left.
             let _ = sender.send(event);
         })
         .map_err(NodeError::system("start a thread for the server"))?;
         Ok(Self { link, status: None, keeper: Some(keeper), events })
     }
 
-    /// Wakes it for what it was given, takes what it put out, and hears of its process.
+    /// Wakes it for its entries, takes its output, and handles events of its process.
     ///
     /// # Errors
     /// It could not be started, or damaged its arena.
@@ -52,8 +53,8 @@ impl Offline {
         self.link.wake_server();
         self.take_output()?;
         match self.events.try_recv() {
-            Ok(ServerEvent::Launched { pid, init, layer }) => self.link.launched(pid, init, layer),
-            Ok(ServerEvent::Failed(error)) => return Err(error),
+            Ok(ServerEvent::Launched { pid, init, files }) => self.link.launched(pid, init, files),
+            Ok(ServerEvent::Failed(error)) => return Err(error.into()),
             Ok(ServerEvent::Ended { status }) => {
                 self.take_output()?;
                 self.status = Some(self.link.exit.unwrap_or(status));
@@ -70,7 +71,7 @@ impl Offline {
             .map_err(|Broken(why)| broken(why))
     }
 
-    /// Waits for output, but not long.
+    /// Waits briefly for output.
     ///
     /// # Errors
     /// It damaged its arena.
@@ -81,7 +82,7 @@ impl Offline {
             // SAFETY: the link owns the descriptor and outlives this function.
             let wake = unsafe { BorrowedFd::borrow_raw(fd) };
             let mut waiting = [PollFd::new(wake, PollFlags::POLLIN)];
-            // Whatever it answers, everything is looked at again.
+            // All conditions are checked again, whatever the result.
             let _ = poll(&mut waiting, PollTimeout::from(LOOK_MS));
             let mut count = [0u8; 8];
             // SAFETY: reads at most 8 bytes into a live buffer; the descriptor does not block.
@@ -96,21 +97,21 @@ impl Offline {
         if let Some(keeper) = self.keeper.take() {
             keeper.finish();
         }
-        // One that is quick is through before its keeper has said that it runs.
+        // A quick server may finish before its keeper has reported it.
         for event in self.events.try_iter() {
-            if let ServerEvent::Launched { pid, init, layer } = event {
-                self.link.launched(pid, init, layer);
+            if let ServerEvent::Launched { pid, init, files } = event {
+                self.link.launched(pid, init, files);
             }
         }
     }
 }
 
-/// What a server wrote cannot be read.
+/// The server's layer cannot be read.
 pub(crate) fn broken(why: String) -> NodeError {
     NodeError::System { what: "read the server's output", error: io::Error::other(why) }
 }
 
-/// Where entries come from.
+/// A source of entries.
 pub trait Source {
     /// The next entry for the server; `None` when there is none for now.
     ///
@@ -119,10 +120,10 @@ pub trait Source {
     fn next(&mut self, entry: &mut Vec<u8>) -> Result<Option<LogIndex>, NodeError>;
 }
 
-/// A log, as far as the server has not got it.
+/// The part of a log that the server has not got.
 #[derive(Debug)]
 pub struct Backlog<S> {
-    /// Where it comes from.
+    /// The source.
     pub source: S,
     entry: Vec<u8>,
     next: Option<LogIndex>,
@@ -135,7 +136,7 @@ impl<S: Source> Backlog<S> {
         Self { source, entry: Vec::new(), next: None, ended: false }
     }
 
-    /// Whether the server got all that there was.
+    /// Whether the server got everything.
     pub const fn is_empty(&self) -> bool {
         self.ended && self.next.is_none()
     }
@@ -145,7 +146,7 @@ impl<S: Source> Backlog<S> {
         self.ended = false;
     }
 
-    /// Gives the server as many entries as it has room for.
+    /// Gives the server as many entries as fit.
     ///
     /// # Errors
     /// The log cannot be read, or the server damaged its arena.

@@ -1,6 +1,6 @@
-//! What an address in one of the server's processes is called: object, distance from its begin, function.
+//! Names an address in one of the server's processes: object, offset, function.
 //!
-//! Asked for when something is wrong only: it reads the object's file.
+//! Used only for error reports: it reads the object's file.
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSegment, ObjectSymbol};
@@ -9,7 +9,7 @@ use std::fs;
 /// Objects larger than this are not read for their functions: 256 MiB.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The process whose number is `inner` in the server's namespace; `server`, the first one, where it is not found.
+/// The process whose number is `inner` in the server's namespace; `server`, the first one, if there is none.
 #[must_use]
 pub fn process(server: u32, inner: u32) -> u32 {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
@@ -28,7 +28,7 @@ pub fn process(server: u32, inner: u32) -> u32 {
     all.find(|pid| is_meant(*pid) && namespace(*pid) == own).unwrap_or(server)
 }
 
-/// As in `libfoo.so+0x12ab (function)`; without a function where none is known, the bare address where there is no object.
+/// As in `libfoo.so+0x12ab (function)`; without a function if it is unknown, the bare address without an object.
 #[must_use]
 pub fn name(pid: u32, address: u64) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

@@ -1,15 +1,15 @@
-//! What a server prints, on its way to the file that operators read.
+//! A server's printed output, on its way to the file that operators read.
 //!
-//! A leader's server executes entries before they are committed, and a line that it prints for one must not be read by anybody until it
-//! is. Nor must one that follows from a file of the host be read before that file is agreed on. So a server prints into memory (a file of its own that is
-//! nowhere on disk), and its keeper's thread copies on what was there when all that the server had been given is committed, and all that it had asked
-//! answered. A server that never blocks on its output also prints the same everywhere, whatever its host's disk does.
+//! A leader's server executes entries before they are committed, and a line that it prints for one must not be visible until the commit.
+//! The same holds for a line that depends on a file of the host until that file is agreed on. So a server prints into memory (a file of its own that is
+//! nowhere on disk), and its keeper's thread copies the output on when all entries that the server had been given before are committed, and all its questions
+//! answered. A server that never blocks on its output also prints the same everywhere, independent of its host's disk.
 //!
-//! Invariant: what is copied was printed for committed entries and agreed files only. [`Passage`] is written before an entry can be seen by the server,
-//! the number of a question before the server goes on, and both are read after the size of what it printed. A server that has ended asks no more: what it
-//! said last may be about a file that nobody will agree on, and is let out.
+//! Invariant: copied output was printed for committed entries and agreed files only. [`Passage`] is written before the server can see an entry,
+//! the number of a question before the server goes on, and both are read after the size of the output. A server that has ended asks no more: its
+//! last output may depend on a file that will never be agreed on, and is let out.
 //!
-//! Threads: the reactor writes [`Passage`], the keeper's thread owns [`Printed`]. Crash: what was not copied yet is lost with the node, and printed again
+//! Threads: the reactor writes [`Passage`], the keeper's thread owns [`Printed`]. Crash: output that was not copied yet is lost with the node, and printed again
 //! when the log is replayed.
 
 use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, fallocate, fcntl};
@@ -17,85 +17,40 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::layout::Header;
 use skein_log::disk::durable;
 use skein_model::LogIndex;
+use skein_replica::server::Passage;
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often an idle server's output is looked at: nobody is woken for a line.
+/// How often an idle server's output is checked: a line wakes no thread.
 pub const LOOK: Duration = Duration::from_millis(50);
-/// And while a line waits for its entry.
+/// And how often while a line waits for its entry.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How much is copied at once.
+/// The number of bytes per copy.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// How far one generation of a server was fed, and how far the log is committed.
-#[derive(Debug, Default)]
-pub struct Passage {
-    given: AtomicU64,
-    committed: AtomicU64,
-    answered: AtomicU64,
-    condemned: AtomicBool,
-}
-
-impl Passage {
-    /// The server is about to get this entry.
-    pub fn gives(&self, index: LogIndex) {
-        self.given.store(index.0, Ordering::SeqCst);
-    }
-
-    /// All up to this entry is committed.
-    pub fn committed(&self, index: LogIndex) {
-        self.committed.store(index.0, Ordering::SeqCst);
-    }
-
-    /// This question of the server's is answered, and all before it.
-    pub fn answered(&self, ask: u64) {
-        self.answered.fetch_max(ask, Ordering::SeqCst);
-    }
-
-    /// The server has executed what never was committed. To be said before anything is committed in its place.
-    pub fn condemn(&self) {
-        self.condemned.store(true, Ordering::SeqCst);
-    }
-
-    /// The last entry that the server was given: what it has printed by now follows from that at the latest. To be read after the size of it.
-    #[must_use]
-    pub fn given(&self) -> LogIndex {
-        LogIndex(self.given.load(Ordering::SeqCst))
-    }
-
-    /// Whether what it had printed may be read, when it had been given entries up to `given` and had asked up to `asked`.
-    #[must_use]
-    pub fn lets_out(&self, given: LogIndex, asked: u64) -> bool {
-        given.0 <= self.committed.load(Ordering::SeqCst)
-            && asked <= self.answered.load(Ordering::SeqCst)
-            && !self.condemned.load(Ordering::SeqCst)
-    }
-}
-
-/// What was there at a look.
+/// The state at one look.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     end: u64,
-    /// Which entry the server had been given last,
+    /// The last entry that the server had been given,
     given: LogIndex,
-    /// and what it had asked.
+    /// and its last question.
     asked: u64,
 }
 
-/// What one generation of a server has printed.
+/// The output of one generation of a server.
 #[derive(Debug)]
 pub struct Printed {
     memory: File,
     log: File,
     path: PathBuf,
     copied: u64,
-    /// Where the server says what it asks; none once it has ended.
+    /// The word with the server's question number; none once it has ended.
     arena: Option<File>,
     /// Of the last look.
     waiting: Option<Waiting>,
@@ -103,7 +58,7 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// Nothing printed yet by the server with this arena; what is, is appended to the file at `path`.
+    /// No output yet of the server with this arena; later output is appended to the file at `path`.
     ///
     /// # Errors
     /// The file cannot be opened, or there is no memory.
@@ -122,13 +77,13 @@ impl Printed {
         self.waiting = self.waiting.map(|at| Waiting { asked: 0, ..at });
     }
 
-    /// What the server has as standard output and error.
+    /// The server's standard output and error.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
-    /// Copies what may be read by now. True while something must wait.
+    /// Copies output that may be read by now. True while some must wait.
     pub fn copy(&mut self, passage: &Passage) -> bool {
         loop {
             let Some(at) = self.waiting.or_else(|| self.look(passage)) else {
@@ -143,12 +98,12 @@ impl Printed {
                 && !std::mem::replace(&mut self.failed, true)
             {
                 let path = self.path.display();
-                tracing::error!(event = "output_lost", %path, %error, "what the server prints is lost");
+                tracing::error!(event = "output_lost", %path, %error, "the server's output is lost");
             }
         }
     }
 
-    /// Something new, and what all of it follows from at the latest.
+    /// New output, with the latest entry and question that it may follow from.
     fn look(&mut self, passage: &Passage) -> Option<Waiting> {
         let end = self.memory.metadata().ok()?.len();
         // A server may cut the file short.
@@ -157,12 +112,12 @@ impl Printed {
             return None;
         }
         let given = passage.given();
-        // Nothing is let out while it is not known.
+        // Nothing is let out while that is unknown.
         let asked = self.arena.as_ref().map_or(0, |arena| newest_ask(arena).unwrap_or(u64::MAX));
         Some(Waiting { end, given, asked })
     }
 
-    /// What cannot be written is dropped: it must not fill the memory.
+    /// Output that cannot be written is dropped: it must not fill the memory.
     fn copy_to(&mut self, end: u64) -> io::Result<()> {
         let from = std::mem::replace(&mut self.copied, end);
         let copied = self.copy_piecewise(from, end);
@@ -274,7 +229,7 @@ mod tests {
         place.print("two\n");
         place.passage.answered(1);
         assert_eq!(place.copy(), (true, "one\n".into()));
-        // Nobody agrees on what a server that has ended wanted to know.
+        // No replica agrees on the question of a server that has ended.
         place.printed.ended();
         assert_eq!(place.copy(), (false, "one\ntwo\n".into()));
     }

@@ -4,21 +4,21 @@ use super::launch::{Launcher, Running, Started};
 use super::printed::Printed;
 use crate::config::{Isolation, NodeConfig};
 use crate::error::NodeError;
-use crate::supervisor::{self, LaunchSpec, Limits, Program, Search};
 use crate::trace::Traced;
 use sha2::{Digest, Sha256};
 use skein_arena::layout::{ARENA_FD, WAKE_FD};
+use skein_sandbox::{LaunchSpec, Limits, Program, Search};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
-/// What all files that a server writes may take: 4 GiB, used as needed.
+/// The most bytes of all files that a server writes: 4 GiB, used as needed.
 const LAYER_BYTES: u64 = 4 << 30;
 
 /// The runtime: `SKEIN_RUNTIME`, or `libskein.so` beside this executable.
 ///
 /// # Errors
-/// It is not there.
+/// It does not exist.
 pub fn runtime_path() -> Result<PathBuf, NodeError> {
     let path = match std::env::var_os("SKEIN_RUNTIME") {
         Some(path) => PathBuf::from(path),
@@ -38,7 +38,7 @@ pub struct ProgramLauncher {
     cwd: PathBuf,
     output: PathBuf,
     max_open_files: u64,
-    isolation: supervisor::Isolation,
+    isolation: skein_sandbox::Isolation,
     hash: [u8; 32],
     traced: Option<Traced>,
 }
@@ -59,7 +59,7 @@ impl ProgramLauncher {
             .find(|(k, _)| k == "PATH")
             .map_or("/usr/bin:/bin", |(_, v)| v.as_str());
         let search = Search { cwd: &server.cwd, path: OsStr::new(path), env: &env };
-        let program = supervisor::inspect(OsStr::new(&server.program), &search)?;
+        let program = skein_sandbox::inspect(OsStr::new(&server.program), &search)?;
         let mut argv = vec![OsString::from(&server.program)];
         argv.extend(server.args.iter().map(OsString::from));
         let hash = hash(&program, config, &runtime)?;
@@ -72,15 +72,15 @@ impl ProgramLauncher {
             output: config.output_path(),
             max_open_files: config.tuning.max_open_files,
             isolation: match server.isolation {
-                Isolation::Full => supervisor::Isolation::Full,
-                Isolation::None => supervisor::Isolation::None,
+                Isolation::Full => skein_sandbox::Isolation::Full,
+                Isolation::None => skein_sandbox::Isolation::None,
             },
             hash,
             traced: None,
         })
     }
 
-    /// The same, and its server's operations are written down.
+    /// The same, with the server's operations recorded.
     #[must_use]
     pub fn traced(self, traced: Traced) -> Self {
         Self { traced: Some(traced), ..self }
@@ -117,7 +117,7 @@ impl Launcher for ProgramLauncher {
             .map_err(|error| NodeError::DataDir { path: self.output.clone(), error })?;
         let mut inherit = vec![(arena, ARENA_FD), (wake, WAKE_FD)];
         inherit.extend(self.traced.iter().flat_map(Traced::inherit));
-        let process = supervisor::launch(&LaunchSpec {
+        let process = skein_sandbox::launch(&LaunchSpec {
             program: &self.program.path,
             argv: self.argv.clone(),
             env: self.env.clone(),

@@ -1,4 +1,4 @@
-//! The first event in which two runs differ.
+//! Finds the first event in which two runs differ.
 
 use super::file::Damaged;
 use skein_model::LogIndex;
@@ -6,30 +6,30 @@ use skein_sched::Op;
 use skein_sched::trace::Event;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Events before the first difference that are kept: 8.
+/// The number of kept events before the first difference: 8.
 const KEPT_BEFORE: usize = 8;
 
-/// What one of two runs did where they differ first.
+/// One run's event at the first difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Side {
     /// The event.
     pub event: Event,
-    /// The operation that it begins or ends, where that is known, and from where that was called.
+    /// The operation that it begins or ends, if known, with its calling place.
     pub op: Option<(Op, u64)>,
 }
 
-/// Where two runs differ first.
+/// The first difference of two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Different {
     /// The number of the event, from 0.
     pub number: u64,
     /// The last entry that both had admitted before; 0: none.
     pub index: LogIndex,
-    /// What the first run did; `None`: nothing more.
+    /// The first run's event; `None`: it had ended.
     pub first: Option<Side>,
-    /// What the second one did.
+    /// The second run's event.
     pub second: Option<Side>,
-    /// What both did last before.
+    /// The last events that both runs have.
     pub before: Vec<Side>,
 }
 
@@ -47,7 +47,7 @@ impl Different {
     }
 }
 
-/// The first difference between two streams of events; `None` when there is none. Where one ends, the other one's next event differs from nothing.
+/// The first difference between two streams of events; `None` when there is none. Where one ends, the other one's next event is the difference.
 ///
 /// # Errors
 /// One of them cannot be read.

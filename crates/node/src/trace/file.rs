@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// Events that are read at a time: 128 KiB.
+/// The number of events per read: 128 KiB.
 const EVENTS_AT_A_TIME: u64 = 4096;
 
 /// A file without a name in the directory for temporary files, or in memory where the file system there has none.
@@ -24,7 +24,7 @@ pub(crate) fn nameless(name: &CStr) -> io::Result<File> {
         .or_else(|_| Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC).map_err(io::Error::from)?.into()))
 }
 
-/// Why a trace cannot be read.
+/// The reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Damaged {
     /// It is something else, or of another version.
@@ -33,12 +33,12 @@ pub enum Damaged {
     /// Its end is missing.
     #[error("it is cut off: it says that it has {says} operations, and has {has}")]
     CutOff {
-        /// What it says.
+        /// The number that it claims.
         says: u64,
-        /// For how many there are bytes.
+        /// The number that its bytes can hold.
         has: u64,
     },
-    /// Something in it is not what a runtime writes.
+    /// An event is impossible.
     #[error("its event {number} is damaged")]
     Event {
         /// Counted from 0.
@@ -64,17 +64,17 @@ pub struct TraceFile {
     file: File,
 }
 
-/// Where a server has stopped.
+/// The place where a server has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// At which event.
+    /// Its event.
     pub number: u64,
-    /// The addresses behind the calls of its thread, the innermost first.
+    /// The return addresses of its thread, the innermost first.
     pub frames: Vec<u64>,
 }
 
 impl TraceFile {
-    /// A trace without events and without a name, with room for so many.
+    /// A trace without events and without a name, with room for this many.
     ///
     /// # Errors
     /// There is no room on the disk.
@@ -89,7 +89,7 @@ impl TraceFile {
     pub fn in_file(file: File, capacity: u64) -> io::Result<Self> {
         let len = HEADER_BYTES as u64 + capacity * EVENT_BYTES as u64;
         file.set_len(len)?;
-        // A mapped file that finds the disk full kills its process.
+        // A full disk would kill the process that writes a mapped file.
         match fallocate(&file, FallocateFlags::empty(), 0, len as i64) {
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
             Err(errno) => return Err(errno.into()),
@@ -104,7 +104,7 @@ impl TraceFile {
     /// The trace in a file.
     ///
     /// # Errors
-    /// There is none, or not all of it.
+    /// There is none, or it is incomplete.
     pub fn open(file: File) -> Result<Self, Damaged> {
         let trace = Self { file };
         trace.events()?;
@@ -129,7 +129,7 @@ impl TraceFile {
         self.file.write_all_at(&to.to_le_bytes(), which as u64 * 8)
     }
 
-    /// The server is to stop at the event with this number.
+    /// The server must stop at the event with this number.
     ///
     /// # Errors
     /// It cannot be written.
@@ -153,7 +153,7 @@ impl TraceFile {
         self.set_word(word::FROM, index)
     }
 
-    /// Where the server has stopped to be looked at, if it has.
+    /// The place where the server has stopped for inspection, if it has.
     ///
     /// # Errors
     /// It cannot be read.
@@ -164,7 +164,7 @@ impl TraceFile {
         Ok(Some(Stop { number, frames }))
     }
 
-    /// The server was looked at.
+    /// The server was inspected.
     ///
     /// # Errors
     /// It cannot be written.
@@ -172,7 +172,7 @@ impl TraceFile {
         self.set_word(word::GO_ON, 1)
     }
 
-    /// Events that were noted, and those for which there was no room.
+    /// The number of recorded events, and of those that did not fit.
     ///
     /// # Errors
     /// It cannot be read.

@@ -1,10 +1,10 @@
 //! Traces of a server's operations: making them, reading them, and the first operation in which two runs differ.
 //!
-//! The runtime writes them ([`skein_sched::trace`] has the form); this is the side of whoever asks for them.
+//! The runtime writes them ([`skein_sched::trace`] has the form); this is the node's side.
 //!
 //! * [`file`]: a trace in a file; its events, checked.
 //! * [`compare`]: the first event in which two streams of events differ.
-//! * [`watch`]: a traced run while it goes on: names where a server is that has stopped at an event.
+//! * [`watch`]: a traced run while it goes on: names the place of a server that has stopped at an event.
 //! * [`say`]: an event in words.
 //!
 //! `skein check --operations` and `skein replay --operations` use all of it.

@@ -4,22 +4,22 @@ use super::compare::Side;
 use skein_sched::Op;
 use skein_sched::trace::Event;
 
-/// What an event says, each thing by itself.
+/// The parts of an event in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// The thread's number and that of its process; `None` for an entry that is taken.
+    /// The thread's number and that of its process; `None` for an admitted entry.
     pub whose: Option<(u32, u32)>,
-    /// What is done: `lock`.
+    /// The operation: `lock`.
     pub kind: Option<&'static str>,
-    /// To what: `memory at 0x5555`.
+    /// The object: `memory at 0x5555`.
     pub object: Option<String>,
-    /// What the call returns; `None` where it begins.
+    /// The call's result; `None` at its begin.
     pub result: Option<String>,
     /// All of it in a line.
     pub words: String,
 }
 
-/// Tells an event.
+/// Puts an event into words.
 #[must_use]
 pub fn tell(side: &Side) -> Told {
     let result = match side.event {

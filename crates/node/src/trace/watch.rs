@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a launcher gives a server that is to be traced.
+/// A launcher's additions for a server that is traced.
 #[derive(Debug)]
 pub struct Traced {
     inherit: Vec<(OwnedFd, RawFd)>,
@@ -28,24 +28,24 @@ impl Traced {
     }
 }
 
-/// Where a server has stopped, named while it could be looked at.
+/// The place where a server has stopped, named while it could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The number of the event.
     pub number: u64,
     /// Its thread's calls, the innermost first: as in `libfoo.so+0x12ab (function)`.
     pub backtrace: Vec<String>,
-    /// From where the former run did what it did instead, if that is known.
+    /// The former run's calling place at that event, if known.
     pub former: Option<String>,
 }
 
-/// Looks at a traced server that stops at an event.
+/// Inspects a traced server that stops at an event.
 #[derive(Debug)]
 pub struct Watch<'a> {
     trace: &'a TraceFile,
     former: Option<&'a TraceFile>,
     pid: Arc<AtomicU32>,
-    /// What was seen.
+    /// The finding.
     pub seen: Option<Seen>,
 }
 
@@ -56,13 +56,13 @@ impl<'a> Watch<'a> {
         Self { trace, former, pid: Arc::default(), seen: None }
     }
 
-    /// What the run writes.
+    /// The run's trace.
     #[must_use]
     pub const fn trace(&self) -> &'a TraceFile {
         self.trace
     }
 
-    /// What the run's launcher needs.
+    /// The additions for the run's launcher.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -74,7 +74,7 @@ impl<'a> Watch<'a> {
         Ok(Traced { inherit, pid: self.pid.clone() })
     }
 
-    /// Names where the server is, if it has stopped, and lets it go on; to be called often. Whether it was looked at.
+    /// Names the server's place, if it has stopped, and lets it go on; to be called often. Answers whether it was inspected.
     ///
     /// # Errors
     /// A trace cannot be read.

@@ -1,4 +1,4 @@
-//! Where a node is reached by the others.
+//! A node's address for the others.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a node listens for the others: as text `10.0.0.1:7100`, or the path of a unix socket (with a slash in front).
+/// A node's listening address for the others: as text `10.0.0.1:7100`, or the path of a unix socket (with a slash in front).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// Over TCP.
@@ -16,7 +16,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Whether nobody but processes of this machine can reach it.
+    /// Whether only processes of this machine can reach it.
     #[must_use]
     pub const fn is_local(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What protects the bytes between two nodes that share a key: the Noise protocol framework's `NNpsk0` (mutual proof of the key, fresh
+//! Protects the bytes between two nodes that share a key: the Noise protocol framework's `NNpsk0` (mutual proof of the key, fresh
 //! keys a connection, every byte encrypted and authenticated, nothing replayed), by the library `snow`.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! the dialling side: first message; the accepting side: second message, once the first has proved the key; then frames, sealed
 //! ```
 //!
-//! An accepting side says nothing to who has not proved the key. Without a key, and on unix sockets, bytes pass as they are.
+//! An accepting side sends nothing to a peer that has not proved the key. Without a key, and on unix sockets, bytes pass unchanged.
 
 use super::key::Key;
 use skein_log::ClusterId;
@@ -15,15 +15,15 @@ use snow::{Builder, HandshakeState, TransportState};
 const PROTOCOL: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// The longest message of the protocol.
 const MAX_MESSAGE_BYTES: usize = 65_535;
-/// What a message has besides what it carries.
+/// The overhead of a message.
 const TAG_BYTES: usize = 16;
-/// The most that one message carries.
+/// The most payload bytes of one message.
 const MAX_PLAIN_BYTES: usize = MAX_MESSAGE_BYTES - TAG_BYTES;
 /// The two first messages: a public key and a tag each.
 const SHAKE_BYTES: usize = 32 + TAG_BYTES;
 const LEN_BYTES: usize = 2;
 
-/// The other side does not know the key, or somebody changed bytes on the way.
+/// The other side does not know the key, or bytes were changed on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelError {
     /// The first message is wrong.
@@ -37,7 +37,7 @@ pub enum ChannelError {
 /// One side's state.
 #[derive(Debug)]
 pub enum Channel {
-    /// Bytes pass as they are.
+    /// Bytes pass unchanged.
     Plain,
     /// The key is being proved.
     Shaking(Box<HandshakeState>),
@@ -49,13 +49,13 @@ pub enum Channel {
 #[derive(Debug)]
 pub struct Sealer {
     channel: Channel,
-    /// A message that has not come whole.
+    /// An incomplete message.
     partial: Vec<u8>,
     message: Vec<u8>,
 }
 
 impl Sealer {
-    /// The dialling or accepting side of a connection of this cluster. What the dialling side has to say first goes to `wire`.
+    /// The dialling or accepting side of a connection of this cluster. The dialling side's first bytes go to `wire`.
     pub fn new(key: Option<&Key>, cluster: ClusterId, dials: bool, wire: &mut Vec<u8>) -> Self {
         let mut sealer = Self { channel: Channel::Plain, partial: Vec::new(), message: Vec::new() };
         if let Some(key) = key {
@@ -68,7 +68,7 @@ impl Sealer {
         sealer
     }
 
-    /// Whether what is sent now is on its way to who has proved the key, where there is one.
+    /// Whether bytes sent now go to a peer that has proved the key, if there is one.
     pub const fn is_open(&self) -> bool {
         !matches!(self.channel, Channel::Shaking(_))
     }
@@ -78,7 +78,7 @@ impl Sealer {
         matches!(self.channel, Channel::Sealed(_))
     }
 
-    /// Takes bytes as they came; gives those that they carry to `plain`, and what must be answered to `wire`.
+    /// Takes received bytes; appends their payload to `plain`, and answers to `wire`.
     ///
     /// # Errors
     /// The connection must end.
@@ -135,7 +135,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Moves bytes that are to be sent from the front of `plain` to `wire`; answers how many. None while the key is not proved.
+    /// Moves bytes to be sent from the front of `plain` to `wire`; answers the number. None while the key is not proved.
     pub fn seal(&mut self, plain: &[u8], wire: &mut Vec<u8>) -> usize {
         match &mut self.channel {
             Channel::Plain => {
@@ -263,7 +263,7 @@ mod tests {
         open(&mut dialer, &second).unwrap();
         let mut sealed = Vec::new();
         dialer.seal(b"a frame", &mut sealed);
-        // Somebody who has recorded all that.
+        // An attacker who has recorded all that.
         let mut later = Sealer::new(Some(&key(1)), CLUSTER, false, &mut Vec::new());
         open(&mut later, &first).unwrap();
         assert_eq!(open(&mut later, &sealed).unwrap_err(), ChannelError::Changed);

@@ -9,7 +9,7 @@ use std::path::Path;
 /// The bytes of a key.
 pub const KEY_BYTES: usize = 32;
 
-/// A key: whoever has it is a node of the cluster. It is never printed.
+/// A key: every node that has it belongs to the cluster. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; KEY_BYTES]);
 
@@ -32,17 +32,17 @@ impl Key {
         &self.0
     }
 
-    /// Reads a file of 64 hexadecimal digits that nobody else can read.
+    /// Reads a file of 64 hexadecimal digits that only its owner can read.
     ///
     /// # Errors
-    /// The file cannot be read, is another's or open to others, or holds something else. Nothing of what it holds is in the message.
+    /// The file cannot be read, is another user's or open to others, or is malformed. The message contains nothing of its content.
     pub fn read(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let meta = file.metadata()?;
         let own = [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid());
         if !meta.is_file() || !own || meta.mode() & 0o077 != 0 {
             return Err(io::Error::other(
-                "it must be a file of this user's that nobody else may read: chmod 600",
+                "it must be a file of this user that no other user may read: chmod 600",
             ));
         }
         let mut text = String::new();

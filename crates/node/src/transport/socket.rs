@@ -1,4 +1,4 @@
-//! Listening and connected sockets between nodes, of either kind. A unix socket is refused whose other end is another user's.
+//! Listening and connected sockets between nodes, of either kind. A unix socket whose other end is another user's is refused.
 
 use super::address::Address;
 use mio::event::Source;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Where nodes come in.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
     /// Over TCP.
@@ -30,7 +30,7 @@ pub enum Stream {
 }
 
 impl Listener {
-    /// Begins to listen. A unix socket that is left there is replaced: its directory is this node's.
+    /// Begins to listen. An old unix socket is replaced: its directory is this node's.
     ///
     /// # Errors
     /// Those of the system calls.
@@ -59,10 +59,10 @@ impl Listener {
         source.register(registry, token, Interest::READABLE)
     }
 
-    /// The next connection and the host that it is from; `None` when there is none now.
+    /// The next connection and its host; `None` when there is none now.
     ///
     /// # Errors
-    /// Those of the machine; a connection that is gone again, or is another user's, is passed over.
+    /// Those of the machine; a connection that is already gone, or is another user's, is passed over.
     pub fn accept(&self) -> io::Result<Option<(Stream, Option<IpAddr>)>> {
         loop {
             let accepted = match self {
@@ -89,7 +89,7 @@ impl Stream {
     /// Begins to connect.
     ///
     /// # Errors
-    /// Those of the system calls; what listens on a unix socket is another user's.
+    /// Those of the system calls; the listener of a unix socket is another user's.
     pub fn connect(address: &Address) -> io::Result<Self> {
         let stream = match address {
             Address::Tcp(address) => Self::Tcp(TcpStream::connect(*address)?),
@@ -98,7 +98,7 @@ impl Stream {
         if stream.is_own() { Ok(stream) } else { Err(ErrorKind::PermissionDenied.into()) }
     }
 
-    /// Whether the other side may be one's own: of TCP nothing is known.
+    /// Whether the other side may be one's own user: of TCP nothing is known.
     fn is_own(&self) -> bool {
         match self {
             Self::Tcp(_) => true,
@@ -106,7 +106,7 @@ impl Stream {
         }
     }
 
-    /// Has the kernel end it when nobody takes what it sends for so long.
+    /// Makes the kernel end it when its bytes are not acknowledged for this long.
     pub fn give_up_after(&self, limit: Duration) {
         if let Self::Tcp(socket) = self {
             // Fails when the connection is gone already; the first read tells.

@@ -1,4 +1,4 @@
-//! A thread that plays the runtime on the arena: a small line server that can be told to misbehave.
+//! A thread that plays the runtime on the arena: a small line server that misbehaves on command.
 //!
 //! Lines: `set K V`, `get K`, `big N`, `close`, `abort`, `exit N`, `slots N` (busy: N admission slots), `sleep MS`,
 //! `half` (ends the direction to the client), `spin` (one test a process), and, each on one replica only and in its first life, `crash-on ID`,
@@ -12,7 +12,7 @@ use skein_model::limits::{CONSUMED_STEP_BYTES, SEND_WINDOW_BYTES};
 use skein_model::{Clock, ConnId, EntryRef, LogIndex, OutFrame, Record, SockAddr};
 use skein_node::NodeError;
 use skein_node::server::{Launcher, Running};
-use skein_node::supervisor::Exit;
+use skein_sandbox::Exit;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 /// The port that the fake server listens on.
 pub const PORT: u16 = 7000;
 
-/// What a test sees of a fake server.
+/// A test's view of a fake server.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Entries admitted by the current life.
@@ -42,7 +42,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Kills the server, as an operator might, or the kernel.
+    /// Kills the server, as an operator or the kernel might.
     pub fn kill(&self) {
         if let Some((stop, arena)) = &*self.process.lock().unwrap() {
             stop.store(true, Ordering::SeqCst);
@@ -405,7 +405,7 @@ impl Server {
     }
 
     fn reply(&mut self, id: ConnId, bytes: &[u8]) -> Result<(), End> {
-        // After the end of its direction there is nobody to hear it.
+        // After the end of its direction no one hears it.
         if let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.fin) {
             conn.out.extend(bytes);
         }
@@ -430,7 +430,7 @@ impl Server {
     }
 }
 
-/// Where a fake server says that it spins.
+/// The address that a spinning fake server reports.
 #[unsafe(no_mangle)]
 extern "C" fn a_place_that_spins() -> u32 {
     std::hint::black_box(3)

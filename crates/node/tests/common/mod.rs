@@ -10,8 +10,8 @@ use skein_node::config::{
     DurabilityMode, Isolation, NodeConfig, OnExit, Peer, Publish, Publisher, ServerConfig, Tuning,
 };
 use skein_node::reactor::Mailbox;
-use skein_node::replica::{Command, Inbox};
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
+use skein_replica::replica::{Command, Inbox};
 use stall::{Stall, StallDisk};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Nothing in a test takes longer than this unless it hangs.
+/// The longest time of anything in a test that does not hang.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 pub struct Running {
     pub id: u64,
     pub mailbox: Mailbox,
     pub seen: Arc<Seen>,
-    pub metrics: Arc<skein_node::metrics::Metrics>,
+    pub metrics: Arc<skein_replica::metrics::Metrics>,
     thread: Option<JoinHandle<Result<ExitReason, NodeError>>>,
 }
 
@@ -67,7 +67,7 @@ impl Cluster {
         durability: DurabilityMode,
         change: impl Fn(&mut NodeConfig),
     ) -> Self {
-        // SKEIN_TEST_LOG=1 shows what the nodes say, by node; another test may have set it up already.
+        // SKEIN_TEST_LOG=1 shows the nodes' logs, by node; another test may have set it up already.
         if std::env::var_os("SKEIN_TEST_LOG").is_some() {
             let _ = tracing_subscriber::fmt()
                 .with_thread_names(true)
@@ -166,7 +166,7 @@ impl Cluster {
         });
     }
 
-    /// Waits until nothing ails any node.
+    /// Waits until no node has a fault.
     pub fn wait_well(&self) {
         wait_for("all to be well", || {
             let well = |id| self.status(id).is_some_and(|s| s.replica.faults.is_empty());
@@ -193,9 +193,9 @@ impl Cluster {
     }
 
     pub fn status(&self, id: u64) -> Option<NodeStatus> {
-        let (reply, answer) = tokio::sync::oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         self.nodes[id as usize - 1].as_ref()?.mailbox.tell(Inbox::Command(Command::Status(reply)));
-        answer.blocking_recv().ok()
+        answer.recv().ok()
     }
 
     pub fn running(&self) -> Vec<u64> {

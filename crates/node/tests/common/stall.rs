@@ -1,4 +1,4 @@
-//! A disk that can stall, or be slow: what is to be made durable waits until it goes on, or for a while.
+//! A disk that can stall, or be slow: writes wait until it continues, or for a while.
 
 use super::LIMIT;
 use skein_log::disk::{DirDisk, Disk, File};
@@ -14,9 +14,9 @@ use std::time::Duration;
 pub struct Stall {
     state: Mutex<(bool, usize)>,
     changed: Condvar,
-    /// Each sync takes so many more milliseconds.
+    /// The additional milliseconds of each sync.
     pub delay_ms: AtomicU64,
-    /// What is read waits, and nothing else, for as long as this is set.
+    /// Only reads wait for as long as this is set.
     reads: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Wires between nodes that can be cut as a network is, both ways or one way: nothing comes through, and nobody is told. They can be slow, too.
+//! Wires between nodes that can be cut like a network, both ways or one way: nothing comes through, and no side is told. They can be slow, too.
 
 use super::free_address;
 use skein_node::config::NodeConfig;
@@ -15,13 +15,13 @@ const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 struct State {
-    /// What was dialled to what was reached, and back.
+    /// Dialling side to listening side, and back.
     cut: [AtomicBool; 2],
     delay_ms: AtomicU64,
     down: AtomicBool,
 }
 
-/// One direction of dialling: what connects here is connected to `to`.
+/// One direction of dialling: connections here are connected to `to`.
 struct Wire {
     address: SocketAddr,
     state: Arc<State>,
@@ -33,7 +33,7 @@ struct Wire {
 pub struct Wires(Mutex<BTreeMap<(u64, u64), Wire>>);
 
 impl Wires {
-    /// Has this node reach the others by wires.
+    /// Makes this node reach the others by wires.
     pub fn lay(&self, config: &mut NodeConfig) {
         let own = config.id;
         // Else it follows from the addresses, which are no longer the same for all.
@@ -66,7 +66,7 @@ impl Wires {
         }
     }
 
-    /// What a node says, and what is said to it, takes so much longer.
+    /// Delays the messages from and to a node by this much.
     pub fn delay(&self, node: u64, ms: u64) {
         for ((from, to), wire) in &*self.0.lock().unwrap() {
             if node == *from || node == *to {
@@ -91,7 +91,7 @@ impl Wire {
                     std::thread::park_timeout(LOOK);
                     continue;
                 };
-                // Not there yet: who dials tries again.
+                // Not there yet: the dialling side tries again.
                 let Ok(reached) = TcpStream::connect(to) else { continue };
                 for (way, (from, to)) in
                     [(&dialled, &reached), (&reached, &dialled)].into_iter().enumerate()
@@ -138,7 +138,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, way: usize, state: &State) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => break,
         }
-        // What was read while the wire was cut waits as well: nothing is lost on it.
+        // Bytes read while the wire was cut wait as well: nothing is lost on it.
         let cut = || state.cut[way].load(Ordering::SeqCst);
         while let Some((_, bytes)) =
             under_way.pop_front_if(|(at, _)| *at <= Instant::now() && !cut())

@@ -1,9 +1,9 @@
-//! How the runtime begins and ends.
+//! The start and the end of the runtime.
 //!
-//! Begins: at the first hook or in the constructor, whichever comes first. Without the arena's descriptor the process is not
+//! Start: at the first hook or in the constructor, whichever comes first. Without the arena's descriptor the process is not
 //! replicated and every hook passes through. With it, anything missing ends the process with one line.
 //!
-//! Ends: an `Exit` frame with the status, so that every replica ends at a known point of the log.
+//! End: an `Exit` frame with the status, so that every replica ends at a known point of the log.
 
 use crate::entry::hooks::jump;
 use crate::entry::{net, world};
@@ -125,7 +125,7 @@ fn begin_server() {
     }
     // The log's first entry starts the schedule, the clock and the randomness.
     admit::wait(k, admit::Wait::Quiescent);
-    // Only now: whoever refuses to go on after an entry does so on all replicas.
+    // Only now: a replica that stops after an entry must do so like all others.
     check_glibc();
     io::adopt_descriptors();
     inputs::libraries::begin();
@@ -145,7 +145,7 @@ fn go_on_in_new_program() {
     patch::executed();
 }
 
-/// Looks at what can be seen of glibc's insides at once, before anything of it is used.
+/// Checks the visible glibc internals at once, before any of them is used.
 fn check_glibc() {
     if !jump::buffer_is_libcs() {
         glibc::unknown("its setjmp stores something else");

@@ -1,4 +1,4 @@
-//! Instructions that tell the time or give randomness without a call: `rdtsc` is trapped (or replaced, [`crate::patch`]) and answers from virtual time, and `cpuid` hides
+//! Instructions that reveal the time or randomness without a call: `rdtsc` is trapped (or replaced, [`crate::patch`]) and answers from virtual time, and `cpuid` hides
 //! `rdrand`, `rdseed` and `rdpid`.
 //!
 //! Both raise SIGSEGV (`PR_SET_TSC`, CPUID faulting). They are answered here; every other SIGSEGV is a fault ([`crate::signal::fault`]). Where the processor cannot fault on `cpuid`, the node is told.
@@ -15,12 +15,12 @@ use skein_arena::trapped;
 use skein_libos::errno::Result;
 use skein_sched::op::{Kind as Op, Object};
 
-// What `cpuid` hides, as (leaf, subleaf 0 only, register, bit).
+// The features that `cpuid` hides, as (leaf, subleaf 0 only, register, bit).
 const RDRAND_ECX_1: u32 = 1 << 30;
 const RDSEED_EBX_7: u32 = 1 << 18;
 const RDPID_ECX_7: u32 = 1 << 22;
 
-/// Begins to trap; tells the node what cannot be.
+/// Begins to trap; tells the node of instructions that cannot be trapped.
 pub fn install() {
     let (tsc, cpuid) = forbid();
     if tsc.is_err() {
@@ -81,7 +81,7 @@ pub fn answer(registers: &mut Registers, trap: &Trap) -> bool {
     false
 }
 
-/// What the time stamp counter says: nanoseconds, as of a processor of 1 GHz.
+/// The time stamp counter's value: nanoseconds, as of a processor of 1 GHz.
 pub fn time_stamp() -> u64 {
     crate::time::look()
 }
@@ -97,14 +97,14 @@ fn cpuid(registers: &mut Registers) {
     match (leaf, sub) {
         (1, _) => {
             found.ecx &= !RDRAND_ECX_1;
-            // The upper byte is the id of the processor that happens to run.
+            // The upper byte is the id of the current processor.
             found.ebx &= 0x00ff_ffff;
         }
         (7, 0) => {
             found.ebx &= !RDSEED_EBX_7;
             found.ecx &= !RDPID_ECX_7;
         }
-        // Topology leaves name the processor that happens to run.
+        // Topology leaves name the current processor.
         (0xb | 0x1f, _) => found.edx = 0,
         (0x8000_001e, _) => {
             found.eax = 0;

@@ -13,10 +13,10 @@ use libc::ucontext_t;
 use skein_libos::errno::{Errno, Result};
 use skein_model::limits::SPIN_SIGNAL;
 
-/// Signals that stay open whatever is asked for.
+/// Signals that stay unblocked in any case.
 const OPEN: u64 = 1 << (libc::SIGSYS - 1) | 1 << (SPIN_SIGNAL - 1);
 
-/// A trapped call on a kernel thread that libc has just made, answered where it was trapped: what libc does there concerns that thread only.
+/// A trapped call on a kernel thread that libc has just made, answered where it was trapped: it concerns that thread only.
 ///
 /// # Safety
 /// The arguments are those of the call, which was trapped at `context`.
@@ -44,7 +44,7 @@ unsafe fn thread(a: [usize; 6], go_on: usize) -> Result<usize> {
     sys::check(unsafe { clone_thread(a[0], a[1], a[2], a[3], a[4], go_on) })
 }
 
-/// `clone`: a new thread goes on at `go_on`; a new process returns, too, and goes on with the stack that is answered.
+/// `clone`: a new thread continues at `go_on`; a new process returns, too, and continues with the stack in the answer.
 ///
 /// # Safety
 /// The arguments are those of the call; code that expects its result is at `go_on`.
@@ -70,7 +70,7 @@ pub unsafe fn handle(nr: i64, mut a: [usize; 6], libcs: bool) -> Option<Result<u
         // SAFETY: the caller's contract.
         let mut set = unsafe { (a[1] as *const u64).as_ref() }.copied();
         if let Some(set) = &mut set {
-            // What is open is never asked to be opened.
+            // Unblocked signals stay so without a request.
             *set &= !OPEN;
             a[1] = core::ptr::from_ref(set) as usize;
         }

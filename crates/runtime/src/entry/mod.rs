@@ -1,9 +1,9 @@
-//! How the server comes into the runtime, and what answers it there.
+//! The ways of the server into the runtime, and the answers to its calls.
 //!
-//! - [`hooks`]: the interposed symbols. - [`net`]: system calls and faults that are caught. - [`calls`]: what answers a system call, whichever way it came.
-//! - [`instructions`]: instructions that are caught. - [`libc_calls`]: what libc asks for while it makes a thread. - [`init`]: how the runtime begins. - [`world`]: what the turn asks of the rooms above it.
+//! - [`hooks`]: the interposed symbols. - [`net`]: caught system calls and faults. - [`calls`]: the answers to system calls, whichever way they came.
+//! - [`instructions`]: caught instructions. - [`libc_calls`]: libc's own calls while it makes a thread. - [`init`]: the runtime's start. - [`world`]: the rooms that the turn calls.
 //!
-//! The change to the runtime's own stack is [`crate::frame`]'s. Nothing below knows this room: what must be called from below is given at the start ([`init`]).
+//! The change to the runtime's own stack is [`crate::frame`]'s. Lower rooms do not know this room: functions that they must call are given to them at the start ([`init`]).
 
 pub mod calls;
 mod hooks;

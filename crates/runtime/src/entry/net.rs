@@ -1,14 +1,14 @@
 //! The safety net: system calls that do not come through an interposed symbol.
 //!
-//! What happens to each call is said by the table in `crates/interpose`. A seccomp filter lets everything from this library's text through and raises
-//! SIGSYS for whatever the table does not pass, from anywhere else: from libc's own insides, from `syscall` instructions in the server. The handler answers
-//! as the hooks do ([`calls`]): what is not known to be harmless never reaches the kernel unseen.
+//! The table in `crates/interpose` decides the treatment of each call. A seccomp filter lets everything from this library's text through and raises
+//! SIGSYS for every call that the table does not pass, from anywhere else: from libc's own code, from `syscall` instructions in the server. The handler answers
+//! as the hooks do ([`calls`]): a call that is not known to be harmless never reaches the kernel unseen.
 //!
-//! The kernel's handler only has the kernel return to the runtime's stack of the thread that has the turn ([`frame`]). There the call is answered, and may block
+//! The kernel's handler only makes the kernel return to the runtime's stack of the thread that has the turn ([`frame`]). There the call is answered, and may block
 //! like any hook. A place that is caught again and again is replaced by a jump that asks the same functions without a signal ([`patch`]).
 //!
-//! The filter stays for all that the server executes, so it knows only what lies at one place in every program: this library (linked to its
-//! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else. Two calls of libc's that come as soon are
+//! The filter also holds for all programs that the server executes, so it can rely only on text at the same place in every program: this library (linked to its
+//! address, see `build.rs`) and the loader, which must read libraries before there is a handler, and does nothing else. Two calls of libc's that come as early are
 //! known by their arguments, and one of them by its place within a page.
 //!
 //! `clone3` does not exist: libc then makes threads and processes with `clone`, whose arguments are in registers ([`libc_calls`], [`process::fork`]).
@@ -71,7 +71,7 @@ extern "C" fn on_sigsys(signo: c_int, info: *mut libc::siginfo_t, context: *mut 
     unsafe { frame::leave_signal(signo, info, context) };
 }
 
-/// A call has been caught, behind whose instruction `at` is: whether that is replaced now.
+/// A call has been caught, with `at` behind its instruction: answers whether that is replaced now.
 fn count_trapped(nr: i64, at: usize) -> patch::Met {
     header().trapped.note(counter(nr));
     let original = patch::original(at);
@@ -88,7 +88,7 @@ fn count_trapped(nr: i64, at: usize) -> patch::Met {
     met
 }
 
-/// The server has come in at an instruction. It goes on with the registers as they are left.
+/// The server has entered at an instruction. It continues with the registers as they are left here.
 pub extern "C" fn met(registers: &mut Registers, vectors: *mut u8) {
     let Some(trap) = registers.trap().copied() else {
         replaced(registers);
@@ -195,13 +195,13 @@ fn replaced(registers: &mut Registers) {
     }
 }
 
-/// Whether a call is answered alike with a signal's frame and without one: what is caught, but for calls that nobody's C library makes.
+/// Whether a call is answered alike with a signal's frame and without one: caught calls, except those that no C library makes.
 fn without_signal(nr: i64) -> bool {
     let birth = matches!(nr, libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork);
     skein_interpose::caught(nr) && !birth
 }
 
-/// Where a call is counted.
+/// The counter of a call.
 fn counter(nr: i64) -> usize {
     match usize::try_from(nr) {
         Ok(place) if skein_interpose::syscall(nr).is_some() => place,
@@ -220,7 +220,7 @@ fn value_of(result: Result<usize>) -> i64 {
 /// Where this library is linked to be: as in `build.rs`.
 const PLACE: u64 = (stack::PLACE as u64) << stack::PLACE_BITS;
 
-/// Executable segments that matter: this library's, the loader's and libc's.
+/// The executable segments in question: this library's, the loader's and libc's.
 #[derive(Default)]
 struct Texts {
     own: (usize, usize),
@@ -305,7 +305,7 @@ impl Filter {
         self.push(LOAD, AT_NR, 0, 0);
     }
 
-    /// Lets the calls through that the table does not want caught, unless they name a descriptor of the runtime's; goes on behind with the
+    /// Lets through calls that the table does not catch, unless they name a descriptor of the runtime's; continues behind with the
     /// others. The number is loaded.
     fn decide(&mut self, tree: &Tree) {
         /// Instructions that look at one argument.
@@ -349,8 +349,8 @@ impl Filter {
         self.push(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     }
 
-    /// Lets libc draw malloc's key, which it does once, before there is a handler, and which is made anew then ([`glibc::renew_key`]). Where libc lies in the next
-    /// program is not known, but for the place within a page.
+    /// Lets libc draw malloc's key, which it does once, before there is a handler, and which is redrawn then ([`glibc::renew_key`]). libc's address in the next
+    /// program is not known, except for the place within a page.
     fn allow_draw(&mut self, drawn: loader::Draw) {
         const PAGE: usize = 4096;
         let conditions = [
@@ -370,7 +370,7 @@ impl Filter {
     }
 }
 
-/// Spreads the net. From here on nothing but this library makes the trapped calls.
+/// Installs the net. From here on only this library makes the trapped calls.
 pub fn install() {
     let texts = prepare();
     loader::make_equal(kernel(), true);
@@ -461,6 +461,6 @@ fn spread(texts: &Texts, drawn: Option<loader::Draw>) {
         Ok(tid) => {
             refuse!("thread {tid} was created before the runtime: a library's constructor made it")
         }
-        Err(e) => refuse!("cannot spread the safety net: seccomp: errno {}", e.0),
+        Err(e) => refuse!("cannot install the safety net: seccomp: errno {}", e.0),
     }
 }

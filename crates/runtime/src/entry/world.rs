@@ -1,4 +1,4 @@
-//! The rooms below that the turn asks: [`Above`], given when the runtime begins.
+//! The resources that the turn calls: [`Above`], given when the runtime begins.
 
 use crate::files::inputs;
 use crate::kernel::{Kernel, kernel};
@@ -6,6 +6,7 @@ use crate::thread::{self, Thread};
 use crate::turn::above::{self, Above};
 use crate::{io, process, signal, spin};
 use skein_arena::pool::Handle;
+use skein_libos::signal::send;
 use skein_model::Term;
 use skein_model::entry::Record;
 
@@ -31,7 +32,7 @@ impl Above for World {
 
     fn enter(&self, k: &Kernel, term: Term, record: &Record<'_>) {
         match *record {
-            // What the turn itself takes.
+            // The records that the turn itself handles.
             Record::Start(_) | Record::Digest { .. } | Record::Bubble { .. } => {}
             Record::TermStart => io::inbound::term_start(k, term),
             Record::Open { conn, peer, local } => io::inbound::open(k, conn, peer, local),
@@ -42,7 +43,7 @@ impl Above for World {
             Record::Connected { conn } => io::outbound::connected(k, conn),
             Record::ConnectFailed { conn, errno } => io::outbound::failed(k, conn, errno),
             Record::Files { ask, facts } => k.files().inputs.answer(ask, facts),
-            Record::Signal { number } => signal::fault::from_log(k, number),
+            Record::Signal { number } => send::from_outside(k, number.into()),
             Record::Datagram { local, peer, bytes } => {
                 io::socket::outside::arrived(k, local, peer, bytes);
             }
@@ -54,10 +55,6 @@ impl Above for World {
 
     fn sent(&self, bytes: usize) {
         inputs::sent(kernel(), bytes);
-    }
-
-    fn signal_is_due(&self, k: &Kernel) -> bool {
-        signal::is_due(k)
     }
 
     fn tell_of_signals(&self) {

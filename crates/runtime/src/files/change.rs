@@ -1,15 +1,16 @@
-//! Calls that change files and directories: done by the kernel, then noted with the server's time.
+//! Calls that change files and directories: done by the kernel, then recorded with virtual time.
 
 use crate::fatal::{self, line};
 use crate::files::inode::{Id, Time};
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, inputs, kernel_files, now};
-use crate::io::{fifo, table};
+use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
 use libc::{c_char, c_int};
 use skein_libos::errno::{Errno, Result};
+use skein_libos::file::fifo;
 use skein_model::frame::NOT_WRITABLE;
 
 /// A file's descriptor has been written to.
@@ -40,7 +41,7 @@ fn look_up(k: &Kernel, fd: i32, slot: Option<&local::Slot>) {
     }
 }
 
-/// The result of a call that writes to `fd`, noted.
+/// The result of a call that writes to `fd`, with the change recorded.
 #[inline]
 pub fn after_write(k: &Kernel, fd: i32, result: Result<usize>) -> Result<usize> {
     if matches!(result, Ok(n) if n > 0) {
@@ -71,7 +72,7 @@ pub unsafe fn created(k: &Kernel, at: c_int, path: *const c_char) {
     }
 }
 
-/// The directory that `path` is an entry of has changed.
+/// The directory of the entry `path` has changed.
 ///
 /// # Safety
 /// `path` is a string.
@@ -86,7 +87,7 @@ pub unsafe fn parent_changed(k: &Kernel, at: c_int, path: *const c_char) {
     }
 }
 
-/// The directory that `path` is an entry of.
+/// The directory of the entry `path`.
 ///
 /// # Safety
 /// `path` is a string.
@@ -108,7 +109,7 @@ pub unsafe fn parent(at: c_int, path: *const c_char) -> Option<libc::stat> {
     unsafe { stat::real_at(at, parent.as_ptr().cast(), 0) }.ok()
 }
 
-/// Says why the private layer refuses a change: an ordinary user's cannot hold directories of others.
+/// Reports why the private layer refuses a change: an ordinary user's cannot hold directories of others.
 pub fn explain(path: &[u8], error: Errno) {
     if error.0 == libc::EOVERFLOW {
         let mut text = line!(
@@ -119,7 +120,7 @@ pub fn explain(path: &[u8], error: Errno) {
     }
 }
 
-/// Makes a call that removes an entry, or changes what one names: `places` are the entries as (directory, path).
+/// Makes a call that removes an entry, or changes its file: `places` are the entries as (directory, path).
 ///
 /// # Safety
 /// As for the call.
@@ -183,7 +184,7 @@ pub unsafe fn mknodat(
     if result.is_ok() && mode & libc::S_IFMT == libc::S_IFIFO {
         // SAFETY: the kernel has read the path.
         if let Ok(st) = unsafe { stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) } {
-            fifo::made(k, Id::of(&st));
+            fifo::made(k, Id::of(&st).name());
         }
     }
     result
@@ -257,7 +258,7 @@ pub unsafe fn utimensat(
     Ok(0)
 }
 
-/// Makes a call that changes who may do what with the file at a path.
+/// Makes a call that changes the permissions or the owner of the file at a path.
 ///
 /// # Safety
 /// As for the call.

@@ -1,4 +1,4 @@
-//! The texts that stand for files of the kernel's whose contents differ between replicas, as small files in memory.
+//! Texts in place of kernel files whose contents differ between replicas, as small files in memory.
 
 use crate::fatal::{Line, line};
 use crate::io::socket::interface;
@@ -312,7 +312,7 @@ fn processors(out: &mut Sheet) {
     }
 }
 
-/// What becomes of a line of the kernel's.
+/// The treatment of a line of the kernel's.
 enum Fate {
     Kept,
     Dropped,

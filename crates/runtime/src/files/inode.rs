@@ -1,24 +1,25 @@
 //! Numbers and times of files.
 //!
 //! A file that the server looks at or changes gets the next number, by the kernel's device and inode number as the key. When the server makes
-//! a file, the number is a fresh one whatever the key was before: that the kernel uses inode numbers again is not seen. What the server changes
+//! a file, the number is a fresh one whatever the key was before: the server does not see that the kernel reuses inode numbers. A file that the server changes
 //! has the time of the change here.
 //!
-//! The table has room for [`INODES`] files. When it is full the oldest is forgotten, rather one that the server has not changed: it gets a
+//! The table has room for [`INODES`] files. When it is full the oldest is forgotten, preferably one that the server has not changed: it gets a
 //! new number when it is looked at again. That is as deterministic as the rest, since looks and changes are the same on all replicas.
 
 use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::inodes::{self, CHANGED, INODES};
+use skein_libos::file::fifo::Name;
 use skein_libos::room::Room;
 
 /// No copy of a host's file.
 const NO_MARK: Time = Time { s: 0, ns: 0 };
-/// The seconds of marks begin where no clock gets.
+/// The seconds of marks begin beyond every real time.
 pub const FIRST_MARK_S: i64 = 1 << 40;
 /// The first number.
 const FIRST_NUMBER: u64 = 1000;
-/// How many changed files the search for a place spares.
+/// The number of changed files that the search for a place spares.
 const SPARED: usize = 64;
 
 /// The kernel's name for a file.
@@ -32,9 +33,14 @@ pub struct Id {
 }
 
 impl Id {
-    /// The file that `st` is about.
+    /// The file of `st`.
     pub fn of(st: &libc::stat) -> Self {
         Self { dev: st.st_dev, ino: st.st_ino }
+    }
+
+    /// The same for the library.
+    pub fn name(self) -> Name {
+        Name { device: self.dev, inode: self.ino }
     }
 
     fn bucket(self) -> usize {
@@ -63,9 +69,9 @@ impl Time {
 const ACCESS_SET: u32 = 2;
 /// In the flags: the server has made the file.
 pub const MADE: u32 = 4;
-/// The file is a copy of the server's own, or what is said about it is.
+/// The file is a copy of the server's own, or its metadata is.
 pub const OWNED: u32 = 8;
-/// It is agreed on that the file is there.
+/// The file's existence is agreed on.
 pub const THERE: u32 = 16;
 
 /// A file.
@@ -79,15 +85,15 @@ pub struct Inode {
     flags: Cell<u32>,
     /// The next one of the bucket, from 1.
     next: Cell<u32>,
-    /// Of a file of the host: by what it is known again, as the kernel told last; 0 if it has not told yet.
+    /// For a file of the host: the mark that identifies it, as the kernel reported last; 0 if it has not yet.
     pub stamp: Cell<u64>,
-    /// Hash of what was agreed on about it, 0 if nothing was,
+    /// Hash of the agreed facts about it, 0 if there are none,
     pub about: Cell<u64>,
     /// of its contents,
     pub contents: Cell<u64>,
     /// and of its entries, as they were when the server changed them last.
     pub listing: Cell<u64>,
-    /// By what the copy of a host's file is known ([`Inodes::find`]).
+    /// The identity of the copy of a host's file ([`Inodes::find`]).
     mark: Cell<Time>,
 }
 
@@ -103,7 +109,7 @@ impl Inode {
     }
 }
 
-// What a node reads.
+// The part that a node reads.
 const _: () = assert!(
     size_of::<Inode>() == inodes::INODE_BYTES
         && offset_of!(Inode, id) == inodes::ID_AT
@@ -154,7 +160,7 @@ impl Inodes {
         let buckets = room.row::<Cell<u32>>("files by the kernel's number", COUNT);
         self.places.set(places as usize);
         self.buckets.set(buckets as usize);
-        // The kernel's numbers and times, and the order of those that share a bucket, are each replica's own.
+        // The kernel's numbers and times, and the order within a bucket, are each replica's own.
         room.own_here(&self.begun);
         room.own::<Inode>(places, COUNT, offset_of!(Inode, stamp), size_of::<Cell<u64>>());
         room.own::<Inode>(places, COUNT, offset_of!(Inode, id), size_of::<Id>());
@@ -179,10 +185,10 @@ impl Inodes {
         unsafe { &*(self.buckets.get() as *const Cell<u32>).add(id.bucket()) }
     }
 
-    /// The file that `st` is about, if it has a number.
+    /// The file of `st`, if it has a number.
     ///
-    /// The copy of a host's file is named by the original as long as that has one name, and by itself when the host removes or links that: it is known
-    /// by its mark then, and another file that has got the original's number is known by not having it.
+    /// The kernel names the copy of a host's file by the original as long as that has one name, and by itself when the host removes or links that: its mark identifies it
+    /// then, and another file that has got the original's number is recognised by lacking the mark.
     fn find(&self, st: &libc::stat) -> Option<u32> {
         let (id, shown) = (Id::of(st), Time { s: st.st_atime, ns: st.st_atime_nsec });
         if let Some(at) = self.find_id(id) {
@@ -232,7 +238,7 @@ impl Inodes {
         bucket.set(at + 1);
     }
 
-    /// From now on the kernel names it so.
+    /// From now on the kernel names it by this.
     fn bind(&self, at: u32, id: Id) {
         self.unlink(at);
         self.link(at, id);
@@ -267,7 +273,7 @@ impl Inodes {
         FIRST_NUMBER + self.given.get() - 1
     }
 
-    /// The file that `st` is about, which gets a number if it has none.
+    /// The file of `st`, which gets a number if it has none.
     pub fn see(&self, st: &libc::stat) -> Seen {
         if let Some(at) = self.find(st) {
             return Seen { place: at, number: self.place(at).number.get() };
@@ -284,7 +290,7 @@ impl Inodes {
         Seen { place: at, number }
     }
 
-    /// The file that `st` is about is a new one.
+    /// The file of `st` is a new one.
     pub fn fresh(&self, st: &libc::stat, now: Time) -> Seen {
         if let Some(at) = self.find(st) {
             self.forget(at);
@@ -295,7 +301,7 @@ impl Inodes {
         seen
     }
 
-    /// Whether the server has made a file; one that it has not looked at gets no number by that.
+    /// Whether the server has made a file; a file that it has not looked at gets no number here.
     pub fn has_made(&self, id: Id) -> bool {
         self.find_id(id).is_some_and(|at| self.place(at).is(MADE))
     }
@@ -312,7 +318,7 @@ impl Inodes {
         Some(self.place(seen.place).mark.get()).filter(|mark| *mark != NO_MARK)
     }
 
-    /// The file that the kernel has named `from` is the one that `st` is about.
+    /// The file that the kernel has named `from` is the file of `st`.
     pub fn renamed(&self, from: Id, st: &libc::stat) {
         if Id::of(st) != from
             && let Some(at) = self.find_id(from)
@@ -322,7 +328,7 @@ impl Inodes {
         }
     }
 
-    /// What is known of a file.
+    /// The known facts of a file.
     pub fn known(&self, seen: Seen) -> &Inode {
         self.place(seen.place)
     }
@@ -358,7 +364,7 @@ impl Inodes {
         place.set(ACCESS_SET);
     }
 
-    /// When the server changed it, and the time of the last access that the server has set.
+    /// When the server changed it, and the last access time that the server has set.
     pub fn times(&self, seen: Seen) -> (Option<Time>, Option<Time>) {
         let place = self.place(seen.place);
         let flags = place.flags.get();

@@ -1,11 +1,11 @@
-//! What /proc and /sys say. Three treatments, by name:
+//! The content of /proc and /sys. Three treatments, by name:
 //!
-//! - what is the same on all replicas passes (command lines, names of open files, limits, ...);
-//! - what is often read and differs (counts of memory, time, processors, mounts) is a small file in memory with fixed or filtered contents
+//! - files that are equal on all replicas pass (command lines, names of open files, limits, ...);
+//! - files that are often read and differ (counts of memory, time, processors, mounts) are small files in memory with fixed or filtered contents
 //!   ([`fake`](super::fake));
-//! - anything else does not exist for the server: `ENOENT`, and the node is told the name.
+//! - all others do not exist for the server: `ENOENT`, and the node is told the name.
 //!
-//! /sys describes the machine: a server's is empty but for what is faked.
+//! /sys describes the machine: a server's is empty except for faked files.
 
 use crate::fatal::{self, Line, line};
 use crate::files::fake::Text;
@@ -17,7 +17,7 @@ use libc::c_int;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::file::Kind;
 
-/// How a file of the kernel's is treated.
+/// The treatment of a kernel file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// As it is.
@@ -28,7 +28,7 @@ pub enum Treatment {
     Hidden,
 }
 
-/// How the file at this path is treated; `None` when it is no file of the kernel's.
+/// The treatment of the file at this path; `None` when it is no file of the kernel's.
 pub fn treatment(path: &[u8]) -> Option<Treatment> {
     if let Some(rest) = below(path, b"/sys") {
         return Some(in_sys(rest));
@@ -122,7 +122,7 @@ fn of_process(file: &[u8], pid: u32) -> Treatment {
     Treatment::Fake(text, pid)
 }
 
-/// Nothing is ever in these, as all sockets of the server are virtual; but its interfaces are.
+/// These are always empty, as all sockets of the server are virtual; only its interfaces are listed.
 fn network(file: &[u8]) -> Treatment {
     let text = match file {
         b"" => return Treatment::Pass,
@@ -219,7 +219,7 @@ pub fn hidden(path: &[u8]) -> bool {
     path.first() == Some(&b'/') && treatment(path) == Some(Treatment::Hidden)
 }
 
-/// Opens a file of the kernel's that is not simply passed; `None` when it is.
+/// Opens a file of the kernel's that is not simply passed; `None` for all others.
 pub fn open(path: &[u8], flags: c_int) -> Option<Result<usize>> {
     if path.first() != Some(&b'/') {
         return None;
@@ -237,11 +237,11 @@ pub fn open(path: &[u8], flags: c_int) -> Option<Result<usize>> {
 }
 
 fn refuse(path: &[u8], errno: c_int) -> Result<usize> {
-    // The runtime's own descriptors are not there; that is no news either.
+    // The runtime's own descriptors do not exist for the server; that is not worth a line either.
     if descriptor(path).is_some_and(table::is_own) {
         return Err(Errno(errno));
     }
-    // An empty /sys is what containers have, too: looking for things there is no news.
+    // An empty /sys is usual in containers: a search there is not worth a line.
     if path.starts_with(b"/proc") {
         let text = core::str::from_utf8(path).unwrap_or("/proc/?");
         fatal::refused(line!("open {text}").bytes());
@@ -249,7 +249,7 @@ fn refuse(path: &[u8], errno: c_int) -> Result<usize> {
     Err(Errno(errno))
 }
 
-/// A file of the kernel's that was opened by another name than its own, which is found out now: what is to be opened instead.
+/// A file of the kernel's that was opened by another name than its own, which is found out now: answers the file to open instead.
 pub fn reopen(fd: i32, flags: c_int) -> Option<Result<usize>> {
     let mut name = [0u8; 256];
     open(stat::real_name(fd, &mut name).ok()?, flags)
@@ -276,13 +276,13 @@ pub fn descriptor(path: &[u8]) -> Option<i32> {
     Some(number(name)? as i32)
 }
 
-/// What a link in /proc/self/fd says, when its descriptor is virtual or the runtime's; `None` when the kernel is to be asked.
+/// The target of a link in /proc/self/fd whose descriptor is virtual or the runtime's; `None` when the kernel answers.
 pub fn link(k: &Kernel, path: &[u8]) -> Option<Result<Line>> {
     let fd = descriptor(path).filter(|_| !path.starts_with(b"/dev/std"))?;
     if table::is_own(fd) {
         return Some(Err(Errno(libc::ENOENT)));
     }
-    let Some(file) = k.table().get(fd) else { return console(k, fd) };
+    let Some(file) = k.file(fd) else { return console(k, fd) };
     let f = k.fds.files.get(file);
     let object = f.object.get();
     Some(Ok(match f.kind.get() {
@@ -299,7 +299,7 @@ pub fn link(k: &Kernel, path: &[u8]) -> Option<Result<Line>> {
     }))
 }
 
-/// The server's own output has a name that only its replica knows.
+/// The name of the server's own output file differs between replicas.
 fn console(k: &Kernel, fd: i32) -> Option<Result<Line>> {
     let st = stat::real_of(fd).ok()?;
     (stat::class(k, &st) == stat::Class::Console).then(|| Ok(line!("pipe:[3]")))

@@ -7,24 +7,25 @@ use crate::fatal::refuse;
 use crate::files::inode::Id;
 use crate::files::local::{self, Slot};
 use crate::files::{inputs, stat};
-use crate::io::table::{self, MAX_FDS};
+use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
 use core::cell::Cell;
 use libc::{c_char, c_int};
 use skein_libos::errno::{Errno, Result};
+use skein_libos::file::table::MAX_FDS;
 
 /// Where listings lie.
 const BASE: usize = 0x3000_0000_0000;
 /// Address space of one: 64 MiB, some 1.5 million entries; pages are used as they are needed.
 const ROOM_BYTES: usize = 64 << 20;
-/// The least room that the kernel's next part is read into.
+/// The least room for the kernel's next part.
 const PART_BYTES: usize = 32 << 10;
 
 /// The head of a listing; behind it the entries as the kernel gave them, then their places in order.
 #[repr(C)]
 struct Listing {
-    /// The entry that comes next.
+    /// The next entry.
     position: Cell<u64>,
     count: u32,
     /// Where the places are, from the head.
@@ -56,12 +57,12 @@ impl Entry {
         unsafe { super::bytes(self.0.add(NAME_AT).cast()) }
     }
 
-    /// Bytes that it takes for the server: the fields, the name and its zero, rounded up.
+    /// Its length for the server: the fields, the name and its zero, rounded up.
     fn shown_bytes(self) -> usize {
         (NAME_AT + self.name().len() + 1).next_multiple_of(8)
     }
 
-    /// A number that is the same everywhere. It is not the file's, which would have to be looked at for it.
+    /// A number that is equal on all replicas. It is not the file's, because that would cost a look at the file.
     fn number(self) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         for byte in self.name() {
@@ -142,14 +143,14 @@ fn fill(k: &Kernel, fd: i32, base: *mut u8) -> Result<&'static Listing> {
     }
 }
 
-/// Whether the directory is one where everybody keeps temporary files: the server sees its own there, those of others come and go.
+/// Whether the directory is one for everybody's temporary files: the server sees only its own there, because others come and go.
 fn is_public(k: &Kernel, fd: i32) -> bool {
     const PUBLIC: u32 = libc::S_IFDIR | libc::S_ISVTX | libc::S_IWOTH;
     stat::real_of(fd)
         .is_ok_and(|st| st.st_mode & PUBLIC == PUBLIC && stat::class(k, &st) == stat::Class::Own)
 }
 
-/// Whether an entry is not one that the server has made.
+/// Whether an entry was made by others.
 fn is_of_others(k: &Kernel, fd: i32, name: &[u8]) -> bool {
     if matches!(name, b"." | b"..") {
         return false;
@@ -200,7 +201,7 @@ fn of(k: &Kernel, fd: i32) -> Result<&'static Listing> {
 /// # Safety
 /// `out` has room for `len` bytes.
 pub unsafe fn getdents64(k: &Kernel, fd: i32, out: *mut u8, len: usize) -> Result<usize> {
-    if k.table().get(fd).is_some() {
+    if k.file(fd).is_some() {
         return Err(Errno(libc::ENOTDIR));
     }
     let st = stat::real_of(fd)?;
@@ -241,7 +242,7 @@ pub unsafe fn getdents64(k: &Kernel, fd: i32, out: *mut u8, len: usize) -> Resul
     Ok(done)
 }
 
-/// What an entry is: some file systems say so in the directory, of others the entry is looked at.
+/// The kind of an entry: some file systems store it in the directory, for others the entry is looked at.
 fn kind(fd: i32, entry: Entry) -> u8 {
     if entry.kind() != libc::DT_UNKNOWN {
         return entry.kind();

@@ -1,4 +1,4 @@
-//! What the dynamic loader asks about files itself.
+//! The dynamic loader's own questions about files.
 
 use crate::files::stat;
 use crate::local::LOCAL;
@@ -6,8 +6,8 @@ use crate::sys;
 use core::sync::atomic::Ordering;
 use skein_libos::errno::Result;
 
-/// The loader's question about a file, whose answer stays in its record of a library and below the server's stack: as the server would be told, but not
-/// an operation of the server's. `None` when the call is another one, or another's.
+/// The loader's question about a file, whose answer stays in its record of a library and below the server's stack: answered like a server's question, but not
+/// an operation of the server's. `None` when it is another call, or another caller's.
 pub fn from_loader(nr: i64, args: [usize; 6], at: usize) -> Option<Result<usize>> {
     let answer = match nr {
         libc::SYS_fstat => args[1],

@@ -1,11 +1,11 @@
-//! What this process remembers about its descriptors of files: caches, no truth. It is the process's own memory: a forked child has a copy,
-//! as it has of the descriptors, and an executed program begins with nothing.
+//! This process's notes about its descriptors of files: a cache, not the truth. It is the process's own memory: a forked child has a copy,
+//! as of the descriptors, and an executed program begins with nothing.
 
 use crate::files::inode::Seen;
 use crate::files::{list, lock};
-use crate::io::table::MAX_FDS;
 use crate::kernel::Kernel;
 use core::cell::Cell;
+use skein_libos::file::table::MAX_FDS;
 
 /// A descriptor of the kernel's.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Slot {
     place: Cell<u32>,
     /// Whether it is a directory's; set when it is opened or first read.
     pub directory: Cell<bool>,
-    /// Whether it is a file of the host's, which must stay what it was.
+    /// Whether it is a file of the host's, which must not change.
     pub watched: Cell<bool>,
     /// The listing of an open directory, or 0.
     pub listing: Cell<usize>,
@@ -23,7 +23,7 @@ pub struct Slot {
 /// In place of a number: writes to it are not noted.
 const UNNOTED: u64 = u64::MAX;
 
-/// Whether writes to a descriptor are to be noted.
+/// Whether writes to a descriptor are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
     /// Not known yet.
@@ -35,7 +35,7 @@ pub enum Noted {
 }
 
 impl Slot {
-    /// What is known.
+    /// The known facts.
     pub fn noted(&self) -> Noted {
         match self.number.get() {
             0 => Noted::Unknown,

@@ -1,7 +1,7 @@
 //! File locks: held by the kernel, waited for here.
 //!
-//! A thread that slept in the kernel would keep the turn for ever, so a call that would block is tried, and tried again whenever a lock may have
-//! been given up: by an unlock, by a close, by the end of a process. All waiters try in the order in which they began to wait.
+//! A thread that slept in the kernel would keep the turn for ever, so a blocking call is tried without blocking, and tried again whenever a lock may have
+//! been released: by an unlock, by a close, by the end of a process. All waiters try in the order in which they began to wait.
 
 use crate::fatal::refused;
 use crate::io::table;
@@ -17,7 +17,7 @@ use skein_sched::op::{Kind, Object};
 /// Where they wait.
 const KEY: Key = Key::of_runtime(9, 0);
 
-/// Some lock may have been given up.
+/// A lock may have been released.
 #[inline]
 pub fn released(k: &Kernel) {
     k.keys.wake(k, KEY, u32::MAX, u32::MAX);
@@ -59,7 +59,7 @@ pub fn flock(k: &Kernel, fd: c_int, operation: c_int) -> Result<usize> {
     result
 }
 
-/// The kernel would tell the server by a signal that somebody opens its file, or changes its directory.
+/// The kernel would signal the server when a file of it is opened, or its directory changed.
 fn refuse_notice(command: c_int) -> Result<usize> {
     let _turn = turn::enter(Object::Files, Kind::Refuse);
     refused(if command == libc::F_NOTIFY { b"fcntl F_NOTIFY" } else { b"fcntl F_SETLEASE" });
@@ -69,7 +69,7 @@ fn refuse_notice(command: c_int) -> Result<usize> {
 /// `fcntl` with a lock, a lease or a notice: `None` when the command is another one.
 ///
 /// # Safety
-/// `arg` is what the command wants.
+/// `arg` is the command's argument.
 pub unsafe fn fcntl(k: &Kernel, fd: c_int, command: c_int, arg: usize) -> Option<Result<usize>> {
     let attempt = match command {
         libc::F_SETLKW => libc::F_SETLK,

@@ -1,21 +1,21 @@
-//! Regular files and directories: what the server sees about them is the same on all replicas.
+//! Regular files and directories: the server sees the same of them on all replicas.
 //!
-//! Contents pass through to the replica's own file system, which starts equal and is changed by the server alone. What the kernel says *about*
-//! files differs: inode and device numbers, times of changes, the order of directories, allocation, free space. So everything that shows such
+//! Contents pass through to the replica's own file system, which starts equal and is changed by the server alone. The kernel's facts *about*
+//! files differ: inode and device numbers, times of changes, the order of directories, allocation, free space. So everything that shows such
 //! a value comes through here, by symbol or by the net, and is answered by
 //!
-//! - [`inode`]: numbers in order of first sight, and times of changes in the server's own time;
+//! - [`inode`]: numbers in order of first sight, and times of changes in virtual time;
 //! - [`stat`]: the stat family and statfs;
 //! - [`open`]: opening and creating, where devices, FIFOs and the kernel's own files are told apart;
-//! - [`change`]: calls that change a file or a directory, which note when;
+//! - [`change`]: calls that change a file or a directory, and record the time;
 //! - [`list`]: directories, sorted;
 //! - [`lock`]: file locks, which block in the runtime and never in the kernel;
-//! - [`root`]: what a process calls `/`;
-//! - [`kernel_files`]: what /proc and /sys say;
-//! - [`inputs`]: what was found of the host's files, agreed on through the log.
+//! - [`root`]: a process's root directory;
+//! - [`kernel_files`]: the content of /proc and /sys;
+//! - [`inputs`]: facts of the host's files, agreed on through the log.
 //!
-//! Invariant: all decisions in here are functions of what the server did and of the contents of files. The kernel's inode numbers are used as
-//! keys only; they are stable while a file exists (overlays are mounted with `xino=on`, upper layers are in memory), but for copies of the host's files,
+//! Invariant: all decisions in here are functions of the server's calls and of the contents of files. The kernel's inode numbers are used as
+//! keys only; they are stable while a file exists (overlays are mounted with `xino=on`, upper layers are in memory), except for copies of the host's files,
 //! which bear marks.
 
 pub mod change;
@@ -43,27 +43,27 @@ use core::sync::atomic::Ordering;
 use skein_arena::layout::ARENA_FD;
 use skein_libos::room::Room;
 
-/// What is known about files. All-zero bytes, then `lay_out`, then [`begin`].
+/// The state about files. All-zero bytes, then `lay_out`, then [`begin`].
 #[repr(C)]
 pub struct Files {
     /// Numbers and times.
     pub inodes: inode::Inodes,
-    /// What the host's files are.
+    /// Facts of the host's files.
     pub inputs: inputs::Inputs,
     /// The device of /proc.
     pub(crate) proc_dev: Cell<u64>,
-    /// What descriptors 1 and 2 were at the start: the server's own output, which no replica shares with another.
+    /// The files of descriptors 1 and 2 at the start: the server's own output, which no replica shares with another.
     pub(crate) console: [Cell<inode::Id>; 2],
-    /// The file that the arena is, which the server may open by no name.
+    /// The arena's file, which the server may not open by any name.
     pub(crate) arena: Cell<inode::Id>,
     begun: Cell<u32>,
-    /// Whether what the server changes of the host's files is a copy of its own, where reading leaves no trace.
+    /// Whether the server's changes of host files are copies of its own, and reading leaves no trace there.
     pub(crate) layered: Cell<bool>,
     _pad: Cell<[u8; 3]>,
 }
 
 impl Kernel {
-    /// What is known about files.
+    /// The state about files.
     #[inline]
     pub fn files(&self) -> &Files {
         // SAFETY: `lay_out` has put it there, when the kernel was made; the arena is never unmapped.
@@ -94,7 +94,7 @@ impl Files {
     }
 }
 
-/// Notes what the server starts with.
+/// Notes the server's initial descriptors.
 pub fn begin() {
     let files = kernel().files();
     if files.begun.replace(1) != 0 {

@@ -1,4 +1,4 @@
-//! Opening: what the server opens is told apart, and what it creates is noted.
+//! Opening: classifies the files that the server opens, and records those that it creates.
 //!
 //! A created file must be known as new, so `O_CREAT` without `O_EXCL` is done in two steps: without creating, then exclusively. One turn
 //! holder at a time makes this as good as one step.
@@ -8,11 +8,13 @@ use crate::files::inode::Id;
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, change, inputs, kernel_files, now};
-use crate::io::{fifo, random, table};
+use crate::io::{descriptor, table};
 use crate::kernel::Kernel;
 use crate::sys;
 use libc::{c_char, c_int};
 use skein_libos::errno::{Errno, Result};
+use skein_libos::file::fifo;
+use skein_libos::file::random::is_device;
 
 /// The part of `O_TMPFILE` that no other flag has.
 const TMPFILE: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
@@ -30,8 +32,8 @@ pub unsafe fn open(
 ) -> Result<usize> {
     // SAFETY: the caller's contract.
     unsafe {
-        if random::is_device(path) {
-            return random::open(flags);
+        if is_device(bytes(path)) {
+            return descriptor::open_random(flags);
         }
         if bytes(path).first() != Some(&b'/') {
             table::not_own(at)?;
@@ -41,11 +43,11 @@ pub unsafe fn open(
         }
         if let Some(fd) = kernel_files::descriptor(bytes(path))
             && flags & libc::O_PATH == 0
-            && k.table().get(fd).is_some()
+            && k.file(fd).is_some()
         {
-            return fifo::reopen(fd, flags);
+            return descriptor::reopen(fd, flags);
         }
-        // A FIFO of the kernel's must not be waited for.
+        // The kernel's FIFO must not be waited for.
         let hasty = if flags & libc::O_PATH == 0 { libc::O_NONBLOCK & !flags } else { 0 };
         let call = |flags: c_int| {
             let flags = flags | hasty;
@@ -68,7 +70,7 @@ pub unsafe fn open(
                 Err(e @ Errno(libc::ENOENT)) => {
                     inputs::not_opened(k, at, path, flags, e);
                     let made = match call(flags | libc::O_EXCL) {
-                        // A link to nothing: what it names is created.
+                        // A link to nothing: its target is created.
                         Err(Errno(libc::EEXIST)) => call(flags),
                         result => result,
                     };
@@ -183,7 +185,7 @@ fn device(fd: i32, rdev: u64, flags: c_int) -> Result<usize> {
     match (libc::major(rdev), libc::minor(rdev)) {
         // null, zero, full; the terminal, which a server has not got.
         (1, 3 | 5 | 7) | (5, 0) => Ok(fd as usize),
-        // A read would wait in the kernel, which passes on what was written when it likes.
+        // A read would wait in the kernel, which passes bytes on at any time.
         (5, 2) | (136..=143, _) => {
             let _ = sys::close(fd);
             fatal::refused(b"open of a pseudo-terminal");
@@ -191,7 +193,7 @@ fn device(fd: i32, rdev: u64, flags: c_int) -> Result<usize> {
         }
         (1, 8 | 9) => {
             let _ = sys::close(fd);
-            random::open(flags)
+            descriptor::open_random(flags)
         }
         (major, minor) => {
             let _ = sys::close(fd);
@@ -210,14 +212,14 @@ fn open_fifo(k: &Kernel, path: &[u8], mut st: libc::stat, flags: c_int) -> Resul
     let id = Id::of(&st);
     let seen = k.files().inodes.see(&st);
     stat::replace(k, &mut st, Some(seen));
-    if k.files().inodes.times(seen).0.is_none() && !fifo::is_open(k, id) {
+    if k.files().inodes.times(seen).0.is_none() && !fifo::is_open(k, id.name()) {
         let path = core::str::from_utf8(path).unwrap_or("?");
         fatal::notice(
-            line!("{path} is a FIFO of the host: what the server opens is its own, nobody outside is at its other end")
+            line!("{path} is a FIFO of the host: the server's pipe is its own, without a process outside at its other end")
                 .bytes(),
         );
     }
-    fifo::open(id, &st, flags)
+    descriptor::open_fifo(id.name(), &st, flags)
 }
 
 /// `creat`.
@@ -230,10 +232,10 @@ pub unsafe fn creat(k: &Kernel, path: *const c_char, mode: u32) -> Result<usize>
     unsafe { open(k, libc::AT_FDCWD, path, flags, mode) }
 }
 
-/// What `openat2` is told: flags, mode, and how paths are resolved.
+/// The argument of `openat2`: flags, mode, and restrictions of the resolution.
 pub type How = [u64; 3];
 
-/// `openat2`: what `openat` can say is done; how paths are resolved cannot be restricted.
+/// `openat2`: done as far as `openat` can; restrictions of the resolution are refused.
 ///
 /// # Safety
 /// As for the call.

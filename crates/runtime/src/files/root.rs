@@ -1,7 +1,7 @@
-//! The directory that a process calls `/`: `chroot` changes it, a child begins with its parent's.
+//! A process's root directory: `chroot` changes it, a child begins with its parent's.
 //!
-//! Below another root a path means another file. So what is known of a path ([`super::inputs`]) is known together with the root's number, and what is
-//! told about a file of the host names it by its path from the first root.
+//! Below another root a path means another file. So facts about a path ([`super::inputs`]) are stored with the root's number, and
+//! facts about a file of the host name it by its path from the first root.
 
 use super::{inputs, stat};
 use crate::kernel::Kernel;
@@ -17,12 +17,12 @@ impl Root {
         self.number.get()
     }
 
-    /// Writes its path to the begin of `out`; answers how long it is.
+    /// Writes its path to the start of `out`; answers its length.
     pub fn write_path(&self, k: &Kernel, out: &mut [u8]) -> usize {
         self.path.peek(&k.chunks, 0, out)
     }
 
-    /// Becomes what `other` is; false when there is no memory.
+    /// Becomes a copy of `other`; false when there is no memory.
     pub fn copy_from(&self, k: &Kernel, other: &Self) -> bool {
         let mut path = [0; libc::PATH_MAX as usize];
         let len = other.write_path(k, &mut path);

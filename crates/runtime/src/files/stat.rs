@@ -4,12 +4,12 @@
 //! |---|---|
 //! | inode number | the file's number ([`inode`](super::inode)) |
 //! | device | one for all files, one for /proc |
-//! | blocks | what the size takes in blocks of 4096 bytes |
+//! | blocks | the size in blocks of 4096 bytes |
 //! | size and links of a directory | 4096, 1 |
 //! | modification | the server's time of its last change; of a file that it has not changed, the file's own, of a directory the log's start |
 //! | links | 1 for a file of the host |
 //! | change of status | as modification: a host's files have been installed at different times |
-//! | last access | what the server has set, else as modification: nothing is noted when a file is read |
+//! | last access | the time that the server has set, else as modification: reading a file sets nothing |
 //! | birth | not told (statx) |
 
 use crate::fatal::line;
@@ -30,7 +30,7 @@ const DEV_FILES: u64 = 0x801;
 const DEV_PROC: u64 = 0x15;
 /// The inode number of everything in /proc: the kernel gives such files new ones at any time.
 const INO_PROC: u64 = 0xf000_0000;
-/// The device and inode number of what the server's own output goes to.
+/// The device and inode number of the server's own output.
 const CONSOLE: Id = Id { dev: 0xd, ino: 3 };
 const BLOCK_BYTES: i64 = 4096;
 
@@ -43,7 +43,7 @@ pub fn real_of(fd: i32) -> Result<libc::stat> {
     Ok(st)
 }
 
-/// The kernel's own name of what a descriptor is of, as much of it as has room.
+/// The kernel's own name of a descriptor's file, as much of it as fits.
 pub fn real_name(fd: i32, name: &mut [u8]) -> Result<&[u8]> {
     let link = line!("/proc/self/fd/{fd}\0");
     let args = sys::args([
@@ -73,7 +73,7 @@ pub unsafe fn real_at(at: c_int, path: *const c_char, flags: c_int) -> Result<li
     Ok(st)
 }
 
-/// What kind of file it is, for the purposes of this module.
+/// The kind of a file, for the purposes of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The server's own output.
@@ -97,7 +97,7 @@ pub fn class(k: &Kernel, st: &libc::stat) -> Class {
     }
 }
 
-/// Replaces what differs between replicas; `seen` is the file, when it is known already.
+/// Replaces values that differ between replicas; `seen` is the file, when it is known already.
 pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
     let start = Time::from_ns(k.boot_ns.get());
     let mut times = (start, start);
@@ -121,7 +121,7 @@ pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
                 shape(st);
                 let known = k.files().inodes.known(seen);
                 if known.stamp.get() != 0 && !known.is(OWNED) {
-                    // How often somebody else has linked it.
+                    // The number of links that others made.
                     st.st_nlink = 1;
                 }
             }
@@ -138,11 +138,11 @@ fn times_of(k: &Kernel, st: &libc::stat, seen: Seen, start: Time) -> (Time, Time
     let (changed, accessed) = k.files().inodes.times(seen);
     let modified = changed.unwrap_or_else(|| {
         if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
-            // What others do in a directory beside the server is not its affair.
+            // Changes of others in a directory are not the server's.
             return start;
         }
-        // Changed in a way that was not seen, a mapping for example: the real time must not be. When the log began, no replica's server ran;
-        // when this one did, is its own affair.
+        // Changed unseen, by a mapping for example: the real time must not show. When the log began, no replica's server ran;
+        // the start of this one differs between replicas.
         let own = Time { s: st.st_mtime, ns: st.st_mtime_nsec };
         if (own.s, own.ns) >= (start.s, start.ns) { start } else { own }
     });
@@ -285,7 +285,7 @@ pub unsafe fn statx(
     Ok(0)
 }
 
-/// What `statfs` says of every file system that is not the kernel's: 1 TiB of 4096 bytes, half of it free.
+/// The answer of `statfs` for every file system that is not the kernel's: 1 TiB of 4096 bytes, half of it free.
 fn space(fs: &mut libc::statfs) {
     const PROC_MAGIC: i64 = 0x9fa0;
     const EXT_MAGIC: i64 = 0xef53;
@@ -323,13 +323,12 @@ pub fn is_layer(path: &CStr) -> bool {
     told.is_ok() && fs.f_type == libc::TMPFS_MAGIC && flags & ST_NOATIME != 0
 }
 
-/// `statfs` and `fstatfs`: `nr` says which, `what` is the path or the descriptor.
+/// `statfs` and `fstatfs`: `nr` selects, `what` is the path or the descriptor.
 ///
 /// # Safety
 /// As for the call.
 pub unsafe fn statfs(k: &Kernel, nr: i64, what: usize, out: *mut libc::statfs) -> Result<usize> {
-    let virtual_fd =
-        nr == libc::SYS_fstatfs && k.table().get(what as i32).is_some() && !out.is_null();
+    let virtual_fd = nr == libc::SYS_fstatfs && k.file(what as i32).is_some() && !out.is_null();
     if !virtual_fd {
         table::no_own(nr, &sys::args([what]))?;
         // SAFETY: the kernel checks the addresses.

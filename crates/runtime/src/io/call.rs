@@ -14,10 +14,10 @@ pub type Hold<'k> = skein_libos::file::Hold<'k, Kernel>;
 /// Begins a call on a descriptor: an operation. `None` when the descriptor is not virtual.
 #[inline(always)]
 fn enter(fd: i32, op: Op) -> Option<(Turn, Result<Hold<'static>>)> {
-    let file = kernel().table().get(fd)?;
+    let file = kernel().file(fd)?;
     let turn = turn::enter(Object::File(file.raw()), op);
     // Another thread may have closed it meanwhile.
-    let file = turn.table().get(fd);
+    let file = turn.file(fd);
     let hold = file.map_or_else(|| fail(libc::EBADF), |file| Ok(Hold::new(turn.kernel(), file)));
     Some((turn, hold))
 }
@@ -36,7 +36,7 @@ pub fn with_cancel(
     mut call: impl FnMut(&Kernel, &Hold<'_>) -> Result<usize>,
 ) -> Answer {
     loop {
-        kernel().table().get(fd)?;
+        kernel().file(fd)?;
         thread::test_cancel();
         let (turn, hold) = enter(fd, op)?;
         let result = hold.and_then(|hold| call(&turn, &hold));
@@ -46,12 +46,12 @@ pub fn with_cancel(
     }
 }
 
-/// A call that only virtual files have, on a descriptor that may be the kernel's: those answer `errno`, closed ones `EBADF`.
+/// A call that only virtual files support, on a descriptor that may be the kernel's: those answer `errno`, closed ones `EBADF`.
 pub fn only_virtual(answer: Answer, fd: i32, errno: i32) -> Result<usize> {
     answer.unwrap_or_else(|| fail(if table::is_open(fd) { errno } else { libc::EBADF }))
 }
 
-/// The end of a call that is a cancellation point: one that was interrupted to be cancelled ends the thread, with nothing held.
+/// The end of a call that is a cancellation point: if it was interrupted for a cancellation, ends the thread, with nothing held.
 pub fn interruptible(result: Result<usize>) -> Result<usize> {
     if matches!(result, Err(Errno(libc::EINTR) | RESTART)) {
         thread::test_cancel();
@@ -59,7 +59,7 @@ pub fn interruptible(result: Result<usize>) -> Result<usize> {
     result
 }
 
-/// What is no epoll set or timerfd says so.
+/// The error of a descriptor that is no epoll set or timerfd.
 pub fn of_kind(fd: i32, answer: Answer) -> Result<usize> {
     only_virtual(answer, fd, libc::EINVAL)
 }

@@ -1,4 +1,4 @@
-//! What entries bring to sockets. Connections that are not known (any more) are passed over: the server may have closed them while
+//! Effects of entries on sockets. Records for unknown connections are skipped: the server may have closed them while
 //! the record was on its way.
 
 use crate::fatal;
@@ -63,7 +63,7 @@ pub fn data(k: &Kernel, conn: ConnId, bytes: &[u8]) {
     file::notify(k, s.file.get(), ready::IN);
 }
 
-/// A client sends no more.
+/// A client has shut its sending side.
 pub fn fin(k: &Kernel, conn: ConnId) {
     if let Some(socket) = k.io.external.find(k, conn) {
         close::receive_end(k, socket);
@@ -79,7 +79,7 @@ pub fn reset(k: &Kernel, conn: ConnId) {
 
 fn lose(k: &Kernel, socket: Handle<Socket>) {
     if k.io.sockets.get(socket).state.get() == State::Connecting {
-        // Nothing was sent on it: as safe to try again as one that was refused.
+        // Nothing was sent on it: trying again is as safe as after a refusal.
         return outbound::give_up(k, socket, libc::ECONNREFUSED);
     }
     k.io.external.remove(k, socket);

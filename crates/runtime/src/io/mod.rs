@@ -1,25 +1,21 @@
-//! Descriptors and everything behind them.
+//! Descriptors and all objects behind them.
 //!
-//! A virtual descriptor ([`table`]) points to an open file description ([`skein_libos::file`]), which points to one object: a socket, an end of
-//! a pipe, an epoll set, an eventfd, a timerfd. The library has the descriptions, how they are waited for and watched, and most kinds of objects; sockets
-//! and a few more are in here ([`ops`]).
+//! A virtual descriptor ([`skein_libos::file::table`]) points to an open file description ([`skein_libos::file`]), which points to one object: a socket, an end of
+//! a pipe, an epoll set, an eventfd, a timerfd. The library has the table, the descriptions, how they are waited for and watched, and most kinds of objects; sockets
+//! and a few more are in here ([`ops`]). The kernel's side of the table is [`mod@table`]; the other modules begin a call's operation and hand it to the library.
 //!
 //! Descriptors that are not in the table are the kernel's own (regular files): the functions in here answer `None` for them, and
 //! the call passes through.
 
 pub mod call;
 pub mod descriptor;
-pub mod fifo;
 pub mod inbound;
 pub mod msg;
 pub mod ops;
 pub mod outbound;
-pub mod random;
 pub mod readiness;
-pub mod sendfile;
 pub mod signalfd;
 pub mod socket;
-pub mod splice;
 pub mod table;
 pub mod transfer;
 
@@ -31,23 +27,19 @@ use skein_libos::file::{MAX_FILES, MAX_SMALL, MAX_WATCHES};
 use skein_libos::room::Room;
 use socket::Socket;
 
-/// What a call answers: `None` when it is not on a virtual descriptor and passes through.
+/// A call's answer: `None` when it is not on a virtual descriptor and passes through.
 pub type Answer = Option<Result<usize>>;
 
-/// Sockets, and files that the library has not. All-zero bytes, then `lay_out`.
+/// Sockets, and files that the library does not have. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct IoState {
     /// Sockets.
     pub sockets: Pool<Socket>,
-    /// FIFOs that somebody has open.
-    pub fifos: Pool<fifo::Fifo>,
-    /// All of them.
-    pub open_fifos: fifo::Fifos,
     /// Messages on their way.
     pub messages: Pool<socket::message::Message>,
     /// Descriptors on their way.
     pub rights: Pool<socket::unix::rights::Right>,
-    /// What sockets have joined.
+    /// Memberships of sockets in groups.
     pub memberships: Pool<socket::multicast::Membership>,
     /// All of them.
     pub joined: List<socket::multicast::Membership, socket::multicast::Joined>,
@@ -59,11 +51,11 @@ pub struct IoState {
     pub park: socket::unix::park::Park,
     /// Descriptors that were on their way and are being closed.
     pub dropped: socket::unix::rights::Rights,
-    /// Whether somebody is closing them.
+    /// Whether a process is closing them.
     pub dropping: Cell<bool>,
     /// UNIX sockets that have a name.
     pub named: List<Socket, socket::Bound>,
-    /// Names handed out so far to UNIX sockets that asked for none.
+    /// The number of automatic names of UNIX sockets so far.
     pub automatic_name: Cell<u32>,
     /// Datagram sockets that own a port.
     pub datagram_ports: List<Socket, socket::Bound>,
@@ -77,7 +69,7 @@ pub struct IoState {
     pub external: socket::external::Connections,
     /// Connections that the server began.
     pub outbound: outbound::Numbers,
-    /// Ports handed out so far to sockets that asked for none.
+    /// The number of automatic ports so far.
     pub ephemeral: Cell<u32>,
 }
 
@@ -90,8 +82,6 @@ impl IoState {
         room.pool(&self.memberships, MAX_SMALL);
         let names = room.pool(&self.names, MAX_FILES);
         socket::unix::name::Name::note_own(room, names, MAX_FILES);
-        let fifos = room.pool(&self.fifos, MAX_SMALL);
-        fifo::Fifo::note_own(room, fifos, MAX_SMALL);
         room.pool(&self.signalfds, MAX_SMALL);
     }
 }

@@ -143,7 +143,7 @@ pub unsafe fn sendmmsg(fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) 
     })
 }
 
-/// `recvmmsg`. As in Linux the timeout is looked at only after a message.
+/// `recvmmsg`. As in Linux the timeout is checked only after a message.
 ///
 /// # Safety
 /// `messages` is `count` valid elements.

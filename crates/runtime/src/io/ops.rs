@@ -1,36 +1,35 @@
-//! What the kinds of files do that the library has not: sockets, signalfds, pidfds, random bytes.
+//! What the kinds of files do that the library has not: sockets, signalfds, pidfds.
 
 use crate::io::call::Hold;
 use crate::io::socket::exchange::{self, Incoming, Outgoing};
-use crate::io::{random, signalfd, socket};
+use crate::io::{signalfd, socket};
 use crate::kernel::Kernel;
 use crate::process::pidfd;
 use skein_arena::pool::Handle;
-use skein_libos::errno::Result;
+use skein_libos::abi;
+use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::Buffers;
-use skein_libos::file::ops::FileOps;
-use skein_libos::file::{File, Kind, handle, ready};
+use skein_libos::file::ops::{self, FileOps, Queue};
+use skein_libos::file::{File, Kind, handle};
 
-/// The functions of a kind that the library has not.
+/// The functions of a kind that the library does not have.
 #[inline(always)]
 pub fn of<'s>(kind: Kind) -> &'s dyn FileOps<Kernel> {
     match kind {
         Kind::Socket => &Socket,
         Kind::SignalFd => &SignalFd,
         Kind::PidFd => &PidFd,
-        Kind::Random => &Random,
         _ => unreachable!("the library has the others"),
     }
 }
 
-/// What a file of such a kind is ready for, without a call through a table.
+/// The readiness of a file of such a kind, without a call through a table.
 #[inline(always)]
 pub fn mask(k: &Kernel, f: &File) -> u32 {
     match f.kind.get() {
         Kind::Socket => Socket.mask(k, f),
         Kind::SignalFd => SignalFd.mask(k, f),
         Kind::PidFd => PidFd.mask(k, f),
-        Kind::Random => Random.mask(k, f),
         _ => unreachable!("the library has the others"),
     }
 }
@@ -59,6 +58,46 @@ impl FileOps<Kernel> for Socket {
         let socket = handle(hold.file(k).object.get());
         exchange::send(k, hold, socket, buffers, &Outgoing::plain(0))
     }
+
+    fn read_at_once(
+        &self,
+        k: &Kernel,
+        hold: &Hold<'_>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<usize> {
+        let socket = handle(hold.file(k).object.get());
+        exchange::receive(k, hold, socket, buffers, &mut Incoming::plain(libc::MSG_DONTWAIT))
+    }
+
+    fn write_at_once(
+        &self,
+        k: &Kernel,
+        hold: &Hold<'_>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<usize> {
+        let socket = handle(hold.file(k).object.get());
+        exchange::send(k, hold, socket, buffers, &Outgoing::plain(libc::MSG_DONTWAIT))
+    }
+
+    fn queued(&self, k: &Kernel, file: &File, queue: Queue) -> Result<usize> {
+        socket::queued(k, handle(file.object.get()), queue == Queue::Sent)
+    }
+
+    unsafe fn ioctl(&self, _: &Kernel, _: &File, request: usize, arg: usize) -> Result<usize> {
+        if request >> 8 != 0x89 {
+            return fail(libc::ENOTTY);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { socket::interface::ioctl(request, arg) }
+    }
+
+    fn stat(&self, _: &Kernel, file: Handle<File>) -> abi::stat {
+        ops::anonymous(libc::S_IFSOCK | 0o777, ops::numbered(file))
+    }
+
+    fn change_mode(&self, k: &Kernel, file: &File, mode: u32) {
+        socket::unix::bind::set_mode(k, handle(file.object.get()), mode);
+    }
 }
 
 struct SignalFd;
@@ -75,6 +114,10 @@ impl FileOps<Kernel> for SignalFd {
     fn read(&self, k: &Kernel, hold: &Hold<'_>, buffers: &mut Buffers<'_>) -> Result<usize> {
         signalfd::read(k, hold, handle(hold.file(k).object.get()), buffers)
     }
+
+    fn stays(&self) -> bool {
+        true
+    }
 }
 
 struct PidFd;
@@ -86,23 +129,5 @@ impl FileOps<Kernel> for PidFd {
 
     fn release(&self, k: &Kernel, file: Handle<File>) {
         pidfd::release(k, handle(k.fds.files.get(file).object.get()));
-    }
-}
-
-struct Random;
-
-impl FileOps<Kernel> for Random {
-    fn mask(&self, _: &Kernel, _: &File) -> u32 {
-        ready::IN | ready::OUT
-    }
-
-    fn release(&self, _: &Kernel, _: Handle<File>) {}
-
-    fn read(&self, k: &Kernel, _: &Hold<'_>, buffers: &mut Buffers<'_>) -> Result<usize> {
-        Ok(random::read(k, buffers))
-    }
-
-    fn write(&self, _: &Kernel, _: &Hold<'_>, buffers: &mut Buffers<'_>) -> Result<usize> {
-        Ok(random::write(buffers))
     }
 }

@@ -1,9 +1,9 @@
-//! Connections that the server begins to somewhere outside of it.
+//! Connections that the server begins to the outside.
 //!
-//! A `Connect` frame tells every replica's node; the leader's alone makes the connection, and what comes of it is in the log: `Connected` or
+//! A `Connect` frame tells every replica's node; the leader's alone makes the connection, and the result is in the log: `Connected` or
 //! `ConnectFailed`, then the same records as for a client's connection. The server sees only virtual addresses of its own end.
 //!
-//! Numbers count from 1 in each term, so a leader knows one that it has begun already when its server is rebuilt from the log, and one of
+//! Numbers count from 1 in each term, so a leader recognises a number that it has begun already when its server is rebuilt from the log, and one of
 //! an earlier term, which it must not begin. A term's start resets the connections of earlier ones: their other ends were the old
 //! leader's.
 
@@ -77,7 +77,7 @@ pub fn failed(k: &Kernel, conn: ConnId, errno: u16) {
     }
 }
 
-/// A connection that is being made is not to be.
+/// A connection that is being made is cancelled.
 pub fn give_up(k: &Kernel, socket: Handle<Socket>, errno: i32) {
     k.io.external.remove(k, socket);
     k.io.sockets.get(socket).transport.set(Transport::None);

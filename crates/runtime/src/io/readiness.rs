@@ -1,12 +1,12 @@
-//! Calls that make or wait for what the library has: pipes, epoll sets, eventfds, timerfds, inotify, poll, select.
+//! Calls that make or wait for the library's files: pipes, epoll sets, eventfds, timerfds, inotify, poll, select.
 
 use crate::io::call::{interruptible, of_kind, with, with_cancel};
-use crate::io::table;
 use crate::kernel::kernel;
 use crate::{thread, turn};
 use libc::timeval;
 use skein_libos::abi::{epoll_event, itimerspec, pollfd};
 use skein_libos::errno::{Result, fail};
+use skein_libos::file::table::MAX_FDS;
 use skein_libos::file::{
     epoll, eventfd, inotify, pipe, poll as polling, select as selecting, timerfd,
 };
@@ -81,7 +81,7 @@ pub fn epoll_create(flags: i32) -> Result<usize> {
 /// # Safety
 /// `event` is null or valid.
 pub unsafe fn epoll_ctl(epfd: i32, op: i32, fd: i32, event: *const epoll_event) -> Result<usize> {
-    if event.is_null() && op != libc::EPOLL_CTL_DEL && kernel().table().get(epfd).is_some() {
+    if event.is_null() && op != libc::EPOLL_CTL_DEL && kernel().file(epfd).is_some() {
         return fail(libc::EFAULT);
     }
     // SAFETY: the caller's contract.
@@ -116,7 +116,7 @@ pub unsafe fn epoll_wait(
 pub unsafe fn poll(fds: *mut pollfd, count: usize, timeout: Timeout) -> Result<usize> {
     thread::test_cancel();
     let turn = turn::enter(Object::Several, Kind::Wait);
-    if count > table::MAX_FDS as usize {
+    if count > MAX_FDS as usize {
         return fail(libc::EINVAL);
     }
     let fds = match count {
@@ -127,7 +127,7 @@ pub unsafe fn poll(fds: *mut pollfd, count: usize, timeout: Timeout) -> Result<u
     interruptible(polling::poll(&*turn, fds, timeout))
 }
 
-/// `select`: sets as arrays of 64-bit words, null when not asked for. Answers the count and the time left of the timeout.
+/// `select`: sets as arrays of 64-bit words, null when not requested. Answers the count and the time left of the timeout.
 ///
 /// # Safety
 /// Sets that are not null have room for `count` bits, rounded up to a word.

@@ -16,7 +16,7 @@ use skein_sched::op::{Kind as Op, Object};
 /// A signalfd.
 #[repr(C)]
 pub struct SignalFd {
-    /// What it takes.
+    /// The signals that it takes.
     set: Cell<u64>,
     file: Link<File>,
     used: Cell<bool>,
@@ -65,7 +65,7 @@ pub fn release(k: &Kernel, signals: Handle<SignalFd>) {
     k.io.signalfds.free(signals);
 }
 
-/// A signal was sent: those who wait look. As in Linux, each is an edge for every signalfd, whatever its set.
+/// A signal was sent: waiting threads look. As in Linux, each is an edge for every signalfd, whatever its set.
 pub fn notify(k: &Kernel) {
     if k.io.signalfds.used() == 0 {
         return;
@@ -78,7 +78,7 @@ pub fn notify(k: &Kernel) {
     }
 }
 
-/// Readiness: whether there is something for the thread that asks.
+/// Readiness: whether a signal waits for the calling thread.
 pub fn mask(k: &Kernel, signals: Handle<SignalFd>) -> u32 {
     if signal::waits_for(k, k.io.signalfds.get(signals).set.get()) { ready::IN } else { 0 }
 }

@@ -1,26 +1,17 @@
-//! The descriptor table of a process.
-//!
-//! Pages of entries, taken when they are first needed: most processes have few descriptors.
+//! The kernel's side of the descriptor table ([`skein_libos::file::table`]).
 //!
 //! A virtual descriptor's number is reserved in the kernel by a placeholder: a duplicate of one `O_PATH` descriptor of /dev/null, the lowest
-//! free number as on Linux. Used directly it answers `EBADF`. It is always close-on-exec; the server's own flag is kept here.
-//!
-//! Invariant: an entry that points to a file has a placeholder at its number, and the file's `refs` counts it.
+//! free number as on Linux. Used directly it answers `EBADF`. It is always close-on-exec but during an exec; the server's own flag is the library's.
 
 use crate::fatal::refuse;
+use crate::files::{self, change};
 use crate::io::socket;
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::sys;
-use core::cell::Cell;
-use skein_arena::bytes::Chunk;
 use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD};
-use skein_arena::pool::{Handle, Link};
 use skein_libos::errno::{Result, fail};
-use skein_libos::file::{self, File};
 use skein_libos::host::Kernels;
 
-/// Virtual descriptors are smaller than this: 65,536.
-pub const MAX_FDS: i32 = 64 << 10;
 /// The placeholder that all placeholders are duplicates of, behind the runtime's other descriptors.
 const SPARE_FD: i32 = WAKE_FD + 1;
 /// Ends of the socket pair through which files of the kernel pass from one process to another.
@@ -28,24 +19,6 @@ pub const PARK_IN_FD: i32 = SPARE_FD + 1;
 /// See [`PARK_IN_FD`].
 pub const PARK_OUT_FD: i32 = SPARE_FD + 2;
 const _: () = assert!(PARK_OUT_FD + 1 == TRACE_FD && TRACE_FD + 1 == FORMER_TRACE_FD);
-
-/// A descriptor.
-#[repr(C)]
-struct Entry {
-    file: Link<File>,
-    cloexec: Cell<u32>,
-}
-
-const PAGE_ENTRIES: usize = size_of::<Chunk>() / size_of::<Entry>();
-
-/// All descriptors of a process. All-zero bytes are an empty table.
-#[repr(C)]
-pub struct Table {
-    pages: [Link<Chunk>; MAX_FDS as usize / PAGE_ENTRIES],
-    /// One more than the highest number that was ever virtual.
-    end: Cell<i32>,
-    _pad: Cell<u32>,
-}
 
 /// Whether a descriptor belongs to the runtime: the server may not touch it.
 pub const fn is_own(fd: i32) -> bool {
@@ -74,161 +47,6 @@ pub fn no_own(nr: i64, args: &[usize; 6]) -> Result<()> {
     Ok(())
 }
 
-impl Table {
-    fn entry(&self, fd: i32) -> Option<&Entry> {
-        if !(0..MAX_FDS).contains(&fd) {
-            return None;
-        }
-        let page = self.pages[fd as usize / PAGE_ENTRIES].get()?;
-        Some(Self::of_page(page, fd))
-    }
-
-    fn of_page<'a>(page: Handle<Chunk>, fd: i32) -> &'a Entry {
-        let first = core::ptr::from_ref(kernel().chunks.get(page)).cast::<Entry>();
-        // SAFETY: the page was zeroed when it was taken, belongs to this table, and holds `PAGE_ENTRIES` entries; the arena is never unmapped.
-        unsafe { &*first.add(fd as usize % PAGE_ENTRIES) }
-    }
-
-    /// The entry of a number, with a page for it.
-    fn make(&self, k: &Kernel, fd: i32) -> Option<&Entry> {
-        let link = &self.pages[fd as usize / PAGE_ENTRIES];
-        if link.get().is_none() {
-            link.set(Some(k.chunks.alloc()?));
-        }
-        self.entry(fd)
-    }
-
-    /// The file behind a virtual descriptor.
-    #[inline]
-    pub fn get(&self, fd: i32) -> Option<Handle<File>> {
-        self.entry(fd)?.file.get()
-    }
-
-    /// One more than the highest number that was ever virtual.
-    pub fn end(&self) -> i32 {
-        self.end.get()
-    }
-
-    fn fill(&self, k: &Kernel, entry: &Entry, fd: i32, file: Handle<File>, cloexec: bool) {
-        entry.file.set(Some(file));
-        entry.cloexec.set(u32::from(cloexec));
-        self.end.set(self.end.get().max(fd + 1));
-        file::add_ref(k, file);
-    }
-
-    /// Gives `file` the lowest free number from `least` on.
-    pub fn install(
-        &self,
-        k: &Kernel,
-        file: Handle<File>,
-        least: i32,
-        cloexec: bool,
-    ) -> Result<i32> {
-        let fd = duplicate(SPARE_FD, least)?;
-        if fd >= MAX_FDS {
-            let _ = sys::close(fd);
-            return fail(libc::EMFILE);
-        }
-        let Some(entry) = self.make(k, fd) else {
-            let _ = sys::close(fd);
-            return fail(libc::ENOMEM);
-        };
-        self.fill(k, entry, fd, file, cloexec);
-        Ok(fd)
-    }
-
-    /// Gives `file` the number `fd`, whatever was there.
-    pub fn replace(&self, k: &Kernel, file: Handle<File>, fd: i32, cloexec: bool) -> Result<()> {
-        if !(0..MAX_FDS).contains(&fd) || is_own(fd) {
-            return fail(libc::EBADF);
-        }
-        let Some(entry) = self.make(k, fd) else { return fail(libc::ENOMEM) };
-        // SAFETY: no memory is involved.
-        unsafe {
-            sys::call(
-                libc::SYS_dup3,
-                sys::args([SPARE_FD as usize, fd as usize, libc::O_CLOEXEC as usize]),
-            )?;
-        }
-        let before = self.forget(fd);
-        self.fill(k, entry, fd, file, cloexec);
-        if let Some(before) = before {
-            file::drop_ref(k, before);
-        }
-        Ok(())
-    }
-
-    /// Empties an entry without closing the placeholder: the caller drops the file's reference.
-    pub fn forget(&self, fd: i32) -> Option<Handle<File>> {
-        self.entry(fd)?.file.take()
-    }
-
-    /// Gives a forked child's empty table the same descriptors; false when there is no memory.
-    pub fn copy_to(&self, k: &Kernel, child: &Self) -> bool {
-        for fd in 0..self.end() {
-            let Some((entry, file)) = self.entry(fd).and_then(|e| Some((e, e.file.get()?))) else {
-                continue;
-            };
-            let Some(copy) = child.make(k, fd) else { return false };
-            child.fill(k, copy, fd, file, entry.cloexec.get() != 0);
-        }
-        true
-    }
-
-    /// Before an exec, with `keep`: the placeholders of descriptors that the new program has stay. Without: as ever.
-    pub fn keep_over_exec(&self, keep: bool) {
-        for fd in 0..self.end() {
-            if let Some(entry) = self.entry(fd)
-                && entry.file.get().is_some()
-            {
-                let closes = !keep || entry.cloexec.get() != 0;
-                let flags = if closes { libc::FD_CLOEXEC } else { 0 };
-                set_kernel_flags(fd, flags);
-            }
-        }
-        set_kernel_flags(SPARE_FD, if keep { 0 } else { libc::FD_CLOEXEC });
-    }
-
-    /// In a new program: closes what does not stay open.
-    pub fn close_on_exec(&self, k: &Kernel) {
-        for fd in 0..self.end() {
-            if self.cloexec(fd)
-                && let Some(file) = self.forget(fd)
-            {
-                file::drop_ref(k, file);
-            }
-        }
-        self.keep_over_exec(false);
-    }
-
-    /// Drops all descriptors of a process that ends: the kernel closes their placeholders.
-    pub fn close_all(&self, k: &Kernel) {
-        for fd in 0..self.end() {
-            if let Some(file) = self.forget(fd) {
-                file::drop_ref(k, file);
-            }
-        }
-        for page in &self.pages {
-            if let Some(page) = page.take() {
-                k.chunks.free(page);
-            }
-        }
-        self.end.set(0);
-    }
-
-    /// The close-on-exec flag of a virtual descriptor.
-    pub fn cloexec(&self, fd: i32) -> bool {
-        self.entry(fd).is_some_and(|e| e.cloexec.get() != 0)
-    }
-
-    /// Sets the close-on-exec flag of a virtual descriptor.
-    pub fn set_cloexec(&self, fd: i32, on: bool) {
-        if let Some(entry) = self.entry(fd) {
-            entry.cloexec.set(u32::from(on));
-        }
-    }
-}
-
 /// Makes the placeholder that all others are duplicates of.
 pub fn begin() {
     let flags = libc::O_PATH | libc::O_CLOEXEC;
@@ -237,7 +55,7 @@ pub fn begin() {
         sys::call(libc::SYS_open, sys::args([c"/dev/null".as_ptr() as usize, flags as usize]))
     };
     let Ok(first) = opened else { refuse!("/dev/null cannot be opened") };
-    let spare = duplicate(first as i32, SPARE_FD);
+    let spare = lowest(first as i32, SPARE_FD);
     if spare != Ok(SPARE_FD) {
         refuse!(
             "descriptor {SPARE_FD} is not free: raise the limit of open files above {SPARE_FD}"
@@ -247,27 +65,93 @@ pub fn begin() {
     socket::unix::park::open();
 }
 
-fn duplicate(fd: i32, least: i32) -> Result<i32> {
+fn lowest(fd: i32, least: i32) -> Result<i32> {
     let args = sys::args([fd as usize, libc::F_DUPFD_CLOEXEC as usize, least as usize]);
     // SAFETY: no memory is involved.
     unsafe { sys::call(libc::SYS_fcntl, args) }.map(|fd| fd as i32)
 }
 
+/// Reserves the lowest free number from `least` on.
+pub fn reserve(least: i32) -> Result<i32> {
+    lowest(SPARE_FD, least)
+}
+
+/// Reserves this number; its old descriptor is closed.
+pub fn reserve_at(fd: i32) -> Result<()> {
+    let args = sys::args([SPARE_FD as usize, fd as usize, libc::O_CLOEXEC as usize]);
+    // SAFETY: no memory is involved.
+    unsafe { sys::call(libc::SYS_dup3, args) }.map(|_| ())
+}
+
 /// Whether there is a number for one more descriptor.
 pub fn check_free() -> Result<()> {
-    let fd = duplicate(SPARE_FD, 0)?;
+    let fd = reserve(0)?;
     let _ = sys::close(fd);
     Ok(())
 }
 
-fn set_kernel_flags(fd: i32, flags: i32) {
+/// Whether the placeholder at `fd` stays when the process executes a program.
+pub fn keep_over_exec(fd: i32, keep: bool) {
+    let flags = if keep { 0 } else { libc::FD_CLOEXEC };
     // SAFETY: no memory is involved.
     unsafe {
         sys::raw(libc::SYS_fcntl, sys::args([fd as usize, libc::F_SETFD as usize, flags as usize]));
     }
 }
 
-/// What a descriptor that is not virtual is of; `None` when it is not open.
+/// The same for the placeholder that all others are duplicates of.
+pub fn keep_spare_over_exec(keep: bool) {
+    keep_over_exec(SPARE_FD, keep);
+}
+
+/// `close_range` around the runtime's own descriptors.
+pub fn close_range(k: &Kernel, first: u32, last: u32, flags: u32) -> Result<()> {
+    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        files::closed_range(k, first, last);
+    }
+    let (own_first, own_last) = own_range();
+    for (from, to) in [(first, last.min(own_first - 1)), (first.max(own_last + 1), last)] {
+        if from <= to {
+            let args = sys::args([from as usize, to as usize, flags as usize]);
+            // SAFETY: no memory is involved.
+            unsafe { sys::call(libc::SYS_close_range, args)? };
+        }
+    }
+    Ok(())
+}
+
+/// `dup3`, or `dup2` when `flags` is `None`, of one of the kernel's descriptors.
+pub fn duplicate(old: i32, new: i32, flags: Option<i32>) -> Result<()> {
+    let nr = if flags.is_some() { libc::SYS_dup3 } else { libc::SYS_dup2 };
+    let args = sys::args([old as usize, new as usize, flags.unwrap_or(0) as usize]);
+    // SAFETY: no memory is involved.
+    unsafe { sys::call(nr, args) }.map(|_| ())
+}
+
+/// Reads from one of the kernel's descriptors, at its own position or at `at`.
+pub fn read(fd: i32, at: Option<i64>, to: &mut [u8]) -> Result<usize> {
+    let nr = if at.is_none() { libc::SYS_read } else { libc::SYS_pread64 };
+    let place = [fd as usize, to.as_mut_ptr() as usize, to.len(), at.unwrap_or(0) as usize];
+    // SAFETY: the room is the caller's.
+    unsafe { sys::call(nr, sys::args(place)) }
+}
+
+/// Writes to one of the kernel's descriptors, at its own position or at `at`.
+pub fn write(k: &Kernel, fd: i32, at: Option<i64>, bytes: &[u8]) -> Result<usize> {
+    let nr = if at.is_none() { libc::SYS_write } else { libc::SYS_pwrite64 };
+    let place = [fd as usize, bytes.as_ptr() as usize, bytes.len(), at.unwrap_or(0) as usize];
+    // SAFETY: the bytes are the caller's.
+    change::after_write(k, fd, unsafe { sys::call(nr, sys::args(place)) })
+}
+
+/// Moves the position of one of the kernel's descriptors.
+pub fn seek(fd: i32, by: i64) -> Result<()> {
+    let args = sys::args([fd as usize, by as usize, libc::SEEK_CUR as usize]);
+    // SAFETY: no memory is involved.
+    unsafe { sys::call(libc::SYS_lseek, args) }.map(|_| ())
+}
+
+/// The kind of a descriptor that is not virtual; `None` when it is not open.
 pub fn of_kernel(fd: i32) -> Option<Kernels> {
     if !is_open(fd) {
         return None;

@@ -1,16 +1,20 @@
-//! read and write in all their forms.
+//! Calls that move bytes: read and write in all their forms, splice, tee, vmsplice, sendfile.
 
-use crate::fatal;
-use crate::io::Answer;
-use crate::io::call;
-use crate::io::call::Hold;
-use crate::kernel::Kernel;
+use crate::io::{Answer, call, table};
+use crate::kernel::{Kernel, kernel};
+use crate::{signal, thread, turn};
+use core::cell::Cell;
 use libc::c_void;
 use skein_libos::abi::iovec;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::{Buffers, single};
-use skein_libos::file::{Kind, ops};
-use skein_sched::op::Kind as Op;
+use skein_libos::file::splice::{self, At};
+use skein_libos::file::table::file;
+use skein_libos::file::{ops, transfer};
+use skein_sched::op::{Kind as Op, Object};
+
+/// One side of a splice.
+type Side<'k> = splice::Side<'k, Kernel>;
 
 /// `read`.
 pub fn read(fd: i32, to: *mut c_void, len: usize) -> Answer {
@@ -31,15 +35,8 @@ pub fn write(fd: i32, from: *const c_void, len: usize) -> Answer {
 /// # Safety
 /// `list` is `count` valid parts.
 pub unsafe fn readv(fd: i32, list: *const iovec, count: i32) -> Answer {
-    call::with_cancel(fd, Op::Read, |k, hold| {
-        // SAFETY: the caller's contract.
-        let mut buffers = unsafe { parts(list, count) }?;
-        let readable = |kind| matches!(kind, Kind::TimerFd | Kind::SignalFd);
-        if buffers.left() == 0 && (is_duplex(k, hold) || readable(hold.file(k).kind.get())) {
-            return Ok(0);
-        }
-        ops::read(k, hold, &mut buffers)
-    })
+    // SAFETY: the caller's contract.
+    call::with_cancel(fd, Op::Read, |k, hold| unsafe { transfer::readv(k, hold, list, count) })
 }
 
 /// `writev`.
@@ -47,27 +44,8 @@ pub unsafe fn readv(fd: i32, list: *const iovec, count: i32) -> Answer {
 /// # Safety
 /// `list` is `count` valid parts.
 pub unsafe fn writev(fd: i32, list: *const iovec, count: i32) -> Answer {
-    call::with_cancel(fd, Op::Write, |k, hold| {
-        // SAFETY: the caller's contract.
-        let mut buffers = unsafe { parts(list, count) }?;
-        if buffers.left() == 0 && is_duplex(k, hold) {
-            return Ok(0);
-        }
-        ops::write(k, hold, &mut buffers)
-    })
-}
-
-/// Whether the file is of a kind that is read and written: Linux does not ask it for a list of no bytes, as it does for no bytes by `read` and `write`.
-fn is_duplex(k: &Kernel, hold: &Hold) -> bool {
-    matches!(hold.file(k).kind.get(), Kind::Socket | Kind::EventFd)
-}
-
-unsafe fn parts<'a>(list: *const iovec, count: i32) -> Result<Buffers<'a>> {
-    if count < 0 {
-        return fail(libc::EINVAL);
-    }
     // SAFETY: the caller's contract.
-    unsafe { Buffers::from_raw(list, count as usize, libc::EINVAL) }
+    call::with_cancel(fd, Op::Write, |k, hold| unsafe { transfer::writev(k, hold, list, count) })
 }
 
 /// `preadv2`: with a position of -1 a `readv`.
@@ -93,15 +71,93 @@ fn flagged(fd: i32, at: i64, flags: i32) -> Answer {
     if at != -1 {
         return positioned(fd);
     }
-    call::with(fd, Op::Refuse, |_, _| {
-        fatal::refused(
-            fatal::line!("preadv2 or pwritev2 with flags {flags:#x} on a socket or pipe").bytes(),
-        );
-        fail(libc::EOPNOTSUPP)
-    })
+    call::with(fd, Op::Refuse, |k, _| transfer::flagged(k, flags))
 }
 
 /// `pread` and its like: nothing virtual has positions.
 pub fn positioned(fd: i32) -> Answer {
     call::with(fd, Op::Refuse, |_, _| fail(libc::ESPIPE))
+}
+
+/// The position that a call names.
+///
+/// # Safety
+/// `at` is null or the server's own number, for as long as the call lasts.
+unsafe fn place<'a>(at: *mut i64) -> At<'a> {
+    // SAFETY: the caller's contract; one thread runs at a time.
+    unsafe { at.cast::<Cell<i64>>().as_ref() }
+}
+
+/// `splice`; passes through when neither descriptor is virtual.
+///
+/// # Safety
+/// Offsets are null or valid.
+pub unsafe fn splice(
+    in_fd: i32,
+    in_at: *mut i64,
+    out_fd: i32,
+    out_at: *mut i64,
+    len: usize,
+    flags: u32,
+) -> Answer {
+    // SAFETY: the caller's contract.
+    let at = unsafe { [place(in_at), place(out_at)] };
+    between([in_fd, out_fd], at, |k, from, to| splice::splice(k, from, to, at, len, flags))
+}
+
+/// `tee`.
+pub fn tee(in_fd: i32, out_fd: i32, len: usize, flags: u32) -> Answer {
+    between([in_fd, out_fd], [None; 2], |k, from, to| splice::tee(k, from, to, len, flags))
+}
+
+/// A call on two descriptors, of which one at least is virtual: a cancellation point, done again when a signal handler says so.
+fn between(
+    fds: [i32; 2],
+    at: [At<'_>; 2],
+    call: impl Fn(&Kernel, &Side<'_>, &Side<'_>) -> Result<usize>,
+) -> Answer {
+    if fds.iter().all(|fd| file(kernel(), *fd).is_none()) {
+        return None;
+    }
+    if let Err(e) = fds.iter().try_for_each(|fd| table::not_own(*fd)) {
+        return Some(Err(e));
+    }
+    loop {
+        thread::test_cancel();
+        let turn = turn::enter(Object::Several, Op::Move);
+        let result = {
+            let (from, to) = (Side::of(&*turn, fds[0], at[0]), Side::of(&*turn, fds[1], at[1]));
+            call(&turn, &from, &to)
+        };
+        if let Some(result) = signal::deliver::settle(call::interruptible(result)) {
+            return Some(result);
+        }
+    }
+}
+
+/// `vmsplice`.
+///
+/// # Safety
+/// `list` is `count` valid parts.
+pub unsafe fn vmsplice(fd: i32, list: *const iovec, count: usize, flags: u32) -> Answer {
+    call::with_cancel(fd, Op::Move, |k, hold| {
+        // SAFETY: the caller's contract.
+        unsafe { splice::vmsplice(k, hold, list, count, flags) }
+    })
+}
+
+/// `sendfile`, from a regular file to a virtual descriptor; passes through when neither descriptor is virtual.
+///
+/// # Safety
+/// `at` is null or valid.
+pub unsafe fn sendfile(out_fd: i32, in_fd: i32, at: *mut i64, count: usize) -> Answer {
+    if file(kernel(), in_fd).is_some() {
+        return call::with(in_fd, Op::Move, |_, _| fail(libc::EINVAL));
+    }
+    if let Err(e) = table::not_own(in_fd) {
+        return Some(Err(e));
+    }
+    // SAFETY: the caller's contract.
+    let at = unsafe { place(at) };
+    call::with_cancel(out_fd, Op::Move, |k, hold| splice::sendfile(k, hold, in_fd, at, count))
 }

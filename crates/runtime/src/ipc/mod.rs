@@ -1,7 +1,7 @@
-//! Calls on System V semaphores and message queues and on POSIX message queues: operations on the library's objects, with pointers as the server
-//! gives them.
+//! Calls on System V semaphores and message queues and on POSIX message queues: operations on the library's objects, with the server's
+//! pointers.
 //!
-//! - [`segment`]: what is said about segments of shared memory, which are the kernel's.
+//! - [`segment`]: facts about segments of shared memory, which are the kernel's.
 
 pub mod segment;
 
@@ -39,7 +39,7 @@ pub unsafe fn semop(
 /// `semctl`; `arg` is the union.
 ///
 /// # Safety
-/// `arg` is what the command wants.
+/// `arg` is the command's argument.
 pub unsafe fn semctl(id: c_int, number: c_int, command: c_int, arg: usize) -> Result<usize> {
     let turn = turn::enter(Object::Ipc, Kind::Set);
     // SAFETY: the caller's contract.
@@ -83,7 +83,7 @@ pub unsafe fn msgrcv(
 /// `msgctl`.
 ///
 /// # Safety
-/// `arg` is what the command wants.
+/// `arg` is the command's argument.
 pub unsafe fn msgctl(id: c_int, command: c_int, arg: usize) -> Result<usize> {
     let turn = turn::enter(Object::Ipc, Kind::Set);
     // SAFETY: the caller's contract.
@@ -115,7 +115,7 @@ pub unsafe fn mq_unlink(name: *const c_char) -> Result<usize> {
     unsafe { mq::unlink(turn.kernel(), name) }
 }
 
-/// The server's time of day at which a call on a queue gives up.
+/// The virtual time at which a call on a queue gives up.
 ///
 /// # Safety
 /// `limit` is null or a time.
@@ -196,7 +196,7 @@ fn id_of(nr: i64) -> u32 {
     unsafe { sys::raw(nr, sys::args([])) as u32 }
 }
 
-/// The user and the group that the process acts as.
+/// The effective user and group of the process.
 pub fn user() -> [u32; 2] {
     [id_of(libc::SYS_geteuid), id_of(libc::SYS_getegid)]
 }
@@ -211,7 +211,7 @@ pub fn in_group(group: u32) -> bool {
     id_of(libc::SYS_getegid) == group || groups[..count.unwrap_or(0)].contains(&group)
 }
 
-/// The permissions that the process takes off what it makes.
+/// The process's `umask`.
 pub fn file_mask() -> u32 {
     // SAFETY: numbers only; the mask is put back at once, and nobody else runs.
     unsafe {

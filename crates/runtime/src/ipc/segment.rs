@@ -1,4 +1,4 @@
-//! Segments of System V shared memory are the kernel's, in the replica's own namespace; the times that it says of them are not.
+//! Segments of System V shared memory are the kernel's, in the replica's own namespace; the times reported about them are not.
 
 use crate::kernel::kernel;
 use crate::sys;
@@ -12,13 +12,13 @@ const SHM_STAT: c_int = 13;
 const SHM_INFO: c_int = 14;
 const SHM_STAT_ANY: c_int = 15;
 
-/// Where `shm_info` says what is in memory and what was moved out of it: two words and two counts of tries.
+/// Where `shm_info` has resident and swapped pages: two words and two counts of tries.
 const INFO_RESIDENT: usize = 2;
 
-/// `shmctl`: a time that is told is that of the server's start; what is resident is not told.
+/// `shmctl`: reported times are that of the server's start; residency is not reported.
 ///
 /// # Safety
-/// `arg` is what the command wants.
+/// `arg` is the command's argument.
 pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
     let _turn = turn::enter(Object::Ipc, Kind::Set);
     let args = sys::args([id as usize, command as usize, arg]);

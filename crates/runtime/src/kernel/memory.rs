@@ -1,4 +1,4 @@
-//! Memory that several processes have, in the arena: what [`crate::process::shared`] notes.
+//! Records of memory that several processes share, in the arena: [`crate::process::shared`] maintains them.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -20,18 +20,18 @@ pub struct Mapping {
     pub node: Node<Mapping>,
     pub start: Cell<usize>,
     pub len: Cell<usize>,
-    /// Where in the region it begins.
+    /// Its offset in the region.
     pub offset: Cell<usize>,
     pub region: Link<Region>,
 }
 
-/// What is mapped.
+/// A region.
 #[repr(C)]
 pub struct Region {
     /// Mappings of it; 0: not in use.
     pub _free: Cell<u32>,
     pub mappings: Cell<u32>,
-    /// What it is: device and inode of a file, or of a segment 0 and its id. Anonymous memory is equal to nothing.
+    /// Its identity: device and inode of a file, or of a segment 0 and its id. Anonymous memory equals nothing.
     pub device: Cell<u64>,
     pub inode: Cell<u64>,
     pub anonymous: Cell<bool>,
@@ -55,7 +55,7 @@ pub type Mappings = List<Mapping, InProcess>;
 pub struct Shared {
     /// Mappings of all processes.
     pub mappings: Pool<Mapping>,
-    /// What they map.
+    /// The mapped regions.
     pub regions: Pool<Region>,
 }
 

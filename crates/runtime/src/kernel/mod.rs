@@ -1,4 +1,4 @@
-//! All state of the library operating system: one structure at the start of the arena's heap, with the pools behind it.
+//! The server's state in the arena: one structure at the start of the heap, with the pools behind it.
 
 pub mod memory;
 pub mod process;
@@ -15,8 +15,9 @@ use core::sync::atomic::Ordering;
 use process::Process;
 use skein_arena::layout::Header;
 use skein_arena::parts::Parts;
-use skein_arena::pool::{Link, Pool};
+use skein_arena::pool::{Handle, Link, Pool};
 use skein_libos::Os;
+use skein_libos::file::{File, table};
 use skein_libos::process::MAX_PROCESSES;
 use skein_libos::room::Room;
 use skein_sched::Serial;
@@ -25,49 +26,47 @@ use thread::Thread;
 /// The library operating system. All-zero bytes, then [`Kernel::lay_out`].
 #[repr(C)]
 pub struct Kernel {
-    /// Whose turn it is when, and when entries are admitted.
+    /// The schedule: turns, and admission points.
     pub sched: Serial,
-    /// What the library has: threads, and what they wait at.
+    /// The library's state: threads, and the objects that they wait at.
     os: Os<Thread, Process>,
     /// Threads that spin.
     pub spins: turns::Spins,
-    /// How fast it goes.
+    /// The pace of virtual time.
     pub pace: skein_libos::pace::Pace,
-    /// Time of day at the start of the server: the origin of its monotonic clock.
+    /// The time of day at the start of the server: the origin of its monotonic clock.
     pub boot_ns: Cell<u64>,
-    /// Agreed points of admission are switched off, to show what they are for ([`crate::turn::admit::arrived`]).
+    /// Agreed admission points are switched off, for the experiment that shows their purpose ([`crate::turn::admit::arrived`]).
     pub unsafe_admission: Cell<bool>,
     /// `cpuid` is not trapped, though the processor might be able to.
     pub cpuid_is_left: Cell<bool>,
-    /// The interface that the server was given beside the loopback one.
+    /// The configured interface beside the loopback one.
     pub interface: Cell<skein_model::Interface>,
     /// Randomness.
     pub random: random::Random,
-    /// What processes share of their memory.
+    /// Shared memory of processes.
     pub shared: memory::Shared,
     /// Descriptors of processes.
     pub pidfds: Pool<crate::process::pidfd::PidFd>,
-    /// A process that really ends just now: the next that has the turn waits until it is gone.
+    /// A process that is really ending: the next process with the turn waits until it is gone.
     pub gone: Cell<i32>,
-    /// The thread that ends another process just now.
+    /// The thread that is ending another process.
     pub killer: Link<Thread>,
     /// How programs that the server executes are made to load the runtime.
     pub library: process::Library,
     /// The core on which processes hand the turn to each other, from 1; 0: any.
     pub core: Cell<u32>,
-    /// Where the node wanted the server to be when it last looked; as above.
+    /// The node's wish for the server's core at the last look; as above.
     pub told: Cell<u32>,
-    /// How often it has waited there for the node.
+    /// The number of its waits for the node there.
     pub sleeps: Cell<u32>,
-    /// How long the server is busy at a time.
+    /// The length of the server's CPU bursts.
     pub cpu_bursts: turns::CpuBursts,
-    /// Where the server may run.
+    /// The cores that the server may use.
     pub cores: Cell<turns::Cores>,
-    /// Signals, and timers that send them.
-    pub signals: crate::signal::SignalState,
     /// Descriptors, sockets, pipes, epoll sets.
     pub io: IoState,
-    /// Where the state about files is, which their room lays out and knows.
+    /// The state about files, which their room lays out and knows.
     pub files_at: Cell<usize>,
 }
 
@@ -80,9 +79,9 @@ impl Deref for Kernel {
     }
 }
 
-/// The kernel. Only to be called when the runtime is ready ([`crate::local::ready`]).
+/// The kernel state. Only to be called when the runtime is ready ([`crate::local::ready`]).
 ///
-/// An operation gets it from the guard of its turn ([`crate::turn::Turn`]), and hands it on. This function is for what has no guard: the turn itself, the entries, which
+/// An operation gets it from the guard of its turn ([`crate::turn::Turn`]), and hands it on. This function is for code without a guard: the turn itself, the entries, which
 /// come before it, handlers of the kernel's signals, and functions of the resources that are called from places without it.
 #[inline]
 pub fn kernel() -> &'static Kernel {
@@ -123,7 +122,7 @@ pub fn attach(header: &'static Header, heap: *mut u8) {
 impl Kernel {
     fn lay_out(&self, room: &mut Room, above: &[LayOut]) {
         // Where the server runs, and for how long at a time, is each replica's own.
-        let places = (offset_of!(Self, core), offset_of!(Self, signals));
+        let places = (offset_of!(Self, core), offset_of!(Self, io));
         room.own::<Self>(core::ptr::from_ref(self).cast(), 1, places.0, places.1 - places.0);
         let threads = room.pool(&self.threads, MAX_THREADS);
         Thread::note_own(room, threads, MAX_THREADS);
@@ -140,14 +139,14 @@ impl Kernel {
         for lay_out in above {
             lay_out(self, room);
         }
-        // All that is left holds bytes in flight.
+        // The rest of the heap holds bytes in flight.
         let chunks = (room.left() / 4096).min(u32::MAX as usize) as u32;
         room.pool(&self.chunks, chunks);
     }
 
-    /// The descriptors of the process that this code runs in.
+    /// The file behind a virtual descriptor of the process that this code runs in.
     #[inline]
-    pub fn table(&self) -> &crate::io::table::Table {
-        &process::this().table
+    pub fn file(&self, fd: i32) -> Option<Handle<File>> {
+        table::file(self, fd)
     }
 }

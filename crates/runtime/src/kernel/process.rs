@@ -1,7 +1,6 @@
 //! A process in the arena.
 
 use super::memory::Mappings;
-use crate::io::table::Table;
 use crate::kernel::thread::Thread;
 use crate::local::LOCAL;
 use core::cell::Cell;
@@ -16,10 +15,10 @@ use skein_libos::room::Room;
 
 /// More than glibc's `struct posix_spawn_args` has; behind it is its parent's stack, which the child does not change either.
 pub const LEFT_WORDS: usize = 32;
-/// What is kept of the library's path: longer ones cannot be passed on.
+/// The longest path of the library: longer ones cannot be passed on.
 pub const LIBRARY_PATH_BYTES: usize = 512;
 
-/// A process: the library's part, and what the runtime needs to run it.
+/// A process: the library's part, and the runtime's own.
 #[repr(C)]
 pub struct Process {
     /// The pool's.
@@ -29,7 +28,7 @@ pub struct Process {
     pub ended_around_libc: Cell<bool>,
     /// It is executing another program: the next thing that is heard of it comes from the new program.
     pub executing: Cell<bool>,
-    /// What it leaves for the parent whose memory it would share.
+    /// Its data for the parent whose memory it would share.
     pub left: Left,
     /// How unimportant it has made itself: remembered, without effect.
     pub nice: Cell<c_int>,
@@ -39,21 +38,17 @@ pub struct Process {
     pub space_limit: Cell<(u64, u64)>,
     /// Where its carrier sleeps while another process has the turn.
     pub go: AtomicU32,
-    /// What its carrier is to do when it wakes: 0, or an order to end.
+    /// Its carrier's order when it wakes: 0, or to end.
     pub order: Cell<u32>,
-    /// Its signals.
-    pub signals: crate::signal::ProcessSignals,
     /// Its pidfds.
     pub pidfds: crate::process::pidfd::PidFds,
     /// Its shared memory.
     pub mappings: Mappings,
-    /// The directory that it calls `/`.
+    /// Its root directory.
     pub root: Root,
-    /// Its descriptors.
-    pub table: Table,
 }
 
-// SAFETY: cells, links and a table; all-zero is a free process without descriptors.
+// SAFETY: cells and links; all-zero is a free process without descriptors.
 unsafe impl ArenaObject for Process {}
 impl Deref for Process {
     type Target = skein_libos::Process;
@@ -68,21 +63,21 @@ impl Deref for Process {
 pub const PID_AT: usize = offset_of!(Process, os.pid);
 
 impl Process {
-    /// What of all processes is a replica's own: how their carriers wake each other.
+    /// The part of processes that belongs to one replica: the words by which their carriers wake each other.
     pub fn note_own(room: &Room, processes: *const u8, count: u32) {
         room.own::<Self>(processes, count, offset_of!(Self, go), size_of::<AtomicU32>());
         room.own::<Self>(processes, count, offset_of!(Self, order), size_of::<Cell<u32>>());
     }
 }
 
-/// The process that this code runs in.
+/// The current process.
 #[inline]
 pub fn this() -> &'static Process {
     // SAFETY: set when the process began, before there is a kernel to ask; the arena is never unmapped.
     unsafe { &*LOCAL.process.load(Ordering::Relaxed).cast::<Process>() }
 }
 
-/// The process that this code runs in.
+/// The current process.
 #[inline]
 pub fn handle() -> ProcessHandle {
     Handle::from_raw(raw()).expect("a process")
@@ -100,7 +95,7 @@ pub fn is_here(thread: &Thread) -> bool {
     thread.process.get().map_or(0, Handle::raw) == LOCAL.process_number.load(Ordering::Relaxed)
 }
 
-/// What a child leaves for its parent.
+/// A child's data for its parent.
 #[repr(C)]
 pub struct Left {
     /// Its argument; 0 when nothing is brought over.

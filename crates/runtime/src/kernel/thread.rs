@@ -18,7 +18,7 @@ use skein_libos::thread::{Queue, Waiting};
 /// An `addrinfo` as words.
 pub type Hints = [u64; size_of::<libc::addrinfo>() / size_of::<u64>()];
 
-/// A thread: the library's part, and what the carrier needs to run it.
+/// A thread: the library's part, and the carrier's own.
 #[repr(C)]
 pub struct Thread {
     pub run: Node<Thread>,
@@ -30,29 +30,29 @@ pub struct Thread {
     pub fs: Cell<u64>,
     /// Where its stack of the runtime's ends ([`crate::stack`]).
     pub stack: Cell<usize>,
-    /// What its call of `getaddrinfo` asks for.
+    /// The hints of its call of `getaddrinfo`.
     pub hints: Cell<Hints>,
     /// Whether it runs on its own kernel thread.
     pub pinned: Cell<bool>,
-    /// Whether nobody will join it.
+    /// Whether it is detached.
     pub detached: Cell<bool>,
-    /// Whether somebody is joining it.
+    /// Whether a thread is joining it.
     pub joining: Cell<bool>,
-    /// Where a system call of it was trapped that is being answered; 0 when none is .
+    /// The address of its trapped system call that is being answered; 0 without one.
     pub trapped_at: Cell<usize>,
     /// The word that is cleared at its end, if it has asked for one (`set_tid_address`).
     pub clear_at_end: Cell<usize>,
-    /// How it spins.
+    /// Its state of spinning.
     pub spin: Spinner,
-    /// Its signals.
-    pub signals: crate::signal::ThreadSignals,
+    /// Its alternate stack: start, bytes, flags; without a byte between that nobody writes.
+    pub alternate: Cell<(usize, usize, libc::c_long)>,
     pub start: Cell<usize>,
     pub arg: Cell<usize>,
-    /// What it ends with by the system call `exit`.
+    /// Its exit code by the system call `exit`.
     pub code: Cell<i32>,
-    /// Where its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
+    /// The word at which its own kernel thread sleeps: [`SLEEP`], or [`GO`] when the context is given back to it.
     pub go: AtomicU32,
-    /// Where the carrier sleeps while this pinned thread runs.
+    /// The word at which the carrier sleeps while this pinned thread runs.
     pub back: AtomicU32,
     pub name: Cell<[u8; 16]>,
     pub park_stack: UnsafeCell<ParkStack>,
@@ -93,7 +93,7 @@ pub const OUT: u32 = 2;
 pub const GIVEN_UP: u32 = 3;
 
 impl Thread {
-    /// What of all threads is a replica's own: how deep in the runtime they wait, how their kernel threads wake each other, and where those sleep.
+    /// The part of threads that belongs to one replica: how deep in the runtime they wait, and the words by which their kernel threads sleep and wake.
     pub fn note_own(room: &Room, threads: *const u8, count: u32) {
         room.own::<Self>(threads, count, offset_of!(Self, sp), size_of::<Cell<u64>>());
         room.own::<Self>(threads, count, offset_of!(Self, go), size_of::<AtomicU32>());

@@ -1,4 +1,4 @@
-//! The key by which malloc knows what is freed already: later libcs draw it before the runtime begins.
+//! The key by which malloc recognises freed memory: later versions of libc draw it before the runtime begins.
 
 use super::{Draw, draw};
 use crate::glibc::{unknown, version};
@@ -31,7 +31,7 @@ pub fn renew_key(k: &Kernel, libc: Stretch<'_>) -> Option<Draw> {
     Some(draw)
 }
 
-/// One that libc would take: neither short nor mostly zeroes or ones.
+/// A key that libc would accept: neither short nor mostly zeroes or ones.
 fn key(k: &Kernel) -> u64 {
     const SHORT: u64 = 0x100_0000;
     loop {

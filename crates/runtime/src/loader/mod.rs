@@ -1,14 +1,14 @@
-//! What the dynamic loader does and notes by itself, which no server sees, but which lies in its memory: made the same on all replicas.
+//! The dynamic loader's own actions and notes, which no server sees, but which lie in its memory: made equal on all replicas.
 //!
 //! ```text
-//! before the runtime is there   noted, and made equal here: which files libraries are (link maps), times by the processor's counter,
+//! before the runtime is there   noted, and made equal here: files of libraries (link maps), times by the processor's counter,
 //!                               the number of the core, the guard of pointers of a program that was executed     (notes.rs)
 //! from then on                  libraries' files: the loader's question is replaced by a jump to a stub, as in [`crate::patch`]
 //!                               functions bound at their first call: registers are saved on the runtime's stack  (entry::bind)
 //! ```
 //!
-//! All of it is found at the start of each program by what code does and by values that only these places have ([`text`]): layouts change from version to
-//! version. What is not found stays as it is, and the node's log says so.
+//! All of it is found at the start of each program by the form of its code and by values that only these places have ([`text`]): layouts change from version to
+//! version. Places that are not found stay as they are, and the node's log says so.
 
 mod key;
 mod notes;
@@ -33,9 +33,9 @@ pub use text::{Draw, draw};
 pub struct Image {
     /// Its code.
     pub text: Stretch<'static>,
-    /// What it writes to.
+    /// The data that it writes.
     pub data: Range<usize>,
-    /// Of that, what it has made read-only when it was done.
+    /// The part of them that it has made read-only at its end.
     sealed: Range<usize>,
 }
 
@@ -86,8 +86,8 @@ impl Image {
     }
 }
 
-/// Makes the same what the loader has noted, and sees to what it does from now on; to be called while neither `rdtsc` nor `cpuid` traps. Tells the node what it does
-/// not know, for the first program.
+/// Makes the loader's notes equal, and prepares its later actions; to be called while neither `rdtsc` nor `cpuid` traps. Tells the node about
+/// unknown places, for the first program.
 pub fn make_equal(k: &Kernel, first: bool) {
     let unknown = |what: &str| {
         if first {
@@ -104,10 +104,10 @@ pub fn make_equal(k: &Kernel, first: bool) {
         asked += usize::from(patch::replace_loaders(question));
     }
     if asked == 0 {
-        unknown("what it leaves of libraries that are loaded later");
+        unknown("its notes about libraries that are loaded later");
     }
     if !bind_on_own_stack(&image) {
-        unknown("what it leaves when it binds functions at their first call");
+        unknown("its traces of functions bound at their first call");
     }
 }
 

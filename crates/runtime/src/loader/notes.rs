@@ -1,9 +1,9 @@
-//! What the loader has noted before the runtime was there.
+//! The loader's notes from before the runtime was there.
 //!
-//! | what | how it is found | what it becomes |
+//! | note | how it is found | its new value |
 //! |---|---|---|
 //! | the device and inode number of each library | the same two words at one place in all link maps | those that the server sees |
-//! | times by the processor's counter | what code stores behind `rdtsc` | 0 |
+//! | times by the processor's counter | words that code stores to behind `rdtsc` | 0 |
 //! | the number of the core, beside what `cpuid` says | the other words of that answer | 0 |
 //! | the guard of pointers | its value, when the runtime makes another one | the new one |
 
@@ -13,11 +13,11 @@ use crate::files::stat;
 use crate::kernel::Kernel;
 use core::ffi::CStr;
 
-/// Where in a link map the file's numbers are at most: it has more bytes than that.
+/// The furthest position of the file's numbers in a link map, which is longer than that.
 const LINK_MAP_BYTES: usize = 1024;
 const WORD: usize = size_of::<u64>();
 
-/// Makes all of them the same; the caller has made [`Image::data`] writable. Answers what was not found.
+/// Makes all of them equal; the caller has made [`Image::data`] writable. Answers those that were not found.
 pub fn make_equal(k: &Kernel, image: &Image) -> impl Iterator<Item = &'static str> {
     [
         (libraries_files(k), "which files libraries are"),

@@ -1,6 +1,6 @@
-//! The loader's code, read: where it does what differs between replicas.
+//! Reads the loader's code: finds the places whose results differ between replicas.
 //!
-//! Pure: it looks at bytes that it is given. The loader has no symbols for these places; each is known by what it does, and what does not look as it should is
+//! Pure: it looks at given bytes. The loader has no symbols for these places; each is recognised by its code, and code in another form is
 //! not found.
 
 use crate::patch::Stretch;
@@ -18,7 +18,7 @@ const ENDS: [u8; 3] = [0x41, 0xff, 0xe3];
 const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// From its first instruction to where it asks at most.
 const RESOLVER_BYTES: usize = 256;
-/// There is one for each way to save registers.
+/// There is one for each way of saving registers.
 pub const MOST_RESOLVERS: usize = 4;
 
 /// How the loader binds functions at their first call.
@@ -26,11 +26,11 @@ pub const MOST_RESOLVERS: usize = 4;
 pub struct Resolvers {
     /// Where they begin: `_dl_runtime_resolve_fxsave`, `_xsave`, `_xsavec`; 0: no more.
     pub begins: [usize; MOST_RESOLVERS],
-    /// What they ask: `_dl_fixup`.
+    /// The function that they call: `_dl_fixup`.
     pub fixup: usize,
 }
 
-/// The resolvers of a loader's text; `None` when they are not as they are known.
+/// The resolvers of a loader's text; `None` when they do not have the known form.
 pub fn resolvers(text: Stretch<'_>) -> Option<Resolvers> {
     let bytes = text.bytes;
     let mut found = Resolvers { begins: [0; MOST_RESOLVERS], fixup: 0 };
@@ -79,7 +79,7 @@ pub fn questions(text: Stretch<'_>) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The words in `data` that the loader writes times by the processor's counter to.
+/// The words in `data` to which the loader writes times by the processor's counter.
 pub fn times(text: Stretch<'_>, data: Range<usize>) -> impl Iterator<Item = usize> {
     /// From the counter to where it is stored at most.
     const NEAR: usize = 64;
@@ -101,7 +101,7 @@ pub fn times(text: Stretch<'_>, data: Range<usize>) -> impl Iterator<Item = usiz
 pub struct Draw {
     /// Behind the `syscall` instruction.
     pub behind: usize,
-    /// The word that it is drawn to.
+    /// The word that receives it.
     pub key: usize,
 }
 

@@ -1,6 +1,6 @@
-//! Machine code, read: which instructions a jump to a stub displaces, and whether anything could get in among them.
+//! Reads machine code: which instructions a jump to a stub displaces, and whether any jump leads in among them.
 //!
-//! Pure: it looks at bytes that it is given. Whatever it does not understand is a no, and a no leaves the instruction as it is: trapping, and right.
+//! Pure: it looks at given bytes. Any unknown instruction is a no, and a no leaves the instruction as it is: trapping, and right.
 
 use super::instruction::{branch, constants, decode, len_of, movable};
 use core::ops::Range;
@@ -48,9 +48,9 @@ pub struct Room {
 pub struct Code<'a> {
     /// The executable segment.
     pub text: Stretch<'a>,
-    /// What else of the program can be read: jump tables are there.
+    /// Other readable parts of the program: jump tables are there.
     pub data: [Stretch<'a>; 4],
-    /// From the begin of the function that an address lies in to the next function's.
+    /// From the start of the function that contains an address to the next function's.
     pub function: &'a dyn Fn(usize) -> Option<Range<usize>>,
     /// The instructions that an earlier jump to this address has displaced, in front of what it replaced and behind, and where they were.
     pub displaced: &'a dyn Fn(usize) -> Option<[Stretch<'a>; 2]>,
@@ -99,7 +99,7 @@ impl Code<'_> {
         Some(at == site)
     }
 
-    /// What of the instructions around `site` can be moved to make room for a jump: those behind, or where these cannot, those in front.
+    /// The instructions around `site` that can be moved to make room for a jump: those behind, or where these cannot, those in front.
     pub fn displaces(&self, site: usize, len: usize) -> Option<Room> {
         self.displaces_behind(site, len).or_else(|| self.displaces_before(site, len))
     }
@@ -204,7 +204,7 @@ impl Code<'_> {
     }
 }
 
-/// A reading of functions for what leads into bytes that are to be displaced.
+/// Reads functions for jumps into bytes that are to be displaced.
 struct Look<'a, 'b> {
     code: &'a Code<'b>,
     inner: Range<usize>,
@@ -321,7 +321,7 @@ mod tests {
     const AT: usize = 0x40_0000;
     const TABLE: usize = 0x50_0000;
 
-    /// What [`Code::room`] says of the first `rdtsc` in `text`, of which the first `function` bytes are its function and the rest another one.
+    /// The result of [`Code::room`] for the first `rdtsc` in `text`, of which the first `function` bytes are its function and the rest another one.
     fn room(text: &[u8], function: usize, table: &[u8]) -> Option<usize> {
         let room = both(text, function, table)?;
         assert_eq!(room.before, 0);

@@ -1,4 +1,4 @@
-//! One instruction: whether it does the same elsewhere, where it leads, and what it names. What is not known for sure is a no.
+//! One instruction: whether it works elsewhere, its target, and the memory that it names. Anything uncertain is a no.
 
 use super::code::Stretch;
 use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
@@ -38,7 +38,7 @@ fn relative_at(bytes: &[u8]) -> Option<usize> {
     known.then_some(prefix + 2)
 }
 
-/// Whether an instruction does the same elsewhere: it goes on behind itself, and names no address relative to itself unless that can be adjusted.
+/// Whether an instruction works elsewhere: it continues behind itself, and names no address relative to itself unless that can be adjusted.
 pub fn movable(instruction: &Instruction, bytes: &[u8]) -> bool {
     use Opcode::*;
     let known = matches!(
@@ -120,7 +120,7 @@ pub fn movable(instruction: &Instruction, bytes: &[u8]) -> bool {
     known && (relative_memory(instruction, 0).is_none() || relative_at(bytes).is_some())
 }
 
-/// Where a direct jump or call goes; `end` is the address behind it. Whether it is a call.
+/// The target of a direct jump or call; `end` is the address behind it. Whether it is a call.
 pub fn branch(instruction: &Instruction, end: usize) -> Option<(usize, bool)> {
     use Opcode::*;
     let opcode = instruction.opcode();
@@ -141,7 +141,7 @@ pub fn branch(instruction: &Instruction, end: usize) -> Option<(usize, bool)> {
     })
 }
 
-/// Something that an instruction names and that could be a table of addresses.
+/// An operand that could be the address of a table.
 pub fn constants(instruction: &Instruction, end: usize) -> impl Iterator<Item = usize> + '_ {
     let named = |operand| match operand {
         Operand::ImmediateI32 { imm } => Some(imm as usize),

@@ -1,8 +1,8 @@
 //! Instructions that trap, replaced: `syscall`, `rdtsc` and `rdtscp` in the server's and its libraries' text.
 //!
-//! What the net catches ([`crate::entry::net`], [`crate::entry::instructions`]) costs a signal. A place that is caught again and again is replaced by a jump to a
+//! Traps in the net ([`crate::entry::net`], [`crate::entry::instructions`]) cost a signal. A place that is caught again and again is replaced by a jump to a
 //! stub ([`stub`]) that asks the same functions without one: the same operations, in the same order, with the same answers. So a replaced instruction
-//! changes nothing that a replica computes, only how long it takes; and since it is replaced after a number of executions, all replicas do it at the same
+//! changes nothing that a replica computes, only its duration; and since it is replaced after a number of executions, all replicas do it at the same
 //! point, and their address spaces stay the same.
 //!
 //! # When a place may be replaced
@@ -10,19 +10,19 @@
 //! - It lies in a segment of code of an object that the loader has loaded, not in this library's, nor in the loader's, nor in code that the
 //!   server has made itself.
 //! - The instructions behind it that the jump covers can be moved, and nothing that can be seen jumps in among them ([`code`]).
-//! - No kernel thread runs beside this one: none while libc creates one ([`libc_calls`]); what is due then is done when the new one is parked
+//! - No kernel thread runs beside this one: none while libc creates one ([`libc_calls`]); due replacements are then done when the new one is parked
 //!   ([`thread_created`]).
 //!
 //! A thread that is inside a call from there goes on in the stub ([`Inside::moved`]).
 //!
-//! A place that may not be goes on trapping, and is counted so. A library that is unloaded takes its places with it; their stubs stay, unused.
+//! A place that fails these rules keeps trapping, and is counted as such. A library that is unloaded takes its places with it; their stubs stay, unused.
 //!
 //! # Threads, processes, crashes
 //!
-//! Stubs are private memory of one process, used by whoever has the turn; a forked process has a copy of them, with the text that belongs to them. Traps
-//! are counted, and found out once, for all processes of the server together ([`skein_arena::places`]): a short-lived one profits from what those before it
-//! have met. A process that forks replaces first what its children have met ([`before_fork`]). An executed program begins with nothing replaced, and
-//! replaces what is known at the first trap.
+//! Stubs are private memory of one process, used by the turn's holder; a forked process has a copy of them, with the text that belongs to them. Traps
+//! are counted, and judged once, for all processes of the server together ([`skein_arena::places`]): a short-lived one profits from the traps of earlier
+//! ones. A process that forks first replaces the places that its children have met ([`before_fork`]). An executed program begins with nothing replaced, and
+//! replaces the known places at the first trap.
 
 mod code;
 pub mod instruction;
@@ -43,7 +43,7 @@ use module::{Called, Module};
 use skein_arena::places::{Id, Verdict};
 use stub::{Areas, Made};
 
-/// Executions of one place that are trapped before it is replaced, in all processes: most places of most programs are executed a few times in
+/// The number of trapped executions of one place before it is replaced, in all processes: most places of most programs are executed a few times in
 /// their lives, and looking through a large program's text takes as long as a thousand traps. A small text is looked through sooner.
 const PATIENCE: u64 = 64;
 const LEAST_PATIENCE: u64 = 4;
@@ -130,7 +130,7 @@ fn place(address: usize) -> Option<&'static Place> {
 }
 
 impl Place {
-    /// It is somebody else's now: another library is there.
+    /// Another library is at this address now.
     fn begin_anew(&self) {
         self.state.set(State::Counting);
         self.traps.set(0);
@@ -138,7 +138,7 @@ impl Place {
         self.shared.set(0);
     }
 
-    /// Finds out what it is called in the arena's table.
+    /// Finds its name in the arena's table.
     fn call(&self) {
         let called = Called::of(self.address.get());
         let more = (called.text_bytes / TEXT_A_TRAP) as u64;
@@ -158,12 +158,12 @@ impl Place {
         header().places.all().get((self.shared.get() as usize).checked_sub(1)?)
     }
 
-    /// What is known of it from other processes. What has no build id may be another object of the same name.
+    /// Its known state from other processes. A place without a build id may belong to another object of the same name.
     fn known(&self) -> Option<&'static skein_arena::places::Place> {
         self.shared().filter(|place| place.object() != Id::default())
     }
 
-    /// So many more traps by what is counted as `call`.
+    /// Adds traps that are counted as `call`.
     fn note(&self, call: usize, traps: u64) {
         if self.patience.get() == 0 {
             self.call();
@@ -216,11 +216,11 @@ impl Place {
     }
 }
 
-/// What is to be done about a trap.
+/// The treatment of a trap.
 pub enum Met {
     /// The instruction is replaced now: execution goes on at this address, in its stub.
     Replaced(usize),
-    /// It is to be answered.
+    /// It must be answered.
     Answer(Inside),
 }
 
@@ -233,7 +233,7 @@ impl Inside {
         Self(None)
     }
 
-    /// It has been answered: where execution goes on, if that is not behind the instruction any more.
+    /// It has been answered: the address where execution continues, if that is not behind the instruction any more.
     pub fn moved(self) -> Option<usize> {
         let place = self.0.filter(|place| place.state.get() == State::Replaced)?;
         Some(place.behind.get())
@@ -253,7 +253,7 @@ pub fn trapped(address: usize, kind: Kind, call: usize, may_be: bool, newborn: b
     }
     let Some(place) = place(address) else { return unknown() };
     if place.state.get() == State::Replaced {
-        // It would not trap: another library is there now, or the server has taken its text back.
+        // It would not trap: another library is there now, or the server has restored its text.
         place.begin_anew();
     }
     place.note(call, 1);
@@ -277,7 +277,7 @@ fn wait_for_thread(address: usize, kind: Kind) {
     }
 }
 
-/// libc has created a thread, which is parked: what has trapped meanwhile, on the new kernel thread too, is counted, and replaced where it is time.
+/// libc has created a thread, which is parked: traps in between, including the new kernel thread's, are counted, and places replaced if due.
 pub fn thread_created() {
     newborn::take(|address, call, traps| {
         let Some(place) = place(address) else { return };
@@ -296,7 +296,7 @@ pub fn thread_created() {
     }
 }
 
-/// This process will be copied: what trapped often in any of the server's processes is replaced in this one, so that it is in the copies.
+/// This process will be copied: places that trapped often in any of the server's processes are replaced in this one, so that they are in the copies.
 pub fn before_fork() {
     let (places, seen) = (&header().places, &LOCAL.places_replaced);
     // Another thread's creation may be under way: then it is left to the next fork.
@@ -316,7 +316,7 @@ pub fn before_fork() {
     }
 }
 
-/// In a program that the server has executed: what trapped often in others before it is replaced at once.
+/// In an executed program: places that trapped often in others before it are replaced at once.
 pub fn executed() {
     LOCAL.was_executed.set(true);
     if !LOCAL.patches.load(Ordering::Relaxed) {
@@ -358,7 +358,7 @@ fn kind_at(address: usize) -> Option<Kind> {
     kinds.into_iter().find(|kind| there.starts_with(kind.bytes()))
 }
 
-/// Replaces the instruction at `address`, if that can be done; where it is known that it can, and with what room, that is only looked at once more.
+/// Replaces the instruction at `address`, if possible; if that is known already, with its room, it is only checked once more.
 /// With what room, and by which stub.
 fn replace(address: usize, kind: Kind, known: Option<Room>) -> Option<(Room, Made)> {
     let module = Module::of(address)?;
@@ -399,7 +399,7 @@ pub fn replace_loaders(address: usize) -> bool {
 fn jump_from(module: &Module, address: usize, kind: Kind, room: Room) -> Option<(Room, Made)> {
     let stub = PROCESS.areas.make(address, kind, room, module.start)?;
     let start = address - room.before;
-    // What is left over is never executed: a breakpoint, so that it would not go unnoticed.
+    // The remaining bytes are never executed: breakpoints, so that an execution would be noticed.
     let mut bytes = [0xcc; code::MOST_BEFORE + code::MOST_BYTES];
     bytes[..code::JUMP_BYTES].copy_from_slice(&stub::jump(start, stub.entry)?);
     // SAFETY: text of a loaded object, which is private; all other kernel threads of this process sleep in this library.
@@ -419,7 +419,7 @@ impl Module {
     }
 }
 
-/// The address in the server's text that a place in a stub stands for; any other address as it is.
+/// The address in the server's text that a place in a stub stands for; any other address unchanged.
 pub fn original(address: usize) -> usize {
     PROCESS.areas.original(address).unwrap_or(address)
 }

@@ -1,4 +1,4 @@
-//! The program or library that an address lies in: its segments, and where its functions begin.
+//! The program or library that contains an address: its segments, and its functions' starts.
 //!
 //! The loader's tables are asked without a lock (`_dl_find_object`), because the caller may be inside the loader. Functions are told apart by the table
 //! for unwinding, which every object has that C++ exceptions or cancellation can pass through; code in an object without one is not touched.
@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn _dl_find_object(address: *const c_void, result: *mut Found) -> c_int;
 }
 
-/// What an object consists of.
+/// The parts of an object.
 #[derive(Clone, Copy)]
 struct Segments {
     base: usize,
@@ -46,7 +46,7 @@ struct Object {
 }
 
 impl Object {
-    /// The one that `address` lies in. What it refers to is memory for as long as the object is loaded.
+    /// The object that contains `address`. Its data are in memory for as long as the object is loaded.
     fn of(address: usize) -> Option<Self> {
         // SAFETY: all-zero is a valid `Found`.
         let mut found: Found = unsafe { core::mem::zeroed() };
@@ -149,7 +149,7 @@ fn build_id(notes: &[u8]) -> Option<Id> {
     }
 }
 
-/// What an address is called in every process: an object's build id and name, and the distance from its begin.
+/// The name of an address in every process: an object's build id and name, and the offset.
 pub struct Called {
     pub id: Id,
     pub name: [u8; NAME_BYTES],
@@ -159,7 +159,7 @@ pub struct Called {
 }
 
 impl Called {
-    /// Code that belongs to no object is called by its address.
+    /// Code outside all objects is named by its address.
     pub fn of(address: usize) -> Self {
         match Object::of(address) {
             Some(object) => Self {

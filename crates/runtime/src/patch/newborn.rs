@@ -1,8 +1,8 @@
-//! What traps on a kernel thread that libc has just made, before it has come to the runtime: noted without the turn, for whoever has it.
+//! Traps on a kernel thread that libc has just made, before it has come to the runtime: noted without the turn, for the turn's holder.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Places that libc's begin of a thread has: a few.
+/// The most places in libc's start of a thread.
 const PLACES: usize = 8;
 
 struct Slot {
@@ -27,7 +27,7 @@ pub fn note(address: usize, call: usize) {
     }
 }
 
-/// Hands over what was noted: address, call, traps. No thread is new.
+/// Hands over the notes: address, call, traps. No thread is new.
 pub fn take(mut each: impl FnMut(usize, usize, u64)) {
     for slot in &SLOTS {
         let traps = slot.traps.swap(0, Ordering::Relaxed);

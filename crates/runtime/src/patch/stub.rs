@@ -1,14 +1,14 @@
-//! Stubs: what a replaced instruction jumps to.
+//! Stubs: the targets of the jumps in place of replaced instructions.
 //!
-//! A stub executes what was displaced in front of the replaced instruction, if anything was, and calls [`enter`], which saves every register, asks
-//! [`super::answer`], restores them as that has left them and goes on in the stub. The stub then executes what was displaced behind the instruction and
-//! jumps back behind that. Where the call must really be made at the server's own stack pointer (a return from a handler, whatever the net lets
-//! through), it goes on at a second entry of the stub, which makes it. A new thread begins at what was displaced behind the instruction, on its
+//! A stub executes the instructions displaced in front of the replaced one, if any, and calls [`enter`], which saves every register, asks
+//! [`super::answer`], restores them as that has left them and continues in the stub. The stub then executes the instructions displaced behind it and
+//! jumps back behind those. Where the call must really be made at the server's own stack pointer (a return from a handler, and every other call that the net lets
+//! through), it continues at a second entry of the stub, which makes it. A new thread begins at the instructions displaced behind, on its
 //! own stack; a new process goes on as its parent does, on another stack if that was asked for.
 //!
 //! The 128 bytes below the stack pointer, which a function that calls nothing may use, are stepped over first.
 //!
-//! Stubs lie in areas of their own, each near the text that jumps to it, at addresses that follow from what the server did: the same on all replicas.
+//! Stubs lie in areas of their own, each near the text that jumps to it, at addresses that follow from the server's execution: the same on all replicas.
 //! They are this process's own memory; a forked process has copies. An area is never writable and executable at once.
 
 use super::code::{JUMP_BYTES, MOST_BEFORE, MOST_BYTES, Room, Stretch};
@@ -18,7 +18,7 @@ use crate::sys::{self, args};
 use core::cell::Cell;
 use core::mem::offset_of;
 
-/// What was replaced.
+/// The replaced instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// One stub: its code, and what is known of it behind.
+/// One stub: its code, and its data behind.
 #[repr(C, align(128))]
 struct Stub {
     /// The instructions displaced in front of the one that was replaced, at the end; the jump leads to the first.
@@ -104,7 +104,7 @@ impl Areas {
         Some(unsafe { &*((address & !(STUB_BYTES - 1)) as *const Stub) })
     }
 
-    /// Where a place in a stub would be in the server's own text: behind the instruction that was replaced, or among those displaced.
+    /// The place in the server's own text that corresponds to a place in a stub: behind the instruction that was replaced, or among those displaced.
     pub fn original(&self, address: usize) -> Option<usize> {
         let stub = self.find(address)?;
         let into = address.wrapping_sub(stub.displaced.as_ptr() as usize);

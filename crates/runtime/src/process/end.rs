@@ -1,8 +1,8 @@
-//! How a process ends.
+//! The end of a process.
 //!
-//! It does so itself, with the turn, whoever wants it to end: a process that another one kills is given the turn with the order to end, and gives
-//! it back. So what only it can reach (its memory with robust mutexes in it) can be seen to, and what others see of its end they see at one
-//! point. Then it hands the turn on and really ends; whoever has the turn waits until it is gone ([`super::handover`]).
+//! It ends itself, with the turn, whoever wants its end: a process that another one kills is given the turn with the order to end, and gives
+//! it back. So it can clean up what only it can reach (its memory with robust mutexes in it), and others see its end at one
+//! point. Then it hands the turn on and really ends; the next process with the turn waits until it is gone ([`super::handover`]).
 
 use super::ProcessHandle;
 use super::{Life, Process, all, children_key, forget, handle, pidfd, this, threads_of, vfork_key};
@@ -10,14 +10,15 @@ use crate::files::inputs;
 use crate::kernel::{Kernel, kernel};
 use crate::local;
 use crate::local::header;
+use crate::sys;
 use crate::thread::{self, Thread};
 use crate::turn::{self, output};
-use crate::{signal, sys};
 use core::sync::atomic::Ordering;
 use libc::{c_int, pid_t};
 use skein_arena::layout::state;
 use skein_arena::pool::Handle;
 use skein_libos::file::wait;
+use skein_libos::signal;
 use skein_model::OutFrame;
 
 /// In [`Process::order`]: the wait status to end with is in the lower bits.
@@ -35,7 +36,7 @@ pub fn end(wait_status: c_int) -> ! {
     }
     let k = kernel();
     if k.processes.live.get() == 1 {
-        // Why it ends may be what it found in a file.
+        // The reason of its end may be the content of a file.
         inputs::settle(k);
     }
     leave(k, wait_status);
@@ -56,7 +57,7 @@ pub fn terminate(k: &Kernel, target: ProcessHandle, wait_status: c_int) {
     turn::handover::hand_over(k, target);
 }
 
-/// Carrier that has just got the turn: ends its process if that is why.
+/// Carrier that has just got the turn: ends its process if it was ordered to.
 pub fn obey(k: &Kernel) {
     let order = this().order.replace(0);
     if order & ORDERED == 0 {
@@ -70,7 +71,7 @@ pub fn obey(k: &Kernel) {
     depart(k, k.killer.take(), wait_status)
 }
 
-/// Takes the process out of all that others see.
+/// Removes the process from everything that others see.
 fn leave(k: &Kernel, wait_status: c_int) {
     let (me, p) = (handle(), this());
     for (thread, t) in threads_of(k, me) {
@@ -79,7 +80,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
     skein_libos::ipc::process_ended(k, me);
     p.table.close_all(k);
     super::shared::forget_all(k, p);
-    signal::process_ended(k, p);
+    signal::process_ended(k, me);
     for (thread, _) in threads_of(k, me) {
         thread::discard(k, thread);
     }
@@ -96,11 +97,11 @@ fn leave(k: &Kernel, wait_status: c_int) {
         k.processes.root_status.set(wait_status);
     }
     k.keys.wake(k, vfork_key(me), u32::MAX, u32::MAX);
-    // Who gets the turn waits until the kernel has let go of them.
+    // The next process with the turn waits until the kernel has released them.
     crate::files::lock::released(k);
     match p.parent.get() {
         Some(parent) => tell(k, parent, me),
-        // init's: it asks nobody here.
+        // init's: it asks no parent.
         None => forget(k, me),
     }
 }
@@ -122,7 +123,7 @@ pub fn abandon(k: &Kernel, thread: Handle<Thread>, t: &Thread) {
     skein_libos::sync::mutex::owner_gone(k, thread);
 }
 
-/// Where nobody but this process could let stopped ones of a group go on, they go on by themselves.
+/// Where only this process could continue stopped ones of a group, they continue by themselves.
 fn release_groups(k: &Kernel, me: ProcessHandle) {
     let (p, parent) = (k.processes.get(me), k.processes.get(me).parent.get());
     let watches = |watcher: &Process, group, session| {
@@ -154,7 +155,8 @@ fn orphan(k: &Kernel, me: ProcessHandle) {
         c.parent.set(heir);
         let signo = c.parent_end_signal.get();
         if signo != 0 && c.life.get() == Life::Alive {
-            let _ = signal::post(k, signal::Target::Process(child), signal::Info::sent(signo, 0));
+            let _ =
+                signal::post(k, signal::Target::Process(child), signal::Info::sent(k, signo, 0));
         }
         match (c.life.get(), heir) {
             (Life::Zombie, None) => forget(k, child),
@@ -167,7 +169,7 @@ fn orphan(k: &Kernel, me: ProcessHandle) {
 /// `child` of `parent` has ended.
 fn tell(k: &Kernel, parent: ProcessHandle, child: ProcessHandle) {
     let c = k.processes.get(child);
-    let info = signal::Info::of_child(c, c.status.get());
+    let info = signal::Info::of_child(k, c, c.status.get());
     let _ = signal::post(k, signal::Target::Process(parent), info);
     if k.processes.get(parent).forgets_children.get() {
         forget(k, child);
@@ -175,7 +177,7 @@ fn tell(k: &Kernel, parent: ProcessHandle, child: ProcessHandle) {
     k.keys.wake(k, children_key(parent), u32::MAX, u32::MAX);
 }
 
-/// Hands the turn to `to`, or to whoever is next, and really ends.
+/// Hands the turn to `to`, or to the next thread, and really ends.
 fn depart(k: &Kernel, to: Option<Handle<Thread>>, wait_status: c_int) -> ! {
     if k.processes.live.get() == 0 {
         output::emit(OutFrame::Exit { status: k.processes.root_status.get() });

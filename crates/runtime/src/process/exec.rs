@@ -1,6 +1,6 @@
-//! How a process executes another program.
+//! Executing another program.
 //!
-//! The program is looked at first: what the runtime cannot be loaded into is refused by name, because the net, which stays, would kill it. Then the
+//! The program is checked first: one that the runtime cannot be loaded into is refused by name, because the net, which stays, would kill it. Then the
 //! kernel's exec runs with an environment that loads the runtime. In the new program [`join`] takes up the process where it was left.
 
 use super::ProcessHandle;
@@ -12,7 +12,7 @@ use crate::kernel::process::LIBRARY_PATH_BYTES as PATH_BYTES;
 use crate::kernel::{Kernel, kernel};
 use crate::local::header;
 use crate::sys::{self, args};
-use crate::{signal, thread, turn};
+use crate::{thread, turn};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int, pid_t};
@@ -21,7 +21,7 @@ use skein_sched::op::{Kind, Object};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
-/// Takes the runtime out of `LD_PRELOAD`: what the server sees of its environment is its own. The first process notes the library's path.
+/// Takes the runtime out of `LD_PRELOAD`: the server sees only its own part of the environment. The first process notes the library's path.
 ///
 /// # Safety
 /// `environment` is null or ends in a null pointer, and nobody else uses it.
@@ -83,7 +83,8 @@ pub unsafe fn execute(
     let p = this();
     p.executing.set(true);
     turn::cores::roam(k);
-    p.table.keep_over_exec(true);
+    p.table.keep_over_exec(k, true);
+    table::keep_spare_over_exec(true);
     sys::allow_instructions();
     // SAFETY: the caller's arguments; the new environment is null-terminated.
     let error = unsafe {
@@ -93,7 +94,8 @@ pub unsafe fn execute(
         )
     };
     let _ = sys::forbid_instructions(!k.cpuid_is_left.get());
-    p.table.keep_over_exec(false);
+    p.table.keep_over_exec(k, false);
+    table::keep_spare_over_exec(false);
     p.executing.set(false);
     drop(scratch);
     error
@@ -176,7 +178,7 @@ impl Drop for Environment {
 
 /// Scripts may name scripts as their interpreters: as deep as Linux goes.
 const MOST_INTERPRETERS: u32 = 5;
-/// What is read of a program's begin: as much as Linux does for a script's first line, and all program headers of usual programs.
+/// The part that is read of a program's start: as much as Linux reads for a script's first line, and all program headers of usual programs.
 const HEAD_BYTES: usize = 4096;
 /// The only loader that the net knows.
 const LOADER: &[u8] = b"/lib64/ld-linux-x86-64.so.2";
@@ -311,7 +313,7 @@ fn secure(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// In a new program: the process that executed it, which has the turn. Refuses to be anybody else.
+/// In a new program: the process that executed it, which has the turn. Stops if it is another one.
 pub fn find_executing(k: &Kernel) -> ProcessHandle {
     // SAFETY: no arguments.
     let pid = unsafe { sys::raw(libc::SYS_getpid, args([])) } as pid_t;
@@ -328,14 +330,15 @@ pub fn join(k: &Kernel, process: ProcessHandle) {
     let main = k.current();
     for (other, t) in threads_of(k, handle()) {
         if other != main {
-            // Its memory is gone, and what it held there.
+            // Its memory is gone, with the objects that it held there.
             t.robust.set(0);
             super::end::abandon(k, other, t);
             thread::discard(k, other);
         }
     }
     thread::be_new_main(k, main);
-    signal::executed(k, p, k.threads.get(main));
+    skein_libos::signal::executed(k, process, k.threads.get(main));
+    k.threads.get(main).alternate.set((0, 0, 0));
     header().uses.note(crate::uses::Use::Programs);
     p.threads.set(1);
     p.ended_around_libc.set(false);
@@ -343,6 +346,7 @@ pub fn join(k: &Kernel, process: ProcessHandle) {
     p.executing.set(false);
     p.executed.set(true);
     p.table.close_on_exec(k);
+    table::keep_spare_over_exec(false);
     header().turn_holder.store(main.raw(), Ordering::Relaxed);
     k.keys.wake(k, vfork_key(process), u32::MAX, u32::MAX);
 }

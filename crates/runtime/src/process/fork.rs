@@ -1,7 +1,7 @@
-//! How a process begins: as a copy of another.
+//! The birth of a process: as a copy of another.
 //!
 //! libc's own `fork` runs, with its handlers and locks; its system call comes through the net to [`clone`]. The child sleeps at once until it is
-//! given the turn: what libc and the server do after the fork, they do with the turn.
+//! given the turn: libc and the server do their work after the fork with the turn.
 
 use super::ProcessHandle;
 use super::{Life, become_process, handle, shared, this, vfork_key};
@@ -17,7 +17,7 @@ use skein_libos::errno::{Errno, Result};
 use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
-/// What the flags of a fork may be, besides the signal at its end.
+/// The allowed flags of a fork, besides the signal at its end.
 const KNOWN: u32 =
     (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_PARENT_SETTID) as u32;
 
@@ -172,7 +172,7 @@ fn prepare(k: &Kernel) -> Result<(ProcessHandle, Handle<Thread>)> {
     p.parent_end_signal.set(0);
     p.threads.set(1);
     p.ended_around_libc.set(false);
-    signal::forked(parent, p);
+    skein_libos::signal::forked(parent, p);
     p.born.set(k.processes.births.get());
     k.processes.births.set(k.processes.births.get() + 1);
     Ok((process, thread))

@@ -18,7 +18,7 @@ pub fn parent() -> pid_t {
     this().parent.get().map_or(INIT, |parent| k.processes.get(parent).pid.get())
 }
 
-/// The process that a call means: 0 is the caller.
+/// The process that a call names: 0 is the caller.
 fn meant(k: &Kernel, pid: pid_t) -> Result<ProcessHandle> {
     match pid {
         0 => Ok(handle()),
@@ -38,19 +38,6 @@ pub fn session_of(pid: pid_t) -> Result<pid_t> {
     let turn = turn::enter(Object::Processes, Kind::Ask);
     let k = &*turn;
     Ok(k.processes.get(meant(k, pid)?).session.get())
-}
-
-/// Whether no process of a group has a parent in another group of the session, one that ends left out: nobody would let a stopped one go on.
-pub fn is_orphaned(k: &Kernel, group: pid_t, ends: Option<ProcessHandle>) -> bool {
-    !super::all(k).any(|(handle, p)| {
-        p.group.get() == group
-            && p.life.get() == Life::Alive
-            && ends != Some(handle)
-            && p.parent.get().filter(|parent| ends != Some(*parent)).is_some_and(|parent| {
-                let parent = k.processes.get(parent);
-                parent.group.get() != group && parent.session.get() == p.session.get()
-            })
-    })
 }
 
 /// `setsid`.

@@ -1,11 +1,11 @@
-//! The processes of the server: all share one kernel in the arena, and one thread of them all runs at a time.
+//! The processes of the server: all share the state in the arena, and one thread of them all runs at a time.
 //!
-//! A process is a real one, with memory, descriptors of the kernel's and a carrier of its own; what it is to the server (its parent, its
-//! descriptors, its end) is a [`Process`] in the arena. Every process is a child of init, whatever its parent here: so init sees every end.
+//! A process is a real one, with memory, descriptors of the kernel's and a carrier of its own; its attributes for the server (its parent, its
+//! descriptors, its end) are in a [`Process`] in the arena. Every process is a child of init, whatever its parent here: so init sees every end.
 //!
-//! - [`fork`]: how one begins. - [`handover`]: how the turn goes from one to another. - [`end`]: how one ends, by itself or killed.
-//! - [`cores`]: on which core they do that; [`cpu_burst`]: for how long at a time the server is busy. - [`exec`]: how it executes another program; [`crate::image`]: what that would see that differs.
-//! - [`pidfd`]: processes as descriptors. - [`shared`]: memory that several of them have. - [`wait`]: how its parent learns of that. - [`group`]: groups, sessions, parents.
+//! - [`fork`]: birth. - [`handover`]: passing the turn to another process. - [`end`]: its end, by itself or killed.
+//! - [`cores`]: the core of that; [`cpu_burst`]: the server's busy times. - [`exec`]: executing another program; [`crate::image`]: the data of that which differ.
+//! - [`pidfd`]: processes as descriptors. - [`shared`]: memory of several processes. - [`wait`]: a parent's news about ends. - [`group`]: groups, sessions, parents.
 //!
 //! Invariant: the code that runs belongs to the process of the turn's holder ([`this`] is [`Kernel::current`]'s process), but for a process
 //! that another one ends ([`end::terminate`]).

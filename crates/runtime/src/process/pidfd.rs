@@ -1,8 +1,8 @@
-//! pidfds: descriptors of processes. They become readable when the process ends, and mean nobody when it has been waited for.
+//! pidfds: descriptors of processes. They become readable when the process ends, and name no process when it has been waited for.
 
 use super::{Life, Process, find};
 use crate::kernel::{Kernel, kernel};
-use crate::signal::{self, Info};
+use crate::signal;
 use crate::turn;
 use libc::{c_int, pid_t};
 use skein_arena::list::{In, List, Node};
@@ -88,7 +88,7 @@ pub(super) fn ended(k: &Kernel, p: &Process) {
     }
 }
 
-/// A process has been waited for: its pidfds mean nobody.
+/// A process has been waited for: its pidfds name no process.
 pub(super) fn reaped(k: &Kernel, p: &Process) {
     while let Some(pidfd) = p.pidfds.pop_front(&k.pidfds) {
         k.pidfds.get(pidfd).process.set(None);
@@ -101,7 +101,7 @@ pub(super) fn reaped(k: &Kernel, p: &Process) {
 /// `EBADF` when it is no pidfd.
 pub(super) fn process_of(fd: c_int) -> Result<(Option<pid_t>, bool)> {
     let k = kernel();
-    let file = k.table().get(fd).ok_or(Errno(libc::EBADF))?;
+    let file = k.file(fd).ok_or(Errno(libc::EBADF))?;
     let f = k.fds.files.get(file);
     let pidfd = f.as_kind::<PidFd>(Kind::PidFd).ok_or(Errno(libc::EBADF))?;
     let process = k.pidfds.get(pidfd).process.get();
@@ -124,10 +124,10 @@ pub unsafe fn send(
     }
     let pid = process_of(fd)?.0.ok_or(Errno(libc::ESRCH))?;
     let info = if info.is_null() {
-        Info::sent(signo, libc::SI_USER)
+        signal::sent(signo, libc::SI_USER)
     } else {
         // SAFETY: the caller's contract.
-        let given = unsafe { Info::read(info) };
+        let given = unsafe { signal::read_info(info) };
         if given.signo != signo {
             return fail(libc::EINVAL);
         }

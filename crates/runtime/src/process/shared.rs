@@ -1,6 +1,6 @@
-//! Memory that processes share: what lies in it is the same object for all of them, wherever each has mapped it.
+//! Memory that processes share: an object in it is the same for all of them, wherever each has mapped it.
 //!
-//! Each process has a list of its shared mappings, which a forked child copies. A region is what is mapped: anonymous memory by the call that made
+//! Each process has a list of its shared mappings, which a forked child copies. A region is a mapped object: anonymous memory by the call that made
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
@@ -36,7 +36,7 @@ pub fn find(address: usize) -> Option<(u32, usize)> {
     None
 }
 
-/// What a mapping maps.
+/// The object of a mapping.
 #[derive(Clone, Copy)]
 pub enum What {
     /// Memory of no file.
@@ -124,7 +124,7 @@ pub fn unmapped(start: usize, len: usize) {
             continue;
         }
         if end < to {
-            // What is behind the gap stays.
+            // The part behind the gap stays.
             match k.shared.mappings.alloc() {
                 Some(rest) => {
                     let r = k.shared.mappings.get(rest);
@@ -210,7 +210,7 @@ pub fn mremap(a: [usize; 6]) -> Result<usize> {
             if (found.start.get()..found.start.get() + found.len.get()).contains(&start) {
                 let offset = found.offset.get() + (start - found.start.get());
                 let region = found.region.get().expect("a mapping's region");
-                // Kept over the moment in which nobody maps it.
+                // Kept during the moment without a mapping of it.
                 let r = k.shared.regions.get(region);
                 r.mappings.set(r.mappings.get() + 1);
                 unmapped(start, len);

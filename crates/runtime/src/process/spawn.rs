@@ -1,7 +1,7 @@
-//! `posix_spawn`'s child, and any other that would share its parent's memory while that waits: it has a copy, and what it would have left for its
-//! parent in the argument that it was given, an errno, is brought over.
+//! `posix_spawn`'s child, and any other that would share its parent's memory while that waits: it has a copy, and its result for the
+//! parent in the argument, an errno, is copied to the parent.
 //!
-//! Where in its argument that is differs from glibc to glibc. So it is whatever the child has changed there: before it executes a program it only reads
+//! The result's place in the argument differs from glibc to glibc. So all words that the child has changed there are copied: before it executes a program it only reads
 //! the rest.
 
 use super::Process;

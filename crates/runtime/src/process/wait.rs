@@ -1,4 +1,4 @@
-//! How a process learns of the end of its children.
+//! A parent's news about its children's ends.
 
 use super::ProcessHandle;
 use super::{Life, Process, all, children_key, forget, handle, pidfd, this};
@@ -6,10 +6,11 @@ use crate::kernel::{Kernel, kernel};
 use crate::{signal, thread, turn};
 use libc::{c_int, pid_t};
 use skein_libos::errno::{Errno, Result};
+use skein_libos::process::wait::told;
 use skein_libos::thread::Wake;
 use skein_sched::op::{Kind, Object};
 
-/// Which children.
+/// The selected children.
 #[derive(Clone, Copy, Debug)]
 pub enum Which {
     /// All.
@@ -40,12 +41,12 @@ impl Which {
     }
 }
 
-/// What a wait is to hear of: bits of the options.
+/// The events that a wait is for: bits of the options.
 const EVENTS: c_int = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
 /// Options that change nothing: all children are children of the process.
 const HARMLESS: c_int = libc::__WALL | libc::__WNOTHREAD;
 
-/// What a child has to say of this kind: a wait status.
+/// A child's news of this kind: a wait status.
 fn news(c: &Process, events: c_int) -> Option<c_int> {
     let report = c.report.get();
     match c.life.get() {
@@ -56,7 +57,7 @@ fn news(c: &Process, events: c_int) -> Option<c_int> {
     }
 }
 
-/// A child that fits and has news, the one that was born first.
+/// A matching child with news, the first born.
 fn find(
     k: &Kernel,
     which: Which,
@@ -116,7 +117,7 @@ pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
     }
 }
 
-/// `wait4`: the status goes to `status`; what the child used is "not known": zero.
+/// `wait4`: the status goes to `status`; the child's resource use is "not known": zero.
 pub fn wait4(
     pid: pid_t,
     status: *mut c_int,
@@ -148,7 +149,7 @@ pub fn waitid(kind: c_int, id: u32, info: *mut libc::siginfo_t, options: c_int) 
         libc::P_PGID => Which::Group(id as pid_t),
         libc::P_PIDFD => {
             let (pid, hasty) = pidfd::process_of(id as c_int)?;
-            // A process that was waited for is nobody's child.
+            // A process that was waited for is no longer a child.
             which_hasty = hasty;
             Which::One(pid.unwrap_or(0))
         }
@@ -167,19 +168,6 @@ pub fn waitid(kind: c_int, id: u32, info: *mut libc::siginfo_t, options: c_int) 
         unsafe { describe(info, found) };
     }
     Ok(())
-}
-
-/// A wait status as `SIGCHLD` and `waitid` tell it: a code, and a status or a signal.
-pub fn told(status: c_int) -> (c_int, c_int) {
-    if libc::WIFEXITED(status) {
-        (libc::CLD_EXITED, libc::WEXITSTATUS(status))
-    } else if libc::WIFSTOPPED(status) {
-        (libc::CLD_STOPPED, libc::WSTOPSIG(status))
-    } else if libc::WIFCONTINUED(status) {
-        (libc::CLD_CONTINUED, libc::SIGCONT)
-    } else {
-        (libc::CLD_KILLED, libc::WTERMSIG(status))
-    }
 }
 
 /// The kernel's layout: signo, errno, code, padding, pid, uid, status.

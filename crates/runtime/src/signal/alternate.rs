@@ -1,7 +1,7 @@
 //! Alternate stacks: where handlers with `SA_ONSTACK` run.
 
-use super::ThreadSignals;
 use crate::kernel::kernel;
+use crate::kernel::thread::Thread;
 use crate::stack;
 use libc::{c_int, c_long};
 use skein_libos::errno::{Errno, Result};
@@ -11,8 +11,8 @@ pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize
     const MIN_BYTES: usize = 2048;
     const AUTODISARM: c_int = 1 << 31;
     let t = kernel().this();
-    let (start, bytes, flags) = t.signals.alternate.get();
-    let on = t.signals.on_alternate();
+    let (start, bytes, flags) = t.alternate.get();
+    let on = t.on_alternate();
     let state = match (bytes, on) {
         (0, _) => libc::SS_DISABLE,
         (_, true) => libc::SS_ONSTACK,
@@ -23,11 +23,11 @@ pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize
             return Err(Errno(libc::EPERM));
         }
         match new_flags & !AUTODISARM {
-            libc::SS_DISABLE => t.signals.alternate.set((0, 0, 0)),
+            libc::SS_DISABLE => t.alternate.set((0, 0, 0)),
             0 | libc::SS_ONSTACK if new_bytes < MIN_BYTES => return Err(Errno(libc::ENOMEM)),
             0 | libc::SS_ONSTACK => {
                 let kept = c_long::from(new_flags & AUTODISARM);
-                t.signals.alternate.set((new_start, new_bytes, kept));
+                t.alternate.set((new_start, new_bytes, kept));
             }
             _ => return Err(Errno(libc::EINVAL)),
         }
@@ -35,7 +35,7 @@ pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize
     Ok((start, bytes, state | flags as c_int))
 }
 
-impl ThreadSignals {
+impl Thread {
     /// Whether the running thread is on its alternate stack.
     pub(super) fn on_alternate(&self) -> bool {
         let (start, end) = self.alternate_range();

@@ -1,12 +1,13 @@
 //! Calls about signals and timers, with pointers as the server gives them.
 
 use crate::io::signalfd;
-use crate::signal::{self, Action, Info, LAST, bit, change_mask, timer, wait};
+use crate::signal::{self, Action, Info, LAST, bit, change_mask, sent, timer, wait};
 use crate::{thread, turn};
 use libc::{c_int, c_void, itimerval, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t};
 use skein_libos::abi::itimerspec;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
+use skein_libos::signal::send;
 use skein_sched::op::{Kind, Object};
 
 /// libc's own signals, which its functions neither block nor handle for anybody.
@@ -133,18 +134,18 @@ pub fn one(how: c_int, signo: c_int) -> Result<()> {
 pub fn to_thread(t: pthread_t, info: Info) -> Result<()> {
     let turn = turn::enter(Object::Signals, Kind::Send);
     let k = &*turn;
-    signal::check(info.signo)?;
+    send::check(info.signo)?;
     let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
     // One that has ended, but is not joined, takes nothing.
     if k.threads.get(handle).life.get() == skein_libos::thread::Life::Ended {
         return Ok(());
     }
-    signal::send_to(k, handle, info)
+    send::to_thread(k, handle, info)
 }
 
 /// What `sigqueue` sends.
 pub fn queued(signo: c_int, value: usize) -> Info {
-    Info { value: value as u64, ..Info::sent(signo, libc::SI_QUEUE) }
+    Info { value: value as u64, ..sent(signo, libc::SI_QUEUE) }
 }
 
 /// `sigtimedwait`.
@@ -162,7 +163,7 @@ pub unsafe fn wait_into(
         let set = read_set(set).ok_or(Errno(libc::EFAULT))?;
         let found = wait::wait_for(set, timeout)?;
         if !info.is_null() {
-            found.write(info);
+            signal::write_info(&found, info);
         }
         Ok(found.signo)
     }

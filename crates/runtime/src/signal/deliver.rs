@@ -1,8 +1,8 @@
-//! Delivery: runs handlers on the server's stack of the thread that has the turn, or on its alternate stack. What they find there follows from the log.
+//! Delivery: runs handlers on the server's stack of the thread that has the turn, or on its alternate stack. All data in their frames follow from the log.
 //!
 //! As in Linux a signal that becomes deliverable while another is about to be handled goes first: its handler is run on top of the other's.
 
-use super::{Action, Info, NEVER_BLOCKED, STOPS, bit, due, process_of, set_mask, stop, take};
+use super::{Action, Info, write_info};
 use crate::frame::{OTHERS, Registers, Trap};
 use crate::kernel::{Kernel, kernel};
 use crate::local::ready;
@@ -11,8 +11,9 @@ use crate::stack::{self, Place};
 use crate::turn::trace;
 use libc::{c_int, c_void};
 use skein_libos::errno::{RESTART, Result, fail};
+use skein_libos::signal::{self, deliver::enter, set_mask};
 
-/// The end of a hook: delivers what has come for the thread.
+/// The end of a hook: delivers the thread's signals.
 #[inline]
 pub fn boundary() {
     if ready() {
@@ -47,43 +48,39 @@ pub fn boundary_of_call(value: i64) {
     }
 }
 
-/// While operations are traced, something always seems to have come: so this costs nothing while they are not.
+/// While operations are traced, a signal always seems to wait: so this costs nothing while they are not.
 #[cold]
 fn returns(k: &Kernel, value: i64, errno: i32) {
     if k.sched.is_traced() {
         trace::ends(value, errno);
     }
-    run(k);
-}
-
-/// What came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Handled {
-    /// No handler ran.
-    Nothing,
-    /// The first that was taken has a handler without `SA_RESTART`.
-    Interrupts,
-    /// The first that was taken has a handler with it.
-    Restarts,
+    deliver(k);
 }
 
 /// Delivers all signals that are for the turn's holder. Its `errno` is kept.
 #[cold]
 pub fn deliver(k: &Kernel) {
-    run(k);
+    keeping_errno(|| signal::deliver(k));
 }
 
 /// A call with nothing held was interrupted: delivers, and answers whether it is to be done again. `restartable` says whether `SA_RESTART` counts.
 #[cold]
 pub fn interrupted(restartable: bool) -> bool {
-    match run(kernel()) {
-        Handled::Nothing => true,
-        Handled::Restarts => restartable,
-        Handled::Interrupts => false,
-    }
+    keeping_errno(|| signal::interrupted(kernel(), restartable))
 }
 
-/// What a call with nothing held that may have been interrupted answers; `None` when it is to be done again.
+fn keeping_errno<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: this thread's errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let kept = unsafe { *errno };
+    let result = f();
+    // SAFETY: as above.
+    unsafe { *errno = kept };
+    result
+}
+
+/// The answer of a call with nothing held that may have been interrupted; `None` when it must be repeated.
 pub fn settle(result: Result<usize>) -> Option<Result<usize>> {
     if result != Err(RESTART) {
         return Some(result);
@@ -91,41 +88,7 @@ pub fn settle(result: Result<usize>) -> Option<Result<usize>> {
     (!interrupted(true)).then_some(fail(libc::EINTR))
 }
 
-fn run(k: &Kernel) -> Handled {
-    // SAFETY: this thread's errno.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let kept = unsafe { *errno };
-    let mut handled = Handled::Nothing;
-    loop {
-        stop::obey();
-        let set = due(k);
-        let Some(info) = take(k, set) else { break };
-        let p = process_of(k, k.this());
-        let action = p.action(info.signo);
-        match action.handler {
-            libc::SIG_IGN => {}
-            libc::SIG_DFL if p.ends(info.signo) => super::terminate_by_signal(info.signo),
-            libc::SIG_DFL => {
-                if STOPS & bit(info.signo) != 0 {
-                    stop::stop(k, crate::process::handle(), info.signo);
-                }
-            }
-            _ => {
-                if handled == Handled::Nothing {
-                    let restarts = action.has(libc::SA_RESTART);
-                    handled = if restarts { Handled::Restarts } else { Handled::Interrupts };
-                }
-                handle(k, info, action);
-            }
-        }
-    }
-    // SAFETY: as above.
-    unsafe { *errno = kept };
-    handled
-}
-
-/// What a handler finds behind its second and third argument, on its stack.
+/// A handler's second and third argument, on its stack.
 #[repr(C, align(64))]
 struct Frame {
     info: libc::siginfo_t,
@@ -135,27 +98,24 @@ struct Frame {
 /// Where glibc's `ucontext_t` has room for the floating-point registers, and behind that four words more.
 const FLOATING_AT: usize = size_of::<libc::ucontext_t>() - 4 * 8 - FLOATING_BYTES;
 const FLOATING_BYTES: usize = 512;
-/// What the processor itself has there: x87 and SSE. Behind it the kernel says what else there is.
+/// The processor's own part: x87 and SSE. Behind it the kernel lists the other parts.
 const REGISTERS_BYTES: usize = 416;
 
-fn handle(k: &Kernel, info: Info, action: Action) {
-    let before = enter(k, info.signo, &action);
-    // Those that this one does not block go first, on top.
-    run(k);
-    let place = place(k, &action);
+/// Calls a handler, which finds that `mask` comes back. Answers the mask that does.
+pub fn call_handler(k: &Kernel, info: &Info, action: &Action, mask: u64) -> u64 {
+    let place = place(k, action);
     let frame = place.sp as *mut Frame;
     // SAFETY: free memory of the server's stack.
     unsafe {
-        begin(k, frame, before);
-        info.write(&raw mut (*frame).info);
+        begin(k, frame, mask);
+        write_info(info, &raw mut (*frame).info);
         here(&mut (*frame).context.uc_mcontext.gregs);
-        call(k, &action, info.signo, frame, place);
-        // The handler may have changed the mask that comes back.
-        set_mask(k, mask_of(frame).read());
+        call(k, action, info.signo, frame, place);
+        mask_of(frame).read()
     }
 }
 
-/// Runs the handler of a fault. What it does to the registers is taken over.
+/// Runs the handler of a fault. Its changes of the registers are kept.
 ///
 /// # Safety
 /// `vectors` is what `xsave` has left at the fault.
@@ -195,13 +155,13 @@ pub unsafe fn handle_fault(
     }
 }
 
-/// Where a handler's frame is: on the alternate stack, if the handler wants that.
+/// The place of a handler's frame: on the alternate stack, if the handler wants that.
 fn place(k: &Kernel, action: &Action) -> Place {
-    let s = &k.this().signals;
+    let t = k.this();
     let wants = action.has(libc::SA_ONSTACK);
-    let place = match s.alternate_top().filter(|_| wants) {
-        Some(sp) => Place { sp, alternate: s.alternate_range() },
-        None if s.on_alternate() => Place { alternate: s.alternate_range(), ..Place::here() },
+    let place = match t.alternate_top().filter(|_| wants) {
+        Some(sp) => Place { sp, alternate: t.alternate_range() },
+        None if t.on_alternate() => Place { alternate: t.alternate_range(), ..Place::here() },
         None => Place::here(),
     };
     place.with_room(size_of::<Frame>())
@@ -213,7 +173,7 @@ unsafe fn begin(k: &Kernel, frame: *mut Frame, mask: u64) {
     unsafe {
         frame.write_bytes(0, 1);
         let context = &mut (*frame).context;
-        let (start, bytes, flags) = k.this().signals.alternate.get();
+        let (start, bytes, flags) = k.this().alternate.get();
         context.uc_stack.ss_sp = start as *mut c_void;
         context.uc_stack.ss_size = bytes;
         context.uc_stack.ss_flags = if bytes == 0 { libc::SS_DISABLE } else { flags as i32 };
@@ -225,21 +185,6 @@ unsafe fn begin(k: &Kernel, frame: *mut Frame, mask: u64) {
 unsafe fn mask_of(frame: *mut Frame) -> *mut u64 {
     // SAFETY: the caller's frame.
     unsafe { (&raw mut (*frame).context.uc_sigmask).cast() }
-}
-
-/// Sets what a handler runs with; answers the mask that comes back afterwards.
-pub fn enter(k: &Kernel, signo: c_int, action: &Action) -> u64 {
-    let t = k.this();
-    let s = &t.signals;
-    let mask = s.mask.get();
-    let before = if s.has_saved.replace(false) { s.saved.get() } else { mask };
-    let itself = if action.has(libc::SA_NODEFER) { 0 } else { bit(signo) };
-    set_mask(k, (mask | action.mask | itself) & !NEVER_BLOCKED);
-    if action.has(libc::SA_RESETHAND) {
-        let cell = &process_of(k, t).actions[signo as usize - 1];
-        cell.set(Action { handler: libc::SIG_DFL, ..*action });
-    }
-    before
 }
 
 /// Calls a handler.
@@ -259,7 +204,7 @@ unsafe fn call(k: &Kernel, action: &Action, signo: c_int, frame: *mut Frame, pla
     t.at_cancel_point.set(cancel_point);
 }
 
-/// Writes where the server came in into a context's registers: what a handler that prints a backtrace wants. Of a call by a hook that is where it returns to.
+/// Writes the server's position into a context's registers, for handlers that print a backtrace. For a call by a hook that is its return address.
 fn here(gregs: &mut [libc::greg_t; 23]) {
     let sp = stack::servers();
     if !Registers::are_at(stack::below_servers()) {

@@ -1,19 +1,20 @@
 //! The kernel's own signal handlers.
 //!
 //! Faults of the server (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) come from the kernel, at the instruction that made them: a function of the log.
-//! They go to the server's disposition with the kernel's own `siginfo` and registers. Everything else that the kernel delivers comes from
-//! outside at some time or other: it is not let in, and the node is told of it once per signal.
+//! They go to the server's disposition with the kernel's own `siginfo` and registers. All other signals from the kernel come from
+//! outside at arbitrary times: they are ignored, and the node is told once per signal.
 
-use super::{Info, LAST, Target, bit, deliver, post, process_of};
+use super::{LAST, bit, deliver};
 use crate::fatal::{line, notice, refuse};
 use crate::frame::{self, Registers, Trap};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::kernel;
 use crate::local::LOCAL;
 use crate::process;
 use crate::sys::{self, args};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
+use skein_libos::signal::process_of;
 use skein_model::limits::SPIN_SIGNAL;
 
 /// A kernel's handler.
@@ -158,16 +159,4 @@ pub unsafe fn fault(registers: &mut Registers, trap: &Trap, vectors: *mut u8) {
 /// Ends the process by a signal.
 pub fn terminate_by_signal(signo: c_int) -> ! {
     process::end::end(signo)
-}
-
-/// A signal that came through the log.
-pub fn from_log(k: &Kernel, number: u8) {
-    let signo = c_int::from(number);
-    if (1..=LAST).contains(&signo) {
-        let info = Info { signo, ..Info::default() };
-        // The first process; when it has ended nobody takes it.
-        if let Some(root) = k.processes.root.get() {
-            let _ = post(k, Target::Process(root), info);
-        }
-    }
 }

@@ -1,22 +1,22 @@
-//! Whether a thread goes round in a circle: everything that it depends on is as it was before.
+//! Detects whether a thread loops: its whole state equals an earlier one.
 //!
-//! A thread whose registers are all the same at two points of its execution, and all the memory that it has touched in between, does the same again
-//! and again until somebody else changes that memory: it waits. The states that it goes through meanwhile are a cycle, which has no begin. So that all
-//! replicas stop at the same one, whenever each of them has looked, the one that is least in a total order is taken ([`Order`]).
+//! A thread with equal registers at two points of its execution, and equal memory everywhere that it has touched in between, does the same again
+//! and again until another thread changes that memory: it waits. Its states in between are a cycle, which has no start. So that all
+//! replicas stop at the same state, whenever each of them has looked, the least one in a total order is taken ([`Order`]).
 //!
 //! Brent's way: what is looked for is a state that comes again; the state that is remembered is replaced after 1, 2, 4, ... times as many instructions.
 
 use super::machine::{RSP, Registers};
 
-/// What is executed.
+/// The code that is executed.
 pub trait Thread {
     type Stop;
     fn registers(&self) -> Registers;
-    /// What is touched from now on is compared with what it is now.
+    /// Touched memory is compared with its content of now, from now on.
     fn begin(&mut self);
     /// Executes one instruction.
     fn step(&mut self) -> Result<(), Self::Stop>;
-    /// Whether what was touched since the begin, and what else there is, is as it was.
+    /// Whether the memory touched since the begin, and the rest of the state, is unchanged.
     fn as_at_first(&self) -> bool;
     /// Of all memory that was touched since the begin.
     fn digest(&self) -> u64;
@@ -30,7 +30,7 @@ const FIRST: u64 = 16;
 pub struct Order(pub u32);
 
 impl Order {
-    /// What is compared: first the depth of the stack, as what is called may hold a lock; later any of them.
+    /// The compared state: first the depth of the stack, as a called function may hold a lock; later all of it.
     fn key(self, registers: &Registers, digest: u64) -> (u64, Registers, u64) {
         let first = if self.0 == 0 {
             !registers.general[RSP]
@@ -45,14 +45,14 @@ impl Order {
     }
 }
 
-/// What came of looking.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<S> {
     /// The thread goes round in a cycle of so many instructions, and is at the agreed state of it.
     Cycle(u64),
     /// Not within that many instructions.
     NotYet,
-    /// It came to something that ends it.
+    /// It came to an instruction that ends the look.
     Stopped(S),
 }
 

@@ -1,7 +1,7 @@
-//! What an instruction does: how it is executed elsewhere, which memory it touches, where execution goes on.
+//! The effect of an instruction: how it is executed elsewhere, the memory that it touches, and the next address.
 //!
-//! Pure: it looks at bytes that it is given. What is not known for sure is a no: calls of the kernel, instructions that tell the time or the
-//! processor's number, and rare ones. A thread that comes to one of these is let go on as it is.
+//! Pure: it looks at given bytes. Anything uncertain is a no: calls of the kernel, instructions that reveal the time or the
+//! processor's number, and rare ones. A thread that comes to one of these continues unchanged.
 
 use crate::patch::instruction::{decode, len_of};
 use core::ops::Range;
@@ -57,7 +57,7 @@ pub enum Implied {
     },
 }
 
-/// Where execution goes on.
+/// The next address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Behind the instruction, which is executed in a slot.
@@ -104,7 +104,7 @@ impl Condition {
     }
 }
 
-/// What an instruction divides by. It would fault for some values, and must not do so in a slot.
+/// The divisor of an instruction. It would fault for some values, and must not do so in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
     /// In a register, or in the first place.
@@ -234,13 +234,13 @@ fn register_known(operand: Operand) -> bool {
     }
 }
 
-/// What touches nothing and changes nothing.
+/// Instructions that touch nothing and change nothing.
 fn nothing(effect: Effect, slot: &mut [u8; LONGEST]) -> Option<Effect> {
     slot[..usize::from(effect.len)].fill(0x90);
     Some(effect)
 }
 
-/// What changes the instruction pointer; nothing if it is not known how.
+/// The change of the instruction pointer; nothing if it is not known.
 fn control(instruction: &Instruction, end: u64) -> Option<Option<(Kind, Implied)>> {
     use Opcode::{CALL, JMP, RETURN};
     let opcode = instruction.opcode();

@@ -1,7 +1,7 @@
-//! Threads that have given the turn up while they spin: their registers, and the words that they have looked at.
+//! Threads that have given the turn up while they spin: their registers, and the words that they have read.
 //!
-//! A thread is taken out of the signal's handler, whose stack others need: the handler returns to [`enter`], on the thread's stack of the runtime's, which waits. Back in
-//! its loop it gets by the same signal, whose handler puts all registers back ([`restore`]).
+//! A thread is taken out of the signal's handler, whose stack others need: the handler returns to [`enter`], on the thread's stack of the runtime's, which waits. It returns to
+//! its loop by the same signal, whose handler restores all registers ([`restore`]).
 
 use super::memory::Word;
 use super::{MOST_VECTOR_BYTES, look_again_soon, machine::Vectors};
@@ -13,9 +13,9 @@ use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::Ordering;
 use skein_model::limits::SPIN_SIGNAL;
 
-/// Threads of one process that spin at one time. When there are more, these spin until one of the others gets on.
+/// The most threads of one process that spin at one time. Further ones spin until one of the others continues.
 const MOST: usize = 32;
-/// Words that are remembered of each. If a thread looks at more, it is let go on whenever somebody else has done something.
+/// The most words of each. A thread that reads more is released whenever another thread has done something.
 const MOST_WATCHED: usize = 512;
 
 struct Kept {
@@ -104,7 +104,7 @@ impl Watched for Kept {
 /// Words that the kernel is asked for at a time.
 const CHUNK: usize = 64;
 
-/// The kernel is asked: another thread may have unmapped them, and whoever finds that out is the one that spins.
+/// The kernel is asked: another thread may have unmapped them, and the spinning thread itself would find that out.
 fn changed(words: &[Cell<(usize, u64)>]) -> bool {
     let mut there =
         [skein_libos::abi::iovec { iov_base: core::ptr::null_mut(), iov_len: 8 }; CHUNK];

@@ -1,8 +1,8 @@
 //! A processor that executes the server's code one instruction at a time, without the kernel.
 //!
 //! Single-stepping by the trap flag takes a signal an instruction: 2 us, and more than 20 us where a hypervisor intercepts debug exceptions. Here an
-//! instruction is copied to a slot, with a jump back behind it, and executed there with the server's registers; only what changes the
-//! instruction pointer is worked out by hand. So an instruction does exactly what it does natively.
+//! instruction is copied to a slot, with a jump back behind it, and executed there with the server's registers; only changes of the
+//! instruction pointer are computed in software. So an instruction does exactly the same as natively.
 //!
 //! It runs inside the handler of [`super::on_tick`], on the runtime's own signal stack, with all signals blocked that can be: the server's stack
 //! pointer is in use meanwhile.
@@ -25,7 +25,7 @@ pub const RBP: usize = 5;
 /// The flags that instructions change and that are compared: carry, parity, adjust, zero, sign, direction, overflow.
 pub const FLAGS: u64 = 0xcd5;
 
-/// What is handed over between the runtime and the slot.
+/// Data handed over between the runtime and the slot.
 #[repr(C)]
 struct Transfer {
     general: [u64; 16],

@@ -1,7 +1,7 @@
-//! The memory that a cycle of instructions touches: what it was at the beginning, and what it is.
+//! The memory that a cycle of instructions touches: its content at the begin, and now.
 //!
-//! Kept in words of eight bytes. Whatever is read or written is noted before that happens, so the first value that is seen of a word is the one it had at
-//! the beginning.
+//! Kept in words of eight bytes. Every word is noted before it is read or written, so the first noted value of a word is its content at
+//! the begin.
 
 use core::ops::Range;
 
@@ -28,13 +28,13 @@ pub struct Memory {
     len: usize,
     touched: [u16; MOST_AT_ONCE],
     touched_len: usize,
-    /// Words that are not what they were at the beginning.
+    /// The number of words that have changed since the begin.
     differing: usize,
     /// Of all words' addresses and values, in no order.
     digest: u64,
 }
 
-/// The memory has no room left for what a cycle touches.
+/// No room is left for a cycle's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -1,19 +1,19 @@
-//! Threads that spin: that wait for another thread by looking at memory again and again, without any call.
+//! Threads that spin: that wait for another thread by reading memory again and again, without any call.
 //!
-//! Under `serial` nobody else runs meanwhile, so such a thread would wait for ever. It is found out and gives the turn up, at a point that is the same on all
+//! Under `serial` no other thread runs meanwhile, so such a thread would wait for ever. It is detected and gives the turn up, at a point that is the same on all
 //! replicas and at every replay, though each of them notices it at another time:
 //!
-//! - A timer on the carrier's processor time notices that there was no operation for a while ([`on_tick`]). That decides nothing but when it is looked.
+//! - A timer on the carrier's processor time notices that there was no operation for a while ([`on_tick`]). That decides only when to look.
 //! - The thread is executed instruction by instruction ([`stepper`]), for a small part of the time that it has already taken. If its registers and all
-//!   the memory that it touches come to be what they were before, it waits: nothing but another thread can change what it does ([`cycle`]).
+//!   the memory that it touches return to an earlier value, it waits: only another thread can change its behaviour ([`cycle`]).
 //! - The states that it goes through are the same on all replicas; of these the least in a total order is where it gives the turn up. A thread that
-//!   gets on by itself never does.
-//! - Its registers and what it has looked at are kept ([`kept`]); it goes on when one of the words that it has looked at has changed ([`crate::turn::spins`]). Until
+//!   makes progress by itself never does.
+//! - Its registers and the words that it has read are kept ([`kept`]); it continues when one of these words has changed ([`crate::turn::spins`]). Until
 //!   then it would do the same again, so it need not run: it costs nothing, and a server of which all threads wait so is quiescent.
 //!
-//! What is not found out (a loop that counts in a register while it waits, a call of the kernel in it) spins on, and the node says so.
+//! Undetected ones (a loop that counts in a register while it waits, a call of the kernel in it) spin on, and the node reports them.
 //!
-//! Looking leaves nothing in the server's memory: it happens on a stack of the runtime's own, and what it notes is unmapped afterwards.
+//! Looking leaves nothing in the server's memory: it happens on a stack of the runtime's own, and its notes are unmapped afterwards.
 
 mod cycle;
 mod effect;
@@ -40,7 +40,7 @@ use machine::{FLAGS, Registers, Vectors};
 use skein_model::limits::SPIN_SIGNAL;
 use stepper::{Stepper, Stop};
 
-/// Processor time after which it is looked whether there was an operation.
+/// The processor time between two checks for operations.
 const TICK_NS: u64 = 10_000_000;
 /// Ticks without an operation after which a thread is executed here for the first time; then after twice as many, and so on.
 const FIRST_LOOK_TICKS: u64 = 2;
@@ -50,10 +50,10 @@ const MOST_STEPS: u64 = 8 << 20;
 /// A thread that was found to spin before, and goes on, is looked at after this time.
 const AGAIN_NS: u64 = 100_000;
 const STEPS_AGAIN: u64 = 20_000;
-/// Ticks after which a thread that was not found out is told of: a second.
+/// Ticks after which an undetected thread is reported: a second.
 const TOLD_TICKS: u64 = 100;
 
-// What a timer's signal comes with.
+// The data of a timer's signal.
 const TICK: usize = 1;
 const AGAIN: usize = 2;
 

@@ -1,4 +1,4 @@
-//! The server's code, executed instruction by instruction with what it touches noted ([`super::machine`], [`super::effect`], [`super::memory`]).
+//! Executes the server's code instruction by instruction and notes the memory that it touches ([`super::machine`], [`super::effect`], [`super::memory`]).
 
 use super::effect::{self, Effect, Implied, Kind, LONGEST, Place, SLOT_BYTES};
 use super::machine::{self, RBP, RSP, Registers, Vectors};
@@ -6,14 +6,14 @@ use super::memory::{Full, Memory};
 use crate::sys::{self, args};
 use core::ops::Range;
 
-/// Why it does not go on.
+/// The reason why it stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It comes to the runtime: that is an operation, or will be.
+    /// It enters the runtime: that is an operation, or will be.
     Runtime,
-    /// It comes to an instruction that is not understood, or to memory that is not there.
+    /// It comes to an unknown instruction, or to memory that does not exist.
     Unknown,
-    /// It touches more than there is room to note.
+    /// It touches more memory than can be noted.
     Full,
 }
 
@@ -30,7 +30,7 @@ const INDEX: usize = 4 * MOST_INSTRUCTIONS;
 const PAGES: usize = 256;
 const PAGE: usize = 4096;
 
-/// What is known of the code and the memory. All-zero bytes are nothing.
+/// Known facts about the code and the memory. All-zero bytes are none.
 #[repr(C)]
 pub struct Known {
     /// Executable.
@@ -75,7 +75,7 @@ impl<'a> Stepper<'a> {
         Self { registers, vectors, vectors_used: false, memory, known, fs, runtime, own_pid }
     }
 
-    /// What is touched from now on is compared with what it is now.
+    /// Touched memory is compared with its content of now, from now on.
     pub fn begin(&mut self) {
         self.memory.begin();
         self.vectors_used = false;
@@ -244,7 +244,7 @@ impl<'a> Stepper<'a> {
         Ok(())
     }
 
-    /// Whether there is memory at an address: asked of the kernel, as whoever touches what is not there would get a signal.
+    /// Whether there is memory at an address: the kernel is asked, because touching missing memory would raise a signal.
     fn check(&mut self, address: usize, writes: bool) -> Result<(), Stop> {
         let page = address / PAGE;
         let place = page % PAGES;

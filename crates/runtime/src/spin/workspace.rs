@@ -1,4 +1,4 @@
-//! The memory that looking at a thread takes: mapped for that time only, at a place of its own, so that the server sees nothing of it.
+//! The memory for looking at a thread: mapped for that time only, at a place of its own, so that the server sees nothing of it.
 
 use super::memory::Memory;
 use super::stepper::{Known, SLOTS_BYTES};

@@ -25,7 +25,7 @@ unsafe extern "C" {
     fn pthread_rwlockattr_getkind_np(attr: *const pthread_rwlockattr_t, out: *mut c_int) -> c_int;
 }
 
-/// What `attr` says of a mutex.
+/// The settings of `attr` for a mutex.
 ///
 /// # Safety
 /// `attr` is null or initialised.

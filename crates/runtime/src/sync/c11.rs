@@ -13,7 +13,7 @@ const ERROR: c_int = 2;
 const NO_MEMORY: c_int = 3;
 const TIMED_OUT: c_int = 4;
 
-/// The result as `threads.h` has it.
+/// The result in `threads.h`'s numbers.
 pub fn result(result: Result<()>) -> c_int {
     match result {
         Ok(()) => SUCCESS,

@@ -1,4 +1,4 @@
-//! What of synchronisation needs the C library: attribute objects, its own named semaphores, C11's numbers. The objects themselves are [`skein_libos::sync`]'s.
+//! The part of synchronisation that needs the C library: attribute objects, its own named semaphores, C11's numbers. The objects themselves are [`skein_libos::sync`]'s.
 
 pub mod attributes;
 pub mod c11;

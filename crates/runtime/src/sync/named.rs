@@ -10,11 +10,11 @@ use libc::{c_char, c_int, c_uint};
 use skein_libos::sync::semaphore::Semaphore;
 use skein_sched::op::{Kind, Object};
 
-/// Where libc has the files.
+/// The directory of libc's files.
 const PLACE: &[u8] = b"/dev/shm/sem.";
 const PAGE_BYTES: usize = 4096;
 
-/// `sem_open`: libc's, whose mapping is noted.
+/// `sem_open`: libc's, with its mapping noted.
 ///
 /// # Safety
 /// As for libc's.

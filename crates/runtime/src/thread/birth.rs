@@ -1,4 +1,4 @@
-//! The birth of a thread's kernel thread: libc makes it, and the runtime sees to its stacks.
+//! The birth of a thread's kernel thread: libc makes it, and the runtime provides its stacks.
 //!
 //! While libc does, the new kernel thread may run beside the turn's holder, until it is parked. Its first instructions are in [`clone_thread`].
 
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn clone_thread(
         "test rax, rax",
         "jz 2f",
         "ret",
-        // The new one: what the kernel's handlers run on, then on with none of the runtime's registers.
+        // The new one: sets the stack for the kernel's handlers, then continues with none of the runtime's registers.
         "2:",
         "lea rdi, [rip + {signals}]",
         "xor esi, esi",

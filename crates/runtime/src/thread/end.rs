@@ -1,17 +1,17 @@
-//! How a thread ends: by libc, when its start routine returns, it calls `pthread_exit` or is cancelled; or by the system call `exit`, made around libc.
+//! The end of a thread: by libc, when its start routine returns, it calls `pthread_exit` or is cancelled; or by the system call `exit`, made around libc.
 //!
-//! Both end on the thread's own kernel thread, for what the kernel does then (it clears the word that `pthread_join` waits for). A main thread's is
+//! Both end on the thread's own kernel thread, for the kernel's own work (it clears the word that `pthread_join` waits for). A main thread's is
 //! the carrier, which goes on: its end is the runtime's alone.
 //!
-//! libc counts its threads, and runs what `atexit` has noted when the last one ends. It does not see those that end around it: after one of
-//! them it takes no thread for the last, and the process ends as the kernel ends one, with the last thread's code and nothing else.
+//! libc counts its threads, and runs the `atexit` functions when the last one ends. It does not see those that end around it: after one of
+//! them it takes no thread for the last, and the process ends like a kernel process, with the last thread's code and nothing else.
 
 use super::{Life, Thread, end_key, forget};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::stack::{self, Level, Place};
 use crate::turn::{self, carrier::main_fs};
-use crate::{context, original, process, signal, sys};
+use crate::{context, original, process, sys};
 use core::sync::atomic::Ordering;
 use libc::c_void;
 use skein_arena::pool::Handle;
@@ -22,7 +22,7 @@ use skein_sched::op::{Kind, Object};
 pub fn gone(k: &Kernel, handle: Handle<Thread>) {
     let t = k.threads.get(handle);
     t.life.set(Life::Ended);
-    signal::thread_ended(k, t);
+    skein_libos::signal::thread_ended(k, t);
     skein_libos::sync::mutex::owner_gone(k, handle);
     one_less(k, t);
     if t.detached.get() {
@@ -50,7 +50,7 @@ pub fn exit_by_call(code: i32, libcs: bool) -> ! {
     let k = kernel();
     let this = k.this();
     if libcs && this.pinned.get() {
-        // The last thing that libc does on a thread; the carrier waits for it.
+        // libc's last action on a thread; the carrier waits for it.
         exit_for_good(0);
     }
     let _turn = turn::enter(Object::Thread(0), Kind::Exit);
@@ -70,7 +70,7 @@ pub fn exit_by_call(code: i32, libcs: bool) -> ! {
 fn leave_main(k: &Kernel, value: *mut c_void) -> ! {
     let this = k.this();
     one_less(k, this);
-    signal::thread_ended(k, this);
+    skein_libos::signal::thread_ended(k, this);
     skein_libos::sync::mutex::owner_gone(k, k.current());
     this.arg.set(value as usize);
     k.keys.wake(k, end_key(k.current()), u32::MAX, u32::MAX);
@@ -94,7 +94,7 @@ fn one_less(k: &Kernel, t: &Thread) {
         // SAFETY: a function that does not return, where nothing is needed again.
         unsafe { stack::call_server(exit_process as *const () as usize, [0; 3], Place::here()) };
     }
-    // The carrier, on its idle stack, goes on as this thread for what `atexit` has noted: where the main thread has ended there is room for that.
+    // The carrier, on its idle stack, continues as this thread for the `atexit` functions: where the main thread has ended there is room for that.
     t.life.set(Life::Running);
     t.pinned.set(false);
     t.fs.set(main_fs());
@@ -111,7 +111,7 @@ extern "C" fn exit_process(_: u32) -> ! {
     unsafe { libc::exit(0) }
 }
 
-/// Clears the word that the thread has asked to be cleared, and wakes one that waits for it. As with the kernel an address that is gone is no fault.
+/// Clears the thread's requested word, and wakes one thread that waits for it. As with the kernel a missing address is no fault.
 fn clear_word(k: &Kernel, t: &Thread) {
     let address = t.clear_at_end.get();
     // `FUTEX_OP(FUTEX_OP_SET, 0, FUTEX_OP_CMP_EQ, 0)`: stores zero, and nobody waits in the kernel.

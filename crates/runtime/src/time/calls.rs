@@ -1,4 +1,4 @@
-//! Calls that ask for the time, or wait for one.
+//! Calls that read the time, or wait for one.
 
 use super::{after, clock_ns, deadline_of, sleep_until};
 use crate::kernel::kernel;
@@ -35,7 +35,7 @@ pub fn gettimeofday(out: *mut libc::timeval) -> Result<usize> {
     Ok(0)
 }
 
-/// `nanosleep` and `clock_nanosleep`: one that is interrupted says what was left of a time from now.
+/// `nanosleep` and `clock_nanosleep`: an interrupted relative sleep answers the rest of its time.
 ///
 /// # Safety
 /// `request` and `left` are null or valid.
@@ -70,7 +70,7 @@ pub unsafe fn nanosleep(
     }
 }
 
-/// Sleeps; answers the nanoseconds that were left when a signal handler ran.
+/// Sleeps; answers the remaining nanoseconds when a signal handler ran.
 pub fn sleep_left(deadline_ns: u64) -> Option<u64> {
     while sleep_until(deadline_ns) == Wake::Interrupted {
         let left = deadline_ns.saturating_sub(kernel().now_ns.get());
@@ -99,7 +99,7 @@ pub fn times(out: *mut libc::tms) -> c_long {
     clock_ns(libc::CLOCK_MONOTONIC).map_or(0, |ns| (ns / TICK_NS) as c_long)
 }
 
-/// `getrusage`: processor time is operations done; all else is zero.
+/// `getrusage`: processor time is the number of operations; all else is zero.
 pub fn getrusage(who: c_int, out: *mut libc::rusage) -> Result<usize> {
     if ![libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN, libc::RUSAGE_THREAD].contains(&who) {
         return Err(Errno(libc::EINVAL));

@@ -10,7 +10,7 @@ use skein_libos::time::NS_PER_S;
 use skein_sched::Policy;
 use skein_sched::op::{Kind, Object};
 
-/// What the monotonic clock says at the server's start: some time after "boot", as on any machine.
+/// The monotonic clock at the server's start: some time after "boot", as on any machine.
 const MONOTONIC_AT_START_NS: u64 = 1000 * NS_PER_S;
 
 /// A look at a clock: an operation.
@@ -48,7 +48,7 @@ fn reading(clock: i32, now_ns: u64) -> Result<u64> {
         | libc::CLOCK_MONOTONIC_COARSE
         | libc::CLOCK_BOOTTIME
         | libc::CLOCK_BOOTTIME_ALARM => Ok(MONOTONIC_AT_START_NS + since_start),
-        // CPU time is operations done, a microsecond each: it grows with work and is the same everywhere.
+        // CPU time is the number of operations, a microsecond each: it grows with work and is the same everywhere.
         libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID => {
             Ok(kernel().sched.operations() * 1000)
         }
@@ -57,7 +57,7 @@ fn reading(clock: i32, now_ns: u64) -> Result<u64> {
     }
 }
 
-/// Clocks of processes and threads have negative numbers: the id, all bits turned over, and what it is of. Whether there is such a one.
+/// Clocks of processes and threads have negative numbers: the inverted id, and its kind. Whether there is such a one.
 fn is_somebodys(clock: i32) -> bool {
     const OF_THREAD: i32 = 4;
     const KIND: i32 = 3;

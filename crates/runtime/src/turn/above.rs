@@ -1,4 +1,4 @@
-//! What the turn asks of the rooms above it: given once, at the start.
+//! The functions of higher rooms that the turn calls: given once, at the start.
 
 use crate::kernel::Kernel;
 use crate::kernel::thread::Thread;
@@ -12,17 +12,14 @@ pub trait Above: Sync {
     /// The entry behind `applied` is about to be awaited.
     fn before_entry(&self, k: &Kernel, applied: u64);
 
-    /// Whether something is to be agreed on before the server goes on. Then the node is told what.
+    /// Whether facts must be agreed on before the server continues. Then the node is told.
     fn asks(&self, k: &Kernel) -> bool;
 
     /// A record of an entry of this term enters.
     fn enter(&self, k: &Kernel, term: Term, record: &Record<'_>);
 
-    /// So many bytes are sent to the outside.
+    /// Bytes are sent to the outside.
     fn sent(&self, bytes: usize);
-
-    /// Whether the turn's holder must run a handler before it may block. Called only when some thread has a signal.
-    fn signal_is_due(&self, k: &Kernel) -> bool;
 
     /// The server is about to sleep: the node is told of signals from outside.
     fn tell_of_signals(&self);
@@ -47,9 +44,6 @@ impl Above for Nobody {
     }
     fn enter(&self, _: &Kernel, _: Term, _: &Record<'_>) {}
     fn sent(&self, _: usize) {}
-    fn signal_is_due(&self, _: &Kernel) -> bool {
-        false
-    }
     fn tell_of_signals(&self) {}
     fn gone(&self, _: &Kernel, _: Handle<Thread>) {}
     fn forked(&self) {}
@@ -63,7 +57,7 @@ unsafe impl Sync for Given {}
 
 static GIVEN: Given = Given(Cell::new(&Nobody));
 
-/// From now on the turn asks these.
+/// From now on the turn calls these.
 pub fn give(above: &'static dyn Above) {
     GIVEN.0.set(above);
 }

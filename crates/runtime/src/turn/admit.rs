@@ -1,4 +1,4 @@
-//! Admission: the only place where the world enters (CRANE, section 4).
+//! Admission: the only place where inputs enter (CRANE, section 4).
 //!
 //! An entry is admitted when no thread can run (quiescence) or at a slot of the schedule. At either point the next entry of the log is
 //! awaited, never "taken if it is there": that makes the points a function of the log alone.
@@ -17,7 +17,7 @@ use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::{Clock, LogIndex, OutFrame};
 use skein_sched::Policy;
 
-/// Why the next entry is awaited.
+/// The reason why the next entry is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// No thread can run.
@@ -38,7 +38,7 @@ pub fn install(consumer: Consumer) {
     *INPUT.0.borrow_mut() = Some(consumer);
 }
 
-/// Goes on where another process of the server has left off.
+/// Continues where another process of the server has left off.
 pub fn catch_up() {
     if let Some(input) = INPUT.0.borrow_mut().as_mut() {
         input.catch_up();
@@ -80,10 +80,10 @@ pub fn wait(k: &Kernel, why: Wait) {
         admit_first(k, ready)
     };
     input.release(used);
-    // The node may wait for room; it looks every time it has something to write, so a wake-up is needed only when it sleeps with a backlog.
+    // The node may wait for room. It checks for room whenever it has something to write, so a wake-up is needed only when it sleeps with a backlog.
 }
 
-/// Agreed points switched off: admits what has arrived by now, wherever the server is. Only for the experiment that shows what they are for
+/// Agreed points switched off: admits all entries that have arrived by now, wherever the server is. Only for the experiment that shows their purpose
 /// (CRANE, section 7.2).
 #[cold]
 pub fn arrived(k: &Kernel) {
@@ -97,7 +97,7 @@ pub fn arrived(k: &Kernel) {
     }
 }
 
-/// Admits the entry in the first frame of `ready`; answers how many bytes it took.
+/// Admits the entry in the first frame of `ready`; answers its length in bytes.
 fn admit_first(k: &Kernel, ready: &[u8]) -> usize {
     let Some(head) = ready.get(..FRAME_HEADER_BYTES) else {
         refuse!("the input ring holds {} bytes, less than a frame", ready.len())

@@ -29,7 +29,7 @@ pub fn main_fs() -> u64 {
     LOCAL.main_fs.load(Ordering::Relaxed)
 }
 
-/// What a pinned thread did with its turn.
+/// The end of a pinned thread's turn.
 pub enum HandBack {
     /// It blocks, or has yielded.
     GaveUp,

@@ -1,11 +1,11 @@
-//! On which core the server's processes hand the turn to each other, and the server what it did to its node.
+//! The core on which the server's processes hand the turn to each other, and the server hands over to its node.
 //!
 //! The kernel likes to wake a thread on an idle core, which takes ten times as long as to wake it where the waker is about to sleep
 //! (`cargo xtask handoff`). As one thread of the server runs at a time, nothing is gained by two cores: so a carrier that gets the turn binds itself to
-//! the core that it comes from. Every so many times that the server waits for its node it may move again, and the others follow it: on which core the server is stays
-//! the kernel's decision.
+//! the core that it comes from. Every so many times that the server waits for its node it may move again, and the others follow it: the choice of the core
+//! stays the kernel's.
 //!
-//! A node that leads may say on which core it is to be: the node's own, while the server is busy for moments only ([`super::cpu_burst`]). Then that
+//! A leading node may name the server's core: the node's own, while the server is busy only briefly ([`super::cpu_burst`]). Then that
 //! counts, for as long as the node says so.
 
 use crate::kernel::Kernel;
@@ -15,7 +15,7 @@ use crate::local::header;
 use crate::sys;
 use core::sync::atomic::Ordering;
 
-/// Sleeps at the gate between two at which the server may go to another core.
+/// The number of sleeps at the gate after which the server may move to another core.
 const STAYS: u32 = 512;
 /// At the server's start: notes where it may run.
 pub fn begin(k: &Kernel) {
@@ -57,7 +57,7 @@ pub fn at_gate(k: &Kernel) {
     }
 }
 
-/// There is something from the node: goes to where the node wants the server, if it says so, and away from there when it does not any more.
+/// Input of the node arrived: moves to the core that the node names, if it names one, and away from there when it no longer does.
 #[inline]
 pub fn at_work(k: &Kernel) {
     let wanted = header().core.load(Ordering::Relaxed);
@@ -93,7 +93,7 @@ fn go(core: u32) {
     }
 }
 
-/// What cannot be is not: it costs time, nothing else.
+/// A failure costs time, nothing else.
 #[cold]
 fn bind(cores: &Cores) {
     let args = sys::args([0, size_of::<Cores>(), cores.as_ptr() as usize]);

@@ -1,19 +1,19 @@
-//! How long the server is busy from one time that it waits for its node to the next. By that the node decides whether both are to share a core
+//! The server's busy time between two waits for its node. By that the node decides whether both share a core
 //! ([`super::cores`]).
 //!
-//! Its CPU time, not what a clock on the wall says: a server that waits for its core is not busy. A system call a look, so only now and then.
+//! Its CPU time, not wall clock time: a server that waits for its core is not busy. Each measurement is a system call, so they are rare.
 
 use crate::kernel::Kernel;
 use crate::local::header;
 use crate::sys;
 use core::sync::atomic::Ordering;
 
-/// Of so many bursts one is measured: a prime, as a request often takes a server two or four.
+/// One of this many bursts is measured: a prime, as a request often takes a server two or four.
 const EVERY: u32 = 17;
-/// The mean of so many is what the node is told.
+/// The node is told the mean of this many.
 const MEASURED: u32 = 16;
 
-/// There is something from the node.
+/// Input of the node arrived.
 #[inline]
 pub fn begins(k: &Kernel) {
     let s = &k.cpu_bursts;

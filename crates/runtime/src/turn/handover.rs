@@ -1,6 +1,6 @@
 //! The turn goes from one process to another.
 //!
-//! A process that does not have the turn sleeps: its carrier in here, its other kernel threads where they park. So all that ever happens to
+//! A process that does not have the turn sleeps: its carrier in here, its other kernel threads where they park. So everything that happens to
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
 use super::above::above;
@@ -15,7 +15,7 @@ use skein_libos::process::ProcessHandle;
 const SLEEP: u32 = 0;
 const GO: u32 = 1;
 
-/// Gives the turn to process `to`, with `k.current` its thread (or none: it is to look for one), and sleeps until it is back with a thread of
+/// Gives the turn to process `to`, with `k.current` its thread (or none: it must look for one), and sleeps until it is back with a thread of
 /// this process.
 pub fn hand_over(k: &Kernel, to: ProcessHandle) {
     cores::lead(k);
@@ -47,7 +47,7 @@ pub fn sleep(k: &Kernel) {
     above().obey(k);
 }
 
-/// The process that had the turn before may have ended: only when the kernel has taken back all that it held (locks of files above all) do others
+/// The process that had the turn before may have ended: others continue only when the kernel has released all its resources (above all locks of files).
 /// go on.
 fn await_gone(k: &Kernel) {
     let pid = k.gone.replace(0);

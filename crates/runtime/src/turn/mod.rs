@@ -1,15 +1,15 @@
-//! The turn: who has it, how it is given up and passed on.
+//! The turn: its holder, giving it up, and passing it on.
 //!
 //! Invariants: exactly one thread is running; a runnable thread that does not have the turn is in the run queue once; a blocked thread is
-//! in no run queue, and whoever ends its wait calls [`resume`].
+//! in no run queue, and the code that ends its wait calls [`resume`].
 //!
 //! The end of a turn is computed on the stack of the thread that gives it up: there is no idle thread. If that thread is the next
 //! to run, nothing is switched. If that is a thread of another process, its carrier is woken and this one sleeps ([`handover`]).
 //!
-//! - [`carrier`]: the kernel thread that runs all threads of a process. - [`handover`], [`cores`], [`cpu_burst`]: the turn and the core go to another process.
-//! - [`admit`]: the world enters. - [`output`]: what leaves. - [`spins`]: threads that spin wait. - [`trace`]: operations are written down.
+//! - [`carrier`]: the kernel thread that runs all threads of a process. - [`handover`], [`cores`], [`cpu_burst`]: the turn and the core pass to another process.
+//! - [`admit`]: inputs enter. - [`output`]: outputs leave. - [`spins`]: threads that spin wait. - [`trace`]: operations are recorded.
 //!
-//! What of the server's resources is needed here is asked of [`above`].
+//! Functions of the server's resources are called through [`above`].
 
 pub mod above;
 pub mod admit;
@@ -140,7 +140,7 @@ fn tick(k: &Kernel) -> Next {
 /// it is to be resumed from, and removes it again afterwards.
 pub fn suspend(deadline_ns: Option<u64>) -> Wake {
     let k = kernel();
-    if k.signals.any.get() != 0 && above().signal_is_due(k) {
+    if skein_libos::signal::is_due(k) {
         return Wake::Interrupted;
     }
     let (me, this) = (k.current(), k.this());

@@ -6,7 +6,7 @@ use crate::options::{Brokenness, Damage, DamageKind, Scenario, Whose, YEAR_US};
 use skein_log::disk::Disk;
 
 const SECTOR_BYTES: usize = 512;
-/// A slow disk takes so much longer for a sync.
+/// The additional time of a sync of a slow disk.
 const SLOW_DISK_US: u64 = 50_000;
 const ABORTED: i32 = 6;
 
@@ -99,7 +99,7 @@ impl World {
     fn damage(&mut self, id: u64, damage: Damage) -> Result<(), String> {
         let process = self.at(id).process.as_mut().expect("it runs");
         if process.writing.is_some() {
-            // What is not synced promises nothing: it would hide the damage.
+            // Unsynced data promise nothing: they would hide the damage.
             self.schedule(100, Event::Break);
             return Ok(());
         }

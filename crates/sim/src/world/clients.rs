@@ -8,11 +8,11 @@ use crate::wire::Wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A client that takes what it is sent slowly waits for so long before it takes more.
+/// The pause of a slow client before it reads more.
 const SLOW_READER_US: u64 = 30_000;
 
 impl World {
-    /// Takes what a node wrote to its clients' sockets.
+    /// Takes the nodes' output to their clients' sockets.
     pub(super) fn carry_answers(&mut self, id: u64) {
         let life = self.life(id);
         let Some(process) = &mut self.at(id).process else { return };
@@ -55,7 +55,7 @@ impl World {
         Ok(())
     }
 
-    /// A client does its next thing after a while, unless its connection ends before.
+    /// A client does its next step after a while, unless its connection ends before.
     pub(super) fn ask_later(&mut self, n: usize, delay_us: u64) {
         let epoch = self.clients[n].epoch;
         self.schedule(delay_us, Event::Client(n, epoch));
@@ -86,7 +86,7 @@ impl World {
             }
             self.clients[n].working = true;
             self.say(n, request.into_bytes());
-            // Who is not answered in time gives up when it asks the next time.
+            // A client without an answer in time gives up at its next step.
             let epoch = self.clients[n].epoch;
             self.schedule(800_000, Event::Impatient(n, epoch));
             return;
@@ -114,7 +114,7 @@ impl World {
         self.schedule(patience, Event::GiveUp { client: n, waiting });
     }
 
-    /// Something to ask for that is no operation on a register, now and then.
+    /// Sometimes a request that is no operation on a register.
     fn no_operation(&mut self) -> Option<String> {
         match self.rng.below(30) {
             0..3 if self.plan.works => Some(format!("B {}\n", 1 + self.rng.below(200))),
@@ -169,7 +169,7 @@ impl World {
         Ok(())
     }
 
-    /// Something arrived at a node's socket. Whether nobody knows the connection there.
+    /// Bytes arrived at a node's socket. Answers whether the connection is unknown there.
     fn node_hears(&mut self, id: u64, wire: &Rc<RefCell<Wire>>) -> Result<bool, String> {
         if self.machines[&id].stopped {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! How a simulation ends: clients stop asking, everything comes to rest, and is looked at; at last an input may end the server on all replicas.
+//! The end of a simulation: clients stop asking, everything comes to rest, and is checked; finally an input may end the server on all replicas.
 
 use super::{Event, OPERATIONS_PER_KEY, World};
 use crate::client::Client;
@@ -7,23 +7,23 @@ use crate::machine::{Machine, Process};
 use crate::options::Finale;
 use skein_log::Role;
 use skein_model::{ConnId, LogIndex};
-use skein_node::error::ExitReason;
+use skein_replica::error::ExitReason;
 use std::collections::BTreeSet;
 
-/// So long after the last fault a client must have been answered: a server of the leader that hangs for good is given up after a second, and so is one
+/// Within this time after the last fault a client must have been answered: a server of the leader that hangs for good is given up after a second, and so is one
 /// of the next leader.
 const SERVED_WITHIN_US: u64 = 10_000_000;
-/// And so long after it all replicas that are left must agree.
+/// And within this time all remaining replicas must agree.
 const CONVERGED_WITHIN_US: u64 = 30_000_000;
-/// Then nobody asks for anything, for so long.
+/// Then no client asks for this long.
 const QUIET_US: u64 = 800_000;
-/// What connections end in that time: a look is made so often at most.
+/// Connections that end in that time cause looks at most this often.
 const LOOKS: u32 = 6;
-/// Meanwhile timers that are due every tenth of a second or sooner are heard of within this.
+/// Meanwhile timers that are due every tenth of a second or sooner are served within this.
 const LATE_TIMER_US: u64 = 600_000;
-/// An end that all servers meet is known to all nodes within this: they wait a second for each other.
+/// All nodes learn of an end that all servers meet within this: they wait a second for each other.
 const ENDED_WITHIN_US: u64 = 10_000_000;
-/// A client that asks for it is given so long.
+/// The time for a client that asks for it.
 const ASK_AGAIN_US: u64 = 500_000;
 
 impl World {
@@ -71,7 +71,7 @@ impl World {
         Ok(false)
     }
 
-    /// What must hold when nobody asks for anything.
+    /// Invariants while no client asks.
     fn check_rest(&self) -> Result<(), String> {
         let Some(leader) = self.leader() else { return Err("nobody leads".to_owned()) };
         let leads = self.machines[&leader].process.as_ref().expect("it leads");
@@ -79,7 +79,7 @@ impl World {
         for machine in self.machines.values().filter(|machine| !machine.lost) {
             let Some(process) = &machine.process else { continue };
             let id = machine.id;
-            // Virtual time never stands still: a server that has a timer has just executed something.
+            // Virtual time never stands still: a server with a timer has executed something recently.
             let idle_us = self.now_us - process.executed_us;
             if self.plan.timer_ns > 0 && process.server_lives && idle_us > LATE_TIMER_US {
                 return Err(format!(
@@ -98,7 +98,7 @@ impl World {
         Ok(())
     }
 
-    /// When the first client was answered after the last fault, if one was.
+    /// The time of the first answer after the last fault, if there was one.
     pub(super) fn served_after_us(&self) -> Option<u64> {
         let after = |op: &Operation| op.returned_us?.checked_sub(self.plan.faults_until_us);
         self.history.iter().filter_map(after).min()
@@ -120,7 +120,7 @@ impl World {
         self.now_us <= calm_until || self.served_after_us().is_none()
     }
 
-    /// All replicas that are left have executed what there was when clients ended, and no client waits.
+    /// All remaining replicas have executed every entry of the time when clients ended, and no client waits.
     fn is_done(&mut self) -> bool {
         if self.is_asked()
             || self.clients.iter().any(|client| client.waiting.is_some() || client.working)
@@ -139,7 +139,7 @@ impl World {
         left.all(|machine| machine.process.as_ref().is_some_and(has_come))
     }
 
-    /// A client asks for what ends the server, until it does.
+    /// A client asks for the server's end until it happens.
     pub(super) fn ask_for_the_end(&mut self) -> Result<(), String> {
         if !self.ends.is_empty() {
             return Ok(());
@@ -151,7 +151,7 @@ impl World {
             wire.is_some_and(|wire| wire.borrow().conn.is_some())
         };
         let Some(n) = self.clients.iter().position(is_served) else {
-            // Somebody else may have the last connection that there may be.
+            // Another client may have the last allowed connection.
             (0..self.clients.len()).try_for_each(|n| self.leave(n))?;
             self.schedule(1000, Event::Connect(0, leader));
             return Ok(());
@@ -163,7 +163,7 @@ impl World {
         Ok(())
     }
 
-    /// A node ends, and says why.
+    /// A node ends, with its reason.
     pub(super) fn node_ends(&mut self, id: u64, reason: ExitReason) -> Result<(), String> {
         let ExitReason::ServerEnded { index, status } = reason else {
             return Err(format!("replica {id} ends: {reason:?}"));
@@ -188,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// How often clients may ask about a register.
+    /// The most operations per register.
     pub(super) fn allowance(&self) -> usize {
         // Some are kept for after the faults.
         let late = self.now_us > self.plan.faults_until_us;
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-/// The connections that a leader has with clients and with hosts outside, as those see it.
+/// A leader's connections with clients and with hosts outside, as those see it.
 fn open_connections(process: &Process) -> BTreeSet<ConnId> {
     let clients = process.clients.iter().map(|client| &client.wire);
     let wires = clients.chain(process.calls.iter().map(|call| &call.wire));

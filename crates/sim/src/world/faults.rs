@@ -1,4 +1,4 @@
-//! What goes wrong, and when it ends.
+//! Faults, and their ends.
 
 use super::{Event, World};
 use crate::machine::Machine;
@@ -6,10 +6,9 @@ use crate::options::{Break, YEAR_US};
 use skein_log::Durability;
 use skein_log::disk::Disk;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
-use skein_node::ReplicaState;
-use skein_node::replica::{Command, Inbox};
+use skein_replica::replica::{Command, Inbox};
+use skein_replica::status::ReplicaState;
 use std::collections::BTreeSet;
-use tokio::sync::oneshot;
 
 const SEGFAULT: i32 = 11;
 
@@ -36,7 +35,7 @@ impl World {
         }
     }
 
-    /// A memory-only log promises to survive a minority: nobody may die before the last one that did has its vote back.
+    /// A memory-only log promises to survive a minority: no node may die before the last dead one has its vote back.
     pub(super) fn may_die(&self) -> bool {
         self.plan.durability == Durability::Fsync || self.is_whole()
     }
@@ -46,7 +45,7 @@ impl World {
         let Some(leader) = self.leader() else { return false };
         let process = self.machines[&leader].process.as_ref().expect("it leads");
         let status = process.replica.consensus().status();
-        // The broken rule hides who forgot.
+        // The broken rule hides the replica that forgot.
         let forgets = self.options.broken == Some(Break::ForgetIncarnation);
         let is_known = |machine: &Machine| {
             let incarnation = if forgets { 0 } else { machine.incarnation };
@@ -59,7 +58,7 @@ impl World {
                 .all(|machine| machine.process.is_some() && machine.is_sound() && is_known(machine))
     }
 
-    /// All servers but this one's run and are in step: what ends this one ends it alone.
+    /// All servers but this one's run and are in step: its end is then its own.
     fn others_servers_run(&self, id: u64) -> bool {
         self.machines.values().filter(|machine| machine.id.0 != id).all(|machine| {
             machine.process.as_ref().is_some_and(|process| {
@@ -77,7 +76,7 @@ impl World {
         self.schedule(next, Event::Fault);
         self.faults += 1;
         let any = 1 + self.rng.below(self.plan.replicas);
-        // Leaders are where it hurts.
+        // Faults of leaders have the largest effect.
         let id = if self.rng.chance(50) { self.leader().unwrap_or(any) } else { any };
         if self.machines[&id].lost {
             return Ok(());
@@ -203,7 +202,7 @@ impl World {
         self.schedule(delay, Event::ServerGoesOn(id));
     }
 
-    /// A server writes into its arena what no server writes.
+    /// A server writes impossible data into its arena.
     fn rave(&mut self, id: u64) {
         let Some(process) = &mut self.at(id).process else { return };
         let (lives, Some(server)) = (process.server_lives, &mut process.server) else { return };
@@ -213,8 +212,8 @@ impl World {
         }
     }
 
-    /// A machine dies, and bytes that were durable are others when it comes back: flipped, zeroed, cut off, or not readable. What was synced last has had
-    /// its witness by then: nothing rots within moments.
+    /// A machine dies, and durable bytes have changed when it comes back: flipped, zeroed, cut off, or unreadable. The last synced data have
+    /// their witness by then: bytes do not rot within moments.
     fn rot(&mut self, id: u64) {
         let Some(process) = &mut self.at(id).process else { return };
         if process.writing.is_some() || process.witness().is_err() {
@@ -232,7 +231,7 @@ impl World {
         if bytes.is_empty() {
             return;
         }
-        // Rather where something stands than in what is filled ahead.
+        // Preferably where data are, not in the part that is filled ahead.
         let written = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
         let at = self.rng.below(written as u64) as usize;
         match self.rng.below(4) {

@@ -1,4 +1,4 @@
-//! The world around the replicas: time, network, machines, and what goes wrong with them.
+//! The world around the replicas: time, network, machines, and their faults.
 //!
 //! One queue of events in order of time; all chance comes from one generator. Nothing depends on addresses, threads or
 //! the real clock, so a seed is a whole history.
@@ -28,35 +28,34 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
-/// Operations a register: what the search for an order can take.
+/// Operations a register: the most that the search for an order can take.
 const OPERATIONS_PER_KEY: usize = 100;
 /// The true time at the start: 1980.
 const BEGINS_US: u64 = 10 * YEAR_US as u64;
 
-/// What a run was like.
+/// The summary of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Committed entries.
     pub entries: usize,
-    /// Operations that were answered, and all of them.
+    /// Answered operations, and all of them.
     pub answered: usize,
     /// All operations.
     pub operations: usize,
-    /// Terms in which somebody led.
+    /// Terms with a leader.
     pub terms: usize,
     /// Faults injected.
     pub faults: usize,
     /// Servers that were started beyond the first of each node's life.
     pub rebuilds: usize,
-    /// How long after the last fault the first client was answered, in us.
+    /// Time from the last fault to the first client's answer, in us.
     pub served_after_us: u64,
     /// The longest time without an answer from then on, in us.
     pub silence_us: u64,
     /// Connections to hosts outside, datagrams that left, and lines that operators could read.
     pub effects: usize,
-    /// Who leads at the end, if somebody does.
+    /// The leader at the end, if there is one.
     pub leader: u64,
     /// The replica that a scenario broke.
     pub broken: u64,
@@ -64,7 +63,7 @@ pub struct Report {
     pub refused: bool,
     /// Simulated time, in us.
     pub took_us: u64,
-    /// A digest over everything that happened: equal for equal seeds.
+    /// A digest over all events: equal for equal seeds.
     pub fingerprint: u64,
 }
 
@@ -73,9 +72,9 @@ pub struct Report {
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// When, in simulated time.
+    /// The simulated time.
     pub at_us: u64,
-    /// What.
+    /// The violation.
     pub what: String,
 }
 
@@ -100,7 +99,7 @@ struct Life {
 enum Event {
     /// A node wakes by itself.
     Wake(Life),
-    /// What a peer said arrives.
+    /// A peer's message arrives.
     Frames {
         from: u64,
         to: u64,
@@ -113,18 +112,18 @@ enum Event {
         peer: u64,
         connection: u64,
     },
-    /// or no more.
+    /// or disconnected.
     Lost {
         at: Life,
         peer: u64,
         connection: u64,
     },
     Dial(u64, u64),
-    /// A node looks whether a connection is silent.
+    /// A node checks whether a connection is silent.
     LookAtPeers(Life),
     /// A sync ends.
     Synced(Life),
-    /// The log's witness is to be written.
+    /// The log's witness is due.
     Witness(Life),
     OldRead(Life, OldEntries),
     ArenaMade(Life, Sizes, u64),
@@ -138,7 +137,7 @@ enum Event {
     Room(u64),
     DiskWorks(u64),
     Fault,
-    /// A client does the next thing.
+    /// A client's next step.
     Client(usize, u64),
     Connect(usize, u64),
     ToNode {
@@ -158,13 +157,13 @@ enum Event {
     },
     Impatient(usize, u64),
     Took(Life, Rc<RefCell<Wire>>),
-    /// A host outside does something on a connection that a node began.
+    /// A host outside acts on a connection that a node began.
     Outside(Life, ConnId, outside::Does),
-    /// Somebody sends the server a datagram.
+    /// The server gets a datagram from outside.
     Datagram,
     /// The scenario's one fault.
     Break,
-    /// A server that cannot work does what it does.
+    /// A server that cannot work acts as it does.
     Spoil(Life, u64),
     /// Clients are to end the server.
     Finale,
@@ -173,7 +172,7 @@ enum Event {
 }
 
 impl Event {
-    /// The node whose kernel keeps it while the node's process is stopped.
+    /// The node whose kernel keeps the event while the node's process is stopped.
     const fn waits_for(&self) -> Option<u64> {
         match self {
             Self::Frames { to, .. } => Some(*to),
@@ -190,7 +189,7 @@ impl Event {
     }
 }
 
-/// What a wall clock shows that is off by so much.
+/// The reading of a wall clock with this error.
 fn wall(now_us: u64, off_us: i64) -> WallNs {
     WallNs((BEGINS_US + now_us).saturating_add_signed(off_us) * 1000)
 }
@@ -204,7 +203,7 @@ pub(crate) struct World {
     queue: BTreeMap<(u64, u64), Event>,
     order: u64,
     machines: BTreeMap<u64, Machine>,
-    /// What waits for a stopped node.
+    /// Events for a stopped node.
     backlog: BTreeMap<u64, VecDeque<Event>>,
     network: Network,
     clients: Vec<Client>,
@@ -212,18 +211,18 @@ pub(crate) struct World {
     per_key: BTreeMap<u64, usize>,
     next_value: u64,
     checker: Checker,
-    /// What was committed when the faults had ended.
+    /// The committed entries when the faults had ended.
     goal: Option<LogIndex>,
-    /// When all was done, and nobody has asked for anything since.
+    /// The time since when all work was done and no client has asked.
     quiet_since_us: Option<u64>,
-    /// Something was not as it must be when nobody asks, so often.
+    /// The number of checks that failed while no client asked.
     unquiet: u32,
-    /// Since when clients end the server, and how its nodes have ended.
+    /// The time since when clients end the server, and the ends of its nodes.
     finale_since_us: Option<u64>,
     ends: BTreeMap<u64, (LogIndex, i32)>,
     /// Operators who sent a signal and wait for an answer.
     signals: Vec<oneshot::Receiver<Result<u64, String>>>,
-    /// Whom the scenario broke.
+    /// The replica that the scenario broke.
     broken: u64,
     refused: bool,
     effects: usize,
@@ -481,7 +480,7 @@ impl World {
     }
 }
 
-/// A replica's id as the world numbers it.
+/// A replica's id in the world's numbering.
 const fn id(replica: ReplicaId) -> u64 {
     replica.0
 }

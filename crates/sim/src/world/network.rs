@@ -1,6 +1,6 @@
-//! Connections between nodes: each keeps the order of what is said on it, and dies as a whole.
+//! Connections between nodes: each keeps the order of its messages, and dies as a whole.
 //!
-//! The replica with the greater id dials. A link that is cut, one way or both, keeps what is said on it as TCP does: it arrives when the link
+//! The replica with the greater id dials. A link that is cut, one way or both, keeps messages as TCP does: they arrive when the link
 //! is mended, if the connection still lives. A node that hears nothing for a few election timeouts closes the connection, and it is dialled anew.
 
 use super::{Event, Life, World, id};
@@ -8,7 +8,7 @@ use skein_log::Durability;
 use skein_log::frame::{self, Hello};
 use skein_log::wire::{self, Promise};
 use skein_model::ReplicaId;
-use skein_node::replica::environment::PeerEvent;
+use skein_replica::environment::PeerEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pauses between attempts, in us.
@@ -18,13 +18,13 @@ const LONGEST_PAUSE_US: u64 = 200_000;
 const LOOK_EVERY_US: u64 = 50_000;
 /// A connection is silent after so many election timeouts.
 const SILENT_TIMEOUTS: u64 = 4;
-/// After a cut is mended, it takes TCP up to this to send again.
+/// After a cut is mended, TCP takes up to this to send again.
 const RETRANSMIT_US: u64 = 400_000;
 
-/// What one node says to another at a time: kinds and payloads.
+/// The messages of one node to another at one time: kinds and payloads.
 pub(super) type Frames = Vec<(u8, Vec<u8>)>;
 
-/// What two nodes said that waits for a link to be mended.
+/// The messages between two nodes that wait for a link to be mended.
 struct Held {
     from: u64,
     to: u64,
@@ -42,13 +42,13 @@ pub(super) struct Network {
     next: u64,
     /// When the last frame in a direction arrives.
     arrives_us: BTreeMap<(u64, u64), u64>,
-    /// When the second has last heard from the first.
+    /// The time when the second last heard from the first.
     heard_us: BTreeMap<(u64, u64), u64>,
     held: Vec<Held>,
 }
 
 impl Network {
-    /// When the last that a node has said arrives.
+    /// The arrival of a node's last message.
     pub fn last_arrival_us(&self, from: u64) -> u64 {
         let of = self.arrives_us.iter().filter(|((sender, _), _)| *sender == from);
         of.map(|(_, at)| *at).max().unwrap_or_default()
@@ -64,10 +64,10 @@ impl World {
         self.network.connections.get(&pair(a, b)) == Some(&connection)
     }
 
-    /// Puts what a node said to others on its way.
+    /// Puts a node's messages to others on their way.
     ///
     /// # Errors
-    /// It promises what it may forget.
+    /// It promises something that it may forget.
     pub(super) fn carry_frames(&mut self, from: u64) -> Result<(), String> {
         let Some(process) = &mut self.at(from).process else { return Ok(()) };
         let said = std::mem::take(&mut process.replica.env.said);
@@ -205,7 +205,7 @@ impl World {
         self.round(at.replica)
     }
 
-    /// A node's connection to another ends on its side; whether the other side is told.
+    /// A node's connection to another ends on its side, perhaps with notice to the other side.
     pub(super) fn close(&mut self, from: u64, to: u64, told: bool) {
         let Some(connection) = self.network.connections.remove(&pair(from, to)) else { return };
         if told && !self.network.cut.contains(&(from, to)) {
@@ -216,7 +216,7 @@ impl World {
         self.schedule(FIRST_PAUSE_US, Event::Dial(low, high));
     }
 
-    /// The connections of a node that is gone.
+    /// The connections of a dead node.
     pub(super) fn close_all(&mut self, id: u64, noticed: bool) {
         for peer in (1..=self.plan.replicas).filter(|peer| *peer != id) {
             self.close(id, peer, noticed);

@@ -1,20 +1,20 @@
-//! Nodes: what their event loops and their logs' threads do.
+//! Nodes: the work of their event loops and their logs' threads.
 
 use super::{Event, Life, World, us, wall};
 use crate::machine::Process;
 use crate::options::Break;
+use oneshot::TryRecvError;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
 use skein_log::{Durability, OldEntries};
 use skein_model::{EntryRef, LogIndex};
-use skein_node::NodeError;
-use skein_node::replica::Inbox;
-use tokio::sync::oneshot::error::TryRecvError;
+use skein_replica::ReplicaError;
+use skein_replica::replica::Inbox;
 
-/// The log's witness is written so often.
+/// The interval of the log's witness.
 const WITNESS_EVERY_US: u64 = 500_000;
-/// Nobody goes round so often without a rest.
+/// The most turns without a rest.
 const MAX_ROUNDS: usize = 2_000;
-/// A turn takes so long.
+/// The duration of a turn.
 const TURN_NS: u64 = 5_000;
 
 impl World {
@@ -25,7 +25,7 @@ impl World {
         }
         let rng = SimRng::new(self.rng.next_u64());
         let broken = self.options.broken;
-        // Whatever the disk had, somebody repaired it.
+        // An operator repaired every fault of the disk.
         let lie_about_sync = broken == Some(Break::LyingDisk);
         machine.disk.set_faults(Faults { lie_about_sync, ..Faults::default() });
         let started = Process::start(machine, &self.plan, broken, rng, self.now_us);
@@ -39,7 +39,7 @@ impl World {
         };
         let machine = &self.machines[&id];
         if machine.begin.is_none() && self.plan.durability == Durability::Fsync {
-            // Nothing that was promised is forgotten, and no damage passes for the truth.
+            // No promise is forgotten, and no damage passes for the truth.
             let known = machine.kept.is_in(&kept, machine.in_flight);
             known.map_err(|why| format!("replica {id} {why}"))?;
         }
@@ -73,7 +73,7 @@ impl World {
         self.schedule(10_000, Event::Start(id));
     }
 
-    /// The process dies; `noticed` if its peers' and clients' connections close by that.
+    /// The process dies; `noticed` if its peers' and clients' connections close with it.
     pub(super) fn kill(&mut self, id: u64, noticed: bool) {
         let machine = self.at(id);
         let Some(process) = machine.process.take() else { return };
@@ -106,7 +106,7 @@ impl World {
                 process.clients.iter().filter_map(|of| of.wire.borrow().conn).collect();
             conns.iter().for_each(|conn| process.replica.readable(conn.0 as u32, true));
         }
-        // What it was about to do comes first, then what waited; or the other way round.
+        // Its own pending work comes first, then the waiting events; or the other way round.
         if self.rng.chance(50) {
             self.round(id)?;
         }
@@ -124,7 +124,7 @@ impl World {
         self.round(life.replica)
     }
 
-    /// Tells a node something that comes from beside it, and lets it go round.
+    /// Delivers a result to a node, and lets it take turns.
     pub(super) fn tell(&mut self, life: Life, what: Inbox) -> Result<(), String> {
         if !self.lives(life) {
             return Ok(());
@@ -149,7 +149,7 @@ impl World {
         env.wall = shown;
     }
 
-    /// What an event loop does when it wakes: turns until there is nothing left to do, and everything that comes of them.
+    /// An event loop wakes: turns until there is nothing left to do, and all their effects.
     pub(super) fn round(&mut self, id: u64) -> Result<(), String> {
         let machine = &self.machines[&id];
         if machine.stopped || machine.process.is_none() || self.ends.contains_key(&id) {
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Checks what a node did.
+    /// Checks a node's actions.
     fn look(&mut self, id: u64) -> Result<(), String> {
         let true_time = wall(self.now_us, 0);
         let machine = self.machines.get_mut(&id).expect("a replica");
@@ -258,13 +258,13 @@ impl World {
         Ok(())
     }
 
-    /// A leader holds no more for its clients than it may.
+    /// A leader holds no more bytes for its clients than allowed.
     pub(super) fn check_memory(&self, id: u64) -> Result<(), String> {
         let process = self.machines[&id].process.as_ref().expect("it lives");
         if !process.replica.serves() {
             return Ok(());
         }
-        // Brings the counts up to date.
+        // Updates the counts.
         let _ = process.replica.snapshot();
         let (held, limit) = (process.metrics.held_bytes.get(), self.plan.tuning.max_memory_bytes);
         if held <= limit as i64 {
@@ -282,12 +282,12 @@ impl World {
                 false
             }
             Err(TryRecvError::Empty) => true,
-            Err(TryRecvError::Closed) => false,
+            Err(TryRecvError::Disconnected) => false,
         });
         told.into_iter().try_for_each(|index| self.checker.signalled(LogIndex(index)))
     }
 
-    /// Has the log's thread begin a write, if it is idle.
+    /// Makes the log's thread begin a write, if it is idle.
     fn write(&mut self, id: u64) -> Result<(), String> {
         let early = self.options.broken == Some(Break::AckBeforeSync);
         let life = self.life(id);
@@ -314,7 +314,7 @@ impl World {
         }
         let process = self.at(life.replica).process.as_mut().expect("it lives");
         if process.disk_hangs {
-            // Until somebody mends it.
+            // Until it is mended.
             return Ok(());
         }
         let machine = self.at(life.replica);
@@ -346,8 +346,8 @@ impl World {
         self.schedule(WITNESS_EVERY_US, Event::Witness(life));
         let process = self.at(life.replica).process.as_mut().expect("it lives");
         if let Err(error) = process.witness() {
-            let error = NodeError::from(error);
-            // As the log's thread would tell: it is a failure of the disk, and no other.
+            let error = ReplicaError::from(error);
+            // As the log's thread would report it: it is a failure of the disk, and no other.
             let _ = self.node_failed(life.replica, &error);
         }
     }
@@ -361,20 +361,20 @@ impl World {
         self.tell(life, Inbox::Old(wanted.from, entries))
     }
 
-    /// The node cannot go on. Its disk failed: it starts again on one that works, with what can be read; or the machine does, with what was
-    /// durable.
-    fn node_failed(&mut self, id: u64, error: &NodeError) -> Result<(), String> {
-        let refused = matches!(error, NodeError::Log(_) | NodeError::LogLost(_));
+    /// The node cannot continue. Its disk failed: it restarts on a working one, with the readable data; or the machine does, with the
+    /// durable data.
+    fn node_failed(&mut self, id: u64, error: &ReplicaError) -> Result<(), String> {
+        let refused = matches!(error, ReplicaError::Log(_) | ReplicaError::LogLost(_));
         if refused && self.machines[&id].rotten && !self.machines[&id].disk_fails {
             self.kill(id, true);
             self.replace_log(id, &error.to_string());
             return Ok(());
         }
-        if matches!(error, NodeError::KeepsEnding { .. }) && self.machines[&id].lost {
+        if matches!(error, ReplicaError::KeepsEnding { .. }) && self.machines[&id].lost {
             self.kill(id, true);
             return Ok(());
         }
-        let disk_failed = matches!(error, NodeError::Log(_)) && self.machines[&id].disk_fails;
+        let disk_failed = matches!(error, ReplicaError::Log(_)) && self.machines[&id].disk_fails;
         if !disk_failed {
             return Err(format!("replica {id} fails: {error}"));
         }

@@ -1,4 +1,4 @@
-//! What a server does beyond its clients: connections to hosts outside, datagrams, lines that it prints. Each must follow from what is committed, and
+//! A server's effects beyond its clients: connections to hosts outside, datagrams, printed lines. Each must follow from a committed entry, and
 //! each datagram and connection happens once.
 
 use super::{Event, Life, World};
@@ -7,19 +7,19 @@ use crate::outside::{HOSTS, Host, NOBODY, REFUSED, host};
 use crate::server::Cause;
 use skein_model::{ConnId, SockAddr};
 
-/// What a host outside does on a connection.
+/// An action of a host outside on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     /// It accepts it, or refuses it.
     Connects,
-    /// It has heard what it was told first.
+    /// It has received its first bytes.
     Hears,
-    /// It sees that the node has closed its direction.
+    /// It sees that the node has shut its sending side.
     Leaves,
 }
 
 impl World {
-    /// Looks at what a node's server has done since the last time.
+    /// Checks a node's server's actions since the last call.
     pub(super) fn look_outside(&mut self, id: u64) -> Result<(), String> {
         let life = self.life(id);
         let process = self.at(id).process.as_mut().expect("it runs");
@@ -64,7 +64,7 @@ impl World {
         process.keeper.copy(&process.replica.server().passage)
     }
 
-    /// Takes what a node wrote to hosts outside.
+    /// Takes the nodes' output to hosts outside.
     pub(super) fn carry_calls(&mut self, id: u64) -> Result<(), String> {
         let life = self.life(id);
         let Some(process) = &mut self.at(id).process else { return Ok(()) };
@@ -131,7 +131,7 @@ impl World {
         self.rng.below(HOSTS.len() as u64)
     }
 
-    /// Somebody sends a datagram, which finds a leader or not.
+    /// A datagram is sent, which finds a leader or not.
     pub(super) fn datagram(&mut self) -> Result<(), String> {
         if !self.is_asked() {
             return Ok(());

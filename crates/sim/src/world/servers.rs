@@ -6,15 +6,15 @@ use crate::keeper::Keeper;
 use crate::machine::Servers;
 use crate::options::Break;
 use skein_arena::Sizes;
-use skein_node::replica::Inbox;
-use skein_node::server::{Link, ServerEvent};
+use skein_replica::replica::Inbox;
+use skein_replica::server::{Link, ServerEvent};
 
 const KILLED: i32 = 9;
-/// Entries that a server executes at a time.
+/// Entries per step of a server.
 const BURST: u64 = 8;
 
 impl World {
-    /// Does what a replica wants done about its server, and reads what it wants read.
+    /// Carries out a replica's requests about its server, and its reads.
     pub(super) fn do_wishes(&mut self, id: u64) {
         let life = self.life(id);
         let env = &mut self.at(id).process.as_mut().expect("it runs").replica.env;
@@ -85,7 +85,7 @@ impl World {
             let delay = self.rng.below(50_000);
             self.schedule(delay, Event::Spoil(life, generation));
         }
-        let launched = ServerEvent::Launched { pid: 1000, init: 999, layer: None };
+        let launched = ServerEvent::Launched { pid: 1000, init: 999, files: None };
         self.tell(life, Inbox::Server(generation, launched))
     }
 

@@ -1,4 +1,4 @@
-//! A cluster on this machine, driven by the `skein` command alone: what the demonstration and the zoo look at.
+//! A cluster on this machine, driven by the `skein` command alone, for the demonstration and the zoo.
 //!
 //! Owns the process of `skein run`, the data directory and the list of all processes ever seen in
 //! `skein status`. Dropping it stops the cluster.
@@ -19,19 +19,19 @@ use self::status::Status;
 use crate::workspace;
 use crate::{Failure, Outcome};
 
-/// How long stopping may take before it is called a failure.
+/// The longest time to stop before it counts as a failure.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-/// What `skein status` exits with when there is no such cluster.
+/// Exit status of `skein status` when there is no such cluster.
 const NOT_RUNNING: i32 = 3;
 
-/// What `skein files` and `skein verify` exit with when they cannot tell.
+/// Exit status of `skein files` and `skein verify` when they cannot tell.
 const UNTOLD: i32 = 2;
 
-/// How many events of the nodes are told.
+/// How many events of the nodes are shown.
 const EVENTS_TOLD: usize = 40;
 
-/// What is run.
+/// The program of a cluster.
 pub struct Server<'a> {
     /// Options of `skein run`.
     pub options: &'a [String],
@@ -50,7 +50,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the server in `replicas` replicas, in the working directory `place`; what it prints is passed on, line by line.
+    /// Starts the server in `replicas` replicas, in the working directory `place`; its output is passed on, line by line.
     pub fn start(purpose: &str, replicas: u64, place: &Path, server: &Server<'_>) -> Outcome<Self> {
         let command = find_command()?;
         let data = tempfile::Builder::new()
@@ -68,7 +68,7 @@ impl Cluster {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Its own group: Ctrl-C comes here first, and the story stops the cluster itself.
+            // A process group of its own: Ctrl-C comes to this process first, and it stops the cluster itself.
             .process_group(0)
             .spawn()
             .map_err(|error| Failure::of(format!("cannot run {}", command.display()), error))?;
@@ -77,7 +77,7 @@ impl Cluster {
         Ok(Self { command, name, replicas, run, seen: BTreeSet::new(), data: Some(data) })
     }
 
-    /// Fails when the cluster has ended, whatever the reason: it has printed that itself.
+    /// Fails when the cluster has ended for any reason: it has printed the reason itself.
     pub fn check(&mut self) -> Outcome {
         match self.ended()? {
             Some(ended) => Err(Failure(format!("skein run ended by itself: {ended}"))),
@@ -102,7 +102,7 @@ impl Cluster {
         self.status()?.map_or(Ok(None), |status| status.equal_digests())
     }
 
-    /// Stops everything and looks whether anything is left.
+    /// Stops everything and checks that nothing is left.
     pub fn stop(&mut self) -> Outcome {
         let asked = self.skein(&["stop", "--name", &self.name])?;
         if !asked.status.success() {
@@ -125,11 +125,11 @@ impl Cluster {
         data.close().map_err(|error| Failure::of("cannot remove the data directory", error))
     }
 
-    /// What `skein status` says; nothing while it is not running yet.
+    /// The output of `skein status`; nothing while the cluster is not running yet.
     fn status(&mut self) -> Outcome<Option<Status>> {
         self.check()?;
         let output = self.skein(&["status", "--name", &self.name, "--json"])?;
-        // Before the first replica is up there is nothing to tell.
+        // Before the first replica is up there is no status.
         if output.status.code() == Some(NOT_RUNNING) || output.stdout.is_empty() {
             return Ok(None);
         }
@@ -138,12 +138,12 @@ impl Cluster {
         Ok(Some(status))
     }
 
-    /// Whether the replicas' servers have written the same files; nothing while that cannot be told.
+    /// Whether the replicas' servers have written the same files; nothing while that is unknown.
     pub fn equal_files(&self) -> Outcome<Option<()>> {
         self.equal("files")
     }
 
-    /// Whether the replicas' servers hold the same in memory; nothing while that cannot be told.
+    /// Whether the replicas' servers have the same memory; nothing while that is unknown.
     pub fn equal_memory(&self) -> Outcome<Option<()>> {
         self.equal("verify")
     }
@@ -166,7 +166,7 @@ impl Cluster {
         &self.name
     }
 
-    /// What `skein status` and the end of `skein logs` say, for people.
+    /// The output of `skein status` and the end of `skein logs`, for people.
     pub fn tell(&self) -> String {
         let text = |arguments: &[&str]| match self.skein(arguments) {
             Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -198,8 +198,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // After `stop` there is nothing to do. Otherwise the command is asked as Ctrl-C would,
-        // and killed when it does not listen: its nodes then die with it or by their next run.
+        // After `stop` there is nothing to do. Otherwise the command gets the signal that Ctrl-C sends,
+        // and is killed when it does not obey: its nodes then die with it or by their next run.
         if !matches!(self.run.try_wait(), Ok(None)) {
             return;
         }
@@ -230,7 +230,7 @@ pub fn find_command() -> Outcome<PathBuf> {
     Err(Failure(say))
 }
 
-/// Prints every line of `from` behind a mark, in a thread that ends with the pipe.
+/// Prints every line of `from` behind a prefix, in a thread that ends with the pipe.
 fn pass_on(from: Option<impl Read + Send + 'static>) {
     let Some(from) = from else { return };
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What `skein status --json` says, as far as the demonstration needs it.
+//! The part of `skein status --json` that the demonstration needs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{Failure, Outcome};
 
-/// One cluster; unknown fields are other readers'.
+/// One cluster; other readers need the other fields.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Status {
     /// The leader's id, absent while there is none.
@@ -39,7 +39,7 @@ pub struct Replica {
     /// Calls of its server that the safety net caught, by name.
     #[serde(default, deserialize_with = "or_zero")]
     pub trapped_calls: BTreeMap<String, u64>,
-    /// What its node has counted.
+    /// Counters of its node.
     #[serde(default, deserialize_with = "or_zero")]
     pub counts: Counts,
     #[serde(default, deserialize_with = "or_zero")]
@@ -48,7 +48,7 @@ pub struct Replica {
     digest: String,
 }
 
-/// What a node has counted since it was started.
+/// Counters of a node since its start.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub struct Counts {
     /// Bytes sent to other nodes.
@@ -104,7 +104,7 @@ impl Status {
         &self.replicas
     }
 
-    /// How many replicas there are.
+    /// The number of replicas.
     pub fn count(&self) -> usize {
         self.replicas.len()
     }
@@ -138,7 +138,7 @@ impl Status {
         self.replicas.iter().flat_map(|at| [at.node_pid, at.server_pid]).filter(|pid| *pid > 1)
     }
 
-    /// One line a replica, for people.
+    /// One line per replica, for people.
     pub fn lines(&self) -> Vec<String> {
         let line = |at: &Replica| {
             format!(

@@ -1,9 +1,9 @@
-//! Questions and their answers, message by message.
+//! Requests and their answers, message by message.
 
 use super::*;
 use skein_model::Interface;
 
-/// A question: its kind, its flags beside `NLM_F_REQUEST`, its body.
+/// A request: its kind, its flags beside `NLM_F_REQUEST`, its body.
 fn question(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
     let mut bytes = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
     bytes.extend(kind.to_ne_bytes());
@@ -15,14 +15,14 @@ fn question(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A family, and zeros up to the length of the body of such a question.
+/// A family, and zeros up to the length of the body of such a request.
 fn of_family(family: i32, len: usize) -> Vec<u8> {
     let mut body = vec![0; len];
     body[0] = family as u8;
     body
 }
 
-/// The kinds of the messages that come, one list a datagram, and all bytes.
+/// The kinds of the answering messages, one list a datagram, and all bytes.
 fn ask_with(bytes: &[u8], rules: Rules) -> (Vec<Vec<u16>>, Vec<u8>) {
     let given = Interface { address: [10, 0, 0, 5], bits: 24 };
     let (mut kinds, mut seen) = (Vec::new(), Vec::new());
@@ -43,7 +43,7 @@ fn ask(bytes: &[u8]) -> Vec<Vec<u16>> {
     ask_with(bytes, Rules::default()).0
 }
 
-/// The error that a question meets.
+/// The error that answers a request.
 fn error(bytes: &[u8]) -> i32 {
     let (kinds, seen) = ask_with(bytes, Rules::default());
     assert_eq!(kinds, [[NLMSG_ERROR as u16]]);

@@ -1,17 +1,15 @@
-//! What answers each system call. A line is read as follows:
+//! The answer to each system call. A line is read as follows:
 //!
 //! - `SYS_pause() => { ... }`: the runtime always answers. The row is virtual or agreed.
-//! - `SYS_fsync(fd: c_int) if virtual { ... }`: the block answers for what is virtual. The rest is the kernel's. The row is checked.
-//! - `... else Write |call| { ... }`: what is left is an operation of this kind on files, and this block answers it. It lets the kernel do `call` when it thinks fit.
-//!   None of the call's arguments is a descriptor of the runtime's own then. Without a kind the answer begins the operation itself.
+//! - `SYS_fsync(fd: c_int) if virtual { ... }`: the block answers virtual objects. The kernel answers the rest. The row is checked.
+//! - `... else Write |call| { ... }`: the rest is an operation of this kind on files, and this block answers it. It may let the kernel do `call`.
+//!   None of the call's arguments is then a descriptor of the runtime's own. Without a kind the answer begins the operation itself.
 //!
-//! All other answers begin the operation of their turn themselves, as they know the object. What only passes to the kernel is none.
+//! All other answers begin the operation of their turn themselves, as they know the object. A call that only passes to the kernel is no operation.
 
 use super::{Form, Syscall, calls, no_own, number, on_files, pass};
 use crate::files::{change, inputs, list, lock, open, root, stat};
-use crate::io::{
-    Answer, call, descriptor, msg, put_pair, readiness as ready, sendfile, socket, splice, transfer,
-};
+use crate::io::{Answer, call, descriptor, msg, put_pair, readiness as ready, socket, transfer};
 use crate::ipc;
 use crate::kernel::kernel;
 use crate::process::{end, exec, fork, group, pidfd, wait};
@@ -31,23 +29,23 @@ use skein_sched::op::{Kind, Object};
 
 type Path = *const c_char;
 
-/// What is no socket says so.
+/// The error of a call on a descriptor that is no socket.
 fn on_socket(fd: c_int, answer: Answer) -> Result<usize> {
     call::only_virtual(answer, fd, libc::ENOTSOCK)
 }
 
-/// A timeout that the server gives as a `timespec`; none when null.
+/// A `timespec` timeout of the server; none when null.
 unsafe fn within(at: *const timespec) -> Result<Timeout> {
     // SAFETY: null or the server's own.
     Timeout::from_timespec(unsafe { at.as_ref() })
 }
 
-/// A number that the server gets.
+/// A number from the server's memory.
 fn number_of(result: Result<i32>) -> Result<usize> {
     result.map(|n| n as usize)
 }
 
-/// Nothing but success.
+/// Success without a value.
 fn done(result: Result<()>) -> Result<usize> {
     result.map(|()| 0)
 }
@@ -76,7 +74,7 @@ calls! {
         if virtual { transfer::positioned(fd) } else Read |call| { inputs::after_read(kernel(), fd, call.make()) };
     SYS_pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64)
         if virtual { transfer::positioned(fd) } else Write |call| { change::after_write(kernel(), fd, call.make()) };
-    // A position comes in two halves, of which the kernel ignores the upper one.
+    // A position comes in two halves; the kernel ignores the upper one.
     SYS_preadv(fd: c_int, parts: *const iovec, count: c_int, at: i64)
         if virtual { transfer::positioned(fd) } else Read |call| { inputs::after_read(kernel(), fd, call.make()) };
     SYS_pwritev(fd: c_int, parts: *const iovec, count: c_int, at: i64)
@@ -86,12 +84,12 @@ calls! {
     SYS_pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
         if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else Write |call| { change::after_write(kernel(), fd, call.make()) };
     SYS_splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
-        if virtual { splice::splice(from, from_at, to, to_at, len, flags) };
-    SYS_tee(from: c_int, to: c_int, len: usize, flags: u32) if virtual { splice::tee(from, to, len, flags) };
+        if virtual { transfer::splice(from, from_at, to, to_at, len, flags) };
+    SYS_tee(from: c_int, to: c_int, len: usize, flags: u32) if virtual { transfer::tee(from, to, len, flags) };
     SYS_vmsplice(fd: c_int, parts: *const iovec, count: usize, flags: u32)
-        if virtual { splice::vmsplice(fd, parts, count, flags) };
+        if virtual { transfer::vmsplice(fd, parts, count, flags) };
     SYS_sendfile(out: c_int, from: c_int, at: *mut i64, count: usize)
-        if virtual { sendfile::sendfile(out, from, at, count) } else Move |call| { change::after_write(kernel(), out, call.make()) };
+        if virtual { transfer::sendfile(out, from, at, count) } else Move |call| { change::after_write(kernel(), out, call.make()) };
     SYS_copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
         else Move |call| { change::after_write(kernel(), to, call.make()) };
     SYS_close(fd: c_int) if virtual { descriptor::close(fd) };
@@ -377,7 +375,7 @@ calls! {
     // Processes.
     SYS_exit_group(status: c_int) => { end::exit(status) };
     SYS_fork() => { number_of(fork::fork()) };
-    // By `syscall()`, around the net's handler: a copy that goes on where its parent does is a fork. Others cannot return twice on one stack.
+    // By `syscall()`, around the net's handler: a copy that continues like its parent is a fork. Other kinds cannot return twice on one stack.
     SYS_clone(flags: usize, stack: usize, parent_tid: usize, child_tid: usize, tls: usize) => {
         let args = [flags, stack, parent_tid, child_tid, tls, 0];
         if fork::is_plain(args) { fork::clone(args, |_| {}) } else { super::refuse_call(number::SYS_clone, libc::ENOSYS) }
@@ -423,15 +421,15 @@ calls! {
         number_of(signals::wait_into(set, info, timeout))
     };
     SYS_rt_sigqueueinfo(pid: pid_t, signo: c_int, info: *const siginfo_t) => {
-        done(signal::send_to_process(pid, Info { signo, ..Info::read(info) }))
+        done(signal::send_to_process(pid, Info { signo, ..signal::read_info(info) }))
     };
     SYS_rt_tgsigqueueinfo(pid: pid_t, tid: pid_t, signo: c_int, info: *const siginfo_t) => {
-        done(signal::send_to_thread(Some(pid), tid, Info { signo, ..Info::read(info) }))
+        done(signal::send_to_thread(Some(pid), tid, Info { signo, ..signal::read_info(info) }))
     };
-    SYS_kill(pid: pid_t, signo: c_int) => { done(signal::send_to_process(pid, Info::sent(signo, libc::SI_USER))) };
-    SYS_tkill(tid: pid_t, signo: c_int) => { done(signal::send_to_thread(None, tid, Info::sent(signo, libc::SI_TKILL))) };
+    SYS_kill(pid: pid_t, signo: c_int) => { done(signal::send_to_process(pid, signal::sent(signo, libc::SI_USER))) };
+    SYS_tkill(tid: pid_t, signo: c_int) => { done(signal::send_to_thread(None, tid, signal::sent(signo, libc::SI_TKILL))) };
     SYS_tgkill(pid: pid_t, tid: pid_t, signo: c_int) => {
-        done(signal::send_to_thread(Some(pid), tid, Info::sent(signo, libc::SI_TKILL)))
+        done(signal::send_to_thread(Some(pid), tid, signal::sent(signo, libc::SI_TKILL)))
     };
     SYS_sigaltstack(new: *const stack_t, old: *mut stack_t) => { signals::alternate_into(new, old) };
     SYS_pause() => { signal_wait::pause() };

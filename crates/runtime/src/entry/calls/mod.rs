@@ -1,10 +1,10 @@
-//! The one dispatcher: what answers each system call that the runtime has an answer for.
+//! The one dispatcher: the answer to each system call that the runtime handles.
 //!
-//! Hooks, the net, `syscall()` and patched stubs all come here. A hook names the number when it is compiled ([`made!`], which costs no look-up), the others
-//! when they run ([`by_number`]). The answers are one list, [`list`]: number, arguments with their types, and what answers.
+//! Hooks, the net, `syscall()` and patched stubs all come here. A hook names the number at compile time ([`made!`], which costs no look-up), the others
+//! at run time ([`by_number`]). The answers are one list, [`list`]: number, arguments with their types, and the answering code.
 //!
-//! What happens to a call is said by its row in `crates/interpose`, and by nothing else. A call that is virtual or agreed has an answer to every
-//! question. A call that is checked answers what is virtual and passes the rest to the kernel. All others have no answer in the list. The compiler checks this for every
+//! A call's row in `crates/interpose` alone decides its treatment. A virtual or agreed call has an answer to every
+//! question. A checked call answers virtual objects and passes the rest to the kernel. All others have no answer in the list. The compiler checks this for every
 //! row and for every answer ([`check`]).
 
 mod list;
@@ -38,7 +38,7 @@ pub mod number {
     pub const SYS_fchmodat2: i64 = 452;
 }
 
-/// Makes a system call for the server by a number that is known only now.
+/// Makes a system call for the server by a number known at run time.
 ///
 /// # Safety
 /// The arguments are the server's for this call.
@@ -47,7 +47,7 @@ pub unsafe fn by_number(nr: i64, a: [usize; 6]) -> Result<usize> {
     unsafe { list::answered(nr, a).unwrap_or_else(|| by_row(nr, a)) }
 }
 
-/// As [`by_number`], for a call without an answer in the list whose number is known when this is compiled.
+/// As [`by_number`], for a call without an answer in the list whose number is known at compile time.
 ///
 /// # Safety
 /// The arguments are the server's for this call.
@@ -58,7 +58,7 @@ pub unsafe fn of_row<const NR: i64>(a: [usize; 6]) -> Result<usize> {
     unsafe { treated(const { skein_interpose::treatment(NR) }, NR, a) }
 }
 
-/// Makes a system call that has no answer in the list: its row says what becomes of it.
+/// Makes a system call without an answer in the list: its row decides.
 ///
 /// # Safety
 /// The arguments are the server's for this call.
@@ -96,7 +96,7 @@ unsafe fn pass(call: sys::Call) -> Result<usize> {
     unsafe { call.make() }
 }
 
-/// Begins an operation on files. While libc creates a thread there is none: the turn must stay, and what libc looks up for its memory then nobody else changes.
+/// Begins an operation on files. While libc creates a thread there is none: the turn must stay, and no other thread changes the data that libc then looks up for its memory.
 #[inline]
 fn on_files(kind: Kind) -> Option<Turn> {
     let creates = LOCAL.creates_thread.load(Ordering::Relaxed);

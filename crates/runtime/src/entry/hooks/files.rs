@@ -1,4 +1,4 @@
-//! Hooks: files by path, and what is said about files. All of them are answered by the runtime, none passes through.
+//! Hooks: files by path, and facts about files. The runtime answers all of them; none passes through.
 
 use super::{IntoC, hook, syscalls};
 use crate::entry::calls::made;

@@ -29,7 +29,7 @@ hook! {
     fn vfork() -> pid_t {
         fork::vfork().into_c()
     } else {
-        // SAFETY: `fork` does all that `vfork` promises; a hook cannot return twice on one stack.
+        // SAFETY: `fork` keeps all promises of `vfork`; a hook cannot return twice on one stack.
         unsafe { real!(fork: fn() -> pid_t)() }
     }
 }

@@ -1,6 +1,6 @@
 //! `sigsetjmp` and `siglongjmp`: libc would save and restore the kernel's mask; the server's is virtual.
 //!
-//! The buffer is glibc's, so that its `longjmp` takes it up: eight registers of which three are mangled, a flag, a mask.
+//! The buffer is glibc's, so that its `longjmp` can use it: eight registers of which three are mangled, a flag, a mask.
 
 use crate::entry::init;
 use crate::kernel::kernel;
@@ -90,7 +90,7 @@ const STACK_POINTER: usize = 6;
 const RETURN_ADDRESS: usize = 7;
 
 impl Buffer {
-    /// The stack pointer that it leads to.
+    /// The stack pointer that it restores.
     fn sp(&self) -> usize {
         self.unmangled(STACK_POINTER)
     }
@@ -112,19 +112,19 @@ struct Copy(UnsafeCell<Buffer>);
 unsafe impl Sync for Copy {}
 static COPY: Copy = Copy(UnsafeCell::new(Buffer { registers: [0; 8], saved: 0, mask: [0; 16] }));
 
-/// A jump that is left to do: by which buffer, and libc's function.
+/// A pending jump: its buffer, and libc's function.
 #[repr(C)]
 struct Jump {
     buffer: *const c_void,
     function: usize,
 }
 
-/// Whether libc's own function stores what the one here does.
+/// Whether libc's own function stores the same as this one.
 pub fn buffer_is_libcs() -> bool {
     let empty = Buffer { registers: [0; 8], saved: 0, mask: [0; 16] };
     let (mut own, mut libcs) = (empty, empty);
     let function = real!(__sigsetjmp: fn(*mut c_void, c_int) -> c_int);
-    // SAFETY: two buffers that nobody jumps by.
+    // SAFETY: two buffers that are never jumped to.
     unsafe { set_both((&raw mut own).cast(), (&raw mut libcs).cast(), function as usize) };
     let place = RETURN_ADDRESS;
     own.saved == libcs.saved
@@ -154,7 +154,7 @@ unsafe extern "C" fn set_both(own: *mut c_void, libcs: *mut c_void, function: us
     )
 }
 
-/// What `longjmp` does before it jumps: the buffer that it jumps to has its mask already, in a copy.
+/// The work of `longjmp` before it jumps: answers a copy of the buffer, whose mask is restored already.
 unsafe fn restore(buffer: *const c_void) -> *const c_void {
     if !init::ensure() {
         return buffer;

@@ -1,5 +1,5 @@
-//! Hooks: dlsym. Libraries that look a function up "behind themselves" (`RTLD_NEXT`) would get libc's own and go around the runtime: jemalloc
-//! creates its background threads so. They get the runtime's.
+//! Hooks: dlsym. Libraries that look a function up "behind themselves" (`RTLD_NEXT`) would get libc's own and go around the runtime; jemalloc
+//! creates its background threads in this way. They get the runtime's.
 
 use crate::original::real_dlsym;
 use core::arch::naked_asm;
@@ -10,7 +10,7 @@ use libc::{Dl_info, c_char, c_void};
 /// libc's `dlsym`, once it is known.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
-/// `dlsym`. What is none of the runtime's functions is looked up by libc's, which sees its caller's return address.
+/// `dlsym`. Names that are not the runtime's are looked up by libc's, which sees its caller's return address.
 ///
 /// # Safety
 /// As for libc's.
@@ -45,7 +45,7 @@ unsafe extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *mut c_vo
     // SAFETY: libc's function; the name is the caller's string.
     let (first, own) =
         unsafe { (real(libc::RTLD_DEFAULT, name), base_of(pick as *const () as *const c_void)) };
-    // Its own name leads nowhere: whoever asks for `dlsym` wants libc's.
+    // Its own name is excluded: a caller that asks for `dlsym` wants libc's.
     // SAFETY: the caller's string.
     let itself = unsafe { CStr::from_ptr(name) } == c"dlsym";
     if !first.is_null() && !itself && base_of(first) == own { first } else { core::ptr::null_mut() }

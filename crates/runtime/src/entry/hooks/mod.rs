@@ -1,5 +1,5 @@
 //! The interposed symbols. A hook is one entry of the [`hook!`] macro: it resolves, guards and dispatches; the logic is elsewhere.
-//! A hook that is a system call is one line of [`syscalls!`], which names the number; what answers is in [`crate::entry::calls`].
+//! A hook that is a system call is one line of [`syscalls!`], which names the number; the answer is in [`crate::entry::calls`].
 //!
 //! Before the runtime is ready, and in processes that are not replicated, hooks pass through to libc's own functions
 //! ([`crate::original`]).
@@ -104,7 +104,7 @@ macro_rules! hook {
             unsafe extern "C" fn body($($arg: $ty),*) $(-> $ret)? {
                 if $crate::entry::init::ensure() {
                     let result = $body;
-                    // What came for the thread meanwhile is delivered between two of its operations.
+                    // Signals that came meanwhile are delivered between two operations of the thread.
                     $crate::signal::boundary_of(&result);
                     result
                 } else {
@@ -123,7 +123,7 @@ macro_rules! hook {
 }
 pub(crate) use hook;
 
-/// Defines hooks that are system calls, a line each: the number, and what is called. The arguments are those of the call, or those behind `=`.
+/// Defines hooks that are system calls, a line each: the number, and the function. The arguments are those of the call, or those behind `=`.
 /// When the process is not replicated, or not yet, libc's own function is called.
 macro_rules! syscalls {
     ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::entry::hooks::hook! {$(
@@ -136,7 +136,7 @@ macro_rules! syscalls {
 }
 pub(crate) use syscalls;
 
-/// As [`syscalls!`], for calls that have no answer in the list of [`crate::entry::calls`]: their rows say what becomes of them.
+/// As [`syscalls!`], for calls without an answer in the list of [`crate::entry::calls`]: their rows decide.
 macro_rules! rows {
     ($( $nr:ident: fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $(= ($($given:expr),* $(,)?))?; )*) => { $crate::entry::hooks::hook! {$(
         fn $name($($arg: $ty),*) -> $ret {

@@ -1,5 +1,5 @@
-//! Hooks: getaddrinfo. With `AI_ADDRCONFIG` libc finds nothing of a family of which no interface has an address but the loopback one's. The server's
-//! interfaces do not tell what it can reach: that is what the leader's host can. So the flag is left out where it asks for one family.
+//! Hooks: getaddrinfo. With `AI_ADDRCONFIG` libc finds nothing of a family for which only the loopback interface has an address. The server's
+//! interfaces do not tell what it can reach, because the leader's host makes the connections. So the flag is dropped where it asks for one family.
 
 use crate::kernel;
 use crate::local;
@@ -45,7 +45,7 @@ extern "C" fn real() -> usize {
     crate::original::original(&SLOT, "getaddrinfo\0")
 }
 
-/// What libc is to look at instead of `hints`.
+/// The hints for libc instead of `hints`.
 unsafe extern "C" fn chosen(hints: *const addrinfo) -> *const addrinfo {
     // SAFETY: the caller's contract.
     let Some(asked) = (unsafe { hints.as_ref() }) else { return hints };

@@ -23,9 +23,9 @@ const FRESH: u32 = 0;
 const RUNS: u32 = 1;
 const DONE: u32 = 2;
 
-/// What [`begin`] answers when there is nothing left to do.
+/// The answer of [`begin`] when there is nothing left to do.
 const RETURN: usize = 0;
-/// What it answers when the caller runs the routine. Anything else is libc's own function, to be called instead.
+/// Its answer when the caller must run the routine. Any other answer is libc's own function, to be called instead.
 const RUN: usize = 1;
 
 /// Waits until the routine has run, or is the caller's to run.

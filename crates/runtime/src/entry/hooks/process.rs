@@ -1,4 +1,4 @@
-//! Hooks: processes, and what a server may learn about the machine.
+//! Hooks: processes, and a server's questions about the machine.
 
 use super::{IntoC, hook, rows, syscalls};
 use crate::entry::calls;
@@ -10,7 +10,7 @@ use skein_libos::errno::Errno;
 use skein_libos::identity::CPUS;
 use skein_sched::op::{Kind, Object};
 
-/// A call that would make a process or a thread behind the runtime's back.
+/// A call that would make a process or a thread without the runtime.
 fn no_process(call: &[u8]) -> Errno {
     let _turn = turn::enter(Object::Machine, Kind::Refuse);
     fatal::refused(call);
@@ -62,14 +62,14 @@ hook! {
     }
 }
 
-/// What libc makes of a host that has no id and the address 127.0.0.1. Those that hosts have in /etc differ.
+/// libc's result for a host without an id and with the address 127.0.0.1. Hosts' own ids in /etc differ.
 const HOST_ID: c_long = 0x7f_0100;
 
 /// "Unchanged" in the calls that take several ids.
 const KEEP: u32 = u32::MAX;
 
-// Who the server is. libc would ask every kernel thread to do the same by a signal and wait for it; all but the carrier are parked
-// and do nothing as anybody, and threads that come later inherit from the carrier.
+// The server's user. libc would make every kernel thread do the same by a signal and wait for it; all but the carrier are parked
+// and act as no user, and later threads inherit from the carrier.
 rows! {
     SYS_setuid: fn setuid(a: u32) -> c_int;
     SYS_setgid: fn setgid(a: u32) -> c_int;
@@ -89,7 +89,7 @@ syscalls! {
 
 hook! {
     fn sched_getaffinity(pid: pid_t, len: size_t, out: *mut libc::cpu_set_t) -> c_int {
-        // SAFETY: the server's own buffer; what the kernel does not write is cleared as libc does.
+        // SAFETY: the server's own buffer; bytes that the kernel does not write are cleared as libc does.
         unsafe { out.cast::<u8>().write_bytes(0, len) };
         machine::affinity(len, out.cast()).map(|_| ()).into_c()
     }

@@ -2,7 +2,7 @@
 
 use super::{IntoC, hook, pthread_result, set_errno, syscalls};
 use crate::kernel::kernel;
-use crate::signal::{self, Info, LAST, bit, calls, change_mask, timer, wait};
+use crate::signal::{self, LAST, bit, calls, change_mask, timer, wait};
 use libc::{
     c_int, c_uint, itimerval, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t,
 };
@@ -121,7 +121,7 @@ hook! {
         if group < 0 {
             Err::<(), _>(Errno(libc::EINVAL)).into_c()
         } else {
-            signal::send_to_process(-group, Info::sent(signo, libc::SI_USER)).into_c()
+            signal::send_to_process(-group, signal::sent(signo, libc::SI_USER)).into_c()
         }
     }
 
@@ -131,16 +131,16 @@ hook! {
 
     fn raise(signo: c_int) -> c_int {
         let tid = kernel().this().tid.get() as pid_t;
-        signal::send_to_thread(None, tid, Info::sent(signo, libc::SI_TKILL)).into_c()
+        signal::send_to_thread(None, tid, signal::sent(signo, libc::SI_TKILL)).into_c()
     }
 
     fn gsignal(signo: c_int) -> c_int {
         let tid = kernel().this().tid.get() as pid_t;
-        signal::send_to_thread(None, tid, Info::sent(signo, libc::SI_TKILL)).into_c()
+        signal::send_to_thread(None, tid, signal::sent(signo, libc::SI_TKILL)).into_c()
     }
 
     fn pthread_kill(t: pthread_t, signo: c_int) -> c_int {
-        pthread_result(calls::to_thread(t, Info::sent(signo, libc::SI_TKILL)))
+        pthread_result(calls::to_thread(t, signal::sent(signo, libc::SI_TKILL)))
     }
 
     fn pthread_sigqueue(t: pthread_t, signo: c_int, value: usize) -> c_int {

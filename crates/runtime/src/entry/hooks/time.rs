@@ -53,7 +53,7 @@ hook! {
 
     fn sleep(seconds: c_uint) -> c_uint {
         let _turn = turn::enter(Object::Clock, Kind::Wait);
-        // As in glibc whole seconds that were left.
+        // As in glibc the remaining whole seconds.
         let left = calls::sleep_left(time::after(u64::from(seconds) * skein_libos::time::NS_PER_S));
         left.map_or(0, |ns| (ns / skein_libos::time::NS_PER_S) as c_uint)
     }

@@ -1,8 +1,8 @@
-//! Copies that the server gets of the host's files when it changes them.
+//! The server's copies of the host's files that it changes.
 //!
-//! The kernel names a copy by the original as long as that has one name, and by itself from the moment when the host removes or links it. That is no
-//! affair of the server's: for it, it is one file. So a copy gets a mark, a time of last access that no other file has: the server never sees those of
-//! the kernel, and what holds copies is mounted such that reading leaves them alone.
+//! The kernel names a copy by the original as long as that has one name, and by itself from the moment when the host removes or links it. The server must
+//! not see that: for it, it is one file. So a copy gets a mark, a last access time that no other file has: the server never sees the
+//! kernel's access times, and the layer of copies is mounted so that reading leaves them alone.
 
 use super::place::kind_of;
 use super::{is_off, looked};
@@ -13,7 +13,7 @@ use crate::sys;
 use libc::{c_char, c_int};
 use skein_model::fact::What;
 
-/// A file is the server's own from now on: it has changed it, or what is said about it. With a null path it is the one of descriptor `at`.
+/// A file is the server's own from now on: it has changed the file or its metadata. With a null path it is the one of descriptor `at`.
 ///
 /// # Safety
 /// `path` is null or a string.
@@ -42,7 +42,7 @@ pub unsafe fn own(k: &Kernel, seen: Seen, at: c_int, path: *const c_char, flags:
     }
 }
 
-/// One that nobody can guess: another user's file must not bear it.
+/// Unpredictable: another user's file must not bear it.
 fn new_mark() -> Option<Time> {
     let mut words = [0u64; 2];
     let args = [words.as_mut_ptr() as usize, size_of_val(&words), libc::GRND_INSECURE as usize];
@@ -54,7 +54,7 @@ fn new_mark() -> Option<Time> {
     })
 }
 
-/// Before the server opens a file to write to it: as which the kernel names it, if that will change with the copy.
+/// Before the server opens a file to write to it: the kernel's name of it, if that will change with the copy.
 ///
 /// # Safety
 /// `path` is a string or something that the kernel refuses.
@@ -68,7 +68,7 @@ pub unsafe fn original(k: &Kernel, at: c_int, path: *const c_char, flags: c_int)
     (st.st_mode & libc::S_IFMT == libc::S_IFREG && st.st_nlink > 1).then(|| Id::of(&st))
 }
 
-/// The server has opened the copy of what was [`original`].
+/// The server has opened the copy of the [`original`].
 pub fn opened_copy(k: &Kernel, fd: c_int, original: Id) {
     if let Ok(st) = stat::real_of(fd) {
         k.files().inodes.renamed(original, &st);

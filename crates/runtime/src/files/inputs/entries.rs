@@ -1,4 +1,4 @@
-//! Which entries a directory of the host has.
+//! Agreement on the entries of a directory of the host.
 
 use super::place::is_kernels;
 use super::{add, differs, facts, is_off};

@@ -1,4 +1,4 @@
-//! The facts of one question: gathered in the arena, where the node reads them and all processes of the server find them.
+//! The facts of one question: collected in the arena, where the node reads them and all processes of the server find them.
 
 use super::differs;
 use crate::fatal::line;
@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The largest fact: two texts. One more must have room before it is made.
 const LARGEST: usize = MAX_FACTS_BYTES / 2;
-/// What the server may send before what it has found is agreed on.
+/// The most bytes that the server may send before its findings are agreed on.
 const MOST_SENT: u64 = 1 << 20;
 
 const _: () = assert!(fact::FACT_HEADER_BYTES + 2 * MAX_TEXT_BYTES <= LARGEST);
@@ -44,7 +44,7 @@ impl Facts {
         self.memory.set(room.row::<u8>("facts of files", MAX_FACTS_BYTES as u32) as usize);
     }
 
-    /// Whether something is to be agreed on.
+    /// Whether facts wait for agreement.
     pub fn are_asked(&self) -> bool {
         self.ask.get() != self.answered.get()
     }
@@ -56,7 +56,7 @@ impl Facts {
         }
     }
 
-    /// Tells the node what is asked.
+    /// Sends the question to the node.
     pub fn show(&self, k: &Kernel) {
         let h = header();
         let heap = core::ptr::from_ref(k) as usize;
@@ -74,7 +74,7 @@ impl Facts {
         if !self.are_asked() {
             self.ask.set(self.ask.get() + 1);
             self.sent.set(0);
-            // Before anything that follows from it is printed.
+            // Called before output that depends on it is printed.
             header().ask.store(self.ask.get(), Ordering::Release);
             output::emit(OutFrame::Asked { ask: self.ask.get() });
         }
@@ -90,7 +90,7 @@ impl Facts {
         self.used.set((used + len) as u64);
     }
 
-    /// So many bytes were sent. Answers whether it is time to agree.
+    /// Bytes were sent. Answers whether it is time to agree.
     pub fn sent(&self, bytes: usize) -> bool {
         if !self.are_asked() {
             return false;
@@ -143,19 +143,19 @@ static PATH: Scratch<MAX_TEXT_BYTES> = Scratch(UnsafeCell::new([0; MAX_TEXT_BYTE
 static MORE: Scratch<MAX_TEXT_BYTES> = Scratch(UnsafeCell::new([0; MAX_TEXT_BYTES]));
 static PIECE: Scratch<{ 128 << 10 }> = Scratch(UnsafeCell::new([0; 128 << 10]));
 
-/// Where a path's text is put together.
+/// The buffer for a path.
 pub fn path_scratch() -> &'static mut [u8] {
     // SAFETY: one path at a time is put together, and used before the next one is.
     unsafe { &mut *PATH.0.get() }
 }
 
-/// Where a fact's other text is put together.
+/// The buffer for a fact's other text.
 pub fn more_scratch() -> &'static mut [u8] {
     // SAFETY: as above.
     unsafe { &mut *MORE.0.get() }
 }
 
-/// The whole path of what `path` names from `at`, as far as it has room.
+/// The whole path of `path` from `at`, as far as it fits.
 ///
 /// # Safety
 /// `path` is a string.
@@ -189,10 +189,10 @@ pub unsafe fn absolute(k: &Kernel, at: c_int, path: *const c_char) -> &'static [
     &out[..used + len]
 }
 
-/// What the kernel says before the path of a working directory that is not below the process's root.
+/// The kernel's prefix of a working directory's path that is not below the process's root.
 const OUTSIDE: &[u8] = b"(unreachable)";
 
-/// The file that this process has opened last below another root, and its path from there: nobody else knows its name where there is no /proc.
+/// The file that this process has opened last below another root, and its path from there: where there is no /proc its name is known only here.
 struct Last {
     id: Cell<Id>,
     len: Cell<usize>,
@@ -207,7 +207,7 @@ static LAST: Last = Last {
 };
 
 impl Last {
-    /// Writes the path of what `fd` is of to the begin of `out`; answers how long it is.
+    /// Writes the path of `fd`'s file to the start of `out`; answers its length.
     fn with(&self, fd: c_int, out: &mut [u8]) -> usize {
         let known = stat::real_of(fd).is_ok_and(|st| Id::of(&st) == self.id.get());
         // SAFETY: the first so many bytes were written, and nobody writes now.
@@ -233,7 +233,7 @@ pub fn note_name(k: &Kernel, at: c_int, path: *const c_char, st: &libc::stat) {
     LAST.id.set(Id::of(st));
 }
 
-/// The path of what a descriptor is of: the whole one, and as the process would name it; empty when the kernel does not know one.
+/// The path of a descriptor's file: the whole one, and as the process would name it; empty when the kernel does not know one.
 pub fn name_of(k: &Kernel, fd: c_int) -> (&'static [u8], &'static [u8]) {
     let out = path_scratch();
     let used = process::this().root.write_path(k, out);
@@ -246,7 +246,7 @@ pub fn name_of(k: &Kernel, fd: c_int) -> (&'static [u8], &'static [u8]) {
     (&out[..used + len], &out[used..used + len])
 }
 
-/// Size and hash of what is in a file.
+/// Size and hash of a file's content.
 pub fn contents(fd: c_int) -> Result<(u64, [u8; 16])> {
     // SAFETY: used here only, by the turn's holder.
     let piece = unsafe { &mut *PIECE.0.get() };

@@ -1,7 +1,7 @@
-//! Libraries that the loader has read by itself: what it does is not caught, so its list is looked at.
+//! Libraries that the loader has read by itself: its calls are not caught, so its list is checked.
 //!
-//! Those of the server's own start are compared by the node before. Others (modules, plug-ins, those of programs that the server executes) are files of
-//! the host like any other, found a moment after they were loaded: at the next point of admission, before anything that follows is agreed on.
+//! The node compares the libraries of the server's own start beforehand. Others (modules, plug-ins, those of programs that the server executes) are files of
+//! the host like any other, found a moment after they were loaded: at the next admission, before any consequence is agreed on.
 
 use super::open::take_contents;
 use super::place::Place;
@@ -14,7 +14,7 @@ use crate::local::LOCAL;
 use crate::sys;
 use libc::{c_char, c_int, c_void};
 
-/// After so many entries of the log the list is looked at every so often only.
+/// After this many entries of the log the list is checked less often.
 const OFTEN: u64 = 256;
 const EVERY: u64 = 64;
 /// More objects than a process loads.
@@ -45,14 +45,14 @@ unsafe extern "C" {
     static _r_debug: Debug;
 }
 
-/// What the loader has loaded, in its order, as far as it is done with it.
+/// The objects that the loader has completely loaded, in its order.
 fn objects() -> impl Iterator<Item = &'static Object> {
     // SAFETY: the loader's own variable, or the program's copy of it.
     let whole = unsafe { (&raw const _r_debug.state).read_volatile() == 0 };
     listed().take(if whole { MOST } else { 0 })
 }
 
-/// What it has loaded at the start of a program. Of a program that has a copy of the loader's variable that may never be known to be whole.
+/// The objects loaded at the start of a program. If the program has a copy of the loader's variable, that may never be known to be complete.
 pub fn listed() -> impl Iterator<Item = &'static Object> {
     // SAFETY: as above; only read by one thread at a time.
     let mut next = unsafe { (&raw const _r_debug.first).read_volatile() };

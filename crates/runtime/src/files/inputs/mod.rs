@@ -1,15 +1,15 @@
-//! Files of the host are inputs: what the server reads, lists or asks of them is agreed on through the log.
+//! Files of the host are inputs: contents, listings and facts that the server reads from them are agreed on through the log.
 //!
-//! State is rebuilt by executing the log, so the host's files must be those that the log was made with, on all replicas, for ever. What the server
-//! learns of one for the first time is a *fact* ([`skein_model::fact`]). The server goes on with it; at the next point of admission it waits until the
-//! log has the facts, and every replica compares its own with them. What the server sends in between stays with its node
-//! ([`skein_model::OutFrame::Asked`]). So many facts cost one agreement, and nothing that follows from a file of the host leaves, or lives on, before
+//! State is rebuilt by executing the log, so the host's files must be those that the log was made with, on all replicas, for ever. A first observation
+//! of a file is a *fact* ([`skein_model::fact`]). The server continues with it; at the next admission it waits until the
+//! log has the facts, and every replica compares its own with them. The server's output in between stays with its node
+//! ([`skein_model::OutFrame::Asked`]). So many facts cost one agreement, and no consequence of a host's file leaves, or survives, before
 //! that file is agreed on. Later uses cost nothing but a look at whether the host's file has changed since.
 //!
-//! A file that the server has made is not one of the host's ([`MADE`]). One that the server has opened to write to is a copy of its own from then on
-//! ([`OWNED`]): what the host does with the original is not seen any more.
+//! A file that the server has made is not one of the host's ([`MADE`]). A file that the server has opened to write to is a copy of its own from then on
+//! ([`OWNED`]): changes of the original by the host are not seen any more.
 //!
-//! Invariants: what is asked, and when, is a function of the log and of what the facts say. What this replica finds out by itself (a file that changed
+//! Invariants: questions and their times are functions of the log and of the facts. A discovery of this replica alone (a file that changed
 //! while the server ran) never becomes a question, because the others do not have it: the server ends ([`differs`]).
 
 mod copies;
@@ -45,10 +45,10 @@ use skein_model::OutFrame;
 use skein_model::fact::{Fact, What};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// In the place of a hash: the contents are the server's own.
+/// In place of a hash: the contents are the server's own.
 const OWN: u64 = 1;
 
-/// What is known of the host's files. All-zero bytes, then `lay_out`.
+/// The known facts of the host's files. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct Inputs {
     names: Names,
@@ -62,12 +62,12 @@ impl Inputs {
         self.facts.lay_out(room);
     }
 
-    /// Whether something is to be agreed on before the server goes beyond the next point of admission.
+    /// Whether facts must be agreed on before the server goes beyond the next admission.
     pub fn are_asked(&self) -> bool {
         self.facts.are_asked()
     }
 
-    /// Tells the node what is asked.
+    /// Sends the question to the node.
     pub fn show(&self, k: &Kernel) {
         self.facts.show(k);
     }
@@ -85,7 +85,7 @@ fn is_off(k: &Kernel) -> bool {
     k.unsafe_admission.get() || header().asks_nothing.load(Ordering::Relaxed) != 0
 }
 
-/// So many bytes were sent: no more than the node keeps until all is agreed on.
+/// Bytes were sent: no more than the node keeps until all is agreed on.
 pub fn sent(k: &Kernel, bytes: usize) {
     if k.files().inputs.facts.sent(bytes) {
         k.sched.press();
@@ -108,7 +108,7 @@ pub unsafe fn whole_path(k: &Kernel, path: *const c_char) -> &'static [u8] {
     unsafe { facts::absolute(k, libc::AT_FDCWD, path) }
 }
 
-/// Ends the server: a file of the host is not what it was.
+/// Ends the server: a file of the host has changed.
 fn end(text: &[u8]) -> ! {
     let mut whole = line!("the host's file ");
     whole.append(text);
@@ -119,7 +119,7 @@ fn end(text: &[u8]) -> ! {
     sys::exit_group(125)
 }
 
-/// The same, of a file and in words.
+/// The same, with a file and words.
 fn differs(path: &[u8], how: &[u8]) -> ! {
     let mut text = fatal::Line::new();
     text.append(&path[..path.len().min(200)]);
@@ -135,7 +135,7 @@ fn add(k: &Kernel, fact: &Fact<'_>) {
     }
 }
 
-/// What is said about a file, as the server sees it. `link` reads where a symbolic link leads to.
+/// The metadata of a file, as the server sees it. `link` reads the target of a symbolic link.
 fn about<'a>(
     k: &Kernel,
     st: &libc::stat,
@@ -181,12 +181,12 @@ fn link_of(place: Place) -> impl FnOnce(&'static mut [u8]) -> &'static [u8] {
     }
 }
 
-/// What is said about a file that was found at `place`.
+/// The metadata of a file that was found at `place`.
 fn about_place(k: &Kernel, st: &libc::stat, seen: Seen, place: Place) -> Fact<'static> {
     about(k, st, seen, place.whole(), link_of(place))
 }
 
-/// A file of the host was looked at before: it is as it was, or the server ends. `fd` is a descriptor of it, or it is at `place`.
+/// A file of the host was looked at before: it is unchanged, or the server ends. `fd` is a descriptor of it, or it is at `place`.
 #[cold]
 fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: Option<Place>) {
     let known = k.files().inodes.known(seen);
@@ -201,7 +201,7 @@ fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: O
             None => b"".as_slice(),
         };
         if hash_of(&about(k, st, seen, b"", link)) != known.about.get() {
-            differs(path(), b"what is said about it has changed since the server first used it");
+            differs(path(), b"its metadata have changed since the server first used it");
         }
     }
     if known.contents.get() > OWN {
@@ -224,7 +224,7 @@ fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: O
     known.stamp.set(stamp_of(st));
 }
 
-/// As much of a hash as is kept.
+/// The kept part of a hash.
 fn short(hash: &[u8; 16]) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&hash[8..]);
@@ -254,7 +254,7 @@ fn tell(k: &Kernel, place: Place, seen: Seen) {
     names.tell(key, is);
 }
 
-/// A file was found at `place`; `fd` is a descriptor of what was there. Answers it, unless it is none of the host's.
+/// A file was found at `place`; `fd` is a descriptor of it. Answers it, if it is the host's.
 fn found(k: &Kernel, place: Place, st: &libc::stat, fd: Option<i32>) -> Option<Seen> {
     if stat::class(k, st) != Class::Own {
         return None;
@@ -274,7 +274,7 @@ fn found(k: &Kernel, place: Place, st: &libc::stat, fd: Option<i32>) -> Option<S
     Some(seen)
 }
 
-/// The kernel has answered what the server, or the runtime for it, asked about a path. Answers the file, if it is the host's.
+/// The kernel has answered a question about a path, of the server or of the runtime for it. Answers the file, if it is the host's.
 ///
 /// # Safety
 /// `path` is a string, or something that the kernel refuses.
@@ -327,7 +327,7 @@ pub unsafe fn looked(
     Some(seen)
 }
 
-/// The server looks for a file in a way that the kernel answers without saying more: whether it is there is asked here.
+/// The server tests for a file by a call whose answer says nothing else: whether it exists is asked here.
 ///
 /// # Safety
 /// As for [`looked`].
@@ -362,7 +362,7 @@ pub unsafe fn link_read(k: &Kernel, at: c_int, path: *const c_char) {
     }
 }
 
-/// The same, before the server changes what is said about a file: that must be known to be as everywhere.
+/// The same, before the server changes a file's metadata: these must be known to be equal on all replicas.
 ///
 /// # Safety
 /// As for [`looked`].
@@ -390,7 +390,7 @@ pub unsafe fn before_change(
     Some(k.files().inodes.see_stat(&st))
 }
 
-/// The server has changed what is said about the file that [`before_change`] answered.
+/// The server has changed the metadata of the file that [`before_change`] answered.
 ///
 /// # Safety
 /// As for [`before_change`].
@@ -423,7 +423,7 @@ pub unsafe fn not_opened(k: &Kernel, at: c_int, path: *const c_char, flags: c_in
     }
     let follows = flags & libc::O_NOFOLLOW == 0;
     if matches!(e, Errno(libc::ENOTDIR | libc::ELOOP)) {
-        // What is there may be no directory, or a link, and was asked for as if it were none.
+        // The file may be no directory, or a link, while the call wanted something else.
         // SAFETY: the caller's contract.
         return unsafe { glance(k, at, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) };
     }
@@ -471,7 +471,7 @@ pub fn touched(k: &Kernel, directory: &libc::stat, path: &[u8]) {
     }
 }
 
-/// The server asks about a descriptor of the kernel's.
+/// The server reads facts of a descriptor of the kernel's.
 pub fn stated(k: &Kernel, fd: i32, st: &libc::stat) {
     if is_off(k) || stat::class(k, st) != Class::Own {
         return;
@@ -489,7 +489,7 @@ pub fn stated(k: &Kernel, fd: i32, st: &libc::stat) {
         return;
     }
     if glibc::is_in_text(k.this().trapped_at.get()) {
-        // It wants to know how large its buffers are to be, and tells nobody.
+        // It only chooses the size of its buffers by it.
         return;
     }
     let (path, named) = facts::name_of(k, fd);

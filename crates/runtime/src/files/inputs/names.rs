@@ -1,25 +1,25 @@
-//! What the server was told of paths, and which names it has changed itself: how a change of the host's is told from one of the server's own.
+//! The server's knowledge of paths, and the names that it has changed itself: this separates a change of the host's from one of the server's own.
 //!
-//! Both are tables of fixed size, and functions of what the server did: when the first is full it begins anew, and what was known is agreed on again; the
-//! second one may say of a name that the server has changed it though it has not, which makes a change of the host's a question instead of an end.
+//! Both are tables of fixed size, and functions of the server's calls: when the first is full it starts empty, and known facts are agreed on again; the
+//! second may report a name as changed that the server has not changed, which makes a change of the host's a question instead of an end.
 
 use core::cell::Cell;
 use skein_libos::room::Room;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Paths that the table has room for: 131,072, of which three quarters are used.
+/// The capacity of the table in paths: 131,072, of which three quarters are used.
 const PATHS: usize = 1 << 17;
-/// Bits in which names that the server has changed are noted: 524,288.
+/// The number of bits for names that the server has changed: 524,288.
 const BITS: usize = 1 << 19;
 
-/// What the server was told of a path.
+/// The server's knowledge of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Nothing is there.
     Absent,
     /// It cannot be reached.
     Error,
-    /// A file, of which this is a part of the number.
+    /// A file, with a part of its number.
     Is(u16),
 }
 
@@ -72,7 +72,7 @@ impl Names {
         xxh3_64_with_seed(path, from ^ root << 40) & !0xffff
     }
 
-    /// What was told of a path.
+    /// The server's knowledge of a path.
     pub fn told(&self, key: u64) -> Option<Told> {
         let mut at = (key >> 16) as usize;
         loop {
@@ -91,7 +91,7 @@ impl Names {
         }
     }
 
-    /// Notes what is told of a path.
+    /// Notes the server's knowledge of a path.
     pub fn tell(&self, key: u64, what: Told) {
         if self.count.get() >= PATHS as u64 / 4 * 3 {
             self.count.set(0);
@@ -128,7 +128,7 @@ impl Names {
         }
     }
 
-    /// Whether the server may have changed where a path leads to.
+    /// Whether the server may have changed the target of a path.
     pub fn is_touched(&self, path: &[u8]) -> bool {
         let noted = |at| {
             let (word, bit) = self.bit(at);

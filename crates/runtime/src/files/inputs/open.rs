@@ -1,4 +1,4 @@
-//! What is in files: agreed on when a file is opened, and looked after while it is read.
+//! Contents of files: agreed on when a file is opened, and checked while it is read.
 
 use super::place::{Place, kind_of, stamp_of};
 use super::{OWN, add, copies, facts, found, glance, is_off, look_again, looked, short};
@@ -61,10 +61,10 @@ pub unsafe fn opened(
     }
 }
 
-/// Agrees on what is in a file.
+/// Agrees on a file's content.
 pub fn take_contents(k: &Kernel, fd: i32, seen: Seen, place: Place) {
     let read = facts::contents(fd).or_else(|_| {
-        // Opened to be written to only.
+        // Opened for writing only.
         let other = place.open()?;
         let read = facts::contents(other);
         let _ = sys::close(other);
@@ -84,7 +84,7 @@ pub fn take_contents(k: &Kernel, fd: i32, seen: Seen, place: Place) {
     add(k, &Fact { kind: libc::DT_REG, size, hash, more, ..Fact::new(What::Contents, path) });
 }
 
-/// Before the server cuts a file: what is left of it is known.
+/// Before the server truncates a file: the remaining content is known.
 ///
 /// # Safety
 /// As for [`looked`].
@@ -104,13 +104,13 @@ pub unsafe fn before_truncation(k: &Kernel, path: *const c_char) {
     }
 }
 
-/// Whether a descriptor is of a file of the host that must stay what it was.
+/// Whether a descriptor belongs to a file of the host that must not change.
 #[inline]
 fn watches(fd: i32) -> bool {
     local::slot(fd).is_some_and(|slot| slot.watched.get())
 }
 
-/// The result of a call that reads from `fd`: what the server gets is what was agreed on.
+/// The result of a call that reads from `fd`: the server gets the agreed content.
 #[inline]
 pub fn after_read(k: &Kernel, fd: i32, result: Result<usize>) -> Result<usize> {
     if watches(fd) {

@@ -1,4 +1,4 @@
-//! Where a file is, and what it is known by.
+//! The place of a file, and its identity.
 
 use super::facts;
 use super::names::Names;
@@ -11,7 +11,7 @@ use libc::{c_char, c_int};
 use skein_libos::errno::Result;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A path as the server gave it.
+/// A path as the server wrote it.
 #[derive(Clone, Copy)]
 pub struct Place {
     /// The directory's descriptor.
@@ -74,7 +74,7 @@ pub fn is_kernels(path: &[u8]) -> bool {
             .any(|top| path.strip_prefix(*top).is_some_and(|rest| matches!(rest, [] | [b'/', ..])))
 }
 
-/// By what the kernel's view of a file is known again; directories change with their entries.
+/// The identity of a file by the kernel's view; directories change with their entries.
 pub fn stamp_of(st: &libc::stat) -> u64 {
     if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
         return 1;
@@ -89,7 +89,7 @@ pub fn stamp_of(st: &libc::stat) -> u64 {
     xxh3_64(words.map(u64::to_le_bytes).as_flattened()) | 1
 }
 
-/// Its kind, as a listing says it.
+/// Its kind, in the form of a listing.
 pub fn kind_of(st: &libc::stat) -> u8 {
     ((st.st_mode & libc::S_IFMT) >> 12) as u8
 }

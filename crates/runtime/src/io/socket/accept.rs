@@ -34,7 +34,7 @@ pub unsafe fn accept(fd: i32, addr: *mut sockaddr, len: *mut socklen_t, flags: i
             // SAFETY: the caller's contract.
             let written = unsafe { name::write_remote(k, s, addr, len) };
             if let Err(e) = written {
-                let _ = crate::io::descriptor::close_virtual(k, fd);
+                let _ = skein_libos::file::table::close(k, fd);
                 return Err(e);
             }
         }

@@ -12,7 +12,7 @@ const SHORTEST_IN6: usize = offset_of!(sockaddr_in6, sin6_scope_id);
 /// The longest address.
 pub const MAX_BYTES: usize = size_of::<sockaddr_in6>();
 
-/// The family that an address says it is of.
+/// The family field of an address.
 ///
 /// # Safety
 /// `addr` is `len` readable bytes.
@@ -65,7 +65,7 @@ pub unsafe fn read(
     Ok(SockAddr::v6(ip.s6_addr, u16::from_be(port)))
 }
 
-/// Writes an address for a socket of family `family`, cut to the room there is, as accept and getsockname do.
+/// Writes an address for a socket of family `family`, cut to the available room, as accept and getsockname do.
 ///
 /// # Safety
 /// `len` is valid, `out` has room for `*len` bytes.
@@ -123,8 +123,8 @@ pub fn is_loopback(addr: SockAddr) -> bool {
     addr.is_loopback()
 }
 
-/// How a connection's socket of the other IP version sees a client: as [`SockAddr::translated`] says. An address of IPv6 that has none of IPv4 in it is seen
-/// as one of `240.0.0.0/4`, which nobody has, made from all of its bits.
+/// The address of a client as a connection's socket of the other IP version sees it: by [`SockAddr::translated`]. Other IPv6 addresses are shown
+/// as one of `240.0.0.0/4`, an unused network, made from all of its bits.
 pub fn translated(client: SockAddr) -> SockAddr {
     client.translated().unwrap_or_else(|| {
         let mix = |h: u32, byte: &u8| (h ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
@@ -133,7 +133,7 @@ pub fn translated(client: SockAddr) -> SockAddr {
     })
 }
 
-/// Whether an address is that of the interface that the server was given.
+/// Whether an address is that of the configured interface.
 pub fn is_given(addr: SockAddr) -> bool {
     let given = kernel().interface.get();
     !given.is_none() && addr.ipv4() == Some(given.address)
@@ -144,12 +144,12 @@ pub fn is_own(addr: SockAddr) -> bool {
     is_loopback(addr) || is_given(addr)
 }
 
-/// Whether the machine has an address, as far as the server may know: the wildcard and its interfaces', as on every replica.
+/// Whether the machine has an address, as far as the server may know: the wildcard and its interfaces', the same on every replica.
 pub fn is_local(addr: SockAddr) -> bool {
     addr.is_unspecified() || is_own(addr)
 }
 
-/// Linux takes the wildcard for the loopback address when something is sent there.
+/// Linux takes the wildcard for the loopback address as a destination.
 pub fn or_loopback(to: SockAddr) -> SockAddr {
     if !to.is_unspecified() {
         return to;
@@ -160,8 +160,8 @@ pub fn or_loopback(to: SockAddr) -> SockAddr {
     SockAddr::loopback_v6(to.port)
 }
 
-/// The address that something to `to` comes from: the machine's own that it goes to (`inside`), else the loopback interface's, which is
-/// all that a server sees of its machine. The leader's own differs from replica to replica.
+/// The source address of a packet to `to`: the machine's own address if it stays `inside`, else the loopback interface's, which is
+/// the only one that a server knows. The leader's own differs from replica to replica.
 pub fn source(to: SockAddr, inside: bool) -> SockAddr {
     match to.ipv4() {
         Some(_) if is_given(to) => SockAddr { port: 0, ..to },

@@ -14,7 +14,7 @@ use skein_libos::errno::{Result, fail};
 use skein_model::{OutFrame, SockAddr};
 use skein_sched::op::Kind;
 
-/// Ports for sockets that ask for none, Linux's range.
+/// Automatic ports, Linux's range.
 const FIRST_EPHEMERAL: u32 = 32768;
 const EPHEMERAL: u32 = 61000 - FIRST_EPHEMERAL;
 /// Linux's `somaxconn`.
@@ -42,7 +42,7 @@ pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
         if !address::is_local(wanted) && !group && !s.options.free_bind() {
             return fail(libc::EADDRNOTAVAIL);
         }
-        // A connection that has ended has given up a port that it did not ask for.
+        // A connection that has ended has released an automatic port.
         if !s.is_closed() || s.is_bound.get() {
             return fail(libc::EINVAL);
         }
@@ -57,7 +57,7 @@ pub unsafe fn bind(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer {
     })
 }
 
-/// Gives a port to a socket that asked for none.
+/// Gives an automatic port to a socket.
 pub fn bind_automatically(k: &Kernel, socket: Handle<Socket>) -> Result<()> {
     let s = k.io.sockets.get(socket);
     let port = free_port(k, s)?;
@@ -92,7 +92,7 @@ pub fn disown(k: &Kernel, socket: Handle<Socket>) {
     }
 }
 
-/// A port that nobody owns, for `s`.
+/// A free port for `s`.
 pub fn free_port(k: &Kernel, s: &Socket) -> Result<u16> {
     let taken = |port| owners(k, s).iter(&k.io.sockets).any(|(_, o)| o.local.get().port == port);
     for _ in 0..EPHEMERAL {
@@ -106,7 +106,7 @@ pub fn free_port(k: &Kernel, s: &Socket) -> Result<u16> {
     fail(libc::EADDRINUSE)
 }
 
-/// Whether some destination belongs to both addresses.
+/// Whether a destination could belong to both addresses.
 fn overlap(a: SockAddr, a_only6: bool, b: SockAddr, b_only6: bool) -> bool {
     let takes_all = |x: SockAddr, only6: bool, y: SockAddr| {
         if !x.is_unspecified() {
@@ -168,7 +168,7 @@ pub fn find_listener(k: &Kernel, local: SockAddr, n: u64) -> Option<Handle<Socke
     equal.nth((n % count) as usize).map(|(socket, _)| socket)
 }
 
-/// Whether a socket of this server, of the same protocol as `s`, has the port: what finds none that takes it is refused.
+/// Whether a socket of this server, of the same protocol as `s`, has the port: packets for it without a receiver are refused.
 pub fn is_owned(k: &Kernel, s: &Socket, to: SockAddr) -> bool {
     address::is_own(to)
         && owners(k, s).iter(&k.io.sockets).any(|(_, s)| {
@@ -184,7 +184,7 @@ fn other_listener(k: &Kernel, socket: Handle<Socket>, like: impl Fn(&Socket) -> 
         .any(|(other, o)| other != socket && o.state.get() == State::Listening && like(o))
 }
 
-/// Both ends of what came from the outside, as the server sees them.
+/// Both ends of a connection from the outside, as the server sees them.
 #[derive(Clone, Copy)]
 pub struct Ends {
     /// The server's own.
@@ -193,8 +193,8 @@ pub struct Ends {
     pub peer: SockAddr,
 }
 
-/// Where a port is published is not the server's choice, so a client may come to an address at which nobody is. `at` has a socket that it may be meant
-/// for: the address that it came to, as that socket sees it. A socket at an address of the same IP version goes before one of the other version
+/// The published address is not the server's choice, so a client may come to an address without a listener. `at` has a candidate socket:
+/// the client's destination, as that socket sees it. A socket at an address of the same IP version goes before one of the other version
 /// (`translates`), and one on the same side of the loopback interface (`near`) before others.
 pub fn local_elsewhere(
     at: SockAddr,
@@ -216,7 +216,7 @@ pub fn local_elsewhere(
     (!near || local.is_loopback() == came_to.is_loopback()).then_some(local)
 }
 
-/// In which order [`local_elsewhere`] is asked: `near` and `translates`.
+/// The order of [`local_elsewhere`]'s arguments: `near` and `translates`.
 pub const ELSEWHERE: [(bool, bool); 4] =
     [(true, false), (false, false), (true, true), (false, true)];
 
@@ -282,7 +282,7 @@ fn listens_elsewhere(k: &Kernel, socket: Handle<Socket>, s: &Socket) -> bool {
     })
 }
 
-/// A listener listens no longer: connections that were not accepted are reset, those that wait are refused.
+/// A listener closes: connections that were not accepted are reset, waiting ones are refused.
 pub fn stop_listening(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     if s.family.get() == libc::AF_UNIX {

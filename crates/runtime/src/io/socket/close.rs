@@ -1,4 +1,4 @@
-//! How connections end: shutdown, close, reset.
+//! The end of connections: shutdown, close, reset.
 
 use super::{
     SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket, State, Transport, bind, datagram, external,
@@ -53,7 +53,7 @@ fn shutdown_tcp(k: &Kernel, socket: Handle<Socket>, shut: u32) -> Result<usize> 
         }
         State::Connecting => disconnect(k, socket),
         State::Connected => {
-            // That it is connected is known now: another `connect` does not find out.
+            // Its success is known now: another `connect` does not report it.
             s.connect_pending.set(false);
             let before = s.shut.get();
             s.shut.set(before | shut);
@@ -93,7 +93,7 @@ pub fn receive_end(k: &Kernel, socket: Handle<Socket>) {
     file::notify(k, s.file.get(), ready::ALL);
 }
 
-/// The peer has reset the connection. What was received before can still be read.
+/// The peer has reset the connection. Bytes received before can still be read.
 pub fn reset(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     if let Some(peer) = s.peer.take() {
@@ -136,7 +136,7 @@ pub fn free(k: &Kernel, socket: Handle<Socket>) {
     k.io.sockets.free(socket);
 }
 
-/// Ends whatever the socket is doing, as `close` does.
+/// Ends the socket's current activity, as `close` does.
 fn end(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     match s.state.get() {

@@ -1,4 +1,4 @@
-//! connect: between sockets of this server, or out of it ([`outbound`]).
+//! connect: between sockets of this server, or to the outside ([`outbound`]).
 
 use super::{
     Socket, State, Transport, address, bind, close, datagram, make, multicast, netlink, of, unix,
@@ -46,7 +46,7 @@ pub unsafe fn connect(fd: i32, addr: *const sockaddr, len: socklen_t) -> Answer 
         let to = unsafe { address::read(addr, len, s.family.get(), libc::EAFNOSUPPORT) };
         let done = begin_or_go_on(k, hold, socket, to);
         if matches!(done, Err(Errno(libc::EINTR) | RESTART)) {
-            // It goes on in the background; whoever asks again waits for its end.
+            // It continues in the background; a second call waits for its end.
             s.connect_pending.set(true);
         }
         done
@@ -61,7 +61,7 @@ fn begin_or_go_on(
 ) -> Result<usize> {
     let s = k.io.sockets.get(socket);
     if s.connect_pending.get() {
-        // Asked again about one that was answered with EINPROGRESS.
+        // Called again after an answer of EINPROGRESS.
         if s.state.get() == State::Connecting {
             if hold.file(k).nonblocking() {
                 return fail(libc::EALREADY);
@@ -84,7 +84,7 @@ fn begin_or_go_on(
     complete(k, hold, socket)
 }
 
-/// Waits until the connection is there or has failed.
+/// Waits until the connection is established or has failed.
 fn complete(k: &Kernel, hold: &Hold, socket: Handle<Socket>) -> Result<usize> {
     let s = k.io.sockets.get(socket);
     let deadline = s.options.send_deadline();
@@ -98,7 +98,7 @@ fn complete(k: &Kernel, hold: &Hold, socket: Handle<Socket>) -> Result<usize> {
     outcome(k, socket)
 }
 
-/// What a `connect` that is no longer in progress answers. After a failure the socket is as good as new.
+/// The answer of a `connect` that is no longer in progress. After a failure the socket is as good as new.
 fn outcome(k: &Kernel, socket: Handle<Socket>) -> Result<usize> {
     let s = k.io.sockets.get(socket);
     if s.state.get() == State::Connected {
@@ -111,7 +111,7 @@ fn outcome(k: &Kernel, socket: Handle<Socket>) -> Result<usize> {
     s.state.set(State::Fresh);
     s.shut.set(0);
     s.ended.set(false);
-    // Linux wakes those who wait for errors when it makes the socket as good as new.
+    // Linux wakes threads that wait for errors when it resets the socket's state.
     file::notify(k, s.file.get(), ready::ERR);
     fail(error)
 }
@@ -205,7 +205,7 @@ pub fn promote(k: &Kernel, listener: Handle<Socket>) {
     }
 }
 
-/// The connection cannot be made: nobody listens (any more), or what `errno` says.
+/// The connection cannot be made: there is no listener (any more), or another errno.
 pub fn refuse(k: &Kernel, socket: Handle<Socket>, errno: i32) {
     let s = k.io.sockets.get(socket);
     s.state.set(State::Dead);

@@ -1,7 +1,7 @@
-//! UDP: ports of their own, connections that are mere filters, messages that are dropped when there is no room.
+//! UDP: ports of their own, connections that only filter, messages that are dropped when there is no room.
 //!
-//! Between sockets of the server a datagram arrives at once, by the virtual loopback interface. What finds none of them goes to
-//! [`outside`], and what comes from there is given to [`deliver`]. Groups are in [`multicast`].
+//! Between sockets of the server a datagram arrives at once, by the virtual loopback interface. A datagram for none of them goes to
+//! [`outside`]; arriving ones are given to [`deliver`]. Groups are in [`multicast`].
 
 use super::bind::{ELSEWHERE, Ends};
 use super::exchange::{Incoming, Outgoing};
@@ -62,8 +62,8 @@ pub fn rank(s: &Socket, to: SockAddr, from: SockAddr) -> u32 {
     rank
 }
 
-/// The socket that a datagram is for: the one that fits best. Of several that fit as well those that share a port take turns by the
-/// sender; otherwise the one that came last has it.
+/// The socket that a datagram is for: the best fit. Of several equal ones those that share a port take turns by the
+/// sender; otherwise the newest has it.
 pub fn find(k: &Kernel, to: SockAddr, from: SockAddr) -> Option<Handle<Socket>> {
     let (mut best, mut found, mut count) = (0, None, 0u64);
     for (socket, s) in k.io.datagram_ports.iter(&k.io.sockets) {
@@ -94,7 +94,7 @@ pub fn find_for(k: &Kernel, came: Ends) -> Option<(Handle<Socket>, Ends)> {
     ELSEWHERE.iter().find_map(|(near, translates)| {
         k.io.datagram_ports.iter(&k.io.sockets).find_map(|(_, s)| {
             let local = bind::local_elsewhere(s.local.get(), came.local, *near, *translates)?;
-            // An answer must find its way back.
+            // The server's answer must find its way back.
             let peer = if *translates { came.peer.translated()? } else { came.peer };
             Some((find(k, local, peer)?, Ends { local, peer }))
         })
@@ -122,7 +122,7 @@ pub fn deliver(
     file::notify(k, s.file.get(), ready::IN);
 }
 
-/// An error came back for something that a connected socket has sent.
+/// An error came back for a datagram of a connected socket.
 pub fn came_back(k: &Kernel, socket: Handle<Socket>, errno: i32) {
     let s = k.io.sockets.get(socket);
     if s.state.get() == State::Connected {
@@ -149,7 +149,7 @@ unsafe fn destination(s: &Socket, addr: *const sockaddr, len: socklen_t) -> Resu
     Ok(SockAddr { v6: s.family.get() == AF_INET6, ..address::or_loopback(to) })
 }
 
-/// `connect`: from now on the socket sends to `addr` and hears from nobody else.
+/// `connect`: from now on the socket sends to `addr` and receives from it only.
 ///
 /// # Safety
 /// `addr` is `len` readable bytes.
@@ -262,7 +262,7 @@ fn wanted_source(outgoing: &Outgoing<'_>) -> Result<Option<[u8; 16]>> {
             (IPPROTO_IPV6, libc::IPV6_PKTINFO) if control.data.len() == 20 => {
                 control.data[..16].try_into().expect("sixteen bytes")
             }
-            // How long it lives and how it is marked means nothing here.
+            // Options about its lifetime and marks have no effect here.
             (IPPROTO_IP, libc::IP_TTL | libc::IP_TOS)
             | (IPPROTO_IPV6, libc::IPV6_HOPLIMIT | libc::IPV6_TCLASS) => return Ok(()),
             (SOL_SOCKET, _) => return fail(libc::EINVAL),
@@ -311,7 +311,7 @@ pub fn receive(
     Ok(answer)
 }
 
-/// When it came, and where.
+/// The time of its arrival, and its destination.
 fn put_controls(s: &Socket, m: &message::Message, incoming: &mut Incoming) {
     let at = m.at_ns.get();
     if let Some(unit_ns) = s.options.time_stamp_ns() {

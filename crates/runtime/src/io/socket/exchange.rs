@@ -1,4 +1,4 @@
-//! One send or receive: what goes with the bytes (flags, an address, control data), and which kind of socket does it.
+//! One send or receive: the data beside the bytes (flags, an address, control data), and the kind of socket that does it.
 
 use super::unix::rights::Rights;
 use super::{Socket, datagram, netlink, stream, unix};
@@ -12,11 +12,11 @@ use skein_libos::file::buffers::Buffers;
 use skein_libos::file::wait::{wait, wait_at};
 use skein_libos::keys::Key;
 
-/// What goes with the bytes of a send.
+/// The data beside the bytes of a send.
 pub struct Outgoing<'a> {
     /// As `send` takes them.
     pub flags: i32,
-    /// Where to; null when the caller does not say.
+    /// The destination; null when the caller does not name one.
     pub to: *const sockaddr,
     /// The address's length.
     pub to_len: socklen_t,
@@ -30,19 +30,19 @@ impl Outgoing<'_> {
         Self { flags, to: core::ptr::null(), to_len: 0, control: &[] }
     }
 
-    /// Whether the caller says where to.
+    /// Whether the caller names a destination.
     pub fn has_destination(&self) -> bool {
         !self.to.is_null() && self.to_len > 0
     }
 }
 
-/// What a receive gives besides bytes.
+/// The results of a receive besides bytes.
 pub struct Incoming {
     /// As `recv` takes them.
     pub flags: i32,
     name: *mut u8,
     name_room: usize,
-    /// Bytes of the sender's address, of which those that have no room are cut; 0 when it has none.
+    /// Bytes of the sender's address, cut to the room; 0 when it has none.
     pub name_len: usize,
     control: *mut u8,
     control_room: usize,
@@ -170,7 +170,7 @@ pub fn each_control<'a>(
     Ok(())
 }
 
-/// How long a send or receive waits: not at all, or up to its socket's time limit, which begins with the call.
+/// The wait of a send or receive: none, or up to its socket's time limit, which begins with the call.
 #[derive(Clone, Copy)]
 pub struct Patience {
     none: bool,
@@ -198,7 +198,7 @@ impl Patience {
         !self.none
     }
 
-    /// Blocks until the socket may be ready for `events`; fails as [`wait`] does, with `EAGAIN` at once when it is not to wait.
+    /// Blocks until the socket may be ready for `events`; fails as [`wait`] does, with `EAGAIN` at once when it must not wait.
     pub fn wait(&self, k: &Kernel, hold: &Hold, events: u32) -> Result<()> {
         if self.none {
             return fail(libc::EAGAIN);
@@ -215,7 +215,7 @@ impl Patience {
     }
 }
 
-/// What there is to be done for a socket.
+/// Operations of a kind of socket.
 enum Way {
     Stream,
     UnixStream,

@@ -1,4 +1,4 @@
-//! Connections of clients, which the node holds.
+//! Connections of clients, whose other end the node holds.
 
 use super::Socket;
 use crate::kernel::Kernel;
@@ -102,7 +102,7 @@ pub fn took(s: &Socket, n: usize) {
     output::emit(OutFrame::Consumed { conn: s.conn.get(), bytes: taken });
 }
 
-/// The server sends no more.
+/// The server shuts its sending side.
 pub fn send_end(s: &Socket) {
     output::emit(OutFrame::Fin { conn: s.conn.get() });
 }

@@ -1,8 +1,8 @@
-//! The network interfaces that the server sees, the same on every replica: the loopback interface, and the one that it was given, if any
+//! The network interfaces that the server sees, the same on every replica: the loopback interface, and the configured one, if any
 //! (`--interface`).
 //!
-//! `ioctl` on any socket tells about it, as do [netlink](super::netlink) sockets, by which libc's `getifaddrs` and `if_nameindex` ask. What changes an
-//! interface is refused.
+//! `ioctl` on any socket reports them, as do [netlink](super::netlink) sockets, which libc's `getifaddrs` and `if_nameindex` use. Changes of an
+//! interface are refused.
 
 use crate::fatal;
 use crate::kernel::kernel;
@@ -43,7 +43,7 @@ const fn internet(ip: [u8; 4]) -> sockaddr_in {
 /// An `ioctl` about interfaces on a socket.
 ///
 /// # Safety
-/// `arg` is what the request wants.
+/// `arg` is the request's argument.
 pub unsafe fn ioctl(request: usize, arg: usize) -> Result<usize> {
     if request == SIOCGIFCONF {
         crate::uses::note(crate::uses::Use::Interfaces);

@@ -1,6 +1,6 @@
-//! Messages: what datagram and packet sockets receive, and what travels beside the bytes of a UNIX stream.
+//! Messages of datagram and packet sockets, and the data beside the bytes of a UNIX stream.
 //!
-//! Invariant: a socket's `charged` is the sum of what its waiting messages cost. A message that was taken out frees its bytes and its
+//! Invariant: a socket's `charged` is the sum of the costs of its waiting messages. A message that was taken out frees its bytes and its
 //! sender's name; the descriptors in it are the receiver's, or closed.
 
 use super::exchange::{Incoming, Patience};
@@ -18,9 +18,9 @@ use skein_libos::file::buffers::Buffers;
 use skein_libos::file::ready;
 use skein_model::SockAddr;
 
-/// What a waiting message takes besides its bytes, about as in Linux.
+/// The cost of a waiting message besides its bytes, about as in Linux.
 const OVERHEAD_BYTES: u64 = 768;
-/// What a socket's waiting messages may cost before the next one is dropped (UDP) or waits (UNIX): Linux's default.
+/// The most that a socket's waiting messages may cost before the next one is dropped (UDP) or waits (UNIX): Linux's default.
 pub const QUEUE_BYTES: u64 = 212_992;
 
 /// A message's place in the queue of the socket that receives it.
@@ -34,13 +34,13 @@ pub struct Message {
     pub name: Link<Name>,
     /// Its bytes; those of a stream are in the socket's own queue.
     pub bytes: ByteQueue,
-    /// UDP: who sent it.
+    /// UDP: its sender.
     pub from: Cell<SockAddr>,
-    /// UDP: whom it was sent to.
+    /// UDP: its destination.
     pub to: Cell<SockAddr>,
     /// When it came, ns since the epoch.
     pub at_ns: Cell<u64>,
-    /// UNIX: who the sender was, if it said so.
+    /// UNIX: the sender's credentials, if it sent them.
     pub cred: Cell<Cred>,
     /// Descriptors.
     pub rights: Rights,
@@ -94,7 +94,7 @@ pub fn free(k: &Kernel, message: Handle<Message>) {
     k.io.messages.free(message);
 }
 
-/// Puts a message behind all that wait already.
+/// Appends a message to the waiting ones.
 pub fn push(k: &Kernel, s: &Socket, message: Handle<Message>) {
     s.charged.set(s.charged.get() + k.io.messages.get(message).cost());
     s.messages.push_back(&k.io.messages, message);
@@ -114,7 +114,7 @@ pub fn clear(k: &Kernel, s: &Socket) {
     }
 }
 
-/// The first message, for which a receive with `flags` waits as long as it may; `None` when nothing will come any more.
+/// The first message, for which a receive with `flags` waits as long as it may; `None` when none will come any more.
 pub fn await_first(
     k: &Kernel,
     hold: &Hold,
@@ -138,8 +138,8 @@ pub fn await_first(
     }
 }
 
-/// Copies out what of a message's bytes has room, says so when it is not all; answers what the receive does: how many bytes they were, or
-/// how many the message has for whoever asked for that (`MSG_TRUNC`).
+/// Copies out as many of a message's bytes as fit, and marks a cut; answers the result of the receive: the number of bytes, or
+/// the length of the message if the caller asked for that (`MSG_TRUNC`).
 pub fn copy_out(
     k: &Kernel,
     m: &Message,

@@ -1,8 +1,8 @@
 //! Sockets.
 //!
-//! A stream socket's received bytes are in its own queue; who sends into it is its transport: another socket of this server ([`Transport::Local`],
+//! A stream socket's received bytes are in its own queue; its transport sends into it: another socket of this server ([`Transport::Local`],
 //! [`Transport::Pair`]) or a client behind the node ([`Transport::External`]). States and errors are those of Linux's TCP, without the
-//! network: what a segment would cause at the other end happens at once.
+//! network: a segment's effect at the other end happens at once.
 
 pub mod accept;
 pub mod address;
@@ -40,9 +40,9 @@ use skein_sched::op::{Kind as Op, Object};
 use unix::name::Name;
 use unix::rights::Cred;
 
-/// What a TCP connection between two sockets of the server holds in each direction: 1 MiB, about what Linux's buffers grow to.
+/// The capacity of a TCP connection between two sockets of the server in each direction: 1 MiB, about the size that Linux's buffers reach.
 const LOCAL_CAPACITY_BYTES: usize = 1 << 20;
-/// What a socket pair holds in each direction: Linux's default.
+/// The capacity of a socket pair in each direction: Linux's default.
 const PAIR_CAPACITY_BYTES: usize = 208 << 10;
 
 /// Nothing more is received (as Linux's `RCV_SHUTDOWN`).
@@ -52,7 +52,7 @@ pub const SHUT_SEND: u32 = 2;
 /// Both.
 pub const SHUT_BOTH: u32 = 3;
 
-/// What a socket is doing.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
@@ -68,11 +68,11 @@ pub enum State {
     Dead,
 }
 
-/// Who is at the other end.
+/// The kind of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Transport {
-    /// Nobody.
+    /// None.
     None = 0,
     /// A TCP socket of this server.
     Local,
@@ -101,9 +101,9 @@ pub struct Socket {
     pub family: Cell<i32>,
     /// `SOCK_STREAM`, `SOCK_DGRAM`, `SOCK_SEQPACKET` or, of netlink, `SOCK_RAW`.
     pub kind: Cell<i32>,
-    /// What it is doing.
+    /// Its state.
     pub state: Cell<State>,
-    /// Who is at the other end.
+    /// The kind of its other end.
     pub transport: Cell<Transport>,
     /// [`SHUT_RECEIVE`] and [`SHUT_SEND`].
     pub shut: Cell<u32>,
@@ -113,7 +113,7 @@ pub struct Socket {
     pub ended: Cell<bool>,
     /// Whether it is in the list of those that own a port.
     pub is_bound: Cell<bool>,
-    /// A `connect` was answered with `EINPROGRESS` and not asked about again.
+    /// A `connect` was answered with `EINPROGRESS` and not repeated.
     pub connect_pending: Cell<bool>,
     /// Its own address; of netlink, its port id and groups.
     pub local: Cell<SockAddr>,
@@ -139,9 +139,9 @@ pub struct Socket {
     pub undrained: Cell<u64>,
     /// Bytes that the server took since the last credit; of a UNIX stream, ever.
     pub taken: Cell<u64>,
-    /// Received messages, or what is beside a UNIX stream's bytes.
+    /// Received messages, or the data beside a UNIX stream's bytes.
     pub messages: List<Message, InQueue>,
-    /// What the received messages cost.
+    /// The cost of the received messages.
     pub charged: Cell<u64>,
     /// UDP: the node knows its port.
     pub known: Cell<bool>,
@@ -149,11 +149,11 @@ pub struct Socket {
     pub asked: Cell<SockAddr>,
     /// UNIX: its name.
     pub name: Link<Name>,
-    /// UNIX: the bits that the mode of its path lacks.
+    /// UNIX: the umask of its future path.
     pub refused_mode: Cell<u32>,
     /// UNIX: the name of a peer that has closed.
     pub peer_name: Link<Name>,
-    /// UNIX: who the peer was when it connected; of a listener, who listens.
+    /// UNIX: the peer's credentials when it connected; for a listener, its own.
     pub cred: Cell<Cred>,
     /// Options.
     pub options: Options,
@@ -178,7 +178,7 @@ impl In<external::OnNode> for Socket {
 }
 
 impl Socket {
-    /// Whether it carries bytes without bounds between them.
+    /// Whether it carries bytes without message boundaries.
     pub fn is_stream(&self) -> bool {
         self.kind.get() == libc::SOCK_STREAM
     }
@@ -193,7 +193,7 @@ impl Socket {
         matches!(self.state.get(), State::Fresh | State::Dead)
     }
 
-    /// How many bytes can be sent now.
+    /// The number of bytes that can be sent now.
     pub fn room(&self, k: &Kernel) -> usize {
         let (capacity, used) = match self.transport.get() {
             Transport::External => (SEND_WINDOW_BYTES, self.undrained.get() as usize),
@@ -343,7 +343,7 @@ pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
     let first = match give_descriptor(k, a, flags) {
         Ok(fd) => fd,
         Err(e) => {
-            // Nobody has seen either.
+            // Both ends are still unseen.
             k.io.sockets.free(b);
             k.io.sockets.free(a);
             return Err(e);
@@ -353,7 +353,7 @@ pub fn pair(family: i32, kind: i32, protocol: i32) -> Result<[i32; 2]> {
         Ok(second) => Ok([first, second]),
         Err(e) => {
             close::release(k, b);
-            let _ = crate::io::descriptor::close_virtual(k, first);
+            let _ = file::table::close(k, first);
             Err(e)
         }
     }
@@ -408,13 +408,13 @@ pub fn queued(k: &Kernel, socket: Handle<Socket>, sent: bool) -> Result<usize> {
         }),
         _ if !sent => Ok(s.received.len()),
         _ if s.transport.get() == Transport::External => Ok(s.undrained.get() as usize),
-        // What was sent to a socket of this server has arrived; a pair counts what is not read yet.
+        // Bytes sent to a socket of this server have arrived; a pair counts unread ones.
         _ if s.transport.get() == Transport::Pair => Ok(s.in_peer(k)),
         _ => Ok(0),
     }
 }
 
-/// The thread wrote to where nobody reads: sends it SIGPIPE, as the signal's disposition says.
+/// The thread wrote to a closed connection: sends it SIGPIPE, as the signal's disposition says.
 pub fn raise_sigpipe(k: &Kernel) {
     crate::signal::raise_here(k, libc::SIGPIPE);
 }

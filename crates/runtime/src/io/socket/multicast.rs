@@ -1,8 +1,8 @@
 //! Groups (multicast): addresses that reach every socket that has joined.
 //!
-//! A group's members are the server's own sockets. What one of them sends to a group reaches the others, by the loopback interface or by
-//! the one that the server was given, as in Linux; it does not leave the server, and nothing comes from outside: the node is told so
-//! once. Without a given interface only the loopback one, asked for by its address or number, can be used; the rest is refused by name,
+//! A group's members are the server's own sockets. A packet from one of them to a group reaches the others, by the loopback interface or by
+//! the configured one, as in Linux; it does not leave the server, and nothing comes from outside: the node is told so
+//! once. Without a configured interface only the loopback one, by its address or number, can be used; the rest is refused by name,
 //! and so is broadcast.
 //!
 //! Invariant: every membership is in the list `joined` and its socket is alive: a socket that is released leaves all its groups.
@@ -104,7 +104,7 @@ pub unsafe fn set(
     }
 }
 
-/// What `setsockopt` is asked for.
+/// An operation of `setsockopt`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     /// To join.
@@ -216,7 +216,7 @@ fn carry_out(k: &Kernel, socket: Handle<Socket>, asked: Asked, request: &Request
     join(k, socket, request.group.ip, interface)
 }
 
-/// The interface with an address, or a number; without either the one that the server was given.
+/// The interface with an address, or a number; without either the configured one.
 fn interface(k: &Kernel, by: SockAddr, number: u32) -> Option<u32> {
     let given = (!k.interface.get().is_none()).then_some(GIVEN_INDEX);
     match number {
@@ -304,7 +304,7 @@ unsafe fn chosen_by_address(k: &Kernel, value: *const u8, len: usize) -> Result<
     }
 }
 
-/// The interface by which a socket sends to a group; `None` when `to` is no group. What cannot be sent is refused.
+/// The interface by which a socket sends to a group; `None` when `to` is no group. Impossible sends are refused.
 pub fn way(k: &Kernel, s: &Socket, to: SockAddr, call: &str) -> Result<Option<u32>> {
     let (broadcast, chosen) = match to.ipv4() {
         Some([255, 255, 255, 255]) if !s.options.broadcast() => return fail(libc::EACCES),
@@ -312,7 +312,7 @@ pub fn way(k: &Kernel, s: &Socket, to: SockAddr, call: &str) -> Result<Option<u3
             let given = k.interface.get();
             let broadcast = ip[0] >= 240 || !given.is_none() && ip == given.broadcast();
             let local = s.local.get();
-            // As in Linux what a socket is bound to says by which interface it sends.
+            // As in Linux a socket's bound address selects the interface.
             let bound = if address::is_own(local) { local } else { SockAddr::v4([0; 4], 0) };
             let by = match s.options.group_address() {
                 [0, 0, 0, 0] => bound,
@@ -320,7 +320,7 @@ pub fn way(k: &Kernel, s: &Socket, to: SockAddr, call: &str) -> Result<Option<u3
             };
             (broadcast, interface(k, by, 0))
         }
-        // The interface that the server was given has no address of IPv6.
+        // The configured interface has no IPv6 address.
         None => (false, (s.options.group_interface() == LOOPBACK_INDEX).then_some(LOOPBACK_INDEX)),
     };
     if !broadcast && !is_group(to) {
@@ -335,7 +335,7 @@ pub fn way(k: &Kernel, s: &Socket, to: SockAddr, call: &str) -> Result<Option<u3
     }
 }
 
-/// The address that something to a group comes from.
+/// The source address of a packet to a group.
 pub fn source(k: &Kernel, to: SockAddr, interface: u32) -> SockAddr {
     match (to.ipv4(), interface) {
         (Some(_), LOOPBACK_INDEX) => SockAddr { v6: to.v6, ..SockAddr::v4([127, 0, 0, 1], 0) },
@@ -345,10 +345,10 @@ pub fn source(k: &Kernel, to: SockAddr, interface: u32) -> SockAddr {
     }
 }
 
-/// Sends to a group: all sockets of the server that hear it get a copy.
+/// Sends to a group: all member sockets of the server get a copy.
 pub fn send(k: &Kernel, s: &Socket, interface: u32, to: SockAddr, buffers: &Buffers<'_>) {
     if interface != LOOPBACK_INDEX && !k.io.told_of_groups.replace(true) {
-        fatal::notice(b"what the server sends to groups (multicast) reaches its own sockets alone");
+        fatal::notice(b"the server's packets to groups (multicast) reach its own sockets only");
     }
     let local = s.local.get();
     let from = match address::is_own(local) {

@@ -1,4 +1,4 @@
-//! Socket options: kept, answered as Linux would, and heeded where they mean something here.
+//! Socket options: stored, answered as by Linux, and applied where they have a meaning here.
 
 use super::unix::rights::Cred;
 use super::{Socket, State, multicast, netlink, of};
@@ -16,7 +16,7 @@ use libc::{
 use skein_libos::errno::{Result, fail};
 use skein_sched::op::Kind as Op;
 
-/// What a number means.
+/// The meaning of a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// On or off.
@@ -44,7 +44,7 @@ const fn number(level: i32, name: i32, default: i32, least: i32, most: i32) -> S
     Spec { level, name, default, kind: Kind::Number(least, most) }
 }
 
-/// Places in [`SPECS`] of the options that are heeded.
+/// Positions in [`SPECS`] of the options with an effect.
 const REUSE_ADDRESS: usize = 0;
 const REUSE_PORT: usize = 1;
 const RECEIVE_LEAST: usize = 2;
@@ -388,7 +388,7 @@ fn refuse(level: i32, name: i32) -> Result<usize> {
     fail(libc::ENOPROTOOPT)
 }
 
-/// Only what is always there may be chosen; it changes nothing here.
+/// Only the algorithm that is always available may be chosen; it changes nothing here.
 unsafe fn set_congestion(value: *const u8, len: usize) -> Result<usize> {
     if len < 1 {
         return fail(libc::EINVAL);

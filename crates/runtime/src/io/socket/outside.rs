@@ -1,9 +1,9 @@
 //! Datagrams to and from the outside.
 //!
-//! [`super::datagram`] calls in here when a socket takes or leaves a port, and for what is sent to an address where none of the server's own
-//! sockets is. A `Datagram` frame tells every replica's node, and the leader's alone sends it. What comes is in the log.
+//! [`super::datagram`] calls in here when a socket takes or leaves a port, and for packets to an address where none of the server's own
+//! sockets is. A `Datagram` frame tells every replica's node, and the leader's alone sends it. Arriving datagrams are in the log.
 //!
-//! A port that the server asked for is published, one that it was given is not: the leader opens a socket for it when it is used.
+//! A port that the server asked for is published, an automatic one is not: the leader opens a socket for it when it is used.
 
 use super::bind::Ends;
 use super::{Socket, address, datagram, multicast};
@@ -16,7 +16,7 @@ use skein_libos::file::buffers::{Buffers, single};
 use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{OutFrame, SockAddr};
 
-/// A datagram for somebody who is not of this server.
+/// A datagram to a receiver outside this server.
 pub fn external_datagram(
     k: &Kernel,
     socket: Handle<Socket>,
@@ -30,7 +30,7 @@ pub fn external_datagram(
     }
     let s = k.io.sockets.get(socket);
     s.known.set(true);
-    // With a particular address, so that the answer finds its way back whatever the socket is bound to by then.
+    // With a specific address, so that the answer finds its way back whatever the socket is bound to by then.
     let from = SockAddr { port: s.local.get().port, ..from };
     output::emit_datagram(from, to, n, |space| {
         // SAFETY: the server's buffers; one thread runs at a time.
@@ -39,7 +39,7 @@ pub fn external_datagram(
     Ok(n)
 }
 
-/// Where a socket is known to the node: its port, with the address that was asked for.
+/// A socket's address for the node: its port, with the address that was asked for.
 fn place(s: &Socket) -> SockAddr {
     let (asked, local) = (s.asked.get(), s.local.get());
     if asked.port == 0 { local } else { asked }
@@ -55,7 +55,7 @@ fn known_by_another(k: &Kernel, socket: Handle<Socket>, at: SockAddr) -> bool {
 pub fn port_taken(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     s.known.set(false);
-    // What is bound to a group hears from the server itself alone.
+    // A socket bound to a group receives from the server itself only.
     if s.asked.get().port == 0 || multicast::is_group(s.asked.get()) {
         return;
     }
@@ -75,7 +75,7 @@ pub fn port_left(k: &Kernel, socket: Handle<Socket>) {
     }
 }
 
-/// A datagram came from the outside; lost when nobody is there.
+/// A datagram came from the outside; lost without a receiver.
 pub fn arrived(k: &Kernel, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
     let Some((socket, ends)) = datagram::find_for(k, Ends { local, peer }) else { return };
     let part = [single(bytes.as_ptr().cast_mut().cast(), bytes.len())];
@@ -85,13 +85,13 @@ pub fn arrived(k: &Kernel, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
     }
 }
 
-/// One that was sent did not arrive: a connected socket is told, as in Linux.
+/// A sent datagram did not arrive: a connected socket is told, as in Linux.
 pub fn failed(k: &Kernel, local: SockAddr, peer: SockAddr, errno: u16) {
     let Some((socket, _)) = datagram::find_for(k, Ends { local, peer }) else { return };
     datagram::came_back(k, socket, i32::from(errno));
 }
 
-/// The address that a datagram to `to` comes from, out of a socket that is bound to `local` and was asked for `wanted`.
+/// The source address of a datagram to `to`, from a socket that is bound to `local` and was asked for `wanted`.
 pub fn source(local: SockAddr, wanted: Option<[u8; 16]>, to: SockAddr) -> SockAddr {
     match wanted {
         Some(ip) => SockAddr { ip, ..local },

@@ -82,7 +82,7 @@ fn take_in(
                 return fail(libc::ENOTCONN);
             }
         } else if s.error.get() != 0 || s.shut.get() & SHUT_RECEIVE != 0 || s.is_closed() {
-            // What is there is answered before the end or an error.
+            // Available bytes are answered before the end or an error.
             break;
         }
         if let Err(e) = patience.wait(k, hold, ready::IN) {
@@ -167,7 +167,7 @@ pub fn send(
     send_with(k, hold, socket, buffers, flags, &mut Beside::nothing())
 }
 
-/// As [`send`], with what a UNIX stream's bytes have beside them.
+/// As [`send`], with the data beside a UNIX stream's bytes.
 pub fn send_with(
     k: &Kernel,
     hold: &Hold,
@@ -212,7 +212,7 @@ pub fn send_with(
     }
 }
 
-/// Whether a send can be at all. Streams are connected: TCP does not look at a destination.
+/// Whether a send is possible. Streams are connected: TCP ignores a destination.
 pub fn check(k: &Kernel, socket: Handle<Socket>, outgoing: &Outgoing<'_>) -> Result<()> {
     if !outgoing.control.is_empty() {
         fatal::refused(b"sendmsg with control data on a TCP socket");
@@ -226,7 +226,7 @@ pub fn check(k: &Kernel, socket: Handle<Socket>, outgoing: &Outgoing<'_>) -> Res
     Ok(())
 }
 
-/// A send to where nobody reads.
+/// A send to a closed connection.
 pub fn broken_pipe<T>(k: &Kernel, flags: i32) -> Result<T> {
     if flags & MSG_NOSIGNAL == 0 {
         raise_sigpipe(k);
@@ -234,7 +234,7 @@ pub fn broken_pipe<T>(k: &Kernel, flags: i32) -> Result<T> {
     fail(libc::EPIPE)
 }
 
-/// A send that cannot be: the pending error, or a broken pipe with its signal.
+/// The error of an impossible send: the pending error, or a broken pipe with its signal.
 fn broken(k: &Kernel, s: &Socket, flags: i32) -> Result<usize> {
     let error = match s.take_error() {
         0 => libc::EPIPE,
@@ -258,7 +258,7 @@ fn transmit(
         return n;
     }
     let Some(peer) = s.peer.get() else {
-        // The peer has closed: these bytes are lost, and the answer to them is a reset.
+        // The peer has closed: these bytes are lost, and a reset answers them.
         buffers.skip(n);
         close::reset(k, socket);
         return n;

@@ -1,8 +1,8 @@
-//! Netlink sockets of the protocol `NETLINK_ROUTE`: what the server asks about interfaces, addresses and routes is answered from the interfaces that
-//! it sees ([`interface`](super::interface)), the same on every replica.
+//! Netlink sockets of the protocol `NETLINK_ROUTE`: requests about interfaces, addresses and routes are answered from the interfaces that
+//! the server sees ([`interface`](super::interface)), the same on every replica.
 //!
-//! There is no kernel at the other end: [`skein_libos::net::netlink`] makes the answers while the server sends its question, and they lie in the socket's queue when the
-//! call returns. Nothing is changed by a message (`EPERM`), and nothing is ever told to a group.
+//! There is no kernel at the other end: [`skein_libos::net::netlink`] makes the answers while the server sends its request, and they lie in the socket's queue when the
+//! call returns. Messages change nothing (`EPERM`), and groups never get any.
 //!
 //! Invariant: a socket with a port id is in the list `netlink_ports`, and no other there has the same.
 
@@ -23,11 +23,11 @@ use skein_libos::net::interface::Interfaces;
 use skein_libos::net::netlink::{self, Rules};
 use skein_model::SockAddr;
 
-/// The longest message that is taken: Linux takes more, but a question has some dozen bytes.
+/// The longest accepted message: Linux accepts more, but a request has some dozen bytes.
 const MAX_REQUEST_BYTES: usize = 4096;
 /// Bytes of an address.
 pub const ADDRESS_BYTES: usize = size_of::<sockaddr_nl>();
-/// Port ids for sockets that ask for none, when their process's id is taken: from here on downwards, as in Linux.
+/// Automatic port ids, when their process's id is taken: from here on downwards, as in Linux.
 const LAST_FREE_ID: u32 = -4097i32 as u32;
 /// Linux's `RTNLGRP_MAX`, and some to come.
 const GROUPS: u32 = 64;
@@ -79,7 +79,7 @@ pub fn check(kind: i32, protocol: i32) -> Result<i32> {
     Ok(kind)
 }
 
-/// An address as `getsockname` and `getpeername` say it.
+/// An address in the form of `getsockname` and `getpeername`.
 pub fn encode(addr: SockAddr) -> [u8; ADDRESS_BYTES] {
     let Place { id, groups } = Place::of(addr);
     let mut out = [0; ADDRESS_BYTES];
@@ -169,7 +169,7 @@ fn only_the_kernel(to: Place) -> Result<()> {
     if to == (Place { id: 0, groups: 0 }) { Ok(()) } else { fail(libc::EPERM) }
 }
 
-/// Sends a question, and has it answered.
+/// Sends a request, and has it answered.
 pub fn send(
     k: &Kernel,
     socket: Handle<Socket>,
@@ -210,7 +210,7 @@ pub fn send(
     Ok(whole)
 }
 
-/// A message for the server. One that has no room is lost, which the server is told.
+/// A message for the server. A message without room is lost, and the server is told.
 fn deliver(k: &Kernel, s: &Socket, bytes: &[u8]) {
     let part = [single(bytes.as_ptr().cast_mut().cast(), bytes.len())];
     let made = match Buffers::new(&part) {
@@ -251,7 +251,7 @@ pub fn receive(
     Ok(n)
 }
 
-/// `setsockopt` with `NETLINK_ADD_MEMBERSHIP` or `NETLINK_DROP_MEMBERSHIP`: nothing is ever told to a group.
+/// `setsockopt` with `NETLINK_ADD_MEMBERSHIP` or `NETLINK_DROP_MEMBERSHIP`: groups never get messages.
 ///
 /// # Safety
 /// `value` is `len` readable bytes.

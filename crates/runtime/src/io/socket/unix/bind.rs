@@ -1,4 +1,4 @@
-//! bind and listen: who has which name.
+//! bind and listen: the owners of names.
 
 use super::super::{Socket, State};
 use super::name::{self, Address, Given, Inode, NO_INODE};
@@ -41,7 +41,7 @@ pub unsafe fn bind(
         }
         Address::Name(given) => {
             let inode = name::make_inode(&given, 0o777 & !s.refused_mode.get())?;
-            // Somebody may still be bound to a file that had this inode and is gone.
+            // A socket may still be bound to a file that had this inode and is gone.
             for (_, other) in k.io.named.iter(&k.io.sockets) {
                 if let Some(name) = other.name.get() {
                     name::forget_inode(k, name, inode);
@@ -53,12 +53,12 @@ pub unsafe fn bind(
     }
 }
 
-/// What a path that the socket is bound to later may be used for by whom.
+/// The permissions of the path that the socket will be bound to.
 pub fn set_mode(k: &Kernel, socket: Handle<Socket>, mode: u32) {
     k.io.sockets.get(socket).refused_mode.set(!mode & 0o777);
 }
 
-/// Gives a socket without a name an abstract one that nobody has.
+/// Gives a socket without a name a free abstract one.
 pub fn auto(k: &Kernel, socket: Handle<Socket>) -> Result<()> {
     if k.io.sockets.get(socket).name.get().is_some() {
         return Ok(());
@@ -87,7 +87,7 @@ fn own(k: &Kernel, socket: Handle<Socket>, given: &Given, inode: Inode) -> Resul
     Ok(())
 }
 
-/// Nobody finds the socket by its name any more.
+/// The socket is no longer found by its name.
 pub fn disown(k: &Kernel, socket: Handle<Socket>) {
     if k.io.sockets.get(socket).is_bound.replace(false) {
         k.io.named.remove(&k.io.sockets, socket);
@@ -99,14 +99,14 @@ fn find(k: &Kernel, given: &Given, inode: Inode) -> Option<Handle<Socket>> {
     k.io.named.iter(&k.io.sockets).find(|(_, s)| has(s)).map(|(socket, _)| socket)
 }
 
-/// The socket that is bound to a name: `ENOENT` and what else the path says, `ECONNREFUSED` when it is nobody's.
+/// The socket that is bound to a name: `ENOENT` and other errors of the path, `ECONNREFUSED` when it has no owner.
 pub fn look_up(k: &Kernel, given: &Given) -> Result<Handle<Socket>> {
     let inode = if given.is_abstract() { NO_INODE } else { name::find_inode(given)? };
     if let Some(socket) = find(k, given, inode) {
         return Ok(socket);
     }
     if !given.is_abstract() {
-        // The socket of somebody outside, or one that its owner has closed.
+        // The socket of a process outside, or one that its owner has closed.
         fatal::refused(given.describe("connect to UNIX socket").bytes());
     }
     fail(libc::ECONNREFUSED)

@@ -1,4 +1,4 @@
-//! connect and what a listener does for it.
+//! connect, and the listener's side of it.
 
 use super::super::{SHUT_RECEIVE, Socket, State, Transport, close, make};
 use super::name::{self, Address};
@@ -92,7 +92,7 @@ fn join(k: &Kernel, client: Handle<Socket>, listener: Handle<Socket>) -> Result<
     Ok(())
 }
 
-/// There may be room in a listener's queue: as many as it has room for of those that wait for it try again.
+/// There may be room in a listener's queue: as many waiting clients as fit try again.
 pub fn promote(k: &Kernel, listener: Handle<Socket>) {
     let l = k.io.sockets.get(listener);
     let mut room = (l.backlog.get() + 1).saturating_sub(l.queue.len());
@@ -105,7 +105,7 @@ pub fn promote(k: &Kernel, listener: Handle<Socket>) {
     }
 }
 
-/// A listener closes: connections that were not accepted are reset, and whoever waits finds that nobody listens.
+/// A listener closes: connections that were not accepted are reset, and waiting clients are refused.
 pub fn stop_listening(k: &Kernel, listener: Handle<Socket>) {
     let l = k.io.sockets.get(listener);
     l.state.set(State::Fresh);

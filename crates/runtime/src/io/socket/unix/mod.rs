@@ -1,8 +1,8 @@
 //! UNIX sockets: between threads and processes of the server, never to the outside.
 //!
-//! A path that a socket is bound to is a real socket inode in the server's files, so that what looks at it (stat, unlink, chmod,
-//! permissions at `connect`) finds what it would natively; nothing of the kernel listens behind it. Who is bound to what is known here alone,
-//! by the inode ([`name`]). Everything that travels is in the arena.
+//! A path that a socket is bound to is a real socket inode in the server's files, so that calls on it (stat, unlink, chmod,
+//! permissions at `connect`) work as natively; nothing of the kernel listens behind it. The bound sockets are known here alone,
+//! by the inode ([`name`]). All data travel in the arena.
 
 pub mod bind;
 pub mod connect;
@@ -21,7 +21,7 @@ use skein_libos::file::{self, ready};
 pub fn shutdown(k: &Kernel, socket: Handle<Socket>, shut: u32) {
     let s = k.io.sockets.get(socket);
     s.shut.set(s.shut.get() | shut);
-    // Its own end is told first, as by Linux: sets of files say so in this order.
+    // Its own end is told first, as in Linux: sets of files report in this order.
     file::notify(k, s.file.get(), ready::ALL);
     // Datagrams know no end of a connection.
     if let Some(peer) = s.peer.get()
@@ -46,7 +46,7 @@ pub fn end_connection(k: &Kernel, socket: Handle<Socket>, peer: Handle<Socket>, 
     file::notify(k, p.file.get(), ready::ALL);
 }
 
-/// The last reference to a socket is gone: nobody has its name any more, and what it had not read is dropped.
+/// The last reference to a socket is gone: its name is free, and its unread data are dropped.
 pub fn release(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     packet::leave(k, socket);

@@ -1,7 +1,7 @@
 //! Names of UNIX sockets: paths, abstract names, none.
 //!
 //! A name is shared by the sockets that a listener accepts and by messages on their way, which is why it is an object of its own. A path's name
-//! knows the inode: that, not the path, is what `connect` finds, whatever was renamed, linked or changed directory meanwhile.
+//! knows the inode: `connect` finds that, not the path, after any rename, link or change of directory.
 
 use crate::fatal;
 use crate::files::{change, inputs};
@@ -31,7 +31,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// What of all names is a replica's own: the kernel's numbers.
+    /// The part of names that belongs to one replica: the kernel's numbers.
     pub fn note_own(room: &Room, names: *const u8, count: u32) {
         room.own::<Self>(names, count, offset_of!(Self, inode), size_of::<Inode>());
     }
@@ -48,10 +48,10 @@ pub struct Inode {
     number: u64,
 }
 
-/// The inode of an abstract name, and of a file that is known to be gone.
+/// The inode of an abstract name, and of a removed file.
 pub const NO_INODE: Inode = Inode { device: 0, number: 0 };
 
-/// A name as a call gives it.
+/// A name in the form that calls give it.
 #[derive(Clone, Copy)]
 pub struct Given {
     path: [u8; MAX_PATH + 1],
@@ -59,7 +59,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Of these bytes of `sun_path`.
+    /// This many bytes of `sun_path`.
     pub fn new(bytes: &[u8]) -> Self {
         let mut path = [0; MAX_PATH + 1];
         path[..bytes.len()].copy_from_slice(bytes);
@@ -82,7 +82,7 @@ impl Given {
     }
 }
 
-/// What an address says.
+/// The content of an address.
 pub enum Address {
     /// A family and nothing else.
     Empty,
@@ -144,7 +144,7 @@ pub fn make(k: &Kernel, given: &Given, inode: Inode) -> Result<Handle<Name>> {
     Ok(name)
 }
 
-/// One reference less.
+/// Drops a reference.
 pub fn drop_ref(k: &Kernel, name: Handle<Name>) {
     let n = k.io.names.get(name);
     n.refs.set(n.refs.get() - 1);
@@ -176,7 +176,7 @@ pub fn is(k: &Kernel, name: Handle<Name>, given: &Given, inode: Inode) -> bool {
     n.inode.get() != NO_INODE && n.inode.get() == inode
 }
 
-/// The file that had this inode before is gone: the number is used anew.
+/// The file that had this inode before is gone: the number is reused.
 pub fn forget_inode(k: &Kernel, name: Handle<Name>, inode: Inode) {
     let n = k.io.names.get(name);
     if n.inode.get() == inode {
@@ -189,7 +189,7 @@ pub fn forget_inode(k: &Kernel, name: Handle<Name>, inode: Inode) {
 /// Makes the inode of a path.
 pub fn make_inode(given: &Given, mode: u32) -> Result<Inode> {
     let path = given.path.as_ptr().cast();
-    // As the kernel's bind does: less what the umask takes away.
+    // As the kernel's bind does: without the umask's bits.
     // SAFETY: a path that ends in a NUL.
     match unsafe { change::mknodat(kernel(), libc::AT_FDCWD, path, libc::S_IFSOCK | mode, 0) } {
         Ok(_) => {}

@@ -1,7 +1,7 @@
 //! Messages: datagrams between sockets with names, and packets of a connection (`SOCK_SEQPACKET`).
 //!
 //! A datagram socket that is `connect`ed to another is in the other's list `connecting`, so that its writers and pollers hear when there
-//! is room again. A writer that is not connected and finds no room waits at [`ROOM`]: that is rare, and whoever makes room wakes all.
+//! is room again. A writer that is not connected and finds no room waits at [`ROOM`]: that is rare, and all of them are woken when there is room.
 
 use super::super::exchange::{Incoming, Outgoing, Patience};
 use super::super::message::{self, QUEUE_BYTES};
@@ -20,7 +20,7 @@ use skein_libos::keys::Key;
 
 /// Linux's `max_dgram_qlen`: a queue that is longer than this takes no more from others than its own peer.
 const MAX_QUEUE: u32 = 10;
-/// What Linux keeps of a send buffer for itself.
+/// The part of a send buffer that Linux keeps for itself.
 const RESERVED_BYTES: u64 = 32;
 /// Where writers without a connection wait for room.
 const ROOM: Key = Key::of_runtime(3, 0);
@@ -58,7 +58,7 @@ pub unsafe fn connect(
     Ok(0)
 }
 
-/// A datagram socket leaves its peer for another one, or for none: what it has received is lost, and a peer that is connected to it is told.
+/// A datagram socket leaves its peer for another one, or for none: its received data are lost, and a peer that is connected to it is told.
 fn disconnect(k: &Kernel, socket: Handle<Socket>, next: Option<Handle<Socket>>) {
     let s = k.io.sockets.get(socket);
     let Some(old) = s.peer.get() else { return };
@@ -99,7 +99,7 @@ pub fn leave(k: &Kernel, socket: Handle<Socket>) {
     }
 }
 
-/// A datagram socket closes: those that are connected to it find out when they send.
+/// A datagram socket closes: connected peers find out when they send.
 pub fn close(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     part(k, socket);
@@ -114,7 +114,7 @@ pub fn close(k: &Kernel, socket: Handle<Socket>) {
     k.keys.wake(k, ROOM, u32::MAX, u32::MAX);
 }
 
-/// Whom a datagram is for.
+/// The receiver of a datagram.
 fn target(k: &Kernel, s: &Socket, given: &name::Given) -> Result<Handle<Socket>> {
     let to = bind::look_up(k, given)?;
     if k.io.sockets.get(to).kind.get() != s.kind.get() {
@@ -123,7 +123,7 @@ fn target(k: &Kernel, s: &Socket, given: &name::Given) -> Result<Handle<Socket>>
     Ok(to)
 }
 
-/// Who is connected hears from its peer alone.
+/// A connected socket receives from its peer only.
 fn may_send(k: &Kernel, from: Handle<Socket>, to: Handle<Socket>) -> bool {
     k.io.sockets.get(to).peer.get().is_none_or(|peer| peer == from)
 }
@@ -220,7 +220,7 @@ fn transmit(
     Ok(n)
 }
 
-/// Whom a message goes to, as soon as it has room there.
+/// The receiver of a message, as soon as it has room.
 fn await_room(
     k: &Kernel,
     hold: &Hold,
@@ -304,7 +304,7 @@ pub fn receive(
     Ok(answer)
 }
 
-/// A message was taken: those that wait to send may look again.
+/// A message was taken: blocked senders look again.
 fn made_room(k: &Kernel, socket: Handle<Socket>) {
     let s = k.io.sockets.get(socket);
     if s.is_datagram() {

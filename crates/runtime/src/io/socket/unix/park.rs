@@ -1,8 +1,8 @@
-//! Where files of the kernel wait while they are on their way from one process of the server to another.
+//! Files of the kernel on their way from one process of the server to another.
 //!
 //! One real socket pair, whose ends all processes of the server have at the same numbers, holds them: each is a packet of a ticket's number
-//! with the descriptor beside it. Who wants one takes packets out at one end and puts those that it does not want back at the other;
-//! nobody else does so meanwhile, because only one thread of the server runs. Usually there is one packet.
+//! with the descriptor beside it. A process that wants one takes packets out at one end and puts the others back at the other;
+//! no other process does so meanwhile, because only one thread of the server runs. Usually there is one packet.
 //!
 //! The order of the packets decides nothing: a ticket is found wherever it is.
 
@@ -15,7 +15,7 @@ use libc::{cmsghdr, msghdr};
 use skein_libos::abi::iovec;
 use skein_libos::errno::{Errno, Result, fail};
 
-/// Files that wait at one time: what surely fits into the socket's buffer.
+/// The most files that wait at one time: as many as surely fit into the socket's buffer.
 const MAX_PARKED: u32 = 128;
 
 /// The parking place's books. All-zero bytes: nothing is parked.
@@ -151,7 +151,7 @@ fn next(flags: i32, with_fd: bool) -> (u64, i32) {
     (packet.ticket, packet.control.fd)
 }
 
-/// Puts the packets that come before a ticket's behind it.
+/// Moves the packets in front of a ticket's behind it.
 fn bring_forward(k: &Kernel, ticket: u64) {
     for _ in 0..k.io.park.parked.get() {
         if next(libc::MSG_PEEK, false).0 == ticket {

@@ -42,7 +42,7 @@ impl In<InMessage> for Right {
     }
 }
 
-/// Who a process is, as a receiver is told.
+/// A process's credentials, as a receiver sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Cred {
@@ -55,7 +55,7 @@ pub struct Cred {
 }
 
 impl Cred {
-    /// Nobody: what Linux tells about a sender that is not known.
+    /// No process: Linux's answer for an unknown sender.
     pub const NOBODY: Self = Self { pid: 0, uid: 65_534, gid: 65_534 };
 
     /// The running process's, as messages carry them.
@@ -84,12 +84,12 @@ impl Cred {
     }
 }
 
-/// What a send's control messages ask for.
+/// The requests of a send's control messages.
 #[derive(Default)]
 pub struct Sent {
     /// Descriptors.
     pub rights: Rights,
-    /// Who the sender says it is.
+    /// The credentials that the sender claims.
     pub cred: Option<Cred>,
 }
 
@@ -114,7 +114,7 @@ pub fn collect(k: &Kernel, outgoing: &Outgoing<'_>) -> Result<Sent> {
     taken.map(|()| sent)
 }
 
-/// A process may say only what is true, unless it is root.
+/// A process may claim only the truth, unless it is root.
 fn claimed(data: &[u8]) -> Result<Cred> {
     if data.len() != size_of::<libc::ucred>() {
         return fail(libc::EINVAL);
@@ -138,7 +138,7 @@ fn take_rights(k: &Kernel, rights: &Rights, data: &[u8]) -> Result<()> {
         let fd = i32::from_ne_bytes(bytes.try_into().expect("four bytes"));
         let Some(right) = k.io.rights.alloc() else { return fail(libc::ETOOMANYREFS) };
         let r = k.io.rights.get(right);
-        match k.table().get(fd) {
+        match k.file(fd) {
             Some(file) => {
                 file::add_ref(k, file);
                 r.file.set(Some(file));
@@ -166,7 +166,7 @@ pub fn hand_over(k: &Kernel, from: &Rights, to: &Rights) {
     }
 }
 
-/// Puts a second right to each file of `from` into `to`, for a look without taking.
+/// Puts a second right to each file of `from` into `to`, for a peek.
 pub fn duplicate(k: &Kernel, from: &Rights, to: &Rights) -> Result<()> {
     for (_, r) in from.iter(&k.io.rights) {
         let Some(copy) = k.io.rights.alloc() else { return fail(libc::ENOMEM) };
@@ -207,7 +207,7 @@ pub fn drop_all(k: &Kernel, rights: &Rights) {
     k.io.dropping.set(false);
 }
 
-/// Gives the receiver descriptors for what has come, as far as there is room for their numbers; the rest is closed.
+/// Gives the receiver descriptors for the rights, as far as there are numbers; the rest is closed.
 pub fn deliver(k: &Kernel, incoming: &mut Incoming) {
     if incoming.rights.is_empty() {
         return;
@@ -220,7 +220,7 @@ pub fn deliver(k: &Kernel, incoming: &mut Incoming) {
         let Some(right) = incoming.rights.front() else { break };
         let r = k.io.rights.get(right);
         let fd = match r.file.get() {
-            Some(file) => k.table().install(k, file, 0, cloexec),
+            Some(file) => file::table::of(k).install(k, file, 0, cloexec),
             None => park::take(k, r.ticket.get(), cloexec),
         };
         let Ok(fd) = fd else { break };

@@ -1,6 +1,6 @@
-//! What travels beside the bytes of a stream: descriptors and credentials.
+//! The data beside the bytes of a stream: descriptors and credentials.
 //!
-//! They belong to the bytes that they were sent with. A message in the receiver's queue says which these are, by their positions in the
+//! They belong to the bytes that they were sent with. A message in the receiver's queue names these by their positions in the
 //! stream; the bytes themselves are in the socket's own queue, as with any stream.
 
 use super::super::exchange::{Incoming, Outgoing};
@@ -15,7 +15,7 @@ use skein_arena::pool::Handle;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::Buffers;
 
-/// What goes with the bytes of a send: once the descriptors, and with every piece the sender.
+/// The data beside the bytes of a send: once the descriptors, and with every piece the sender.
 pub struct Beside {
     first: Option<Handle<Message>>,
     cred: Option<Cred>,
@@ -27,13 +27,13 @@ impl Beside {
         Self { first: None, cred: None }
     }
 
-    /// `n` bytes are now at the end of what `to` has received.
+    /// `n` bytes are now at the end of `to`'s queue.
     pub fn attach(&mut self, k: &Kernel, to: &Socket, n: usize) {
         let message = match (self.first.take(), self.cred) {
             (Some(first), _) => first,
             (None, None) => return,
             (None, Some(cred)) => {
-                // Without memory for it, the receiver is told that nobody sent this.
+                // Without memory for it, the receiver sees no sender.
                 let Some(more) = k.io.messages.alloc() else { return };
                 k.io.messages.get(more).cred.set(cred);
                 more
@@ -100,7 +100,7 @@ pub enum Stretch {
     Stop,
 }
 
-/// A receive in progress: what it has met so far.
+/// The state of a receive in progress.
 #[derive(Default)]
 pub struct Progress {
     sender: Option<Cred>,
@@ -113,7 +113,7 @@ impl Progress {
         self.stop
     }
 
-    /// What may be received at `position`; takes what travels beside it.
+    /// The number of bytes that may be received at `position`; takes the data beside them.
     pub fn at(
         &mut self,
         k: &Kernel,
@@ -139,7 +139,7 @@ impl Progress {
                 (sender, Stretch::Until((m.span.get().1 - position) as usize))
             }
         };
-        // Bytes of different senders are not mixed for one who wants to know.
+        // Bytes of different senders are not mixed for a receiver that wants credentials.
         if asked && self.sender.is_some_and(|before| before != sender) {
             self.stop = true;
             return Stretch::Stop;
@@ -171,7 +171,7 @@ impl Progress {
     }
 }
 
-/// `n` bytes were taken out: forgets what was beside those that are gone.
+/// `n` bytes were taken out: drops the data beside those that are gone.
 pub fn took(k: &Kernel, s: &Socket, n: usize) {
     s.taken.set(s.taken.get() + n as u64);
     while let Some(first) = s.messages.front()

@@ -1,0 +1,114 @@
+//! Where a log begins.
+//!
+//! A log need not reach back to the first entry: what lies before its base is in an image of the server. The base names the last entry that the
+//! log does not hold, that entry's term, and the members as they were then, which the log could no longer tell.
+
+use crate::cursor::Cursor;
+use raft::eraftpb::ConfState;
+use skein_model::{LogIndex, Term};
+
+/// More members of one kind than any cluster has.
+const MAX_MEMBERS: usize = 256;
+const AUTO_LEAVE: u8 = 1;
+
+/// The entry that a log begins after; the default is the base of a log that holds all entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Base {
+    /// The last entry that is not in the log; 0 when the log is whole.
+    pub index: LogIndex,
+    /// That entry's term.
+    pub term: Term,
+    /// Who took part when it was applied; empty stands for the founders.
+    pub members: Members,
+}
+
+impl Base {
+    /// The first entry that the log can hold.
+    #[must_use]
+    pub fn first_index(&self) -> LogIndex {
+        self.index.next()
+    }
+
+    /// Whether the log holds all entries since the cluster was founded.
+    #[must_use]
+    pub fn is_start(&self) -> bool {
+        self.index == LogIndex(0)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.index.0.to_le_bytes());
+        out.extend_from_slice(&self.term.0.to_le_bytes());
+        let members = &self.members;
+        out.push(if members.auto_leave { AUTO_LEAVE } else { 0 });
+        for ids in members.lists() {
+            assert!(ids.len() <= MAX_MEMBERS, "{} members", ids.len());
+            // Lossless: checked above.
+            out.extend_from_slice(&(ids.len() as u16).to_le_bytes());
+            ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+        }
+    }
+
+    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Option<Self> {
+        let (index, term) = (LogIndex(cursor.u64()?), Term(cursor.u64()?));
+        let flags = cursor.u8()?;
+        let mut lists = [const { Vec::new() }; 4];
+        for ids in &mut lists {
+            let count = usize::from(cursor.u16()?);
+            if count > MAX_MEMBERS {
+                return None;
+            }
+            *ids = (0..count).map(|_| cursor.u64()).collect::<Option<_>>()?;
+        }
+        let [voters, outgoing, learners, next_learners] = lists;
+        let auto_leave = flags & AUTO_LEAVE != 0;
+        let members = Members { voters, outgoing, learners, next_learners, auto_leave };
+        (flags & !AUTO_LEAVE == 0).then_some(Self { index, term, members })
+    }
+}
+
+/// Members by their ids on the wire (replica and incarnation), as the consensus library configures them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Those with a vote.
+    pub(crate) voters: Vec<u64>,
+    /// In the middle of a change: those whose majority counts as well.
+    pub(crate) outgoing: Vec<u64>,
+    /// Those without a vote.
+    pub(crate) learners: Vec<u64>,
+    /// Those who lose their vote when the change is over.
+    pub(crate) next_learners: Vec<u64>,
+    /// The change ends by itself.
+    pub(crate) auto_leave: bool,
+}
+
+impl Members {
+    /// Whether these stand for the founders.
+    #[must_use]
+    pub fn is_founders(&self) -> bool {
+        self.lists().iter().all(|ids| ids.is_empty())
+    }
+
+    fn lists(&self) -> [&Vec<u64>; 4] {
+        [&self.voters, &self.outgoing, &self.learners, &self.next_learners]
+    }
+
+    pub(crate) fn of(state: &ConfState) -> Self {
+        Self {
+            voters: state.voters.clone(),
+            outgoing: state.voters_outgoing.clone(),
+            learners: state.learners.clone(),
+            next_learners: state.learners_next.clone(),
+            auto_leave: state.auto_leave,
+        }
+    }
+
+    pub(crate) fn to_state(&self) -> ConfState {
+        let mut state = ConfState::default();
+        state.voters.clone_from(&self.voters);
+        state.voters_outgoing.clone_from(&self.outgoing);
+        state.learners.clone_from(&self.learners);
+        state.learners_next.clone_from(&self.next_learners);
+        state.auto_leave = self.auto_leave;
+        state
+    }
+}

@@ -1,0 +1,91 @@
+//! Messages of peers: what is checked before the library sees them, and what it does not say itself.
+
+use super::{Consensus, Outgoing, StepError};
+use crate::{types::replica_of, wire};
+use raft::{
+    StateRole, Storage as _,
+    eraftpb::{Entry, EntryType, Message, MessageType},
+};
+use skein_model::{LogIndex, ReplicaId, Term};
+
+impl Consensus {
+    /// A message came from a peer. An error is the peer's fault or the sign of a lost log; the state is unchanged.
+    pub fn step(&mut self, from: ReplicaId, bytes: &[u8]) -> Result<(), StepError> {
+        let message = wire::decode(bytes)?;
+        if replica_of(message.from) != from {
+            return Err(StepError::Sender(from, replica_of(message.from)));
+        }
+        if message.to != self.member {
+            // For an earlier incarnation of this replica.
+            return Ok(());
+        }
+        self.check_message(from, &message)?;
+        if message.get_msg_type() == MessageType::MsgSnapshot {
+            return self.hear_of_base(from, &message);
+        }
+        // The remaining errors are messages of unknown members, which are ignored as if lost.
+        let _ = self.node.step(message);
+        Ok(())
+    }
+
+    /// Tells members who need entries from before this log's first one; true if there are any.
+    pub(super) fn tell_of_base(&mut self, messages: &mut Vec<Outgoing>) -> bool {
+        let before = messages.len();
+        for to in self.node.mut_store().take_below_base() {
+            let raft = &self.node.raft;
+            let base = LogIndex(self.first_index().0 - 1);
+            let term = self.node.store().term(base.0).map(Term).unwrap_or_default();
+            let bytes = wire::below_base(self.member, to, raft.term, (base, term));
+            messages.push(Outgoing { to: replica_of(to), bytes });
+        }
+        messages.len() > before
+    }
+
+    /// Statements of a peer that the library would take for a broken invariant and panic.
+    fn check_message(&self, from: ReplicaId, message: &Message) -> Result<(), StepError> {
+        // A leader's first entry of a term is empty.
+        let odd = |entry: &&Entry| {
+            entry.get_entry_type() == EntryType::EntryNormal
+                && !entry.data.is_empty()
+                && !(self.config.is_payload)(&entry.data)
+        };
+        if let Some(entry) = message.entries.iter().find(odd) {
+            return Err(StepError::Entry { from, index: LogIndex(entry.index) });
+        }
+        let raft = &self.node.raft;
+        let last = LogIndex(raft.raft_log.last_index());
+        match message.get_msg_type() {
+            MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last.0 => {
+                Err(StepError::LogLost { acknowledged: LogIndex(message.commit), last })
+            }
+            // Only a leader's own incarnation vouches for its entries: it sends before its disk is done, so a leader that lost power
+            // may hear of an entry that it no longer has.
+            MessageType::MsgAppendResponse
+                if raft.state == StateRole::Leader
+                    && message.term == raft.term
+                    && !message.reject
+                    && message.index > last.0 =>
+            {
+                Err(StepError::NeverSent { from, index: LogIndex(message.index) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A leader says that its log begins behind the end of this replica's.
+    fn hear_of_base(&self, from: ReplicaId, message: &Message) -> Result<(), StepError> {
+        let last = self.last_index();
+        // One that no longer leads, or what was said before the log was filled, is of the past.
+        if message.term < self.node.raft.term || message.index <= last.0 {
+            return Ok(());
+        }
+        Err(StepError::BelowBase { from, first: LogIndex(message.index).next(), last })
+    }
+}
+
+pub(super) fn encode_all(messages: Vec<Message>) -> Vec<Outgoing> {
+    let encode = |message: Message| {
+        wire::encode(&message).map(|bytes| Outgoing { to: replica_of(message.to), bytes })
+    };
+    messages.into_iter().filter_map(encode).collect()
+}

@@ -1,0 +1,198 @@
+//! A replica's environment: clocks, other replicas, a disk, clients, a server's process.
+//!
+//! A [`Replica`](crate::Replica) decides; all effects are behind these traits. A node's environment is the machine; a simulation has one of its own,
+//! and drives the same replica with it. Nothing here blocks: slow work is begun, and its result is told later ([`crate::Inbox`]).
+
+use crate::error::ReplicaError;
+use crate::gateway::Socket;
+use crate::server::Link;
+use skein_arena::layout::Sizes;
+use skein_log::frame::Hello;
+use skein_log::{LogEntry, OldEntries, Persist};
+use skein_model::{ConnId, EntryBuilder, ReplicaId, SockAddr, Term, WallNs};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Time.
+pub trait Clock {
+    /// Time since the replica began.
+    fn elapsed(&self) -> Duration;
+    /// The reading of this host's wall clock; before 1970 it is 0.
+    fn wall(&self) -> WallNs;
+    /// A clock that is never set and that continues while the machine is suspended.
+    fn steady(&self) -> Duration;
+    /// Random bytes, different each time.
+    fn seed(&mut self) -> [u8; 32];
+}
+
+/// An event from another replica.
+#[derive(Debug)]
+pub enum PeerEvent {
+    /// It is connected, with its hello.
+    Joined(Hello),
+    /// A frame of it.
+    Frame(ReplicaId, u8, Vec<u8>),
+    /// Its connection closed.
+    Lost(ReplicaId),
+}
+
+/// Messages between replicas: in order while a connection lasts, and lost with it.
+pub trait Transport {
+    /// Arrived events that are not yet taken.
+    fn heard(&mut self) -> &mut Vec<PeerEvent>;
+    /// The connected replicas.
+    fn connected(&self) -> impl Iterator<Item = ReplicaId> + '_;
+    /// Queues a message; false when the replica is not connected or takes nothing.
+    fn send(&mut self, to: ReplicaId, kind: u8, payload: &[u8]) -> bool;
+    /// Sends queued messages.
+    fn flush(&mut self, now: Duration);
+    /// A replica has sent invalid bytes: its connection ends.
+    fn distrust(&mut self, peer: ReplicaId, why: &str, now: Duration);
+    /// Bytes received and sent so far.
+    fn traffic(&self) -> (u64, u64);
+}
+
+/// The result of keeping a text.
+#[derive(Debug)]
+pub enum Kept {
+    /// It was kept before.
+    Before,
+    /// It is kept there.
+    At(PathBuf),
+    /// It cannot be kept.
+    Failed(PathBuf, io::Error),
+}
+
+/// The replica's disk.
+pub trait Storage {
+    /// Whether the log is kept on it.
+    fn has_log(&self) -> bool;
+    /// Makes this durable, beside the replica; told by [`Inbox::Durable`](crate::Inbox::Durable).
+    fn append(&mut self, persist: Persist);
+    /// Whether it is full, and the log waits.
+    fn is_full(&self) -> bool;
+    /// Reads entries that memory no longer has, beside the replica; told by [`Inbox::Old`](crate::Inbox::Old).
+    ///
+    /// # Errors
+    /// It cannot be begun.
+    fn read_old(&mut self, wanted: OldEntries) -> Result<(), ReplicaError>;
+    /// Something of the server reaches the outside now: a client is accepted, a connection made, a datagram sent. Notes that at once and durably, once
+    /// in the life of a replica.
+    ///
+    /// # Errors
+    /// It cannot be written, and nothing may leave.
+    fn note_answered(&mut self) -> io::Result<()>;
+    /// Whether that is noted.
+    fn is_answer_noted(&self) -> bool;
+    /// It is about to happen: whether it is noted. If not, that begins beside the replica, which a disk that hangs does not stop.
+    fn begin_answering(&mut self, now: Duration) -> bool;
+    /// Looks at what was begun.
+    ///
+    /// # Errors
+    /// Why it failed; it is tried again later.
+    fn look_at_answering(&mut self, now: Duration) -> io::Result<()>;
+    /// While it is being noted, or must wait: when to look again.
+    fn answering_wake(&self, now: Duration) -> Option<Duration>;
+    /// Since when the disk has been waited for.
+    fn answering_since(&self) -> Option<Duration>;
+    /// Keeps a text for an operator under this name, unless there is one.
+    fn keep(&mut self, name: &str, text: impl FnOnce() -> String) -> Kept;
+}
+
+/// Clients and other hosts.
+pub trait Outside {
+    /// A connection's socket.
+    type Socket: Socket;
+
+    /// Publishes the server's listening and datagram ports; only the leader that `serves` accepts and reads.
+    ///
+    /// # Errors
+    /// An address cannot be had.
+    fn publish(
+        &mut self,
+        listening: &BTreeSet<SockAddr>,
+        receiving: &BTreeSet<SockAddr>,
+        serves: bool,
+    ) -> Result<(), ReplicaError>;
+    /// The published address of each server port, for connections.
+    fn places(&self) -> Vec<(u16, SocketAddr)>;
+    /// The clients' addresses of the server, in words.
+    fn addresses(&self) -> Vec<String>;
+    /// Whether [`accept`](Self::accept) may find a client.
+    fn may_accept(&self) -> bool;
+    /// Whether a client waits to be accepted.
+    fn client_waits(&mut self) -> bool;
+    /// The next client, with its own address and the one that it connected to.
+    fn accept(&mut self) -> Option<(Self::Socket, SockAddr, SockAddr)>;
+    /// Reports events of a connection from now on.
+    ///
+    /// # Errors
+    /// It cannot.
+    fn watch(&mut self, id: ConnId, socket: &mut Self::Socket) -> io::Result<()>;
+    /// Begins a connection that the server asked for, and watches it.
+    ///
+    /// # Errors
+    /// Those of `connect`.
+    fn connect(&mut self, id: ConnId, to: SockAddr) -> io::Result<Self::Socket>;
+    /// Forwards clients of this replica to the leader, as far as it is known; `to` is nothing when this replica leads.
+    fn forward(&mut self, leader: Option<(ReplicaId, Term)>, to: Option<&Places>, now: Duration);
+    /// Whether datagrams came.
+    fn has_datagrams(&self) -> bool;
+    /// Puts them into an entry.
+    fn collect_datagrams(&mut self, entry: &mut EntryBuilder<Vec<u8>>);
+    /// Whether a socket of the server may answer any sender.
+    fn hears_anybody(&self, local: SockAddr) -> bool;
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// It cannot be sent, for a reason that a sender would see.
+    fn send_datagram(&mut self, local: SockAddr, peer: SockAddr, bytes: &[u8]) -> io::Result<()>;
+    /// Tells the server that one of its datagrams cannot arrive.
+    fn datagram_failed(&mut self, local: SockAddr, peer: SockAddr, error: &io::Error);
+    /// The server closed a socket for datagrams.
+    fn close_datagrams(&mut self, local: SockAddr);
+}
+
+/// The replica that last said that it leads, and its clients' address.
+pub type Places = (ReplicaId, Vec<(u16, SocketAddr)>);
+
+/// Servers' processes, one generation after the other.
+pub trait Servers {
+    /// Makes the arena of a generation, beside the replica; told by [`Inbox::Arena`](crate::Inbox::Arena).
+    fn make_arena(&mut self, sizes: Sizes, generation: u64);
+    /// Starts a server with this arena, beside the replica; told by [`Inbox::Server`](crate::Inbox::Server). The one before is killed.
+    ///
+    /// # Errors
+    /// It cannot be begun.
+    fn start(&mut self, link: &Link) -> Result<(), ReplicaError>;
+    /// Ends the server.
+    fn kill(&mut self);
+    /// Ends it and waits until it is gone, and those before it.
+    fn finish(&mut self);
+    /// Unmaps the arena of a generation that has ended, beside the replica.
+    fn retire(&mut self, link: Link);
+    /// Where a thread of the server's process `server` is, in words: `thread` is its number as the server sees it. Also which process that is.
+    fn describe(&self, server: u32, thread: u32, address: u64) -> (u32, String);
+    /// The calling thread may share its core with the server from now on, if it is on a machine where it has a choice.
+    fn may_share_core(&mut self) -> bool;
+    /// Binds the calling thread to the core that it is on; answers which, from 1. `None`: it may not.
+    fn bind_to_core(&mut self) -> Option<u32>;
+    /// Lets the calling thread run anywhere again.
+    fn unbind_from_core(&mut self);
+}
+
+/// An observer: none on a machine, a simulation's checks.
+pub trait Observer {
+    /// An entry is committed, and handed out for the first time in this life.
+    fn committed(&mut self, _entry: &LogEntry) {}
+    /// This replica leads from now on.
+    fn leads(&mut self, _term: Term) {}
+}
+
+/// The whole environment.
+pub trait Environment: Clock + Transport + Storage + Outside + Servers + Observer {}
+
+impl<T: Clock + Transport + Storage + Outside + Servers + Observer> Environment for T {}

@@ -1,0 +1,45 @@
+//! The faults of this replica while it runs, as `skein status` names them.
+//!
+//! Pure trackers without I/O or clocks, each in a file of its own; the reactor feeds them (`reactor/health.rs`):
+//!
+//! * [`disk`]: writes that hang, a disk that is slow.
+//! * [`peers`]: silent replicas, slow links, and the progress of the others' servers.
+//! * [`progress`]: a server that executes nothing while those of others do.
+//! * [`spin`]: a server that runs without a call while something waits for it.
+//!
+//! A fault begins and ends by measurement: no operator has to acknowledge it.
+
+pub mod disk;
+pub mod peers;
+pub mod progress;
+pub mod spin;
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How often nodes tell each other their state.
+pub const PULSE_EVERY: Duration = Duration::from_millis(100);
+
+/// The name of the fault of a server that has ended and is not back.
+pub const SERVER_ENDED: &str = "server_ended";
+
+/// A current fault of this replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Its kind and peer: the same for as long as it lasts.
+    pub name: String,
+    /// Its description.
+    pub why: String,
+}
+
+impl Fault {
+    /// A fault with this name.
+    pub fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { name: name.into(), why: why.into() }
+    }
+}
+
+/// A number of seconds, with one digit behind the point.
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

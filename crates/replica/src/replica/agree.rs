@@ -1,0 +1,576 @@
+//! Proposes entries, and does the duties of consensus.
+
+use super::Replica;
+use crate::environment::{Environment, PeerEvent};
+use crate::error::ReplicaError;
+use crate::gateway::Gateway;
+use crate::order::admission::{Decision, Waiting};
+use crate::order::feed::Step;
+use crate::order::lead::Lead;
+use bytes::Bytes;
+use skein_arena::layout::state;
+use skein_log::{
+    Batch, LogEntry, Persist, ProposeError, Role, RoleChange, StepError, Ticket, frame, majority,
+};
+use skein_model::entry::Start;
+use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The bytes per read of the log for a server that is behind.
+const REFILL_BYTES: usize = 1 << 20;
+/// A thread with other work does not wait for a disk that takes longer than this, twice within [`SLOW_FOR`],
+const SLOW_DISK: Duration = Duration::from_millis(2);
+/// nor for so long after it did.
+const SLOW_FOR: Duration = Duration::from_millis(100);
+
+impl<E: Environment> Replica<E> {
+    /// Gives the peers' messages to consensus.
+    pub(super) fn hear_peers(&mut self) -> Result<(), ReplicaError> {
+        let mut events = std::mem::take(self.env.heard());
+        for event in events.drain(..) {
+            match event {
+                PeerEvent::Joined(hello) => {
+                    self.health.neighbours.connected(hello.replica, true, self.now);
+                    self.consensus.request_rejoin(hello.replica, hello.incarnation);
+                    self.compare.lives.insert(hello.replica, hello.incarnation);
+                    self.life.forget_exit(hello.replica);
+                    self.repeat_exit();
+                    self.compare.dispute.tell_again();
+                    self.pulse_for(hello.replica);
+                    self.tell_places();
+                    self.compare.untold.insert(hello.replica);
+                }
+                PeerEvent::Lost(peer) => {
+                    self.health.neighbours.connected(peer, false, self.now);
+                    self.consensus.peer_lost(peer);
+                    self.pulse.lost(peer);
+                }
+                PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {
+                    if let Some(heard) = &mut self.hearing {
+                        heard.insert(peer);
+                        if heard.len() + 1 >= majority(self.replicas) {
+                            self.hearing = None;
+                        }
+                    }
+                    match self.consensus.step(peer, &bytes) {
+                        Ok(()) => {}
+                        Err(error @ StepError::LogLost { .. }) => {
+                            return Err(ReplicaError::LogLost(error));
+                        }
+                        Err(
+                            error @ (StepError::Wire(_)
+                            | StepError::Sender(..)
+                            | StepError::Entry { .. }),
+                        ) => self.distrust(peer, &error.to_string()),
+                        Err(error) => {
+                            self.note_rarely(
+                                "peer_message_refused",
+                                &format!("replica {peer}: {error}"),
+                            );
+                        }
+                    }
+                }
+                PeerEvent::Frame(peer, kind, bytes) => self.peer_says(peer, kind, &bytes),
+            }
+        }
+        // Keeps the memory.
+        if self.env.heard().is_empty() {
+            *self.env.heard() = events;
+        }
+        Ok(())
+    }
+
+    /// Ends the connection of a peer that has sent invalid bytes.
+    pub(super) fn distrust(&mut self, peer: ReplicaId, why: &str) {
+        self.env.distrust(peer, why, self.now);
+    }
+
+    /// Whether clients may be read from now.
+    pub(super) fn may_propose_inputs(&self) -> bool {
+        self.serves()
+            && self.unsent.is_none()
+            && self.env.answering_wake(self.now).is_none()
+            && !self.pulse.holds()
+            && self.lead.as_ref().is_some_and(|l| {
+                l.in_flight_bytes() < self.config.tuning.max_in_flight_bytes
+                    && l.in_flight_entries() < self.config.tuning.max_in_flight_entries
+            })
+    }
+
+    /// Whether this replica serves clients: it leads, its server has executed its `TermStart`, and its leadership is confirmed.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.lead.as_ref().is_some_and(Lead::serves) && self.hearing.is_none()
+    }
+
+    pub(super) fn has_inputs(&self) -> bool {
+        self.gateway.has_input() || self.env.may_accept() || self.env.has_datagrams()
+    }
+
+    /// Makes one entry of everything that clients did.
+    pub(super) fn propose_inputs(&mut self) {
+        if let Err(error) = self.env.look_at_answering(self.now) {
+            self.note_rarely("client_refused", &format!("the data directory: {error}"));
+        }
+        if !self.may_propose_inputs() || !self.has_inputs() {
+            return;
+        }
+        let (ready, awaited) = (self.gateway.ready(), self.gateway.awaited());
+        self.wait = self.gather.next_wait(ready, awaited, self.now);
+        if self.wait.is_some() {
+            return;
+        }
+        let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+        self.accept(&mut entry);
+        self.env.collect_datagrams(&mut entry);
+        self.gateway.collect(&mut entry);
+        if entry.is_empty() {
+            self.spare = entry.finish(self.pulse.time.last(), self.consensus.term());
+            return;
+        }
+        self.admission.input();
+        if let Some(index) = self.propose(entry) {
+            self.gather.proposed(index, ready, self.now);
+        }
+    }
+
+    fn accept(&mut self, entry: &mut EntryBuilder<Vec<u8>>) {
+        // Until the output is recorded, the first client waits where another leader may take it.
+        let noted = self.env.is_answer_noted()
+            || self.env.client_waits() && self.env.begin_answering(self.now);
+        if !noted {
+            return;
+        }
+        while Gateway::<E::Socket>::has_room(entry) {
+            let Some((socket, peer, local)) = self.env.accept() else { return };
+            match self.gateway.open(socket, peer, local, entry) {
+                Ok(id) => {
+                    self.metrics.connections_total.inc();
+                    if let Some(socket) = self.gateway.socket(id)
+                        && let Err(error) = self.env.watch(id, socket)
+                    {
+                        tracing::warn!(event = "client_lost", %error);
+                        self.gateway.drop_client(id);
+                    }
+                }
+                Err(refusal) => {
+                    self.metrics.refused_clients.inc();
+                    self.note_rarely("client_refused", &format!("{refusal}; the client was reset"));
+                }
+            }
+        }
+    }
+
+    /// Proposes an entry with a signal for the server; answers its index.
+    pub(super) fn propose_signal(&mut self, number: u8) -> Result<LogIndex, String> {
+        if !self.serves() {
+            return Err("this replica does not lead".into());
+        }
+        if self.unsent.is_some() {
+            return Err("this replica is busy".into());
+        }
+        let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+        entry.push(Record::Signal { number });
+        self.admission.input();
+        match self.propose(entry) {
+            Some(index) => Ok(index),
+            None => {
+                // It was refused, and must not be tried again without the caller's knowledge.
+                self.unsent = None;
+                Err("this replica is busy".into())
+            }
+        }
+    }
+
+    /// Stamps and proposes an entry.
+    pub(super) fn propose(&mut self, entry: EntryBuilder<Vec<u8>>) -> Option<LogIndex> {
+        let stamp = self.pulse.stamp(&self.env);
+        let whole = entry.finish(stamp, self.consensus.term());
+        // The log keeps the entry at exactly its length. The buffer, which has grown for the largest reads,
+        // is used again.
+        let bytes = Bytes::copy_from_slice(&whole);
+        self.spare = whole;
+        self.offer(bytes)
+    }
+
+    fn offer(&mut self, bytes: Bytes) -> Option<LogIndex> {
+        let len = bytes.len();
+        let before = self.lead.as_ref().map(Lead::last_proposed);
+        match self.consensus.propose(bytes.clone()) {
+            Ok(index) => {
+                self.unsent = None;
+                self.go_ahead(index, before, &bytes);
+                if let Some(lead) = &mut self.lead {
+                    lead.proposed(index, len, self.now);
+                }
+                self.metrics.entries_proposed.inc();
+                Some(index)
+            }
+            Err(ProposeError::Busy) => {
+                self.unsent = Some(bytes);
+                None
+            }
+            // No longer a leader: the clients are reset when the role change is seen, which is next.
+            Err(_) => None,
+        }
+    }
+
+    /// Does duties of consensus until there are none.
+    pub(super) fn drive(&mut self) -> Result<(), ReplicaError> {
+        loop {
+            while let Some(batch) = self.consensus.take_ready() {
+                self.process(batch)?;
+            }
+            for wanted in self.consensus.take_wanted() {
+                self.env.read_old(wanted)?;
+            }
+            if let Some(error) = self.consensus.take_read_error() {
+                return Err(ReplicaError::Log(error));
+            }
+            if let Some(bytes) = self.unsent.take() {
+                if self.offer(bytes).is_none() {
+                    return Ok(());
+                }
+                continue;
+            }
+            if !self.announce() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn process(&mut self, batch: Batch) -> Result<(), ReplicaError> {
+        if let Some(role) = batch.role {
+            self.change_role(role)?;
+        }
+        for message in &batch.messages {
+            if !self.env.send(message.to, frame::KIND_RAFT, &message.bytes) {
+                self.consensus.report_unreachable(message.to);
+            }
+        }
+        if let Some(persist) = batch.persist
+            && self.env.has_log()
+        {
+            let bytes: usize = persist.entries.iter().map(|e| e.payload.len()).sum();
+            self.metrics.log_bytes.inc_by(bytes as u64);
+            let others = self.env.connected().count();
+            if self.lead.is_some() && self.deferred_sync.defer_next(others, self.replicas) {
+                self.deferred_sync.hold(persist, bytes, self.now);
+            } else {
+                self.write_held();
+                self.write(persist);
+            }
+        }
+        if let Some(lead) = &mut self.lead
+            && let Some(since) = lead.committed(batch.applied)
+        {
+            let took = self.now.saturating_sub(since);
+            self.deferred_sync.committed(took);
+            self.metrics.commit_seconds.observe(took.as_secs_f64());
+        }
+        let in_step = self.server.feed.next() > self.handed;
+        let mut room = true;
+        for entry in &batch.committed {
+            self.env.committed(entry);
+            let parsed = parse(entry)?;
+            self.pulse.observe(parsed.wall(), &self.env);
+            self.started = true;
+            if self.has_gone_past(entry, &parsed) {
+                continue;
+            }
+            if in_step && room {
+                self.server.feed.skip_to(entry.index);
+                room = self.give(entry, &parsed);
+            }
+        }
+        if in_step && room {
+            self.server.feed.skip_to(batch.applied.next());
+        }
+        self.handed = batch.applied;
+        for (index, asker) in self.signals.extract_if(.., |(index, _)| *index <= batch.applied) {
+            // The requester may be gone.
+            let _ = asker.send(Ok(index.0));
+        }
+        self.has_reached(batch.applied);
+        Ok(())
+    }
+
+    /// The log is on disk up to here.
+    pub fn persisted(&mut self, ticket: Ticket) {
+        // This thread may have written it itself, after the loop's last look at the clock.
+        self.health.disk.done(ticket, self.env.elapsed());
+        self.consensus.persisted(ticket);
+    }
+
+    fn write(&mut self, persist: Persist) {
+        self.health.disk.began(persist.ticket, self.now);
+        self.own_writes.push(persist);
+        // A leader has clients to look after meanwhile.
+        if self.lead.is_some() || self.replicas == 1 || self.now < self.slow_until {
+            self.hand_over_own_writes();
+        }
+    }
+
+    /// Makes the log's thread do this thread's pending write.
+    pub fn hand_over_own_writes(&mut self) {
+        for persist in self.own_writes.drain(..) {
+            self.env.append(persist);
+        }
+    }
+
+    /// The write that the caller must do before it continues.
+    pub fn take_own_writes(&mut self) -> Vec<Persist> {
+        std::mem::take(&mut self.own_writes)
+    }
+
+    /// Whether there is such a write.
+    #[must_use]
+    pub const fn has_own_writes(&self) -> bool {
+        !self.own_writes.is_empty()
+    }
+
+    /// The caller has written, which took `took`.
+    pub fn wrote(&mut self, took: Duration) {
+        if took > SLOW_DISK {
+            let before = self.slow_at.replace(self.now);
+            // A single slow write does not count.
+            if before.is_some_and(|before| self.now.saturating_sub(before) < SLOW_FOR) {
+                self.disk_was_slow();
+            }
+        }
+    }
+
+    /// Leaves the disk to the log's thread for a while.
+    pub fn disk_was_slow(&mut self) {
+        self.slow_until = self.now + SLOW_FOR;
+    }
+
+    pub(super) fn oldest_in_flight(&self) -> Option<Duration> {
+        self.lead.as_ref().and_then(Lead::oldest_in_flight)
+    }
+
+    /// Makes the writes that this leader's disk had been spared.
+    pub(super) fn write_held(&mut self) {
+        let held = self.deferred_sync.take(self.oldest_in_flight(), self.now);
+        let joined = held.into_iter().reduce(|mut all, next| {
+            all.join(next);
+            all
+        });
+        if let Some(all) = joined {
+            self.write(all);
+        }
+    }
+
+    /// Makes them when they are due, or when too few others are left.
+    pub(super) fn tend_log(&mut self) {
+        let Some(due) = self.deferred_sync.due(self.oldest_in_flight()) else { return };
+        if due <= self.now || self.env.connected().count() < majority(self.replicas) {
+            self.write_held();
+        }
+    }
+
+    /// Gives the server the next entry, if it is for it; false when there is no room, or it must not have more.
+    fn give(&mut self, entry: &LogEntry, parsed: &EntryRef<'_>) -> bool {
+        if self.is_held_before(entry.index) {
+            return false;
+        }
+        match self.server.feed.step(entry.index, Some(parsed)) {
+            Step::Give => self.hand_in(entry.index, &entry.payload),
+            Step::Skip => {
+                self.digests_committed(parsed);
+                true
+            }
+            Step::NotNow => true,
+        }
+    }
+
+    /// Puts an entry into the server's ring; false when there is no room.
+    pub(super) fn hand_in(&mut self, index: LogIndex, payload: &[u8]) -> bool {
+        match self.server.push(index, payload) {
+            Ok(done) => {
+                if done && self.lead.is_some() {
+                    self.compare.held.push_back((index, self.now));
+                }
+                done
+            }
+            Err(broken) => {
+                self.server_broke(&broken);
+                false
+            }
+        }
+    }
+
+    /// Whether the server is behind and has room.
+    pub(super) fn backlog_has_room(&self) -> bool {
+        self.server.feed.next() <= self.handed
+            && !self.is_held_before(self.server.feed.next())
+            && self.life.can_be_fed()
+            && self.server.has_room(skein_model::entry::MAX_ENTRY_BYTES).unwrap_or(false)
+    }
+
+    /// Reads the server's missing entries from the log, as far as it has room.
+    pub(super) fn feed_backlog(&mut self) -> Result<(), ReplicaError> {
+        while self.backlog_has_room() {
+            let from = self.server.feed.next();
+            let chunk = self.consensus.entries(from, REFILL_BYTES).map_err(ReplicaError::Log)?;
+            for entry in &chunk.entries {
+                let parsed = parse(entry)?;
+                self.server.feed.skip_to(entry.index);
+                if !self.give(entry, &parsed) {
+                    return Ok(());
+                }
+            }
+            if chunk.next == from {
+                return Ok(());
+            }
+            self.server.feed.skip_to(chunk.next);
+            self.server.wake_server();
+        }
+        Ok(())
+    }
+
+    fn change_role(&mut self, change: RoleChange) -> Result<(), ReplicaError> {
+        let RoleChange { role, leader, term } = change;
+        tracing::info!(event = "role", role = %role, term = term.0, leader = leader.map(|l| l.0));
+        if self.lead.as_ref().is_some_and(|l| role != Role::Leader || l.term() != term) {
+            self.step_down();
+        }
+        if matches!(role, Role::Candidate) {
+            self.metrics.elections.inc();
+        }
+        if role == Role::Leader && self.lead.is_none() {
+            self.env.leads(term);
+            // Entries of earlier leaders come before this one's.
+            if let Some(entry) = self.consensus.newest_unapplied().map_err(ReplicaError::Log)? {
+                self.pulse.observe(parse(&entry)?.wall(), &self.env);
+            }
+            let last = self.consensus.last_index();
+            self.begin_lead(Lead::new(term, last, self.started));
+            self.leave_to_the_furthest();
+            if self.compare.saw_leader {
+                self.metrics.failovers.inc();
+            }
+        }
+        self.compare.saw_leader |= leader.is_some();
+        Ok(())
+    }
+
+    /// Leads from now on, in the term of `lead`.
+    pub(super) fn begin_lead(&mut self, lead: Lead) {
+        self.gateway.begin_term(lead.term());
+        self.pulse.begin_term(self.now);
+        self.rounds = crate::order::verdict::Rounds::default();
+        self.compare.untold = self.env.connected().collect();
+        self.lead = Some(lead);
+    }
+
+    fn step_down(&mut self) {
+        let clients = self.gateway.connections();
+        tracing::info!(event = "stepped_down", clients_reset = clients);
+        self.gateway.reset_all();
+        self.unsent = None;
+        for (_, asker) in self.signals.drain(..) {
+            let why = "another replica leads now: whether the signal arrives is not known";
+            // The requester may be gone.
+            let _ = asker.send(Err(why.into()));
+        }
+        self.lead = None;
+        self.leave_core();
+        self.write_held();
+        self.gather.forget();
+        self.hearing = None;
+        self.follow_ports_or_note();
+    }
+
+    /// A new leader's first entry; true when it was proposed.
+    fn announce(&mut self) -> bool {
+        let Some(lead) = &self.lead else { return false };
+        if !lead.must_announce() {
+            return false;
+        }
+        let mut entry = EntryBuilder::new(Vec::new());
+        if !self.started {
+            let seed = self.env.seed();
+            let tuning = &self.config.tuning;
+            entry.push(Record::Start(Start {
+                seed,
+                quantum: tuning.quantum,
+                nclock: tuning.nclock,
+            }));
+        }
+        entry.push(Record::TermStart);
+        match self.propose(entry) {
+            Some(index) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.announced(index);
+                }
+                true
+            }
+            None => {
+                // Made anew when consensus accepts proposals again.
+                self.unsent = None;
+                false
+            }
+        }
+    }
+
+    /// The wait of the leader's server; see [`crate::order::admission`].
+    fn waiting(&self) -> Waiting {
+        let settled = self.lead.as_ref().is_some_and(|l| l.serves() && l.is_settled());
+        if !settled
+            || self.hearing.is_some()
+            || self.pulse.holds()
+            || self.unsent.is_some()
+            || self.server.feed.next() <= self.handed
+        {
+            return Waiting::Nothing;
+        }
+        match self.server.waits() {
+            Some(state::SLOT) => Waiting::Slot,
+            Some(_) => Waiting::Quiescent(self.server.header().deadline_ns.load(Ordering::Acquire)),
+            None => Waiting::Nothing,
+        }
+    }
+
+    /// Time bubbles and clock entries.
+    pub(super) fn propose_for_server(&mut self) {
+        let waiting = self.waiting();
+        // Virtual time begins with the first leader's first entry, after its node has heard others' clocks.
+        let wall = match waiting {
+            Waiting::Nothing => self.pulse.time.last(),
+            _ => self.pulse.now(&self.env),
+        };
+        match self.admission.decide(waiting, self.now, wall) {
+            Decision::Rest | Decision::After(_) => {}
+            Decision::Bubble(turns) => {
+                let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+                entry.push(Record::Bubble { turns });
+                self.metrics.bubbles.inc();
+                self.propose(entry);
+            }
+            Decision::Clock => {
+                let entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+                self.metrics.clock_entries.inc();
+                self.propose(entry);
+            }
+        }
+    }
+
+    /// When admission must be checked again. Reads the server's state after the gate was closed.
+    pub(super) fn admission_wake(&mut self) -> Option<Duration> {
+        let waiting = self.waiting();
+        if waiting == Waiting::Nothing {
+            return None;
+        }
+        match self.admission.peek(waiting, self.now, self.pulse.now(&self.env)) {
+            Decision::Rest => None,
+            Decision::After(left) => Some(self.now + left),
+            Decision::Bubble(_) | Decision::Clock => Some(self.now),
+        }
+    }
+}
+
+pub(super) fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, ReplicaError> {
+    EntryRef::parse(&entry.payload).map_err(|why| ReplicaError::Entry { index: entry.index, why })
+}

@@ -1,0 +1,84 @@
+//! The leader's server executes entries that are being agreed on; see [`crate::order::ahead`].
+//!
+//! Its output stays in the output ring meanwhile ([`Link::drain`](crate::server::Link::drain)).
+
+use super::{Environment, Replica};
+use crate::order::ahead::Lost;
+use crate::order::feed::{Step, is_for_server};
+use bytes::Bytes;
+use skein_log::{LogEntry, majority};
+use skein_model::{EntryRef, LogIndex};
+
+impl<E: Environment> Replica<E> {
+    /// Gives the server the newest proposal, if it has got all before it; see [`crate::order::ahead`].
+    pub(super) fn go_ahead(&mut self, index: LogIndex, before: Option<LogIndex>, payload: &Bytes) {
+        let has_all_before =
+            before.is_some_and(|before| self.server.feed.has_all(self.handed, before));
+        let others = self.env.connected().count();
+        if !self.config.tuning.execute_ahead
+            || self.agrees_alone
+            || !has_all_before
+            || !self.serves()
+            || others + 1 < majority(self.replicas)
+            || !self.life.can_go_ahead()
+            || self.is_held_before(index)
+        {
+            return;
+        }
+        let Ok(entry) = EntryRef::parse(payload) else { return };
+        let behind = self.server.feed.given();
+        self.server.feed.skip_to(index);
+        let past = match self.server.feed.step(index, Some(&entry)) {
+            Step::Give => self.hand_in(index, payload),
+            Step::Skip => true,
+            Step::NotNow => false,
+        };
+        if past {
+            self.server.ahead.went(index, self.consensus.term(), behind);
+            self.metrics.entries_ahead.inc();
+        }
+    }
+
+    /// Whether the server was past a committed entry before its commit.
+    pub(super) fn has_gone_past(&mut self, entry: &LogEntry, parsed: &EntryRef<'_>) -> bool {
+        match self.server.ahead.committed(entry.index, entry.term) {
+            Ok(past) => {
+                if past && !is_for_server(parsed) {
+                    self.digests_committed(parsed);
+                }
+                past
+            }
+            Err(lost) => {
+                self.went_astray(lost);
+                false
+            }
+        }
+    }
+
+    /// All up to `index` is committed, including entries without a payload.
+    pub(super) fn has_reached(&mut self, index: LogIndex) {
+        match self.server.ahead.all_committed(index) {
+            Ok(()) => self.server.committed(index),
+            Err(lost) => self.went_astray(lost),
+        }
+    }
+
+    /// The server executed entries that were not committed, when this replica led: it is rebuilt from the log.
+    fn went_astray(&mut self, lost: Lost) {
+        tracing::warn!(
+            event = "went_astray",
+            index = lost.0.0,
+            why = "the server executed an entry that was then not committed; it is rebuilt from the log"
+        );
+        self.metrics.rebuilds_ahead.inc();
+        self.note(format!(
+            "the server had executed entry {}, which another leader replaced: it is rebuilt from the log",
+            lost.0
+        ));
+        self.server.condemn();
+        self.server.ahead.forget();
+        self.compare.held.clear();
+        self.life.forgive();
+        self.kill_server();
+    }
+}

@@ -1,0 +1,371 @@
+//! Digests between nodes, and other messages outside of consensus; see [`crate::order::verdict`].
+
+use super::Replica;
+use super::dispute::{Dispute, STANDS};
+use super::health::{ANSWER, STATE};
+use super::pulse::PULSE;
+use crate::environment::{Environment, Places};
+use crate::error::ReplicaError;
+use crate::order::verdict::{Answer, Judgement, is_undecided, judge, right};
+use skein_log::Status;
+use skein_log::frame::KIND_APP;
+use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// "What is your digest at this entry?": index u64.
+const ASK_DIGEST: u8 = KIND_APP;
+/// The answer: index u64, digest u64.
+const DIGEST: u8 = KIND_APP + 1;
+/// "What were your server's last actions?": nothing.
+const ASK_EVENTS: u8 = KIND_APP + 2;
+/// The answer: text, one line an event.
+const EVENTS: u8 = KIND_APP + 3;
+/// "My server ended": index u64, status i32.
+const EXITED: u8 = KIND_APP + 4;
+/// "I lead, and clients reach me here": JSON, a list of server port and address.
+const PLACES: u8 = KIND_APP + 5;
+
+/// "I lead, all votes are where they belong, and entries are committed up to here": index u64.
+const TARGET: u8 = KIND_APP + 6;
+/// "My server has executed this entry and lives": index u64.
+const SURVIVED: u8 = KIND_APP + 9;
+/// Lines of either side in a report of a divergence.
+const MAX_LINES: usize = 128;
+/// Rounds whose verdict waits for this replica's server.
+const MAX_PENDING: usize = 64;
+
+/// The state of comparisons.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// Entries that others asked about and this server has not executed yet.
+    asked: VecDeque<(ReplicaId, LogIndex)>,
+    /// Answers from the log that this server has not reached yet.
+    pending: VecDeque<Vec<Answer>>,
+    /// The next record for the log.
+    to_propose: Option<Vec<Answer>>,
+    /// On a leader: entries given to the server, whose outputs have not left yet, with their times.
+    pub held: VecDeque<(LogIndex, Duration)>,
+    /// The time of the last line of each warning.
+    pub warned: BTreeMap<String, Duration>,
+    /// The incarnation of each peer.
+    pub lives: BTreeMap<ReplicaId, u64>,
+    /// On a leader: peers that have not heard yet how far they must catch up.
+    pub untold: BTreeSet<ReplicaId>,
+    /// The last peer that said that it leads, and its committed index.
+    pub target: (ReplicaId, LogIndex),
+    /// The last peer that said that it leads, and its clients' addresses.
+    pub places: Places,
+    /// There was a leader before.
+    pub saw_leader: bool,
+    /// The last entry compared, and whether all were equal.
+    pub last: Option<(LogIndex, bool)>,
+    /// The last actions of this replica's server when it differed, until another replica has reported its own.
+    diverged: Vec<String>,
+    /// Rounds without a majority.
+    pub(super) dispute: Dispute,
+    /// Nothing is: see [`unsafe_admission`](crate::config::ReplicaConfig::unsafe_admission).
+    off: bool,
+}
+
+impl Comparison {
+    /// Nothing compared yet. `off`: nothing ever is.
+    pub fn new(off: bool) -> Self {
+        if off {
+            tracing::warn!(
+                event = "unsafe_admission",
+                why = "replicas differ and nothing is compared"
+            );
+        }
+        Self { off, ..Self::default() }
+    }
+}
+
+impl<E: Environment> Replica<E> {
+    /// A message outside of consensus.
+    pub(super) fn peer_says(&mut self, peer: ReplicaId, kind: u8, bytes: &[u8]) {
+        let u64_at = |at: usize| {
+            bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")))
+        };
+        match (kind, u64_at(0), u64_at(8)) {
+            (ASK_DIGEST, Some(index), None) => {
+                if self.compare.asked.len() < MAX_PENDING {
+                    self.compare.asked.push_back((peer, LogIndex(index)));
+                }
+            }
+            (DIGEST, Some(index), Some(digest)) => {
+                self.rounds.answer(Answer { replica: peer, index: LogIndex(index), digest });
+            }
+            (ASK_EVENTS, ..) => {
+                let text = self.last_words().join("\n");
+                self.env.send(peer, EVENTS, text.as_bytes());
+            }
+            (EVENTS, ..) => {
+                let text = String::from_utf8_lossy(bytes);
+                let theirs: Vec<&str> = text.lines().take(MAX_LINES).collect();
+                for line in &theirs {
+                    tracing::error!(event = "diverged_theirs", replica = peer.0, line);
+                }
+                let ours = std::mem::take(&mut self.compare.diverged);
+                if let Some((ours, theirs)) = first_difference(&ours, &theirs) {
+                    self.note(format!(
+                        "where its server's output first differed: {ours}; on replica {peer}: {theirs}"
+                    ));
+                }
+            }
+            (EXITED, Some(index), _) if bytes.len() == 12 => {
+                let status = i32::from_le_bytes(bytes[8..12].try_into().expect("4 bytes"));
+                self.peer_exit(peer, LogIndex(index), status);
+            }
+            (STATE, ..) => self.peer_is(peer, bytes),
+            (ANSWER, Some(stamp), None) => self.peer_answered(peer, stamp),
+            (STANDS, Some(index), Some(digest)) => self.peer_stands(peer, LogIndex(index), digest),
+            (SURVIVED, Some(index), None) => self.peer_survived(LogIndex(index)),
+            (PULSE, ..) => self.pulse_heard(peer, bytes),
+            (TARGET, Some(index), None) => self.compare.target = (peer, LogIndex(index)),
+            (PLACES, ..) => {
+                let places: Vec<(u16, SocketAddr)> =
+                    serde_json::from_slice(bytes).unwrap_or_default();
+                let of_peer = self.config.members.iter().find(|member| member.id == peer);
+                let host = of_peer.and_then(|member| member.host);
+                let reachable = |at: SocketAddr| match host {
+                    Some(host) if at.ip().is_unspecified() => SocketAddr::new(host, at.port()),
+                    _ => at,
+                };
+                self.compare.places =
+                    (peer, places.into_iter().map(|(p, at)| (p, reachable(at))).collect());
+            }
+            _ => self.distrust(peer, &format!("a malformed message ({kind})")),
+        }
+    }
+
+    /// The server's last actions, and the digests of its newest connections: to be compared with another replica's.
+    pub(super) fn last_words(&self) -> Vec<String> {
+        let mut lines = self.server.events.lines();
+        let conns = self.server.digest.connections();
+        let newest = conns.iter().rev().take(MAX_LINES - lines.len());
+        lines.extend(
+            newest.map(|(conn, digest)| format!("conn {:#x} digest {digest:016x}", conn.0)),
+        );
+        lines
+    }
+
+    /// Tells new peers how far they must catch up: a replica that is taken in again is not done before it has its vote.
+    pub(super) fn tell_target(&mut self) {
+        if self.compare.untold.is_empty()
+            || !self.serves()
+            || !self.voters_complete(&self.consensus.status())
+        {
+            return;
+        }
+        for peer in std::mem::take(&mut self.compare.untold) {
+            self.env.send(peer, TARGET, &self.handed.0.to_le_bytes());
+        }
+    }
+
+    /// Whether every replica has its vote, in its present incarnation; only a leader knows.
+    pub(super) fn voters_complete(&self, consensus: &Status) -> bool {
+        let lives = &self.compare.lives;
+        consensus.peers.len() == self.replicas
+            && consensus
+                .peers
+                .iter()
+                .all(|p| p.voter && lives.get(&p.id).is_none_or(|life| *life == p.incarnation))
+    }
+
+    /// Tells all the clients' addresses of this leader.
+    pub(super) fn tell_places(&mut self) {
+        if !self.serves() {
+            return;
+        }
+        // Numbers and addresses always have a JSON form.
+        let places = serde_json::to_vec(&self.env.places()).unwrap_or_default();
+        let peers: Vec<_> = self.env.connected().collect();
+        for peer in peers {
+            self.env.send(peer, PLACES, &places);
+        }
+    }
+
+    /// Tells all that this replica's server ended.
+    pub(super) fn tell_exit(&mut self, index: LogIndex, status: i32) {
+        let mut bytes = index.0.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&status.to_le_bytes());
+        self.tell_all(EXITED, &bytes);
+    }
+
+    /// Tells all that this replica's server has executed this entry and lives.
+    pub(super) fn tell_survived(&mut self, index: LogIndex) {
+        self.tell_all(SURVIVED, &index.0.to_le_bytes());
+    }
+
+    pub(super) fn tell_all(&mut self, kind: u8, bytes: &[u8]) {
+        let peers: Vec<_> = self.env.connected().collect();
+        for peer in peers {
+            self.env.send(peer, kind, bytes);
+        }
+    }
+
+    /// Answers questions, leads the rounds, judges digests from the log.
+    pub(super) fn compare_digests(&mut self) -> Result<(), ReplicaError> {
+        if self.replicas == 1 || self.compare.off {
+            return Ok(());
+        }
+        for _ in 0..self.compare.asked.len() {
+            let Some((peer, index)) = self.compare.asked.pop_front() else { break };
+            if let Some(digest) = self.server.digest.at(index) {
+                self.compare.dispute.answers(index);
+                let bytes = [index.0.to_le_bytes(), digest.to_le_bytes()].concat();
+                self.env.send(peer, DIGEST, &bytes);
+            } else if index > self.server.digest.latest().map_or(LogIndex(0), |(i, _)| i) {
+                self.compare.asked.push_back((peer, index));
+            }
+        }
+        if self.serves() {
+            if let Some(index) = self.rounds.begin(self.own, self.server.digest.latest(), self.now)
+            {
+                self.compare.dispute.answers(index);
+                self.tell_all(ASK_DIGEST, &index.0.to_le_bytes());
+            }
+            if let Some(answers) = self.rounds.end(self.replicas, self.now) {
+                self.compare.to_propose = Some(answers);
+            }
+            if self.unsent.is_none()
+                && let Some(answers) = self.compare.to_propose.take()
+            {
+                let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+                for Answer { replica, index, digest } in answers {
+                    entry.push(Record::Digest { replica, index, digest });
+                }
+                self.propose(entry);
+            }
+        }
+        self.judge_pending();
+        self.tell_stand();
+        Ok(())
+    }
+
+    /// When the comparison has something to do, if ever.
+    pub(super) fn compare_wake(&self) -> Option<Duration> {
+        if self.replicas == 1 || self.compare.off || !self.serves() {
+            return None;
+        }
+        self.rounds.wake(self.server.digest.latest().map(|(i, _)| i))
+    }
+
+    /// The server's position passed an entry of digests.
+    pub(super) fn digests_committed(&mut self, entry: &EntryRef<'_>) {
+        let answers: Vec<_> = entry
+            .records()
+            .filter_map(|r| match r {
+                Record::Digest { replica, index, digest } => {
+                    Some(Answer { replica, index, digest })
+                }
+                _ => None,
+            })
+            .collect();
+        if answers.is_empty() {
+            return;
+        }
+        if self.compare.pending.len() == MAX_PENDING {
+            self.compare.pending.pop_front();
+        }
+        self.compare.pending.push_back(answers);
+    }
+
+    fn judge_pending(&mut self) {
+        while let Some(answers) = self.compare.pending.front() {
+            let index = answers[0].index;
+            let known = self.server.digest.at(index);
+            if known.is_none() && self.server.digest.latest().is_none_or(|(i, _)| i < index) {
+                return;
+            }
+            let Some(answers) = self.compare.pending.pop_front() else { return };
+            let Some(right) = right(&answers, self.replicas) else { continue };
+            let undecided = is_undecided(&answers, self.replicas);
+            for answer in answers.iter().filter(|a| a.digest != right && a.replica != self.own) {
+                tracing::error!(event = "diverged", replica = answer.replica.0, index = index.0);
+            }
+            self.compare.last = Some((index, answers.iter().all(|a| a.digest == right)));
+            let Some(own) = known else { continue };
+            if undecided {
+                self.undecided(index, own, &answers);
+            } else {
+                self.compare.dispute.is_over();
+            }
+            let again = self.compare.dispute.is_again(index);
+            match judge(&answers, self.replicas, self.own, own, again) {
+                Judgement::Right => {}
+                Judgement::Stands => self.stand_by(index, own),
+                // It stands by its digest, with the consequences.
+                Judgement::Wrong(_) if undecided && self.compare.dispute.stands() => {}
+                Judgement::Wrong(right) => {
+                    self.diverged(index, own, right, None);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// This replica's server differs from the others' (or from `by`): reported, ended, and rebuilt.
+    pub(super) fn diverged(
+        &mut self,
+        index: LogIndex,
+        own: u64,
+        right: u64,
+        by: Option<ReplicaId>,
+    ) {
+        self.metrics.divergences.inc();
+        let (own, right) = (format!("{own:016x}"), format!("{right:016x}"));
+        tracing::error!(event = "diverged", replica = self.own.0, index = index.0, own, right);
+        self.compare.diverged = self.last_words();
+        for line in &self.compare.diverged {
+            tracing::error!(event = "diverged_ours", line);
+        }
+        let others = by.map_or("the others'".into(), |by| {
+            format!("that of replica {by}, which repeated its output when it was rebuilt,")
+        });
+        self.note(format!(
+            "the server's output differed from {others} at entry {index}; it is rebuilt from the log"
+        ));
+        let heir = by.or_else(|| self.heir()).or_else(|| self.env.connected().next());
+        let whom = self.consensus.leader().filter(|l| *l != self.own).or(heir);
+        if let Some(whom) = whom {
+            self.env.send(whom, ASK_EVENTS, &[]);
+            if self.lead.is_some() {
+                self.consensus.transfer_leadership(whom);
+            }
+        }
+        self.compare.pending.clear();
+        self.kill_server();
+        self.life.diverged = true;
+    }
+}
+
+/// The first event that differs between two servers, among those that both still remember.
+fn first_difference<'a>(ours: &'a [String], theirs: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    let event = |line: &&str| line.starts_with("entry ");
+    let ours: Vec<&str> = ours.iter().map(String::as_str).filter(event).collect();
+    let theirs: Vec<&str> = theirs.iter().copied().filter(event).collect();
+    let both = ours.iter().find_map(|line| {
+        Some((ours.iter().position(|o| o == line)?, theirs.iter().position(|t| t == line)?))
+    });
+    let (from, their_from) = both?;
+    let rest = ours[from..].iter().zip(&theirs[their_from..]);
+    rest.map(|(ours, theirs)| (*ours, *theirs)).find(|(ours, theirs)| ours != theirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_event_that_differs_is_found() {
+        let line = |words: &str| words.to_string();
+        let ours = ["entry 1 a", "entry 2 b", "entry 3 c", "entry 4 d", "conn 1"].map(line);
+        let theirs = ["entry 2 b", "entry 3 x", "entry 4 y", "conn 2"];
+        assert_eq!(first_difference(&ours, &theirs), Some(("entry 3 c", "entry 3 x")));
+        assert_eq!(first_difference(&ours, &["entry 2 b", "entry 3 c"]), None);
+        assert_eq!(first_difference(&ours, &["entry 9 z"]), None, "nothing is remembered by both");
+    }
+}

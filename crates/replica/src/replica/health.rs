@@ -1,0 +1,191 @@
+//! Watches this replica's disk, server and links ([`crate::health`]), tells the others, and hands leadership over when this
+//! replica is not fit to lead.
+
+use super::{Environment, Replica};
+use crate::health::disk::Disk;
+use crate::health::peers::Neighbours;
+use crate::health::progress::Progress;
+use crate::health::{Fault, PULSE_EVERY};
+use skein_log::frame::KIND_APP;
+use skein_model::{LogIndex, ReplicaId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// "My server has executed this entry; I am not fit to lead (1) or am (0); answer with this": index u64, u64, stamp u64.
+pub(super) const STATE: u8 = KIND_APP + 10;
+/// The answer: stamp u64.
+pub(super) const ANSWER: u8 = KIND_APP + 11;
+
+/// A server that must still execute the log, or begin it, has this many times the patience,
+const CATCHING_UP: u32 = 10;
+/// and one that is stuck this many times as long is rebuilt: no work takes one replica so much longer than another. Each rebuild in a
+/// row has twice as long.
+const REBUILD_AFTER: u32 = 30;
+
+/// The watched state.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    pub disk: Disk,
+    pub neighbours: Neighbours,
+    pub progress: Progress,
+    next: Duration,
+    /// The last time that leadership was handed over, or that this was tried.
+    handed_over: Option<Duration>,
+    /// The logged faults.
+    known: BTreeSet<String>,
+}
+
+impl Health {
+    /// Watches nothing yet; these are the others.
+    pub fn new(others: impl Iterator<Item = ReplicaId>) -> Self {
+        Self { neighbours: Neighbours::new(others), ..Self::default() }
+    }
+}
+
+impl<E: Environment> Replica<E> {
+    /// The current faults of this replica.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let half = Duration::from_millis(self.config.tuning.election_timeout_ms / 2);
+        let links = self.health.neighbours.faults(half, self.now);
+        let full = self.disk_is_full().then(|| Fault::new("disk_full", self.full_disk()));
+        let disk = full.or_else(|| self.health.disk.fault(self.now));
+        let ended = self.life.ended_fault();
+        let server = self.health.progress.fault(self.server_patience(), self.now);
+        let spins = self.life.spin.fault(self.now);
+        let clock = self.pulse.clock_fault();
+        disk.into_iter().chain(ended).chain(server).chain(spins).chain(clock).chain(links).collect()
+    }
+
+    fn server_patience(&self) -> Duration {
+        let times = if self.life.caught_up { 1 } else { CATCHING_UP };
+        times * self.patience(self.config.tuning.server_patience_ms)
+    }
+
+    fn patience(&self, ms: u64) -> Duration {
+        Duration::from_millis(ms.max(self.config.tuning.election_timeout_ms))
+    }
+
+    fn disk_is_full(&self) -> bool {
+        self.env.is_full()
+    }
+
+    fn full_disk(&self) -> String {
+        let dir = self.config.data_dir.display();
+        format!("the disk below {dir} is full: its log waits until there is room")
+    }
+
+    /// The reason why this replica should not lead, if there is one.
+    fn unfit(&self) -> Option<&'static str> {
+        if self.disk_is_full() {
+            return Some("its disk is full");
+        }
+        let disk = self.patience(self.config.tuning.disk_patience_ms);
+        if self.health.disk.waits(self.now).is_some_and(|waits| waits >= disk) {
+            return Some("its disk hangs");
+        }
+        let stuck = self.health.progress.stuck(self.server_patience(), self.now);
+        stuck.map(|_| "its server is stuck")
+    }
+
+    /// A better leader: a connected and fit voter with the longest log.
+    pub(super) fn heir(&self) -> Option<ReplicaId> {
+        let known = self.consensus.status().peers;
+        let fit = known.iter().filter(|peer| {
+            peer.id != self.own && peer.voter && self.health.neighbours.is_fit(peer.id)
+        });
+        fit.max_by_key(|peer| peer.matched).map(|peer| peer.id)
+    }
+
+    /// Tells the others this replica's state, and acts on it.
+    pub(super) fn tend_health(&mut self) {
+        if self.now < self.health.next {
+            return;
+        }
+        self.health.next = self.now + PULSE_EVERY;
+        self.health.disk.beside(self.env.answering_since());
+        self.watch_server();
+        let unfit = self.unfit();
+        let executed = self.server.survived().0;
+        let stamp = self.now.as_micros() as u64;
+        let words = [executed, u64::from(unfit.is_some()), stamp];
+        self.tell_all(STATE, &words.map(u64::to_le_bytes).concat());
+        if let Some(why) = unfit
+            && self.lead.is_some()
+        {
+            self.hand_over_for(why);
+        }
+        self.log_faults();
+    }
+
+    fn watch_server(&mut self) {
+        let health = &mut self.health;
+        if !self.life.is_running() || self.standstill.is_some() {
+            health.progress.forget();
+            return;
+        }
+        let executed = self.server.survived();
+        let waits = executed >= self.server.feed.given();
+        health.progress.look(executed, health.neighbours.foremost(), waits, self.now);
+        let limit = self.patience(self.config.tuning.server_patience_ms)
+            * (REBUILD_AFTER << self.life.rebuilds_in_a_row().min(6));
+        if self.health.progress.stuck(limit, self.now).is_some() {
+            tracing::warn!(event = "server_stuck", index = executed.0, pid = self.server.pid);
+            self.note(format!(
+                "the server did not get past entry {executed} while others' did: it is rebuilt from the log"
+            ));
+            self.health.progress.forget();
+            self.kill_server();
+        }
+    }
+
+    fn hand_over_for(&mut self, why: &'static str) {
+        let pause = Duration::from_millis(2 * self.config.tuning.election_timeout_ms);
+        let tried = self.health.handed_over;
+        if tried.is_some_and(|at| self.now.saturating_sub(at) < pause) {
+            return;
+        }
+        if let Some(to) = self.heir() {
+            self.health.handed_over = Some(self.now);
+            tracing::warn!(event = "handing_over", to = to.0, why);
+            self.consensus.transfer_leadership(to);
+        }
+    }
+
+    /// A line in the node's log for each fault that begins or ends.
+    fn log_faults(&mut self) {
+        let faults = self.faults();
+        let known = &mut self.health.known;
+        for fault in &faults {
+            if known.insert(fault.name.clone()) {
+                tracing::warn!(event = "fault", fault = fault.name, why = fault.why);
+            }
+        }
+        known.retain(|name| {
+            let lasts = faults.iter().any(|fault| fault.name == *name);
+            if !lasts {
+                tracing::info!(event = "fault_ended", fault = name);
+            }
+            lasts
+        });
+    }
+
+    /// The state of another replica.
+    pub(super) fn peer_is(&mut self, peer: ReplicaId, bytes: &[u8]) {
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+            .collect();
+        let &[executed, unfit, stamp] = words.as_slice() else {
+            self.distrust(peer, &format!("a malformed message ({STATE})"));
+            return;
+        };
+        self.health.neighbours.pulse(peer, LogIndex(executed), unfit != 0);
+        self.env.send(peer, ANSWER, &stamp.to_le_bytes());
+    }
+
+    /// Another replica answered the pulse of `stamp`.
+    pub(super) fn peer_answered(&mut self, peer: ReplicaId, stamp: u64) {
+        let took = self.now.saturating_sub(Duration::from_micros(stamp));
+        self.health.neighbours.answered(peer, took, self.now);
+    }
+}

@@ -1,0 +1,52 @@
+//! Files of the host that the server has used for the first time: the leader proposes its own server's findings.
+//!
+//! The server waits for the agreement at an admission point, so its findings are still the answer when the entry comes: the leader proposes them only when its
+//! server has executed all its entries, and got all proposals. Findings that an earlier leader proposed in vain are
+//! proposed again by the next one, whose server waits at the same point. A replica whose files differ finds that out by itself, and ends.
+
+use super::{Environment, Replica};
+use crate::error::ReplicaError;
+use crate::order::lead::Lead;
+use crate::server::Broken;
+use skein_model::{EntryBuilder, Record};
+use std::time::Duration;
+
+/// After a question the next one is waited for this long, though the node has no other reason to look at its server.
+const MORE_TO_COME: Duration = Duration::from_millis(20);
+
+impl<E: Environment> Replica<E> {
+    /// Whether the server's findings can be proposed.
+    pub(super) fn may_propose_facts(&self) -> bool {
+        let proposed = self.lead.as_ref().filter(|l| l.has_announced()).map(Lead::last_proposed);
+        self.hearing.is_none()
+            && self.unsent.is_none()
+            && self.server.is_asking()
+            && proposed.is_some_and(|last| self.server.feed.has_all(self.handed, last))
+    }
+
+    /// Proposes the server's findings about its host's files.
+    pub(super) fn propose_facts(&mut self) {
+        if !self.may_propose_facts() {
+            return;
+        }
+        let Some((ask, facts)) = self.server.asks() else {
+            self.server_broke(&Broken::new("the server asks about files, and not which"));
+            return;
+        };
+        self.asked_at = Some(self.now);
+        let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
+        entry.push(Record::Files { ask, facts: &facts });
+        self.metrics.fact_entries.inc();
+        self.propose(entry);
+    }
+
+    /// Whether the server is likely to ask again.
+    pub(super) fn asks_more(&self) -> bool {
+        self.asked_at.is_some_and(|at| self.now.saturating_sub(at) < MORE_TO_COME)
+    }
+
+    /// Ends the node when its server has found a changed file of the host; `words` is its report.
+    pub(super) fn check_files(words: Option<String>) -> Result<(), ReplicaError> {
+        words.map_or(Ok(()), |words| Err(ReplicaError::HostFile(words)))
+    }
+}

@@ -1,0 +1,577 @@
+//! One replica: its decisions, without any I/O of its own.
+//!
+//! All its effects are behind [`Environment`]: on a machine a node's event loop drives it, and a simulation drives the same code.
+//!
+//! One [turn](Replica::turn), from a wake-up to the next sleep:
+//!
+//! 1. the server's output for committed entries goes to the clients (`serve.rs`, [`crate::gateway`]);
+//! 2. clients' input becomes one entry, is proposed, and put into the input ring (`agree.rs`);
+//! 3. the duties of consensus are done: messages, the write-ahead log, on followers committed entries into the input ring;
+//! 4. the peers' queues are written, once each; the server is woken, once.
+//!
+//! So a cluster of one replica with its log in memory takes an input from the socket to the server in one turn, without
+//! another thread's help.
+//!
+//! Invariants: a server's output for an entry leaves only after the entry's commit, and only a leader's server gets an
+//! entry before that ([`crate::order::ahead`]); only a leader whose server has executed its own `TermStart` accepts or
+//! reads clients; a turn never waits for a process, a peer or a disk.
+//!
+//! Crash: the server dies with the node; the log's promises are on disk (or in the other replicas' memory); clients see resets.
+
+mod agree;
+mod ahead;
+mod compare;
+mod dispute;
+mod health;
+mod inputs;
+mod lifecycle;
+mod outgoing;
+mod pulse;
+mod rebuilds;
+mod serve;
+mod snapshot;
+mod spin;
+mod standstill;
+
+pub use crate::config::TICK;
+use crate::config::{DurabilityMode, ReplicaConfig};
+use crate::environment::Environment;
+use crate::error::{ExitReason, ReplicaError};
+use crate::gateway::{Gateway, Limits};
+use crate::metrics::Metrics;
+use crate::order::admission::Admission;
+use crate::order::deferred_sync::DeferredSync;
+use crate::order::gather::{Cost, Gather};
+use crate::order::lead::Lead;
+use crate::order::verdict::Rounds;
+pub use crate::server::Stood;
+use crate::server::shared_core::SharedCore;
+use crate::server::{Link, ServerEvent};
+use crate::status::NodeStatus;
+use bytes::Bytes;
+use compare::Comparison;
+use health::Health;
+use lifecycle::Lifecycle;
+use pulse::Pulse;
+use skein_log::wal::WalError;
+use skein_log::{Consensus, LogEntry, Persist, Role, Ticket};
+use skein_model::entry::MAX_ENTRY_BYTES;
+use skein_model::{LogIndex, ReplicaId, WallNs};
+use standstill::Standstill;
+pub use standstill::{STANDS, Standing};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A turn counts no more than this and one: the others' silence is known only while this thread runs. Otherwise a thread that waited for a busy machine's processor
+/// would take its own pause for theirs.
+const MAX_TICKS: u32 = 2;
+/// While the server runs, its output is fetched at least this often.
+const BUSY_POLL: Duration = Duration::from_millis(1);
+/// And on a follower, which is not woken for it.
+const FOLLOWER_POLL: Duration = Duration::from_millis(5);
+/// A follower does not wake its server for each entry, because no client waits for it.
+const FOLLOWER_WAKE_INTERVAL: Duration = Duration::from_millis(3);
+/// Deadlines within this time get a timer of their own.
+const SOON: Duration = Duration::from_millis(5);
+
+/// Results of work beside the replica, and requests of others.
+#[derive(Debug)]
+pub enum Inbox {
+    /// The write-ahead log is durable up to this ticket, or broken.
+    Durable(Result<Ticket, WalError>),
+    /// Old entries from this index on, for a follower.
+    Old(LogIndex, Result<Vec<LogEntry>, WalError>),
+    /// The next server's arena is made, or cannot be.
+    Arena(Result<Box<Link>, ReplicaError>),
+    /// An event of the process of a server's generation.
+    Server(u64, ServerEvent),
+    /// An operator's request.
+    Command(Command),
+}
+
+/// An operator's requests.
+#[derive(Debug)]
+pub enum Command {
+    /// Its status.
+    Status(oneshot::Sender<NodeStatus>),
+    /// Give the server nothing more for a moment; answers its last entry.
+    Hold(oneshot::Sender<Result<u64, String>>),
+    /// Go on to this entry and no further; answers when the server waits there.
+    StandAt(LogIndex, oneshot::Sender<Standing>),
+    /// Stand there for a while longer.
+    StandOn(oneshot::Sender<Standing>),
+    /// End the standstill; answers whether the server has stood up to now.
+    GoOn(oneshot::Sender<bool>),
+    /// End, in order.
+    Stop,
+    /// The published address of each server port.
+    Places(oneshot::Sender<Vec<(u16, std::net::SocketAddr)>>),
+    /// Send the server a signal through the log; answers the entry when it is committed.
+    Signal(u8, oneshot::Sender<Result<u64, String>>),
+    /// Hand leadership to this replica, or to any.
+    Transfer(Option<u64>, oneshot::Sender<Result<u64, String>>),
+}
+
+/// The start state of a replica.
+pub struct Parts<E> {
+    /// The configuration, checked.
+    pub config: ReplicaConfig,
+    /// Consensus, with what was recovered.
+    pub consensus: Consensus,
+    /// Its environment.
+    pub env: E,
+    /// The arena of the first server.
+    pub server: Link,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// How long it may rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// Until then, without events; a millisecond more does no harm.
+    pub until: Option<Duration>,
+    /// Until exactly then.
+    pub precise: Option<Duration>,
+}
+
+/// See the [module](self).
+pub struct Replica<E: Environment> {
+    /// Its environment.
+    pub env: E,
+    config: ReplicaConfig,
+    own: ReplicaId,
+    replicas: usize,
+    now: Duration,
+    next_tick: Duration,
+    /// After a gap in time a leader serves again when it has heard a majority: these it has heard.
+    hearing: Option<BTreeSet<ReplicaId>>,
+
+    consensus: Consensus,
+    /// Deferred writes of the log on disk, while others have the entries.
+    deferred_sync: DeferredSync<Persist>,
+    /// The write for the caller before it sleeps,
+    own_writes: Vec<Persist>,
+    /// unless the disk has been slow, until then.
+    slow_until: Duration,
+    /// The last time of that, for one write.
+    slow_at: Option<Duration>,
+    /// The last entry handed out by consensus, as far as the server's feed knows.
+    handed: LogIndex,
+    /// The log has a `Start`.
+    started: bool,
+    /// Proposals are committed at once.
+    agrees_alone: bool,
+
+    gateway: Gateway<E::Socket>,
+    lead: Option<Lead>,
+    pulse: Pulse,
+    admission: Admission,
+    gather: Gather,
+    /// Clients' requests wait until this time.
+    wait: Option<Duration>,
+    /// Requesters that wait for a signal to be committed, with its entry.
+    signals: Vec<(LogIndex, oneshot::Sender<Result<u64, String>>)>,
+    /// A proposal that consensus was too busy for.
+    unsent: Option<Bytes>,
+    /// When the server last asked about files of its host.
+    asked_at: Option<Duration>,
+    spare: Vec<u8>,
+
+    server: Link,
+    /// Whether it runs on the caller's core.
+    core: SharedCore,
+    /// When a follower's server is woken for its entries.
+    wake_at: Option<Duration>,
+    life: Lifecycle,
+    health: Health,
+    /// The server must stop at an entry.
+    standstill: Option<Standstill>,
+    rounds: Rounds,
+    compare: Comparison,
+    metrics: Arc<Metrics>,
+    notes: VecDeque<String>,
+    ending: Option<ExitReason>,
+}
+
+impl<E: Environment> Replica<E> {
+    /// Makes a replica and starts its server.
+    ///
+    /// # Errors
+    /// A resource is missing.
+    pub fn new(parts: Parts<E>) -> Result<Self, ReplicaError> {
+        let Parts { config, consensus, mut env, server, metrics } = parts;
+        let tuning = &config.tuning;
+        let limits =
+            Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
+        env.start(&server)?;
+        let recovered = last_stamp(&consensus)?;
+        let alone = config.members.len() == 1 && config.durability == DurabilityMode::Memory;
+        let cost = match config.durability {
+            DurabilityMode::Fsync => Cost::Highest,
+            DurabilityMode::Memory if alone => Cost::Low,
+            DurabilityMode::Memory => Cost::High,
+        };
+        let others = config.members.iter().map(|m| m.id).filter(|id| *id != config.id);
+        let mut pulse =
+            Pulse::new(config.id, config.members.len(), Duration::from_millis(tuning.max_lag_ms));
+        // Virtual time continues from the log's stamps, independent of wall clocks.
+        if let Some(stamp) = recovered {
+            pulse.observe(stamp, &env);
+        }
+        Ok(Self {
+            env,
+            own: config.id,
+            replicas: config.members.len(),
+            now: Duration::ZERO,
+            next_tick: TICK,
+            hearing: None,
+            handed: consensus.applied(),
+            started: recovered.is_some(),
+            agrees_alone: alone,
+            consensus,
+            deferred_sync: DeferredSync::default(),
+            own_writes: Vec::new(),
+            slow_until: Duration::ZERO,
+            slow_at: None,
+            gateway: Gateway::new(limits),
+            lead: None,
+            pulse,
+            admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
+            gather: Gather::new(cost),
+            wait: None,
+            signals: Vec::new(),
+            unsent: None,
+            asked_at: None,
+            spare: Vec::new(),
+            server,
+            core: SharedCore::new(false),
+            wake_at: None,
+            life: Lifecycle::new(),
+            health: Health::new(others),
+            standstill: None,
+            rounds: Rounds::default(),
+            compare: Comparison::new(config.unsafe_admission),
+            metrics,
+            notes: VecDeque::new(),
+            ending: None,
+            config,
+        })
+    }
+
+    /// Sets an observer of everything that passes between the node and its first server.
+    pub fn attach_tap(&mut self, tap: Box<dyn crate::server::tap::Tap>) {
+        self.server.tap = Some(tap);
+    }
+
+    /// Time begins. From now on the calling thread may share its core with the server, if that is configured.
+    pub fn begin(&mut self) {
+        if self.replicas == 1 {
+            self.consensus.campaign_now();
+        }
+        if self.env.has_log() {
+            self.consensus.read_aside();
+        }
+        self.core = SharedCore::new(self.config.tuning.share_core && self.env.may_share_core());
+    }
+
+    /// Final steps; the server is gone afterwards.
+    pub fn finish(&mut self) {
+        self.hand_over_own_writes();
+        self.write_held();
+        // A last message: that the server ended, for peers that count ends.
+        self.env.flush(self.now);
+        self.gateway.reset_all();
+        self.env.finish();
+    }
+
+    /// Consensus, for inspection.
+    #[must_use]
+    pub const fn consensus(&self) -> &Consensus {
+        &self.consensus
+    }
+
+    /// The server, for inspection.
+    #[must_use]
+    pub const fn server(&self) -> &Link {
+        &self.server
+    }
+
+    /// Its end, once it has ended.
+    #[must_use]
+    pub const fn ending(&self) -> Option<ExitReason> {
+        self.ending
+    }
+
+    /// The time of this turn.
+    #[must_use]
+    pub const fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// How long clients' requests wait, if they do.
+    pub const fn take_wait(&mut self) -> Option<Duration> {
+        self.wait.take()
+    }
+
+    /// An event on a connection: available bytes are read in the next turn. `more`: there is more than before, handle it at once.
+    pub fn readable(&mut self, number: u32, more: bool) {
+        self.gateway.readable(self.gateway.id_of(number), more, self.now);
+    }
+
+    /// A connection takes bytes again.
+    pub fn writable(&mut self, number: u32) {
+        self.gateway.writable(self.gateway.id_of(number), self.now);
+    }
+
+    /// The pause is over.
+    pub fn awake(&mut self) {
+        self.server.reopen_gate();
+        self.read_clock();
+    }
+
+    /// One turn; see the [module](self).
+    ///
+    /// # Errors
+    /// The error that ends the replica.
+    pub fn turn(&mut self) -> Result<(), ReplicaError> {
+        self.read_clock();
+        self.hear_peers()?;
+        self.tick();
+        if !self.server.ahead.is_empty() {
+            // Newly committed entries may have been executed already.
+            self.drive()?;
+        }
+        self.fetch_output()?;
+        self.tend_standstill();
+        self.look_after_followers();
+        self.propose_inputs();
+        let leads = self.consensus.leader().map(|leader| (leader, self.consensus.term()));
+        let to = self.lead.is_none().then_some(&self.compare.places);
+        self.env.forward(leads, to, self.now);
+        self.drive()?;
+        self.propose_facts();
+        self.propose_for_server();
+        self.drive()?;
+        self.feed_backlog()?;
+        self.compare_digests()?;
+        self.drive()?;
+        self.tend_log();
+        self.env.flush(self.now);
+        if !self.env.heard().is_empty() {
+            self.hear_peers()?;
+            self.drive()?;
+        }
+        self.wake_server();
+        self.tend_server()
+    }
+
+    /// Wakes the server for its entries: at once if a client waits for it, or its ring is nearly full.
+    fn wake_server(&mut self) {
+        if self.core.is_over(self.now) {
+            self.leave_core();
+        }
+        if !self.server.has_unseen() {
+            return;
+        }
+        let waited_for = self.lead.is_some()
+            || self.standstill.is_some()
+            || !self.server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
+        let when = *self.wake_at.get_or_insert(self.now + FOLLOWER_WAKE_INTERVAL);
+        if waited_for || when <= self.now {
+            self.wake_at = None;
+            if self.server.wake_server() && self.lead.is_some() {
+                let core = self.core.handed_over(self.server.cpu_burst(), self.now, &mut self.env);
+                core.inspect(|&core| self.server.call_to(core));
+            }
+        }
+    }
+
+    /// The server may run anywhere, and this thread.
+    pub fn leave_core(&mut self) {
+        if self.core.part(&mut self.env) {
+            self.server.call_to(0);
+        }
+    }
+
+    fn read_clock(&mut self) {
+        let before = self.now;
+        self.now = self.env.elapsed();
+        // Stopped and continued: this node's view of its leadership may be outdated.
+        let gap = self.now.saturating_sub(before);
+        if gap > Duration::from_millis(self.config.tuning.election_timeout_ms) && self.replicas > 1
+        {
+            tracing::warn!(
+                event = "gap",
+                gap_ms = gap.as_millis() as u64,
+                why = "the node did not run"
+            );
+            self.hearing = Some(BTreeSet::new());
+            self.next_tick = self.now + TICK;
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.replicas == 1 {
+            return;
+        }
+        if self.next_tick <= self.now {
+            self.tend_health();
+            self.tell_target();
+            self.beat();
+        }
+        self.next_tick = self.next_tick.max(self.now.saturating_sub(MAX_TICKS * TICK));
+        while self.next_tick <= self.now {
+            self.next_tick += TICK;
+            self.consensus.tick();
+        }
+    }
+
+    /// Handles a result or a request.
+    ///
+    /// # Errors
+    /// The error that ends the replica.
+    pub fn hear(&mut self, message: Inbox) -> Result<(), ReplicaError> {
+        match message {
+            Inbox::Durable(Ok(ticket)) => self.persisted(ticket),
+            Inbox::Durable(Err(error)) => return Err(error.into()),
+            Inbox::Old(from, entries) => self.consensus.give_old(from, entries),
+            Inbox::Arena(link) => self.next_made(link?),
+            Inbox::Server(generation, event) => self.server_event(generation, event)?,
+            Inbox::Command(command) => self.command(command)?,
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), ReplicaError> {
+        match command {
+            Command::Status(reply) => {
+                // The requester may be gone.
+                let _ = reply.send(self.snapshot());
+            }
+            Command::Hold(reply) => {
+                let _ = reply.send(self.hold());
+            }
+            Command::StandAt(index, reply) => self.stand_at(index, reply),
+            Command::StandOn(reply) => {
+                let _ = reply.send(self.stand_on());
+            }
+            Command::GoOn(reply) => {
+                let _ = reply.send(self.go_on());
+            }
+            Command::Places(reply) => {
+                // The requester may be gone.
+                let _ = reply.send(self.env.places());
+            }
+            Command::Stop => {
+                let heir = self.heir();
+                if let Some(to) = heir.filter(|_| self.lead.is_some()) {
+                    // The last message tells it to campaign at once.
+                    self.consensus.transfer_leadership(to);
+                    self.drive()?;
+                }
+                self.ending = Some(ExitReason::Stopped);
+            }
+            Command::Signal(number, reply) => {
+                match self.propose_signal(number) {
+                    // It may be committed already.
+                    Ok(index) if index > self.handed => self.signals.push((index, reply)),
+                    Ok(index) => drop(reply.send(Ok(index.0))),
+                    Err(why) => drop(reply.send(Err(why))),
+                }
+            }
+            Command::Transfer(to, reply) => {
+                let to = to.map(ReplicaId).or_else(|| self.heir());
+                let result = match to {
+                    Some(to) if self.consensus.transfer_leadership(to) => Ok(to.0),
+                    Some(to) if self.consensus.role() == Role::Leader => {
+                        Err(format!("replica {to} has no vote"))
+                    }
+                    Some(_) => Err("this replica does not lead".into()),
+                    None if self.lead.is_none() => Err("this replica does not lead".into()),
+                    None => Err("no other replica is connected and well".into()),
+                };
+                let _ = reply.send(result);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the server's gate to the node and decides how long to rest; nothing when there is work to do.
+    pub fn rest(&mut self) -> Option<Rest> {
+        let mut rest = Rest::default();
+        let mut at = |when: Option<Duration>| {
+            rest.until = [rest.until, when].into_iter().flatten().min();
+        };
+        if self.replicas > 1 {
+            at(Some(self.next_tick));
+        }
+        at(self.gateway.expire(self.now));
+        at(self.compare_wake());
+        at(self.life.wake());
+        at(self.standstill_wake());
+        at(self.followers_wake());
+        at(self.env.answering_wake(self.now));
+        at(self.wake_at);
+        at(self.deferred_sync.due(self.oldest_in_flight()));
+        // A follower's server need not wake it: no client waits for its output.
+        // Nor a leader's whose output cannot leave before a commit, which wakes the node itself.
+        let leads = self.lead.is_some();
+        if leads && (self.server.owes() || self.asks_more()) {
+            self.server.close_gate();
+        }
+        let pending = self.wait.is_none() && self.may_propose_inputs() && self.has_inputs();
+        let output = self.server.has_output(self.handed).unwrap_or(true);
+        if pending
+            || output
+            || self.backlog_has_room()
+            || self.has_come_to_stand()
+            || self.may_propose_facts()
+        {
+            self.server.reopen_gate();
+            return None;
+        }
+        if let Some(when) = self.admission_wake() {
+            if when <= self.now {
+                self.server.reopen_gate();
+                return None;
+            }
+            if when - self.now < SOON {
+                rest.precise = Some(when);
+            } else {
+                rest.until = [rest.until, Some(when)].into_iter().flatten().min();
+            }
+        }
+        if self.server_is_busy() {
+            let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
+            rest.until = [rest.until, Some(look)].into_iter().flatten().min();
+        }
+        Some(rest)
+    }
+}
+
+/// The stamp of the last committed entry with a payload, if there is one: then the log begins with a `Start`.
+fn last_stamp(consensus: &Consensus) -> Result<Option<WallNs>, ReplicaError> {
+    let end = consensus.applied().0;
+    // Entries without one are few: of terms and of members.
+    let mut step = 16;
+    loop {
+        let mut from = LogIndex(end.saturating_sub(step).max(1));
+        let mut last = None;
+        loop {
+            let chunk = consensus.entries(from, 1 << 20).map_err(ReplicaError::Log)?;
+            for entry in &chunk.entries {
+                last = Some(agree::parse(entry)?.wall());
+            }
+            if chunk.next == from {
+                break;
+            }
+            from = chunk.next;
+        }
+        if last.is_some() || step >= end {
+            return Ok(last);
+        }
+        step *= 16;
+    }
+}

@@ -1,0 +1,211 @@
+//! Delivers the server's output.
+
+use super::{Environment, Replica};
+use crate::config::OutgoingConfig;
+use crate::error::ReplicaError;
+use crate::gateway::Gateway;
+use crate::order::lead::Lead;
+use crate::server::Broken;
+use crate::server::link::printable;
+use skein_model::frame::NOT_WRITABLE;
+use skein_model::{OutFrame, SockAddr};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Effects of frames besides the digest, while the server's link is borrowed.
+struct Pass<'a, E: Environment> {
+    gateway: &'a mut Gateway<E::Socket>,
+    env: &'a mut E,
+    outgoing: &'a OutgoingConfig,
+    /// Datagrams may leave.
+    serves: bool,
+    now: Duration,
+    sockets_changed: bool,
+    said: Vec<(&'static str, String)>,
+}
+
+impl<E: Environment> Pass<'_, E> {
+    fn datagram(&mut self, local: SockAddr, peer: SockAddr, bytes: &[u8]) {
+        let to = SocketAddr::from(peer);
+        let sent = if self.env.hears_anybody(local) || self.outgoing.allows(to) {
+            self.env.note_answered().and_then(|()| self.env.send_datagram(local, peer, bytes))
+        } else {
+            self.said.push(("datagram_not_allowed", not_allowed(to)));
+            Err(io::Error::from_raw_os_error(libc::ENETUNREACH))
+        };
+        if let Err(error) = sent {
+            self.env.datagram_failed(local, peer, &error);
+        }
+    }
+}
+
+/// The line in the node's log about an address that the configuration does not allow.
+pub(super) fn not_allowed(to: SocketAddr) -> String {
+    format!("{to} is not allowed by outgoing.allow: the server was told that it is unreachable")
+}
+
+impl<E: Environment> Replica<E> {
+    /// Takes the frames of committed entries out of the output ring: replies go to the clients at once.
+    pub(super) fn fetch_output(&mut self) -> Result<(), ReplicaError> {
+        let mut pass = Pass {
+            gateway: &mut self.gateway,
+            env: &mut self.env,
+            outgoing: &self.config.outgoing,
+            serves: self.lead.as_ref().is_some_and(Lead::serves),
+            now: self.now,
+            sockets_changed: false,
+            said: Vec::new(),
+        };
+        let drained = self.server.drain(
+            self.handed,
+            &mut pass,
+            |pass, frame, at| {
+                match frame {
+                    OutFrame::Send { .. }
+                    | OutFrame::Fin { .. }
+                    | OutFrame::Close { .. }
+                    | OutFrame::Abort { .. }
+                    | OutFrame::Connect { .. }
+                    | OutFrame::Consumed { .. } => {
+                        return pass.gateway.frame(frame, at).map_err(|e| {
+                            Broken(format!("the server broke the rules of connection {:#x}", e.0.0))
+                        });
+                    }
+                    OutFrame::Listen { .. } | OutFrame::Unlisten { .. } => {
+                        pass.sockets_changed = true
+                    }
+                    OutFrame::Refused { call } => pass.said.push(("call_refused", printable(call))),
+                    OutFrame::Notice { text } => pass.said.push(("runtime", printable(text))),
+                    OutFrame::Fatal { text } => {
+                        pass.said.push(("runtime_refuses", printable(text)))
+                    }
+                    OutFrame::ListenDatagram { .. } => pass.sockets_changed = true,
+                    OutFrame::UnlistenDatagram { addr } => {
+                        pass.env.close_datagrams(*addr);
+                        pass.sockets_changed = true;
+                    }
+                    OutFrame::Datagram { local, peer, bytes } if pass.serves => {
+                        pass.datagram(*local, *peer, bytes);
+                    }
+                    OutFrame::Differs { text } => {
+                        pass.said.push(("file_differs", printable(text)));
+                    }
+                    OutFrame::Datagram { .. }
+                    | OutFrame::Admitted { .. }
+                    | OutFrame::Asked { .. }
+                    | OutFrame::Exit { .. } => {}
+                }
+                Ok(())
+            },
+            |pass, ring| {
+                pass.gateway.flush(ring, pass.now).map_err(|e| {
+                    Broken(format!(
+                        "the server sent more than the send buffer of connection {:#x} holds",
+                        e.0.0
+                    ))
+                })
+            },
+        );
+        let Pass { sockets_changed, said, .. } = pass;
+        for client in self.gateway.take_cut() {
+            let text = format!(
+                "{}: more than tuning.max_memory_bytes wait, and it reads most slowly, or sends most",
+                SocketAddr::from(client)
+            );
+            self.note_rarely("client_cut", &text);
+        }
+        self.begin_connections();
+        for (event, text) in said {
+            self.server_said(event, &text);
+        }
+        Self::check_files(self.server.differs.take())?;
+        match drained {
+            Ok(0) => {}
+            Ok(_) => self.rounds.output(self.now),
+            Err(broken) => {
+                self.server_broke(&broken);
+                return Ok(());
+            }
+        }
+        let quiet = self.server.settle();
+        while let Some(&(index, since)) = self.compare.held.front() {
+            if index > self.server.admitted || (index == self.server.admitted && !quiet) {
+                break;
+            }
+            self.compare.held.pop_front();
+            self.metrics.output_hold_seconds.observe(self.now.saturating_sub(since).as_secs_f64());
+        }
+        let executed = if quiet { self.server.admitted.next() } else { self.server.admitted };
+        self.gather.executed(executed, self.now);
+        let begins = self.lead.as_mut().is_some_and(|l| l.applied(self.server.admitted));
+        if begins {
+            tracing::info!(
+                event = "serving",
+                term = self.consensus.term().0,
+                index = self.server.admitted.0
+            );
+        }
+        if begins || sockets_changed {
+            self.follow_ports()?;
+        }
+        Ok(())
+    }
+
+    fn server_said(&mut self, event: &'static str, text: &str) {
+        match event {
+            "call_refused" => {
+                let name = text.split([' ', '(', ':']).next().unwrap_or("unknown");
+                self.metrics.unsupported_call(name);
+                self.note_rarely(event, text);
+            }
+            "datagram_not_allowed" => self.note_rarely(event, text),
+            "file_differs" => tracing::error!(event, text, index = self.server.admitted.0),
+            "runtime_refuses" => {
+                tracing::error!(event, text, index = self.server.admitted.0);
+                self.note(format!("the runtime stops the server: {text}"));
+            }
+            _ if text.starts_with(NOT_WRITABLE) => self.note_rarely("server", text),
+            _ => tracing::info!(event, text),
+        }
+    }
+
+    /// Publishes the server's listening ports; only a leader that serves accepts clients.
+    pub(super) fn follow_ports(&mut self) -> Result<(), ReplicaError> {
+        let serves = self.lead.as_ref().is_some_and(Lead::serves);
+        self.env.publish(&self.server.listening, &self.server.receiving, serves)?;
+        self.tell_places();
+        Ok(())
+    }
+
+    /// As [`follow_ports`](Self::follow_ports) where ports are only closed.
+    pub(super) fn follow_ports_or_note(&mut self) {
+        if let Err(error) = self.follow_ports() {
+            tracing::error!(event = "publish_failed", %error);
+        }
+    }
+
+    /// Remembers a line for `skein status` and logs it.
+    pub(super) fn note(&mut self, text: String) {
+        if self.notes.len() == 20 {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(text);
+    }
+
+    /// Logs a warning that may occur a thousand times a second, once a second.
+    pub(super) fn note_rarely(&mut self, event: &'static str, text: &str) {
+        let key = format!("{event} {text}");
+        let last = self.compare.warned.get(&key);
+        if last.is_none_or(|at| self.now.saturating_sub(*at) >= Duration::from_secs(1)) {
+            tracing::warn!(event, text);
+            if last.is_none() {
+                self.note(format!("{event}: {text}"));
+            }
+            if self.compare.warned.len() > 256 {
+                self.compare.warned.clear();
+            }
+            self.compare.warned.insert(key, self.now);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The node's status report.
+
+use super::{Environment, Replica};
+use crate::status::{
+    Counts, NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name, trapped_places,
+};
+use skein_log::Role;
+use skein_model::LogIndex;
+
+impl<E: Environment> Replica<E> {
+    /// The status now; also updates the gauges.
+    #[must_use]
+    pub fn snapshot(&self) -> NodeStatus {
+        let consensus = self.consensus.status();
+        let applied = self.applied();
+        let (mut digest_index, digest) = self.server.digest.latest().unwrap_or_default();
+        // Entries that are not for the server change nothing: when it waits, its digest covers all applied entries.
+        if digest_index == self.server.admitted && self.server.waits().is_some() {
+            digest_index = applied;
+        }
+        let (compared_index, compared_same) = self.compare.last.unwrap_or_default();
+        let state = self.replica_state();
+        let lag_ms = self.pulse.lag(applied, consensus.leader, self.now).as_millis() as u64;
+        let m = &self.metrics;
+        m.term.set(consensus.term.0 as i64);
+        m.commit_index.set(consensus.commit.0 as i64);
+        m.applied_index.set(applied.0 as i64);
+        m.lag_milliseconds.set(lag_ms as i64);
+        m.leads.set(i64::from(self.lead.is_some()));
+        m.shares_core.set(i64::from(self.core.is_shared()));
+        m.connections.set(self.gateway.connections() as i64);
+        m.held_bytes.set(self.gateway.held_bytes() as i64);
+        m.cut_connections.set(self.gateway.cut_connections() as i64);
+        m.client_in_bytes.set(self.gateway.bytes_in as i64);
+        m.client_out_bytes.set(self.gateway.bytes_out as i64);
+        let (peer_in_bytes, peer_out_bytes) = self.env.traffic();
+        m.peer_in_bytes.set(peer_in_bytes as i64);
+        m.peer_out_bytes.set(peer_out_bytes as i64);
+        NodeStatus {
+            name: self.config.name.clone(),
+            mode: "order".into(),
+            schedule: "serial".into(),
+            service: self.env.addresses(),
+            leader: consensus.leader.map(|l| l.0),
+            term: consensus.term.0,
+            voters_complete: self.voters_complete(&consensus),
+            serving: self.serves() && !self.server.listening.is_empty(),
+            replica: ReplicaStatus {
+                id: self.own.0,
+                role: match consensus.role {
+                    Role::PreCandidate => Role::Candidate.to_string(),
+                    role => role.to_string(),
+                },
+                state,
+                address: self.config.address.clone(),
+                node_pid: self.config.process,
+                server_pid: self.server.pid,
+                term: consensus.term.0,
+                commit_index: consensus.commit.0,
+                applied_index: applied.0,
+                faults: self.faults(),
+                lag_entries: consensus.commit.0.saturating_sub(applied.0),
+                lag_ms,
+                clock_offset_ms: self.pulse.clock_offset_ms(),
+                time_behind_ms: self.lead.as_ref().and_then(|_| self.pulse.behind_ms(&self.env)),
+                digest_index: digest_index.0,
+                digest: format!("{digest:016x}"),
+                compared_index: compared_index.0,
+                compared_same,
+                trapped_calls: trapped_by_name(self.server.header().trapped.counts()),
+                patched_calls: trapped_by_name(self.server.header().patched.counts()),
+                trapped_places: trapped_places(self.server.header().places.seen()),
+                counts: Counts {
+                    peer_out_bytes,
+                    peer_in_bytes,
+                    log_bytes: m.log_bytes.get(),
+                    proposed_entries: m.entries_proposed.get(),
+                    bubbles: m.bubbles.get(),
+                    clock_entries: m.clock_entries.get(),
+                    fact_entries: m.fact_entries.get(),
+                },
+            },
+            notes: self.notes.iter().cloned().collect(),
+        }
+    }
+
+    /// The last entry that the server has executed, including entries that are not for it.
+    #[must_use]
+    pub fn applied(&self) -> LogIndex {
+        let feed = &self.server.feed;
+        if self.server.admitted == feed.given() {
+            LogIndex(feed.next().0 - 1).min(self.handed)
+        } else {
+            self.server.admitted
+        }
+    }
+
+    fn replica_state(&self) -> ReplicaState {
+        if self.life.diverged {
+            ReplicaState::Diverged
+        } else if self.life.is_starting() && self.server.generation == 1 {
+            ReplicaState::Starting
+        } else if !self.life.caught_up {
+            ReplicaState::CatchingUp
+        } else if self.life.spin.lasts() {
+            ReplicaState::Stuck
+        } else {
+            ReplicaState::Running
+        }
+    }
+}

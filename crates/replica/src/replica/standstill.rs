@@ -1,0 +1,145 @@
+//! A standstill: for a moment the server gets no entry beyond a certain one, so that all replicas' files or memory can be read at the same point.
+//!
+//! ```text
+//! ask all:  hold             each stops where it is and answers its entry
+//! ask all:  stand at N       each goes on to entry N, the largest of these, and answers when its server waits there
+//!           ... the files, or the memory, are read ...
+//! ask all:  stand on          if there is more to read
+//! ask all:  go on
+//! ```
+//!
+//! Only the server's input stops: the log goes on, and entries committed meanwhile are executed afterwards. Clients wait for as
+//! long. The requester may vanish: a standstill ends by itself.
+
+use super::{Environment, Replica};
+use crate::server::Stood;
+use skein_model::LogIndex;
+use std::time::Duration;
+
+/// How long a server is held for a requester that does not name the entry.
+const HELD: Duration = Duration::from_secs(1);
+/// The longest standstill: the server must reach the entry, and its files or its memory are read.
+pub const STANDS: Duration = Duration::from_secs(30);
+/// The extension for a requester that continues reading.
+const STANDS_ON: Duration = Duration::from_secs(5);
+
+/// A server that stands, or the reason why it does not.
+pub type Standing = Result<Stood, String>;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Standstill {
+    after: LogIndex,
+    until: Duration,
+    /// The generation that stands; a new one begins anew.
+    generation: u64,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// Its entry.
+    Held,
+    /// On its way; the requester is to be told.
+    Coming(oneshot::Sender<Standing>),
+    /// There; its files are read.
+    Stands,
+}
+
+impl<E: Environment> Replica<E> {
+    /// Stops here; answers the last entry that the server was given.
+    pub(super) fn hold(&mut self) -> Result<u64, String> {
+        if self.server.files.is_none() {
+            return Err("its server does not run".into());
+        }
+        if !self.life.caught_up {
+            return Err("its server still executes entries that the others have executed".into());
+        }
+        if !matches!(self.standstill, None | Some(Standstill { step: Step::Held, .. })) {
+            return Err("another command compares replicas now".into());
+        }
+        let after = self.server.feed.given();
+        let (until, generation) = (self.now + HELD, self.server.generation);
+        self.standstill = Some(Standstill { after, until, generation, step: Step::Held });
+        Ok(after.0)
+    }
+
+    /// Goes on to `index`, and no further.
+    pub(super) fn stand_at(&mut self, index: LogIndex, reply: oneshot::Sender<Standing>) {
+        match &mut self.standstill {
+            Some(held) if held.after <= index && matches!(held.step, Step::Held) => {
+                held.after = index;
+                held.until = self.now + STANDS;
+                held.step = Step::Coming(reply);
+            }
+            _ => {
+                // The requester may be gone.
+                let _ = reply.send(Err("it was not held".into()));
+            }
+        }
+    }
+
+    /// The readable parts of a standing server.
+    fn stood(&self) -> Standing {
+        self.server.stood()
+    }
+
+    /// Stands for a while longer, if it has stood up to now.
+    pub(super) fn stand_on(&mut self) -> Standing {
+        let generation = self.server.generation;
+        match &mut self.standstill {
+            Some(held) if matches!(held.step, Step::Stands) && held.generation == generation => {
+                held.until = self.now + STANDS_ON;
+            }
+            _ => return Err("its server has not stood up to now".into()),
+        }
+        self.stood()
+    }
+
+    /// Ends a standstill; true when the server has stood up to now.
+    pub(super) fn go_on(&mut self) -> bool {
+        self.standstill.take().is_some_and(|held| {
+            matches!(held.step, Step::Stands) && held.generation == self.server.generation
+        })
+    }
+
+    /// Whether the server must not have the entry at `index` yet.
+    pub(super) fn is_held_before(&self, index: LogIndex) -> bool {
+        self.standstill.as_ref().is_some_and(|held| index > held.after)
+    }
+
+    /// When a standstill ends by itself.
+    pub(super) fn standstill_wake(&self) -> Option<Duration> {
+        self.standstill.as_ref().map(|held| held.until)
+    }
+
+    /// Whether a requester must be told that the server stands.
+    pub(super) fn has_come_to_stand(&self) -> bool {
+        self.standstill.as_ref().is_some_and(|held| {
+            matches!(held.step, Step::Coming(_))
+                && self.server.feed.given() == held.after
+                && (self.server.waits().is_some() || self.server.is_asking())
+        })
+    }
+
+    /// Answers when the server stands, and ends a standstill that has lasted too long.
+    pub(super) fn tend_standstill(&mut self) {
+        let stands = self.has_come_to_stand();
+        let Some(held) = &mut self.standstill else { return };
+        let ended = held.generation != self.server.generation || self.now >= held.until;
+        if !ended && !stands {
+            return;
+        }
+        if let Step::Coming(asked) = std::mem::replace(&mut held.step, Step::Stands) {
+            let standing = match ended {
+                true => Err("it did not get there in time".to_owned()),
+                false => self.stood(),
+            };
+            // The requester may be gone.
+            let _ = asked.send(standing);
+        }
+        if ended {
+            self.standstill = None;
+        }
+    }
+}

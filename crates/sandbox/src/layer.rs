@@ -1,0 +1,331 @@
+//! The files that a server has written: the private layer over the host's files, and its comparison.
+//!
+//! The layer is one tmpfs that only the server's mount namespace shows, in pieces: init hands the node a descriptor of its top before it lets
+//! go of it. Below it, `u/N` is the upper directory of an overlay: the server wrote everything in it. `r` is the root: files that
+//! existed when the server began are left out unless they changed since. They are looked up and not taken from the plan: files removed from the
+//! host in between never existed for the server.
+//!
+//! Compared for each entry: path, kind, mode, owner (the node's own user counts as 0), size, contents; a symbolic link's target. Modification times
+//! are the runtime's ([`Times`]), by numbers of files that only the server's own mounts show: so the node has a descriptor of its root, too. Not
+//! compared: other times; sockets; the content of files and directories that are closed to the node's user (root sees all).
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::plan::Step;
+use super::times::{Time, Times};
+
+/// The most entries in a list; the digest covers all.
+const LISTED: usize = 20_000;
+
+/// A changed file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFile {
+    /// Its path in the server.
+    pub path: String,
+    /// `file`, `directory`, `link`, `fifo`, or `deleted`.
+    pub kind: String,
+    /// Permissions.
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// The server's modification time, in virtual time: seconds since the epoch with nine digits behind the point. Empty for entries that it has not modified
+    /// (a directory on the way to a written file), and where the time is not reported.
+    pub modified: Option<String>,
+    /// XXH3, 128 bits, of kind, mode, owner, contents and modification time, in hexadecimal.
+    pub digest: String,
+}
+
+/// All changes of a server to its files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Of all paths and digests, in order.
+    pub digest: String,
+    /// The number of entries.
+    pub count: u64,
+    /// Bytes in files.
+    pub bytes: u64,
+    /// The first entries by path.
+    pub files: Vec<WrittenFile>,
+}
+
+/// A server's layer.
+#[derive(Debug)]
+pub struct Layer {
+    top: OwnedFd,
+    /// The server's root, as its mounts show it.
+    root: Option<File>,
+    /// Number of the upper directory, and the directory below it.
+    overlays: Vec<(String, PathBuf)>,
+    /// The entries of the root when the server began, with their change times.
+    made: BTreeMap<PathBuf, (i64, i64)>,
+}
+
+impl Layer {
+    /// The layer that `steps` have made, by the descriptor of its top. Nothing is mounted there any more, and the server has not begun.
+    pub(super) fn new(top: OwnedFd, steps: &[Step]) -> io::Result<Self> {
+        let host = |path: &std::ffi::CStr| {
+            let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+            path.strip_prefix("/r").ok().map(|rest| Path::new("/").join(rest))
+        };
+        let mut overlays = Vec::new();
+        for step in steps {
+            let Step::Overlay { target, data, .. } = step else { continue };
+            let data = String::from_utf8_lossy(data.as_bytes()).into_owned();
+            let upper = data.split(',').find_map(|word| word.strip_prefix("upperdir=/u/"));
+            if let (Some(upper), Some(path)) = (upper, host(target)) {
+                overlays.push((upper.to_owned(), path));
+            }
+        }
+        let mut layer = Self { top, root: None, overlays, made: BTreeMap::new() };
+        let mut made = BTreeMap::new();
+        walk(&layer.place().join("r"), Path::new("/"), &mut |_, path, meta| {
+            made.insert(path.to_owned(), changed(meta));
+        })?;
+        layer.made = made;
+        Ok(layer)
+    }
+
+    /// The server's root, as its mounts show it.
+    pub(super) fn shown_by(self, root: Option<File>) -> Self {
+        Self { root, ..self }
+    }
+
+    fn place(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.top.as_raw_fd()))
+    }
+
+    /// Lists the server's changes so far; with `times`, the table of a running server, also their times.
+    ///
+    /// # Errors
+    /// The layer cannot be read. Entries that vanish meanwhile are left out.
+    pub fn written(&self, times: Option<&Times>) -> io::Result<Written> {
+        let seen = match (times, &self.root) {
+            (None, _) => None,
+            (Some(times), Some(root)) => Some((times, root)),
+            (Some(_), None) => return Err(io::Error::other("the server's root was not seen")),
+        };
+        let modified = |path: &Path| {
+            let (times, root) = seen?;
+            let path = path.strip_prefix("/").ok()?;
+            let place = Path::new("/proc/self/fd").join(root.as_raw_fd().to_string()).join(path);
+            fs::symlink_metadata(place).ok().and_then(|meta| times.modified(&meta))
+        };
+        let entry =
+            |place: &Path, path: &Path, meta: &Metadata| entry(place, path, meta, modified(path));
+        let top = self.place();
+        let mut found = Vec::new();
+        for (upper, path) in &self.overlays {
+            let place = top.join("u").join(upper);
+            walk(&place, path, &mut |place, path, meta| found.extend(entry(place, path, meta)))?;
+        }
+        let mut left: BTreeMap<&Path, _> =
+            self.made.iter().map(|(path, at)| (path.as_path(), *at)).collect();
+        walk(&top.join("r"), Path::new("/"), &mut |place, path, meta| {
+            let old = left.remove(path);
+            // Directories change with every entry.
+            if old.is_none_or(|at| at != changed(meta) && !meta.is_dir()) {
+                found.extend(entry(place, path, meta));
+            }
+        })?;
+        found.extend(left.into_keys().map(deleted));
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut all = Xxh3::new();
+        for file in &found {
+            all.update(file.path.as_bytes());
+            all.update(&[0]);
+            all.update(file.digest.as_bytes());
+        }
+        let (count, bytes) = (found.len() as u64, found.iter().map(|file| file.size).sum());
+        found.truncate(LISTED);
+        Ok(Written { digest: format!("{:032x}", all.digest128()), count, bytes, files: found })
+    }
+}
+
+/// The time of a file's last change of any kind.
+fn changed(meta: &Metadata) -> (i64, i64) {
+    (meta.ctime(), meta.ctime_nsec())
+}
+
+/// Calls `each` for all entries below `place`, which the server knows as `path`.
+fn walk(
+    place: &Path,
+    path: &Path,
+    each: &mut dyn FnMut(&Path, &Path, &Metadata),
+) -> io::Result<()> {
+    for found in fs::read_dir(place)? {
+        let name = found?.file_name();
+        let (place, path) = (place.join(&name), path.join(&name));
+        let Ok(meta) = fs::symlink_metadata(&place) else { continue };
+        each(&place, &path, &meta);
+        if meta.is_dir() {
+            match walk(&place, &path, each) {
+                Err(error) if !unseen(&error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gone meanwhile, or closed to the node's user: an ordinary user's server may close its files even to its owner.
+fn unseen(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+fn entry(
+    place: &Path,
+    path: &Path,
+    meta: &Metadata,
+    modified: Option<Time>,
+) -> Option<WrittenFile> {
+    let kind = meta.file_type();
+    let mut hash = Xxh3::new();
+    let (name, size) = if kind.is_dir() {
+        ("directory", 0)
+    } else if kind.is_symlink() {
+        hash.update(fs::read_link(place).ok()?.as_os_str().as_bytes());
+        ("link", 0)
+    } else if kind.is_file() {
+        match contents(place, &mut hash) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => ("file", meta.len()),
+            read => ("file", read.ok()?),
+        }
+    } else if kind.is_fifo() {
+        ("fifo", 0)
+    } else if kind.is_char_device() && meta.rdev() == 0 {
+        return Some(deleted(path));
+    } else {
+        return None;
+    };
+    let own = nix::unistd::geteuid().as_raw();
+    let owner = |id: u32| if id == own { 0 } else { id };
+    let mode = meta.mode() & 0o7777;
+    hash.update(format!("{name} {mode:o} {} {size}", owner(meta.uid())).as_bytes());
+    let modified = modified.map(|(s, ns)| format!("{s}.{ns:09}"));
+    hash.update(modified.as_deref().unwrap_or_default().as_bytes());
+    Some(WrittenFile {
+        path: path.to_string_lossy().into_owned(),
+        kind: name.into(),
+        mode,
+        size,
+        modified,
+        digest: format!("{:032x}", hash.digest128()),
+    })
+}
+
+fn deleted(path: &Path) -> WrittenFile {
+    WrittenFile {
+        path: path.to_string_lossy().into_owned(),
+        kind: "deleted".into(),
+        mode: 0,
+        size: 0,
+        modified: None,
+        digest: format!("{:032x}", 0),
+    }
+}
+
+fn contents(place: &Path, hash: &mut Xxh3) -> io::Result<u64> {
+    let mut file = File::open(place)?;
+    let mut piece = vec![0; 256 << 10];
+    let mut size = 0;
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(size),
+            n => {
+                hash.update(&piece[..n]);
+                size += n as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::ffi::CString;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn layer(root: &Path) -> Layer {
+        for path in ["u/0", "w/0", "r/etc", "r/tmp"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        fs::write(root.join("r/tmp/old"), "as it was").unwrap();
+        let path = |text: &str| CString::new(text).unwrap();
+        let directory = |text| Step::Directory { path: path(text), mode: 0o755, owner: None };
+        let steps = [
+            directory("/r/etc"),
+            directory("/r/tmp"),
+            Step::File { path: path("/r/tmp/old"), from: None, mode: 0o644, owner: None },
+            // Removed from the host meanwhile.
+            Step::File { path: path("/r/tmp/gone"), from: None, mode: 0o644, owner: None },
+            Step::Overlay {
+                lower: path("/old/etc"),
+                target: path("/r/etc"),
+                data: path("userxattr,lowerdir=.,upperdir=/u/0,workdir=/w/0"),
+                or_read_only: false,
+            },
+        ];
+        let top = File::open(root).unwrap().into();
+        Layer::new(top, &steps).unwrap().shown_by(File::open(root.join("r")).ok())
+    }
+
+    fn paths(written: &Written) -> Vec<(&str, &str)> {
+        written.files.iter().map(|file| (file.path.as_str(), file.kind.as_str())).collect()
+    }
+
+    #[test]
+    fn tells_what_was_written_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let layer = layer(root.path());
+        assert_eq!(paths(&layer.written(None).unwrap()), []);
+        fs::write(root.path().join("u/0/passwd"), "new").unwrap();
+        symlink("passwd", root.path().join("u/0/link")).unwrap();
+        fs::create_dir(root.path().join("r/tmp/made")).unwrap();
+        let written = layer.written(None).unwrap();
+        assert_eq!(
+            paths(&written),
+            [("/etc/link", "link"), ("/etc/passwd", "file"), ("/tmp/made", "directory")]
+        );
+        assert_eq!((written.count, written.bytes), (3, 3));
+        fs::remove_file(root.path().join("r/tmp/old")).unwrap();
+        assert_eq!(paths(&layer.written(None).unwrap())[3], ("/tmp/old", "deleted"));
+        // File systems' clocks are coarse: in the same tick a change may be invisible.
+        let begin = std::time::Instant::now();
+        loop {
+            fs::write(root.path().join("r/tmp/old"), "another").unwrap();
+            let written = layer.written(None).unwrap();
+            match paths(&written).get(3) {
+                Some(told) => break assert_eq!(*told, ("/tmp/old", "file")),
+                None => assert!(begin.elapsed().as_secs() < 10, "it is not told"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_byte_a_mode_or_a_name_makes_another_digest() {
+        let root = tempfile::tempdir().unwrap();
+        let layer = layer(root.path());
+        let file = root.path().join("u/0/file");
+        let mut digests = BTreeSet::new();
+        let mut note = || assert!(digests.insert(layer.written(None).unwrap().digest));
+        fs::write(&file, "one").unwrap();
+        note();
+        fs::write(&file, "two").unwrap();
+        note();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        note();
+        fs::rename(&file, root.path().join("u/0/other")).unwrap();
+        note();
+    }
+}
