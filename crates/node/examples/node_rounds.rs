@@ -20,7 +20,7 @@ use skein_model::entry::pad8;
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::{ConnId, EntryBuilder, EntryRef, OutFrame, Record, SockAddr, Term, WallNs};
 use skein_replica::gateway::{Gateway, Limits, Socket};
-use skein_replica::order::feed::{Feed, Step};
+use skein_replica::server::feed::{Feed, Step};
 use skein_sched::op::{Kind, Object};
 use skein_sched::{Next, Op, Policy, Serial};
 

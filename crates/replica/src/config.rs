@@ -123,7 +123,7 @@ pub struct Tuning {
     /// for the next one: few, large entries cost less than many small ones.
     pub max_in_flight_entries: usize,
     /// The longest time that followers' servers may be behind the leader's: 1,000 ms. When too few are within it, clients' requests wait
-    /// ([`crate::order::lag`]). 0: without a bound.
+    /// ([`crate::health::lag`]). 0: without a bound.
     pub max_lag_ms: u64,
     /// Whether a leader's server executes proposals while they are being agreed on: yes. Its replies wait for the commit.
     /// A leader that was cut off from the others rebuilds its server from the log if it has executed entries that they never got.

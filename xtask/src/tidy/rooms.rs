@@ -71,9 +71,10 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
     (
         "crates/replica/src",
         &[
-            &["gateway", "health", "metrics", "outgoing"],
-            &["config", "error", "order", "status"],
+            &["gateway", "health", "metrics", "outgoing", "time"],
+            &["agreement", "config", "error", "status", "verdicts"],
             &["environment", "server"],
+            &["modes"],
             &["replica"],
         ],
     ),

@@ -2,7 +2,7 @@
 //!
 //! Urgent sources are those that entries in flight wait for: peers, the log on disk, the server, the timer, other threads. Clients
 //! are the crowd. The urgent sources have an `epoll` of their own, which is itself one source in the `epoll` of all, so a
-//! leader that waits until more clients are back ([`skein_replica::order::gather`]) is not woken by each of them, and does not miss
+//! leader that waits until more clients are back ([`skein_replica::agreement::gather`]) is not woken by each of them, and does not miss
 //! events that earlier clients wait for.
 
 use mio::unix::SourceFd;

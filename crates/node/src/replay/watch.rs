@@ -3,10 +3,10 @@
 use super::stored::Round;
 use skein_arena::layout::Header;
 use skein_model::{LogIndex, OutFrame};
-use skein_replica::order::digest::OutputDigest;
-use skein_replica::order::verdict::Answer;
 use skein_replica::server::Files;
 use skein_replica::server::tap::Tap;
+use skein_replica::verdicts::digest::OutputDigest;
+use skein_replica::verdicts::rounds::Answer;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -109,7 +109,7 @@ impl Tap for Watch {
 impl Round {
     /// Whether a digest is the log's: the majority's, or, where no majority agreed, any replica's.
     fn allows(&self, digest: u64, replicas: usize) -> bool {
-        use skein_replica::order::verdict::{is_undecided, right};
+        use skein_replica::verdicts::rounds::{is_undecided, right};
         if is_undecided(&self.answers, replicas) {
             return self.answers.iter().any(|answer: &Answer| answer.digest == digest);
         }

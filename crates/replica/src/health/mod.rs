@@ -1,8 +1,9 @@
 //! The faults of this replica while it runs, as `skein status` names them.
 //!
-//! Pure trackers without I/O or clocks, each in a file of its own; the reactor feeds them (`reactor/health.rs`):
+//! Pure trackers without I/O or clocks, each in a file of its own; the replica feeds them (`replica/health.rs`, `replica/pulse.rs`):
 //!
 //! * [`disk`]: writes that hang, a disk that is slow.
+//! * [`lag`]: how far servers are behind, and when a leader waits for them.
 //! * [`peers`]: silent replicas, slow links, and the progress of the others' servers.
 //! * [`progress`]: a server that executes nothing while those of others do.
 //! * [`spin`]: a server that runs without a call while something waits for it.
@@ -10,6 +11,7 @@
 //! A fault begins and ends by measurement: no operator has to acknowledge it.
 
 pub mod disk;
+pub mod lag;
 pub mod peers;
 pub mod progress;
 pub mod spin;

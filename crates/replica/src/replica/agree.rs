@@ -1,12 +1,12 @@
 //! Proposes entries, and does the duties of consensus.
 
 use super::Replica;
+use crate::agreement::lead::Lead;
 use crate::environment::{Environment, PeerEvent};
 use crate::error::ReplicaError;
 use crate::gateway::Gateway;
-use crate::order::admission::{Decision, Waiting};
-use crate::order::feed::Step;
-use crate::order::lead::Lead;
+use crate::modes::order::admission::{Decision, Waiting};
+use crate::server::feed::Step;
 use bytes::Bytes;
 use skein_arena::layout::state;
 use skein_log::{
@@ -460,7 +460,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn begin_lead(&mut self, lead: Lead) {
         self.gateway.begin_term(lead.term());
         self.pulse.begin_term(self.now);
-        self.rounds = crate::order::verdict::Rounds::default();
+        self.rounds = crate::verdicts::rounds::Rounds::default();
         self.compare.untold = self.env.connected().collect();
         self.lead = Some(lead);
     }
@@ -515,7 +515,7 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    /// The wait of the leader's server; see [`crate::order::admission`].
+    /// The wait of the leader's server; see [`crate::modes::order::admission`].
     fn waiting(&self) -> Waiting {
         let settled = self.lead.as_ref().is_some_and(|l| l.serves() && l.is_settled());
         if !settled

@@ -1,16 +1,16 @@
-//! The leader's server executes entries that are being agreed on; see [`crate::order::ahead`].
+//! The leader's server executes entries that are being agreed on; see [`crate::server::ahead`].
 //!
 //! Its output stays in the output ring meanwhile ([`Link::drain`](crate::server::Link::drain)).
 
 use super::{Environment, Replica};
-use crate::order::ahead::Lost;
-use crate::order::feed::{Step, is_for_server};
+use crate::server::ahead::Lost;
+use crate::server::feed::{Step, is_for_server};
 use bytes::Bytes;
 use skein_log::{LogEntry, majority};
 use skein_model::{EntryRef, LogIndex};
 
 impl<E: Environment> Replica<E> {
-    /// Gives the server the newest proposal, if it has got all before it; see [`crate::order::ahead`].
+    /// Gives the server the newest proposal, if it has got all before it; see [`crate::server::ahead`].
     pub(super) fn go_ahead(&mut self, index: LogIndex, before: Option<LogIndex>, payload: &Bytes) {
         let has_all_before =
             before.is_some_and(|before| self.server.feed.has_all(self.handed, before));

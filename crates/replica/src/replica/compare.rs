@@ -1,4 +1,4 @@
-//! Digests between nodes, and other messages outside of consensus; see [`crate::order::verdict`].
+//! Digests between nodes, and other messages outside of consensus; see [`crate::verdicts::rounds`].
 
 use super::Replica;
 use super::dispute::{Dispute, STANDS};
@@ -6,7 +6,7 @@ use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
 use crate::environment::{Environment, Places};
 use crate::error::ReplicaError;
-use crate::order::verdict::{Answer, Judgement, is_undecided, judge, right};
+use crate::verdicts::rounds::{Answer, Judgement, is_undecided, judge, right};
 use skein_log::Status;
 use skein_log::frame::KIND_APP;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};

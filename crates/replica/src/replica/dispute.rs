@@ -8,7 +8,7 @@
 
 use super::Replica;
 use crate::environment::{Environment, Kept};
-use crate::order::verdict::Answer;
+use crate::verdicts::rounds::Answer;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId};
 use std::collections::VecDeque;

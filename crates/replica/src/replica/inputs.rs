@@ -5,8 +5,8 @@
 //! proposed again by the next one, whose server waits at the same point. A replica whose files differ finds that out by itself, and ends.
 
 use super::{Environment, Replica};
+use crate::agreement::lead::Lead;
 use crate::error::ReplicaError;
-use crate::order::lead::Lead;
 use crate::server::Broken;
 use skein_model::{EntryBuilder, Record};
 use std::time::Duration;

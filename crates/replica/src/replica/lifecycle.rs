@@ -2,20 +2,20 @@
 //!
 //! A server that ends on this replica alone (it crashed, was killed, differed, or broke the arena) is restarted and
 //! executes the log from entry 1. One that ends on a majority of the replicas after the same entry, in the same way, has ended: `on_exit`
-//! decides. The replicas tell each other their servers' ends, and which servers live on after that entry ([`crate::order::exits`]).
+//! decides. The replicas tell each other their servers' ends, and which servers live on after that entry ([`crate::verdicts::exits`]).
 //!
 //! An arena is thousands of pages: making or unmapping one takes a busy machine longer than an election timeout. So both are done beside the
 //! replica, the next server's from the end of the one before on.
 
 use super::rebuilds::Rebuilds;
 use super::{Environment, Replica};
+use crate::agreement::lead::Lead;
 use crate::config::{Member, OnExit};
 use crate::error::{ExitReason, ReplicaError};
 use crate::health::spin::Spin;
 use crate::health::{Fault, SERVER_ENDED};
-use crate::order::exits::Exits;
-use crate::order::lead::Lead;
 use crate::server::{Broken, Link, ServerEvent};
+use crate::verdicts::exits::Exits;
 use skein_arena::layout::state;
 use skein_log::Role;
 use skein_model::{LogIndex, ReplicaId};

@@ -13,7 +13,7 @@
 //! another thread's help.
 //!
 //! Invariants: a server's output for an entry leaves only after the entry's commit, and only a leader's server gets an
-//! entry before that ([`crate::order::ahead`]); only a leader whose server has executed its own `TermStart` accepts or
+//! entry before that ([`crate::server::ahead`]); only a leader whose server has executed its own `TermStart` accepts or
 //! reads clients; a turn never waits for a process, a peer or a disk.
 //!
 //! Crash: the server dies with the node; the log's promises are on disk (or in the other replicas' memory); clients see resets.
@@ -33,21 +33,21 @@ mod snapshot;
 mod spin;
 mod standstill;
 
+use crate::agreement::deferred_sync::DeferredSync;
+use crate::agreement::gather::{Cost, Gather};
+use crate::agreement::lead::Lead;
 pub use crate::config::TICK;
 use crate::config::{DurabilityMode, ReplicaConfig};
 use crate::environment::Environment;
 use crate::error::{ExitReason, ReplicaError};
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
-use crate::order::admission::Admission;
-use crate::order::deferred_sync::DeferredSync;
-use crate::order::gather::{Cost, Gather};
-use crate::order::lead::Lead;
-use crate::order::verdict::Rounds;
+use crate::modes::order::admission::Admission;
 pub use crate::server::Stood;
 use crate::server::shared_core::SharedCore;
 use crate::server::{Link, ServerEvent};
 use crate::status::NodeStatus;
+use crate::verdicts::rounds::Rounds;
 use bytes::Bytes;
 use compare::Comparison;
 use health::Health;

@@ -1,12 +1,12 @@
 //! Messages between nodes a few times a second, and their use: wall clocks, from which virtual time is
-//! kept ([`crate::order::virtual_time`]), and the servers' progress, for which a leader may wait ([`crate::order::lag`]).
+//! kept ([`crate::time::virtual_time`]), and the servers' progress, for which a leader may wait ([`crate::health::lag`]).
 
 use super::Replica;
 use crate::environment::{Clock, Environment};
 use crate::health::Fault;
-use crate::order::clocks::{Change, Clocks, TELL_EVERY};
-use crate::order::lag::{self, Followers, Marks};
-use crate::order::virtual_time::VirtualTime;
+use crate::health::lag::{self, Followers, Marks};
+use crate::time::clocks::{Change, Clocks, TELL_EVERY};
+use crate::time::virtual_time::VirtualTime;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId, WallNs};
 use std::time::Duration;

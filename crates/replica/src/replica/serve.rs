@@ -1,10 +1,10 @@
 //! Delivers the server's output.
 
 use super::{Environment, Replica};
+use crate::agreement::lead::Lead;
 use crate::config::OutgoingConfig;
 use crate::error::ReplicaError;
 use crate::gateway::Gateway;
-use crate::order::lead::Lead;
 use crate::server::Broken;
 use crate::server::link::printable;
 use skein_model::frame::NOT_WRITABLE;

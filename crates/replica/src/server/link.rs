@@ -4,13 +4,13 @@
 //! nothing that the server wrote: impossible data make the server [`Broken`], never the node.
 
 use crate::error::ReplicaError;
-use crate::order::ahead::Ahead;
-use crate::order::digest::OutputDigest;
-use crate::order::events::Events;
-use crate::order::feed::Feed;
+use crate::server::ahead::Ahead;
+use crate::server::feed::Feed;
 use crate::server::passage::Passage;
 use crate::server::tap::Tap;
 use crate::server::{Files, MemoryPlace, Stood};
+use crate::verdicts::digest::OutputDigest;
+use crate::verdicts::events::Events;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::inodes::{INODE_BYTES, INODES};

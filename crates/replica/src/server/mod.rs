@@ -3,6 +3,8 @@
 //! A server lives in *generations*: one start each, with an arena of its own. What a generation says late, after the next
 //! one was begun, is not heard.
 
+pub mod ahead;
+pub mod feed;
 pub mod link;
 pub mod passage;
 pub mod shared_core;

@@ -1,7 +1,7 @@
 //! Virtual time under arbitrary wall clocks.
 
 use super::*;
-use crate::order::clocks::Clocks;
+use crate::time::clocks::Clocks;
 use proptest::prelude::*;
 use skein_model::ReplicaId;
 

@@ -1,0 +1,3 @@
+//! Modes: the rules by which replicas keep their servers equal.
+
+pub mod order;
