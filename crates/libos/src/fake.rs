@@ -6,20 +6,24 @@ use crate::errno::{Errno, Result, fail};
 use crate::file::ops::FileOps;
 use crate::file::{File, Kind, ready, table};
 use crate::host::{Host, Kernels};
+use crate::net::unix::name::Inode;
 use crate::os::Os;
 use crate::process::{self, Process, ProcessHandle};
 use crate::room::Room;
 use crate::signal::{self, Action, Info, send};
 use crate::thread::{Life, Queue, Thread, Waiting, Wake};
 use core::cell::{Cell, RefCell};
+use core::ffi::CStr;
 use core::fmt::Arguments;
 use core::ops::Deref;
 use skein_arena::list::{In, Node};
 use skein_arena::parts::Parts;
 use skein_arena::pool::{ArenaObject, Handle, Pool};
 use skein_arena::uses::Use;
+use skein_model::{ConnId, OutFrame, SockAddr};
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
 
 /// A thread of the fake's.
 #[repr(C)]
@@ -107,6 +111,14 @@ pub struct Fake<'a> {
     pub timer_callers: RefCell<Vec<u32>>,
     /// Timers of signals that have fired.
     pub signal_timers: RefCell<Vec<u32>>,
+    /// Lines for the node's log.
+    pub notices: RefCell<Vec<String>>,
+    /// Frames for the node, as their debug texts.
+    pub frames: RefCell<Vec<String>>,
+    /// Files of the kernel's that are kept, by their tickets.
+    pub parked: RefCell<Vec<Option<i32>>>,
+    /// Files of UNIX sockets, with their modes.
+    pub socket_files: RefCell<BTreeMap<CString, (Inode, u32)>>,
 }
 
 /// Zero bytes for a pool, never given back: a test is short.
@@ -156,6 +168,9 @@ pub const HANDLER: usize = 0x1000;
 /// The user that signals name.
 pub const REAL_USER: u32 = 1000;
 
+/// Its group.
+pub const REAL_GROUP: u32 = 1001;
+
 /// The thread ids begin here.
 pub const FIRST_TID: u32 = 101;
 
@@ -172,6 +187,7 @@ impl<'a> Fake<'a> {
         os.processes.lay_out(&mut room);
         os.ipc.lay_out(&mut room, MOST_THREADS);
         os.signals.lay_out(&mut room);
+        os.net.lay_out(&mut room);
         let process = os.processes.alloc().unwrap();
         let p = os.processes.get(process);
         p.life.set(process::Life::Alive);
@@ -209,6 +225,10 @@ impl<'a> Fake<'a> {
             sigpipes: Cell::default(),
             sigios: RefCell::default(),
             signal_timers: RefCell::default(),
+            notices: RefCell::default(),
+            frames: RefCell::default(),
+            parked: RefCell::default(),
+            socket_files: RefCell::default(),
         }
     }
 
@@ -383,6 +403,10 @@ impl Host for Fake<'_> {
         REAL_USER
     }
 
+    fn real_group(&self) -> u32 {
+        REAL_GROUP
+    }
+
     fn signal_queued(&self) {
         self.queued.set(self.queued.get() + 1);
     }
@@ -429,6 +453,32 @@ impl Host for Fake<'_> {
 
     fn refused(&self, what: Arguments<'_>) {
         self.refused.borrow_mut().push(what.to_string());
+    }
+
+    fn notice(&self, what: Arguments<'_>) {
+        self.notices.borrow_mut().push(what.to_string());
+    }
+
+    fn emit(&self, frame: OutFrame<'_>) {
+        self.frames.borrow_mut().push(format!("{frame:?}"));
+    }
+
+    fn emit_send(&self, conn: ConnId, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let mut bytes = vec![0; len];
+        fill(&mut bytes);
+        self.emit(OutFrame::Send { conn, bytes: &bytes });
+    }
+
+    fn emit_datagram(
+        &self,
+        from: SockAddr,
+        to: SockAddr,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        let mut bytes = vec![0; len];
+        fill(&mut bytes);
+        self.emit(OutFrame::Datagram { local: from, peer: to, bytes: &bytes });
     }
 
     fn fatal(&self, why: Arguments<'_>) -> ! {
@@ -534,6 +584,48 @@ impl Host for Fake<'_> {
             OTHER_FD => Some(Kernels::Other),
             _ => None,
         }
+    }
+
+    fn park(&self, fd: i32) -> Result<u64> {
+        if self.of_kernel(fd).is_none() {
+            return fail(abi::EBADF);
+        }
+        let mut parked = self.parked.borrow_mut();
+        parked.push(Some(fd));
+        Ok(parked.len() as u64)
+    }
+
+    fn park_again(&self, ticket: u64) -> Result<u64> {
+        let fd = self.parked.borrow()[ticket as usize - 1];
+        self.park(fd.expect("a file that is kept"))
+    }
+
+    fn take_parked(&self, ticket: u64, _: bool) -> Result<i32> {
+        let taken = self.parked.borrow_mut()[ticket as usize - 1].take();
+        Ok(taken.expect("a file that is kept"))
+    }
+
+    fn discard_parked(&self, ticket: u64) {
+        let taken = self.parked.borrow_mut()[ticket as usize - 1].take();
+        assert!(taken.is_some(), "a file that is kept");
+    }
+
+    fn make_socket_file(&self, path: &CStr, mode: u32) -> Result<Inode> {
+        let mut files = self.socket_files.borrow_mut();
+        if files.contains_key(path) {
+            return fail(abi::EEXIST);
+        }
+        let inode = Inode { device: 1, number: 1 + files.len() as u64 };
+        files.insert(path.to_owned(), (inode, mode));
+        Ok(inode)
+    }
+
+    fn remove_socket_file(&self, path: &CStr) {
+        self.socket_files.borrow_mut().remove(path);
+    }
+
+    fn find_socket_file(&self, path: &CStr) -> Result<Inode> {
+        self.socket_files.borrow().get(path).map_or_else(|| fail(abi::ENOENT), |file| Ok(file.0))
     }
 
     fn ops<'s>(_: Kind) -> &'s dyn FileOps<Self>

@@ -3,15 +3,18 @@
 use crate::errno::Result;
 use crate::file::ops::FileOps;
 use crate::file::{File, Kind};
+use crate::net::unix::name::Inode;
 use crate::os::Os;
 use crate::process::{self, Process, ProcessHandle};
 use crate::signal::{Action, Info};
 use crate::thread::{Queue, Thread, Waiting, Wake};
+use core::ffi::CStr;
 use core::fmt::Arguments;
 use core::ops::Deref;
 use skein_arena::list::In;
 use skein_arena::pool::{ArenaObject, Handle};
 use skein_arena::uses::Use;
+use skein_model::{ConnId, OutFrame, SockAddr};
 
 /// The host's record of a thread: the library's part, and the host's own.
 pub trait HostThread: In<Queue> + In<Waiting> + Deref<Target = Thread> {}
@@ -69,6 +72,9 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// The user of the server's processes, as their signals say.
     fn real_user(&self) -> u32;
 
+    /// Their group.
+    fn real_group(&self) -> u32;
+
     /// A new signal waits: signalfds look.
     fn signal_queued(&self);
 
@@ -110,6 +116,18 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
 
     /// Reports a call, or a part of one, as unsupported.
     fn refused(&self, what: Arguments<'_>);
+
+    /// A line for the log of the server's node.
+    fn notice(&self, what: Arguments<'_>);
+
+    /// Tells the node what the server did.
+    fn emit(&self, frame: OutFrame<'_>);
+
+    /// Tells it of `len` bytes for a client, at most `MAX_SEND_BYTES`, which `fill` writes.
+    fn emit_send(&self, conn: ConnId, len: usize, fill: impl FnOnce(&mut [u8]));
+
+    /// Tells it of a datagram of `len` bytes, which `fill` writes.
+    fn emit_datagram(&self, from: SockAddr, to: SockAddr, len: usize, fill: impl FnOnce(&mut [u8]));
 
     /// Ends the server, which cannot be kept deterministic.
     fn fatal(&self, why: Arguments<'_>) -> !;
@@ -173,6 +191,42 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
 
     /// The kind of a descriptor that is not virtual; `None` when it is not open.
     fn of_kernel(&self, fd: i32) -> Option<Kernels>;
+
+    /// Keeps one of the kernel's files for a process that will take it, by the ticket that is answered; the descriptor stays open.
+    ///
+    /// # Errors
+    /// `EBADF`; `ETOOMANYREFS` when too many are kept.
+    fn park(&self, fd: i32) -> Result<u64>;
+
+    /// A second ticket for a file that is kept.
+    ///
+    /// # Errors
+    /// `ETOOMANYREFS`, `EMFILE`; the first ticket still counts.
+    fn park_again(&self, ticket: u64) -> Result<u64>;
+
+    /// Takes a file that was kept: its new descriptor, the lowest free one.
+    ///
+    /// # Errors
+    /// `EMFILE`; the file is still kept.
+    fn take_parked(&self, ticket: u64, cloexec: bool) -> Result<i32>;
+
+    /// Closes a file that was kept.
+    fn discard_parked(&self, ticket: u64);
+
+    /// Makes the file of a UNIX socket, with this mode less the process's `umask`.
+    ///
+    /// # Errors
+    /// `EEXIST`; those of the path.
+    fn make_socket_file(&self, path: &CStr, mode: u32) -> Result<Inode>;
+
+    /// Takes back what [`make_socket_file`](Self::make_socket_file) made.
+    fn remove_socket_file(&self, path: &CStr);
+
+    /// Finds the file of a UNIX socket, to which the process must be allowed to write.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED` when it is another file; those of the path.
+    fn find_socket_file(&self, path: &CStr) -> Result<Inode>;
 
     /// The functions of the kinds of files that the library does not have.
     fn ops<'s>(kind: Kind) -> &'s dyn FileOps<Self>

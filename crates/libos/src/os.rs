@@ -3,6 +3,7 @@
 use crate::file::Fds;
 use crate::ipc::Ipc;
 use crate::keys::KeyQueues;
+use crate::net::Net;
 use crate::process::Processes;
 use crate::signal::Signals;
 use crate::thread::Queue;
@@ -36,6 +37,8 @@ pub struct Os<T, P> {
     pub processes: Processes<P>,
     /// Semaphores and message queues with a key or a name.
     pub ipc: Ipc,
+    /// Sockets, and the network around them.
+    pub net: Net,
     /// Signals, and the timers that send them.
     pub signals: Signals,
     /// Bytes in flight.

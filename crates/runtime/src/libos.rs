@@ -1,10 +1,12 @@
 //! The host of the library operating system: this process's services for [`skein_libos`].
 
-use crate::io::table;
+use crate::io::{park, socket_file, table};
 use crate::kernel::Kernel;
 use crate::process::shared;
 use crate::thread::{self, Thread};
+use crate::turn::output;
 use crate::{fatal, ipc, process, signal, sys, time, turn, uses};
+use core::ffi::CStr;
 use core::fmt::{Arguments, Write as _};
 use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
@@ -13,9 +15,11 @@ use skein_libos::errno::Result;
 use skein_libos::file::ops::FileOps;
 use skein_libos::file::{File, Kind};
 use skein_libos::host::Kernels;
+use skein_libos::net::unix::name::Inode;
 use skein_libos::process::ProcessHandle;
 use skein_libos::signal::{Action, Info, send};
 use skein_libos::thread::Wake;
+use skein_model::{ConnId, OutFrame, SockAddr};
 
 impl Host for Kernel {
     type Thread = Thread;
@@ -74,6 +78,10 @@ impl Host for Kernel {
         signal::user()
     }
 
+    fn real_group(&self) -> u32 {
+        signal::group()
+    }
+
     fn signal_queued(&self) {
         crate::io::signalfd::notify(self);
     }
@@ -116,6 +124,32 @@ impl Host for Kernel {
     #[cold]
     fn fatal(&self, why: Arguments<'_>) -> ! {
         fatal::fatal(line(why).bytes())
+    }
+
+    #[cold]
+    fn notice(&self, what: Arguments<'_>) {
+        fatal::notice(line(what).bytes());
+    }
+
+    #[inline]
+    fn emit(&self, frame: OutFrame<'_>) {
+        output::emit(frame);
+    }
+
+    #[inline]
+    fn emit_send(&self, conn: ConnId, len: usize, fill: impl FnOnce(&mut [u8])) {
+        output::emit_send(conn, len, fill);
+    }
+
+    #[inline]
+    fn emit_datagram(
+        &self,
+        from: SockAddr,
+        to: SockAddr,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        output::emit_datagram(from, to, len, fill);
     }
 
     #[inline]
@@ -170,6 +204,34 @@ impl Host for Kernel {
 
     fn of_kernel(&self, fd: i32) -> Option<Kernels> {
         table::of_kernel(fd)
+    }
+
+    fn park(&self, fd: i32) -> Result<u64> {
+        park::park(self, fd)
+    }
+
+    fn park_again(&self, ticket: u64) -> Result<u64> {
+        park::duplicate(self, ticket)
+    }
+
+    fn take_parked(&self, ticket: u64, cloexec: bool) -> Result<i32> {
+        park::take(self, ticket, cloexec)
+    }
+
+    fn discard_parked(&self, ticket: u64) {
+        park::discard(self, ticket);
+    }
+
+    fn make_socket_file(&self, path: &CStr, mode: u32) -> Result<Inode> {
+        socket_file::make(self, path, mode)
+    }
+
+    fn remove_socket_file(&self, path: &CStr) {
+        socket_file::remove(self, path);
+    }
+
+    fn find_socket_file(&self, path: &CStr) -> Result<Inode> {
+        socket_file::find(self, path)
     }
 
     #[inline(always)]

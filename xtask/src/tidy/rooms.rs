@@ -13,10 +13,10 @@ const HOUSES: &[(&str, &[&[&str]])] = &[
             &["abi", "identity", "room"],
             &["errno"],
             &[
-                "fake", "file", "host", "ipc", "keys", "os", "process", "signal", "thread", "time",
-                "timers",
+                "fake", "file", "host", "ipc", "keys", "net", "os", "process", "signal", "thread",
+                "time", "timers",
             ],
-            &["net", "pace", "sync"],
+            &["pace", "sync"],
         ],
     ),
     (

@@ -6,6 +6,7 @@ use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
 use crate::ipc::mq;
+use crate::net;
 use skein_arena::pool::Handle;
 
 /// The bytes of a file that an `ioctl` counts.
@@ -135,7 +136,8 @@ pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
         Kind::Free => &Nothing,
         Kind::MessageQueue => &mq::Ops,
         Kind::Random => &random::Ops,
-        Kind::Socket | Kind::SignalFd | Kind::PidFd => H::ops(kind),
+        Kind::Socket => &net::ops::Ops,
+        Kind::SignalFd | Kind::PidFd => H::ops(kind),
     }
 }
 
@@ -153,7 +155,8 @@ pub fn mask<H: Host>(k: &H, f: &File) -> u32 {
         Kind::Free => Nothing.mask(k, f),
         Kind::MessageQueue => mq::Ops.mask(k, f),
         Kind::Random => random::Ops.mask(k, f),
-        Kind::Socket | Kind::SignalFd | Kind::PidFd => k.mask(f),
+        Kind::Socket => net::ops::Ops.mask(k, f),
+        Kind::SignalFd | Kind::PidFd => k.mask(f),
     }
 }
 

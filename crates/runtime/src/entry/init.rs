@@ -121,7 +121,7 @@ fn begin_server() {
         let Some(interface) = core::str::from_utf8(text).ok().and_then(Interface::parse) else {
             refuse!("the variable SKEIN_INTERFACE is no address");
         };
-        k.interface.set(interface);
+        k.net.interface.set(interface);
     }
     // The log's first entry starts the schedule, the clock and the randomness.
     admit::wait(k, admit::Wait::Quiescent);

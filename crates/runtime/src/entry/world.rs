@@ -4,8 +4,9 @@ use crate::files::inputs;
 use crate::kernel::{Kernel, kernel};
 use crate::thread::{self, Thread};
 use crate::turn::above::{self, Above};
-use crate::{io, process, signal, spin};
+use crate::{process, signal, spin};
 use skein_arena::pool::Handle;
+use skein_libos::net::{inbound, outbound, outside};
 use skein_libos::signal::send;
 use skein_model::Term;
 use skein_model::entry::Record;
@@ -34,21 +35,21 @@ impl Above for World {
         match *record {
             // The records that the turn itself handles.
             Record::Start(_) | Record::Digest { .. } | Record::Bubble { .. } => {}
-            Record::TermStart => io::inbound::term_start(k, term),
-            Record::Open { conn, peer, local } => io::inbound::open(k, conn, peer, local),
-            Record::Data { conn, bytes } => io::inbound::data(k, conn, bytes),
-            Record::Fin { conn } => io::inbound::fin(k, conn),
-            Record::Reset { conn } => io::inbound::reset(k, conn),
-            Record::Drained { conn, bytes } => io::inbound::drained(k, conn, bytes),
-            Record::Connected { conn } => io::outbound::connected(k, conn),
-            Record::ConnectFailed { conn, errno } => io::outbound::failed(k, conn, errno),
+            Record::TermStart => inbound::term_start(k, term),
+            Record::Open { conn, peer, local } => inbound::open(k, conn, peer, local),
+            Record::Data { conn, bytes } => inbound::data(k, conn, bytes),
+            Record::Fin { conn } => inbound::fin(k, conn),
+            Record::Reset { conn } => inbound::reset(k, conn),
+            Record::Drained { conn, bytes } => inbound::drained(k, conn, bytes),
+            Record::Connected { conn } => outbound::connected(k, conn),
+            Record::ConnectFailed { conn, errno } => outbound::failed(k, conn, errno),
             Record::Files { ask, facts } => k.files().inputs.answer(ask, facts),
             Record::Signal { number } => send::from_outside(k, number.into()),
             Record::Datagram { local, peer, bytes } => {
-                io::socket::outside::arrived(k, local, peer, bytes);
+                outside::arrived(k, local, peer, bytes);
             }
             Record::DatagramFailed { local, peer, errno } => {
-                io::socket::outside::failed(k, local, peer, errno);
+                outside::failed(k, local, peer, errno);
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Texts in place of kernel files whose contents differ between replicas, as small files in memory.
 
 use crate::fatal::{Line, line};
-use crate::io::socket::interface;
 use crate::kernel::kernel;
 use crate::sys;
 use crate::time;
@@ -10,6 +9,7 @@ use core::fmt::{self, Write};
 use libc::c_int;
 use skein_libos::errno::{Result, fail};
 use skein_libos::identity::{CPUS, MEMORY_BYTES};
+use skein_libos::net::interface::Interfaces;
 use skein_libos::time::NS_PER_S;
 
 /// A text.
@@ -236,7 +236,7 @@ fn devices(out: &mut Sheet) {
         "Inter-|   Receive                                                |  Transmit\n \
          face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
     );
-    for face in interface::all() {
+    for face in Interfaces::of(kernel().net.interface.get()).all() {
         let name = face.name.to_str().unwrap_or("?");
         put!(
             out,
@@ -251,7 +251,7 @@ fn routes(out: &mut Sheet) {
         out,
         "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
     );
-    let given = kernel().interface.get();
+    let given = kernel().net.interface.get();
     if !given.is_none() {
         let word = u32::from_ne_bytes;
         let (network, mask) = (word(given.network()), word(given.mask()));

@@ -3,14 +3,27 @@
 use crate::io::Answer;
 use crate::io::call;
 use crate::io::call::Hold;
-use crate::io::socket;
-use crate::io::socket::exchange::{self, Incoming, Outgoing};
-use crate::kernel::{Kernel, kernel};
+use crate::io::socket::given;
+use crate::kernel::Kernel;
 use libc::{c_uint, c_void, mmsghdr, msghdr, sockaddr, socklen_t};
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::{Buffers, single};
+use skein_libos::net::exchange::{self, Incoming, Outgoing};
+use skein_libos::net::of;
 use skein_libos::time::Timeout;
 use skein_sched::op::Kind;
+
+/// Room that the server gives for what a call brings; none when there is no pointer.
+///
+/// # Safety
+/// `at` is null, or has room for `len` bytes that nothing else uses during the call.
+unsafe fn bytes_mut<'a>(at: *mut u8, len: usize) -> &'a mut [u8] {
+    if at.is_null() || len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's contract.
+    unsafe { core::slice::from_raw_parts_mut(at, len) }
+}
 
 /// `recvfrom`.
 ///
@@ -25,13 +38,14 @@ pub unsafe fn recvfrom(
     addr_len: *mut socklen_t,
 ) -> Answer {
     call::with_cancel(fd, Kind::Read, |k, hold| {
-        let socket = socket::of(k, hold)?;
+        let socket = of(k, hold)?;
         let wanted = !addr.is_null() && !addr_len.is_null();
         // SAFETY: the caller's contract.
-        let mut incoming = unsafe {
+        let name = unsafe {
             let room = if wanted { *addr_len } else { 0 };
-            Incoming::with_name(flags, if wanted { addr } else { core::ptr::null_mut() }, room)
+            bytes_mut(addr.cast(), room as usize)
         };
+        let mut incoming = Incoming::new(flags, name, &mut []);
         let part = [single(to, len)];
         let mut buffers = Buffers::new(&part)?;
         let n = exchange::receive(k, hold, socket, &mut buffers, &mut incoming)?;
@@ -44,7 +58,10 @@ pub unsafe fn recvfrom(
 }
 
 /// `sendto`.
-pub fn sendto(
+///
+/// # Safety
+/// `addr` is null or `addr_len` readable bytes.
+pub unsafe fn sendto(
     fd: i32,
     from: *const c_void,
     len: usize,
@@ -53,8 +70,9 @@ pub fn sendto(
     addr_len: socklen_t,
 ) -> Answer {
     call::with_cancel(fd, Kind::Write, |k, hold| {
-        let socket = socket::of(k, hold)?;
-        let outgoing = Outgoing { flags, to: addr, to_len: addr_len, control: &[] };
+        let socket = of(k, hold)?;
+        // SAFETY: the caller's contract.
+        let outgoing = Outgoing { flags, to: unsafe { given(addr, addr_len) }, control: &[] };
         let part = [single(from.cast_mut(), len)];
         let mut buffers = Buffers::new(&part)?;
         exchange::send(k, hold, socket, &mut buffers, &outgoing)
@@ -80,12 +98,16 @@ pub unsafe fn sendmsg(fd: i32, msg: *const msghdr, flags: i32) -> Answer {
 }
 
 unsafe fn receive_one(k: &Kernel, hold: &Hold, msg: &mut msghdr, flags: i32) -> Result<usize> {
-    let socket = socket::of(k, hold)?;
+    let socket = of(k, hold)?;
     // SAFETY: the caller's contract.
     let mut buffers =
         unsafe { Buffers::from_raw(msg.msg_iov.cast(), msg.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: the caller's contract.
-    let mut incoming = unsafe { Incoming::from_header(flags, msg) };
+    let (name, control) = unsafe {
+        let name = bytes_mut(msg.msg_name.cast(), msg.msg_namelen as usize);
+        (name, bytes_mut(msg.msg_control.cast(), msg.msg_controllen))
+    };
+    let mut incoming = Incoming::new(flags, name, control);
     let n = exchange::receive(k, hold, socket, &mut buffers, &mut incoming)?;
     msg.msg_namelen = incoming.name_len as socklen_t;
     msg.msg_controllen = incoming.control_used as _;
@@ -94,7 +116,7 @@ unsafe fn receive_one(k: &Kernel, hold: &Hold, msg: &mut msghdr, flags: i32) -> 
 }
 
 unsafe fn send_one(k: &Kernel, hold: &Hold, msg: &msghdr, flags: i32) -> Result<usize> {
-    let socket = socket::of(k, hold)?;
+    let socket = of(k, hold)?;
     // SAFETY: the caller's contract.
     let mut buffers =
         unsafe { Buffers::from_raw(msg.msg_iov.cast(), msg.msg_iovlen, libc::EMSGSIZE) }?;
@@ -104,8 +126,9 @@ unsafe fn send_one(k: &Kernel, hold: &Hold, msg: &msghdr, flags: i32) -> Result<
         // SAFETY: the caller's contract.
         len => unsafe { core::slice::from_raw_parts(msg.msg_control.cast::<u8>(), len) },
     };
-    let to = msg.msg_name.cast_const().cast();
-    let outgoing = Outgoing { flags, to, to_len: msg.msg_namelen, control };
+    // SAFETY: the caller's contract.
+    let to = unsafe { given(msg.msg_name.cast_const().cast(), msg.msg_namelen) };
+    let outgoing = Outgoing { flags, to, control };
     exchange::send(k, hold, socket, &mut buffers, &outgoing)
 }
 
@@ -162,7 +185,7 @@ pub unsafe fn recvmmsg(
             timeout => timeout.deadline_ns(k),
         };
         let one = |msg: &mut msghdr, at| {
-            if at > 0 && deadline.is_some_and(|at| kernel().now_ns.get() >= at) {
+            if at > 0 && deadline.is_some_and(|at| k.now_ns.get() >= at) {
                 return fail(libc::EAGAIN);
             }
             let more = if wait_for_one && at > 0 { libc::MSG_DONTWAIT } else { 0 };

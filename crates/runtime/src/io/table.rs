@@ -5,7 +5,7 @@
 
 use crate::fatal::refuse;
 use crate::files::{self, change};
-use crate::io::socket;
+use crate::io::park;
 use crate::kernel::Kernel;
 use crate::sys;
 use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD};
@@ -62,7 +62,7 @@ pub fn begin() {
         );
     }
     let _ = sys::close(first as i32);
-    socket::unix::park::open();
+    park::open();
 }
 
 fn lowest(fd: i32, least: i32) -> Result<i32> {

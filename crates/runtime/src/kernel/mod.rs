@@ -40,8 +40,6 @@ pub struct Kernel {
     pub unsafe_admission: Cell<bool>,
     /// `cpuid` is not trapped, though the processor might be able to.
     pub cpuid_is_left: Cell<bool>,
-    /// The configured interface beside the loopback one.
-    pub interface: Cell<skein_model::Interface>,
     /// Randomness.
     pub random: random::Random,
     /// Shared memory of processes.
@@ -64,7 +62,7 @@ pub struct Kernel {
     pub cpu_bursts: turns::CpuBursts,
     /// The cores that the server may use.
     pub cores: Cell<turns::Cores>,
-    /// Descriptors, sockets, pipes, epoll sets.
+    /// Files that the library does not have.
     pub io: IoState,
     /// The state about files, which their room lays out and knows.
     pub files_at: Cell<usize>,
@@ -134,6 +132,7 @@ impl Kernel {
         self.timers.lay_out(room);
         self.fds.lay_out(room);
         self.signals.lay_out(room);
+        self.net.lay_out(room);
         self.io.lay_out(room);
         self.ipc.lay_out(room, MAX_THREADS);
         for lay_out in above {

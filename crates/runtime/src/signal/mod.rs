@@ -23,7 +23,6 @@ use skein_sched::op::{Kind, Object};
 
 pub use alternate::set_alternate;
 pub use deliver::{boundary, boundary_of, boundary_of_call, deliver, interrupted};
-pub use skein_libos::signal::send::raise_here;
 pub use skein_libos::signal::{Action, FAULTS, Info, LAST, bit, is_due, take_of, waits_for};
 
 /// A signal that the turn's holder sends.
@@ -56,6 +55,12 @@ pub unsafe fn write_info(info: &Info, out: *mut libc::siginfo_t) {
 pub fn user() -> u32 {
     // SAFETY: no arguments.
     unsafe { sys::raw(libc::SYS_getuid, sys::args([])) as u32 }
+}
+
+/// The real group of the server's processes.
+pub fn group() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { sys::raw(libc::SYS_getgid, sys::args([])) as u32 }
 }
 
 /// `sigprocmask` on kernel's sets: changes the mask, answers the one before.

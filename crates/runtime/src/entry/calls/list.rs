@@ -117,29 +117,29 @@ calls! {
     SYS_socketpair(family: c_int, kind: c_int, protocol: c_int, out: *mut c_int) => {
         socket::pair(family, kind, protocol).map(|ends| put_pair(out, ends))
     };
-    SYS_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) => { on_socket(fd, socket::bind::bind(fd, addr, len)) };
-    SYS_listen(fd: c_int, backlog: c_int) => { on_socket(fd, socket::bind::listen(fd, backlog)) };
+    SYS_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) => { on_socket(fd, socket::bind(fd, addr, len)) };
+    SYS_listen(fd: c_int, backlog: c_int) => { on_socket(fd, socket::listen(fd, backlog)) };
     SYS_accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) => {
-        on_socket(fd, socket::accept::accept(fd, addr, len, 0))
+        on_socket(fd, socket::accept(fd, addr, len, 0))
     };
     SYS_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) => {
-        on_socket(fd, socket::accept::accept(fd, addr, len, flags))
+        on_socket(fd, socket::accept(fd, addr, len, flags))
     };
     SYS_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) => {
-        on_socket(fd, socket::connect::connect(fd, addr, len))
+        on_socket(fd, socket::connect(fd, addr, len))
     };
-    SYS_shutdown(fd: c_int, how: c_int) => { on_socket(fd, socket::close::shutdown(fd, how)) };
+    SYS_shutdown(fd: c_int, how: c_int) => { on_socket(fd, socket::shutdown(fd, how)) };
     SYS_getsockname(fd: c_int, out: *mut sockaddr, len: *mut socklen_t) => {
-        on_socket(fd, socket::name::local(fd, out, len))
+        on_socket(fd, socket::local_name(fd, out, len))
     };
     SYS_getpeername(fd: c_int, out: *mut sockaddr, len: *mut socklen_t) => {
-        on_socket(fd, socket::name::remote(fd, out, len))
+        on_socket(fd, socket::remote_name(fd, out, len))
     };
     SYS_setsockopt(fd: c_int, level: c_int, name: c_int, value: *const u8, len: socklen_t) => {
-        on_socket(fd, socket::options::set(fd, level, name, value, len))
+        on_socket(fd, socket::set(fd, level, name, value, len))
     };
     SYS_getsockopt(fd: c_int, level: c_int, name: c_int, out: *mut u8, len: *mut socklen_t) => {
-        on_socket(fd, socket::options::get(fd, level, name, out, len))
+        on_socket(fd, socket::get(fd, level, name, out, len))
     };
     SYS_recvfrom(fd: c_int, to: *mut c_void, len: usize, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) => {
         on_socket(fd, msg::recvfrom(fd, to, len, flags, addr, addr_len))
