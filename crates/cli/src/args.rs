@@ -329,7 +329,7 @@ pub struct SignalArgs {
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
     /// The signal, by name or number: SIGHUP, USR1, RTMIN+3, 10
-    #[arg(value_name = "SIGNAL", value_parser = crate::signal::parse)]
+    #[arg(value_name = "SIGNAL", value_parser = crate::signals::parse)]
     pub signal: u8,
 }
 

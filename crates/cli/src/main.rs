@@ -22,6 +22,7 @@ mod rejoin;
 mod replay;
 mod run;
 mod signal;
+mod signals;
 mod standstill;
 mod status;
 mod stop;

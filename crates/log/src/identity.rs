@@ -9,11 +9,11 @@ use crate::{
     cursor::Cursor,
     disk::{Disk, read_range},
     types::{ClusterId, ProgramHash},
-    wal::{Lock, WalError, format, occupy},
+    wal::{IDENTITY_FILE, Lock, WalError, format, occupy},
 };
 
 /// The file's name.
-pub const FILE: &str = "identity";
+const FILE: &str = IDENTITY_FILE;
 const NEXT_FILE: &str = "identity.next";
 
 const MAGIC: [u8; 8] = *b"SKEINID1";

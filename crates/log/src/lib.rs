@@ -16,6 +16,7 @@ mod cursor;
 pub mod disk;
 pub mod frame;
 pub mod identity;
+mod recovered;
 mod rng;
 mod types;
 pub mod wal;
@@ -24,8 +25,9 @@ pub mod wire;
 pub use base::{Base, Members};
 pub use consensus::{
     Batch, Chunk, Config, Consensus, ConsensusError, EntryReader, OldEntries, Outgoing, PeerStatus,
-    ProposeError, Recovered, RoleChange, Status, StepError,
+    ProposeError, RoleChange, Status, StepError,
 };
+pub use recovered::Recovered;
 pub use types::{
     ClusterId, Durability, EntryKind, HardState, LogEntry, Persist, ProgramHash, Role, Ticket,
     majority,

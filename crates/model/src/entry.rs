@@ -16,6 +16,7 @@
 
 use crate::fact::{MAX_FACTS_BYTES, are_facts};
 use crate::limits::MAX_DATAGRAM_BYTES;
+use crate::padding::pad8;
 use crate::{ConnId, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 
 /// Bytes of an entry's header.
@@ -26,12 +27,6 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
 /// Also raised when the same bytes would make the server act differently: replaying an old log would then diverge.
 const VERSION: u8 = 3;
-
-/// Rounds `n` up to a multiple of 8.
-#[must_use]
-pub const fn pad8(n: usize) -> usize {
-    (n + 7) & !7
-}
 
 /// Events, in the order in which the server sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

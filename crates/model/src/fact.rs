@@ -8,7 +8,7 @@
 //!        | modified: s i64, ns u32 | errno u32 | hash [u8; 16] | path | more | zero padding to 8        (64 bytes and the two texts)
 //! ```
 
-use crate::entry::pad8;
+use crate::padding::pad8;
 use core::fmt;
 
 /// Bytes of a fact before its texts.

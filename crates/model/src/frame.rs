@@ -10,8 +10,8 @@
 //!
 //! The node treats the output ring as hostile: [`OutFrame::parse`] checks everything.
 
-use crate::entry::pad8;
-use crate::limits::MAX_DATAGRAM_BYTES;
+use crate::limits::{MAX_DATAGRAM_BYTES, SEND_WINDOW_BYTES};
+use crate::padding::pad8;
 use crate::{Clock, ConnId, LogIndex, SockAddr};
 
 /// Bytes of a frame's header, in both rings.
@@ -29,6 +29,7 @@ const MAX_PAYLOAD_BYTES: usize = MAX_SEND_BYTES + DATAGRAM_PREFIX_BYTES;
 pub const NOT_WRITABLE: &str = "not writable: ";
 
 const _: () = assert!(MAX_DATAGRAM_BYTES <= MAX_SEND_BYTES);
+const _: () = assert!(SEND_WINDOW_BYTES.is_multiple_of(MAX_SEND_BYTES));
 
 /// An action of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

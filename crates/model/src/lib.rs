@@ -12,11 +12,13 @@ pub mod frame;
 pub mod ids;
 pub mod limits;
 pub mod net;
+mod padding;
 
 pub use entry::{EntryBuilder, EntryError, EntryRef, Record};
 pub use frame::{OutFrame, OutFrameError};
 pub use ids::{Clock, ConnId, LogIndex, ReplicaId, Term, WallNs};
 pub use net::{Interface, SockAddr};
+pub use padding::pad8;
 
 #[cfg(test)]
 extern crate alloc;

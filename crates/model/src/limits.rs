@@ -38,4 +38,3 @@ pub const INTERFACE: &core::ffi::CStr = c"SKEIN_INTERFACE";
 
 const _: () =
     assert!(DRAINED_STEP_BYTES < SEND_WINDOW_BYTES && CONSUMED_STEP_BYTES < RECV_WINDOW_BYTES);
-const _: () = assert!(SEND_WINDOW_BYTES.is_multiple_of(crate::frame::MAX_SEND_BYTES));

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::{Arena, Sizes};
-use skein_model::entry::pad8;
 use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::pad8;
 use skein_model::{ConnId, EntryBuilder, EntryRef, OutFrame, Record, SockAddr, Term, WallNs};
 use skein_replica::gateway::{Gateway, Limits, Socket};
 use skein_replica::server::feed::{Feed, Step};

@@ -11,6 +11,7 @@ pub mod error;
 pub mod forward;
 pub mod memory;
 pub mod node;
+pub mod place;
 pub mod reactor;
 pub mod replay;
 pub mod server;

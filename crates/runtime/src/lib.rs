@@ -31,7 +31,7 @@
 //!
 //! From the bottom: words of the process ([`local`]) and code without state ([`sys`], [`fatal`], [`stack`], [`frame`], [`patch`] and their like); the state in
 //! the arena ([`kernel`]); the turn, with admission and output ([`turn`]); the server's resources ([`files`], [`process`], [`signal`], [`thread`] and the families that have not moved to
-//! [`skein_libos`]); the server's entries ([`entry`]). A room gets the functions that it needs from a room above at the start. `xtask/src/tidy/rooms.rs` has the floors.
+//! [`skein_libos`]); the server's entries ([`entry`]). A room gets the functions that it needs from a room above at the start. `xtask/src/tidy/rooms.rs` checks that rooms do not use each other in circles, and names those that still do.
 //!
 //! # Rules in here
 //!

@@ -17,8 +17,8 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::confine;
-use super::init::{self, InitJob, Ranges, await_node};
-use super::launch::gaps;
+use super::init;
+use super::job::{InitJob, Ranges, await_node, gaps};
 use super::report::{Record, Stage};
 use super::sys::{self, check, check_int};
 

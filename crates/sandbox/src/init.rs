@@ -4,46 +4,18 @@
 //! node and the node's pidfd, once the server has its descriptors. All signals stay blocked, so the terminal's Ctrl-C, which reaches the node's process
 //! group, does not reach it.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use serde::{Deserialize, Serialize};
 use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header};
 
-use super::plan::{LAYER_FLAGS, Owner, Step};
+use super::job::{Failure, InitJob, Surroundings, await_node};
+use super::plan::{LAYER_FLAGS, Step};
 use super::report::{Record, Stage};
-use super::server::{self, ServerJob};
+use super::server;
 use super::sys::{self, Errno, check, check_int};
-
-/// `close_range` calls: first and last descriptor.
-pub(super) type Ranges = Vec<(u32, u32)>;
-
-/// Init's data, prepared by the node.
-#[derive(Serialize, Deserialize)]
-pub(super) struct InitJob {
-    /// To the node: records out; a byte in to go on (id maps written; server's pid known); end of file when the node lets go.
-    pub(super) socket: RawFd,
-    /// A pidfd of the node: readable when the whole process is gone, whichever thread launched.
-    pub(super) node: RawFd,
-    /// All descriptors but `socket` and `node`.
-    pub(super) not_mine: Ranges,
-    /// `None` without isolation.
-    pub(super) surroundings: Option<Surroundings>,
-    pub(super) server: ServerJob,
-}
-
-/// The steps inside the namespaces.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Surroundings {
-    pub(super) owner: Owner,
-    pub(super) hostname: CString,
-    pub(super) steps: Vec<Step>,
-}
-
-/// The step that failed.
-pub(super) struct Failure(pub(super) Stage, pub(super) u32, pub(super) Errno);
 
 /// Runs init.
 pub(super) fn run(job: &InitJob) -> ! {
@@ -70,13 +42,6 @@ pub(super) fn run(job: &InitJob) -> ! {
         }
     }
     sys::exit(0)
-}
-
-/// Waits for the node's word to go on; false when it is gone, or gave up.
-pub(super) fn await_node(socket: RawFd) -> bool {
-    let mut go = [0u8; 1];
-    // SAFETY: the buffer is one live byte. No signal interrupts this: all are blocked.
-    unsafe { libc::recv(socket, go.as_mut_ptr().cast(), go.len(), 0) == 1 }
 }
 
 /// Sets up, and forks the server; gives its pid.

@@ -17,14 +17,13 @@ use nix::sys::socket::{
 use super::error::LaunchError;
 use super::handover::Handover;
 use super::ids::{id_owner, namespaces, write_id_maps};
-use super::init::{InitJob, Ranges, Surroundings};
+use super::job::{InitJob, MAX_INHERITED, ServerJob, Surroundings, gaps};
 use super::layer::Layer;
 use super::plan::{self, Owner, Step};
 use super::process::{
     Exit, Message, ServerProcess, own_pidfd, pidfd_open, reap, receive, signal_pidfd,
 };
 use super::report::{Record, Stage};
-use super::server::{MAX_INHERITED, ServerJob};
 use super::spec::{Isolation, LaunchSpec};
 use super::sys;
 
@@ -207,22 +206,6 @@ fn targets(inherit: &[(RawFd, RawFd)]) -> Result<Vec<RawFd>, LaunchError> {
     Ok(targets)
 }
 
-/// The ranges of descriptors from `first` that leave out `kept`.
-pub(super) fn gaps(mut kept: Vec<RawFd>, first: u32) -> Ranges {
-    kept.sort_unstable();
-    kept.dedup();
-    let mut ranges = Vec::new();
-    let mut next = first;
-    for fd in kept.into_iter().filter_map(|fd| u32::try_from(fd).ok()) {
-        if fd > next {
-            ranges.push((next, fd - 1));
-        }
-        next = next.max(fd + 1);
-    }
-    ranges.push((next, u32::MAX));
-    ranges
-}
-
 struct Init {
     pidfd: OwnedFd,
     pid: libc::pid_t,
@@ -393,17 +376,5 @@ fn failure(
             namespaces(stage.name(), errno)
         }
         _ => LaunchError::Step { step: stage.name(), error },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gaps_leave_out_what_is_kept() {
-        assert_eq!(gaps(vec![], 3), [(3, u32::MAX)]);
-        assert_eq!(gaps(vec![901, 900], 3), [(3, 899), (902, u32::MAX)]);
-        assert_eq!(gaps(vec![0, 1, 5, 5], 0), [(2, 4), (6, u32::MAX)]);
     }
 }

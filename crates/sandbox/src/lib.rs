@@ -24,6 +24,7 @@ mod error;
 mod handover;
 mod ids;
 mod init;
+mod job;
 mod launch;
 mod layer;
 mod libraries;

@@ -13,35 +13,12 @@ use std::ffi::{CString, c_char, c_long, c_ulong};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use serde::{Deserialize, Serialize};
-
 use super::confine;
 use super::ids::write_id_maps;
-use super::init::{Failure, InitJob, Ranges, await_node};
+use super::job::{Failure, InitJob, MAX_INHERITED, ServerJob, await_node};
 use super::report::{Record, Stage};
 use super::spec::Limits;
 use super::sys::{self, Errno, check, check_int};
-
-/// The most descriptors of a server.
-pub(super) const MAX_INHERITED: usize = 16;
-
-/// The server's data before exec, prepared by the node.
-#[derive(Serialize, Deserialize)]
-pub(super) struct ServerJob {
-    pub(super) program: CString,
-    pub(super) argv: Vec<CString>,
-    pub(super) env: Vec<CString>,
-    pub(super) cwd: CString,
-    pub(super) stdout: RawFd,
-    pub(super) stderr: RawFd,
-    /// Descriptor now, and its number in the server; at most [`MAX_INHERITED`].
-    pub(super) inherit: Vec<(RawFd, RawFd)>,
-    /// All descriptors from 3 but the targets of `inherit`.
-    pub(super) not_inherited: Ranges,
-    pub(super) limits: Limits,
-    /// The bytes that `AT_RANDOM` points to.
-    pub(super) random: [c_ulong; 2],
-}
 
 /// The null-terminated array of pointers to strings that exec reads.
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {

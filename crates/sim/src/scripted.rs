@@ -6,8 +6,8 @@
 use crate::server::{Cause, RegisterServer};
 use skein_arena::layout::state;
 use skein_arena::{Arena, Consumer, Producer, full};
-use skein_model::entry::pad8;
 use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::pad8;
 use skein_model::{EntryRef, LogIndex};
 use skein_replica::server::Link;
 use std::os::fd::AsRawFd;

@@ -20,6 +20,7 @@ pub mod compare;
 pub mod head;
 mod heap;
 pub mod images;
+mod input;
 pub mod launch;
 pub mod node;
 mod outside;

@@ -5,15 +5,17 @@
 //! decides nothing.
 
 use crate::heap;
+use crate::input::Input;
 use crate::launch::{Guest, Launch};
-use crate::script::{Input, Script, TERM};
+use crate::script::{Script, TERM};
 use crate::sys;
 use skein_arena::layout::{Sizes, state};
 use skein_arena::trapped::{self, Trapped};
 use skein_arena::{Arena, Consumer, Producer, asks};
-use skein_model::entry::{EntryBuilder, Record, Start, pad8};
+use skein_model::entry::{EntryBuilder, Record, Start};
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::limits::SPIN_SIGNAL;
+use skein_model::pad8;
 use skein_model::{OutFrame, Term, WallNs};
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

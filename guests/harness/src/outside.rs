@@ -3,7 +3,7 @@
 //! All other addresses, and all other ports of that host, refuse. Datagrams to [`ECHO`] come back, those to [`SILENT`] get no answer, all
 //! others fail. A socket that waits for datagrams at a port of its choice gets [`CALLS`] numbered ones from the host, the next one with each answer.
 
-use crate::script::Input;
+use crate::input::Input;
 use skein_model::limits::{DRAINED_STEP_BYTES, RECV_WINDOW_BYTES};
 use skein_model::{ConnId, OutFrame, SockAddr};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,6 @@
 //! The repository's own rules, as one command and as a unit test.
 //!
-//! Five families, one module each: `layers` (which crate may depend on which), `rooms` (which module of a crate on which), `sources` (the form
+//! Five families, one module each: `layers` (which crate may depend on which), `rooms` (no circles among the modules of a crate), `sources` (the form
 //! of source files), `docs` (links, decision records) and `errors` (the
 //! catalogue of messages). Each reports all its complaints, not only the first. A complaint names the file, the rule and what to do.
 

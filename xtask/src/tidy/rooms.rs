@@ -1,224 +1,282 @@
-//! Arrows between the modules inside a crate: a module uses those of its own floor and of the floors below.
+//! No circles among the rooms of a crate: a room may not use one that uses it, directly or through others.
 //!
-//! The floors of a crate are listed from the bottom; modules of one floor may use each other. The aim is one module a floor.
+//! A room is a module at the crate's root, with all that is in its folder. It uses the rooms that its paths name, from `crate::` or by enough
+//! `super::`, also under a name that the root exports again. The root itself may use all rooms, and so may tests.
 
 use super::{Complaint, Tree};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
 
-/// A crate's sources, and its floors from the bottom.
-const HOUSES: &[(&str, &[&[&str]])] = &[
+/// Rooms that still use each other in circles: they count as one room of their crate. The aim is an empty list.
+const KNOTS: &[(&str, &[&str])] = &[
+    ("bench/src", &["growth", "measure", "peers", "report"]),
+    ("bench/src", &["servers", "target"]),
     (
         "crates/libos/src",
         &[
-            &["abi", "identity", "room"],
-            &["errno"],
-            &[
-                "fake", "file", "host", "ipc", "keys", "net", "os", "process", "signal", "thread",
-                "time", "timers",
-            ],
-            &["pace", "sync"],
+            "file", "host", "ipc", "keys", "net", "os", "process", "signal", "thread", "time",
+            "timers",
         ],
     ),
     (
         "crates/runtime/src",
-        &[
-            &["local"],
-            &["sys"],
-            &["context"],
-            &["uses"],
-            &["fatal"],
-            &["stack"],
-            &["origin"],
-            &["original"],
-            &["frame"],
-            &["patch"],
-            &["glibc"],
-            &["files", "io", "kernel", "process", "signal", "thread", "time", "turn"],
-            &["random"],
-            &["spin"],
-            &["ipc"],
-            &["libos"],
-            &["loader"],
-            &["image"],
-            &["machine"],
-            &["sync"],
-            &["entry"],
-        ],
+        &["files", "io", "kernel", "process", "signal", "thread", "time", "turn"],
     ),
-    (
-        "crates/sandbox/src",
-        &[&[
-            "confine",
-            "elf",
-            "error",
-            "handover",
-            "ids",
-            "init",
-            "launch",
-            "layer",
-            "libraries",
-            "mountinfo",
-            "plan",
-            "process",
-            "program",
-            "report",
-            "server",
-            "spec",
-            "sys",
-            "times",
-        ]],
-    ),
-    (
-        "crates/replica/src",
-        &[
-            &["gateway", "health", "metrics", "outgoing", "time"],
-            &["agreement", "config", "error", "status", "verdicts"],
-            &["environment", "server"],
-            &["modes"],
-            &["replica"],
-        ],
-    ),
-    (
-        "crates/node/src",
-        &[
-            &["memory", "transport"],
-            &["config", "forward", "status"],
-            &["error"],
-            &["begin", "server", "timer", "trace"],
-            &["reactor"],
-            &["admin"],
-            &["node"],
-            &["check", "replay"],
-        ],
-    ),
+    ("guests/harness/src", &["runner", "sequences"]),
 ];
 
-/// Complaints about every crate that has floors.
+/// From each room to those that it uses: the file and line of the first use.
+type Arrows = BTreeMap<String, BTreeMap<String, (PathBuf, usize)>>;
+
+/// Complaints about all crates.
 pub fn check(tree: &Tree) -> Vec<Complaint> {
-    HOUSES.iter().flat_map(|(house, floors)| check_house(tree, house, floors)).collect()
+    let houses: BTreeSet<&Path> = tree
+        .with_extension("rs")
+        .filter(|(path, _)| path.ends_with("src/lib.rs") || path.ends_with("src/main.rs"))
+        .filter_map(|(path, _)| path.parent())
+        .collect();
+    houses.iter().flat_map(|house| circles(&arrows(tree, house))).collect()
 }
 
-fn check_house(tree: &Tree, house: &str, floors: &[&[&str]]) -> Vec<Complaint> {
-    let floor = |room: &str| floors.iter().position(|floor| floor.contains(&room));
+fn arrows(tree: &Tree, house: &Path) -> Arrows {
+    let files: Vec<_> = tree
+        .with_extension("rs")
+        .filter_map(|(path, text)| Some((path, path.strip_prefix(house).ok()?, text)))
+        .collect();
+    let mut rooms: BTreeSet<&str> = files.iter().filter_map(|(_, part, _)| room_of(part)).collect();
+    let mut exported = BTreeMap::new();
+    for (_, _, text) in files.iter().filter(|(_, part, _)| is_root(part)) {
+        for room in test_rooms(text) {
+            rooms.remove(room);
+        }
+        for (_, path) in paths(&productive(text), "use ") {
+            exported.insert(last(&path).to_owned(), first(&path).to_owned());
+        }
+    }
+    let mut arrows = Arrows::new();
+    for (path, part, text) in &files {
+        let Some(room) = room_of(part).filter(|room| rooms.contains(room)) else { continue };
+        let text = productive(text);
+        let up = "super::".repeat(depth_of(part));
+        for (line, used) in paths(&text, "crate::").into_iter().chain(paths(&text, &up)) {
+            let used = first(&used);
+            let used = exported.get(used).map_or(used, String::as_str);
+            let (room, used) = (knot_of(house, room), knot_of(house, used));
+            if used != room && rooms.contains(used) {
+                let of_room = arrows.entry(room.to_owned()).or_default();
+                of_room.entry(used.to_owned()).or_insert(((*path).to_owned(), line));
+            }
+        }
+    }
+    arrows
+}
+
+/// The room that stands for a room's knot; the room itself where it is in none.
+fn knot_of<'a>(house: &Path, room: &'a str) -> &'a str {
+    let knot = KNOTS.iter().find(|(of, rooms)| house == Path::new(of) && rooms.contains(&room));
+    knot.map_or(room, |(_, rooms)| rooms[0])
+}
+
+/// Complaints about the shortest circles, of which no two share a room.
+fn circles(arrows: &Arrows) -> Vec<Complaint> {
+    let mut all: Vec<_> = arrows.keys().filter_map(|room| shortest_circle(arrows, room)).collect();
+    all.sort_by_key(Vec::len);
+    let mut named = BTreeSet::new();
     let mut found = Vec::new();
-    for (path, text) in tree.with_extension("rs") {
-        let Some(room) = path.strip_prefix(house).ok().and_then(room_of) else { continue };
-        let Some(own) = floor(room) else {
-            found.push(Complaint::of_file(
-                path,
-                0,
-                format!("{room} has no floor in tidy/rooms.rs"),
-            ));
+    for circle in all {
+        if circle.iter().any(|room| named.contains(room)) {
             continue;
-        };
-        for (number, used) in uses(text) {
-            if floor(used).is_some_and(|of| of > own) {
-                let text = format!("{room} uses {used}, which is on a floor above");
-                found.push(Complaint::of_file(path, number, text));
-            }
         }
+        let mut text = String::from("rooms use each other in a circle");
+        for (from, to) in circle.iter().zip(circle.iter().cycle().skip(1)) {
+            let (path, line) = &arrows[*from][*to];
+            text += &format!("; {from} uses {to} ({}:{line})", path.display());
+        }
+        let (path, line) = &arrows[circle[0]][circle[1]];
+        found.push(Complaint::of_file(path, *line, text));
+        named.extend(circle);
     }
     found
 }
 
-/// The module of the crate that a file is a part of; the crate's root is none.
-fn room_of(path: &Path) -> Option<&str> {
-    let first = path.components().next()?.as_os_str().to_str()?;
-    let room = first.strip_suffix(".rs").unwrap_or(first);
-    (!matches!(room, "lib" | "main")).then_some(room)
-}
-
-/// The modules of the crate that a text names, with the lines; comments and tests do not count.
-fn uses(text: &str) -> Vec<(usize, &str)> {
-    let text = text.split("#[cfg(test)]").next().unwrap_or(text);
-    let mut found = Vec::new();
-    let mut group = false;
-    for (number, line) in text.lines().enumerate() {
-        let mut rest = line.split("//").next().unwrap_or(line);
-        if group {
-            let end = rest.find("};");
-            found.extend(names(&rest[..end.unwrap_or(rest.len())]).map(|name| (number + 1, name)));
-            let Some(end) = end else { continue };
-            group = false;
-            rest = &rest[end..];
-        }
-        while let Some(at) = rest.find("crate::") {
-            let before = rest[..at].chars().next_back();
-            rest = &rest[at + "crate::".len()..];
-            if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
-                continue;
+/// The rooms of the shortest way from `room` back to it.
+fn shortest_circle<'a>(arrows: &'a Arrows, room: &'a str) -> Option<Vec<&'a str>> {
+    let mut before: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut next = VecDeque::from([room]);
+    while let Some(from) = next.pop_front() {
+        for to in arrows.get(from).into_iter().flat_map(BTreeMap::keys) {
+            if to == room {
+                let mut circle = vec![from];
+                while let Some(earlier) = before.get(circle[circle.len() - 1]) {
+                    circle.push(earlier);
+                }
+                circle.reverse();
+                return Some(circle);
             }
-            if let Some(list) = rest.strip_prefix('{') {
-                let end = list.find("};");
-                group = end.is_none();
-                let list = &list[..end.unwrap_or(list.len())];
-                found.extend(names(list).map(|name| (number + 1, name)));
-            } else {
-                found.extend(names(rest).next().map(|name| (number + 1, name)));
+            if !before.contains_key(to.as_str()) {
+                before.insert(to, from);
+                next.push_back(to);
             }
         }
     }
-    found
+    None
 }
 
-/// The first names of the paths in a list.
-fn names(list: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0usize;
-    let parts = list.split(move |c| {
-        depth = match c {
-            '{' => depth + 1,
-            '}' => depth.saturating_sub(1),
-            _ => depth,
-        };
-        c == ',' && depth == 0
-    });
-    parts.filter_map(|part| {
-        let part = part.trim();
-        let end = part.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(part.len());
-        (end > 0).then_some(&part[..end])
+/// Whether a file of a crate's sources is its root.
+fn is_root(part: &Path) -> bool {
+    part == Path::new("lib.rs") || part == Path::new("main.rs")
+}
+
+/// The room that a file is a part of. Roots, further programs and files of tests are in none.
+fn room_of(part: &Path) -> Option<&str> {
+    let of_tests = part.iter().any(|name| name == "tests" || name == "tests.rs");
+    let first = part.iter().next()?.to_str()?;
+    let none = is_root(part) || of_tests || first == "bin";
+    (!none).then(|| first.strip_suffix(".rs").unwrap_or(first))
+}
+
+/// How many steps a file's module is below the root.
+fn depth_of(part: &Path) -> usize {
+    part.iter().count() - usize::from(part.ends_with("mod.rs"))
+}
+
+/// The rooms that a root has for tests only.
+fn test_rooms(root: &str) -> impl Iterator<Item = &str> {
+    root.split("#[cfg(test)]\n").skip(1).filter_map(|rest| {
+        let line = rest.lines().next()?;
+        line.strip_prefix("pub ").unwrap_or(line).strip_prefix("mod ")?.strip_suffix(';')
     })
+}
+
+/// A text without comments and without items for tests, with its lines.
+fn productive(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut test_at = None;
+    for line in text.lines() {
+        let code = line.split("//").next().unwrap_or(line).trim_end();
+        let indent = code.len() - code.trim_start().len();
+        match test_at {
+            None if code.trim_start().starts_with("#[cfg(test)]") => test_at = Some(indent),
+            None => out.push_str(code),
+            // The last line of the item, as rustfmt writes it.
+            Some(at) if at == indent && code.ends_with(['}', ';', ',']) => test_at = None,
+            Some(_) => {}
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The paths of a text that begin with `start`, without that; with their lines.
+fn paths(text: &str, start: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices(start) {
+        let before = text[..at].chars().next_back();
+        if !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+            let line = text[..at].matches('\n').count() + 1;
+            let mut of_here = Vec::new();
+            tree("", &text[at + start.len()..], &mut of_here);
+            found.extend(of_here.into_iter().map(|path| (line, path)));
+        }
+    }
+    found
+}
+
+/// Reads a path, or a tree of them as in `use a::{b, c::{d, e as f}}`; answers the text behind it.
+fn tree<'t>(prefix: &str, text: &'t str, found: &mut Vec<String>) -> &'t str {
+    let word = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '*');
+    let end = text.find(|c| !word(c)).unwrap_or(text.len());
+    let (path, mut rest) = (format!("{prefix}{}", &text[..end]), &text[end..]);
+    let Some(list) = rest.strip_prefix('{') else {
+        let name = rest.strip_prefix(" as ").map(|name| name.split(|c| !word(c)).next());
+        found.push(name.flatten().map_or_else(|| path.clone(), |name| format!("{path} as {name}")));
+        return rest;
+    };
+    rest = list.trim_start();
+    while !rest.is_empty() && !rest.starts_with('}') {
+        rest = tree(&path, rest, found);
+        let end = rest.find([',', '}']).unwrap_or(rest.len());
+        rest = rest[end..].trim_start_matches(',').trim_start();
+    }
+    rest.strip_prefix('}').unwrap_or(rest)
+}
+
+fn first(path: &str) -> &str {
+    path.split([':', ' ']).next().unwrap_or(path)
+}
+
+/// The name that a `use` of a path makes.
+fn last(path: &str) -> &str {
+    path.rsplit([':', ' ']).next().unwrap_or(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FLOORS: &[&[&str]] = &[&["low"], &["middle", "other"], &["high"]];
-
     fn complaints(files: &[(&str, &str)]) -> Vec<String> {
-        check_house(&Tree::of(files), "src", FLOORS).iter().map(ToString::to_string).collect()
+        let root = (
+            "a/src/lib.rs",
+            "mod low;\nmod high;\n#[cfg(test)]\nmod fake;\npub use high::{self, Thing as Other};\n",
+        );
+        let files: Vec<_> = files.iter().copied().chain([root]).collect();
+        check(&Tree::of(&files)).iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_module_uses_its_own_floor_and_those_below() {
-        let text = "use crate::low;\nuse crate::{low, other::x};\n// crate::high\nfn f() { crate::other::g() }\n";
+    fn rooms_may_use_each_other_in_one_direction() {
+        let low =
+            "// crate::high\nuse crate::middle;\nfn f() { other::crate::high(); middle::g() }\n";
         assert_eq!(
-            complaints(&[("src/middle.rs", text), ("src/lib.rs", "use crate::high;")]),
+            complaints(&[
+                ("a/src/low.rs", low),
+                ("a/src/middle/mod.rs", "mod part;\nuse super::low_but_not_it;"),
+                ("a/src/middle/part.rs", "use super::low;"),
+                ("a/src/high.rs", "use crate::{low, middle::x};"),
+                ("b/src/lib.rs", "use crate::low;"),
+                ("b/src/middle.rs", "use crate::low;"),
+            ]),
             [""; 0]
         );
-        assert_eq!(complaints(&[("other/src/low.rs", "use crate::high;")]), [""; 0]);
     }
 
     #[test]
-    fn arrows_upwards_are_found_however_they_are_written() {
+    fn a_circle_is_found_however_its_uses_are_written() {
         for text in [
             "use crate::high;",
-            "use crate::high::{A, low};",
-            "use crate::{low, high};",
-            "use crate::{\n    low::{A, B},\n    high,\n};",
+            "use crate::high::{A, other};",
+            "use crate::{other, high};",
+            "use crate::{\n    other::{A, B},\n    high,\n};",
             "fn f() { low(crate::high::g()) }",
+            "use crate::Other;",
+            "use super::super::high;",
+            "pub(in super::super::high) fn f() {}",
+            "#[cfg(test)]\nuse crate::low;\nuse crate::high;",
+            "#[cfg(test)]\nmod tests {\n    fn f() {}\n}\nuse crate::high;",
         ] {
-            let found = complaints(&[("src/middle/part.rs", text)]);
+            let high = ("a/src/high/mod.rs", "use crate::low::f;\n");
+            let low = ("a/src/low.rs", "\nuse super::middle;\n");
+            let found = complaints(&[("a/src/middle/part.rs", text), low, high]);
             assert_eq!(found.len(), 1, "{text}: {found:?}");
-            assert!(found[0].contains("middle uses high"), "{found:?}");
+            for step in ["high uses low", "low uses middle (a/src/low.rs:2)", "middle uses high"] {
+                assert!(found[0].contains(step), "{text}: {found:?}");
+            }
         }
     }
 
     #[test]
-    fn tests_may_use_all_and_a_new_module_needs_a_floor() {
-        let text = "#[cfg(test)]\nmod tests { use crate::high; }";
-        assert_eq!(complaints(&[("src/low.rs", text)]), [""; 0]);
-        let found = complaints(&[("src/new.rs", "")]);
-        assert!(found[0].contains("new has no floor"), "{found:?}");
+    fn tests_and_roots_may_use_all() {
+        for (path, text) in [
+            ("a/src/low.rs", "#[cfg(test)]\nmod tests {\n    use crate::high;\n}"),
+            ("a/src/low.rs", "#[cfg(test)]\nuse crate::{\n    high,\n};"),
+            ("a/src/low/tests.rs", "use crate::high;"),
+            ("a/src/low/tests/part.rs", "use crate::high;"),
+            ("a/src/fake.rs", "use crate::high;"),
+            ("a/src/bin/low.rs", "use crate::high;"),
+            ("a/src/main.rs", "use crate::high;"),
+        ] {
+            let high = ("a/src/high.rs", "use crate::{fake, low, main};");
+            assert_eq!(complaints(&[(path, text), high]), [""; 0], "{path}");
+        }
     }
 }

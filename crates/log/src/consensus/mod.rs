@@ -54,7 +54,6 @@
 mod api;
 mod members;
 mod messages;
-mod recovered;
 mod store;
 mod uncommitted;
 
@@ -62,10 +61,10 @@ pub use api::{
     Batch, Chunk, Config, ConsensusError, Outgoing, PeerStatus, ProposeError, RoleChange, Status,
     StepError,
 };
-pub use recovered::{EntryReader, Recovered};
 
 use crate::{
     base::{Base, Members},
+    recovered::Recovered,
     rng::Rng,
     types::{
         Durability, EntryKind, HardState, LogEntry, Persist, Role, Ticket, incarnation_of,
@@ -83,7 +82,7 @@ use raft::{
 use skein_model::{LogIndex, ReplicaId, Term};
 use std::collections::{BTreeMap, VecDeque};
 use store::LogStore;
-pub use store::OldEntries;
+pub use store::{EntryReader, OldEntries};
 use uncommitted::Uncommitted;
 
 /// The longest membership entry: far larger than seven changes.

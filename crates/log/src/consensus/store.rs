@@ -1,9 +1,9 @@
 //! The log for the consensus library: newest entries in memory, older ones through an [`EntryReader`].
 
-use super::{EntryReader, Recovered, recovered::TermRuns};
 use crate::{
+    recovered::{Recovered, TermRuns},
     types::{EntryKind, LogEntry},
-    wal::WalError,
+    wal::{WalError, WalReader},
 };
 use raft::{
     Error, GetEntriesContext, RaftState, Storage, StorageError,
@@ -15,6 +15,28 @@ use std::{
     collections::{BTreeSet, VecDeque},
     mem::take,
 };
+
+/// Reads entries back that consensus handed out to be made durable and does not keep in memory.
+pub trait EntryReader {
+    /// The entries `from..=to`, or the first of them that fit into `max_bytes` of payload, but one at least.
+    fn read(
+        &self,
+        from: LogIndex,
+        to: LogIndex,
+        max_bytes: usize,
+    ) -> Result<Vec<LogEntry>, WalError>;
+}
+
+impl EntryReader for WalReader {
+    fn read(
+        &self,
+        from: LogIndex,
+        to: LogIndex,
+        max_bytes: usize,
+    ) -> Result<Vec<LogEntry>, WalError> {
+        WalReader::read(self, from, to, max_bytes)
+    }
+}
 
 /// How often a follower may request the same entries while they are read.
 const MAX_ASKED: usize = 16;

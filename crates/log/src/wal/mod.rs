@@ -29,8 +29,8 @@ pub(crate) use recover::{Lock, occupy};
 
 use crate::{
     base::Base,
-    consensus::Recovered,
     disk::{Disk, File},
+    recovered::Recovered,
     types::{ClusterId, HardState, LogEntry, Persist, ProgramHash},
 };
 use format::{HEADER_BYTES, Place, Record, SegmentHeader, Spot};
@@ -67,6 +67,9 @@ impl WalOptions {
         Self { cluster, program, incarnation: 0, segment_bytes: 32 << 20, tail_bytes: 8 << 20 }
     }
 }
+
+/// The file by which a directory of a replica with a memory-only log is known ([`crate::identity`]).
+pub const IDENTITY_FILE: &str = "identity";
 
 /// How far ahead of the last record [`Wal::prepare`] fills a file: 1 MiB.
 const AHEAD_BYTES: u64 = 1 << 20;

@@ -9,9 +9,8 @@ use super::{
 };
 use crate::{
     base::Base,
-    consensus::Recovered,
     disk::{Disk, File},
-    identity,
+    recovered::Recovered,
     types::{HardState, Persist, Ticket},
 };
 use std::{
@@ -93,7 +92,7 @@ pub(crate) fn occupy(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
 
 fn take(disk: &dyn Disk) -> Result<(Lock, Vec<String>), WalError> {
     let (lock, names) = occupy(disk)?;
-    if names.iter().any(|name| name == identity::FILE) {
+    if names.iter().any(|name| name == super::IDENTITY_FILE) {
         return Err(WalError::OtherDurability { dir: disk.location(), made_for: "memory" });
     }
     Ok((lock, names))

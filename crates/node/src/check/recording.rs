@@ -5,7 +5,7 @@ use crate::trace::file::nameless;
 use skein_arena::layout::Header;
 use skein_model::entry::MAX_ENTRY_BYTES;
 use skein_model::frame::{FRAME_HEADER_BYTES, MAX_SEND_BYTES};
-use skein_model::{LogIndex, OutFrame, entry::pad8};
+use skein_model::{LogIndex, OutFrame, pad8};
 use skein_replica::server::tap::Tap;
 use skein_replica::server::{Broken, Files};
 use std::fs::File;

@@ -120,8 +120,8 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skein_model::entry::pad8;
     use skein_model::frame::FRAME_SCRATCH_BYTES;
+    use skein_model::pad8;
     use skein_model::{Clock, ConnId, ReplicaId};
 
     fn put(watch: &mut Watch, frame: OutFrame<'_>) {

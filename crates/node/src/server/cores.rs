@@ -1,4 +1,4 @@
-//! The cores on which a thread may run; see [`skein_replica::server::shared_core`].
+//! The cores on which a thread may run; see [`skein_replica::replica::shared_core`].
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;

@@ -4,7 +4,6 @@ pub mod cores;
 pub mod launch;
 pub mod memory;
 pub mod offline;
-pub mod place;
 pub mod printed;
 pub mod program;
 

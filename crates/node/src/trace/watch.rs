@@ -1,7 +1,7 @@
 //! A traced run while it goes on.
 
 use super::file::{Damaged, TraceFile};
-use crate::server::place;
+use crate::place;
 use skein_arena::layout::{FORMER_TRACE_FD, TRACE_FD};
 use skein_sched::trace::Event;
 use std::io;

@@ -6,9 +6,9 @@
 
 use skein_arena::layout::{Sizes, state};
 use skein_arena::{Arena, Consumer, Producer};
-use skein_model::entry::pad8;
 use skein_model::frame::{FRAME_HEADER_BYTES, FRAME_SCRATCH_BYTES, MAX_SEND_BYTES};
 use skein_model::limits::{CONSUMED_STEP_BYTES, SEND_WINDOW_BYTES};
+use skein_model::pad8;
 use skein_model::{Clock, ConnId, EntryRef, LogIndex, OutFrame, Record, SockAddr};
 use skein_node::NodeError;
 use skein_node::server::{Launcher, Running};

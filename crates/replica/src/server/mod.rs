@@ -7,7 +7,6 @@ pub mod ahead;
 pub mod feed;
 pub mod link;
 pub mod passage;
-pub mod shared_core;
 pub mod tap;
 
 pub use link::{Broken, Link};

@@ -102,8 +102,8 @@ impl OutputDigest {
 mod tests {
     use super::*;
     use skein_model::Clock;
-    use skein_model::entry::pad8;
     use skein_model::frame::FRAME_SCRATCH_BYTES;
+    use skein_model::pad8;
 
     fn add(digest: &mut OutputDigest, frame: OutFrame<'_>) {
         let mut scratch = [0; FRAME_SCRATCH_BYTES];

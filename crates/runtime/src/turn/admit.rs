@@ -12,8 +12,9 @@ use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
 use skein_arena::ring::Consumer;
-use skein_model::entry::{EntryRef, Record, pad8};
+use skein_model::entry::{EntryRef, Record};
 use skein_model::frame::FRAME_HEADER_BYTES;
+use skein_model::pad8;
 use skein_model::{Clock, LogIndex, OutFrame};
 use skein_sched::Policy;
 

@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering;
 use skein_arena::full;
 use skein_arena::layout::WAKE_FD;
 use skein_arena::ring::Producer;
-use skein_model::entry::pad8;
 use skein_model::frame::{FRAME_HEADER_BYTES, FRAME_SCRATCH_BYTES, OutFrame};
+use skein_model::pad8;
 use skein_model::{ConnId, SockAddr};
 
 /// The ring's end, owned by the turn's holder.

@@ -1,34 +1,11 @@
-//! The recovered log of a replica at its start, and the source of entries that are no longer in memory.
+//! The recovered log of a replica at its start.
 
 use crate::{
     base::Base,
     types::{EntryKind, HardState, LogEntry},
-    wal::{WalError, WalReader},
 };
 use skein_model::{LogIndex, Term};
 use std::collections::VecDeque;
-
-/// Reads entries back that consensus handed out to be made durable and does not keep in memory.
-pub trait EntryReader {
-    /// The entries `from..=to`, or the first of them that fit into `max_bytes` of payload, but one at least.
-    fn read(
-        &self,
-        from: LogIndex,
-        to: LogIndex,
-        max_bytes: usize,
-    ) -> Result<Vec<LogEntry>, WalError>;
-}
-
-impl EntryReader for WalReader {
-    fn read(
-        &self,
-        from: LogIndex,
-        to: LogIndex,
-        max_bytes: usize,
-    ) -> Result<Vec<LogEntry>, WalError> {
-        WalReader::read(self, from, to, max_bytes)
-    }
-}
 
 /// The term of each entry: one pair for the first entry of each term.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
