@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use skein_node::status::TrappedPlace;
 use skein_node::{NodeStatus, ReplicaState, ReplicaStatus};
+use skein_replica::majority;
 
 use crate::args::StatusArgs;
 use crate::failure::{EXIT_USAGE, Failure};
@@ -100,7 +101,7 @@ fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) 
             .filter(|id| state.nodes.iter().all(|node| node.id != *id)),
     };
     let all_here = here == state.replicas;
-    let code = if leads.is_none() || (all_here && alive <= here / 2) {
+    let code = if leads.is_none() || (all_here && alive < majority(here)) {
         NO_QUORUM
     } else if running < here || ail {
         DEGRADED

@@ -22,3 +22,4 @@ pub use config::ReplicaConfig;
 pub use environment::Environment;
 pub use error::{ExitReason, ReplicaError};
 pub use replica::{Command, Inbox, Parts, Replica};
+pub use skein_log::majority;

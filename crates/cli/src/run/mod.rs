@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use skein_node::NodeStatus;
+use skein_replica::majority;
 
 use crate::args::{Durability, RunArgs, YesNo};
 use crate::cluster::Found;
@@ -182,7 +183,7 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
         ));
     }
     if count.is_multiple_of(2) {
-        let loss = (count - 1) / 2;
+        let loss = count - majority(count as usize) as u64;
         voice.say(&format!(
             "skein: {}: {count} replicas survive the loss of {loss}, no more than {} would; odd numbers cost less",
             setup.name,
@@ -387,7 +388,7 @@ impl Run {
     ) -> Option<Finish> {
         if !self.ready {
             self.failed.insert(id, (line.clone(), code));
-            if self.failed.len() > self.setup.plans.len() / 2 {
+            if self.failed.len() >= majority(self.setup.plans.len()) {
                 let fix = format!("see {}", self.setup.data.node(id).join("node.log").display());
                 return Some(Finish::Failed(
                     Failure::new(format!("node {id}"), line, fix).with_code(code),

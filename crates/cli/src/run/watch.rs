@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use skein_node::{NodeStatus, ReplicaState};
 use skein_replica::health::SERVER_ENDED;
+use skein_replica::majority;
 
 /// A node that gives no answer for this long is named.
 pub const SILENT: Duration = Duration::from_secs(2);
@@ -161,7 +162,7 @@ impl Watch {
             true => node.starts > 1 && !node.in_step,
             false => node.starts > 0,
         };
-        self.nodes.values().filter(lost).count() > self.nodes.len() / 2
+        self.nodes.values().filter(lost).count() >= majority(self.nodes.len())
     }
 
     /// Living nodes that restarted and are not known to be in step.
