@@ -88,6 +88,8 @@ pub struct Around {
     pub waiting: VecDeque<Rc<RefCell<Wire>>>,
     /// Connections with possible events before they were watched, and whether they ended.
     pub ready: Vec<(ConnId, bool)>,
+    /// All connections whose socket the gateway may have.
+    held: Vec<Rc<RefCell<Wire>>>,
     /// Begun connections to hosts outside: number, address, and the host's end.
     pub calls: Vec<(ConnId, SockAddr, Rc<RefCell<Wire>>)>,
     /// The server waits for datagrams, and this replica reads them.
@@ -130,6 +132,7 @@ impl Around {
             open: false,
             waiting: VecDeque::new(),
             ready: Vec::new(),
+            held: Vec::new(),
             calls: Vec::new(),
             hears: false,
             datagrams: VecDeque::new(),
@@ -285,6 +288,10 @@ impl Outside for Around {
             return None;
         }
         let wire = self.waiting.pop_front()?;
+        self.held.retain(|held| !held.borrow().gone);
+        let is_open = |held: &&Rc<RefCell<Wire>>| !held.borrow().shut;
+        wire.borrow_mut().others = self.held.iter().filter(is_open).count();
+        self.held.push(wire.clone());
         let (peer, local) = (SockAddr::v4([10, 0, 0, 1], 40_000), SockAddr::v4([10, 0, 0, 9], 1));
         Some((WireEnd(wire), peer, local))
     }
@@ -300,6 +307,7 @@ impl Outside for Around {
         let wire = Rc::new(RefCell::new(Wire { room: usize::MAX, ..Wire::default() }));
         wire.borrow_mut().conn = Some(id);
         self.calls.push((id, to, wire.clone()));
+        self.held.push(wire.clone());
         outside::refuses_at_once(to).map_or(Ok(WireEnd(wire)), Err)
     }
 

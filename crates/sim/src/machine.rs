@@ -79,6 +79,8 @@ pub struct Process {
     pub server_hangs: bool,
     /// The time of its last execution.
     pub executed_us: u64,
+    /// The last generation of it that was made to answer otherwise than the others; 0: none.
+    pub differs: u64,
     /// The servers' printed output, on its way to an operator.
     pub keeper: Keeper,
     /// The clients that were accepted or wait to be.
@@ -273,6 +275,7 @@ impl Process {
             server_runs: false,
             server_hangs: false,
             executed_us: now_us,
+            differs: 0,
             keeper: Keeper::default(),
             clients: Vec::new(),
             calls: Vec::new(),

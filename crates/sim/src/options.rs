@@ -209,6 +209,8 @@ pub struct Plan {
     pub think_us: u64,
     /// Sometimes they ask for long lines and take them slowly,
     pub slow_readers: bool,
+    /// have the server close connections, and close their own side late,
+    pub dawdlers: bool,
     /// have the server speak to hosts outside,
     pub calls: bool,
     /// and send datagrams at this interval, in us; 0: never.
@@ -278,6 +280,7 @@ impl Plan {
             calm_us: 5_000_000,
             think_us: 20_000,
             slow_readers: false,
+            dawdlers: false,
             finale: Finale::None,
             ..plan
         };
@@ -351,6 +354,7 @@ impl Plan {
             calm_us: CALM_US,
             think_us: 0,
             slow_readers: rng.chance(30),
+            dawdlers: rng.chance(30),
             calls: rng.chance(50),
             datagrams_us: one_of(rng, &[0, 20_000, 200_000]),
             finale: one_of(

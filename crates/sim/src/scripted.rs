@@ -33,6 +33,17 @@ pub struct Scripted {
     lost: bool,
 }
 
+/// The result of putting output into the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// All is in it.
+    All,
+    /// There is no room for the rest.
+    Full,
+    /// It was interrupted before the rest.
+    Part,
+}
+
 /// The results of running it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
@@ -69,12 +80,14 @@ impl Scripted {
         !self.arena.header().server_gate.is_closed()
     }
 
-    /// Lets it execute up to `entries`.
-    pub fn run(&mut self, entries: usize) -> Ran {
+    /// Lets it execute up to `entries`; it is interrupted after `frames` of its output.
+    pub fn run(&mut self, entries: usize, mut frames: usize) -> Ran {
         let mut ran = Ran::default();
         for _ in 0..entries {
-            if !self.say() {
-                return self.wait_for_room(ran);
+            match self.say(&mut frames) {
+                Said::All => {}
+                Said::Full => return self.wait_for_room(ran),
+                Said::Part => return Ran { wakes: self.wakes(), more: true, ended: None },
             }
             if self.program.ended.is_some() {
                 break;
@@ -90,8 +103,10 @@ impl Scripted {
             header.operations.fetch_add(1, Ordering::Relaxed);
             self.executed.push((index, payload));
         }
-        if !self.say() {
-            return self.wait_for_room(ran);
+        match self.say(&mut frames) {
+            Said::All => {}
+            Said::Full => return self.wait_for_room(ran),
+            Said::Part => return Ran { wakes: self.wakes(), more: true, ended: None },
         }
         if let Some(status) = self.program.ended {
             self.arena.header().server_state.store(state::ENDED, Ordering::Release);
@@ -125,14 +140,14 @@ impl Scripted {
         Some((index, payload))
     }
 
-    /// Puts its output into the ring; false when some did not fit.
-    fn say(&mut self) -> bool {
+    /// Puts up to so many `frames` of its output into the ring.
+    fn say(&mut self, frames: &mut usize) -> Said {
         if self.lost {
             self.unsaid.clear();
-            return true;
+            return Said::All;
         }
         let mut at = 0;
-        while at < self.unsaid.len() {
+        while at < self.unsaid.len() && *frames > 0 {
             let frame = &self.unsaid[at..];
             let len = u32::from_le_bytes(frame[4..8].try_into().expect("4 bytes")) as usize;
             let whole = pad8(FRAME_HEADER_BYTES + len);
@@ -143,6 +158,7 @@ impl Scripted {
             space.copy_from_slice(&frame[..whole]);
             self.output.publish(whole);
             at += whole;
+            *frames -= 1;
         }
         self.unsaid.drain(..at);
         if self.unsaid.is_empty()
@@ -153,14 +169,19 @@ impl Scripted {
             self.output.publish(64);
             self.lost = true;
         }
-        self.unsaid.is_empty()
+        match (self.unsaid.is_empty(), *frames) {
+            (true, _) => Said::All,
+            (false, 0) => Said::Part,
+            (false, _) => Said::Full,
+        }
     }
 
     fn wait_for_room(&mut self, mut ran: Ran) -> Ran {
         let header = self.arena.header();
         full::say(&header.server_state);
         header.server_gate.close();
-        ran.more = self.say();
+        let mut all = usize::MAX;
+        ran.more = self.say(&mut all) == Said::All;
         if ran.more {
             self.arena.header().server_gate.reopen();
         }

@@ -3,6 +3,7 @@
 //! - `S key value` sets a register, prints a line about it and answers `OK`; `G key` answers `V value`;
 //! - `B turns` makes the server busy for a number of turns: it waits at slots, time bubbles let it continue, and then it answers `OK`;
 //! - `L bytes` answers a line of that length;
+//! - `E` answers `OK` and closes the connection;
 //! - `C host` begins a connection to a host outside ([`crate::outside`]) and answers `OK`;
 //! - `X status` ends it, `K signal` kills it, and `D` makes it write impossible data into its arena.
 //!
@@ -119,6 +120,10 @@ pub struct RegisterServer {
     pub raves: bool,
     /// Answer the next read wrongly.
     pub lies: bool,
+    /// Its answers have other bytes than those of others, and the same meaning.
+    pub differs: bool,
+    /// It has given one.
+    pub differed: bool,
 }
 
 impl RegisterServer {
@@ -277,8 +282,16 @@ impl RegisterServer {
         }
         put(ring, &OutFrame::Consumed { conn, bytes: bytes.len() as u64 });
         for line in lines {
-            if let Some(answer) = self.request(conn, &line, ring) {
+            if let Some(mut answer) = self.request(conn, &line, ring) {
+                if self.differs {
+                    answer.insert(answer.len() - 1, ' ');
+                    self.differed = true;
+                }
                 put(ring, &OutFrame::Send { conn, bytes: answer.as_bytes() });
+            }
+            if line == "E" {
+                self.end(conn, ring);
+                return;
             }
         }
     }
@@ -316,6 +329,7 @@ impl RegisterServer {
                 put(ring, &OutFrame::Connect { conn, addr });
                 "OK\n".to_owned()
             }
+            (Some(&"E"), None, None) => "OK\n".to_owned(),
             (Some(&"D"), None, None) => {
                 self.raves = true;
                 "OK\n".to_owned()

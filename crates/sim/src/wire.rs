@@ -28,6 +28,8 @@ pub struct Wire {
     pub reset: bool,
     /// The number of bytes that the next writes take before they would block.
     pub room: usize,
+    /// The number of other open connections of the node when it was accepted.
+    pub others: usize,
     /// The client reads slowly.
     pub slow: bool,
     /// Known once the node watches it.

@@ -8,14 +8,20 @@ use crate::wire::Wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// The longest time of a client before it closes what the server has closed.
+const DAWDLES_US: u64 = 5_000_000;
 /// The pause of a slow client before it reads more.
 const SLOW_READER_US: u64 = 30_000;
 
 impl World {
     /// Takes the nodes' output to their clients' sockets.
-    pub(super) fn carry_answers(&mut self, id: u64) {
+    ///
+    /// # Errors
+    /// A client is turned away without need.
+    pub(super) fn carry_answers(&mut self, id: u64) -> Result<(), String> {
         let life = self.life(id);
-        let Some(process) = &mut self.at(id).process else { return };
+        self.check_refusals(id)?;
+        let Some(process) = &mut self.at(id).process else { return Ok(()) };
         let mut carried = Vec::new();
         process.clients.retain(|of| {
             let mut wire = of.wire.borrow_mut();
@@ -26,7 +32,7 @@ impl World {
             if !bytes.is_empty() || ended {
                 carried.push((of.client, of.epoch, bytes, ended, of.wire.clone()));
             }
-            !wire.gone && !wire.reset
+            !wire.gone
         });
         for (client, epoch, bytes, ended, wire) in carried {
             if wire.borrow().room == 0 {
@@ -40,6 +46,26 @@ impl World {
             let event = Event::FromNode { client, epoch, bytes, ended };
             self.schedule(arrives - self.now_us, event);
         }
+        Ok(())
+    }
+
+    /// A client is turned away only when there are too many others, whose connections the server has not closed, or too many bytes wait.
+    fn check_refusals(&self, id: u64) -> Result<(), String> {
+        let Some(process) = &self.machines[&id].process else { return Ok(()) };
+        let tuning = &self.plan.tuning;
+        let refused = process.clients.iter().find(|of| {
+            let wire = of.wire.borrow();
+            wire.conn.is_none() && wire.reset && wire.gone
+        });
+        let Some(others) = refused.map(|of| of.wire.borrow().others) else { return Ok(()) };
+        let little_memory = tuning.max_memory_bytes < 1 << 20;
+        if others >= tuning.max_connections || little_memory {
+            return Ok(());
+        }
+        Err(format!(
+            "replica {id} turns a client away with {others} open connections of {}",
+            tuning.max_connections
+        ))
     }
 
     pub(super) fn took(&mut self, life: Life, wire: &Rc<RefCell<Wire>>) -> Result<(), String> {
@@ -119,6 +145,7 @@ impl World {
         match self.rng.below(30) {
             0..3 if self.plan.works => Some(format!("B {}\n", 1 + self.rng.below(200))),
             3 if self.plan.slow_readers => Some(format!("L {}\n", 1 + self.rng.below(4000))),
+            6 if self.plan.dawdlers => Some("E\n".to_owned()),
             4 | 5 if self.plan.calls => Some(format!("C {}\n", self.any_host())),
             _ => None,
         }
@@ -221,8 +248,17 @@ impl World {
         let delay = 20_000 + self.rng.below(200_000);
         self.ask_later(n, delay);
         let Some(wire) = wire else { return Ok(()) };
+        if self.plan.dawdlers && self.rng.chance(50) {
+            let delay = self.rng.below(DAWDLES_US);
+            self.schedule(delay, Event::HangUp(target, wire));
+            return Ok(());
+        }
+        self.hang_up(target, &wire)
+    }
+
+    pub(super) fn hang_up(&mut self, target: u64, wire: &Rc<RefCell<Wire>>) -> Result<(), String> {
         wire.borrow_mut().ended = true;
-        self.node_hears(target, &wire).map(drop)
+        self.node_hears(target, wire).map(drop)
     }
 
     pub(super) fn give_up(&mut self, n: usize, waiting: usize) -> Result<(), String> {

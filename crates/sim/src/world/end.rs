@@ -132,6 +132,7 @@ impl World {
         let has_come = |process: &Process| {
             process.server_lives
                 && process.server.as_ref().is_some_and(|server| !server.program.is_busy())
+                && process.server.as_ref().is_some_and(|server| !server.program.differed)
                 && process.replica.applied() >= goal
                 && process.replica.consensus().role() != Role::Learner
         };
@@ -153,6 +154,7 @@ impl World {
         let Some(n) = self.clients.iter().position(is_served) else {
             // Another client may have the last allowed connection.
             (0..self.clients.len()).try_for_each(|n| self.leave(n))?;
+            self.clients[0].target = leader;
             self.schedule(1000, Event::Connect(0, leader));
             return Ok(());
         };

@@ -81,7 +81,7 @@ impl World {
         if self.machines[&id].lost {
             return Ok(());
         }
-        let kind = self.rng.below(19);
+        let kind = self.rng.below(20);
         if self.plan.faults & 1 << kind == 0 {
             return Ok(());
         }
@@ -145,6 +145,7 @@ impl World {
             14 if self.others_servers_run(id) => self.rave(id),
             15 if self.is_whole() => self.rot(id),
             16 => return self.signal(id),
+            17 => self.differ(id),
             _ => self.hurt_disk(id),
         }
         Ok(())
@@ -200,6 +201,32 @@ impl World {
         process.server_hangs = true;
         self.trace(|| format!("{id}: its server hangs"));
         self.schedule(delay, Event::ServerGoesOn(id));
+    }
+
+    /// A server answers from now on with other bytes, which mean the same: it is to be found and rebuilt, also when a majority of servers does not
+    /// run. One at a time: two that differ alike would be right.
+    fn differ(&mut self, id: u64) {
+        // Digests are compared when a server rests, or after many entries.
+        let often_quiet = self.plan.timer_ns == 0 || self.plan.timer_ns < 50_000_000;
+        if !often_quiet || self.someone_differs() {
+            return;
+        }
+        let Some(process) = &mut self.at(id).process else { return };
+        let (lives, Some(server)) = (process.server_lives, &mut process.server) else { return };
+        if lives {
+            server.program.differs = true;
+            process.differs = server.generation;
+            let generation = server.generation;
+            self.trace(|| format!("{id}: its server {generation} answers otherwise"));
+        }
+    }
+
+    /// Whether a server that answered otherwise than others lives, or may come back.
+    pub(super) fn someone_differs(&self) -> bool {
+        self.machines
+            .values()
+            .filter_map(|machine| machine.process.as_ref())
+            .any(|process| process.server.as_ref().is_some_and(|server| server.program.differs))
     }
 
     /// A server writes impossible data into its arena.

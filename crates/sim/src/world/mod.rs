@@ -156,6 +156,8 @@ enum Event {
         waiting: usize,
     },
     Impatient(usize, u64),
+    /// A client closes a connection that the server has closed before.
+    HangUp(u64, Rc<RefCell<Wire>>),
     Took(Life, Rc<RefCell<Wire>>),
     /// A host outside acts on a connection that a node began.
     Outside(Life, ConnId, outside::Does),
@@ -449,6 +451,7 @@ impl World {
             }
             Event::GiveUp { client, waiting } => self.give_up(client, waiting),
             Event::Impatient(client, epoch) => self.impatient(client, epoch),
+            Event::HangUp(target, wire) => self.hang_up(target, &wire),
             Event::Took(life, wire) => self.took(life, &wire),
             Event::Outside(life, conn, does) => self.outside_does(life, conn, does),
             Event::Datagram => self.datagram(),

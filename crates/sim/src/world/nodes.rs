@@ -197,7 +197,7 @@ impl World {
         }
         self.carry_frames(id)?;
         self.write(id)?;
-        self.carry_answers(id);
+        self.carry_answers(id)?;
         self.carry_calls(id)?;
         self.wake_server(id);
         Ok(())
@@ -236,7 +236,10 @@ impl World {
                 .map_err(|error| format!("entry {index} is damaged: {error}"))?;
             self.checker.stamped(index, entry.wall(), true_time)?;
         }
-        if let Some((index, digest)) = process.replica.server().digest.latest() {
+        let differs = process.differs == process.replica.server().generation;
+        if let Some((index, digest)) = process.replica.server().digest.latest()
+            && !differs
+        {
             self.checker.digest(own, index, digest)?;
         }
         let applied = process.replica.consensus().applied();

@@ -79,7 +79,7 @@ impl World {
                 wire.told = true;
                 does.push((call.conn, Does::Leaves, None));
             }
-            !wire.gone && !wire.reset
+            !wire.gone
         });
         for (conn, what, bytes) in does {
             if let Some(bytes) = bytes {

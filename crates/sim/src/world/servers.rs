@@ -12,6 +12,9 @@ use skein_replica::server::{Link, ServerEvent};
 const KILLED: i32 = 9;
 /// Entries per step of a server.
 const BURST: u64 = 8;
+/// The share of steps that end in the midst of its output, in percent, and the most frames of such a step.
+const INTERRUPTED: u64 = 20;
+const FRAMES: u64 = 4;
 
 impl World {
     /// Carries out a replica's requests about its server, and its reads.
@@ -120,6 +123,10 @@ impl World {
             return Ok(());
         }
         let entries = 1 + self.rng.below(BURST) as usize;
+        let frames = match self.rng.chance(INTERRUPTED) {
+            true => 1 + self.rng.below(FRAMES) as usize,
+            false => usize::MAX,
+        };
         let (id, now_us) = (life.replica, self.now_us);
         let process = self.at(id).process.as_mut().expect("it lives");
         let Some(server) = process.server.as_mut().filter(|s| s.generation == generation) else {
@@ -129,7 +136,7 @@ impl World {
         if process.server_hangs || !process.server_lives {
             return Ok(());
         }
-        let ran = server.run(entries);
+        let ran = server.run(entries, frames);
         if !server.executed.is_empty() {
             process.executed_us = now_us;
         }
