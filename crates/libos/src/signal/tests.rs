@@ -1,6 +1,6 @@
 //! Receivers of signals, pending signals, and the state in a handler.
 
-use super::{Action, Info, LAST, Target, bit, deliver, mask, post, send, wait};
+use super::{Action, Info, LAST, Target, bit, deliver, mask, post, send, timer, wait};
 use crate::abi;
 use crate::errno::{Errno, Result};
 use crate::fake::{FIRST_TID, Fake, HANDLER, REAL_USER};
@@ -526,4 +526,15 @@ fn a_forked_process_has_its_parents_dispositions_and_none_of_its_signals() {
     assert_eq!(c.signals.action(abi::SIGHUP), Action::default());
     assert_eq!(c.signals.action(abi::SIGALRM), ignore());
     assert_eq!(k.thread(child).signals.mask.get(), bit(abi::SIGHUP));
+}
+
+#[test]
+fn a_stopped_interval_timer_has_no_interval_unless_it_counts_processor_time() {
+    let k = Fake::new(1);
+    for (which, left) in [(abi::ITIMER_REAL, 0), (abi::ITIMER_VIRTUAL, 5), (abi::ITIMER_PROF, 5)] {
+        let set = |value| k.by(1, || timer::interval(&k, which, Some((value, 5)))).unwrap();
+        set(1_000);
+        assert_eq!(set(0).1, 5, "{which}: it ran");
+        assert_eq!(k.by(1, || timer::interval(&k, which, None)), Ok((0, left)), "{which}");
+    }
 }

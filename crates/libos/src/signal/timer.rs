@@ -322,7 +322,9 @@ fn set(
     t.waits.set(false);
     t.missed.set(0);
     t.overrun.set(0);
-    t.interval_ns.set(interval);
+    // As in Linux a stopped timer has no interval, unless it is one of `setitimer`'s that count processor time.
+    let counts = t.notify.get() == Notify::Interval && t.signo.get() != abi::SIGALRM;
+    t.interval_ns.set(if value != 0 || counts { interval } else { 0 });
     if value != 0 {
         arm(k, timer, deadline);
     }

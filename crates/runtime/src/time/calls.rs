@@ -46,6 +46,11 @@ pub unsafe fn nanosleep(
     left: *mut skein_libos::abi::timespec,
 ) -> Result<usize> {
     let _turn = turn::enter(Object::Clock, Kind::Wait);
+    let unwaitable =
+        [libc::CLOCK_MONOTONIC_RAW, libc::CLOCK_REALTIME_COARSE, libc::CLOCK_MONOTONIC_COARSE];
+    if unwaitable.contains(&clock) {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
     // SAFETY: the server's own pointer.
     let request = unsafe { request.as_ref() }.ok_or(Errno(libc::EFAULT))?;
     let ns = to_ns(request)?;
