@@ -148,40 +148,37 @@ const TABLE: [Spec; COUNT] = [
     flag(SOL_NETLINK, abi::NETLINK_GET_STRICT_CHK),
 ];
 
-const _: () = {
-    assert!(
-        SPECS_NAMES[REUSE_ADDRESS] == abi::SO_REUSEADDR
-            && SPECS_NAMES[REUSE_PORT] == abi::SO_REUSEPORT
-    );
-    assert!(
-        SPECS_NAMES[RECEIVE_LEAST] == abi::SO_RCVLOWAT && SPECS_NAMES[ONLY_V6] == abi::IPV6_V6ONLY
-    );
-    assert!(
-        SPECS_NAMES[SEND_BUFFER] == abi::SO_SNDBUF && SPECS_NAMES[RECEIVE_BUFFER] == abi::SO_RCVBUF
-    );
-};
-const _: () = assert!(
-    TABLE[BROADCAST].name == abi::SO_BROADCAST
-        && TABLE[TIMESTAMP].name == abi::SO_TIMESTAMP
-        && TABLE[TIMESTAMP_NS].name == abi::SO_TIMESTAMPNS
-        && TABLE[PASS_CRED].name == abi::SO_PASSCRED
-        && TABLE[PACKET_INFO].name == abi::IP_PKTINFO
-        && TABLE[PACKET_INFO_V6].name == abi::IPV6_RECVPKTINFO
-        && TABLE[GROUP_ADDRESS].name == abi::IP_MULTICAST_IF
-        && TABLE[GROUP_LOOP].name == abi::IP_MULTICAST_LOOP
-        && TABLE[HEARS_ALL].name == abi::IP_MULTICAST_ALL
-        && TABLE[GROUP_INTERFACE].name == abi::IPV6_MULTICAST_IF
-        && TABLE[GROUP_LOOP_V6].name == abi::IPV6_MULTICAST_LOOP
-        && TABLE[HEARS_ALL_V6].name == IPV6_MULTICAST_ALL
-);
-const SPECS_NAMES: [i32; 6] = [
-    abi::SO_REUSEADDR,
-    abi::SO_REUSEPORT,
-    abi::SO_RCVLOWAT,
-    abi::IPV6_V6ONLY,
-    abi::SO_SNDBUF,
-    abi::SO_RCVBUF,
+/// The options that have a place by name.
+const PLACES: [(usize, i32, i32); 20] = [
+    (REUSE_ADDRESS, SOL_SOCKET, abi::SO_REUSEADDR),
+    (REUSE_PORT, SOL_SOCKET, abi::SO_REUSEPORT),
+    (RECEIVE_LEAST, SOL_SOCKET, abi::SO_RCVLOWAT),
+    (ONLY_V6, IPPROTO_IPV6, abi::IPV6_V6ONLY),
+    (SEND_BUFFER, SOL_SOCKET, abi::SO_SNDBUF),
+    (RECEIVE_BUFFER, SOL_SOCKET, abi::SO_RCVBUF),
+    (FREE_BIND, IPPROTO_IP, abi::IP_FREEBIND),
+    (BROADCAST, SOL_SOCKET, abi::SO_BROADCAST),
+    (TIMESTAMP, SOL_SOCKET, abi::SO_TIMESTAMP),
+    (TIMESTAMP_NS, SOL_SOCKET, abi::SO_TIMESTAMPNS),
+    (PASS_CRED, SOL_SOCKET, abi::SO_PASSCRED),
+    (PACKET_INFO, IPPROTO_IP, abi::IP_PKTINFO),
+    (PACKET_INFO_V6, IPPROTO_IPV6, abi::IPV6_RECVPKTINFO),
+    (GROUP_ADDRESS, IPPROTO_IP, abi::IP_MULTICAST_IF),
+    (GROUP_LOOP, IPPROTO_IP, abi::IP_MULTICAST_LOOP),
+    (HEARS_ALL, IPPROTO_IP, abi::IP_MULTICAST_ALL),
+    (GROUP_INTERFACE, IPPROTO_IPV6, abi::IPV6_MULTICAST_IF),
+    (GROUP_LOOP_V6, IPPROTO_IPV6, abi::IPV6_MULTICAST_LOOP),
+    (HEARS_ALL_V6, IPPROTO_IPV6, IPV6_MULTICAST_ALL),
+    (NETLINK, SOL_NETLINK, abi::NETLINK_PKTINFO),
 ];
+const _: () = {
+    let mut at = 0;
+    while at < PLACES.len() {
+        let (place, level, name) = PLACES[at];
+        assert!(TABLE[place].level == level && TABLE[place].name == name);
+        at += 1;
+    }
+};
 
 /// A socket's options. All-zero bytes are the defaults: numbers are kept as the difference from theirs.
 #[repr(C)]
