@@ -126,6 +126,9 @@ int main(void)
     for (n = 0; n < 254; n++)
         fds[n] = two[0];
     CHECK_ERRNO(send_fds(two[0], "x", 1, fds, 254), EINVAL);
+    struct iovec part = {.iov_base = "x", .iov_len = 1};
+    struct msghdr endless = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = fds, .msg_controllen = (size_t)-1};
+    CHECK_ERRNO(sendmsg(two[0], &endless, 0), ENOBUFS);
     CHECK(send_fds(two[0], "x", 1, fds, 253) == 1);
     flags = 0;
     CHECK(receive_fds(two[1], buffer, 9, fds, 253, &count, &flags) == 1 && count == 253);

@@ -22,7 +22,7 @@ unsafe fn bytes_mut<'a>(at: *mut u8, len: usize) -> &'a mut [u8] {
         return &mut [];
     }
     // SAFETY: the caller's contract.
-    unsafe { core::slice::from_raw_parts_mut(at, len) }
+    unsafe { core::slice::from_raw_parts_mut(at, len.min(isize::MAX as usize)) }
 }
 
 /// `recvfrom`.
@@ -122,6 +122,7 @@ unsafe fn send_one(k: &Kernel, hold: &Hold, msg: &msghdr, flags: i32) -> Result<
         unsafe { Buffers::from_raw(msg.msg_iov.cast(), msg.msg_iovlen, libc::EMSGSIZE) }?;
     let control = match msg.msg_controllen {
         0 => &[][..],
+        len if len > i32::MAX as usize => return fail(libc::ENOBUFS),
         _ if msg.msg_control.is_null() => return fail(libc::EFAULT),
         // SAFETY: the caller's contract.
         len => unsafe { core::slice::from_raw_parts(msg.msg_control.cast::<u8>(), len) },

@@ -6,6 +6,7 @@ use crate::options::{Break, YEAR_US};
 use skein_log::Durability;
 use skein_log::disk::Disk;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
+use skein_replica::majority;
 use skein_replica::replica::{Command, Inbox};
 use skein_replica::status::ReplicaState;
 use std::collections::BTreeSet;
@@ -318,7 +319,7 @@ impl World {
         if !self.plan.loses_some || some_are || !self.is_whole() {
             return;
         }
-        for _ in 0..(self.plan.replicas - 1) / 2 {
+        for _ in 0..self.plan.replicas - majority(self.plan.replicas as usize) as u64 {
             let id = 1 + self.rng.below(self.plan.replicas);
             if std::mem::replace(&mut self.at(id).lost, true) {
                 continue;
