@@ -10,7 +10,7 @@ pub(crate) const YEAR_US: i64 = 365 * 24 * 3600 * 1_000_000;
 /// How long clients continue after the last fault.
 const CALM_US: u64 = 2_000_000;
 
-/// A rule around the replica to break on purpose, to show that the checks notice. Rules of the replica itself are broken by patches (`planted/`).
+/// A rule around the replica to break on purpose, to show that the checks notice. Rules of the replica itself are broken by patches (`xtask/planted`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
     /// The log is reported durable before it is synced.

@@ -1,12 +1,13 @@
 //! The repository's own rules, as one command and as a unit test.
 //!
-//! Five families, one module each: `layers` (which crate may depend on which), `rooms` (no circles among the modules of a crate), `sources` (the form
-//! of source files), `docs` (links, decision records) and `errors` (the
-//! catalogue of messages). Each reports all its complaints, not only the first. A complaint names the file, the rule and what to do.
+//! Six families, one module each: `layers` (which crate may depend on which), `rooms` (no circles among the modules of a crate), `sources` (the form
+//! of source files), `docs` (links, decision records), `errors` (the
+//! catalogue of messages) and `planted` (defects that are put back). Each reports all its complaints, not only the first. A complaint names the file, the rule and what to do.
 
 mod docs;
 mod errors;
 mod layers;
+mod planted;
 mod rooms;
 mod sources;
 
@@ -97,6 +98,7 @@ fn complaints(root: &Path) -> Outcome<Vec<Complaint>> {
     all.extend(sources::check(&tree));
     all.extend(docs::check(&tree));
     all.extend(errors::check(&tree));
+    all.extend(planted::check(&tree));
     all.sort_by(|a, b| (&a.place, a.line).cmp(&(&b.place, b.line)));
     Ok(all)
 }

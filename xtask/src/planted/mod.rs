@@ -1,21 +1,21 @@
 //! Defects that are put back one at a time: each must be found by the finder that the list names: the simulation within a number of seeds, a test, or a guest.
 //!
-//! The list is `crates/sim/planted.toml`. Each defect replaces one text of one file by another, in a copy of the workspace: nothing is changed here.
+//! The lists are `xtask/planted/*.toml`. Each defect replaces one text of one file by another, in a copy of the workspace: nothing is changed here.
 //! The copy shares the target directory, so that only the crates of the workspace are built again.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use serde::Deserialize;
-
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-const LIST: &str = "crates/sim/planted.toml";
+pub mod list;
+
+use list::{Defect, Finder, LISTS};
+
 /// The copy's path, below the target directory.
 const COPY: &str = "planted";
 /// The simulation runs this many seeds without any defect first.
@@ -31,63 +31,16 @@ pub struct Options {
     in_tests: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct List {
-    defect: Vec<Defect>,
-}
-
-/// A defect.
-#[derive(Deserialize)]
-struct Defect {
-    /// Its name.
-    name: String,
-    /// The broken promise.
-    what: String,
-    /// The file.
-    file: PathBuf,
-    /// The original text, which occurs once,
-    find: String,
-    /// and its replacement.
-    put: String,
-    /// Its finder.
-    #[serde(flatten)]
-    finder: Finder,
-    /// Put back by the tests.
-    #[serde(default)]
-    in_tests: bool,
-}
-
-/// The finder of a defect.
-#[derive(Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-enum Finder {
-    /// The simulation, within this many seeds.
-    Seeds(u64),
-    /// A test: the arguments of `cargo test`.
-    Test(Vec<String>),
-    /// A guest of this name.
-    Guest(String),
-}
-
-impl fmt::Display for Finder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Seeds(seeds) => write!(f, "the simulation, {seeds} seeds"),
-            Self::Test(arguments) => write!(f, "cargo test {}", arguments.join(" ")),
-            Self::Guest(name) => write!(f, "the guest {name}"),
-        }
-    }
-}
-
 /// Puts each back, and runs its finder.
 pub fn run(options: &Options) -> Outcome {
     let root = workspace::root();
-    let text = read(&root.join(LIST))?;
-    let List { defect: defects } =
-        toml::from_str(&text).map_err(|e| Failure(format!("{LIST}: {e}")))?;
+    let mut defects = Vec::new();
+    for path in workspace::files(root)?.into_iter().filter(|path| list::is_list(path)) {
+        let parsed = list::parse(&read(&root.join(&path))?);
+        defects.extend(parsed.map_err(|e| Failure(format!("{}: {e}", path.display())))?);
+    }
     for defect in &defects {
-        defect.apply(&read(&root.join(&defect.file))?)?;
+        defect.apply(&read(&root.join(&defect.file))?).map_err(Failure)?;
     }
     let wanted = |defect: &&Defect| match &options.name {
         Some(name) => defect.name.contains(name),
@@ -95,7 +48,7 @@ pub fn run(options: &Options) -> Outcome {
     };
     let chosen: Vec<&Defect> = defects.iter().filter(wanted).collect();
     if chosen.is_empty() {
-        return Err(Failure(format!("{LIST} has no such defect")));
+        return Err(Failure(format!("{LISTS} has no such defect")));
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     let copy = Copy { tree: target.join(COPY).join("tree"), target };
@@ -119,7 +72,7 @@ pub fn run(options: &Options) -> Outcome {
         let since = Instant::now();
         let file = copy.tree.join(&defect.file);
         let before = read(&file)?;
-        write(&file, &defect.apply(&before)?)?;
+        write(&file, &defect.apply(&before).map_err(Failure)?)?;
         let found = copy.build(&defect.finder).and_then(|()| copy.find(&defect.finder));
         write(&file, &before)?;
         let seconds = since.elapsed().as_secs();
@@ -137,20 +90,6 @@ pub fn run(options: &Options) -> Outcome {
     }
     println!("planted: {} of {} defects found", chosen.len(), chosen.len());
     Ok(())
-}
-
-impl Defect {
-    /// The text with the defect in it.
-    fn apply(&self, text: &str) -> Result<String, Failure> {
-        match text.matches(&self.find).count() {
-            1 => Ok(text.replacen(&self.find, &self.put, 1)),
-            count => Err(Failure(format!(
-                "{LIST}: {}: what it looks for stands {count} times in {}, not once",
-                self.name,
-                self.file.display()
-            ))),
-        }
-    }
 }
 
 /// A copy of the workspace with a target directory of its own.
