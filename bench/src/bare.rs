@@ -375,8 +375,7 @@ fn first_entry(bytes: &[u8]) -> Option<(u32, &[u8])> {
 mod tests {
     use super::*;
     use crate::servers::{memcached, redis};
-    use crate::target::free_address;
-    use crate::wire::Client;
+    use crate::wire::{Client, free_address};
 
     #[test]
     fn it_answers_what_the_workloads_ask() {

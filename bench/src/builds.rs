@@ -11,12 +11,14 @@ use serde::Serialize;
 use super::about::{self, About};
 use super::measure::{self, Load};
 use super::outage;
+use super::process;
 use super::report::servers::{per_second, ratio};
 use super::report::text;
 use super::results::Sample;
 use super::servers::{Choice, Server};
 use super::stats::Spread;
-use super::target::{Cluster, Target, free_address};
+use super::target::{Cluster, Target};
+use super::wire::free_address;
 use skein_testkit::cluster::find_command;
 use skein_testkit::{Failure, Outcome};
 
@@ -77,7 +79,7 @@ pub fn run(options: &Options) -> Outcome {
     }
     let other = other.canonicalize().map_err(|error| Failure::of("cannot find skein", error))?;
     let builds = [find_command()?, other];
-    let interrupt = measure::interrupts()?;
+    let interrupt = process::interrupts()?;
     let until = Instant::now() + Duration::from_secs(options.budget_s);
     let servers = Choice::servers(&options.servers);
     let command = format!(

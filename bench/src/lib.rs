@@ -59,7 +59,7 @@ enum Part {
 /// Measures, or reports earlier results.
 pub fn run(options: &Options) -> Outcome {
     match &options.part {
-        Some(Part::Peers(options)) => peers::run(options),
+        Some(Part::Peers(options)) => peers::run(options, report::peers::comparison),
         Some(Part::Growth(options)) => growth::run(options),
         Some(Part::Builds(options)) => builds::run(options),
         Some(Part::Failover(options)) => failover::run(options),

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::about::{self, About};
 use super::results::{Busy, Results, Sample};
@@ -66,18 +63,8 @@ pub fn run(options: &Options) -> Outcome {
     }
 }
 
-/// A flag that SIGINT and SIGTERM set: targets are stopped in order.
-pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
-    let interrupt = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupt))
-            .map_err(|error| Failure::of("cannot catch signals", error))?;
-    }
-    Ok(interrupt)
-}
-
 fn measure(options: &Options) -> Outcome<Results> {
-    let interrupt = interrupts()?;
+    let interrupt = process::interrupts()?;
     let start = Instant::now();
     let budget = Duration::from_secs(options.budget_s);
     let share = if options.kills > 0 { 1.0 - OUTAGES_SHARE } else { 1.0 };

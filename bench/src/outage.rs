@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 
 use super::servers::{Server, redis};
-use super::target::{Cluster, free_address};
-use super::wire::Client;
+use super::target::Cluster;
+use super::wire::{Client, free_address};
 use skein_testkit::{Failure, Outcome};
 
 /// Acknowledged writes before a kill.

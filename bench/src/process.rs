@@ -1,18 +1,31 @@
-//! Child processes that cannot outlive or stall the benchmark, and their CPU time.
+//! Child processes that cannot outlive or stall the benchmark, and their CPU time; signals that end it.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::{Pid, SysconfVar, sysconf};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use skein_testkit::{Failure, Outcome};
 
 /// How long a process may take to end after it was asked to.
 const END_MAX: Duration = Duration::from_secs(10);
+
+/// A flag that SIGINT and SIGTERM set: targets are stopped in order.
+pub fn interrupts() -> Outcome<Arc<AtomicBool>> {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupt))
+            .map_err(|error| Failure::of("cannot catch signals", error))?;
+    }
+    Ok(interrupt)
+}
 
 /// A child that ends when its owner drops it.
 pub struct Kept {

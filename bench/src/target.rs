@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::bare;
 use super::process::{self, Kept};
 use super::servers::{Server, Workload};
+use super::wire::free_address;
 use nix::sys::signal::Signal;
 
 use skein_testkit::cluster::find_command;
@@ -374,11 +375,6 @@ pub fn data_root() -> PathBuf {
 fn own() -> Outcome<Command> {
     let own = std::env::current_exe();
     own.map(Command::new).map_err(|error| Failure::of("cannot find this program", error))
-}
-
-/// A port that nobody listens on.
-pub fn free_address() -> Outcome<SocketAddr> {
-    skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
 }
 
 /// A server's helpers and files; ended and removed when dropped.

@@ -1,13 +1,19 @@
-//! Requests whose replies are known, and one blocking connection that compares them.
+//! Ports; requests whose replies are known, and one blocking connection that compares them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use skein_testkit::client::connect;
+use skein_testkit::{Failure, Outcome};
 
 /// The longest head of a reply.
 const HEAD_MAX: usize = 8 << 10;
+
+/// A port that nobody listens on.
+pub fn free_address() -> Outcome<SocketAddr> {
+    skein_testkit::free_address().map_err(|error| Failure::of("no free port on 127.0.0.1", error))
+}
 
 /// One request and the only right reply.
 #[derive(Debug, Clone)]

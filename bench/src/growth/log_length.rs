@@ -6,8 +6,8 @@ use nix::sys::signal::{Signal, kill};
 
 use super::{Figure, Recorder, Topic, curve};
 use crate::servers::{Server, redis};
-use crate::target::{Cluster, await_some, free_address};
-use crate::wire::Client;
+use crate::target::{Cluster, await_some};
+use crate::wire::{Client, free_address};
 use skein_testkit::{Failure, Outcome};
 
 pub const TOPIC: Topic = Topic {

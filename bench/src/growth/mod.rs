@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::about::{self, About};
 use super::load::{self, Throughput};
-use super::measure::interrupts;
+use super::process::interrupts;
 use super::servers::Server;
 use super::target::{Running, Way};
 use skein_testkit::workspace;

@@ -8,8 +8,7 @@ use super::sample::Finding;
 use super::{Contender, Peer, SKEIN_FSYNC, SKEIN_MEMORY, Scale};
 use crate::load;
 use crate::servers::{Server, redis};
-use crate::target::free_address;
-use crate::wire::{Client, Exchange};
+use crate::wire::{Client, Exchange, free_address};
 use skein_testkit::{Failure, Outcome};
 
 /// etcd as a contender.

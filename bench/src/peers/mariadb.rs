@@ -11,7 +11,7 @@ use super::sample::Finding;
 use super::{Contender, Peer, SKEIN_FSYNC, SKEIN_MEMORY, Scale};
 use crate::process;
 use crate::servers::Server;
-use crate::target::free_address;
+use crate::wire::free_address;
 use skein_testkit::{Failure, Outcome};
 
 /// MariaDB's replication as a contender.

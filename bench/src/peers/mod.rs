@@ -2,8 +2,8 @@
 //!
 //! A comparison is one file here (a [`Peer`]) and one line in [`ALL`]: it says which ways of running a service it
 //! compares ([`Contender`]), names the promises of each, and measures one of them. The shared parts are
-//! here: interleaved rounds, the budget of time, results (`bench/results/peers.json`) and the page made from them and from
-//! the papers' figures (`bench/reports/comparison.md`).
+//! here: interleaved rounds, the budget of time, and results (`bench/results/peers.json`). The page made from them and from
+//! the papers' figures (`bench/reports/comparison.md`) is a document ([`crate::report`]).
 //!
 //! A peer's processes are children that die with this process ([`group`]); a missing program leaves one comparison out.
 
@@ -11,11 +11,9 @@ mod etcd;
 mod faults;
 mod group;
 mod mariadb;
-mod page;
-mod papers;
 mod postgres;
 mod redis;
-mod sample;
+pub mod sample;
 mod sentinel;
 
 use std::path::PathBuf;
@@ -26,10 +24,8 @@ use clap::builder::PossibleValuesParser;
 
 use self::sample::{Comparison, Finding, Peers, Sample};
 use super::about::{self, About};
-use super::measure::interrupts;
+use super::process::interrupts;
 use skein_testkit::{Failure, Outcome};
-
-pub use self::page::pages;
 
 /// All comparisons, in the order of the page.
 pub const ALL: &[&dyn Peer] =
@@ -130,8 +126,8 @@ pub struct Options {
     output: Option<PathBuf>,
 }
 
-/// Measures.
-pub fn run(options: &Options) -> Outcome {
+/// Measures; `shown` makes a comparison's text for the terminal.
+pub fn run(options: &Options, shown: fn(&Comparison) -> String) -> Outcome {
     if options.requests < options.clients || options.clients == 0 || options.rounds == 0 {
         return Err(Failure(
             "--requests below --clients, or none at all, measure nothing".to_owned(),
@@ -141,7 +137,7 @@ pub fn run(options: &Options) -> Outcome {
     let mut peers: Peers = about::read(&output)?.unwrap_or_default();
     let measured = measure(options)?;
     for comparison in &measured {
-        println!("\n{}", page::comparison(comparison));
+        println!("\n{}", shown(comparison));
     }
     let failures: Vec<String> = measured.iter().flat_map(|at| at.failures.clone()).collect();
     peers.replace(measured);

@@ -10,8 +10,7 @@ use super::sample::Finding;
 use super::{Contender, Peer, SKEIN_FSYNC, SKEIN_MEMORY, Scale};
 use crate::load;
 use crate::servers::{Server, redis};
-use crate::target::free_address;
-use crate::wire::Exchange;
+use crate::wire::{Exchange, free_address};
 use skein_testkit::{Outcome, resp};
 
 /// redis' replication as a contender.

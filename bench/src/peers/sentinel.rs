@@ -13,7 +13,8 @@ use super::sample::{Fault, Finding, Kind};
 use super::{Contender, Peer, SKEIN_FSYNC, Scale};
 use crate::process;
 use crate::servers::Server;
-use crate::target::{Cluster, free_address};
+use crate::target::Cluster;
+use crate::wire::free_address;
 use skein_testkit::resp::{Redis, Reply};
 use skein_testkit::{Failure, Outcome};
 

@@ -7,6 +7,8 @@ mod failover;
 mod goals;
 mod growth;
 mod page;
+mod papers;
+pub mod peers;
 mod plots;
 mod profile;
 mod readme;
@@ -14,8 +16,8 @@ mod room;
 pub mod servers;
 pub mod text;
 
+use super::about;
 use super::results::{self, Results};
-use super::{about, peers};
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use super::{Workload, configure, http, words};
 use crate::load::{self, Alone, Throughput};
 use crate::process::Kept;
-use crate::target::free_address;
+use crate::wire::free_address;
 use skein_testkit::Outcome;
 
 /// The workload that goes through haproxy.

@@ -21,6 +21,7 @@ pub mod head;
 mod heap;
 pub mod images;
 mod input;
+pub mod judge;
 pub mod launch;
 pub mod node;
 mod outside;

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     if flags.is_empty() {
-        return skein_harness::runner::all(&words);
+        return skein_harness::judge::all(&words);
     }
     match show(&words) {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,5 +8,5 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let words: Vec<String> = words.into_iter().filter(|word| !word.starts_with("--")).collect();
-    skein_harness::runner::all(&words)
+    skein_harness::judge::all(&words)
 }

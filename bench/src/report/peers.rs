@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::papers::{self, Papers};
-use super::sample::{self, Comparison, Fault, Kind, Peers, Sample};
-use super::{ALL, Contender, Peer};
+use super::text::{cell, table, wide};
+use super::{Page, latest};
 use crate::about;
 use crate::load::Throughput;
-use crate::report::text::{cell, table, wide};
-use crate::report::{Page, latest};
+use crate::peers::sample::{self, Comparison, Fault, Kind, Peers, Sample};
+use crate::peers::{ALL, Contender, Peer};
 use crate::stats::Spread;
 use skein_testkit::Outcome;
 

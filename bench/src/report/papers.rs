@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::page::wrapped;
-use crate::report::text::{cell, number, table, wide};
+use super::peers::wrapped;
+use super::text::{cell, number, table, wide};
 use crate::results::{Results, Sample};
 use crate::servers::Server;
 use crate::stats::Spread;
