@@ -376,8 +376,15 @@ impl Host for Fake<'_> {
         signal::interrupted(self, restartable)
     }
 
-    fn call_handler(&self, info: &Info, action: &Action, mask: u64) -> u64 {
+    fn call_handler(
+        &self,
+        info: &Info,
+        action: &Action,
+        mask: u64,
+        meanwhile: impl FnOnce(),
+    ) -> u64 {
         assert_eq!(action.handler, HANDLER);
+        meanwhile();
         self.handled.borrow_mut().push((
             self.os.current.get(),
             *info,

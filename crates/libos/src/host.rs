@@ -57,8 +57,15 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// `SA_RESTART` counts. [`crate::signal::interrupted`], with what the host keeps over it.
     fn interrupted(&self, restartable: bool) -> bool;
 
-    /// Calls the handler of a signal; its frame says that `mask` comes back afterwards. Answers the mask that does: a handler may change that.
-    fn call_handler(&self, info: &Info, action: &Action, mask: u64) -> u64;
+    /// Makes the frame of a signal's handler, which says that `mask` comes back afterwards; does `meanwhile`, which may call handlers on top of it; and calls
+    /// the handler. Answers the mask that comes back: a handler may change that.
+    fn call_handler(
+        &self,
+        info: &Info,
+        action: &Action,
+        mask: u64,
+        meanwhile: impl FnOnce(),
+    ) -> u64;
 
     /// Ends the process of the turn's holder by a signal.
     fn end_by_signal(&self, signo: i32) -> !;

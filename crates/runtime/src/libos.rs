@@ -57,8 +57,14 @@ impl Host for Kernel {
         process::raw()
     }
 
-    fn call_handler(&self, info: &Info, action: &Action, mask: u64) -> u64 {
-        signal::deliver::call_handler(self, info, action, mask)
+    fn call_handler(
+        &self,
+        info: &Info,
+        action: &Action,
+        mask: u64,
+        meanwhile: impl FnOnce(),
+    ) -> u64 {
+        signal::deliver::call_handler(self, info, action, mask, meanwhile)
     }
 
     #[cold]

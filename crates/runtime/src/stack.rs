@@ -232,8 +232,8 @@ struct Out {
     alternate: (usize, usize),
 }
 
-/// The place for a call of the server's code.
-#[derive(Clone, Copy, Debug)]
+/// The place for a call of the server's code. By default none.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     /// The stack pointer: nothing below is in use.
     pub sp: usize,
@@ -244,7 +244,12 @@ pub struct Place {
 impl Place {
     /// Below the server's own data, and the area that functions may use below their stack pointer.
     pub fn here() -> Self {
-        Self { sp: servers() - RED_ZONE_BYTES, alternate: (0, 0) }
+        let sp = servers() - RED_ZONE_BYTES;
+        let out = LOCAL.level.out.load(Ordering::Relaxed) as *const Out;
+        // SAFETY: an `Out` further up on this stack, or none.
+        let alternate = unsafe { out.as_ref() }.map_or((0, 0), |out| out.alternate);
+        let on = (alternate.0..alternate.1).contains(&sp);
+        Self { sp, alternate: if on { alternate } else { (0, 0) } }
     }
 
     /// The same with so many bytes left free above, at a multiple of 64: where they begin, too.

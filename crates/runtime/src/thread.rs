@@ -159,6 +159,7 @@ pub unsafe fn create(
     t.arg.set(arg);
     t.process.set(Some(process::handle()));
     t.name.set(k.this().name.get());
+    t.alternate.set(signal::NO_ALTERNATE);
     skein_libos::signal::inherit(k.this(), t);
     let mut detached = libc::PTHREAD_CREATE_JOINABLE;
     let real = original::originals();

@@ -5,6 +5,7 @@ use super::{ready, table};
 use crate::abi::{self, pollfd};
 use crate::errno::{Result, fail};
 use crate::host::Host;
+use crate::signal::is_due;
 use crate::thread::Wake;
 use crate::time::Timeout;
 
@@ -15,8 +16,18 @@ pub fn poll<H: Host>(k: &H, fds: &mut [pollfd], timeout: Timeout) -> Result<usiz
     let deadline = timeout.deadline_ns(k);
     loop {
         let found = look(k, fds);
-        if found > 0 || matches!(timeout, Timeout::Poll) {
+        if found > 0 {
             return Ok(found);
+        }
+        if matches!(timeout, Timeout::Poll) {
+            // As in Linux a signal that the call's own mask lets in comes first.
+            if !is_due(k) {
+                return Ok(0);
+            }
+            if !k.interrupted(false) {
+                return fail(abi::EINTR);
+            }
+            continue;
         }
         let waits = WaitSet::default();
         for fd in fds.iter() {
@@ -30,7 +41,12 @@ pub fn poll<H: Host>(k: &H, fds: &mut [pollfd], timeout: Timeout) -> Result<usiz
         match waits.block(k, deadline) {
             Wake::Event => {}
             Wake::Timeout => return Ok(look(k, fds)),
-            Wake::Interrupted => return fail(abi::EINTR),
+            Wake::Interrupted => {
+                k.test_cancel();
+                if !k.interrupted(false) {
+                    return fail(abi::EINTR);
+                }
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use super::{ready, table};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
+use crate::signal::is_due;
 use crate::thread::Wake;
 use crate::time::Timeout;
 
@@ -78,8 +79,18 @@ fn wait<H: Host>(
 ) -> Result<usize> {
     loop {
         let n = look(k, count, asked, found)?;
-        if n > 0 || matches!(timeout, Timeout::Poll) {
+        if n > 0 {
             return Ok(n);
+        }
+        if matches!(timeout, Timeout::Poll) {
+            // As in Linux a signal that the call's own mask lets in comes first.
+            if !is_due(k) {
+                return Ok(0);
+            }
+            if !k.interrupted(false) {
+                return fail(abi::EINTR);
+            }
+            continue;
         }
         let waits = WaitSet::default();
         let added = each(count, asked, |fd, events, _| match table::file(k, fd) {
@@ -93,7 +104,12 @@ fn wait<H: Host>(
         match waits.block(k, deadline) {
             Wake::Event => {}
             Wake::Timeout => return look(k, count, asked, found),
-            Wake::Interrupted => return fail(abi::EINTR),
+            Wake::Interrupted => {
+                k.test_cancel();
+                if !k.interrupted(false) {
+                    return fail(abi::EINTR);
+                }
+            }
         }
     }
 }

@@ -63,9 +63,11 @@ fn run<H: Host>(k: &H) -> Handled {
 fn handle<H: Host>(k: &H, info: &Info, action: &Action) {
     let before = enter(k, info.signo, action);
     // Signals that this one does not block go first, on top.
-    run(k);
+    let back = k.call_handler(info, action, before, || {
+        run(k);
+    });
     // The handler may have changed the mask that comes back.
-    set_mask(k, k.call_handler(info, action, before));
+    set_mask(k, back);
 }
 
 /// Sets the mask for a handler; answers the mask that comes back afterwards.

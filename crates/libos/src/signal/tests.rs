@@ -6,6 +6,7 @@ use crate::errno::{Errno, Result};
 use crate::fake::{FIRST_TID, Fake, HANDLER, REAL_USER};
 use crate::host::Host;
 use crate::thread::Life;
+use crate::time::Timeout;
 use skein_arena::pool::Handle;
 
 /// The kernel's first real-time signal that libc leaves to programs.
@@ -368,6 +369,25 @@ fn sigsuspend_waits_with_its_mask_and_the_handler_gives_the_old_one_back() {
     // Without a signal the old mask comes back with the end of the call.
     assert_eq!(wait::with_mask(&k, Some(0), || Ok(3)), Ok(3));
     assert_eq!(k.thread(1).signals.mask.get(), bit(abi::SIGHUP));
+}
+
+#[test]
+fn a_poll_without_time_lets_in_what_its_mask_opens() {
+    for handled in [true, false] {
+        let k = Fake::new(1);
+        block(&k, 1, bit(abi::SIGURG));
+        if handled {
+            handle(&k, 1, abi::SIGURG, handler(abi::SA_RESTART, 0));
+        }
+        send_to_all(&k, abi::SIGURG);
+        let polled =
+            wait::with_mask(&k, Some(0), || crate::file::poll::poll(&k, &mut [], Timeout::Poll));
+        // A signal without a handler is dropped, and the call goes on.
+        assert_eq!(polled, if handled { Err(Errno(abi::EINTR)) } else { Ok(0) });
+        assert_eq!(k.handled.take().len(), usize::from(handled));
+        assert!(!super::waits_for(&k, bit(abi::SIGURG)));
+        assert_eq!(k.thread(1).signals.mask.get(), bit(abi::SIGURG));
+    }
 }
 
 #[test]

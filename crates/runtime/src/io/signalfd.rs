@@ -99,7 +99,7 @@ fn entry(info: &signal::Info) -> [u8; 128] {
         put(12, info.pid);
         put(16, info.uid);
     }
-    if info.signo == libc::SIGCHLD {
+    if info.signo == libc::SIGCHLD && info.code > 0 {
         put(40, info.value as i32);
     } else if info.code < 0 {
         put(44, info.value as i32);

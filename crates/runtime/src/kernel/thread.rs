@@ -4,6 +4,7 @@ use super::process::{PID_AT, Process};
 use super::turns::Spinner;
 use crate::context;
 use crate::local::MAX_THREADS;
+use crate::stack::Place;
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ops::Deref;
@@ -46,6 +47,8 @@ pub struct Thread {
     pub spin: Spinner,
     /// Its alternate stack: start, bytes, flags; without a byte between that nobody writes.
     pub alternate: Cell<(usize, usize, libc::c_long)>,
+    /// The lowest frame of its handlers that are about to be called.
+    pub frames: Cell<Place>,
     pub start: Cell<usize>,
     pub arg: Cell<usize>,
     /// Its exit code by the system call `exit`.

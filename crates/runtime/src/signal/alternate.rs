@@ -1,4 +1,4 @@
-//! Alternate stacks: where handlers with `SA_ONSTACK` run.
+//! Alternate stacks: where handlers with `SA_ONSTACK` run. The rules, and the three words of a thread, are those of Linux.
 
 use crate::kernel::kernel;
 use crate::kernel::thread::Thread;
@@ -6,40 +6,54 @@ use crate::stack;
 use libc::{c_int, c_long};
 use skein_libos::errno::{Errno, Result};
 
+/// A flag: the stack is no thread's while a handler runs on it.
+const AUTODISARM: c_int = 1 << 31;
+/// No stack.
+pub const NONE: (usize, usize, c_long) = (0, 0, libc::SS_DISABLE as c_long);
+
 /// `sigaltstack` on a stack `(start, bytes, flags)`; answers what was set.
 pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize, c_int)> {
-    const MIN_BYTES: usize = 2048;
-    const AUTODISARM: c_int = 1 << 31;
     let t = kernel().this();
     let (start, bytes, flags) = t.alternate.get();
-    let on = t.on_alternate();
-    let state = match (bytes, on) {
-        (0, _) => libc::SS_DISABLE,
-        (_, true) => libc::SS_ONSTACK,
-        _ => 0,
-    };
-    if let Some((new_start, new_bytes, new_flags)) = new {
-        if on {
-            return Err(Errno(libc::EPERM));
-        }
-        match new_flags & !AUTODISARM {
-            libc::SS_DISABLE => t.alternate.set((0, 0, 0)),
-            0 | libc::SS_ONSTACK if new_bytes < MIN_BYTES => return Err(Errno(libc::ENOMEM)),
-            0 | libc::SS_ONSTACK => {
-                let kept = c_long::from(new_flags & AUTODISARM);
-                t.alternate.set((new_start, new_bytes, kept));
-            }
-            _ => return Err(Errno(libc::EINVAL)),
-        }
+    let sp = stack::servers();
+    let state = t.alternate_state(sp) | flags as c_int & AUTODISARM;
+    if let Some(new) = new {
+        t.change_alternate(new, sp)?;
     }
-    Ok((start, bytes, state | flags as c_int))
+    Ok((start, bytes, state))
 }
 
 impl Thread {
-    /// Whether the running thread is on its alternate stack.
-    pub(super) fn on_alternate(&self) -> bool {
-        let (start, end) = self.alternate_range();
-        (start..end).contains(&stack::servers())
+    /// Whether a stack pointer is on the alternate stack (`SS_ONSTACK`), not (0), or there is none (`SS_DISABLE`).
+    pub(super) fn alternate_state(&self, sp: usize) -> c_int {
+        let (start, bytes, flags) = self.alternate.get();
+        let on = flags as c_int & AUTODISARM == 0 && sp > start && sp - start <= bytes;
+        match (bytes, on) {
+            (0, _) => libc::SS_DISABLE,
+            (_, true) => libc::SS_ONSTACK,
+            _ => 0,
+        }
+    }
+
+    /// Sets another one while the stack pointer is `sp`.
+    pub(super) fn change_alternate(
+        &self,
+        (start, bytes, flags): (usize, usize, c_int),
+        sp: usize,
+    ) -> Result<()> {
+        const MIN_BYTES: usize = 2048;
+        if self.alternate_state(sp) == libc::SS_ONSTACK {
+            return Err(Errno(libc::EPERM));
+        }
+        let kept = c_long::from(flags);
+        match flags & !AUTODISARM {
+            _ if self.alternate.get() == (start, bytes, kept) => {}
+            libc::SS_DISABLE => self.alternate.set((0, 0, kept)),
+            0 | libc::SS_ONSTACK if bytes < MIN_BYTES => return Err(Errno(libc::ENOMEM)),
+            0 | libc::SS_ONSTACK => self.alternate.set((start, bytes, kept)),
+            _ => return Err(Errno(libc::EINVAL)),
+        }
+        Ok(())
     }
 
     /// From where to where it is.
@@ -48,9 +62,11 @@ impl Thread {
         (start, start + bytes)
     }
 
-    /// Where a handler runs that wants the alternate stack: its end, unless it is in use or there is none.
-    pub(super) fn alternate_top(&self) -> Option<usize> {
-        let (start, bytes, _) = self.alternate.get();
-        (bytes != 0 && !self.on_alternate()).then(|| (start + bytes) & !15)
+    /// A frame has been made that tells of it.
+    pub(super) fn frame_made(&self) {
+        let (_, _, flags) = self.alternate.get();
+        if flags as c_int & AUTODISARM != 0 {
+            self.alternate.set(NONE);
+        }
     }
 }

@@ -12,6 +12,8 @@ use skein_sched::op::{Kind, Object};
 
 /// libc's own signals, which its functions neither block nor handle for anybody.
 const RESERVED: u64 = bit(32) | bit(33);
+/// A kernel's flag that libc sets in every action, and shows.
+const SA_RESTORER: u64 = 0x0400_0000;
 /// glibc's `SIG_HOLD`.
 const HOLD: sighandler_t = 2;
 
@@ -67,7 +69,7 @@ pub unsafe fn action_into(
     unsafe {
         let new = action.as_ref().map(|a| Action {
             handler: a.sa_sigaction,
-            flags: a.sa_flags as u32 as u64,
+            flags: a.sa_flags as u32 as u64 | SA_RESTORER,
             restorer: a.sa_restorer.map_or(0, |f| f as usize),
             mask: (&raw const a.sa_mask).cast::<u64>().read(),
         });
@@ -89,7 +91,7 @@ pub fn set_handler(signo: c_int, handler: usize, flags: c_int, blocked: bool) ->
         return Err(Errno(libc::EINVAL));
     }
     let mask = if blocked { bit(signo) } else { 0 };
-    let action = Action { handler, flags: flags as u32 as u64, restorer: 0, mask };
+    let action = Action { handler, flags: flags as u32 as u64 | SA_RESTORER, restorer: 0, mask };
     Ok(signal::set_action(signo, Some(action))?.handler)
 }
 
@@ -166,6 +168,27 @@ pub unsafe fn wait_into(
             signal::write_info(&found, info);
         }
         Ok(found.signo)
+    }
+}
+
+/// libc's `sigtimedwait`: a thread's signal looks like one that `kill` has sent.
+///
+/// # Safety
+/// The pointers are null or valid.
+pub unsafe fn libc_wait_into(
+    set: *const sigset_t,
+    info: *mut siginfo_t,
+    timeout: *const timespec,
+) -> Result<i32> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let signo = wait_into(set, info, timeout)?;
+        if let Some(info) = info.as_mut()
+            && info.si_code == libc::SI_TKILL
+        {
+            info.si_code = libc::SI_USER;
+        }
+        Ok(signo)
     }
 }
 

@@ -101,8 +101,16 @@ const FLOATING_BYTES: usize = 512;
 /// The processor's own part: x87 and SSE. Behind it the kernel lists the other parts.
 const REGISTERS_BYTES: usize = 416;
 
-/// Calls a handler, which finds that `mask` comes back. Answers the mask that does.
-pub fn call_handler(k: &Kernel, info: &Info, action: &Action, mask: u64) -> u64 {
+/// Calls a handler, which finds that `mask` comes back, after `meanwhile` has run those on top of its frame. Answers the mask that does.
+pub fn call_handler(
+    k: &Kernel,
+    info: &Info,
+    action: &Action,
+    mask: u64,
+    meanwhile: impl FnOnce(),
+) -> u64 {
+    let frames = &k.this().frames;
+    let below = frames.get();
     let place = place(k, action);
     let frame = place.sp as *mut Frame;
     // SAFETY: free memory of the server's stack.
@@ -110,7 +118,12 @@ pub fn call_handler(k: &Kernel, info: &Info, action: &Action, mask: u64) -> u64 
         begin(k, frame, mask);
         write_info(info, &raw mut (*frame).info);
         here(&mut (*frame).context.uc_mcontext.gregs);
+        frames.set(place);
+        meanwhile();
+        // The server's own code has none but those of handlers that have begun, even if it jumps out of this one.
+        frames.set(Place::default());
         call(k, action, info.signo, frame, place);
+        frames.set(below);
         mask_of(frame).read()
     }
 }
@@ -155,14 +168,17 @@ pub unsafe fn handle_fault(
     }
 }
 
-/// The place of a handler's frame: on the alternate stack, if the handler wants that.
+/// The place of a handler's frame: on the alternate stack, if the handler wants that and nothing is there; else below the frames of handlers that are about
+/// to be called.
 fn place(k: &Kernel, action: &Action) -> Place {
     let t = k.this();
-    let wants = action.has(libc::SA_ONSTACK);
-    let place = match t.alternate_top().filter(|_| wants) {
-        Some(sp) => Place { sp, alternate: t.alternate_range() },
-        None if t.on_alternate() => Place { alternate: t.alternate_range(), ..Place::here() },
-        None => Place::here(),
+    let frames = t.frames.get();
+    let here = if frames.sp == 0 { Place::here() } else { frames };
+    let place = if action.has(libc::SA_ONSTACK) && t.alternate_state(here.sp) == 0 {
+        let alternate = t.alternate_range();
+        Place { sp: alternate.1 & !15, alternate }
+    } else {
+        here
     };
     place.with_room(size_of::<Frame>())
 }
@@ -176,7 +192,8 @@ unsafe fn begin(k: &Kernel, frame: *mut Frame, mask: u64) {
         let (start, bytes, flags) = k.this().alternate.get();
         context.uc_stack.ss_sp = start as *mut c_void;
         context.uc_stack.ss_size = bytes;
-        context.uc_stack.ss_flags = if bytes == 0 { libc::SS_DISABLE } else { flags as i32 };
+        context.uc_stack.ss_flags = flags as i32;
+        k.this().frame_made();
         mask_of(frame).write(mask);
     }
 }
@@ -200,6 +217,9 @@ unsafe fn call(k: &Kernel, action: &Action, signo: c_int, frame: *mut Frame, pla
         let arguments =
             [signo as usize, &raw mut (*frame).info as usize, &raw mut (*frame).context as usize];
         stack::call_server(action.handler, arguments, place);
+        // As in Linux the frame's alternate stack comes back, unless the frame is on the one that is set; a wrong one is passed over.
+        let back = &(*frame).context.uc_stack;
+        let _ = t.change_alternate((back.ss_sp as usize, back.ss_size, back.ss_flags), place.sp);
     }
     t.at_cancel_point.set(cancel_point);
 }

@@ -21,7 +21,7 @@ use skein_libos::errno::Result;
 use skein_libos::signal::{action, send};
 use skein_sched::op::{Kind, Object};
 
-pub use alternate::set_alternate;
+pub use alternate::{NONE as NO_ALTERNATE, set_alternate};
 pub use deliver::{boundary, boundary_of, boundary_of_call, deliver, interrupted};
 pub use skein_libos::signal::{Action, FAULTS, Info, LAST, bit, is_due, take_of, waits_for};
 

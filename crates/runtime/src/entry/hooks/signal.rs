@@ -12,7 +12,6 @@ use skein_libos::errno::{Errno, Result};
 
 /// Bytes of the kernel's set of signals.
 const KERNEL_SET_BYTES: usize = 8;
-const FOR_EVER: *const timespec = core::ptr::null();
 
 fn or_error(handler: Result<usize>) -> usize {
     handler.unwrap_or_else(|e| {
@@ -27,8 +26,6 @@ syscalls! {
     SYS_sigaltstack: fn sigaltstack(new: *const stack_t, old: *mut stack_t) -> c_int;
     SYS_kill: fn kill(pid: pid_t, signo: c_int) -> c_int;
     SYS_tgkill: fn tgkill(pid: pid_t, tid: pid_t, signo: c_int) -> c_int;
-    SYS_rt_sigtimedwait: fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int = (set, info, FOR_EVER);
-    SYS_rt_sigtimedwait: fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) -> c_int;
     SYS_alarm: fn alarm(seconds: c_uint) -> c_uint;
     SYS_setitimer: fn setitimer(which: c_int, new: *const itimerval, old: *mut itimerval) -> c_int;
     SYS_getitimer: fn getitimer(which: c_int, out: *mut itimerval) -> c_int;
@@ -100,6 +97,16 @@ hook! {
         let mask = kernel().this().signals.mask.get();
         let open = if (1..=LAST).contains(&signo) { bit(signo) } else { 0 };
         wait::suspend(mask & !open).into_c()
+    }
+
+    fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
+        // SAFETY: the server's own pointers.
+        unsafe { calls::libc_wait_into(set, info, core::ptr::null()) }.into_c()
+    }
+
+    fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const timespec) -> c_int {
+        // SAFETY: the server's own pointers.
+        unsafe { calls::libc_wait_into(set, info, timeout) }.into_c()
     }
 
     fn sigwait(set: *const sigset_t, out: *mut c_int) -> c_int {
