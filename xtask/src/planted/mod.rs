@@ -20,14 +20,16 @@ use list::{Defect, Finder, LISTS};
 const COPY: &str = "planted";
 /// The simulation runs this many seeds without any defect first.
 const SOUND_SEEDS: u64 = 200;
+/// The most memory of a finder that runs below cargo: 16 GiB of addresses.
+const MEMORY_BYTES: u64 = 16 << 30;
 
 /// Options.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only those whose name contains this
-    name: Option<String>,
+    /// Only those whose name contains one of these
+    names: Vec<String>,
     /// Only those that the tests put back; check of the others that their text still exists
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with = "names")]
     in_tests: bool,
 }
 
@@ -42,9 +44,9 @@ pub fn run(options: &Options) -> Outcome {
     for defect in &defects {
         defect.apply(&read(&root.join(&defect.file))?).map_err(Failure)?;
     }
-    let wanted = |defect: &&Defect| match &options.name {
-        Some(name) => defect.name.contains(name),
-        None => !options.in_tests || defect.in_tests,
+    let wanted = |defect: &&Defect| match &options.names[..] {
+        [] => !options.in_tests || defect.in_tests,
+        names => names.iter().any(|name| defect.name.contains(name)),
     };
     let chosen: Vec<&Defect> = defects.iter().filter(wanted).collect();
     if chosen.is_empty() {
@@ -77,11 +79,16 @@ pub fn run(options: &Options) -> Outcome {
         write(&file, &before)?;
         let seconds = since.elapsed().as_secs();
         let Defect { name, what, finder, .. } = defect;
-        match found? {
-            Some(how) => println!("{name}: found by {finder}: {how} ({seconds} s): {what}"),
-            None => {
+        match found {
+            Ok(Some(how)) => println!("{name}: found by {finder}: {how} ({seconds} s): {what}"),
+            Ok(None) => {
                 missed += 1;
                 println!("{name}: NOT found by {finder} ({seconds} s): {what}");
+            }
+            // The others may be well.
+            Err(Failure(why)) => {
+                missed += 1;
+                println!("{name}: NOT put back: {why}");
             }
         }
     }
@@ -123,7 +130,9 @@ impl Copy {
 
     /// A command of cargo that builds what this finder needs, or builds and runs it.
     fn cargo(&self, finder: &Finder) -> Command {
-        let mut cargo = Command::new("cargo");
+        // A defect may have no end.
+        let mut cargo = Command::new("prlimit");
+        cargo.arg(format!("--as={MEMORY_BYTES}")).arg("cargo");
         cargo.current_dir(&self.tree).env("CARGO_INCREMENTAL", "1");
         let quiet = ["--quiet", "--locked", "--profile", "checked"];
         match finder {
