@@ -12,7 +12,7 @@ use skein_log::wal::{Wal, WalError, WalOptions, WalReader};
 use skein_log::{
     ClusterId, Config, Consensus, Durability, EntryReader, ProgramHash, Recovered, Ticket,
 };
-use skein_model::{ConnId, ReplicaId, SockAddr};
+use skein_model::{ConnId, LogIndex, ReplicaId, SockAddr};
 use skein_replica::config::{Member, OnExit, OutgoingConfig, ReplicaConfig};
 use skein_replica::metrics::Metrics;
 use skein_replica::replica::{Parts, Replica};
@@ -77,7 +77,8 @@ pub struct Process {
     pub server_runs: bool,
     /// It does nothing for now.
     pub server_hangs: bool,
-    /// The time of its last execution.
+    /// The last entry that it has executed, and when.
+    pub executed: LogIndex,
     pub executed_us: u64,
     /// The last generation of it that was made to answer otherwise than the others; 0: none.
     pub differs: u64,
@@ -274,6 +275,7 @@ impl Process {
             server_lives: false,
             server_runs: false,
             server_hangs: false,
+            executed: LogIndex(0),
             executed_us: now_us,
             differs: 0,
             keeper: Keeper::default(),

@@ -46,6 +46,8 @@ pub enum Scenario {
     Broken(Brokenness, Whose),
     /// One replica's machine dies, and its disk is damaged when it comes back.
     Damaged(Damage),
+    /// All servers but the leader's are slower than clients ask.
+    SlowFollowers,
 }
 
 /// A replica.
@@ -215,6 +217,8 @@ pub struct Plan {
     pub calls: bool,
     /// and send datagrams at this interval, in us; 0: never.
     pub datagrams_us: u64,
+    /// The additional time of each entry on servers of followers, in us.
+    pub slow_followers_us: u64,
     /// The final end of the server, on all replicas.
     pub finale: Finale,
     /// The replicas' numbers.
@@ -291,6 +295,17 @@ impl Plan {
                 plan.calm_us = CALM_US;
                 plan.think_us = 10_000;
             }
+            Scenario::SlowFollowers => {
+                // An entry each 2 ms or so, and 6 ms for it. Work would make one each 100 us: followers that are so much slower are left out.
+                plan.datagrams_us = 2_000;
+                plan.works = false;
+                plan.slow_followers_us = 6_000;
+                plan.delay_us = 300;
+                plan.sync_us = 100;
+                plan.execute_us = 100;
+                plan.tuning.max_lag_ms = 100;
+                plan.tuning.max_in_flight_entries = 64;
+            }
             Scenario::Broken(
                 Brokenness::DiskHangs | Brokenness::DiskSlow | Brokenness::DiskFull,
                 _,
@@ -357,6 +372,7 @@ impl Plan {
             dawdlers: rng.chance(30),
             calls: rng.chance(50),
             datagrams_us: one_of(rng, &[0, 20_000, 200_000]),
+            slow_followers_us: 0,
             finale: one_of(
                 rng,
                 &[

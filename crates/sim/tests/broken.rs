@@ -1,4 +1,5 @@
-//! Liveness: one replica is broken for good, each way at a leader and at a follower, and the others serve on.
+//! Liveness: one replica is broken for good, each way at a leader and at a follower, and the others serve on. And followers that are slower than the leader
+//! do not fall behind.
 //!
 //! What is asserted is simulated time, of a cluster whose messages take up to 40 ms and whose syncs up to 30 ms, with election timeouts of 150 or 300 ms and
 //! patience of an election timeout to a second. A server that does nothing is noticed when another one's has got further for that long.
@@ -60,6 +61,21 @@ fn look_at(how: Brokenness, whose: Whose) -> (u64, Vec<String>) {
         }
     }
     (longest_ms, failures)
+}
+
+/// A leader admits nothing more while its followers are behind by more than 100 ms. It looks now and then, and some entries are under way.
+const LAG_MS: u64 = 150;
+
+#[test]
+fn followers_that_are_slow_do_not_fall_behind() {
+    let options = Options { scenario: Scenario::SlowFollowers, ..Options::default() };
+    for seed in 0..SEEDS {
+        let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
+        let lag_ms = report.lag_us / 1000;
+        println!("seed {seed}: {lag_ms} ms behind, {} entries", report.entries);
+        assert!(lag_ms < LAG_MS, "seed {seed}: followers are {lag_ms} ms behind");
+        assert!(report.entries > 700, "seed {seed}: {} entries", report.entries);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl World {
             return Ok(());
         };
         match self.options.scenario {
-            Scenario::Random => Ok(()),
+            Scenario::Random | Scenario::SlowFollowers => Ok(()),
             Scenario::Broken(how, whose) => {
                 let id = match whose {
                     Whose::Leader => leader,

@@ -7,6 +7,7 @@ mod broken;
 mod clients;
 mod end;
 mod faults;
+mod lag;
 mod network;
 mod nodes;
 mod outside;
@@ -57,6 +58,8 @@ pub struct Report {
     pub effects: usize,
     /// The leader at the end, if there is one.
     pub leader: u64,
+    /// The longest time by which the fastest follower's server was behind, in us; of the scenario with slow followers.
+    pub lag_us: u64,
     /// The replica that a scenario broke.
     pub broken: u64,
     /// A damaged disk was refused when its node started, or later.
@@ -224,6 +227,7 @@ pub(crate) struct World {
     ends: BTreeMap<u64, (LogIndex, i32)>,
     /// Operators who sent a signal and wait for an answer.
     signals: Vec<oneshot::Receiver<Result<u64, String>>>,
+    lag: lag::Lag,
     /// The replica that the scenario broke.
     broken: u64,
     refused: bool,
@@ -261,6 +265,7 @@ impl World {
             finale_since_us: None,
             ends: BTreeMap::new(),
             signals: Vec::new(),
+            lag: lag::Lag::default(),
             broken: 0,
             refused: false,
             effects: 0,
@@ -308,6 +313,7 @@ impl World {
                 silence_us: self.silence_us(),
                 effects: self.effects,
                 leader: self.leader().unwrap_or_default(),
+                lag_us: self.lag.longest_us,
                 broken: self.broken,
                 refused: self.refused,
                 took_us: self.now_us,

@@ -195,6 +195,7 @@ impl World {
         if let Some((when, absolute)) = rest {
             self.wake_later(id, when, absolute);
         }
+        self.look_at_lag(id);
         self.carry_frames(id)?;
         self.write(id)?;
         self.carry_answers(id)?;

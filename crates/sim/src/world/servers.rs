@@ -6,6 +6,7 @@ use crate::keeper::Keeper;
 use crate::machine::Servers;
 use crate::options::Break;
 use skein_arena::Sizes;
+use skein_model::LogIndex;
 use skein_replica::replica::Inbox;
 use skein_replica::server::{Link, ServerEvent};
 
@@ -38,6 +39,7 @@ impl World {
                     let process = self.at(id).process.as_mut().expect("it runs");
                     process.server = Some(*server);
                     process.keeper = Keeper::default();
+                    process.executed = LogIndex(0);
                     process.server_lives = false;
                     process.server_hangs = false;
                     process.server_runs = false;
@@ -101,9 +103,15 @@ impl World {
         self.tell(life, Inbox::Server(generation, ServerEvent::Ended { status }))
     }
 
+    /// Whether its server is slower than the leader's.
+    fn is_slow(&self, id: u64) -> bool {
+        self.plan.slow_followers_us > 0 && self.leader() != Some(id)
+    }
+
     /// A server that does not sleep goes on soon.
     pub(super) fn wake_server(&mut self, id: u64) {
-        let delay = 5 + self.rng.below(self.plan.execute_us);
+        let slow_us = if self.is_slow(id) { self.plan.slow_followers_us } else { 0 };
+        let delay = 5 + self.rng.below(self.plan.execute_us) + slow_us;
         let life = self.life(id);
         let Some(process) = &mut self.at(id).process else { return };
         let Some(server) = &process.server else { return };
@@ -122,7 +130,10 @@ impl World {
         if !self.lives(life) {
             return Ok(());
         }
-        let entries = 1 + self.rng.below(BURST) as usize;
+        let entries = match self.is_slow(life.replica) {
+            true => 1,
+            false => 1 + self.rng.below(BURST) as usize,
+        };
         let frames = match self.rng.chance(INTERRUPTED) {
             true => 1 + self.rng.below(FRAMES) as usize,
             false => usize::MAX,
@@ -137,9 +148,12 @@ impl World {
             return Ok(());
         }
         let ran = server.run(entries, frames);
-        if !server.executed.is_empty() {
+        if let Some((index, _)) = server.executed.last() {
+            process.executed = *index;
             process.executed_us = now_us;
         }
+        let executed = process.executed;
+        self.lag.executed(executed, now_us);
         if let Some(status) = ran.ended {
             self.end_server(id, status);
         }
