@@ -3,8 +3,7 @@
 
 use crate::abi;
 use crate::errno::{Errno, Result, fail};
-use crate::file::ops::FileOps;
-use crate::file::{File, Kind, ready, table};
+use crate::file::{File, table};
 use crate::host::{Host, Kernels};
 use crate::net::unix::name::Inode;
 use crate::os::Os;
@@ -87,8 +86,6 @@ pub struct Fake<'a> {
     pub handled: RefCell<Vec<(u32, Info, u64)>>,
     /// A handler's change of the mask that comes back.
     pub mask_left: Cell<Option<u64>>,
-    /// The number of signals that began to wait.
-    pub queued: Cell<u32>,
     /// The running process.
     pub process: Cell<u32>,
     /// The user it acts as.
@@ -149,17 +146,6 @@ pub const REGULAR_FD: i32 = 1000;
 /// A descriptor of the kernel's that is none.
 pub const OTHER_FD: i32 = 1001;
 
-/// The kinds of files that the library does not have.
-struct Others;
-
-impl FileOps<Fake<'_>> for Others {
-    fn mask(&self, _: &Fake<'_>, _: &File) -> u32 {
-        ready::IN | ready::OUT
-    }
-
-    fn release(&self, _: &Fake<'_>, _: Handle<File>) {}
-}
-
 /// The distance of the monotonic clock behind the time of day.
 pub const MONOTONIC_BEHIND_NS: u64 = 7;
 
@@ -213,7 +199,6 @@ impl<'a> Fake<'a> {
             no_restart: Cell::default(),
             handled: RefCell::default(),
             mask_left: Cell::default(),
-            queued: Cell::default(),
             timer_callers: RefCell::default(),
             process: Cell::new(1),
             user: Cell::default(),
@@ -412,10 +397,6 @@ impl Host for Fake<'_> {
 
     fn real_group(&self) -> u32 {
         REAL_GROUP
-    }
-
-    fn signal_queued(&self) {
-        self.queued.set(self.queued.get() + 1);
     }
 
     fn make_timer_caller(&self) -> Result<()> {
@@ -633,13 +614,6 @@ impl Host for Fake<'_> {
 
     fn find_socket_file(&self, path: &CStr) -> Result<Inode> {
         self.socket_files.borrow().get(path).map_or_else(|| fail(abi::ENOENT), |file| Ok(file.0))
-    }
-
-    fn ops<'s>(_: Kind) -> &'s dyn FileOps<Self>
-    where
-        Self: 's,
-    {
-        &Others
     }
 
     fn signal_timer_fired(&self, raw: u32) {

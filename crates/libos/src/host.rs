@@ -1,8 +1,6 @@
 //! The host: the services that the library needs from the process that runs the server's threads.
 
 use crate::errno::Result;
-use crate::file::ops::FileOps;
-use crate::file::{File, Kind};
 use crate::net::unix::name::Inode;
 use crate::os::Os;
 use crate::process::{self, Process, ProcessHandle};
@@ -81,9 +79,6 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
 
     /// Their group.
     fn real_group(&self) -> u32;
-
-    /// A new signal waits: signalfds look.
-    fn signal_queued(&self);
 
     /// Makes the thread of the turn's holder's process that calls timers' functions ([`crate::signal::timer::next_call`]).
     ///
@@ -234,20 +229,6 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// # Errors
     /// `ECONNREFUSED` when it is another file; those of the path.
     fn find_socket_file(&self, path: &CStr) -> Result<Inode>;
-
-    /// The functions of the kinds of files that the library does not have.
-    fn ops<'s>(kind: Kind) -> &'s dyn FileOps<Self>
-    where
-        Self: 's;
-
-    /// The readiness of a file of such a kind: as by [`ops`](Self::ops).
-    #[inline(always)]
-    fn mask(&self, file: &File) -> u32
-    where
-        Self: Sized,
-    {
-        Self::ops(file.kind.get()).mask(self, file)
-    }
 
     /// A deadline of a timer that sends signals has passed: [`crate::signal::timer::fired`].
     fn signal_timer_fired(&self, raw: u32);

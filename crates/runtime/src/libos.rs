@@ -12,8 +12,6 @@ use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
 use skein_libos::Host;
 use skein_libos::errno::Result;
-use skein_libos::file::ops::FileOps;
-use skein_libos::file::{File, Kind};
 use skein_libos::host::Kernels;
 use skein_libos::net::unix::name::Inode;
 use skein_libos::process::ProcessHandle;
@@ -86,10 +84,6 @@ impl Host for Kernel {
 
     fn real_group(&self) -> u32 {
         signal::group()
-    }
-
-    fn signal_queued(&self) {
-        crate::io::signalfd::notify(self);
     }
 
     fn make_timer_caller(&self) -> Result<()> {
@@ -238,16 +232,6 @@ impl Host for Kernel {
 
     fn find_socket_file(&self, path: &CStr) -> Result<Inode> {
         socket_file::find(self, path)
-    }
-
-    #[inline(always)]
-    fn ops<'s>(kind: Kind) -> &'s dyn FileOps<Self> {
-        crate::io::ops::of(kind)
-    }
-
-    #[inline(always)]
-    fn mask(&self, file: &File) -> u32 {
-        crate::io::ops::mask(self, file)
     }
 
     fn signal_timer_fired(&self, raw: u32) {

@@ -7,6 +7,8 @@ use crate::errno::{Result, fail};
 use crate::host::Host;
 use crate::ipc::mq;
 use crate::net;
+use crate::process::pidfd;
+use crate::signal::signalfd;
 use skein_arena::pool::Handle;
 
 /// The bytes of a file that an `ioctl` counts.
@@ -137,7 +139,8 @@ pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
         Kind::MessageQueue => &mq::Ops,
         Kind::Random => &random::Ops,
         Kind::Socket => &net::ops::Ops,
-        Kind::SignalFd | Kind::PidFd => H::ops(kind),
+        Kind::SignalFd => &signalfd::Ops,
+        Kind::PidFd => &pidfd::Ops,
     }
 }
 
@@ -156,7 +159,8 @@ pub fn mask<H: Host>(k: &H, f: &File) -> u32 {
         Kind::MessageQueue => mq::Ops.mask(k, f),
         Kind::Random => random::Ops.mask(k, f),
         Kind::Socket => net::ops::Ops.mask(k, f),
-        Kind::SignalFd | Kind::PidFd => k.mask(f),
+        Kind::SignalFd => signalfd::Ops.mask(k, f),
+        Kind::PidFd => pidfd::Ops.mask(k, f),
     }
 }
 

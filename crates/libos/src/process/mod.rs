@@ -6,6 +6,7 @@
 //! Invariant: the running code belongs to the process of the turn's holder ([`Host::process`]), except while another process is being ended.
 
 pub mod group;
+pub mod pidfd;
 pub mod wait;
 
 use crate::file::table::Table;
@@ -69,12 +70,16 @@ pub struct Process {
     pub signals: ProcessSignals,
     /// Its descriptors.
     pub table: Table,
+    /// Those that name it.
+    pidfds: pidfd::PidFds,
 }
 
 /// All processes; `P` is one as the host has it. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct Processes<P> {
     pool: Pool<P>,
+    /// Descriptors of processes.
+    pidfds: Pool<pidfd::PidFd>,
     /// Those that have not ended.
     pub live: Cell<u32>,
     /// Those that are stopped.
@@ -95,7 +100,9 @@ fn hosts<P>(process: ProcessHandle) -> Handle<P> {
 impl<P: ArenaObject> Processes<P> {
     /// Takes its memory; answers where the processes are.
     pub fn lay_out(&self, room: &mut Room) -> *const u8 {
-        room.pool(&self.pool, MAX_PROCESSES)
+        let processes = room.pool(&self.pool, MAX_PROCESSES);
+        room.pool(&self.pidfds, pidfd::MAX_PIDFDS);
+        processes
     }
 
     /// A new process, all zero; `None` when there are too many.

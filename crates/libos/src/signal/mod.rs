@@ -8,7 +8,7 @@
 //! - [`send`] posts signals, [`pending`] keeps them until they are taken, [`taker`] chooses the thread that takes them.
 //! - [`mask`]: a thread's blocked signals. [`action`]: a process's dispositions.
 //! - [`stop`] stops processes and lets them go on.
-//! - [`wait`] is for threads that wait for signals.
+//! - [`wait`] is for threads that wait for signals, [`signalfd`] for descriptors that take them.
 //! - [`timer`] has the timers that send signals.
 //!
 //! Invariant: [`Signals::any`] counts the pending sets that are not empty, and the stopped processes, so that nothing is examined while nothing
@@ -20,6 +20,7 @@ pub mod info;
 pub mod mask;
 mod pending;
 pub mod send;
+pub mod signalfd;
 pub mod stop;
 pub mod taker;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub mod timer;
 pub mod wait;
 
 use crate::abi;
+use crate::file::MAX_SMALL;
 use crate::host::Host;
 use crate::process::{Process, ProcessHandle};
 use crate::room::Room;
@@ -110,6 +112,7 @@ pub struct Signals {
     _pad: Cell<u32>,
     queued: Pool<Queued>,
     timers: Pool<timer::SignalTimer>,
+    fds: Pool<signalfd::SignalFd>,
 }
 
 impl Signals {
@@ -117,6 +120,7 @@ impl Signals {
     pub fn lay_out(&self, room: &mut Room) {
         room.pool(&self.queued, MAX_QUEUED);
         room.pool(&self.timers, timer::MAX_TIMERS);
+        room.pool(&self.fds, MAX_SMALL);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::taker::{main_thread, pick, threads, waiter};
 use super::timer::{self, SignalTimer};
-use super::{Info, LAST, STOPS, bit, set_mask, stop};
+use super::{Info, LAST, STOPS, bit, set_mask, signalfd, stop};
 use crate::abi;
 use crate::errno::{Errno, Result, fail};
 use crate::host::Host;
@@ -88,7 +88,7 @@ pub(super) fn post_from<H: Host>(
         Target::Process(_) => &p.pending,
     };
     if pending.add(k, info, timer)? {
-        k.signal_queued();
+        signalfd::notify(k);
     }
     if let Some(waiter) = waiter {
         // One signal for one waiter.

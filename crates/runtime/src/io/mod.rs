@@ -1,8 +1,8 @@
 //! Descriptors and all objects behind them.
 //!
 //! A virtual descriptor ([`skein_libos::file::table`]) points to an open file description ([`skein_libos::file`]), which points to one object: a socket, an end of
-//! a pipe, an epoll set, an eventfd, a timerfd. The library has the table, the descriptions, how they are waited for and watched, and most kinds of objects; a few
-//! are in here ([`ops`]). The kernel's side of the table is [`mod@table`]; the other modules begin a call's operation and hand it to the library.
+//! a pipe, an epoll set, an eventfd, a timerfd. The library has the table, the descriptions, how they are waited for and watched, and all kinds of objects.
+//! The kernel's side of the table is [`mod@table`]; the other modules begin a call's operation and hand it to the library.
 //!
 //! Descriptors that are not in the table are the kernel's own (regular files): the functions in here answer `None` for them, and
 //! the call passes through.
@@ -10,38 +10,17 @@
 pub mod call;
 pub mod descriptor;
 pub mod msg;
-pub mod ops;
 pub mod park;
 pub mod readiness;
-pub mod signalfd;
 pub mod socket;
 pub mod socket_file;
 pub mod table;
 pub mod transfer;
 
-use skein_arena::pool::Pool;
 use skein_libos::errno::Result;
-use skein_libos::file::MAX_SMALL;
-use skein_libos::room::Room;
 
 /// A call's answer: `None` when it is not on a virtual descriptor and passes through.
 pub type Answer = Option<Result<usize>>;
-
-/// Files that the library does not have. All-zero bytes, then `lay_out`.
-#[repr(C)]
-pub struct IoState {
-    /// Files of the kernel on their way.
-    pub park: park::Park,
-    /// Signalfds.
-    pub signalfds: Pool<signalfd::SignalFd>,
-}
-
-impl IoState {
-    /// Takes its memory.
-    pub fn lay_out(&self, room: &mut Room) {
-        room.pool(&self.signalfds, MAX_SMALL);
-    }
-}
 
 /// Takes over the descriptors that the process was started with: they are all regular files and stay the kernel's.
 pub fn adopt_descriptors() {

@@ -10,21 +10,12 @@ use crate::fatal::refuse;
 use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
-use core::cell::Cell;
 use libc::{cmsghdr, msghdr};
 use skein_libos::abi::iovec;
 use skein_libos::errno::{Errno, Result, fail};
 
 /// The most files that wait at one time: as many as surely fit into the socket's buffer.
 const MAX_PARKED: u32 = 128;
-
-/// The parking place's books. All-zero bytes: nothing is parked.
-#[repr(C)]
-pub struct Park {
-    last_ticket: Cell<u64>,
-    parked: Cell<u32>,
-    _pad: Cell<u32>,
-}
 
 /// A packet: a ticket and one descriptor.
 #[repr(C)]
@@ -105,7 +96,7 @@ pub fn park(k: &Kernel, fd: i32) -> Result<u64> {
     if !table::is_open(fd) {
         return fail(libc::EBADF);
     }
-    let p = &k.io.park;
+    let p = &k.park;
     if p.parked.get() == MAX_PARKED {
         return fail(libc::ETOOMANYREFS);
     }
@@ -156,7 +147,7 @@ fn next(flags: i32, with_fd: bool) -> (u64, i32) {
 
 /// Moves the packets in front of a ticket's behind it.
 fn bring_forward(k: &Kernel, ticket: u64) {
-    for _ in 0..k.io.park.parked.get() {
+    for _ in 0..k.park.parked.get() {
         if next(libc::MSG_PEEK, false).0 == ticket {
             return;
         }
@@ -171,18 +162,18 @@ fn bring_forward(k: &Kernel, ticket: u64) {
 pub fn take(k: &Kernel, ticket: u64, cloexec: bool) -> Result<i32> {
     table::check_free()?;
     bring_forward(k, ticket);
-    k.io.park.parked.set(k.io.park.parked.get() - 1);
+    k.park.parked.set(k.park.parked.get() - 1);
     Ok(next(if cloexec { libc::MSG_CMSG_CLOEXEC } else { 0 }, true).1)
 }
 
 /// A second ticket for the file of one; the first stays.
 pub fn duplicate(k: &Kernel, ticket: u64) -> Result<u64> {
-    if k.io.park.parked.get() == MAX_PARKED {
+    if k.park.parked.get() == MAX_PARKED {
         return fail(libc::ETOOMANYREFS);
     }
     let fd = take(k, ticket, true)?;
     put(ticket, fd);
-    k.io.park.parked.set(k.io.park.parked.get() + 1);
+    k.park.parked.set(k.park.parked.get() + 1);
     let second = park(k, fd);
     let _ = sys::close(fd);
     second
@@ -191,6 +182,6 @@ pub fn duplicate(k: &Kernel, ticket: u64) -> Result<u64> {
 /// Closes a parked file.
 pub fn discard(k: &Kernel, ticket: u64) {
     bring_forward(k, ticket);
-    k.io.park.parked.set(k.io.park.parked.get() - 1);
+    k.park.parked.set(k.park.parked.get() - 1);
     next(0, false);
 }

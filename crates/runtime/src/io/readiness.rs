@@ -1,15 +1,16 @@
-//! Calls that make or wait for the library's files: pipes, epoll sets, eventfds, timerfds, inotify, poll, select.
+//! Calls that make or wait for the library's files: pipes, epoll sets, eventfds, signalfds, timerfds, inotify, poll, select.
 
 use crate::io::call::{interruptible, of_kind, with, with_cancel};
 use crate::kernel::kernel;
 use crate::{thread, turn};
 use libc::timeval;
 use skein_libos::abi::{epoll_event, itimerspec, pollfd};
-use skein_libos::errno::{Result, fail};
+use skein_libos::errno::{Errno, Result, fail};
 use skein_libos::file::table::MAX_FDS;
 use skein_libos::file::{
     epoll, eventfd, inotify, pipe, poll as polling, select as selecting, timerfd,
 };
+use skein_libos::signal::signalfd;
 use skein_libos::time::Timeout;
 use skein_sched::op::{Kind, Object};
 
@@ -21,6 +22,22 @@ pub fn pipe(flags: i32) -> Result<[i32; 2]> {
 /// `eventfd`.
 pub fn eventfd(count: u32, flags: i32) -> Result<usize> {
     eventfd::create(&*turn::enter(Object::Descriptors, Kind::Create), count, flags)
+}
+
+/// `signalfd4`.
+///
+/// # Safety
+/// `set` is null or valid.
+pub unsafe fn signalfd(fd: i32, set: *const u64, flags: i32) -> Result<usize> {
+    // SAFETY: the caller's pointer.
+    let set = *unsafe { set.as_ref() }.ok_or(Errno(libc::EFAULT))?;
+    signalfd::check(flags)?;
+    if fd == -1 {
+        return signalfd::create(&*turn::enter(Object::Descriptors, Kind::Create), set, flags);
+    }
+    let changed =
+        with(fd, Kind::Set, |k, hold| signalfd::change(k, hold, set).map(|()| fd as usize));
+    of_kind(fd, changed)
 }
 
 /// `timerfd_create`.

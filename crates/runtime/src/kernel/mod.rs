@@ -1,12 +1,12 @@
 //! The server's state in the arena: one structure at the start of the heap, with the pools behind it.
 
 pub mod memory;
+pub mod park;
 pub mod process;
 pub mod random;
 pub mod thread;
 pub mod turns;
 
-use crate::io::IoState;
 use crate::local::{LOCAL, MAX_THREADS};
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use process::Process;
 use skein_arena::layout::Header;
 use skein_arena::parts::Parts;
-use skein_arena::pool::{Handle, Link, Pool};
+use skein_arena::pool::{Handle, Link};
 use skein_libos::Os;
 use skein_libos::file::{File, table};
 use skein_libos::process::MAX_PROCESSES;
@@ -44,8 +44,6 @@ pub struct Kernel {
     pub random: random::Random,
     /// Shared memory of processes.
     pub shared: memory::Shared,
-    /// Descriptors of processes.
-    pub pidfds: Pool<crate::process::pidfd::PidFd>,
     /// A process that is really ending: the next process with the turn waits until it is gone.
     pub gone: Cell<i32>,
     /// The thread that is ending another process.
@@ -62,8 +60,8 @@ pub struct Kernel {
     pub cpu_bursts: turns::CpuBursts,
     /// The cores that the server may use.
     pub cores: Cell<turns::Cores>,
-    /// Files that the library does not have.
-    pub io: IoState,
+    /// Files of the kernel on their way.
+    pub park: park::Park,
     /// The state about files, which their room lays out and knows.
     pub files_at: Cell<usize>,
 }
@@ -120,20 +118,18 @@ pub fn attach(header: &'static Header, heap: *mut u8) {
 impl Kernel {
     fn lay_out(&self, room: &mut Room, above: &[LayOut]) {
         // Where the server runs, and for how long at a time, is each replica's own.
-        let places = (offset_of!(Self, core), offset_of!(Self, io));
+        let places = (offset_of!(Self, core), offset_of!(Self, park));
         room.own::<Self>(core::ptr::from_ref(self).cast(), 1, places.0, places.1 - places.0);
         let threads = room.pool(&self.threads, MAX_THREADS);
         Thread::note_own(room, threads, MAX_THREADS);
         let processes = self.processes.lay_out(room);
         Process::note_own(room, processes, MAX_PROCESSES);
         Thread::note_places(room, threads, processes);
-        room.pool(&self.pidfds, crate::process::pidfd::MAX_PIDFDS);
         self.shared.lay_out(room);
         self.timers.lay_out(room);
         self.fds.lay_out(room);
         self.signals.lay_out(room);
         self.net.lay_out(room);
-        self.io.lay_out(room);
         self.ipc.lay_out(room, MAX_THREADS);
         for lay_out in above {
             lay_out(self, room);

@@ -40,8 +40,6 @@ pub struct Process {
     pub go: AtomicU32,
     /// Its carrier's order when it wakes: 0, or to end.
     pub order: Cell<u32>,
-    /// Its pidfds.
-    pub pidfds: crate::process::pidfd::PidFds,
     /// Its shared memory.
     pub mappings: Mappings,
     /// Its root directory.

@@ -5,7 +5,7 @@
 //! point. Then it hands the turn on and really ends; the next process with the turn waits until it is gone ([`super::handover`]).
 
 use super::ProcessHandle;
-use super::{Life, Process, all, children_key, forget, handle, pidfd, this, threads_of, vfork_key};
+use super::{Life, Process, all, children_key, forget, handle, this, threads_of, vfork_key};
 use crate::files::inputs;
 use crate::kernel::{Kernel, kernel};
 use crate::local;
@@ -90,7 +90,7 @@ fn leave(k: &Kernel, wait_status: c_int) {
     orphan(k, me);
     p.life.set(Life::Zombie);
     p.status.set(wait_status);
-    pidfd::ended(k, p);
+    skein_libos::process::pidfd::ended(k, p);
     k.processes.live.set(k.processes.live.get() - 1);
     if k.processes.root.get() == Some(me) {
         k.processes.root.set(None);

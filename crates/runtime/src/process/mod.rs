@@ -55,7 +55,7 @@ pub fn adopt_root(k: &Kernel, pid: pid_t) -> ProcessHandle {
 /// Frees a process's place.
 fn forget(k: &Kernel, process: ProcessHandle) {
     let p = k.processes.get(process);
-    pidfd::reaped(k, p);
+    skein_libos::process::pidfd::reaped(k, p);
     p.root.clear(k);
     p.life.set(Life::Free);
     k.processes.free(process);

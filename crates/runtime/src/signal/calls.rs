@@ -1,6 +1,5 @@
 //! Calls about signals and timers, with pointers as the server gives them.
 
-use crate::io::signalfd;
 use crate::signal::{self, Action, Info, LAST, bit, change_mask, sent, timer, wait};
 use crate::{thread, turn};
 use libc::{c_int, c_void, itimerval, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t};
@@ -244,16 +243,6 @@ pub unsafe fn make_timer(clock: c_int, event: *const timer::Event, out: *mut usi
     // SAFETY: the caller's pointers.
     unsafe { out.write(timer::create(clock, event, true)?) };
     Ok(())
-}
-
-/// `signalfd4`.
-///
-/// # Safety
-/// `set` is null or valid.
-pub unsafe fn make_signalfd(fd: c_int, set: *const u64, flags: c_int) -> Result<usize> {
-    // SAFETY: the caller's pointer.
-    let set = unsafe { set.as_ref() }.ok_or(Errno(libc::EFAULT))?;
-    signalfd::create(fd, *set, flags)
 }
 
 /// `setitimer`: as in Linux no new value means zero.

@@ -23,7 +23,7 @@ use skein_sched::op::{Kind, Object};
 
 pub use alternate::{NONE as NO_ALTERNATE, set_alternate};
 pub use deliver::{boundary, boundary_of, boundary_of_call, deliver, interrupted};
-pub use skein_libos::signal::{Action, FAULTS, Info, LAST, bit, is_due, take_of, waits_for};
+pub use skein_libos::signal::{Action, FAULTS, Info, LAST, bit, is_due};
 
 /// A signal that the turn's holder sends.
 pub fn sent(signo: c_int, code: c_int) -> Info {

@@ -109,8 +109,8 @@ calls! {
     SYS_pipe2(out: *mut c_int, flags: c_int) => { ready::pipe(flags).map(|ends| put_pair(out, ends)) };
     SYS_eventfd(count: u32) => { ready::eventfd(count, 0) };
     SYS_eventfd2(count: u32, flags: c_int) => { ready::eventfd(count, flags) };
-    SYS_signalfd(fd: c_int, set: *const u64, len: usize) => { signals::make_signalfd(fd, set, 0) };
-    SYS_signalfd4(fd: c_int, set: *const u64, len: usize, flags: c_int) => { signals::make_signalfd(fd, set, flags) };
+    SYS_signalfd(fd: c_int, set: *const u64, len: usize) => { ready::signalfd(fd, set, 0) };
+    SYS_signalfd4(fd: c_int, set: *const u64, len: usize, flags: c_int) => { ready::signalfd(fd, set, flags) };
 
     // Sockets.
     SYS_socket(family: c_int, kind: c_int, protocol: c_int) => { socket::create(family, kind, protocol) };
