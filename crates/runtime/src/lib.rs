@@ -30,8 +30,9 @@
 //! # Rooms
 //!
 //! From the bottom: words of the process ([`local`]) and code without state ([`sys`], [`fatal`], [`stack`], [`frame`], [`patch`] and their like); the state in
-//! the arena ([`kernel`]); the turn, with admission and output ([`turn`]); the server's resources ([`files`], [`process`], [`signal`], [`thread`] and the families that have not moved to
-//! [`skein_libos`]); the server's entries ([`entry`]). A room gets the functions that it needs from a room above at the start. `xtask/src/tidy/rooms.rs` checks that rooms do not use each other in circles, and names those that still do.
+//! the arena ([`kernel`]); the turn, with admission and output ([`turn`]); the server's calls, each on the ones before: [`signal`], [`time`], `io/` (virtual descriptors), [`files`], [`process`],
+//! [`thread`]; the library's host ([`libos`]); the server's entries ([`entry`]). A room reaches what is above it by the host's trait ([`skein_libos::Host`]), or by functions that it
+//! gets at the start ([`turn::above`]). `xtask/src/tidy/rooms.rs` checks that rooms do not use each other in circles.
 //!
 //! # Rules in here
 //!

@@ -1,6 +1,7 @@
 //! The host of the library operating system: this process's services for [`skein_libos`].
 
-use crate::io::{park, socket_file, table};
+use crate::files::{kernels, socket_file};
+use crate::io::{park, table};
 use crate::kernel::Kernel;
 use crate::process::shared;
 use crate::thread::{self, Thread};
@@ -87,7 +88,7 @@ impl Host for Kernel {
     }
 
     fn make_timer_caller(&self) -> Result<()> {
-        signal::timer::make_caller(self)
+        thread::make_caller(self)
     }
 
     #[inline]
@@ -183,23 +184,23 @@ impl Host for Kernel {
     }
 
     fn close_kernels(&self, first: u32, last: u32, flags: u32) -> Result<()> {
-        table::close_range(self, first, last, flags)
+        kernels::close_range(self, first, last, flags)
     }
 
     fn duplicate_kernels(&self, old: i32, new: i32, flags: Option<i32>) -> Result<()> {
-        table::duplicate(old, new, flags)
+        kernels::duplicate(old, new, flags)
     }
 
     fn read_kernels(&self, fd: i32, at: Option<i64>, to: &mut [u8]) -> Result<usize> {
-        table::read(fd, at, to)
+        kernels::read(fd, at, to)
     }
 
     fn write_kernels(&self, fd: i32, at: Option<i64>, bytes: &[u8]) -> Result<usize> {
-        table::write(self, fd, at, bytes)
+        kernels::write(self, fd, at, bytes)
     }
 
     fn move_kernels(&self, fd: i32, by: i64) -> Result<()> {
-        table::seek(fd, by)
+        kernels::seek(fd, by)
     }
 
     fn of_kernel(&self, fd: i32) -> Option<Kernels> {

@@ -7,17 +7,17 @@
 //! while the carrier waits until the kernel has cleared the thread's id. So no code of a dying thread runs beside the turn's holder.
 
 pub mod birth;
+mod caller;
 mod end;
 
-pub use crate::kernel::thread::Thread;
+pub use crate::kernel::thread::{Thread, find};
+pub use caller::make_caller;
 pub use end::{exit, exit_by_call, gone};
 
 use crate::frame::entry;
-use crate::kernel::thread::{PARKED, SLEEP, UNPARKED};
+use crate::kernel::thread::{PARKED, SLEEP, UNPARKED, discard, let_run};
 use crate::kernel::{Kernel, kernel};
-use crate::local::LOCAL;
 use crate::local::header;
-use crate::process::ProcessHandle;
 use crate::process::{self};
 use crate::stack::{self, Level, Place};
 use crate::sys;
@@ -52,7 +52,7 @@ pub fn adopt_main(k: &Kernel) {
     turn::cores::begin(k);
     t.process.set(Some(root));
     process::this().threads.set(1);
-    be_main();
+    carrier::be_main();
     k.current.set(main.raw());
     header().carrier_tid.store(t.tid.get(), Ordering::Relaxed);
     header().turn_holder.store(main.raw(), Ordering::Relaxed);
@@ -85,55 +85,7 @@ pub fn be_new_main(k: &Kernel, thread: Handle<Thread>) {
     t.clear_at_end.set(0);
     t.robust.set(0);
     t.name.set(process_name());
-    be_main();
-}
-
-/// The running thread is the main thread of this process from now on: the kernel thread that runs it is the carrier.
-pub fn be_main() {
-    LOCAL.main_fs.store(context::fs_base(), Ordering::Relaxed);
-}
-
-/// A copy of the running thread that will be the only one of a forked process.
-pub fn copy_current(k: &Kernel, process: ProcessHandle) -> Option<Handle<Thread>> {
-    let this = k.this();
-    let handle = k.threads.alloc()?;
-    let t = k.threads.get(handle);
-    t.process.set(Some(process));
-    t.fs.set(this.fs.get());
-    t.stack.set(this.stack.get());
-    t.detached.set(this.detached.get());
-    t.cancel_asked.set(this.cancel_asked.get());
-    t.cancel_off.set(this.cancel_off.get());
-    t.cancel_async.set(this.cancel_async.get());
-    t.exiting.set(this.exiting.get());
-    t.name.set(this.name.get());
-    skein_libos::signal::inherit(this, t);
-    t.alternate.set(this.alternate.get());
-    Some(handle)
-}
-
-/// A thread that can run for the first time.
-pub fn let_run(k: &Kernel, thread: Handle<Thread>) {
-    k.threads.get(thread).life.set(Life::Runnable);
-    k.run_queue.push_back(&k.threads, thread);
-    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
-}
-
-/// Frees the place of a thread that never runs again.
-pub fn discard(k: &Kernel, thread: Handle<Thread>) {
-    let t = k.threads.get(thread);
-    t.life.set(Life::Ended);
-    t.process.set(None);
-    t.fs.set(0);
-    t.tid.set(0);
-    k.threads.free(thread);
-}
-
-/// The thread of this process whose `pthread_t` this is.
-pub fn find(k: &Kernel, pthread: libc::pthread_t) -> Option<Handle<Thread>> {
-    process::threads_of(k, process::handle())
-        .find(|(_, t)| t.fs.get() == pthread && t.tid.get() != 0)
-        .map(|(handle, _)| handle)
+    carrier::be_main();
 }
 
 /// `pthread_create`.
@@ -367,11 +319,6 @@ pub fn test_cancel() {
     if cancel_pending() {
         exit(usize::MAX as *mut c_void); // PTHREAD_CANCELED
     }
-}
-
-/// A wait of the turn's holder that is a cancellation point.
-pub fn cancellable(wait: impl FnOnce() -> Wake) -> Wake {
-    skein_libos::thread::cancellable(kernel(), wait)
 }
 
 /// `pthread_setname_np`.

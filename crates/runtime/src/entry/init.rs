@@ -127,7 +127,10 @@ fn begin_server() {
     admit::wait(k, admit::Wait::Quiescent);
     // Only now: a replica that stops after an entry must do so like all others.
     check_glibc();
-    io::adopt_descriptors();
+    // The descriptors that it was started with are all the kernel's, and stay so.
+    io::table::begin();
+    io::park::open();
+    files::begin();
     inputs::libraries::begin();
     net::install();
 }
@@ -139,6 +142,7 @@ fn go_on_in_new_program() {
     local::set_state(READY);
     net::join();
     process::exec::join(k, process);
+    thread::be_new_main(k, k.current());
     check_glibc();
     take_preload(k);
     image::make_equal(k);

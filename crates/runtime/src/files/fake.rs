@@ -407,7 +407,7 @@ fn status(out: &mut Sheet, pid: u32) {
     ] {
         put!(out, "{name}:\t       0 kB\n");
     }
-    put!(out, "Threads:\t{}\n", crate::process::this().threads.get());
+    put!(out, "Threads:\t{}\n", crate::kernel::process::this().threads.get());
     put!(out, "Cpus_allowed:\t1\nCpus_allowed_list:\t0\nMems_allowed_list:\t0\n");
     put!(out, "voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n");
 }

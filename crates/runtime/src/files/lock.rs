@@ -11,7 +11,7 @@ use crate::turn;
 use libc::c_int;
 use skein_libos::errno::{Errno, Result, fail};
 use skein_libos::keys::Key;
-use skein_libos::thread::Wake;
+use skein_libos::thread::{Wake, cancellable};
 use skein_sched::op::{Kind, Object};
 
 /// Where they wait.
@@ -24,7 +24,7 @@ pub fn released(k: &Kernel) {
 }
 
 fn wait(k: &Kernel) -> Result<()> {
-    match crate::thread::cancellable(|| k.keys.wait(k, KEY, u32::MAX, None)) {
+    match cancellable(k, || k.keys.wait(k, KEY, u32::MAX, None)) {
         Wake::Interrupted => fail(libc::EINTR),
         _ => Ok(()),
     }

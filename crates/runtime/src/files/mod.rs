@@ -7,8 +7,10 @@
 //! - [`inode`]: numbers in order of first sight, and times of changes in virtual time;
 //! - [`stat`]: the stat family and statfs;
 //! - [`open`]: opening and creating, where devices, FIFOs and the kernel's own files are told apart;
+//! - [`close`]: closing, by whichever call; [`kernels`]: what the library does to the kernel's descriptors;
 //! - [`change`]: calls that change a file or a directory, and record the time;
 //! - [`list`]: directories, sorted;
+//! - [`socket_file`]: files of UNIX sockets;
 //! - [`lock`]: file locks, which block in the runtime and never in the kernel;
 //! - [`root`]: a process's root directory;
 //! - [`kernel_files`]: the content of /proc and /sys;
@@ -19,20 +21,23 @@
 //! which bear marks.
 
 pub mod change;
+pub mod close;
 mod fake;
 pub mod inode;
 pub mod inputs;
 pub mod kernel_files;
+pub mod kernels;
 pub mod list;
 mod loaders;
 mod local;
 pub mod lock;
 pub mod open;
 pub mod root;
+pub mod socket_file;
 pub mod stat;
 
 pub use loaders::from_loader;
-pub use local::{closed, closed_range};
+use local::{closed, closed_range};
 
 use crate::kernel::{Kernel, kernel};
 use crate::local::header;

@@ -5,8 +5,8 @@
 
 use super::{inputs, stat};
 use crate::kernel::Kernel;
+use crate::kernel::process;
 use crate::kernel::process::Root;
-use crate::process;
 use crate::sys;
 use libc::c_char;
 use skein_libos::errno::{Errno, Result};

@@ -4,7 +4,8 @@ use crate::io::Answer;
 use crate::io::table;
 use crate::kernel::{Kernel, kernel};
 use crate::turn::Turn;
-use crate::{signal, thread, turn};
+use crate::{signal, turn};
+use skein_libos::Host;
 use skein_libos::errno::{Errno, RESTART, Result, fail};
 use skein_sched::op::{Kind as Op, Object};
 
@@ -37,7 +38,7 @@ pub fn with_cancel(
 ) -> Answer {
     loop {
         kernel().file(fd)?;
-        thread::test_cancel();
+        kernel().test_cancel();
         let (turn, hold) = enter(fd, op)?;
         let result = hold.and_then(|hold| call(&turn, &hold));
         if let Some(result) = signal::deliver::settle(interruptible(result)) {
@@ -54,7 +55,7 @@ pub fn only_virtual(answer: Answer, fd: i32, errno: i32) -> Result<usize> {
 /// The end of a call that is a cancellation point: if it was interrupted for a cancellation, ends the thread, with nothing held.
 pub fn interruptible(result: Result<usize>) -> Result<usize> {
     if matches!(result, Err(Errno(libc::EINTR) | RESTART)) {
-        thread::test_cancel();
+        kernel().test_cancel();
     }
     result
 }

@@ -1,52 +1,18 @@
-//! Calls on descriptors themselves: close, dup, fcntl, ioctl, stat, and what opens FIFOs and devices.
+//! Calls on descriptors themselves: dup, fcntl, ioctl, stat, and what opens FIFOs and devices. Those that close a number: `files/close.rs`.
 
-use crate::files;
 use crate::io::{Answer, call, table};
 use crate::kernel::{Kernel, kernel};
-use crate::{signal, thread, turn};
+use crate::{signal, turn};
+use skein_libos::Host;
 use skein_libos::abi;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::fifo::{self, Name};
-use skein_libos::file::table as library;
 use skein_libos::file::{descriptor, random};
 use skein_sched::op::{Kind as Op, Object};
-
-/// `close`.
-pub fn close(fd: i32) -> Answer {
-    if table::is_own(fd) {
-        return Some(fail(libc::EBADF));
-    }
-    let k = kernel();
-    if library::file(k, fd).is_none() {
-        files::closed(k, fd);
-        return None;
-    }
-    thread::test_cancel();
-    let turn = turn::enter(Object::Descriptors, Op::Close);
-    Some(library::close(&*turn, fd).map(|()| 0))
-}
 
 /// `dup`.
 pub fn dup(fd: i32) -> Answer {
     call::with(fd, Op::Duplicate, |k, hold| descriptor::duplicate(k, hold, 0, false))
-}
-
-/// `dup3`, or `dup2` when `flags` is `None`.
-pub fn dup3(old: i32, new: i32, flags: Option<i32>) -> Answer {
-    if table::is_own(old) || table::is_own(new) {
-        return Some(fail(libc::EBADF));
-    }
-    let k = kernel();
-    if old != new {
-        files::closed(k, new);
-    }
-    if library::file(k, old).is_none() {
-        // A file takes a virtual descriptor's place: the kernel closes the placeholder.
-        library::file(k, new)?;
-        let turn = turn::enter(Object::Descriptors, Op::Duplicate);
-        return Some(descriptor::give_way(&*turn, old, new, flags));
-    }
-    call::with(old, Op::Duplicate, |k, hold| descriptor::duplicate_to(k, hold, old, new, flags))
 }
 
 /// `close_range`: always handled, as the runtime's own descriptors may lie in the range.
@@ -123,7 +89,7 @@ pub fn reopen(fd: i32, flags: i32) -> Result<usize> {
 /// Does a call that is a cancellation point, once more when a signal handler says so.
 fn again(mut call: impl FnMut(&Kernel) -> Result<usize>) -> Result<usize> {
     loop {
-        thread::test_cancel();
+        kernel().test_cancel();
         let turn = turn::enter(Object::Descriptors, Op::Open);
         let result = call(&turn);
         if let Some(result) = signal::deliver::settle(call::interruptible(result)) {

@@ -13,7 +13,6 @@ pub mod msg;
 pub mod park;
 pub mod readiness;
 pub mod socket;
-pub mod socket_file;
 pub mod table;
 pub mod transfer;
 
@@ -21,12 +20,6 @@ use skein_libos::errno::Result;
 
 /// A call's answer: `None` when it is not on a virtual descriptor and passes through.
 pub type Answer = Option<Result<usize>>;
-
-/// Takes over the descriptors that the process was started with: they are all regular files and stay the kernel's.
-pub fn adopt_descriptors() {
-    table::begin();
-    crate::files::begin();
-}
 
 /// Gives two descriptors back.
 ///

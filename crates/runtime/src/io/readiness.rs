@@ -2,8 +2,9 @@
 
 use crate::io::call::{interruptible, of_kind, with, with_cancel};
 use crate::kernel::kernel;
-use crate::{thread, turn};
+use crate::turn;
 use libc::timeval;
+use skein_libos::Host;
 use skein_libos::abi::{epoll_event, itimerspec, pollfd};
 use skein_libos::errno::{Errno, Result, fail};
 use skein_libos::file::table::MAX_FDS;
@@ -131,7 +132,7 @@ pub unsafe fn epoll_wait(
 /// # Safety
 /// `fds` is `count` valid elements.
 pub unsafe fn poll(fds: *mut pollfd, count: usize, timeout: Timeout) -> Result<usize> {
-    thread::test_cancel();
+    kernel().test_cancel();
     let turn = turn::enter(Object::Several, Kind::Wait);
     if count > MAX_FDS as usize {
         return fail(libc::EINVAL);
@@ -149,7 +150,7 @@ pub unsafe fn poll(fds: *mut pollfd, count: usize, timeout: Timeout) -> Result<u
 /// # Safety
 /// Sets that are not null have room for `count` bits, rounded up to a word.
 pub unsafe fn select(count: i32, sets: [*mut u64; 3], timeout: Timeout) -> (Result<usize>, u64) {
-    thread::test_cancel();
+    kernel().test_cancel();
     let turn = turn::enter(Object::Several, Kind::Wait);
     // SAFETY: the caller's contract.
     let (result, left) = unsafe { selecting::select(&*turn, count, sets, timeout) };

@@ -4,9 +4,6 @@
 //! free number as on Linux. Used directly it answers `EBADF`. It is always close-on-exec but during an exec; the server's own flag is the library's.
 
 use crate::fatal::refuse;
-use crate::files::{self, change};
-use crate::io::park;
-use crate::kernel::Kernel;
 use crate::sys;
 use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD};
 use skein_libos::errno::{Result, fail};
@@ -62,7 +59,6 @@ pub fn begin() {
         );
     }
     let _ = sys::close(first as i32);
-    park::open();
 }
 
 fn lowest(fd: i32, least: i32) -> Result<i32> {
@@ -102,53 +98,6 @@ pub fn keep_over_exec(fd: i32, keep: bool) {
 /// The same for the placeholder that all others are duplicates of.
 pub fn keep_spare_over_exec(keep: bool) {
     keep_over_exec(SPARE_FD, keep);
-}
-
-/// `close_range` around the runtime's own descriptors.
-pub fn close_range(k: &Kernel, first: u32, last: u32, flags: u32) -> Result<()> {
-    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 {
-        files::closed_range(k, first, last);
-    }
-    let (own_first, own_last) = own_range();
-    for (from, to) in [(first, last.min(own_first - 1)), (first.max(own_last + 1), last)] {
-        if from <= to {
-            let args = sys::args([from as usize, to as usize, flags as usize]);
-            // SAFETY: no memory is involved.
-            unsafe { sys::call(libc::SYS_close_range, args)? };
-        }
-    }
-    Ok(())
-}
-
-/// `dup3`, or `dup2` when `flags` is `None`, of one of the kernel's descriptors.
-pub fn duplicate(old: i32, new: i32, flags: Option<i32>) -> Result<()> {
-    let nr = if flags.is_some() { libc::SYS_dup3 } else { libc::SYS_dup2 };
-    let args = sys::args([old as usize, new as usize, flags.unwrap_or(0) as usize]);
-    // SAFETY: no memory is involved.
-    unsafe { sys::call(nr, args) }.map(|_| ())
-}
-
-/// Reads from one of the kernel's descriptors, at its own position or at `at`.
-pub fn read(fd: i32, at: Option<i64>, to: &mut [u8]) -> Result<usize> {
-    let nr = if at.is_none() { libc::SYS_read } else { libc::SYS_pread64 };
-    let place = [fd as usize, to.as_mut_ptr() as usize, to.len(), at.unwrap_or(0) as usize];
-    // SAFETY: the room is the caller's.
-    unsafe { sys::call(nr, sys::args(place)) }
-}
-
-/// Writes to one of the kernel's descriptors, at its own position or at `at`.
-pub fn write(k: &Kernel, fd: i32, at: Option<i64>, bytes: &[u8]) -> Result<usize> {
-    let nr = if at.is_none() { libc::SYS_write } else { libc::SYS_pwrite64 };
-    let place = [fd as usize, bytes.as_ptr() as usize, bytes.len(), at.unwrap_or(0) as usize];
-    // SAFETY: the bytes are the caller's.
-    change::after_write(k, fd, unsafe { sys::call(nr, sys::args(place)) })
-}
-
-/// Moves the position of one of the kernel's descriptors.
-pub fn seek(fd: i32, by: i64) -> Result<()> {
-    let args = sys::args([fd as usize, by as usize, libc::SEEK_CUR as usize]);
-    // SAFETY: no memory is involved.
-    unsafe { sys::call(libc::SYS_lseek, args) }.map(|_| ())
 }
 
 /// The kind of a descriptor that is not virtual; `None` when it is not open.

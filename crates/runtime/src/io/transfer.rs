@@ -2,9 +2,10 @@
 
 use crate::io::{Answer, call, table};
 use crate::kernel::{Kernel, kernel};
-use crate::{signal, thread, turn};
+use crate::{signal, turn};
 use core::cell::Cell;
 use libc::c_void;
+use skein_libos::Host;
 use skein_libos::abi::iovec;
 use skein_libos::errno::{Result, fail};
 use skein_libos::file::buffers::{Buffers, single};
@@ -123,7 +124,7 @@ fn between(
         return Some(Err(e));
     }
     loop {
-        thread::test_cancel();
+        kernel().test_cancel();
         let turn = turn::enter(Object::Several, Op::Move);
         let result = {
             let (from, to) = (Side::of(&*turn, fds[0], at[0]), Side::of(&*turn, fds[1], at[1]));

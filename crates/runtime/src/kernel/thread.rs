@@ -1,20 +1,21 @@
 //! A thread in the arena.
 
-use super::process::{PID_AT, Process};
+use super::Kernel;
+use super::process::{PID_AT, Process, handle};
 use super::turns::Spinner;
 use crate::context;
-use crate::local::MAX_THREADS;
+use crate::local::{MAX_THREADS, header};
 use crate::stack::Place;
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ops::Deref;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 use skein_arena::list::{In, Node};
 use skein_arena::parts::Threads;
-use skein_arena::pool::ArenaObject;
-use skein_libos::process::MAX_PROCESSES;
+use skein_arena::pool::{ArenaObject, Handle};
+use skein_libos::process::{MAX_PROCESSES, ProcessHandle, threads_of};
 use skein_libos::room::Room;
-use skein_libos::thread::{Queue, Waiting};
+use skein_libos::thread::{Life, Queue, Waiting};
 
 /// An `addrinfo` as words.
 pub type Hints = [u64; size_of::<libc::addrinfo>() / size_of::<u64>()];
@@ -124,4 +125,47 @@ impl Thread {
         };
         room.note_threads(threads, processes, places);
     }
+}
+
+/// A copy of the running thread that will be the only one of a forked process.
+pub fn copy_current(k: &Kernel, process: ProcessHandle) -> Option<Handle<Thread>> {
+    let this = k.this();
+    let handle = k.threads.alloc()?;
+    let t = k.threads.get(handle);
+    t.process.set(Some(process));
+    t.fs.set(this.fs.get());
+    t.stack.set(this.stack.get());
+    t.detached.set(this.detached.get());
+    t.cancel_asked.set(this.cancel_asked.get());
+    t.cancel_off.set(this.cancel_off.get());
+    t.cancel_async.set(this.cancel_async.get());
+    t.exiting.set(this.exiting.get());
+    t.name.set(this.name.get());
+    skein_libos::signal::inherit(this, t);
+    t.alternate.set(this.alternate.get());
+    Some(handle)
+}
+
+/// A thread that can run for the first time.
+pub fn let_run(k: &Kernel, thread: Handle<Thread>) {
+    k.threads.get(thread).life.set(Life::Runnable);
+    k.run_queue.push_back(&k.threads, thread);
+    header().runnable.store(k.run_queue.len(), Ordering::Relaxed);
+}
+
+/// Frees the place of a thread that never runs again.
+pub fn discard(k: &Kernel, thread: Handle<Thread>) {
+    let t = k.threads.get(thread);
+    t.life.set(Life::Ended);
+    t.process.set(None);
+    t.fs.set(0);
+    t.tid.set(0);
+    k.threads.free(thread);
+}
+
+/// The thread of this process whose `pthread_t` this is.
+pub fn find(k: &Kernel, pthread: libc::pthread_t) -> Option<Handle<Thread>> {
+    threads_of(k, handle())
+        .find(|(_, t)| t.fs.get() == pthread && t.tid.get() != 0)
+        .map(|(handle, _)| handle)
 }

@@ -2,16 +2,16 @@
 //!
 //! It ends itself, with the turn, whoever wants its end: a process that another one kills is given the turn with the order to end, and gives
 //! it back. So it can clean up what only it can reach (its memory with robust mutexes in it), and others see its end at one
-//! point. Then it hands the turn on and really ends; the next process with the turn waits until it is gone ([`super::handover`]).
+//! point. Then it hands the turn on and really ends; the next process with the turn waits until it is gone ([`crate::turn::handover`]).
 
 use super::ProcessHandle;
 use super::{Life, Process, all, children_key, forget, handle, this, threads_of, vfork_key};
 use crate::files::inputs;
+use crate::kernel::thread::{self, Thread};
 use crate::kernel::{Kernel, kernel};
 use crate::local;
 use crate::local::header;
 use crate::sys;
-use crate::thread::{self, Thread};
 use crate::turn::{self, output};
 use core::sync::atomic::Ordering;
 use libc::{c_int, pid_t};

@@ -9,10 +9,11 @@ use crate::fatal::{line, refuse, refused};
 use crate::files::inputs;
 use crate::io::table;
 use crate::kernel::process::LIBRARY_PATH_BYTES as PATH_BYTES;
+use crate::kernel::thread::discard;
 use crate::kernel::{Kernel, kernel};
 use crate::local::header;
 use crate::sys::{self, args};
-use crate::{thread, turn};
+use crate::turn;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int, pid_t};
@@ -323,7 +324,7 @@ pub fn find_executing(k: &Kernel) -> ProcessHandle {
     }
 }
 
-/// The process goes on in a new program, with its main thread alone.
+/// The process goes on in a new program, with its main thread alone: [`crate::thread`] takes that up.
 pub fn join(k: &Kernel, process: ProcessHandle) {
     become_process(k, process);
     let p = this();
@@ -333,10 +334,9 @@ pub fn join(k: &Kernel, process: ProcessHandle) {
             // Its memory is gone, with the objects that it held there.
             t.robust.set(0);
             super::end::abandon(k, other, t);
-            thread::discard(k, other);
+            discard(k, other);
         }
     }
-    thread::be_new_main(k, main);
     skein_libos::signal::executed(k, process, k.threads.get(main));
     k.threads.get(main).alternate.set((0, 0, 0));
     header().uses.note(crate::uses::Use::Programs);

@@ -6,9 +6,9 @@
 use super::ProcessHandle;
 use super::{Life, become_process, handle, shared, this, vfork_key};
 use crate::fatal::{line, refused};
+use crate::kernel::thread::{self, Thread};
 use crate::kernel::{Kernel, kernel};
 use crate::sys;
-use crate::thread::{self, Thread};
 use crate::turn;
 use crate::{original, patch, signal, stack};
 use libc::pid_t;
@@ -96,7 +96,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
     match result {
         Ok(0) => {
             become_process(k, process);
-            thread::be_main();
+            turn::carrier::be_main();
             stack::forked(k.threads.get(thread).stack.get());
             turn::above::above().forked();
             turn::handover::sleep(k);

@@ -3,9 +3,9 @@
 //! A process is a real one, with memory, descriptors of the kernel's and a carrier of its own; its attributes for the server (its parent, its
 //! descriptors, its end) are in a [`Process`] in the arena. Every process is a child of init, whatever its parent here: so init sees every end.
 //!
-//! - [`fork`]: birth. - [`handover`]: passing the turn to another process. - [`end`]: its end, by itself or killed.
-//! - [`cores`]: the core of that; [`cpu_burst`]: the server's busy times. - [`exec`]: executing another program; [`crate::image`]: the data of that which differ.
-//! - [`pidfd`]: processes as descriptors. - [`shared`]: memory of several processes. - [`wait`]: a parent's news about ends. - [`group`]: groups, sessions, parents.
+//! - [`fork`]: birth. - [`crate::turn::handover`]: passing the turn to another process. - [`end`]: its end, by itself or killed.
+//! - [`exec`]: executing another program; [`crate::image`]: the data of that which differ.
+//! - [`pidfd`]: calls on processes as descriptors. - [`shared`]: memory of several processes. - [`wait`]: a parent's news about ends. - [`group`]: groups, sessions, parents.
 //!
 //! Invariant: the code that runs belongs to the process of the turn's holder ([`this`] is [`Kernel::current`]'s process), but for a process
 //! that another one ends ([`end::terminate`]).

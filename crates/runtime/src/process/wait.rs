@@ -3,11 +3,11 @@
 use super::ProcessHandle;
 use super::{Life, Process, all, children_key, forget, handle, pidfd, this};
 use crate::kernel::{Kernel, kernel};
-use crate::{signal, thread, turn};
+use crate::{signal, turn};
 use libc::{c_int, pid_t};
 use skein_libos::errno::{Errno, Result};
 use skein_libos::process::wait::told;
-use skein_libos::thread::Wake;
+use skein_libos::thread::{Wake, cancellable};
 use skein_sched::op::{Kind, Object};
 
 /// The selected children.
@@ -106,7 +106,7 @@ pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
         if options & libc::WNOHANG != 0 {
             return Ok(None);
         }
-        let why = thread::cancellable(|| k.keys.wait(k, children_key(handle()), u32::MAX, None));
+        let why = cancellable(k, || k.keys.wait(k, children_key(handle()), u32::MAX, None));
         // A child that has news meanwhile comes first, and its SIGCHLD after the call.
         if why == Wake::Interrupted
             && find(k, which, events)?.is_none()

@@ -1,7 +1,8 @@
 //! Calls about signals and timers, with pointers as the server gives them.
 
+use crate::kernel::thread::find;
 use crate::signal::{self, Action, Info, LAST, bit, change_mask, sent, timer, wait};
-use crate::{thread, turn};
+use crate::turn;
 use libc::{c_int, c_void, itimerval, pthread_t, sighandler_t, siginfo_t, sigset_t, stack_t};
 use skein_libos::abi::itimerspec;
 use skein_libos::abi::timespec;
@@ -136,7 +137,7 @@ pub fn to_thread(t: pthread_t, info: Info) -> Result<()> {
     let turn = turn::enter(Object::Signals, Kind::Send);
     let k = &*turn;
     send::check(info.signo)?;
-    let handle = thread::find(k, t).ok_or(Errno(libc::ESRCH))?;
+    let handle = find(k, t).ok_or(Errno(libc::ESRCH))?;
     // One that has ended, but is not joined, takes nothing.
     if k.threads.get(handle).life.get() == skein_libos::thread::Life::Ended {
         return Ok(());

@@ -9,11 +9,11 @@ use crate::fatal::{line, notice, refuse};
 use crate::frame::{self, Registers, Trap};
 use crate::kernel::kernel;
 use crate::local::LOCAL;
-use crate::process;
 use crate::sys::{self, args};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
+use skein_libos::Host;
 use skein_libos::signal::process_of;
 use skein_model::limits::SPIN_SIGNAL;
 
@@ -158,5 +158,5 @@ pub unsafe fn fault(registers: &mut Registers, trap: &Trap, vectors: *mut u8) {
 
 /// Ends the process by a signal.
 pub fn terminate_by_signal(signo: c_int) -> ! {
-    process::end::end(signo)
+    kernel().end_by_signal(signo)
 }

@@ -4,8 +4,11 @@
 pub mod calls;
 
 use crate::kernel::kernel;
-use crate::{process, turn};
+use crate::kernel::process;
+use crate::turn;
 use skein_libos::errno::{Errno, Result};
+use skein_libos::process::{find, threads_of};
+use skein_libos::thread::{Wake, cancellable};
 use skein_libos::time::NS_PER_S;
 use skein_sched::Policy;
 use skein_sched::op::{Kind, Object};
@@ -66,10 +69,10 @@ fn is_somebodys(clock: i32) -> bool {
         return false;
     }
     if clock & OF_THREAD != 0 {
-        let mut own = process::threads_of(k, process::handle());
+        let mut own = threads_of(k, process::handle());
         return id == 0 || own.any(|(_, t)| t.tid.get() == id as u32);
     }
-    id == 0 || process::find(k, id).is_some()
+    id == 0 || find(k, id).is_some()
 }
 
 /// `clock_gettime`, in nanoseconds.
@@ -95,11 +98,12 @@ pub fn after(ns: u64) -> u64 {
 }
 
 /// Sleeps until the server's time of day is `deadline_ns`.
-pub fn sleep_until(deadline_ns: u64) -> skein_libos::thread::Wake {
-    crate::thread::cancellable(|| {
-        if deadline_ns <= kernel().now_ns.get() {
+pub fn sleep_until(deadline_ns: u64) -> Wake {
+    let k = kernel();
+    cancellable(k, || {
+        if deadline_ns <= k.now_ns.get() {
             turn::yield_now();
-            return skein_libos::thread::Wake::Timeout;
+            return Wake::Timeout;
         }
         turn::suspend(Some(deadline_ns))
     })

@@ -3,6 +3,7 @@
 //! A thread that ends is pinned: it runs on its own kernel thread, while the carrier waits until that gives the turn back or is gone. When the carrier has no thread's
 //! stack to stand on, it stands on its idle stack, with the main thread's TLS.
 
+use crate::context;
 use crate::fatal::refuse;
 use crate::glibc;
 use crate::kernel::thread::{GIVEN_UP, GO, OUT, SLEEP, Thread};
@@ -27,6 +28,11 @@ pub fn idle_stack_top() -> *mut u8 {
 /// The TLS of the main thread, which the carrier uses on its idle stack.
 pub fn main_fs() -> u64 {
     LOCAL.main_fs.load(Ordering::Relaxed)
+}
+
+/// The running thread is the main thread of this process from now on: the kernel thread that runs it is the carrier.
+pub fn be_main() {
+    LOCAL.main_fs.store(context::fs_base(), Ordering::Relaxed);
 }
 
 /// The end of a pinned thread's turn.

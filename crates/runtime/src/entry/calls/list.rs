@@ -8,7 +8,7 @@
 //! All other answers begin the operation of their turn themselves, as they know the object. A call that only passes to the kernel is no operation.
 
 use super::{Form, Syscall, calls, no_own, number, on_files, pass};
-use crate::files::{change, inputs, list, lock, open, root, stat};
+use crate::files::{change, close, inputs, list, lock, open, root, stat};
 use crate::io::{Answer, call, descriptor, msg, put_pair, readiness as ready, socket, transfer};
 use crate::ipc;
 use crate::kernel::kernel;
@@ -92,11 +92,11 @@ calls! {
         if virtual { transfer::sendfile(out, from, at, count) } else Move |call| { change::after_write(kernel(), out, call.make()) };
     SYS_copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
         else Move |call| { change::after_write(kernel(), to, call.make()) };
-    SYS_close(fd: c_int) if virtual { descriptor::close(fd) };
+    SYS_close(fd: c_int) if virtual { close::close(fd) };
     SYS_close_range(first: u32, last: u32, flags: u32) if virtual { Some(descriptor::close_range(first, last, flags)) };
     SYS_dup(fd: c_int) if virtual { descriptor::dup(fd) };
-    SYS_dup2(old: c_int, new: c_int) if virtual { descriptor::dup3(old, new, None) };
-    SYS_dup3(old: c_int, new: c_int, flags: c_int) if virtual { descriptor::dup3(old, new, Some(flags)) };
+    SYS_dup2(old: c_int, new: c_int) if virtual { close::dup3(old, new, None) };
+    SYS_dup3(old: c_int, new: c_int, flags: c_int) if virtual { close::dup3(old, new, Some(flags)) };
     SYS_fcntl(fd: c_int, command: c_int, arg: usize)
         if virtual { descriptor::fcntl(fd, command, arg) }
         else |call| { lock::fcntl(kernel(), fd, command, arg).unwrap_or_else(|| call.make()) };

@@ -5,7 +5,7 @@ use super::names::Names;
 use crate::files::stat::{self, Class};
 use crate::files::{bytes, root};
 use crate::kernel::Kernel;
-use crate::process;
+use crate::kernel::process;
 use crate::sys;
 use libc::{c_char, c_int};
 use skein_libos::errno::Result;
