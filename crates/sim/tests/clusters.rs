@@ -22,8 +22,13 @@ fn run_whole(seed: u64, options: &Options) -> Result<Report, Failure> {
     })
 }
 
-/// Runs seeds on all cores, or up to the first that fails; what failed is in order.
-fn run_seeds(count: u64, options: &Options, first: bool) -> (Vec<Report>, Vec<Failure>) {
+/// Runs seeds on all cores, or up to the first that fails, which is told; what failed is in order.
+fn run_seeds(
+    count: u64,
+    options: &Options,
+    first: bool,
+    found: impl Fn(&Failure) + Sync,
+) -> (Vec<Report>, Vec<Failure>) {
     let next = AtomicU64::new(0);
     let results = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -36,8 +41,9 @@ fn run_seeds(count: u64, options: &Options, first: bool) -> (Vec<Report>, Vec<Fa
                         break;
                     }
                     let result = run_whole(seed, options);
-                    if first && result.is_err() {
+                    if first && let Err(failure) = &result {
                         next.store(count, Ordering::Relaxed);
+                        found(failure);
                     }
                     results.lock().expect("no thread panics").push((seed, result));
                 }
@@ -67,7 +73,11 @@ fn no_seed_breaks_a_promise() {
     }
     let count = number("SKEIN_SIM_SEEDS").unwrap_or(3000);
     let first = number("SKEIN_SIM_FIRST").is_some();
-    let (reports, failures) = run_seeds(count, &Options::default(), first);
+    let (reports, failures) = run_seeds(count, &Options::default(), first, |failure| {
+        println!("{failure}");
+        // A defect may make other seeds last for ever.
+        std::process::exit(1);
+    });
     for failure in failures.iter().take(5) {
         println!("{failure}\n");
     }
@@ -98,7 +108,7 @@ fn a_seed_is_a_whole_history() {
 /// A rule that is broken on purpose is noticed within this many seeds.
 fn is_noticed(broken: Break, within: u64) {
     let options = Options { broken: Some(broken), ..Options::default() };
-    let Failure { seed, what, .. } = run_seeds(within, &options, true)
+    let Failure { seed, what, .. } = run_seeds(within, &options, true, |_| {})
         .1
         .into_iter()
         .next()

@@ -146,15 +146,20 @@ impl Copy {
                 cargo.arg("build").args(quiet).args(["-p", "skein-runtime", "-p", "skein-harness"]);
             }
         }
+        // The tests would take another build's.
+        cargo.env_remove("SKEIN_BIN").env_remove("SKEIN_RUNTIME");
         cargo.env("CARGO_TARGET_DIR", self.target_of(finder));
         cargo
     }
 
-    /// A guest's programs have the same names with and without a defect.
+    /// The command, the runtime and the guests have the same names with and without a defect.
     fn target_of(&self, finder: &Finder) -> PathBuf {
         match finder {
-            Finder::Guest(_) => self.target.join(COPY),
-            Finder::Seeds(_) | Finder::Test(_) => self.target.clone(),
+            Finder::Seeds(_) => self.target.clone(),
+            Finder::Test(arguments) if !arguments.contains(&"skein-cli".to_owned()) => {
+                self.target.clone()
+            }
+            Finder::Guest(_) | Finder::Test(_) => self.target.join(COPY),
         }
     }
 
