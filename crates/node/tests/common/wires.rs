@@ -1,4 +1,6 @@
 //! Wires between nodes that can be cut like a network, both ways or one way: nothing comes through, and no side is told. They can be slow, too.
+//!
+//! A connection that was cut for long stays silent when the wire is mended, as one of TCP does until its sender tries again: only a new one works.
 
 use super::free_address;
 use skein_node::config::NodeConfig;
@@ -12,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How often a wire looks whether it is cut or to be taken down.
 const LOOK: Duration = Duration::from_millis(2);
+/// A cut that is longer than this is a long one.
+const LONG: Duration = Duration::from_millis(300);
 
 #[derive(Default)]
 struct State {
@@ -124,13 +128,17 @@ impl Drop for Wire {
 fn pump(mut from: TcpStream, mut to: TcpStream, way: usize, state: &State) {
     let mut buffer = [0; 64 << 10];
     let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+    let (mut cut_since, mut silent) = (None, false);
     'open: while !state.down.load(Ordering::SeqCst) {
         if state.cut[way].load(Ordering::SeqCst) {
+            silent |= cut_since.get_or_insert_with(Instant::now).elapsed() > LONG;
             std::thread::park_timeout(LOOK);
             continue;
         }
+        cut_since = None;
         match from.read(&mut buffer) {
             Ok(0) => break,
+            Ok(_) if silent => {}
             Ok(n) => {
                 let delay = Duration::from_millis(state.delay_ms.load(Ordering::SeqCst));
                 under_way.push_back((Instant::now() + delay, buffer[..n].to_vec()));
