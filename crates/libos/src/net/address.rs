@@ -8,7 +8,7 @@ use core::fmt::{self, Display, Formatter};
 use skein_model::SockAddr;
 
 /// Bytes of a `sockaddr_in`.
-const IN_BYTES: usize = 16;
+pub const IN_BYTES: usize = 16;
 /// The oldest and shortest `sockaddr_in6`, without a scope.
 const SHORTEST_IN6: usize = 24;
 /// The longest address: a `sockaddr_in6`.

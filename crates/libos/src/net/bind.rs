@@ -53,7 +53,10 @@ pub fn bind<H: Host>(k: &H, hold: &Hold<'_, H>, addr: &[u8]) -> Result<usize> {
 pub fn bind_automatically<H: Host>(k: &H, socket: Handle<Socket>) -> Result<()> {
     let s = k.net.sockets.get(socket);
     let port = free_port(k, s)?;
-    s.asked.set(address::unspecified(s.family.get(), 0));
+    // As in Linux a datagram socket that had been bound, and has lost its port with its connection, keeps its address.
+    if !s.is_datagram() || s.asked.get().is_unspecified() {
+        s.asked.set(address::unspecified(s.family.get(), 0));
+    }
     own(k, socket, SockAddr { port, ..s.asked.get() });
     Ok(())
 }

@@ -4,10 +4,11 @@
 //! [`outside`]; arriving ones are given to [`deliver`]. Groups are in [`multicast`].
 
 use super::bind::{ELSEWHERE, Ends};
+use super::bytes::array;
 use super::exchange::{Incoming, Outgoing};
 use super::interface::{GIVEN_INDEX, LOOPBACK_INDEX};
 use super::message::{self, QUEUE_BYTES};
-use super::{SHUT_RECEIVE, SHUT_SEND, Socket, State, address, bind, multicast, outside};
+use super::{SHUT_SEND, Socket, State, address, bind, multicast, outside};
 use crate::abi::{self, AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_IPV6, SOL_SOCKET};
 use crate::errno::{Result, fail};
 use crate::file::buffers::Buffers;
@@ -99,7 +100,7 @@ pub fn find_for<H: Host>(k: &H, came: Ends) -> Option<(Handle<Socket>, Ends)> {
     })
 }
 
-/// A datagram has come for `socket`; dropped when it has no room.
+/// A datagram has come for `socket`, which as in Linux may be shut; dropped when it has no room.
 pub fn deliver<H: Host>(
     k: &H,
     socket: Handle<Socket>,
@@ -108,7 +109,7 @@ pub fn deliver<H: Host>(
     bytes: &mut Buffers<'_>,
 ) {
     let s = k.net.sockets.get(socket);
-    if s.charged.get() > QUEUE_BYTES || s.shut.get() & SHUT_RECEIVE != 0 {
+    if s.charged.get() > QUEUE_BYTES {
         return;
     }
     // Without memory it is lost as well.
@@ -127,6 +128,27 @@ pub fn came_back<H: Host>(k: &H, socket: Handle<Socket>, errno: i32) {
         s.error.set(errno);
         file::notify(k, s.file.get(), ready::ALL);
     }
+}
+
+/// The destination of a send: the caller's, or that of the connection.
+fn receiver(s: &Socket, outgoing: &Outgoing<'_>) -> Result<SockAddr> {
+    let connected = s.state.get() == State::Connected;
+    if outgoing.has_destination() {
+        let six = s.family.get() == AF_INET6;
+        match address::family(outgoing.to)? {
+            // As in Linux this is IPv4, or no name for IPv6.
+            abi::AF_UNSPEC if !six && outgoing.to.len() >= address::IN_BYTES => {
+                let mut addr: [u8; address::IN_BYTES] = array(outgoing.to, 0);
+                addr[..2].copy_from_slice(&(AF_INET as u16).to_ne_bytes());
+                return destination(s, &addr);
+            }
+            abi::AF_UNSPEC if six => {}
+            AF_INET | AF_INET6 => return destination(s, outgoing.to),
+            _ if six => return fail(abi::EINVAL),
+            _ => return destination(s, outgoing.to),
+        }
+    }
+    if connected { Ok(s.remote.get()) } else { fail(abi::EDESTADDRREQ) }
 }
 
 /// An address to send to, as a socket of this kind may use it.
@@ -152,9 +174,9 @@ pub fn connect<H: Host>(k: &H, socket: Handle<Socket>, addr: &[u8]) -> Result<us
         disconnect(k, socket);
         return Ok(0);
     }
+    bind_automatically(k, socket)?;
     let to = destination(s, addr)?;
     let group = multicast::way(k, s, to, "connect")?;
-    bind_automatically(k, socket)?;
     if s.asked.get().is_unspecified() {
         let from =
             group.map_or_else(|| address::source(k, to, false), |at| multicast::source(k, to, at));
@@ -169,7 +191,6 @@ fn disconnect<H: Host>(k: &H, socket: Handle<Socket>) {
     let s = k.net.sockets.get(socket);
     s.state.set(State::Fresh);
     s.remote.set(SockAddr::NOWHERE);
-    s.shut.set(0);
     if s.asked.get().port == 0 {
         bind::disown(k, socket);
     }
@@ -199,13 +220,8 @@ pub fn send<H: Host>(
         return fail(abi::EOPNOTSUPP);
     }
     let n = buffers.left();
-    let to = if outgoing.has_destination() {
-        destination(s, outgoing.to)?
-    } else if s.state.get() == State::Connected {
-        s.remote.get()
-    } else {
-        return fail(abi::EDESTADDRREQ);
-    };
+    bind_automatically(k, socket)?;
+    let to = receiver(s, outgoing)?;
     if to.port == 0 {
         return fail(abi::EINVAL);
     }
@@ -220,7 +236,8 @@ pub fn send<H: Host>(
     if s.shut.get() & SHUT_SEND != 0 {
         return fail(abi::EPIPE);
     }
-    bind_automatically(k, socket)?;
+    // As in Linux its room comes back at once, which is an edge.
+    file::notify(k, s.file.get(), ready::OUT);
     if let Some(at) = group {
         multicast::send(k, s, at, to, buffers);
         return Ok(n);

@@ -206,10 +206,11 @@ pub fn receive<H: Host>(
     buffers: &mut Buffers<'_>,
     incoming: &mut Incoming<'_>,
 ) -> Result<usize> {
-    if incoming.flags & abi::MSG_OOB != 0 {
+    let s = k.net.sockets.get(socket);
+    // As in Linux UDP knows no such flag.
+    if incoming.flags & abi::MSG_OOB != 0 && !matches!(way(s), Way::Datagram) {
         // As in Linux when no urgent data came, which is never sent here.
         k.refused(format_args!("recv with MSG_OOB"));
-        let s = k.net.sockets.get(socket);
         return fail(if s.is_stream() { abi::EINVAL } else { abi::EOPNOTSUPP });
     }
     if incoming.flags & abi::MSG_ERRQUEUE != 0 {

@@ -24,7 +24,14 @@ pub fn bind<H: Host>(k: &H, socket: Handle<Socket>, addr: &[u8]) -> Result<usize
             auto(k, socket)?;
             Ok(0)
         }
-        _ if s.name.get().is_some() => fail(abi::EINVAL),
+        Address::Name(given) if s.name.get().is_some() => {
+            if !given.is_abstract() {
+                // As in Linux the path's own errors come first.
+                name::make_inode(k, &given, 0o777)?;
+                k.remove_socket_file(given.path());
+            }
+            fail(abi::EINVAL)
+        }
         Address::Name(given) if given.is_abstract() => {
             if find(k, &given, NO_INODE).is_some() {
                 return fail(abi::EADDRINUSE);

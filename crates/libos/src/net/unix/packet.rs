@@ -38,12 +38,12 @@ pub fn connect<H: Host>(k: &H, socket: Handle<Socket>, addr: &[u8]) -> Result<us
     let Address::Name(given) = name::read(addr)? else {
         return fail(abi::EINVAL);
     };
+    if s.options.pass_cred() {
+        bind::auto(k, socket)?;
+    }
     let to = target(k, s, &given)?;
     if !may_send(k, socket, to) {
         return fail(abi::EPERM);
-    }
-    if s.options.pass_cred() {
-        bind::auto(k, socket)?;
     }
     disconnect(k, socket, Some(to));
     join(k, socket, to);
@@ -53,19 +53,24 @@ pub fn connect<H: Host>(k: &H, socket: Handle<Socket>, addr: &[u8]) -> Result<us
 /// A datagram socket leaves its peer for another one, or for none: its received data are lost, and a peer that is connected to it is told.
 fn disconnect<H: Host>(k: &H, socket: Handle<Socket>, next: Option<Handle<Socket>>) {
     let s = k.net.sockets.get(socket);
-    let Some(old) = s.peer.get() else { return };
-    part(k, socket);
-    if next == Some(old) {
+    if s.state.get() != State::Connected {
         return;
     }
-    if !s.messages.is_empty() {
-        message::clear(k, s);
-        made_room(k, socket);
-        let o = k.net.sockets.get(old);
-        if o.peer.get() == Some(socket) {
-            o.error.set(abi::ECONNRESET);
-            file::notify(k, o.file.get(), ready::ALL);
-        }
+    // None if it has not noticed that its peer is closed.
+    let old = s.peer.get();
+    part(k, socket);
+    // As in Linux this is an edge.
+    file::notify(k, s.file.get(), ready::OUT);
+    if s.messages.is_empty() || (old.is_some() && next == old) {
+        return;
+    }
+    message::clear(k, s);
+    made_room(k, socket);
+    if let Some(o) = old.map(|old| k.net.sockets.get(old))
+        && o.peer.get() == Some(socket)
+    {
+        o.error.set(abi::ECONNRESET);
+        file::notify(k, o.file.get(), ready::ALL);
     }
 }
 
@@ -99,8 +104,10 @@ pub fn close<H: Host>(k: &H, socket: Handle<Socket>) {
     while let Some(sender) = s.connecting.front() {
         let waits = !has_room(k, sender, socket);
         part(k, sender);
+        let from = k.net.sockets.get(sender);
+        name::share(k, &s.name, &from.peer_name);
         if holds || waits {
-            file::notify(k, k.net.sockets.get(sender).file.get(), ready::OUT);
+            file::notify(k, from.file.get(), ready::OUT);
         }
     }
     k.keys.wake(k, ROOM, u32::MAX, u32::MAX);
@@ -115,9 +122,11 @@ fn target<H: Host>(k: &H, s: &Socket, given: &name::Given) -> Result<Handle<Sock
     Ok(to)
 }
 
-/// A connected socket receives from its peer only.
+/// A connected socket receives from its peer only, and from nobody while it has not noticed that its peer is closed.
 fn may_send<H: Host>(k: &H, from: Handle<Socket>, to: Handle<Socket>) -> bool {
-    k.net.sockets.get(to).peer.get().is_none_or(|peer| peer == from)
+    let t = k.net.sockets.get(to);
+    let lost = t.is_datagram() && t.state.get() == State::Connected;
+    t.peer.get().map_or(!lost, |peer| peer == from)
 }
 
 fn has_room<H: Host>(k: &H, from: Handle<Socket>, to: Handle<Socket>) -> bool {
