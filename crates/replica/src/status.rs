@@ -191,6 +191,8 @@ pub enum ReplicaState {
     Stuck,
     /// Its server's output differed from the others'; it is rebuilt from the log.
     Diverged,
+    /// It has no server: it votes and keeps the log.
+    NoServer,
     /// Not there.
     Down,
 }
@@ -205,6 +207,7 @@ impl ReplicaState {
             Self::Running => "running",
             Self::Stuck => "stuck",
             Self::Diverged => "diverged",
+            Self::NoServer => "no_server",
             Self::Down => "down",
         }
     }

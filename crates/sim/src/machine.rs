@@ -256,7 +256,8 @@ impl Process {
             Consensus::new(consensus_config, recovered, boxed).expect("a sound configuration");
         let env = Around::new(rng, plan.timer_ns, process_wal.is_some(), plan.loss);
         let metrics = Arc::<Metrics>::default();
-        let server = Link::sparse(config.tuning.sizes(), 1).expect("there is memory");
+        let has_server = plan.without_server != machine.id.0;
+        let server = has_server.then(|| Link::sparse(config.tuning.sizes(), 1).expect("memory"));
         let parts = Parts { config, consensus, env, server, metrics: metrics.clone() };
         let mut replica = Replica::new(parts).expect("an environment that refuses nothing");
         replica.begin();

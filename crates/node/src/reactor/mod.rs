@@ -40,6 +40,8 @@ use skein_log::wal::{WalError, WalReader};
 use skein_log::{Consensus, Persist, Ticket};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::metrics::Metrics;
+use skein_replica::server::Link;
+use skein_replica::server::feed::Feed;
 use skein_replica::{Inbox, Replica, replica};
 use sources::{Happened, Sources};
 use std::sync::mpsc::Receiver;
@@ -181,7 +183,17 @@ impl Reactor {
         }
         let replicas = members.len();
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
-        let server = skein_replica::server::Link::new(config.tuning.sizes(), 1, corrupt_at)?;
+        // A server is built from the whole log.
+        let whole = consensus.first_index() <= Feed::default().next();
+        let server = whole.then(|| Link::new(config.tuning.sizes(), 1, corrupt_at)).transpose()?;
+        if !whole {
+            let first = consensus.first_index().0;
+            tracing::warn!(
+                event = "no_server",
+                why = "the log no longer has its first entries",
+                first
+            );
+        }
         let parts = replica::Parts { config: config.replica(), consensus, env, server, metrics };
         Ok(Self { replica: Replica::new(parts)?, replicas, timer, inbox, written: None })
     }

@@ -6,6 +6,7 @@ use crate::environment::{Environment, PeerEvent};
 use crate::error::ReplicaError;
 use crate::gateway::Gateway;
 use crate::modes::order::admission::{Decision, Waiting};
+use crate::server::Link;
 use crate::server::feed::Step;
 use bytes::Bytes;
 use skein_arena::layout::state;
@@ -34,7 +35,7 @@ impl<E: Environment> Replica<E> {
                     self.health.neighbours.connected(hello.replica, true, self.now);
                     self.consensus.request_rejoin(hello.replica, hello.incarnation);
                     self.compare.lives.insert(hello.replica, hello.incarnation);
-                    self.life.forget_exit(hello.replica);
+                    self.ends.forget(hello.replica);
                     self.repeat_exit();
                     self.compare.dispute.tell_again();
                     self.pulse_for(hello.replica);
@@ -269,7 +270,7 @@ impl<E: Environment> Replica<E> {
             self.deferred_sync.committed(took);
             self.metrics.commit_seconds.observe(took.as_secs_f64());
         }
-        let in_step = self.server.feed.next() > self.handed;
+        let in_step = self.server().is_some_and(|server| server.feed.next() > self.handed);
         let mut room = true;
         for entry in &batch.committed {
             self.env.committed(entry);
@@ -280,12 +281,11 @@ impl<E: Environment> Replica<E> {
                 continue;
             }
             if in_step && room {
-                self.server.feed.skip_to(entry.index);
                 room = self.give(entry, &parsed);
             }
         }
         if in_step && room {
-            self.server.feed.skip_to(batch.applied.next());
+            self.skip_to(batch.applied.next());
         }
         self.handed = batch.applied;
         for (index, asker) in self.signals.extract_if(.., |(index, _)| *index <= batch.applied) {
@@ -372,10 +372,13 @@ impl<E: Environment> Replica<E> {
 
     /// Gives the server the next entry, if it is for it; false when there is no room, or it must not have more.
     fn give(&mut self, entry: &LogEntry, parsed: &EntryRef<'_>) -> bool {
-        if self.is_held_before(entry.index) {
+        let held = self.is_held_before(entry.index);
+        let Some(server) = self.slot.link_mut() else { return false };
+        server.feed.skip_to(entry.index);
+        if held {
             return false;
         }
-        match self.server.feed.step(entry.index, Some(parsed)) {
+        match server.feed.step(entry.index, Some(parsed)) {
             Step::Give => self.hand_in(entry.index, &entry.payload),
             Step::Skip => {
                 self.digests_committed(parsed);
@@ -387,7 +390,8 @@ impl<E: Environment> Replica<E> {
 
     /// Puts an entry into the server's ring; false when there is no room.
     pub(super) fn hand_in(&mut self, index: LogIndex, payload: &[u8]) -> bool {
-        match self.server.push(index, payload) {
+        let Some(server) = self.slot.link_mut() else { return false };
+        match server.push(index, payload) {
             Ok(done) => {
                 if done && self.lead.is_some() {
                     self.compare.held.push_back((index, self.now));
@@ -403,20 +407,28 @@ impl<E: Environment> Replica<E> {
 
     /// Whether the server is behind and has room.
     pub(super) fn backlog_has_room(&self) -> bool {
-        self.server.feed.next() <= self.handed
-            && !self.is_held_before(self.server.feed.next())
-            && self.life.can_be_fed()
-            && self.server.has_room(skein_model::entry::MAX_ENTRY_BYTES).unwrap_or(false)
+        self.server().is_some_and(|server| {
+            server.feed.next() <= self.handed
+                && !self.is_held_before(server.feed.next())
+                && self.slot.can_be_fed()
+                && server.has_room(skein_model::entry::MAX_ENTRY_BYTES).unwrap_or(false)
+        })
+    }
+
+    /// The server gets no entry before `index` any more.
+    fn skip_to(&mut self, index: LogIndex) {
+        if let Some(server) = self.slot.link_mut() {
+            server.feed.skip_to(index);
+        }
     }
 
     /// Reads the server's missing entries from the log, as far as it has room.
     pub(super) fn feed_backlog(&mut self) -> Result<(), ReplicaError> {
         while self.backlog_has_room() {
-            let from = self.server.feed.next();
+            let Some(from) = self.server().map(|server| server.feed.next()) else { break };
             let chunk = self.consensus.entries(from, REFILL_BYTES).map_err(ReplicaError::Log)?;
             for entry in &chunk.entries {
                 let parsed = parse(entry)?;
-                self.server.feed.skip_to(entry.index);
                 if !self.give(entry, &parsed) {
                     return Ok(());
                 }
@@ -424,8 +436,8 @@ impl<E: Environment> Replica<E> {
             if chunk.next == from {
                 return Ok(());
             }
-            self.server.feed.skip_to(chunk.next);
-            self.server.wake_server();
+            self.skip_to(chunk.next);
+            self.slot.link_mut().map(Link::wake_server);
         }
         Ok(())
     }
@@ -518,17 +530,15 @@ impl<E: Environment> Replica<E> {
     /// The wait of the leader's server; see [`crate::modes::order::admission`].
     fn waiting(&self) -> Waiting {
         let settled = self.lead.as_ref().is_some_and(|l| l.serves() && l.is_settled());
-        if !settled
-            || self.hearing.is_some()
-            || self.pulse.holds()
-            || self.unsent.is_some()
-            || self.server.feed.next() <= self.handed
-        {
+        if !settled || self.hearing.is_some() || self.pulse.holds() || self.unsent.is_some() {
             return Waiting::Nothing;
         }
-        match self.server.waits() {
+        let Some(server) = self.server().filter(|server| server.feed.next() > self.handed) else {
+            return Waiting::Nothing;
+        };
+        match server.waits() {
             Some(state::SLOT) => Waiting::Slot,
-            Some(_) => Waiting::Quiescent(self.server.header().deadline_ns.load(Ordering::Acquire)),
+            Some(_) => Waiting::Quiescent(server.header().deadline_ns.load(Ordering::Acquire)),
             None => Waiting::Nothing,
         }
     }

@@ -12,36 +12,39 @@ use skein_model::{EntryRef, LogIndex};
 impl<E: Environment> Replica<E> {
     /// Gives the server the newest proposal, if it has got all before it; see [`crate::server::ahead`].
     pub(super) fn go_ahead(&mut self, index: LogIndex, before: Option<LogIndex>, payload: &Bytes) {
-        let has_all_before =
-            before.is_some_and(|before| self.server.feed.has_all(self.handed, before));
+        let has_all_before = before.is_some_and(|before| {
+            self.server().is_some_and(|server| server.feed.has_all(self.handed, before))
+        });
         let others = self.env.connected().count();
         if !self.config.tuning.execute_ahead
             || self.agrees_alone
             || !has_all_before
             || !self.serves()
             || others + 1 < majority(self.replicas)
-            || !self.life.can_go_ahead()
+            || !self.slot.can_go_ahead()
             || self.is_held_before(index)
         {
             return;
         }
         let Ok(entry) = EntryRef::parse(payload) else { return };
-        let behind = self.server.feed.given();
-        self.server.feed.skip_to(index);
-        let past = match self.server.feed.step(index, Some(&entry)) {
+        let Some(server) = self.slot.link_mut() else { return };
+        let behind = server.feed.given();
+        server.feed.skip_to(index);
+        let past = match server.feed.step(index, Some(&entry)) {
             Step::Give => self.hand_in(index, payload),
             Step::Skip => true,
             Step::NotNow => false,
         };
-        if past {
-            self.server.ahead.went(index, self.consensus.term(), behind);
+        if past && let Some(server) = self.slot.link_mut() {
+            server.ahead.went(index, self.consensus.term(), behind);
             self.metrics.entries_ahead.inc();
         }
     }
 
     /// Whether the server was past a committed entry before its commit.
     pub(super) fn has_gone_past(&mut self, entry: &LogEntry, parsed: &EntryRef<'_>) -> bool {
-        match self.server.ahead.committed(entry.index, entry.term) {
+        let Some(server) = self.slot.link_mut() else { return false };
+        match server.ahead.committed(entry.index, entry.term) {
             Ok(past) => {
                 if past && !is_for_server(parsed) {
                     self.digests_committed(parsed);
@@ -57,8 +60,9 @@ impl<E: Environment> Replica<E> {
 
     /// All up to `index` is committed, including entries without a payload.
     pub(super) fn has_reached(&mut self, index: LogIndex) {
-        match self.server.ahead.all_committed(index) {
-            Ok(()) => self.server.committed(index),
+        let Some(server) = self.server() else { return };
+        match server.ahead.all_committed(index) {
+            Ok(()) => server.committed(index),
             Err(lost) => self.went_astray(lost),
         }
     }
@@ -75,10 +79,12 @@ impl<E: Environment> Replica<E> {
             "the server had executed entry {}, which another leader replaced: it is rebuilt from the log",
             lost.0
         ));
-        self.server.condemn();
-        self.server.ahead.forget();
+        if let Some(server) = self.slot.link_mut() {
+            server.condemn();
+            server.ahead.forget();
+        }
         self.compare.held.clear();
-        self.life.forgive();
+        self.slot.forgive();
         self.kill_server();
     }
 }

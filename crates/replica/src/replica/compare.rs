@@ -142,8 +142,9 @@ impl<E: Environment> Replica<E> {
 
     /// The server's last actions, and the digests of its newest connections: to be compared with another replica's.
     pub(super) fn last_words(&self) -> Vec<String> {
-        let mut lines = self.server.events.lines();
-        let conns = self.server.digest.connections();
+        let Some(server) = self.server() else { return Vec::new() };
+        let mut lines = server.events.lines();
+        let conns = server.digest.connections();
         let newest = conns.iter().rev().take(MAX_LINES - lines.len());
         lines.extend(
             newest.map(|(conn, digest)| format!("conn {:#x} digest {digest:016x}", conn.0)),
@@ -211,19 +212,24 @@ impl<E: Environment> Replica<E> {
         if self.replicas == 1 || self.compare.off {
             return Ok(());
         }
+        let Some(server) = self.slot.link() else {
+            // Nothing is known here that others may ask about.
+            self.compare.asked.clear();
+            return Ok(());
+        };
+        let latest = server.digest.latest();
         for _ in 0..self.compare.asked.len() {
             let Some((peer, index)) = self.compare.asked.pop_front() else { break };
-            if let Some(digest) = self.server.digest.at(index) {
+            if let Some(digest) = server.digest.at(index) {
                 self.compare.dispute.answers(index);
                 let bytes = [index.0.to_le_bytes(), digest.to_le_bytes()].concat();
                 self.env.send(peer, DIGEST, &bytes);
-            } else if index > self.server.digest.latest().map_or(LogIndex(0), |(i, _)| i) {
+            } else if latest.is_none_or(|(latest, _)| index > latest) {
                 self.compare.asked.push_back((peer, index));
             }
         }
         if self.serves() {
-            if let Some(index) = self.rounds.begin(self.own, self.server.digest.latest(), self.now)
-            {
+            if let Some(index) = self.rounds.begin(self.own, latest, self.now) {
                 self.compare.dispute.answers(index);
                 self.tell_all(ASK_DIGEST, &index.0.to_le_bytes());
             }
@@ -250,7 +256,8 @@ impl<E: Environment> Replica<E> {
         if self.replicas == 1 || self.compare.off || !self.serves() {
             return None;
         }
-        self.rounds.wake(self.server.digest.latest().map(|(i, _)| i))
+        let latest = self.server().and_then(|server| server.digest.latest());
+        self.rounds.wake(latest.map(|(index, _)| index))
     }
 
     /// The server's position passed an entry of digests.
@@ -276,8 +283,9 @@ impl<E: Environment> Replica<E> {
     fn judge_pending(&mut self) {
         while let Some(answers) = self.compare.pending.front() {
             let index = answers[0].index;
-            let known = self.server.digest.at(index);
-            if known.is_none() && self.server.digest.latest().is_none_or(|(i, _)| i < index) {
+            let Some(server) = self.slot.link() else { return };
+            let known = server.digest.at(index);
+            if known.is_none() && server.digest.latest().is_none_or(|(i, _)| i < index) {
                 return;
             }
             let Some(answers) = self.compare.pending.pop_front() else { return };
@@ -338,7 +346,7 @@ impl<E: Environment> Replica<E> {
         }
         self.compare.pending.clear();
         self.kill_server();
-        self.life.diverged = true;
+        self.slot.note_divergence();
     }
 }
 

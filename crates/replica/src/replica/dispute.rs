@@ -114,7 +114,8 @@ impl<E: Environment> Replica<E> {
     /// Tells the others, once this replica could take over.
     pub(super) fn tell_stand(&mut self) {
         let Some((index, digest)) = self.compare.dispute.stands else { return };
-        if self.compare.dispute.told || !self.life.caught_up || self.consensus.leader().is_none() {
+        if self.compare.dispute.told || !self.slot.is_in_step() || self.consensus.leader().is_none()
+        {
             return;
         }
         self.compare.dispute.told = true;

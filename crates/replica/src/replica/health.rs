@@ -5,6 +5,7 @@ use super::{Environment, Replica};
 use crate::health::disk::Disk;
 use crate::health::peers::Neighbours;
 use crate::health::progress::Progress;
+use crate::health::spin::Spin;
 use crate::health::{Fault, PULSE_EVERY};
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId};
@@ -28,6 +29,7 @@ pub(super) struct Health {
     pub disk: Disk,
     pub neighbours: Neighbours,
     pub progress: Progress,
+    pub spin: Spin,
     next: Duration,
     /// The last time that leadership was handed over, or that this was tried.
     handed_over: Option<Duration>,
@@ -49,15 +51,15 @@ impl<E: Environment> Replica<E> {
         let links = self.health.neighbours.faults(half, self.now);
         let full = self.disk_is_full().then(|| Fault::new("disk_full", self.full_disk()));
         let disk = full.or_else(|| self.health.disk.fault(self.now));
-        let ended = self.life.ended_fault();
+        let ended = self.ended_fault();
         let server = self.health.progress.fault(self.server_patience(), self.now);
-        let spins = self.life.spin.fault(self.now);
+        let spins = self.health.spin.fault(self.now);
         let clock = self.pulse.clock_fault();
         disk.into_iter().chain(ended).chain(server).chain(spins).chain(clock).chain(links).collect()
     }
 
     fn server_patience(&self) -> Duration {
-        let times = if self.life.caught_up { 1 } else { CATCHING_UP };
+        let times = if self.slot.is_in_step() { 1 } else { CATCHING_UP };
         times * self.patience(self.config.tuning.server_patience_ms)
     }
 
@@ -76,6 +78,9 @@ impl<E: Environment> Replica<E> {
 
     /// The reason why this replica should not lead, if there is one.
     fn unfit(&self) -> Option<&'static str> {
+        if self.slot.stays_empty() {
+            return Some("it has no server");
+        }
         if self.disk_is_full() {
             return Some("its disk is full");
         }
@@ -105,7 +110,7 @@ impl<E: Environment> Replica<E> {
         self.health.disk.beside(self.env.answering_since());
         self.watch_server();
         let unfit = self.unfit();
-        let executed = self.server.survived().0;
+        let executed = self.survived().0;
         let stamp = self.now.as_micros() as u64;
         let words = [executed, u64::from(unfit.is_some()), stamp];
         self.tell_all(STATE, &words.map(u64::to_le_bytes).concat());
@@ -118,18 +123,19 @@ impl<E: Environment> Replica<E> {
     }
 
     fn watch_server(&mut self) {
-        let health = &mut self.health;
-        if !self.life.is_running() || self.standstill.is_some() {
-            health.progress.forget();
+        let standing = self.standstill.is_some();
+        let Some(server) = self.slot.link().filter(|_| self.slot.has_process() && !standing) else {
+            self.health.progress.forget();
             return;
-        }
-        let executed = self.server.survived();
-        let waits = executed >= self.server.feed.given();
+        };
+        let (executed, pid) = (server.survived(), server.pid);
+        let waits = executed >= server.feed.given();
+        let health = &mut self.health;
         health.progress.look(executed, health.neighbours.foremost(), waits, self.now);
         let limit = self.patience(self.config.tuning.server_patience_ms)
-            * (REBUILD_AFTER << self.life.rebuilds_in_a_row().min(6));
+            * (REBUILD_AFTER << self.slot.rebuilds_in_a_row().min(6));
         if self.health.progress.stuck(limit, self.now).is_some() {
-            tracing::warn!(event = "server_stuck", index = executed.0, pid = self.server.pid);
+            tracing::warn!(event = "server_stuck", index = executed.0, pid);
             self.note(format!(
                 "the server did not get past entry {executed} while others' did: it is rebuilt from the log"
             ));

@@ -7,7 +7,7 @@
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
 use crate::error::ReplicaError;
-use crate::server::Broken;
+use crate::server::{Broken, Link};
 use skein_model::{EntryBuilder, Record};
 use std::time::Duration;
 
@@ -20,8 +20,10 @@ impl<E: Environment> Replica<E> {
         let proposed = self.lead.as_ref().filter(|l| l.has_announced()).map(Lead::last_proposed);
         self.hearing.is_none()
             && self.unsent.is_none()
-            && self.server.is_asking()
-            && proposed.is_some_and(|last| self.server.feed.has_all(self.handed, last))
+            && self.server().is_some_and(|server| {
+                server.is_asking()
+                    && proposed.is_some_and(|last| server.feed.has_all(self.handed, last))
+            })
     }
 
     /// Proposes the server's findings about its host's files.
@@ -29,7 +31,7 @@ impl<E: Environment> Replica<E> {
         if !self.may_propose_facts() {
             return;
         }
-        let Some((ask, facts)) = self.server.asks() else {
+        let Some((ask, facts)) = self.server().and_then(Link::asks) else {
             self.server_broke(&Broken::new("the server asks about files, and not which"));
             return;
         };

@@ -27,7 +27,6 @@ mod inputs;
 mod lifecycle;
 mod outgoing;
 mod pulse;
-mod rebuilds;
 mod serve;
 pub mod shared_core;
 mod snapshot;
@@ -45,13 +44,13 @@ use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
 use crate::modes::order::admission::Admission;
 pub use crate::server::Stood;
-use crate::server::{Link, ServerEvent};
+use crate::server::{Link, ServerEvent, Slot};
 use crate::status::NodeStatus;
 use crate::verdicts::rounds::Rounds;
 use bytes::Bytes;
 use compare::Comparison;
 use health::Health;
-use lifecycle::Lifecycle;
+use lifecycle::Ends;
 use pulse::Pulse;
 use shared_core::SharedCore;
 use skein_log::wal::WalError;
@@ -122,8 +121,8 @@ pub struct Parts<E> {
     pub consensus: Consensus,
     /// Its environment.
     pub env: E,
-    /// The arena of the first server.
-    pub server: Link,
+    /// The arena of the first server. A replica without one votes and keeps the log, and never serves.
+    pub server: Option<Link>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
 }
@@ -180,12 +179,12 @@ pub struct Replica<E: Environment> {
     asked_at: Option<Duration>,
     spare: Vec<u8>,
 
-    server: Link,
+    slot: Slot,
     /// Whether it runs on the caller's core.
     core: SharedCore,
     /// When a follower's server is woken for its entries.
     wake_at: Option<Duration>,
-    life: Lifecycle,
+    ends: Ends,
     health: Health,
     /// The server must stop at an entry.
     standstill: Option<Standstill>,
@@ -197,16 +196,23 @@ pub struct Replica<E: Environment> {
 }
 
 impl<E: Environment> Replica<E> {
-    /// Makes a replica and starts its server.
+    /// Makes a replica and starts its server, if it has one.
     ///
     /// # Errors
     /// A resource is missing.
+    ///
+    /// # Panics
+    /// The server would need entries that the log no longer has.
     pub fn new(parts: Parts<E>) -> Result<Self, ReplicaError> {
         let Parts { config, consensus, mut env, server, metrics } = parts;
         let tuning = &config.tuning;
         let limits =
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
-        env.start(&server)?;
+        if let Some(server) = &server {
+            let (first, next) = (consensus.first_index(), server.feed.next());
+            assert!(next >= first, "the server needs entry {next}, and the log begins at {first}");
+            env.start(server)?;
+        }
         let recovered = last_stamp(&consensus)?;
         let alone = config.members.len() == 1 && config.durability == DurabilityMode::Memory;
         let cost = match config.durability {
@@ -229,7 +235,8 @@ impl<E: Environment> Replica<E> {
             next_tick: TICK,
             hearing: None,
             handed: consensus.applied(),
-            started: recovered.is_some(),
+            // A log that begins later has its `Start` before that.
+            started: recovered.is_some() || consensus.first_index() > LogIndex(1),
             agrees_alone: alone,
             consensus,
             deferred_sync: DeferredSync::default(),
@@ -246,10 +253,10 @@ impl<E: Environment> Replica<E> {
             unsent: None,
             asked_at: None,
             spare: Vec::new(),
-            server,
+            slot: Slot::new(server),
             core: SharedCore::new(false),
             wake_at: None,
-            life: Lifecycle::new(),
+            ends: Ends::default(),
             health: Health::new(others),
             standstill: None,
             rounds: Rounds::default(),
@@ -263,7 +270,9 @@ impl<E: Environment> Replica<E> {
 
     /// Sets an observer of everything that passes between the node and its first server.
     pub fn attach_tap(&mut self, tap: Box<dyn crate::server::tap::Tap>) {
-        self.server.tap = Some(tap);
+        if let Some(server) = self.slot.link_mut() {
+            server.tap = Some(tap);
+        }
     }
 
     /// Time begins. From now on the calling thread may share its core with the server, if that is configured.
@@ -293,10 +302,10 @@ impl<E: Environment> Replica<E> {
         &self.consensus
     }
 
-    /// The server, for inspection.
+    /// The server, or the last one, for inspection; `None` on a replica without one.
     #[must_use]
-    pub const fn server(&self) -> &Link {
-        &self.server
+    pub const fn server(&self) -> Option<&Link> {
+        self.slot.link()
     }
 
     /// Its end, once it has ended.
@@ -328,7 +337,7 @@ impl<E: Environment> Replica<E> {
 
     /// The pause is over.
     pub fn awake(&mut self) {
-        self.server.reopen_gate();
+        self.reopen_gate();
         self.read_clock();
     }
 
@@ -340,7 +349,7 @@ impl<E: Environment> Replica<E> {
         self.read_clock();
         self.hear_peers()?;
         self.tick();
-        if !self.server.ahead.is_empty() {
+        if self.server().is_some_and(|server| !server.ahead.is_empty()) {
             // Newly committed entries may have been executed already.
             self.drive()?;
         }
@@ -373,26 +382,34 @@ impl<E: Environment> Replica<E> {
         if self.core.is_over(self.now) {
             self.leave_core();
         }
-        if !self.server.has_unseen() {
+        let Some(server) = self.slot.link_mut().filter(|server| server.has_unseen()) else {
             return;
-        }
+        };
         let waited_for = self.lead.is_some()
             || self.standstill.is_some()
-            || !self.server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
+            || !server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
         let when = *self.wake_at.get_or_insert(self.now + FOLLOWER_WAKE_INTERVAL);
         if waited_for || when <= self.now {
             self.wake_at = None;
-            if self.server.wake_server() && self.lead.is_some() {
-                let core = self.core.handed_over(self.server.cpu_burst(), self.now, &mut self.env);
-                core.inspect(|&core| self.server.call_to(core));
+            if server.wake_server() && self.lead.is_some() {
+                let core = self.core.handed_over(server.cpu_burst(), self.now, &mut self.env);
+                core.inspect(|&core| server.call_to(core));
             }
         }
     }
 
     /// The server may run anywhere, and this thread.
     pub fn leave_core(&mut self) {
-        if self.core.part(&mut self.env) {
-            self.server.call_to(0);
+        if self.core.part(&mut self.env)
+            && let Some(server) = self.server()
+        {
+            server.call_to(0);
+        }
+    }
+
+    fn reopen_gate(&self) {
+        if let Some(server) = self.server() {
+            server.reopen_gate();
         }
     }
 
@@ -438,7 +455,7 @@ impl<E: Environment> Replica<E> {
             Inbox::Durable(Ok(ticket)) => self.persisted(ticket),
             Inbox::Durable(Err(error)) => return Err(error.into()),
             Inbox::Old(from, entries) => self.consensus.give_old(from, entries),
-            Inbox::Arena(link) => self.next_made(link?),
+            Inbox::Arena(link) => self.slot.arena_made(link?),
             Inbox::Server(generation, event) => self.server_event(generation, event)?,
             Inbox::Command(command) => self.command(command)?,
         }
@@ -510,7 +527,8 @@ impl<E: Environment> Replica<E> {
         }
         at(self.gateway.expire(self.now));
         at(self.compare_wake());
-        at(self.life.wake());
+        at(self.slot.wake());
+        at(self.ends.wake());
         at(self.standstill_wake());
         at(self.followers_wake());
         at(self.env.answering_wake(self.now));
@@ -519,23 +537,27 @@ impl<E: Environment> Replica<E> {
         // A follower's server need not wake it: no client waits for its output.
         // Nor a leader's whose output cannot leave before a commit, which wakes the node itself.
         let leads = self.lead.is_some();
-        if leads && (self.server.owes() || self.asks_more()) {
-            self.server.close_gate();
+        if let Some(server) = self.server()
+            && leads
+            && (server.owes() || self.asks_more())
+        {
+            server.close_gate();
         }
         let pending = self.wait.is_none() && self.may_propose_inputs() && self.has_inputs();
-        let output = self.server.has_output(self.handed).unwrap_or(true);
+        let output =
+            self.server().is_some_and(|server| server.has_output(self.handed).unwrap_or(true));
         if pending
             || output
             || self.backlog_has_room()
             || self.has_come_to_stand()
             || self.may_propose_facts()
         {
-            self.server.reopen_gate();
+            self.reopen_gate();
             return None;
         }
         if let Some(when) = self.admission_wake() {
             if when <= self.now {
-                self.server.reopen_gate();
+                self.reopen_gate();
                 return None;
             }
             if when - self.now < SOON {
@@ -554,11 +576,11 @@ impl<E: Environment> Replica<E> {
 
 /// The stamp of the last committed entry with a payload, if there is one: then the log begins with a `Start`.
 fn last_stamp(consensus: &Consensus) -> Result<Option<WallNs>, ReplicaError> {
-    let end = consensus.applied().0;
+    let (first, end) = (consensus.first_index(), consensus.applied().0);
     // Entries without one are few: of terms and of members.
     let mut step = 16;
     loop {
-        let mut from = LogIndex(end.saturating_sub(step).max(1));
+        let mut from = LogIndex(end.saturating_sub(step)).max(first);
         let mut last = None;
         loop {
             let chunk = consensus.entries(from, 1 << 20).map_err(ReplicaError::Log)?;
@@ -570,7 +592,7 @@ fn last_stamp(consensus: &Consensus) -> Result<Option<WallNs>, ReplicaError> {
             }
             from = chunk.next;
         }
-        if last.is_some() || step >= end {
+        if last.is_some() || end.saturating_sub(step) <= first.0 {
             return Ok(last);
         }
         step *= 16;

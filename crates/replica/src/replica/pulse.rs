@@ -156,7 +156,7 @@ impl<E: Environment> Replica<E> {
         let mut bytes = [0; 21];
         bytes[..8].copy_from_slice(&self.env.wall().0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.applied().0.to_le_bytes());
-        bytes[16] = u8::from(self.life.caught_up && self.server.pid != 0);
+        bytes[16] = u8::from(self.slot.is_in_step());
         let behind = self.lead.as_ref().map(|_| self.pulse.followers.lag(peer, self.now));
         let ms = behind
             .map_or(NOT_LEADING, |lag| lag.as_millis().min(u128::from(NOT_LEADING - 1)) as u32);

@@ -9,6 +9,7 @@ use crate::server::Broken;
 use crate::server::link::printable;
 use skein_model::frame::NOT_WRITABLE;
 use skein_model::{OutFrame, SockAddr};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub(super) fn not_allowed(to: SocketAddr) -> String {
 impl<E: Environment> Replica<E> {
     /// Takes the frames of committed entries out of the output ring: replies go to the clients at once.
     pub(super) fn fetch_output(&mut self) -> Result<(), ReplicaError> {
+        let Some(server) = self.slot.link_mut() else { return Ok(()) };
         let mut pass = Pass {
             gateway: &mut self.gateway,
             env: &mut self.env,
@@ -57,7 +59,7 @@ impl<E: Environment> Replica<E> {
             sockets_changed: false,
             said: Vec::new(),
         };
-        let drained = self.server.drain(
+        let drained = server.drain(
             self.handed,
             &mut pass,
             |pass, frame, at| {
@@ -119,7 +121,7 @@ impl<E: Environment> Replica<E> {
         for (event, text) in said {
             self.server_said(event, &text);
         }
-        Self::check_files(self.server.differs.take())?;
+        Self::check_files(self.slot.link_mut().and_then(|server| server.differs.take()))?;
         match drained {
             Ok(0) => {}
             Ok(_) => self.rounds.output(self.now),
@@ -128,23 +130,21 @@ impl<E: Environment> Replica<E> {
                 return Ok(());
             }
         }
-        let quiet = self.server.settle();
+        let Some(server) = self.slot.link_mut() else { return Ok(()) };
+        let quiet = server.settle();
+        let admitted = server.admitted;
         while let Some(&(index, since)) = self.compare.held.front() {
-            if index > self.server.admitted || (index == self.server.admitted && !quiet) {
+            if index > admitted || (index == admitted && !quiet) {
                 break;
             }
             self.compare.held.pop_front();
             self.metrics.output_hold_seconds.observe(self.now.saturating_sub(since).as_secs_f64());
         }
-        let executed = if quiet { self.server.admitted.next() } else { self.server.admitted };
+        let executed = if quiet { admitted.next() } else { admitted };
         self.gather.executed(executed, self.now);
-        let begins = self.lead.as_mut().is_some_and(|l| l.applied(self.server.admitted));
+        let begins = self.lead.as_mut().is_some_and(|l| l.applied(admitted));
         if begins {
-            tracing::info!(
-                event = "serving",
-                term = self.consensus.term().0,
-                index = self.server.admitted.0
-            );
+            tracing::info!(event = "serving", term = self.consensus.term().0, index = admitted.0);
         }
         if begins || sockets_changed {
             self.follow_ports()?;
@@ -160,9 +160,9 @@ impl<E: Environment> Replica<E> {
                 self.note_rarely(event, text);
             }
             "datagram_not_allowed" => self.note_rarely(event, text),
-            "file_differs" => tracing::error!(event, text, index = self.server.admitted.0),
+            "file_differs" => tracing::error!(event, text, index = self.applied().0),
             "runtime_refuses" => {
-                tracing::error!(event, text, index = self.server.admitted.0);
+                tracing::error!(event, text, index = self.applied().0);
                 self.note(format!("the runtime stops the server: {text}"));
             }
             _ if text.starts_with(NOT_WRITABLE) => self.note_rarely("server", text),
@@ -173,7 +173,11 @@ impl<E: Environment> Replica<E> {
     /// Publishes the server's listening ports; only a leader that serves accepts clients.
     pub(super) fn follow_ports(&mut self) -> Result<(), ReplicaError> {
         let serves = self.lead.as_ref().is_some_and(Lead::serves);
-        self.env.publish(&self.server.listening, &self.server.receiving, serves)?;
+        let none = BTreeSet::new();
+        let server = self.slot.link();
+        let (listening, receiving) =
+            server.map_or((&none, &none), |server| (&server.listening, &server.receiving));
+        self.env.publish(listening, receiving, serves)?;
         self.tell_places();
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The node's status report.
 
 use super::{Environment, Replica};
+use crate::server::Link;
+use crate::server::slot::{State, Vacancy};
 use crate::status::{
     Counts, NodeStatus, ReplicaState, ReplicaStatus, trapped_by_name, trapped_places,
 };
@@ -13,11 +15,14 @@ impl<E: Environment> Replica<E> {
     pub fn snapshot(&self) -> NodeStatus {
         let consensus = self.consensus.status();
         let applied = self.applied();
-        let (mut digest_index, digest) = self.server.digest.latest().unwrap_or_default();
+        let server = self.server();
+        let latest = server.and_then(|server| server.digest.latest());
+        let (mut digest_index, digest) = latest.unwrap_or_default();
         // Entries that are not for the server change nothing: when it waits, its digest covers all applied entries.
-        if digest_index == self.server.admitted && self.server.waits().is_some() {
+        if server.is_some_and(|s| digest_index == s.admitted && s.waits().is_some()) {
             digest_index = applied;
         }
+        let header = server.map(Link::header);
         let (compared_index, compared_same) = self.compare.last.unwrap_or_default();
         let state = self.replica_state();
         let lag_ms = self.pulse.lag(applied, consensus.leader, self.now).as_millis() as u64;
@@ -44,7 +49,7 @@ impl<E: Environment> Replica<E> {
             leader: consensus.leader.map(|l| l.0),
             term: consensus.term.0,
             voters_complete: self.voters_complete(&consensus),
-            serving: self.serves() && !self.server.listening.is_empty(),
+            serving: self.serves() && server.is_some_and(|server| !server.listening.is_empty()),
             replica: ReplicaStatus {
                 id: self.own.0,
                 role: match consensus.role {
@@ -54,7 +59,7 @@ impl<E: Environment> Replica<E> {
                 state,
                 address: self.config.address.clone(),
                 node_pid: self.config.process,
-                server_pid: self.server.pid,
+                server_pid: server.map_or(0, |server| server.pid),
                 term: consensus.term.0,
                 commit_index: consensus.commit.0,
                 applied_index: applied.0,
@@ -67,9 +72,12 @@ impl<E: Environment> Replica<E> {
                 digest: format!("{digest:016x}"),
                 compared_index: compared_index.0,
                 compared_same,
-                trapped_calls: trapped_by_name(self.server.header().trapped.counts()),
-                patched_calls: trapped_by_name(self.server.header().patched.counts()),
-                trapped_places: trapped_places(self.server.header().places.seen()),
+                trapped_calls: header
+                    .map_or_else(Default::default, |h| trapped_by_name(h.trapped.counts())),
+                patched_calls: header
+                    .map_or_else(Default::default, |h| trapped_by_name(h.patched.counts())),
+                trapped_places: header
+                    .map_or_else(Default::default, |h| trapped_places(h.places.seen())),
                 counts: Counts {
                     peer_out_bytes,
                     peer_in_bytes,
@@ -84,28 +92,26 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    /// The last entry that the server has executed, including entries that are not for it.
+    /// The last entry that the server has executed, including entries that are not for it. A replica without a server has none to execute.
     #[must_use]
     pub fn applied(&self) -> LogIndex {
-        let feed = &self.server.feed;
-        if self.server.admitted == feed.given() {
-            LogIndex(feed.next().0 - 1).min(self.handed)
+        let Some(server) = self.server() else { return self.handed };
+        if server.admitted == server.feed.given() {
+            LogIndex(server.feed.next().0 - 1).min(self.handed)
         } else {
-            self.server.admitted
+            server.admitted
         }
     }
 
     fn replica_state(&self) -> ReplicaState {
-        if self.life.diverged {
-            ReplicaState::Diverged
-        } else if self.life.is_starting() && self.server.generation == 1 {
-            ReplicaState::Starting
-        } else if !self.life.caught_up {
-            ReplicaState::CatchingUp
-        } else if self.life.spin.lasts() {
-            ReplicaState::Stuck
-        } else {
-            ReplicaState::Running
+        let first = || self.server().is_some_and(|server| server.generation == 1);
+        match self.slot.state() {
+            _ if self.slot.has_diverged() => ReplicaState::Diverged,
+            State::None(Vacancy::Kept) => ReplicaState::NoServer,
+            State::Starting if first() => ReplicaState::Starting,
+            State::None(_) | State::Starting | State::Restoring { .. } => ReplicaState::CatchingUp,
+            State::Running if self.health.spin.lasts() => ReplicaState::Stuck,
+            State::Running => ReplicaState::Running,
         }
     }
 }

@@ -6,20 +6,21 @@ use std::sync::atomic::Ordering;
 
 impl<E: Environment> Replica<E> {
     pub(super) fn watch_spin(&mut self) {
-        let header = self.server.header();
+        let Some(server) = self.slot.link() else { return };
+        let (header, pid) = (server.header(), server.pid);
         let operations = header.operations.load(Ordering::Relaxed);
         let others = header.runnable.load(Ordering::Relaxed) > 0;
-        let entries = self.server.admitted != self.server.feed.given();
-        let waited_for = self.server.state() == state::RUNNING && (others || entries);
-        let Some(time) = self.life.spin.look(operations, waited_for, self.now) else { return };
+        let entries = server.admitted != server.feed.given();
+        let waited_for = server.state() == state::RUNNING && (others || entries);
+        let Some(time) = self.health.spin.look(operations, waited_for, self.now) else { return };
         // The runtime reports its address while that lasts.
-        if self.server.pid == 0 || header.spin_seen.swap(0, Ordering::AcqRel) == 0 {
+        if pid == 0 || header.spin_seen.swap(0, Ordering::AcqRel) == 0 {
             return;
         }
         let address = header.spin_address.load(Ordering::Relaxed);
         let thread = header.turn_holder.load(Ordering::Relaxed);
         let carrier = header.carrier_tid.load(Ordering::Relaxed);
-        let (process, at) = self.env.describe(self.server.pid, carrier, address);
+        let (process, at) = self.env.describe(pid, carrier, address);
         let ms = time.as_millis() as u64;
         tracing::warn!(
             event = "spinning",
@@ -31,6 +32,6 @@ impl<E: Environment> Replica<E> {
         );
         self.metrics.spins.inc();
         self.note(format!("thread {thread} spins at {at} for {ms} ms while others wait"));
-        self.life.spin.is_at(at, self.now);
+        self.health.spin.is_at(at, self.now);
     }
 }

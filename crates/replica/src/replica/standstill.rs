@@ -49,17 +49,17 @@ enum Step {
 impl<E: Environment> Replica<E> {
     /// Stops here; answers the last entry that the server was given.
     pub(super) fn hold(&mut self) -> Result<u64, String> {
-        if self.server.files.is_none() {
+        let Some(server) = self.slot.link().filter(|server| server.files.is_some()) else {
             return Err("its server does not run".into());
-        }
-        if !self.life.caught_up {
+        };
+        if !self.slot.is_in_step() {
             return Err("its server still executes entries that the others have executed".into());
         }
         if !matches!(self.standstill, None | Some(Standstill { step: Step::Held, .. })) {
             return Err("another command compares replicas now".into());
         }
-        let after = self.server.feed.given();
-        let (until, generation) = (self.now + HELD, self.server.generation);
+        let after = server.feed.given();
+        let (until, generation) = (self.now + HELD, server.generation);
         self.standstill = Some(Standstill { after, until, generation, step: Step::Held });
         Ok(after.0)
     }
@@ -81,12 +81,12 @@ impl<E: Environment> Replica<E> {
 
     /// The readable parts of a standing server.
     fn stood(&self) -> Standing {
-        self.server.stood()
+        self.server().ok_or("it has no server")?.stood()
     }
 
     /// Stands for a while longer, if it has stood up to now.
     pub(super) fn stand_on(&mut self) -> Standing {
-        let generation = self.server.generation;
+        let generation = self.generation();
         match &mut self.standstill {
             Some(held) if matches!(held.step, Step::Stands) && held.generation == generation => {
                 held.until = self.now + STANDS_ON;
@@ -99,7 +99,7 @@ impl<E: Environment> Replica<E> {
     /// Ends a standstill; true when the server has stood up to now.
     pub(super) fn go_on(&mut self) -> bool {
         self.standstill.take().is_some_and(|held| {
-            matches!(held.step, Step::Stands) && held.generation == self.server.generation
+            matches!(held.step, Step::Stands) && held.generation == self.generation()
         })
     }
 
@@ -117,16 +117,24 @@ impl<E: Environment> Replica<E> {
     pub(super) fn has_come_to_stand(&self) -> bool {
         self.standstill.as_ref().is_some_and(|held| {
             matches!(held.step, Step::Coming(_))
-                && self.server.feed.given() == held.after
-                && (self.server.waits().is_some() || self.server.is_asking())
+                && self.server().is_some_and(|server| {
+                    server.feed.given() == held.after
+                        && (server.waits().is_some() || server.is_asking())
+                })
         })
+    }
+
+    /// The generation of the server; 0 without one.
+    fn generation(&self) -> u64 {
+        self.server().map_or(0, |server| server.generation)
     }
 
     /// Answers when the server stands, and ends a standstill that has lasted too long.
     pub(super) fn tend_standstill(&mut self) {
         let stands = self.has_come_to_stand();
+        let generation = self.generation();
         let Some(held) = &mut self.standstill else { return };
-        let ended = held.generation != self.server.generation || self.now >= held.until;
+        let ended = held.generation != generation || self.now >= held.until;
         if !ended && !stands {
             return;
         }

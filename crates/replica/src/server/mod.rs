@@ -7,10 +7,13 @@ pub mod ahead;
 pub mod feed;
 pub mod link;
 pub mod passage;
+pub mod rebuilds;
+pub mod slot;
 pub mod tap;
 
 pub use link::{Broken, Link};
 pub use passage::Passage;
+pub use slot::Slot;
 
 use crate::error::ReplicaError;
 use skein_arena::Sizes;

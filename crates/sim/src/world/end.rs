@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::history::{self, Operation};
 use crate::machine::{Machine, Process};
 use crate::options::Finale;
+use crate::scripted::Scripted;
 use skein_log::Role;
 use skein_model::{ConnId, LogIndex};
 use skein_replica::error::ExitReason;
@@ -129,15 +130,16 @@ impl World {
         }
         let extent = self.checker.extent().1;
         let goal = *self.goal.get_or_insert(extent);
-        let has_come = |process: &Process| {
-            process.server_lives
-                && process.server.as_ref().is_some_and(|server| !server.program.is_busy())
-                && process.server.as_ref().is_some_and(|server| !server.program.differed)
+        let has_come = |machine: &Machine| {
+            let Some(process) = &machine.process else { return false };
+            let server = process.server.as_ref().filter(|_| process.server_lives);
+            let rests = |server: &Scripted| !server.program.is_busy() && !server.program.differed;
+            (server.is_some_and(rests) || machine.id.0 == self.plan.without_server)
                 && process.replica.applied() >= goal
                 && process.replica.consensus().role() != Role::Learner
         };
         let mut left = self.machines.values().filter(|machine| !machine.lost);
-        left.all(|machine| machine.process.as_ref().is_some_and(has_come))
+        left.all(has_come)
     }
 
     /// A client asks for the server's end until it happens.

@@ -240,7 +240,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = SimRng::new(seed);
-        let plan = Plan::new(&mut rng, options);
+        let plan = Plan::new(seed, &mut rng, options);
         let bad_clock = 1 + rng.below(plan.replicas);
         let clock =
             |id: u64| id as i64 * 1000 + if id == bad_clock { plan.bad_clock_us } else { 0 };
@@ -345,6 +345,7 @@ impl World {
             Some(process) => {
                 let status = process.replica.consensus().status();
                 let server = process.replica.server();
+                let server = server.map_or((0, 0), |link| (link.admitted.0, link.generation));
                 format!(
                     "{}{}{}: {} term {} commit {} last {} server {} of generation {}{}{}",
                     machine.id,
@@ -354,8 +355,8 @@ impl World {
                     status.term,
                     status.commit,
                     status.last_index,
-                    server.admitted,
-                    server.generation,
+                    server.0,
+                    server.1,
                     if process.server_lives { "" } else { " (down)" },
                     if process.replica.serves() { " serves" } else { "" },
                 )

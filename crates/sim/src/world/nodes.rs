@@ -237,8 +237,12 @@ impl World {
                 .map_err(|error| format!("entry {index} is damaged: {error}"))?;
             self.checker.stamped(index, entry.wall(), true_time)?;
         }
-        let differs = process.differs == process.replica.server().generation;
-        if let Some((index, digest)) = process.replica.server().digest.latest()
+        if process.replica.serves() && process.replica.server().is_none() {
+            return Err(format!("replica {own} serves without a server"));
+        }
+        let server = process.replica.server();
+        let differs = server.is_some_and(|server| process.differs == server.generation);
+        if let Some((index, digest)) = server.and_then(|server| server.digest.latest())
             && !differs
         {
             self.checker.digest(own, index, digest)?;

@@ -61,7 +61,8 @@ impl World {
         if let Some(server) = &mut process.server {
             process.keeper.add(&mut server.printed);
         }
-        process.keeper.copy(&process.replica.server().passage)
+        let Some(server) = process.replica.server() else { return Vec::new() };
+        process.keeper.copy(&server.passage)
     }
 
     /// Takes the nodes' output to hosts outside.

@@ -20,12 +20,12 @@ pub struct Rebuilds {
 
 impl Rebuilds {
     /// The server has executed all committed entries.
-    pub(super) const fn in_step(&mut self, now: Duration) {
+    pub const fn in_step(&mut self, now: Duration) {
         self.in_step = Some(now);
     }
 
     /// The server has ended; answers the least pause before its rebuild.
-    pub(super) fn ended(&mut self, now: Duration) -> Duration {
+    pub fn ended(&mut self, now: Duration) -> Duration {
         if self.in_step.take().is_some_and(|since| now.saturating_sub(since) > STABLE_AFTER) {
             self.count = 0;
         }
@@ -33,18 +33,18 @@ impl Rebuilds {
     }
 
     /// The next rebuild does not count.
-    pub(super) const fn forgive(&mut self) {
+    pub const fn forgive(&mut self) {
         self.forgiven = true;
     }
 
     /// The server is rebuilt; answers the number of rebuilds in a row.
-    pub(super) fn begin(&mut self) -> u32 {
+    pub fn begin(&mut self) -> u32 {
         self.count += u32::from(!std::mem::take(&mut self.forgiven));
         self.count
     }
 
     /// The number of rebuilds in a row.
-    pub(super) const fn count(&self) -> u32 {
+    pub const fn count(&self) -> u32 {
         self.count
     }
 }
