@@ -5,6 +5,17 @@ use crate::wire::Wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// What a client sees of the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has not ended.
+    None,
+    /// It was reset, or its other end is gone.
+    Reset,
+    /// The server has closed it, and all its bytes have come.
+    InOrder,
+}
+
 /// See the [module](self).
 #[derive(Default)]
 pub struct Client {
@@ -15,8 +26,8 @@ pub struct Client {
     pub wire: Option<Rc<RefCell<Wire>>>,
     /// The operation of the history that waits for its answer.
     pub waiting: Option<usize>,
-    /// Its current request is no operation on a register, and waits for the answer.
-    pub working: bool,
+    /// Its current request is no operation on a register, and waits for an answer of this length.
+    pub working: Option<usize>,
     /// Bytes of an incomplete answer.
     buffer: Vec<u8>,
     /// When the last bytes to and from the node arrive: a connection keeps their order.
@@ -29,9 +40,14 @@ impl Client {
     pub fn disconnect(&mut self) -> Option<Rc<RefCell<Wire>>> {
         self.epoch += 1;
         self.waiting = None;
-        self.working = false;
+        self.working = None;
         self.buffer.clear();
         self.wire.take()
+    }
+
+    /// Whether an answer has begun and is not complete.
+    pub const fn has_half_an_answer(&self) -> bool {
+        !self.buffer.is_empty()
     }
 
     /// Bytes arrived. True if an operation ended by them.
@@ -47,8 +63,12 @@ impl Client {
         };
         let line: Vec<u8> = self.buffer.drain(..=end).collect();
         let line = String::from_utf8_lossy(&line).trim().to_owned();
-        if std::mem::take(&mut self.working) && (line == "OK" || line.starts_with('L')) {
-            return Ok(true);
+        if let Some(wanted) = self.working.take() {
+            let is_it = line == "OK" || line.bytes().all(|byte| byte == b'L');
+            return match line.len() {
+                bytes if bytes == wanted && is_it => Ok(true),
+                bytes => Err(format!("a client got {bytes} bytes for an answer of {wanted}")),
+            };
         }
         let Some(waiting) = self.waiting.take() else {
             return Err(format!("a client got {line:?} and had asked nothing"));

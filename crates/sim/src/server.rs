@@ -3,7 +3,7 @@
 //! - `S key value` sets a register, prints a line about it and answers `OK`; `G key` answers `V value`;
 //! - `B turns` makes the server busy for a number of turns: it waits at slots, time bubbles let it continue, and then it answers `OK`;
 //! - `L bytes` answers a line of that length;
-//! - `E` answers `OK` and closes the connection;
+//! - `E` answers `OK` and closes the connection, `Q bytes` does so after a line of that length;
 //! - `C host` begins a connection to a host outside ([`crate::outside`]) and answers `OK`;
 //! - `X status` ends it, `K signal` kills it, and `D` makes it write impossible data into its arena.
 //!
@@ -289,7 +289,7 @@ impl RegisterServer {
                 }
                 put(ring, &OutFrame::Send { conn, bytes: answer.as_bytes() });
             }
-            if line == "E" {
+            if line == "E" || line.starts_with("Q ") {
                 self.end(conn, ring);
                 return;
             }
@@ -320,7 +320,7 @@ impl RegisterServer {
                 self.waiting.push(conn);
                 return None;
             }
-            (Some(&"L"), Some(bytes), None) => "L".repeat(bytes as usize) + "\n",
+            (Some(&("L" | "Q")), Some(bytes), None) => "L".repeat(bytes as usize) + "\n",
             (Some(&"C"), Some(host), None) => {
                 self.begun += 1;
                 let conn = ConnId::outgoing(self.term, self.begun);

@@ -18,7 +18,9 @@ pub struct Wire {
     pub ended: bool,
     /// To the client, not yet under way.
     pub outbound: Vec<u8>,
-    /// The node shut its sending side,
+    /// The node ended its sending side in order,
+    pub finished: bool,
+    /// or in any way,
     pub shut: bool,
     /// and the client is told.
     pub told: bool,
@@ -76,7 +78,8 @@ impl Socket for WireEnd {
     }
 
     fn shutdown_write(&mut self) {
-        self.0.borrow_mut().shut = true;
+        let mut wire = self.0.borrow_mut();
+        (wire.shut, wire.finished) = (true, true);
     }
 
     fn reset(&mut self) {

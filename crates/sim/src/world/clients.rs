@@ -1,7 +1,7 @@
 //! The clients, and the connections between them and the nodes.
 
 use super::{Event, Life, OPERATIONS_PER_KEY, World};
-use crate::client;
+use crate::client::{self, End};
 use crate::history::{Action, Operation};
 use crate::machine::Client;
 use crate::wire::Wire;
@@ -27,9 +27,13 @@ impl World {
             let mut wire = of.wire.borrow_mut();
             let bytes = std::mem::take(&mut wire.outbound);
             let closed = wire.reset || wire.shut;
-            let ended = closed && !wire.told;
+            let ended = match closed && !wire.told {
+                false => End::None,
+                true if wire.finished && !wire.reset => End::InOrder,
+                true => End::Reset,
+            };
             wire.told = closed;
-            if !bytes.is_empty() || ended {
+            if !bytes.is_empty() || ended != End::None {
                 carried.push((of.client, of.epoch, bytes, ended, of.wire.clone()));
             }
             !wire.gone
@@ -89,7 +93,7 @@ impl World {
 
     pub(super) fn client(&mut self, n: usize, epoch: u64) {
         let client = &self.clients[n];
-        if client.epoch != epoch || client.waiting.is_some() || client.working {
+        if client.epoch != epoch || client.waiting.is_some() || client.working.is_some() {
             return;
         }
         if !self.is_asked() {
@@ -106,11 +110,12 @@ impl World {
             return;
         }
         if let Some(request) = self.no_operation() {
-            if request.starts_with('L') {
+            let long = request.strip_prefix(['L', 'Q']).and_then(|rest| rest.trim().parse().ok());
+            if long.is_some() {
                 let wire = self.clients[n].wire.as_ref().expect("it is connected");
                 wire.borrow_mut().slow = true;
             }
-            self.clients[n].working = true;
+            self.clients[n].working = Some(long.unwrap_or("OK".len()));
             self.say(n, request.into_bytes());
             // A client without an answer in time gives up at its next step.
             let epoch = self.clients[n].epoch;
@@ -146,6 +151,9 @@ impl World {
             0..3 if self.plan.works => Some(format!("B {}\n", 1 + self.rng.below(200))),
             3 if self.plan.slow_readers => Some(format!("L {}\n", 1 + self.rng.below(4000))),
             6 if self.plan.dawdlers => Some("E\n".to_owned()),
+            7 if self.plan.dawdlers && self.plan.slow_readers => {
+                Some(format!("Q {}\n", 1 + self.rng.below(400)))
+            }
             4 | 5 if self.plan.calls => Some(format!("C {}\n", self.any_host())),
             _ => None,
         }
@@ -190,7 +198,7 @@ impl World {
             let delay = self.delay();
             self.schedule(
                 delay,
-                Event::FromNode { client: n, epoch, bytes: Vec::new(), ended: true },
+                Event::FromNode { client: n, epoch, bytes: Vec::new(), ended: End::Reset },
             );
         }
         Ok(())
@@ -223,7 +231,7 @@ impl World {
         n: usize,
         epoch: u64,
         bytes: &[u8],
-        ended: bool,
+        ended: End,
     ) -> Result<(), String> {
         if self.clients[n].epoch != epoch {
             return Ok(());
@@ -239,8 +247,11 @@ impl World {
             let think = self.rng.below(2 * mean) * self.plan.quiet;
             self.ask_later(n, think);
         }
-        if !ended {
+        if ended == End::None {
             return Ok(());
+        }
+        if ended == End::InOrder && self.clients[n].has_half_an_answer() {
+            return Err(format!("client {n}: the connection ends in order within an answer"));
         }
         self.trace(|| format!("client {n}: connection ends"));
         let target = self.clients[n].target;
@@ -270,7 +281,7 @@ impl World {
 
     /// A client that asked for work gives up.
     pub(super) fn impatient(&mut self, n: usize, epoch: u64) -> Result<(), String> {
-        if self.clients[n].epoch != epoch || !self.clients[n].working {
+        if self.clients[n].epoch != epoch || self.clients[n].working.is_none() {
             return Ok(());
         }
         self.leave(n)

@@ -124,7 +124,10 @@ impl World {
     /// All remaining replicas have executed every entry of the time when clients ended, and no client waits.
     fn is_done(&mut self) -> bool {
         if self.is_asked()
-            || self.clients.iter().any(|client| client.waiting.is_some() || client.working)
+            || self
+                .clients
+                .iter()
+                .any(|client| client.waiting.is_some() || client.working.is_some())
         {
             return false;
         }
@@ -162,7 +165,7 @@ impl World {
         };
         let request = self.plan.finale.request();
         self.trace(|| format!("client {n} asks for the end: {request:?}"));
-        self.clients[n].working = true;
+        self.clients[n].working = Some("OK".len());
         self.say(n, request.into_bytes());
         Ok(())
     }

@@ -14,7 +14,7 @@ mod outside;
 mod servers;
 
 use crate::check::Checker;
-use crate::client::Client;
+use crate::client::{Client, End};
 use crate::history::Operation;
 use crate::machine::Machine;
 use crate::options::{Options, Plan, Scenario, YEAR_US};
@@ -152,7 +152,7 @@ enum Event {
         client: usize,
         epoch: u64,
         bytes: Vec<u8>,
-        ended: bool,
+        ended: End,
     },
     GiveUp {
         client: usize,

@@ -1,6 +1,7 @@
 //! Nodes: the work of their event loops and their logs' threads.
 
 use super::{Event, Life, World, us, wall};
+use crate::client::End;
 use crate::machine::Process;
 use crate::options::Break;
 use oneshot::TryRecvError;
@@ -86,7 +87,10 @@ impl World {
         for of in process.clients.iter().filter(|_| noticed) {
             let delay = self.delay();
             let (client, epoch) = (of.client, of.epoch);
-            self.schedule(delay, Event::FromNode { client, epoch, bytes: Vec::new(), ended: true });
+            self.schedule(
+                delay,
+                Event::FromNode { client, epoch, bytes: Vec::new(), ended: End::Reset },
+            );
         }
         drop(process);
         self.close_all(id, noticed);
