@@ -3,11 +3,11 @@
 use skein_log::disk::{DirDisk, durable};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-/// Set in the process that `strace` follows: where it opens a disk.
+/// Set in the process that `strace` follows: where it opens a disk, or has a file.
 const OPENED: &str = "SKEIN_TEST_OPENED";
 
-/// The directories that a process syncs while it opens a disk at `path`.
-fn synced_while_opening(path: &Path, test: &str) -> String {
+/// The files and directories that a process of this test syncs which is told `path`.
+fn synced_by(path: &Path, test: &str) -> String {
     let output = Command::new("strace")
         .args(["--follow-forks", "--decode-fds=path", "--trace=fsync", "--"])
         .arg(std::env::current_exe().unwrap())
@@ -31,8 +31,7 @@ fn a_new_directory_is_durable_and_so_is_each_one_above_it() {
     let path = root.join("a/b/log");
     // Also existing ones: a crash may have interrupted the start that made them.
     for start in ["the first", "the next"] {
-        let synced =
-            synced_while_opening(&path, "a_new_directory_is_durable_and_so_is_each_one_above_it");
+        let synced = synced_by(&path, "a_new_directory_is_durable_and_so_is_each_one_above_it");
         for dir in [root.clone(), root.join("a"), root.join("a/b")] {
             let words = format!("<{}>)", dir.display());
             assert!(synced.contains(&words), "{start} start does not sync {}", dir.display());
@@ -42,6 +41,24 @@ fn a_new_directory_is_durable_and_so_is_each_one_above_it() {
         let mode = fs::metadata(root.join(dir)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{dir}");
     }
+}
+
+#[test]
+fn a_name_is_durable_and_so_is_its_change() {
+    let (first, other) = ("began", "ended");
+    if let Some(dir) = std::env::var_os(OPENED) {
+        let dir = Path::new(&dir);
+        durable::write(&dir.join(first), "a number").unwrap();
+        durable::rename(&dir.join(first), &dir.join(other)).unwrap();
+        durable::remove(&dir.join(other)).unwrap();
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    let synced = synced_by(&root, "a_name_is_durable_and_so_is_its_change");
+    let times = |path: &Path| synced.matches(&format!("<{}>)", path.display())).count();
+    assert_eq!(times(&root.join("began.new")), 1, "its bytes come first: {synced}");
+    assert_eq!(times(&root), 3, "written, renamed, removed: {synced}");
 }
 
 #[test]
