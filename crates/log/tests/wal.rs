@@ -143,6 +143,30 @@ fn a_directory_of_another_cluster_program_version_or_durability_is_refused() {
     assert!(matches!(open(&newer).err(), Some(WalError::Version { found: 4, .. })));
 }
 
+/// A client that knew them could send bytes that pass for records of the log.
+#[test]
+fn nobody_can_guess_the_first_bytes_of_a_record() {
+    const SALT: std::ops::Range<usize> = 88..96;
+    const FIRST_TAG: std::ops::Range<usize> = 96..100;
+    let (mut salts, mut tags) = (Vec::new(), std::collections::BTreeSet::new());
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = DirDisk::open(dir.path()).unwrap();
+        let mut wal = Wal::create(Arc::new(disk), options()).unwrap().wal;
+        let entries = (1..=3).map(|index| entry(index, 1, 600)).collect();
+        wal.append(&persist(Some((1, 0)), entries)).unwrap();
+        for number in 1..=2 {
+            let bytes = std::fs::read(dir.path().join(format!("{number:016x}.wal"))).unwrap();
+            salts.push(u64::from_le_bytes(bytes[SALT].try_into().unwrap()));
+            tags.insert(bytes[FIRST_TAG].to_vec());
+        }
+    }
+    let differ = salts.iter().fold(0, |bits, salt| bits | (salt ^ salts[0]));
+    // One bit is set in each: no tag is zero.
+    assert!(differ.count_ones() >= 63, "{differ:#x}");
+    assert_eq!(tags.len(), salts.len(), "each segment's records begin otherwise");
+}
+
 fn open_real(disk: DirDisk) -> Result<Opened, WalError> {
     let is_new = !disk.list().unwrap().iter().any(|name| name.ends_with(".wal"));
     if is_new {
