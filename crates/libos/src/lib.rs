@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod abi;
+mod above;
 pub mod errno;
 #[cfg(test)]
 mod fake;

@@ -1,6 +1,5 @@
 //! Deadlines: a binary heap ordered by time, then by age, so that equal deadlines fire in the order they were set.
 
-use crate::file::timerfd;
 use crate::host::Host;
 use crate::room::Room;
 use crate::thread::Wake;
@@ -14,6 +13,12 @@ const MAX_TIMERS: u32 = 16 << 10;
 const THREAD: u32 = 0;
 const TIMERFD: u32 = 1;
 const SIGNAL: u32 = 2;
+
+/// Those that set deadlines, for every host: `above.rs` says what they do, as they are of rooms above this one.
+pub trait Owners: Host {
+    /// The deadline of timerfd `raw` has passed.
+    fn timerfd_is_due(&self, raw: u32);
+}
 
 /// A deadline.
 #[repr(C)]
@@ -162,7 +167,7 @@ impl Timers {
             } else {
                 self.remove(timer);
                 match target & 3 {
-                    TIMERFD => timerfd::fired(k, target >> 2),
+                    TIMERFD => k.timerfd_is_due(target >> 2),
                     _ => k.signal_timer_fired(target >> 2),
                 }
             }

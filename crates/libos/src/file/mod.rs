@@ -28,6 +28,7 @@ use crate::host::Host;
 use crate::room::Room;
 use core::cell::Cell;
 use epoll::Item;
+use ops::Kinds;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
 use wait::Wait;
@@ -251,7 +252,7 @@ pub fn handle<T>(raw: u32) -> Handle<T> {
 #[inline]
 pub fn mask<H: Host>(k: &H, file: Handle<File>) -> u32 {
     let f = k.fds.files.get(file);
-    ops::mask(k, f)
+    k.mask_of(f)
 }
 
 /// The file has changed: threads that wait for one of `events` look again. Answers whether a thread was resumed.

@@ -1,14 +1,10 @@
-//! The functions of each kind of file: one row per kind, chosen once.
+//! The functions of each kind of file.
 
 use super::buffers::Buffers;
-use super::{File, Hold, Kind, epoll, eventfd, inotify, pipe, random, timerfd};
+use super::{File, Hold, Kind};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use crate::ipc::mq;
-use crate::net;
-use crate::process::pidfd;
-use crate::signal::signalfd;
 use skein_arena::pool::Handle;
 
 /// The bytes of a file that an `ioctl` counts.
@@ -123,56 +119,22 @@ pub fn numbered(file: Handle<File>) -> u64 {
     u64::from(file.raw()) + (2 << 20)
 }
 
+/// The functions of all kinds, for every host: `above.rs` lists them, as some are of rooms above this one.
+pub trait Kinds: Host {
+    /// The functions of a kind.
+    fn ops<'s>(kind: Kind) -> &'s dyn FileOps<Self>
+    where
+        Self: 's;
+
+    /// The events that a file is ready for: by its kind's function, called directly, because each wait for many files asks for it.
+    fn mask_of(&self, f: &File) -> u32;
+}
+
 /// The functions of a kind.
 // Inlined: one look into a table then, when the kind is known.
 #[inline(always)]
 pub fn of<'s, H: Host + 's>(kind: Kind) -> &'s dyn FileOps<H> {
-    match kind {
-        Kind::PipeReader => &pipe::ReadEnd,
-        Kind::PipeWriter => &pipe::WriteEnd,
-        Kind::PipeBoth => &pipe::BothEnds,
-        Kind::Epoll => &epoll::Ops,
-        Kind::EventFd => &eventfd::Ops,
-        Kind::TimerFd => &timerfd::Ops,
-        Kind::Inotify => &inotify::Ops,
-        Kind::Free => &Nothing,
-        Kind::MessageQueue => &mq::Ops,
-        Kind::Random => &random::Ops,
-        Kind::Socket => &net::ops::Ops,
-        Kind::SignalFd => &signalfd::Ops,
-        Kind::PidFd => &pidfd::Ops,
-    }
-}
-
-/// The events that a file is ready for: by its row's function, called directly, because each wait for many files asks for it.
-#[inline]
-pub fn mask<H: Host>(k: &H, f: &File) -> u32 {
-    match f.kind.get() {
-        Kind::PipeReader => pipe::ReadEnd.mask(k, f),
-        Kind::PipeWriter => pipe::WriteEnd.mask(k, f),
-        Kind::PipeBoth => pipe::BothEnds.mask(k, f),
-        Kind::Epoll => epoll::Ops.mask(k, f),
-        Kind::EventFd => eventfd::Ops.mask(k, f),
-        Kind::TimerFd => timerfd::Ops.mask(k, f),
-        Kind::Inotify => inotify::Ops.mask(k, f),
-        Kind::Free => Nothing.mask(k, f),
-        Kind::MessageQueue => mq::Ops.mask(k, f),
-        Kind::Random => random::Ops.mask(k, f),
-        Kind::Socket => net::ops::Ops.mask(k, f),
-        Kind::SignalFd => signalfd::Ops.mask(k, f),
-        Kind::PidFd => pidfd::Ops.mask(k, f),
-    }
-}
-
-/// No file.
-struct Nothing;
-
-impl<H: Host> FileOps<H> for Nothing {
-    fn mask(&self, _: &H, _: &File) -> u32 {
-        0
-    }
-
-    fn release(&self, _: &H, _: Handle<File>) {}
+    H::ops(kind)
 }
 
 /// Whether the file's access mode allows `wanted` (`O_RDONLY` or `O_WRONLY`).

@@ -1,11 +1,10 @@
 //! poll. Descriptors that are not virtual are regular files: always ready, as on Linux.
 
-use super::wait::WaitSet;
+use super::wait::{Signalled, WaitSet};
 use super::{ready, table};
 use crate::abi::{self, pollfd};
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use crate::signal::is_due;
 use crate::thread::Wake;
 use crate::time::Timeout;
 
@@ -21,7 +20,7 @@ pub fn poll<H: Host>(k: &H, fds: &mut [pollfd], timeout: Timeout) -> Result<usiz
         }
         if matches!(timeout, Timeout::Poll) {
             // As in Linux a signal that the call's own mask lets in comes first.
-            if !is_due(k) {
+            if !k.signal_is_due() {
                 return Ok(0);
             }
             if !k.interrupted(false) {

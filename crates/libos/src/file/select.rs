@@ -1,11 +1,10 @@
 //! select.
 
-use super::wait::WaitSet;
+use super::wait::{Signalled, WaitSet};
 use super::{ready, table};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use crate::signal::is_due;
 use crate::thread::Wake;
 use crate::time::Timeout;
 
@@ -84,7 +83,7 @@ fn wait<H: Host>(
         }
         if matches!(timeout, Timeout::Poll) {
             // As in Linux a signal that the call's own mask lets in comes first.
-            if !is_due(k) {
+            if !k.signal_is_due() {
                 return Ok(0);
             }
             if !k.interrupted(false) {

@@ -10,6 +10,12 @@ use core::cell::Cell;
 use skein_arena::list::{In, Node};
 use skein_arena::pool::{ArenaObject, Handle, Link};
 
+/// Signals, as waits know them, for every host: `above.rs` asks the room of signals, which is above this one.
+pub trait Signalled: Host {
+    /// Whether the turn's holder must run a handler before it may block.
+    fn signal_is_due(&self) -> bool;
+}
+
 /// A thread that waits for a file.
 #[repr(C)]
 pub struct Wait {
