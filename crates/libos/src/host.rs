@@ -1,11 +1,11 @@
 //! The host: the services that the library needs from the process that runs the server's threads.
 
 use crate::errno::Result;
-use crate::net::unix::name::Inode;
-use crate::os::Os;
-use crate::process::{self, Process, ProcessHandle};
-use crate::signal::{Action, Info};
-use crate::thread::{Queue, Thread, Waiting, Wake};
+use crate::state::Os;
+use crate::state::net::Inode;
+use crate::state::process::{Process, ProcessHandle};
+use crate::state::signal::{Action, Info};
+use crate::state::thread::{Queue, Thread, Waiting, Wake};
 use core::ffi::CStr;
 use core::fmt::Arguments;
 use core::ops::Deref;
@@ -95,7 +95,8 @@ pub trait Host: Deref<Target = Os<Self::Thread, Self::Process>> + Sized {
     /// That process.
     #[inline]
     fn this_process(&self) -> &Self::Process {
-        process::this(self)
+        let process = Handle::from_raw(self.process()).expect("a process");
+        self.processes.get(process)
     }
 
     /// The effective user and group of the turn's holder's process.

@@ -1,22 +1,13 @@
 //! Waiting at an address: the base of mutexes, condition variables, futexes, semaphores and joins.
 
 use crate::host::{Host, HostThread};
+use crate::state::keys::BUCKETS;
+pub use crate::state::keys::KeyQueues;
 use crate::thread::{Life, Waiting, Wake};
 use core::cell::Cell;
 use skein_arena::bytes::{Chunk, Chunks};
 use skein_arena::list::List;
 use skein_arena::pool::Handle;
-
-const BUCKETS: usize = 1024;
-
-/// Wait queues by address, first come first served. `T` is the host's record of a thread. All-zero bytes are empty queues.
-#[repr(C)]
-pub struct KeyQueues<T> {
-    buckets: [List<T, Waiting>; BUCKETS],
-    /// Threads that wait at several addresses.
-    several: Cell<u32>,
-    _pad: Cell<u32>,
-}
 
 /// Addresses that a thread may wait at: Linux's `FUTEX_WAITV_MAX`.
 pub const MAX_SEVERAL: usize = 128;

@@ -2,12 +2,11 @@
 
 use crate::host::Host;
 use crate::room::Room;
+use crate::state::timers::MAX_TIMERS;
+pub use crate::state::timers::{Timer, Timers};
 use crate::thread::Wake;
 use core::cell::Cell;
-use skein_arena::pool::{ArenaObject, Handle, Pool};
-
-/// Deadlines at one time: 16,384.
-const MAX_TIMERS: u32 = 16 << 10;
+use skein_arena::pool::Handle;
 
 // The owner of a deadline.
 const THREAD: u32 = 0;
@@ -18,30 +17,6 @@ const SIGNAL: u32 = 2;
 pub trait Owners: Host {
     /// The deadline of timerfd `raw` has passed.
     fn timerfd_is_due(&self, raw: u32);
-}
-
-/// A deadline.
-#[repr(C)]
-pub struct Timer {
-    at_ns: Cell<u64>,
-    age: Cell<u64>,
-    /// Its place in the heap.
-    place: Cell<u32>,
-    /// The receiver and its kind: `raw << 2 | kind`.
-    target: Cell<u32>,
-}
-
-// SAFETY: cells of numbers.
-unsafe impl ArenaObject for Timer {}
-
-/// All deadlines. All-zero bytes, then `lay_out`.
-#[repr(C)]
-pub struct Timers {
-    pool: Pool<Timer>,
-    heap: Cell<usize>,
-    len: Cell<u32>,
-    _pad: Cell<u32>,
-    ages: Cell<u64>,
 }
 
 impl Timers {

@@ -7,12 +7,6 @@ use super::{Complaint, Tree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-/// Rooms that still use each other in circles: they count as one room of their crate. The aim is an empty list.
-const KNOTS: &[(&str, &[&str])] = &[(
-    "crates/libos/src",
-    &["file", "host", "ipc", "keys", "net", "os", "process", "signal", "thread", "time", "timers"],
-)];
-
 /// From each room to those that it uses: the file and line of the first use.
 type Arrows = BTreeMap<String, BTreeMap<String, (PathBuf, usize)>>;
 
@@ -49,7 +43,6 @@ fn arrows(tree: &Tree, house: &Path) -> Arrows {
         for (line, used) in paths(&text, "crate::").into_iter().chain(paths(&text, &up)) {
             let used = first(&used);
             let used = exported.get(used).map_or(used, String::as_str);
-            let (room, used) = (knot_of(house, room), knot_of(house, used));
             if used != room && rooms.contains(used) {
                 let of_room = arrows.entry(room.to_owned()).or_default();
                 of_room.entry(used.to_owned()).or_insert(((*path).to_owned(), line));
@@ -57,12 +50,6 @@ fn arrows(tree: &Tree, house: &Path) -> Arrows {
         }
     }
     arrows
-}
-
-/// The room that stands for a room's knot; the room itself where it is in none.
-fn knot_of<'a>(house: &Path, room: &'a str) -> &'a str {
-    let knot = KNOTS.iter().find(|(of, rooms)| house == Path::new(of) && rooms.contains(&room));
-    knot.map_or(room, |(_, rooms)| rooms[0])
 }
 
 /// Complaints about the shortest circles, of which no two share a room.

@@ -5,15 +5,15 @@
 
 use super::ops::{FileOps, Queue};
 use super::wait::WaitSet;
-use super::{File, Hold, Kind, OnFile, handle, ready, table};
+use super::{File, Hold, Kind, handle, ready, table};
 use crate::abi::{self, EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP, epoll_event};
 use crate::errno::{Result, fail};
 use crate::host::{Host, Kernels};
+use crate::state::file::Epoll;
+pub use crate::state::file::Item;
 use crate::thread::Wake;
 use crate::time::Timeout;
-use core::cell::Cell;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_arena::pool::Handle;
 
 /// Flags of an item that are not events.
 const PRIVATE_BITS: u32 = (EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE) as u32;
@@ -27,53 +27,6 @@ const EXCLUSIVE_OK: u32 = (abi::EPOLLIN
     | EPOLLEXCLUSIVE) as u32;
 /// The longest chain of epoll sets that watch each other.
 const MAX_NESTING: u32 = 5;
-
-/// An item's place in its set.
-pub struct OnSet;
-/// An item's place in its set's ready list.
-pub struct OnReady;
-
-/// An epoll set.
-#[repr(C)]
-pub struct Epoll {
-    file: Link<File>,
-    items: List<Item, OnSet>,
-    ready: List<Item, OnReady>,
-}
-
-/// A descriptor that an epoll set watches.
-#[repr(C)]
-pub struct Item {
-    on_file: Node<Item>,
-    on_set: Node<Item>,
-    on_ready: Node<Item>,
-    set: Link<Epoll>,
-    file: Link<File>,
-    fd: Cell<i32>,
-    events: Cell<u32>,
-    data: Cell<u64>,
-    is_ready: Cell<bool>,
-}
-
-// SAFETY: cells and links.
-unsafe impl ArenaObject for Epoll {}
-// SAFETY: cells and links.
-unsafe impl ArenaObject for Item {}
-impl In<OnFile> for Item {
-    fn node(&self) -> &Node<Item> {
-        &self.on_file
-    }
-}
-impl In<OnSet> for Item {
-    fn node(&self) -> &Node<Item> {
-        &self.on_set
-    }
-}
-impl In<OnReady> for Item {
-    fn node(&self) -> &Node<Item> {
-        &self.on_ready
-    }
-}
 
 /// `epoll_create1`.
 pub fn create<H: Host>(k: &H, flags: i32) -> Result<usize> {

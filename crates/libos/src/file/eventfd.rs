@@ -7,20 +7,8 @@ use super::{File, Hold, Kind, handle, ready};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::pool::{ArenaObject, Handle, Link};
-
-/// An eventfd.
-#[repr(C)]
-pub struct EventFd {
-    count: Cell<u64>,
-    /// Its file.
-    pub file: Link<File>,
-    semaphore: Cell<bool>,
-}
-
-// SAFETY: cells and a link.
-unsafe impl ArenaObject for EventFd {}
+use crate::state::file::EventFd;
+use skein_arena::pool::Handle;
 
 /// `eventfd`.
 pub fn create<H: Host>(k: &H, count: u32, flags: i32) -> Result<usize> {

@@ -4,59 +4,15 @@
 //! is known here while it is open: its content goes with the last end, as on Linux. An open that waits for the other end is a
 //! wait like any other; the kernel's FIFO is never waited for.
 
-use super::pipe::{self, Pipe};
+use super::pipe::{self};
 use super::{File, Hold, Kind, table, wait};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
 use crate::keys::Key;
-use crate::room::Room;
+pub use crate::state::file::{Fifo, Name};
 use core::cell::Cell;
-use core::mem::offset_of;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
-
-/// The kernel's name for a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Name {
-    /// Device.
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
-}
-
-/// An open FIFO.
-#[repr(C)]
-pub struct Fifo {
-    node: Node<Fifo>,
-    pipe: Link<Pipe>,
-    /// The kernel's name for it; changed when another file has that.
-    name: Cell<Name>,
-    /// The answer of `fstat` about it.
-    stat: Cell<abi::stat>,
-}
-
-impl Fifo {
-    /// The part of FIFOs that belongs to one replica: the kernel's numbers.
-    pub fn note_own(room: &Room, fifos: *const u8, count: u32) {
-        room.own::<Self>(fifos, count, offset_of!(Self, name), size_of::<Name>());
-    }
-}
-
-/// All FIFOs that are open.
-pub struct Opened;
-
-// SAFETY: cells and links of numbers; all-zero is a FIFO without a pipe.
-unsafe impl ArenaObject for Fifo {}
-impl In<Opened> for Fifo {
-    fn node(&self) -> &Node<Fifo> {
-        &self.node
-    }
-}
-
-/// All FIFOs that are open.
-pub type Fifos = List<Fifo, Opened>;
+use skein_arena::pool::Handle;
 
 /// The name of no file.
 const NOBODY: Name = Name { device: u64::MAX, inode: u64::MAX };

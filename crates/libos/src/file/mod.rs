@@ -25,13 +25,10 @@ pub mod wait;
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use crate::room::Room;
-use core::cell::Cell;
-use epoll::Item;
+use crate::state::file::MOST_HELD;
+pub use crate::state::file::{Fds, File, Held, Kind, MAX_FILES, MAX_SMALL, MAX_WATCHES, OnFile};
 use ops::Kinds;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link, Pool};
-use wait::Wait;
+use skein_arena::pool::Handle;
 
 /// Readiness: the bits of poll and epoll.
 pub mod ready {
@@ -49,137 +46,6 @@ pub mod ready {
     pub const RDHUP: u32 = abi::EPOLLRDHUP as u32;
     /// A change of state: every waiting thread looks again.
     pub const ALL: u32 = 0xffff;
-}
-
-/// The kind of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Kind {
-    /// Not in use.
-    Free = 0,
-    /// The reading end of a pipe.
-    PipeReader,
-    /// The writing end of a pipe.
-    PipeWriter,
-    /// A socket.
-    Socket,
-    /// An epoll set.
-    Epoll,
-    /// An eventfd.
-    EventFd,
-    /// A timerfd.
-    TimerFd,
-    /// /dev/urandom or /dev/random.
-    Random,
-    /// A signalfd.
-    SignalFd,
-    /// Both ends of a pipe.
-    PipeBoth,
-    /// A POSIX message queue.
-    MessageQueue,
-    /// A pidfd.
-    PidFd,
-    /// An inotify descriptor, by which nothing comes.
-    Inotify,
-}
-
-/// Open file descriptions at one time: 32,768.
-pub const MAX_FILES: u32 = 32 << 10;
-/// Watched descriptors of all epoll sets, and waits: 65,536 each.
-pub const MAX_WATCHES: u32 = 64 << 10;
-/// Pipes, epoll sets, eventfds, timerfds at one time: 8,192 each.
-pub const MAX_SMALL: u32 = 8 << 10;
-
-/// Descriptors' files, and the library's objects behind them. All-zero bytes, then `lay_out`.
-#[repr(C)]
-pub struct Fds {
-    /// Open file descriptions.
-    pub files: Pool<File>,
-    /// Waiting threads.
-    pub waits: Pool<Wait>,
-    /// Pipes.
-    pub pipes: Pool<pipe::Pipe>,
-    /// Open FIFOs.
-    pub fifos: Pool<fifo::Fifo>,
-    /// All of them.
-    pub open_fifos: fifo::Fifos,
-    /// Epoll sets.
-    pub epolls: Pool<epoll::Epoll>,
-    /// Items of epoll sets.
-    pub items: Pool<Item>,
-    /// Eventfds.
-    pub eventfds: Pool<eventfd::EventFd>,
-    /// Timerfds.
-    pub timerfds: Pool<timerfd::TimerFd>,
-}
-
-impl Fds {
-    /// Takes its memory.
-    pub fn lay_out(&self, room: &mut Room) {
-        room.pool(&self.files, MAX_FILES);
-        room.pool(&self.waits, MAX_WATCHES);
-        room.pool(&self.pipes, MAX_SMALL);
-        let fifos = room.pool(&self.fifos, MAX_SMALL);
-        fifo::Fifo::note_own(room, fifos, MAX_SMALL);
-        room.pool(&self.epolls, MAX_SMALL);
-        room.pool(&self.items, MAX_WATCHES);
-        room.pool(&self.eventfds, MAX_SMALL);
-        room.pool(&self.timerfds, MAX_SMALL);
-    }
-}
-
-/// The place of an epoll item or a wait in its file's list.
-pub struct OnFile;
-
-/// An open file description.
-#[repr(C)]
-pub struct File {
-    /// Its kind.
-    pub kind: Cell<Kind>,
-    /// Descriptors and calls in progress.
-    refs: Cell<u32>,
-    /// `O_` flags: access mode, `O_NONBLOCK`, `O_APPEND`, `O_ASYNC`.
-    pub flags: Cell<i32>,
-    /// The process that gets SIGIO when it is ready (`O_ASYNC`); 0: none.
-    pub owner: Cell<i32>,
-    /// The object's handle.
-    pub object: Cell<u32>,
-    /// For an end of a FIFO that did not wait for a writer: the number of writers before it.
-    pub writers_before: Cell<u32>,
-    /// Its place among the reading ends of a pipe, or in a list of the host's.
-    pub reading: Node<File>,
-    writing: Node<File>,
-    /// Epoll sets that watch it.
-    pub items: List<Item, OnFile>,
-    /// Threads that wait for it.
-    pub waits: List<Wait, OnFile>,
-}
-
-// SAFETY: cells and lists of handles; all-zero is a file of kind `Free`.
-unsafe impl ArenaObject for File {}
-impl In<pipe::Reading> for File {
-    fn node(&self) -> &Node<File> {
-        &self.reading
-    }
-}
-impl In<pipe::Writing> for File {
-    fn node(&self) -> &Node<File> {
-        &self.writing
-    }
-}
-
-impl File {
-    /// The object, when the file is of this kind.
-    #[inline]
-    pub fn as_kind<T>(&self, kind: Kind) -> Option<Handle<T>> {
-        if self.kind.get() == kind { Handle::from_raw(self.object.get()) } else { None }
-    }
-
-    /// Whether calls are non-blocking.
-    #[inline]
-    pub fn nonblocking(&self) -> bool {
-        self.flags.get() & abi::O_NONBLOCK != 0
-    }
 }
 
 /// Makes a file without a descriptor.
@@ -295,16 +161,6 @@ impl<H: Host> Drop for Hold<'_, H> {
         self.1.this().held.remove(self.0);
         drop_ref(self.1, self.0);
     }
-}
-
-/// The most files of a thread's calls in progress.
-const MOST_HELD: usize = 4;
-
-/// The files of a thread's calls in progress, the last begun at the end.
-#[repr(C)]
-pub struct Held {
-    files: [Link<File>; MOST_HELD],
-    count: Cell<u32>,
 }
 
 impl Held {

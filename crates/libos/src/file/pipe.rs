@@ -12,39 +12,14 @@ use super::{File, Hold, Kind, fifo, handle, ready, table};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::bytes::ByteQueue;
-use skein_arena::list::List;
-use skein_arena::pool::{ArenaObject, Handle};
+pub use crate::state::file::{Pipe, Reading, Writing};
+use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
 
 /// The capacity of a pipe: 16 pages.
 const CAPACITY_BYTES: u32 = 64 << 10;
 /// The largest capacity for an unprivileged process, as in Linux: 1 MiB.
 const MAX_CAPACITY_BYTES: usize = 1 << 20;
-
-/// The reading ends of a pipe.
-pub struct Reading;
-/// The writing ends of a pipe.
-pub struct Writing;
-
-/// A pipe. A pipe without ends is freed.
-#[repr(C)]
-pub struct Pipe {
-    queue: ByteQueue,
-    capacity: Cell<u32>,
-    readers: List<File, Reading>,
-    writers: List<File, Writing>,
-    /// The number of reading ends so far.
-    pub reader_opens: Cell<u32>,
-    /// The number of writing ends so far.
-    pub writer_opens: Cell<u32>,
-    /// Its name, if it has one: the host's number of it; 0: none.
-    pub fifo: Cell<u32>,
-}
-
-// SAFETY: cells and links; all-zero is an empty pipe without ends.
-unsafe impl ArenaObject for Pipe {}
 
 impl Pipe {
     /// The number of bytes that can be written.

@@ -11,30 +11,10 @@ use super::File;
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::bytes::{Chunk, Chunks};
-use skein_arena::pool::{Handle, Link};
-
-/// Virtual descriptors are smaller than this: 65,536.
-pub const MAX_FDS: i32 = 64 << 10;
-
-/// A descriptor.
-#[repr(C)]
-struct Entry {
-    file: Link<File>,
-    cloexec: Cell<u32>,
-}
-
-const PAGE_ENTRIES: usize = size_of::<Chunk>() / size_of::<Entry>();
-
-/// All descriptors of a process. All-zero bytes are an empty table.
-#[repr(C)]
-pub struct Table {
-    pages: [Link<Chunk>; MAX_FDS as usize / PAGE_ENTRIES],
-    /// One more than the highest number that was ever virtual.
-    end: Cell<i32>,
-    _pad: Cell<u32>,
-}
+use crate::state::file::{Entry, PAGE_ENTRIES};
+pub use crate::state::file::{MAX_FDS, Table};
+use skein_arena::bytes::Chunks;
+use skein_arena::pool::Handle;
 
 /// The table of the turn's holder.
 #[inline]

@@ -10,29 +10,10 @@ use super::{File, Hold, Kind, handle, ready};
 use crate::abi::{self, itimerspec};
 use crate::errno::{Errno, Result, fail};
 use crate::host::Host;
+use crate::state::file::TimerFd;
 use crate::time;
-use crate::timers::Timer;
-use core::cell::Cell;
-use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
-
-/// A timerfd.
-#[repr(C)]
-pub struct TimerFd {
-    clock: Cell<i32>,
-    file: Link<File>,
-    /// The pending deadline.
-    timer: Link<Timer>,
-    armed: Cell<bool>,
-    /// In virtual time; of the last expiry once it has fired.
-    deadline_ns: Cell<u64>,
-    interval_ns: Cell<u64>,
-    /// Expirations that were not read.
-    expired: Cell<u64>,
-}
-
-// SAFETY: cells and links.
-unsafe impl ArenaObject for TimerFd {}
 
 /// `timerfd_create`.
 pub fn create<H: Host>(k: &H, clock: i32, flags: i32) -> Result<usize> {

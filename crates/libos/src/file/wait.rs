@@ -1,42 +1,18 @@
 //! Threads that wait for files.
 
-use super::{File, Hold, OnFile, ready};
+use super::{File, Hold, ready};
 use crate::abi;
 use crate::errno::{RESTART, Result, fail};
 use crate::host::Host;
 use crate::keys::Key;
+pub use crate::state::file::Wait;
 use crate::thread::{Thread, Wake};
-use core::cell::Cell;
-use skein_arena::list::{In, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_arena::pool::{Handle, Link};
 
 /// Signals, as waits know them, for every host: `above.rs` asks the room of signals, which is above this one.
 pub trait Signalled: Host {
     /// Whether the turn's holder must run a handler before it may block.
     fn signal_is_due(&self) -> bool;
-}
-
-/// A thread that waits for a file.
-#[repr(C)]
-pub struct Wait {
-    node: Node<Wait>,
-    /// The thread, by its number in the arena.
-    thread: Cell<u32>,
-    file: Link<File>,
-    /// The next wait of the same call (`poll`).
-    next: Link<Wait>,
-    /// The events that it waits for.
-    pub events: Cell<u32>,
-    /// An exclusive wait: one of these is enough for an event.
-    pub exclusive: Cell<bool>,
-}
-
-// SAFETY: links and cells; all-zero is a wait of no thread.
-unsafe impl ArenaObject for Wait {}
-impl In<OnFile> for Wait {
-    fn node(&self) -> &Node<Wait> {
-        &self.node
-    }
 }
 
 impl Wait {

@@ -17,66 +17,9 @@ use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
 use crate::process::ProcessHandle;
-use crate::room::Room;
-use core::cell::Cell;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Pool};
-
-/// Sets of semaphores, queues of either kind, at one time: 1,024 each.
-const MAX_OBJECTS: u32 = 1 << 10;
-/// Messages in all queues: 16,384.
-const MAX_MESSAGES: u32 = 16 << 10;
-
-/// A message in a queue of either kind.
-#[repr(C)]
-pub struct Message {
-    node: Node<Message>,
-    /// Its type, or its priority.
-    kind: Cell<i64>,
-    bytes: skein_arena::bytes::ByteQueue,
-}
-
-/// A message's place in its queue.
-pub struct InQueue;
-// SAFETY: cells, links and a queue; all-zero is an empty message.
-unsafe impl ArenaObject for Message {}
-impl In<InQueue> for Message {
-    fn node(&self) -> &Node<Message> {
-        &self.node
-    }
-}
-/// The messages of a queue.
-type Messages = List<Message, InQueue>;
-
-/// All objects. All-zero bytes, then `lay_out`.
-#[repr(C)]
-pub struct Ipc {
-    sets: Pool<semaphore::Set>,
-    set_list: List<semaphore::Set, permission::Known>,
-    sem_waits: Pool<semaphore::SemWait>,
-    undos: Pool<undo::Undo>,
-    queues: Pool<queue::Queue>,
-    queue_list: List<queue::Queue, permission::Known>,
-    /// POSIX queues.
-    pub mqs: Pool<mq::Mq>,
-    mq_list: mq::Named,
-    messages: Pool<Message>,
-    /// The number of objects made so far, so that ids are not reused soon.
-    made: Cell<u32>,
-    _pad: Cell<u32>,
-}
-
-impl Ipc {
-    /// Takes its memory: there are at most so many threads.
-    pub fn lay_out(&self, room: &mut Room, threads: u32) {
-        room.pool(&self.sets, MAX_OBJECTS);
-        room.pool(&self.sem_waits, threads);
-        room.pool(&self.undos, MAX_OBJECTS);
-        room.pool(&self.queues, MAX_OBJECTS);
-        room.pool(&self.mqs, MAX_OBJECTS);
-        room.pool(&self.messages, MAX_MESSAGES);
-    }
-}
+use crate::state::ipc::InQueue;
+pub use crate::state::ipc::{Ipc, Message};
+use skein_arena::pool::Handle;
 
 /// A thread never runs again.
 pub fn abandon<H: Host>(k: &H, thread: Handle<H::Thread>) {

@@ -1,64 +1,24 @@
 //! POSIX message queues: found by a name, used as descriptors that can be waited for.
 
-use super::{InQueue, Message, Messages, consume, free, message, permission};
+use super::{InQueue, Message, consume, free, message, permission};
 use crate::abi;
 use crate::errno::{Errno, RESTART, Result, fail};
 use crate::file::ops::FileOps;
 use crate::file::wait::wait;
 use crate::file::{self, File, Hold, Kind, handle, ready};
 use crate::host::Host;
-use core::cell::Cell;
+pub use crate::state::ipc::Mq;
+use crate::state::ipc::NAME_BYTES;
 use core::ffi::{CStr, c_char};
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle};
+use skein_arena::list::List;
+use skein_arena::pool::Handle;
 
-/// The longest name.
-const NAME_BYTES: usize = 255;
 /// The default limits of a queue, which are also the largest for users other than root: Linux's.
 const USUAL: (i64, i64) = (10, 8192);
 /// The largest limits for root.
 const MOST: (i64, i64) = (65_536, 16 << 20);
 /// Priorities are below this.
 pub const PRIORITIES: u32 = 32_768;
-
-/// A queue.
-#[repr(C)]
-pub struct Mq {
-    node: Node<Mq>,
-    name: Cell<[u8; NAME_BYTES + 1]>,
-    /// Its name is gone; it goes with its last descriptor.
-    unlinked: Cell<bool>,
-    mode: Cell<u32>,
-    owner: Cell<[u32; 2]>,
-    most: Cell<i64>,
-    most_bytes: Cell<i64>,
-    /// Highest priority first, then oldest first.
-    messages: Messages,
-    /// Open file descriptions.
-    files: List<File, OnQueue>,
-}
-
-/// The place of a queue among the named ones.
-pub struct HasName;
-/// All of them.
-pub type Named = List<Mq, HasName>;
-/// An open file description's place on its queue.
-pub struct OnQueue;
-
-// No file is both an end of a pipe and a queue's.
-impl In<OnQueue> for File {
-    fn node(&self) -> &Node<File> {
-        &self.reading
-    }
-}
-
-// SAFETY: cells and lists; all-zero is a queue without a name.
-unsafe impl ArenaObject for Mq {}
-impl In<HasName> for Mq {
-    fn node(&self) -> &Node<Mq> {
-        &self.node
-    }
-}
 
 /// The kernel's `mq_attr`.
 #[repr(C)]

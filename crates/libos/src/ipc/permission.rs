@@ -3,30 +3,14 @@
 use crate::abi;
 use crate::errno::{Errno, Result};
 use crate::host::Host;
-use core::cell::Cell;
+pub use crate::state::ipc::{Head, Known};
 use skein_arena::list::{In, List};
 use skein_arena::pool::{ArenaObject, Handle, Pool};
-
-/// The place of an object among those of its kind.
-pub struct Known;
 
 /// An object that is found by an id.
 pub trait Object: ArenaObject + In<Known> + Sized {
     /// Its head.
     fn head(&self) -> &Head;
-}
-
-/// The common fields.
-#[repr(C)]
-pub struct Head {
-    /// The id; 0 or less: there is none.
-    pub id: Cell<i32>,
-    key: Cell<i32>,
-    owner: Cell<[u32; 2]>,
-    maker: Cell<[u32; 2]>,
-    mode: Cell<u32>,
-    /// When it was made or last set, in seconds.
-    pub changed_s: Cell<i64>,
 }
 
 /// The kernel's `ipc64_perm`.

@@ -1,16 +1,15 @@
 //! System V message queues.
 
-use super::permission::{self, ALTER, Head, Known, READ, Wire};
-use super::{Message, Messages, consume, free, message};
+use super::permission::{self, ALTER, Head, READ, Wire};
+use super::{Message, consume, free, message};
 use crate::abi;
 use crate::errno::{Errno, Result};
 use crate::host::Host;
 use crate::keys::Key;
+pub use crate::state::ipc::Queue;
 use crate::thread::Wake;
 use crate::{process, thread};
-use core::cell::Cell;
-use skein_arena::list::{In, Node};
-use skein_arena::pool::{ArenaObject, Handle};
+use skein_arena::pool::Handle;
 
 /// The longest message (`MSGMAX`), and the capacity of a queue (`MSGMNB`), as in Linux.
 const MOST_BYTES: usize = 8192;
@@ -22,29 +21,6 @@ const MSG_STAT: i32 = 11;
 const MSG_INFO: i32 = 12;
 const MSG_STAT_ANY: i32 = 13;
 
-/// A message queue.
-#[repr(C)]
-pub struct Queue {
-    node: Node<Queue>,
-    head: Head,
-    /// Its capacity in bytes.
-    limit: Cell<u64>,
-    /// The bytes that it holds.
-    bytes: Cell<u64>,
-    sent_s: Cell<i64>,
-    received_s: Cell<i64>,
-    sender: Cell<i32>,
-    receiver: Cell<i32>,
-    messages: Messages,
-}
-
-// SAFETY: cells and lists; all-zero is a queue with the id 0, which none has.
-unsafe impl ArenaObject for Queue {}
-impl In<Known> for Queue {
-    fn node(&self) -> &Node<Queue> {
-        &self.node
-    }
-}
 impl permission::Object for Queue {
     fn head(&self) -> &Head {
         &self.head

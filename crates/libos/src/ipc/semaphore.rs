@@ -3,19 +3,19 @@
 //! A thread whose operations cannot be done leaves a copy of them with the set and sleeps. A thread that changes the set then carries out
 //! waiting operations that have become possible, oldest first, as Linux does. So the operations of a woken thread are done.
 
-use super::permission::{self, ALTER, Head, Known, READ, Wire};
+use super::permission::{self, ALTER, Head, READ, Wire};
 use super::undo::{self, Undo};
 use crate::abi::timespec;
 use crate::abi::{self, sembuf};
 use crate::errno::{Errno, Result};
 use crate::host::Host;
 use crate::keys::Key;
-use crate::process::{self, Process};
+use crate::process::{self};
+pub use crate::state::ipc::{SemWait, Set};
 use crate::thread::Wake;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_arena::pool::Handle;
 
 /// Semaphores of a set: 512, as many as a page holds.
 pub const MOST: usize = size_of::<Chunk>() / size_of::<One>();
@@ -38,56 +38,9 @@ struct One {
     pid: Cell<i32>,
 }
 
-/// A set of them.
-#[repr(C)]
-pub struct Set {
-    node: Node<Set>,
-    head: Head,
-    count: Cell<u32>,
-    page: Link<Chunk>,
-    operated_s: Cell<i64>,
-    waiting: List<SemWait, OnSet>,
-}
-
-// SAFETY: cells, links and lists; all-zero is a set with the id 0, which none has.
-unsafe impl ArenaObject for Set {}
-impl In<Known> for Set {
-    fn node(&self) -> &Node<Set> {
-        &self.node
-    }
-}
 impl permission::Object for Set {
     fn head(&self) -> &Head {
         &self.head
-    }
-}
-
-/// A wait's place on its set.
-pub struct OnSet;
-
-/// A thread that waits for its operations to be done.
-#[repr(C)]
-pub struct SemWait {
-    node: Node<SemWait>,
-    /// The thread, by its number in the arena.
-    thread: Cell<u32>,
-    process: Link<Process>,
-    set: Link<Set>,
-    undo: Link<Undo>,
-    operations: Link<Chunk>,
-    count: Cell<u32>,
-    /// The operation that cannot be done.
-    stuck: Cell<u32>,
-    /// Its operations were answered: with 0 or an errno.
-    answered: Cell<bool>,
-    answer: Cell<i32>,
-}
-
-// SAFETY: cells and links; all-zero is a wait of no thread.
-unsafe impl ArenaObject for SemWait {}
-impl In<OnSet> for SemWait {
-    fn node(&self) -> &Node<SemWait> {
-        &self.node
     }
 }
 

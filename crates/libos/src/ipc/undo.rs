@@ -4,22 +4,11 @@ use super::semaphore::{self, MOST, Set};
 use crate::abi;
 use crate::errno::{Errno, Result};
 use crate::host::Host;
-use crate::process::{Process, ProcessHandle};
+use crate::process::ProcessHandle;
+pub use crate::state::ipc::Undo;
 use core::cell::Cell;
 use skein_arena::bytes::Chunk;
-use skein_arena::pool::{ArenaObject, Handle, Link};
-
-/// Adjustments of one process to one set.
-#[repr(C)]
-pub struct Undo {
-    _free: Cell<u32>,
-    process: Link<Process>,
-    set: Link<Set>,
-    values: Link<Chunk>,
-}
-
-// SAFETY: links; all-zero is of no process.
-unsafe impl ArenaObject for Undo {}
+use skein_arena::pool::Handle;
 
 impl Undo {
     /// The adjustment of semaphore `at`.

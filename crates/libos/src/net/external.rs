@@ -3,24 +3,12 @@
 use super::Socket;
 use crate::file::buffers::Buffers;
 use crate::host::Host;
-use skein_arena::list::List;
+use crate::state::net::BUCKETS;
+pub use crate::state::net::Connections;
 use skein_arena::pool::{Handle, Link};
 use skein_model::frame::MAX_SEND_BYTES;
 use skein_model::limits::CONSUMED_STEP_BYTES;
 use skein_model::{ConnId, OutFrame};
-
-const BUCKETS: usize = 4096;
-
-/// A connection's place in the list of all that the node knows, oldest first.
-pub struct OnNode;
-
-/// The connections that the node knows, by id. All-zero bytes are none.
-#[repr(C)]
-pub struct Connections {
-    buckets: [Link<Socket>; BUCKETS],
-    all: List<Socket, OnNode>,
-    _pad: core::cell::Cell<u32>,
-}
 
 impl Connections {
     fn bucket(&self, conn: ConnId) -> &Link<Socket> {

@@ -4,57 +4,21 @@
 //! sender's name; the descriptors in it are the receiver's, or closed.
 
 use super::exchange::{Incoming, Patience};
-use super::unix::name::{self, Name};
-use super::unix::rights::{self, Cred, Rights};
+use super::unix::name::{self};
+use super::unix::rights::{self};
 use super::{SHUT_BOTH, SHUT_RECEIVE, SHUT_SEND, Socket};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::file::buffers::Buffers;
 use crate::file::{Hold, ready};
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::bytes::ByteQueue;
-use skein_arena::list::{In, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
-use skein_model::SockAddr;
+pub use crate::state::net::Message;
+use skein_arena::pool::Handle;
 
 /// The cost of a waiting message besides its bytes, about as in Linux.
 const OVERHEAD_BYTES: u64 = 768;
 /// The most that a socket's waiting messages may cost before the next one is dropped (UDP) or waits (UNIX): Linux's default.
 pub const QUEUE_BYTES: u64 = 212_992;
-
-/// A message's place in the queue of the socket that receives it.
-pub struct InQueue;
-
-/// A message.
-#[repr(C)]
-pub struct Message {
-    node: Node<Message>,
-    /// The name of the UNIX socket that sent it.
-    pub name: Link<Name>,
-    /// Its bytes; those of a stream are in the socket's own queue.
-    pub bytes: ByteQueue,
-    /// UDP: its sender.
-    pub from: Cell<SockAddr>,
-    /// UDP: its destination.
-    pub to: Cell<SockAddr>,
-    /// When it came, ns since the epoch.
-    pub at_ns: Cell<u64>,
-    /// UNIX: the sender's credentials, if it sent them.
-    pub cred: Cell<Cred>,
-    /// Descriptors.
-    pub rights: Rights,
-    /// Streams: the positions of its first byte and behind its last.
-    pub span: Cell<(u64, u64)>,
-}
-
-// SAFETY: cells, links and queues; all-zero is an empty message.
-unsafe impl ArenaObject for Message {}
-impl In<InQueue> for Message {
-    fn node(&self) -> &Node<Message> {
-        &self.node
-    }
-}
 
 impl Message {
     fn cost(&self) -> u64 {

@@ -15,33 +15,12 @@ use crate::abi::{self, AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_IPV6};
 use crate::errno::{Result, fail};
 use crate::file::buffers::Buffers;
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::list::{In, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
+pub use crate::state::net::Membership;
+use skein_arena::pool::Handle;
 use skein_model::SockAddr;
 
 /// Linux's `igmp_max_memberships`.
 const MOST_OF_A_SOCKET: usize = 20;
-
-/// A membership's place in the list of all.
-pub struct Joined;
-
-/// A socket has joined a group.
-#[repr(C)]
-pub struct Membership {
-    node: Node<Membership>,
-    socket: Link<Socket>,
-    group: Cell<[u8; 16]>,
-    interface: Cell<u32>,
-}
-
-// SAFETY: cells and links; all-zero is a membership of no socket.
-unsafe impl ArenaObject for Membership {}
-impl In<Joined> for Membership {
-    fn node(&self) -> &Node<Membership> {
-        &self.node
-    }
-}
 
 /// Whether an address is a group's.
 pub fn is_group(addr: SockAddr) -> bool {

@@ -9,7 +9,8 @@ use crate::abi::{
 };
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use core::cell::Cell;
+use crate::state::net::OPTIONS;
+pub use crate::state::net::Options;
 use skein_arena::pool::Handle;
 
 /// Bytes of the longest value: of a `tcp_info`.
@@ -75,6 +76,7 @@ const HEARS_ALL_V6: usize = GROUPS + 5;
 const NETLINK: usize = GROUPS + 8;
 
 const COUNT: usize = NETLINK + 6;
+const _: () = assert!(COUNT == OPTIONS, "there is room for all");
 /// `IPV6_MULTICAST_ALL`, which C libraries do not name.
 const IPV6_MULTICAST_ALL: i32 = 29;
 /// Linux's `wmem_max` and `rmem_max`, and the default of socket pairs.
@@ -179,17 +181,6 @@ const _: () = {
         at += 1;
     }
 };
-
-/// A socket's options. All-zero bytes are the defaults: numbers are kept as the difference from theirs.
-#[repr(C)]
-pub struct Options {
-    changed: [Cell<i32>; COUNT],
-    linger_on: Cell<i32>,
-    linger_s: Cell<i32>,
-    _pad: Cell<i32>,
-    receive_timeout_us: Cell<u64>,
-    send_timeout_us: Cell<u64>,
-}
 
 impl Options {
     fn get(&self, place: usize) -> i32 {

@@ -12,20 +12,10 @@ use crate::abi;
 use crate::errno::{Result, fail};
 use crate::file::{self, ready};
 use crate::host::Host;
-use core::cell::Cell;
+pub use crate::state::net::Numbers;
 use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
 use skein_model::{ConnId, OutFrame, SockAddr, Term};
-
-/// The numbers of the current term. All-zero bytes are before the first term.
-#[repr(C)]
-pub struct Numbers {
-    /// The low half of the term.
-    term: Cell<u64>,
-    /// Connections begun in it.
-    begun: Cell<u32>,
-    _pad: Cell<u32>,
-}
 
 impl Numbers {
     /// A leader of `term`; that of the same term again keeps its numbers.

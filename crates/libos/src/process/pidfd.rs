@@ -6,33 +6,8 @@ use crate::errno::{Errno, Result, fail};
 use crate::file::ops::FileOps;
 use crate::file::{self, File, Kind, handle, ready};
 use crate::host::Host;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
-
-/// pidfds at one time, copies not counted: 4,096.
-pub(super) const MAX_PIDFDS: u32 = 4 << 10;
-
-/// A pidfd.
-#[repr(C)]
-pub struct PidFd {
-    node: Node<PidFd>,
-    /// None when the process has been waited for.
-    process: Link<Process>,
-    file: Link<File>,
-}
-
-/// A pidfd's place among those of its process.
-pub struct OfProcess;
-/// The pidfds of a process.
-pub type PidFds = List<PidFd, OfProcess>;
-
-// SAFETY: links; all-zero is of no process.
-unsafe impl ArenaObject for PidFd {}
-impl In<OfProcess> for PidFd {
-    fn node(&self) -> &Node<PidFd> {
-        &self.node
-    }
-}
+use crate::state::process::PidFd;
+use skein_arena::pool::Handle;
 
 /// `pidfd_open`.
 ///

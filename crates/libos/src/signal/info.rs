@@ -3,30 +3,7 @@
 use crate::abi;
 use crate::host::Host;
 use crate::process::{self, Process};
-
-/// The data of a signal: the used part of the kernel's `siginfo`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Info {
-    /// Its number.
-    pub signo: i32,
-    /// Always 0.
-    pub errno: i32,
-    /// Its origin: `SI_USER`, `SI_TIMER`, ...
-    pub code: i32,
-    /// Unused.
-    pub pad: i32,
-    /// The sender's pid, or a timer's id.
-    pub pid: i32,
-    /// The sender's user, or a timer's overrun.
-    pub uid: i32,
-    /// The value sent along; for a child the status.
-    pub value: u64,
-    /// Used by few signals.
-    pub rest: [u64; 2],
-}
-
-const _: () = assert!(size_of::<Info>() == 48 && core::mem::offset_of!(Info, pid) == 16);
+pub use crate::state::signal::{Action, Info};
 
 impl Info {
     /// A signal that the turn's holder sends.
@@ -48,20 +25,6 @@ impl Info {
         let (pid, uid) = (child.pid.get(), k.real_user() as i32);
         Self { signo: abi::SIGCHLD, code, pid, uid, value: value as u64, ..Self::default() }
     }
-}
-
-/// A process's action for a signal: the kernel's `sigaction`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Action {
-    /// `SIG_DFL`, `SIG_IGN` or a function.
-    pub handler: usize,
-    /// `SA_` flags.
-    pub flags: u64,
-    /// The restorer, kept for `sigaction`'s answer.
-    pub restorer: usize,
-    /// Additional mask during the handler.
-    pub mask: u64,
 }
 
 impl Action {

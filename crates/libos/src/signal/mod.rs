@@ -29,12 +29,9 @@ pub mod timer;
 pub mod wait;
 
 use crate::abi;
-use crate::file::MAX_SMALL;
 use crate::host::Host;
 use crate::process::{Process, ProcessHandle};
-use crate::room::Room;
-use core::cell::Cell;
-use skein_arena::pool::{Link, Pool};
+pub use crate::state::signal::{LAST, ProcessSignals, Signals, ThreadSignals};
 
 pub use deliver::{deliver, interrupted};
 pub use info::{Action, Info};
@@ -43,12 +40,8 @@ pub use pending::{Pending, Queued};
 pub use send::{Target, post};
 pub use taker::{is_due, take_of, waits_for};
 
-/// Signals are numbered from 1 to this.
-pub const LAST: i32 = 64;
 /// The first real-time signal of the kernel's; these queue.
 pub const FIRST_REALTIME: i32 = 32;
-/// Signals that are queued at one time: 16,384.
-const MAX_QUEUED: u32 = 16 << 10;
 
 /// A signal's bit in a set.
 #[must_use]
@@ -74,54 +67,6 @@ pub const FAULTS: u64 = bit(abi::SIGSEGV)
 #[must_use]
 pub const fn own(signo: i32) -> bool {
     signo == abi::SIGSYS || signo == skein_model::limits::SPIN_SIGNAL
-}
-
-/// A process's signals. All-zero: everything as by default.
-#[repr(C)]
-pub struct ProcessSignals {
-    actions: [Cell<Action>; LAST as usize],
-    /// Sent to the process as a whole.
-    pub pending: Pending,
-    /// Signals of `siginterrupt`: `signal` gives them no `SA_RESTART`.
-    interrupting: Cell<u64>,
-    /// `setitimer`'s three timers.
-    interval_timers: [Link<timer::SignalTimer>; 3],
-    /// Timers that call functions.
-    callers: timer::Callers,
-}
-
-/// A thread's signals. All-zero: nothing blocked, nothing pending.
-#[repr(C)]
-pub struct ThreadSignals {
-    /// The blocked signals.
-    pub mask: Cell<u64>,
-    /// The mask that comes back after the next handler (`sigsuspend`, `ppoll`), when there is one.
-    saved: Cell<u64>,
-    has_saved: Cell<bool>,
-    /// Sent to this thread.
-    pub pending: Pending,
-    /// The set that it waits for (`sigwait`).
-    waiting: Cell<u64>,
-}
-
-/// State that all processes share. All-zero bytes, then `lay_out`.
-#[repr(C)]
-pub struct Signals {
-    /// The number of pending sets that are not empty, and of stopped processes.
-    pub any: Cell<u32>,
-    _pad: Cell<u32>,
-    queued: Pool<Queued>,
-    timers: Pool<timer::SignalTimer>,
-    fds: Pool<signalfd::SignalFd>,
-}
-
-impl Signals {
-    /// Takes its memory.
-    pub fn lay_out(&self, room: &mut Room) {
-        room.pool(&self.queued, MAX_QUEUED);
-        room.pool(&self.timers, timer::MAX_TIMERS);
-        room.pool(&self.fds, MAX_SMALL);
-    }
 }
 
 /// The signals of the process that `t` is of.

@@ -1,41 +1,13 @@
 //! Pending signals: the sets of threads and processes, and the queue of signals with their data.
 
-use super::timer::{self, SignalTimer};
+use super::timer;
 use super::{FAULTS, FIRST_REALTIME, Info, bit};
 use crate::abi;
 use crate::errno::{Result, fail};
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Handle, Link};
-
-/// A signal in a queue.
-#[repr(C)]
-pub struct Queued {
-    node: Node<Queued>,
-    info: Cell<Info>,
-    /// The timer that sent it.
-    timer: Link<SignalTimer>,
-}
-
-/// A queue of pending signals.
-pub struct OnQueue;
-
-// SAFETY: cells and links; all-zero is valid.
-unsafe impl ArenaObject for Queued {}
-impl In<OnQueue> for Queued {
-    fn node(&self) -> &Node<Queued> {
-        &self.node
-    }
-}
-
-/// Signals that wait for delivery. All-zero: none.
-#[repr(C)]
-pub struct Pending {
-    bits: Cell<u64>,
-    queue: List<Queued, OnQueue>,
-    _pad: Cell<u32>,
-}
+use crate::state::signal::SignalTimer;
+pub use crate::state::signal::{Pending, Queued};
+use skein_arena::pool::Handle;
 
 impl Pending {
     /// The pending set.

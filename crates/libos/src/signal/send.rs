@@ -1,12 +1,13 @@
 //! Sending: `kill` and its kin, and [`post`], which every signal passes.
 
 use super::taker::{main_thread, pick, threads, waiter};
-use super::timer::{self, SignalTimer};
+use super::timer;
 use super::{Info, LAST, STOPS, bit, set_mask, signalfd, stop};
 use crate::abi;
 use crate::errno::{Errno, Result, fail};
 use crate::host::Host;
 use crate::process::{self, Life, Process, ProcessHandle};
+use crate::state::signal::SignalTimer;
 use crate::thread::Wake;
 use core::fmt;
 use skein_arena::pool::Handle;

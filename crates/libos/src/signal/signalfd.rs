@@ -8,20 +8,8 @@ use crate::file::ops::FileOps;
 use crate::file::wait::wait_if_blocking;
 use crate::file::{self, File, Hold, Kind, handle, ready};
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::pool::{ArenaObject, Handle, Link};
-
-/// A signalfd.
-#[repr(C)]
-pub struct SignalFd {
-    /// The signals that it takes.
-    set: Cell<u64>,
-    file: Link<File>,
-    used: Cell<bool>,
-}
-
-// SAFETY: cells and a link.
-unsafe impl ArenaObject for SignalFd {}
+use crate::state::signal::SignalFd;
+use skein_arena::pool::Handle;
 
 /// `signalfd4` of -1: a new one.
 ///

@@ -231,7 +231,7 @@ fn waits_take_the_lowest_number_first_and_equal_ones_in_order() {
 fn a_full_queue_refuses_queued_signals_only() {
     let k = Fake::new(1);
     block(&k, 1, u64::MAX);
-    for _ in 0..super::MAX_QUEUED {
+    for _ in 0..crate::state::signal::MAX_QUEUED {
         send_to(&k, 1, RT, 0).unwrap();
     }
     assert_eq!(send_to(&k, 1, RT, 0), Err(Errno(abi::EAGAIN)));

@@ -11,72 +11,12 @@ use crate::abi::{self, itimerspec};
 use crate::errno::{Errno, Result, fail};
 use crate::host::Host;
 use crate::keys::Key;
-use crate::process::{self, Process, ProcessHandle};
+use crate::process::{self, ProcessHandle};
+pub use crate::state::signal::MAX_TIMERS;
+use crate::state::signal::{Notify, SignalTimer};
 use crate::time::{NS_PER_S, to_ns, to_timespec};
-use crate::timers::Timer;
-use core::cell::Cell;
-use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_arena::pool::Handle;
 use skein_arena::uses::Use;
-
-/// Timers that send signals at one time: 4096.
-pub const MAX_TIMERS: u32 = 4096;
-
-/// The notification of a timer's expiry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-enum Notify {
-    /// Not in use.
-    Free = 0,
-    /// None: it is polled.
-    Silent,
-    /// By a signal to the process.
-    Process,
-    /// By a signal to a thread.
-    Thread,
-    /// By calling a function.
-    Call,
-    /// One of `setitimer`'s.
-    Interval,
-}
-
-/// A timer that sends signals.
-#[repr(C)]
-pub struct SignalTimer {
-    clock: Cell<i32>,
-    notify: Cell<Notify>,
-    signo: Cell<i32>,
-    process: Link<Process>,
-    /// The thread to notify, by its number in the arena and its id.
-    target: Cell<u32>,
-    target_tid: Cell<u32>,
-    /// The pending deadline.
-    timer: Link<Timer>,
-    /// In the server's time of day; of the last expiry once it has fired.
-    deadline_ns: Cell<u64>,
-    interval_ns: Cell<u64>,
-    /// It is set, and will expire.
-    armed: Cell<bool>,
-    /// It has fired, and its signal was not taken yet.
-    waits: Cell<bool>,
-    /// Overruns: since the last signal was sent, and at the last that was taken.
-    missed: Cell<u64>,
-    overrun: Cell<u64>,
-    /// `sigev_value`, and for calls the function, its stack's size and the place in the order of calls.
-    value: Cell<u64>,
-    function: Cell<usize>,
-    stack_bytes: Cell<usize>,
-    call_order: Cell<u64>,
-}
-
-// SAFETY: cells and links; all-zero is a free timer.
-unsafe impl ArenaObject for SignalTimer {}
-
-/// The helper thread that makes threads for timers. All-zero: not there.
-#[repr(C)]
-pub struct Callers {
-    started: Cell<bool>,
-    calls: Cell<u64>,
-}
 
 /// A call that is due: a function, its argument, and the size of its stack, 0 for any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

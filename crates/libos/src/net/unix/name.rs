@@ -7,51 +7,15 @@ use super::super::bytes::half;
 use crate::abi;
 use crate::errno::{Errno, Result, fail};
 use crate::host::Host;
-use crate::room::Room;
-use core::cell::Cell;
+pub use crate::state::net::{Inode, MAX_PATH, NO_INODE, Name};
 use core::ffi::CStr;
 use core::fmt::{self, Display, Formatter};
-use core::mem::offset_of;
-use skein_arena::pool::{ArenaObject, Handle, Link};
+use skein_arena::pool::{Handle, Link};
 
-/// Bytes of `sun_path`.
-pub const MAX_PATH: usize = 108;
 /// Bytes before it.
 const FAMILY_BYTES: usize = size_of::<u16>();
 /// Bytes of a whole address; a path that fills it gets the NUL that it lacks.
 pub const MAX_ADDRESS: usize = FAMILY_BYTES + MAX_PATH + 1;
-
-/// A name.
-#[repr(C)]
-pub struct Name {
-    refs: Cell<u32>,
-    len: Cell<u32>,
-    path: Cell<[u8; MAX_PATH]>,
-    inode: Cell<Inode>,
-}
-
-impl Name {
-    /// The part of names that belongs to one replica: the kernel's numbers.
-    pub fn note_own(room: &Room, names: *const u8, count: u32) {
-        room.own::<Self>(names, count, offset_of!(Self, inode), size_of::<Inode>());
-    }
-}
-
-// SAFETY: cells; all-zero is a name of no bytes that nobody has.
-unsafe impl ArenaObject for Name {}
-
-/// A file, for as long as it exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Inode {
-    /// The device that it is on.
-    pub device: u64,
-    /// Its number there.
-    pub number: u64,
-}
-
-/// The inode of an abstract name, and of a removed file.
-pub const NO_INODE: Inode = Inode { device: 0, number: 0 };
 
 /// A name in the form that calls give it.
 #[derive(Clone, Copy)]

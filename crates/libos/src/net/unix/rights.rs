@@ -8,49 +8,12 @@ use super::super::bytes::word;
 use super::super::exchange::{Incoming, Outgoing, each_control};
 use crate::abi::{self, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET};
 use crate::errno::{Result, fail};
-use crate::file::{self, File};
+use crate::file::{self};
 use crate::host::Host;
-use core::cell::Cell;
-use skein_arena::list::{In, List, Node};
-use skein_arena::pool::{ArenaObject, Link};
+pub use crate::state::net::{Cred, Right, Rights};
 
 /// Descriptors in one message: Linux's `SCM_MAX_FD`.
 const MAX_RIGHTS: usize = 253;
-
-/// A descriptor's place in its message.
-pub struct InMessage;
-/// The descriptors of a message.
-pub type Rights = List<Right, InMessage>;
-
-/// A descriptor on its way.
-#[repr(C)]
-pub struct Right {
-    node: Node<Right>,
-    /// A virtual file.
-    file: Link<File>,
-    /// A parked file of the kernel.
-    ticket: Cell<u64>,
-}
-
-// SAFETY: links and cells; all-zero is a right to nothing.
-unsafe impl ArenaObject for Right {}
-impl In<InMessage> for Right {
-    fn node(&self) -> &Node<Right> {
-        &self.node
-    }
-}
-
-/// A process's credentials, as a receiver sees them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Cred {
-    /// The process; 0 when nobody is meant.
-    pub pid: u32,
-    /// Its user.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-}
 
 impl Cred {
     /// No process: Linux's answer for an unknown sender.

@@ -1,17 +1,29 @@
 //! The library's state: one structure in the arena, with the pools behind it.
+//!
+//! Plain data and its layout, below the host and all rooms, because the host lends all of it. Operations are in the rooms, one for each file in here. Fields that are the crate's
+//! are for the room that the head of their file names; other rooms use the public ones, and that room's functions.
 
-use crate::file::Fds;
-use crate::ipc::Ipc;
-use crate::keys::KeyQueues;
-use crate::net::Net;
-use crate::process::Processes;
-use crate::signal::Signals;
-use crate::thread::Queue;
-use crate::timers::Timers;
+pub mod file;
+pub mod ipc;
+pub mod keys;
+pub mod net;
+pub mod process;
+pub mod signal;
+pub mod thread;
+pub mod timers;
+
 use core::cell::Cell;
+use file::Fds;
+use ipc::Ipc;
+use keys::KeyQueues;
+use net::Net;
+use process::Processes;
+use signal::Signals;
 use skein_arena::bytes::Chunks;
 use skein_arena::list::{In, List};
 use skein_arena::pool::{Handle, Pool};
+use thread::Queue;
+use timers::Timers;
 
 /// State that all processes of a server share; `T` and `P` are the host's records of a thread and a process. All-zero bytes, then the host lays the pools out.
 #[repr(C)]

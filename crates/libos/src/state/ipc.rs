@@ -1,0 +1,217 @@
+//! Records of semaphores and message queues with a key or a name ([`crate::ipc`]).
+
+use crate::room::Room;
+use crate::state::file::File;
+use crate::state::process::Process;
+use core::cell::Cell;
+use skein_arena::bytes::Chunk;
+use skein_arena::list::{In, List, Node};
+use skein_arena::pool::{ArenaObject, Link, Pool};
+
+/// Sets of semaphores, queues of either kind, at one time: 1,024 each.
+pub(crate) const MAX_OBJECTS: u32 = 1 << 10;
+
+/// Messages in all queues: 16,384.
+pub(crate) const MAX_MESSAGES: u32 = 16 << 10;
+
+/// A message in a queue of either kind.
+#[repr(C)]
+pub struct Message {
+    pub(crate) node: Node<Message>,
+    /// Its type, or its priority.
+    pub(crate) kind: Cell<i64>,
+    pub(crate) bytes: skein_arena::bytes::ByteQueue,
+}
+
+/// A message's place in its queue.
+pub struct InQueue;
+
+// SAFETY: cells, links and a queue; all-zero is an empty message.
+unsafe impl ArenaObject for Message {}
+
+impl In<InQueue> for Message {
+    fn node(&self) -> &Node<Message> {
+        &self.node
+    }
+}
+
+/// The messages of a queue.
+pub(crate) type Messages = List<Message, InQueue>;
+
+/// All objects. All-zero bytes, then `lay_out`.
+#[repr(C)]
+pub struct Ipc {
+    pub(crate) sets: Pool<Set>,
+    pub(crate) set_list: List<Set, Known>,
+    pub(crate) sem_waits: Pool<SemWait>,
+    pub(crate) undos: Pool<Undo>,
+    pub(crate) queues: Pool<Queue>,
+    pub(crate) queue_list: List<Queue, Known>,
+    /// POSIX queues.
+    pub mqs: Pool<Mq>,
+    pub(crate) mq_list: Named,
+    pub(crate) messages: Pool<Message>,
+    /// The number of objects made so far, so that ids are not reused soon.
+    pub(crate) made: Cell<u32>,
+    pub(crate) _pad: Cell<u32>,
+}
+
+impl Ipc {
+    /// Takes its memory: there are at most so many threads.
+    pub fn lay_out(&self, room: &mut Room, threads: u32) {
+        room.pool(&self.sets, MAX_OBJECTS);
+        room.pool(&self.sem_waits, threads);
+        room.pool(&self.undos, MAX_OBJECTS);
+        room.pool(&self.queues, MAX_OBJECTS);
+        room.pool(&self.mqs, MAX_OBJECTS);
+        room.pool(&self.messages, MAX_MESSAGES);
+    }
+}
+
+/// The place of an object among those of its kind.
+pub struct Known;
+
+/// The common fields.
+#[repr(C)]
+pub struct Head {
+    /// The id; 0 or less: there is none.
+    pub id: Cell<i32>,
+    pub(crate) key: Cell<i32>,
+    pub(crate) owner: Cell<[u32; 2]>,
+    pub(crate) maker: Cell<[u32; 2]>,
+    pub(crate) mode: Cell<u32>,
+    /// When it was made or last set, in seconds.
+    pub changed_s: Cell<i64>,
+}
+
+/// A set of them.
+#[repr(C)]
+pub struct Set {
+    pub(crate) node: Node<Set>,
+    pub(crate) head: Head,
+    pub(crate) count: Cell<u32>,
+    pub(crate) page: Link<Chunk>,
+    pub(crate) operated_s: Cell<i64>,
+    pub(crate) waiting: List<SemWait, OnSet>,
+}
+
+// SAFETY: cells, links and lists; all-zero is a set with the id 0, which none has.
+unsafe impl ArenaObject for Set {}
+
+impl In<Known> for Set {
+    fn node(&self) -> &Node<Set> {
+        &self.node
+    }
+}
+
+/// A wait's place on its set.
+pub struct OnSet;
+
+/// A thread that waits for its operations to be done.
+#[repr(C)]
+pub struct SemWait {
+    pub(crate) node: Node<SemWait>,
+    /// The thread, by its number in the arena.
+    pub(crate) thread: Cell<u32>,
+    pub(crate) process: Link<Process>,
+    pub(crate) set: Link<Set>,
+    pub(crate) undo: Link<Undo>,
+    pub(crate) operations: Link<Chunk>,
+    pub(crate) count: Cell<u32>,
+    /// The operation that cannot be done.
+    pub(crate) stuck: Cell<u32>,
+    /// Its operations were answered: with 0 or an errno.
+    pub(crate) answered: Cell<bool>,
+    pub(crate) answer: Cell<i32>,
+}
+
+// SAFETY: cells and links; all-zero is a wait of no thread.
+unsafe impl ArenaObject for SemWait {}
+
+impl In<OnSet> for SemWait {
+    fn node(&self) -> &Node<SemWait> {
+        &self.node
+    }
+}
+
+/// Adjustments of one process to one set.
+#[repr(C)]
+pub struct Undo {
+    pub(crate) _free: Cell<u32>,
+    pub(crate) process: Link<Process>,
+    pub(crate) set: Link<Set>,
+    pub(crate) values: Link<Chunk>,
+}
+
+// SAFETY: links; all-zero is of no process.
+unsafe impl ArenaObject for Undo {}
+
+/// A message queue.
+#[repr(C)]
+pub struct Queue {
+    pub(crate) node: Node<Queue>,
+    pub(crate) head: Head,
+    /// Its capacity in bytes.
+    pub(crate) limit: Cell<u64>,
+    /// The bytes that it holds.
+    pub(crate) bytes: Cell<u64>,
+    pub(crate) sent_s: Cell<i64>,
+    pub(crate) received_s: Cell<i64>,
+    pub(crate) sender: Cell<i32>,
+    pub(crate) receiver: Cell<i32>,
+    pub(crate) messages: Messages,
+}
+
+// SAFETY: cells and lists; all-zero is a queue with the id 0, which none has.
+unsafe impl ArenaObject for Queue {}
+
+impl In<Known> for Queue {
+    fn node(&self) -> &Node<Queue> {
+        &self.node
+    }
+}
+
+/// The longest name.
+pub(crate) const NAME_BYTES: usize = 255;
+
+/// A queue.
+#[repr(C)]
+pub struct Mq {
+    pub(crate) node: Node<Mq>,
+    pub(crate) name: Cell<[u8; NAME_BYTES + 1]>,
+    /// Its name is gone; it goes with its last descriptor.
+    pub(crate) unlinked: Cell<bool>,
+    pub(crate) mode: Cell<u32>,
+    pub(crate) owner: Cell<[u32; 2]>,
+    pub(crate) most: Cell<i64>,
+    pub(crate) most_bytes: Cell<i64>,
+    /// Highest priority first, then oldest first.
+    pub(crate) messages: Messages,
+    /// Open file descriptions.
+    pub(crate) files: List<File, OnQueue>,
+}
+
+/// The place of a queue among the named ones.
+pub struct HasName;
+
+/// All of them.
+pub type Named = List<Mq, HasName>;
+
+/// An open file description's place on its queue.
+pub struct OnQueue;
+
+// No file is both an end of a pipe and a queue's.
+impl In<OnQueue> for File {
+    fn node(&self) -> &Node<File> {
+        &self.reading
+    }
+}
+
+// SAFETY: cells and lists; all-zero is a queue without a name.
+unsafe impl ArenaObject for Mq {}
+
+impl In<HasName> for Mq {
+    fn node(&self) -> &Node<Mq> {
+        &self.node
+    }
+}
