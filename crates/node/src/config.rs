@@ -235,7 +235,6 @@ impl NodeConfig {
             durability: self.durability,
             outgoing: self.outgoing.clone(),
             on_exit: self.on_exit,
-            unsafe_admission: unsafe_admission(&self.server.env),
             data_dir: self.data_dir.clone(),
             output: self.output_path(),
             tuning: self.tuning.clone(),

@@ -30,8 +30,6 @@ pub struct ReplicaConfig {
     pub outgoing: OutgoingConfig,
     /// What happens when the server ends on a majority.
     pub on_exit: OnExit,
-    /// Whether entries enter the server as they come, against all rules: for experiments.
-    pub unsafe_admission: bool,
     /// Where the log is, for messages.
     pub data_dir: PathBuf,
     /// Where what the server prints is found, for messages.

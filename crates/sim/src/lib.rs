@@ -16,6 +16,7 @@
 mod around;
 pub mod check;
 mod client;
+mod hasty;
 pub mod history;
 mod keeper;
 mod machine;

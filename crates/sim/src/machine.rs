@@ -1,6 +1,7 @@
 //! A machine, with or without a running node: the real replica over a simulated disk.
 
 use crate::around::Around;
+use crate::hasty::Hasty;
 use crate::keeper::Keeper;
 use crate::options::{Break, Plan};
 use crate::promises::{Kept, Unsynced};
@@ -15,6 +16,7 @@ use skein_log::{
 use skein_model::{ConnId, LogIndex, ReplicaId, SockAddr};
 use skein_replica::config::{Member, OnExit, OutgoingConfig, ReplicaConfig};
 use skein_replica::metrics::Metrics;
+use skein_replica::modes::{Mode, Order};
 use skein_replica::replica::{Parts, Replica};
 use skein_replica::server::Link;
 use std::cell::RefCell;
@@ -191,7 +193,6 @@ fn replica_config(id: ReplicaId, plan: &Plan) -> ReplicaConfig {
         durability: plan.durability_mode(),
         outgoing: OutgoingConfig::default(),
         on_exit: OnExit::Stop,
-        unsafe_admission: false,
         data_dir: PathBuf::from("/nowhere"),
         output: PathBuf::from("/nowhere/server.log"),
         tuning: plan.tuning.clone(),
@@ -258,7 +259,12 @@ impl Process {
         let metrics = Arc::<Metrics>::default();
         let has_server = plan.without_server != machine.id.0;
         let server = has_server.then(|| Link::sparse(config.tuning.sizes(), 1).expect("memory"));
-        let parts = Parts { config, consensus, env, server, metrics: metrics.clone() };
+        let order = Order::new(&config.tuning, false);
+        let mode: Box<dyn Mode> = match broken {
+            Some(Break::EarlyOutput) => Box::new(Hasty(order)),
+            _ => Box::new(order),
+        };
+        let parts = Parts { config, mode, consensus, env, server, metrics: metrics.clone() };
         let mut replica = Replica::new(parts).expect("an environment that refuses nothing");
         replica.begin();
         let process = Self {

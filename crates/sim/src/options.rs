@@ -23,6 +23,8 @@ pub enum Break {
     WrongServer,
     /// A server's process ends without any notice.
     SilentEnd,
+    /// Output leaves before the entries that caused it are committed.
+    EarlyOutput,
 }
 
 /// The simulation to run.

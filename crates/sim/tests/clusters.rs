@@ -132,6 +132,11 @@ fn a_vote_of_one_who_forgot_is_noticed() {
 }
 
 #[test]
+fn output_that_leaves_before_the_commit_is_noticed() {
+    is_noticed(Break::EarlyOutput, 100);
+}
+
+#[test]
 fn a_server_that_answers_otherwise_is_noticed() {
     is_noticed(Break::WrongServer, 50);
 }

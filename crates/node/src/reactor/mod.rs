@@ -19,7 +19,7 @@ mod sources;
 mod system;
 
 use crate::begin::Answered;
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, unsafe_admission};
 use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
 use crate::server::Launcher;
@@ -40,6 +40,7 @@ use skein_log::wal::{WalError, WalReader};
 use skein_log::{Consensus, Persist, Ticket};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::metrics::Metrics;
+use skein_replica::modes::Order;
 use skein_replica::server::Link;
 use skein_replica::server::feed::Feed;
 use skein_replica::{Inbox, Replica, replica};
@@ -194,7 +195,9 @@ impl Reactor {
                 first
             );
         }
-        let parts = replica::Parts { config: config.replica(), consensus, env, server, metrics };
+        let mode = Box::new(Order::new(&config.tuning, unsafe_admission(&config.server.env)));
+        let config = config.replica();
+        let parts = replica::Parts { config, mode, consensus, env, server, metrics };
         Ok(Self { replica: Replica::new(parts)?, replicas, timer, inbox, written: None })
     }
 

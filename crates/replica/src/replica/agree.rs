@@ -5,7 +5,7 @@ use crate::agreement::lead::Lead;
 use crate::environment::{Environment, PeerEvent};
 use crate::error::ReplicaError;
 use crate::gateway::Gateway;
-use crate::modes::order::admission::{Decision, Waiting};
+use crate::modes::{Due, Proposal, Waiting};
 use crate::server::Link;
 use crate::server::feed::Step;
 use bytes::Bytes;
@@ -130,7 +130,7 @@ impl<E: Environment> Replica<E> {
             self.spare = entry.finish(self.pulse.time.last(), self.consensus.term());
             return;
         }
-        self.admission.input();
+        self.mode.proposed(Proposal::Input, self.now);
         if let Some(index) = self.propose(entry) {
             self.gather.proposed(index, ready, self.now);
         }
@@ -173,7 +173,7 @@ impl<E: Environment> Replica<E> {
         }
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
         entry.push(Record::Signal { number });
-        self.admission.input();
+        self.mode.proposed(Proposal::Input, self.now);
         match self.propose(entry) {
             Some(index) => Ok(index),
             None => {
@@ -527,15 +527,21 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    /// The wait of the leader's server; see [`crate::modes::order::admission`].
+    /// What the leader's server waits for.
     fn waiting(&self) -> Waiting {
-        let settled = self.lead.as_ref().is_some_and(|l| l.serves() && l.is_settled());
-        if !settled || self.hearing.is_some() || self.pulse.holds() || self.unsent.is_some() {
-            return Waiting::Nothing;
-        }
-        let Some(server) = self.server().filter(|server| server.feed.next() > self.handed) else {
+        let Some(lead) = self.lead.as_ref().filter(|_| self.hearing.is_none()) else {
             return Waiting::Nothing;
         };
+        let Some(server) = self.server().filter(|_| self.unsent.is_none()) else {
+            return Waiting::Nothing;
+        };
+        if self.has_findings(lead, server) {
+            return Waiting::Findings;
+        }
+        let settled = lead.serves() && lead.is_settled();
+        if !settled || self.pulse.holds() || server.feed.next() <= self.handed {
+            return Waiting::Nothing;
+        }
         match server.waits() {
             Some(state::SLOT) => Waiting::Slot,
             Some(_) => Waiting::Quiescent(server.header().deadline_ns.load(Ordering::Acquire)),
@@ -543,40 +549,44 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    /// Time bubbles and clock entries.
-    pub(super) fn propose_for_server(&mut self) {
-        let waiting = self.waiting();
+    /// What is to be proposed for the leader's server, which waits for this.
+    fn due(&mut self, waiting: Waiting) -> Due {
         // Virtual time begins with the first leader's first entry, after its node has heard others' clocks.
         let wall = match waiting {
-            Waiting::Nothing => self.pulse.time.last(),
-            _ => self.pulse.now(&self.env),
+            Waiting::Nothing | Waiting::Findings => self.pulse.time.last(),
+            Waiting::Slot | Waiting::Quiescent(_) => self.pulse.now(&self.env),
         };
-        match self.admission.decide(waiting, self.now, wall) {
-            Decision::Rest | Decision::After(_) => {}
-            Decision::Bubble(turns) => {
-                let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
-                entry.push(Record::Bubble { turns });
-                self.metrics.bubbles.inc();
-                self.propose(entry);
-            }
-            Decision::Clock => {
-                let entry = EntryBuilder::new(std::mem::take(&mut self.spare));
-                self.metrics.clock_entries.inc();
-                self.propose(entry);
-            }
-        }
+        self.mode.due(waiting, self.now, wall)
     }
 
-    /// When admission must be checked again. Reads the server's state after the gate was closed.
-    pub(super) fn admission_wake(&mut self) -> Option<Duration> {
+    /// Proposes what the leader's server waits for, where its mode has it: a time bubble, a clock entry, its findings.
+    pub(super) fn propose_for_server(&mut self) {
+        let due = self.due(self.waiting());
+        let mut entry = match due {
+            Due::Nothing | Due::After(_) => return,
+            Due::Findings => return self.propose_findings(),
+            Due::Bubble(_) | Due::Clock => EntryBuilder::new(std::mem::take(&mut self.spare)),
+        };
+        if let Due::Bubble(turns) = due {
+            entry.push(Record::Bubble { turns });
+            self.metrics.bubbles.inc();
+        } else {
+            self.metrics.clock_entries.inc();
+        }
+        self.mode.proposed(Proposal::Due(due), self.now);
+        self.propose(entry);
+    }
+
+    /// When to look again for what is due, if ever. Reads the server's state after the gate was closed.
+    pub(super) fn server_wake(&mut self) -> Option<Duration> {
         let waiting = self.waiting();
         if waiting == Waiting::Nothing {
             return None;
         }
-        match self.admission.peek(waiting, self.now, self.pulse.now(&self.env)) {
-            Decision::Rest => None,
-            Decision::After(left) => Some(self.now + left),
-            Decision::Bubble(_) | Decision::Clock => Some(self.now),
+        match self.due(waiting) {
+            Due::Nothing => None,
+            Due::After(left) => Some(self.now + left),
+            Due::Bubble(_) | Due::Clock | Due::Findings => Some(self.now),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Its output stays in the output ring meanwhile ([`Link::drain`](crate::server::Link::drain)).
 
 use super::{Environment, Replica};
+use crate::modes::Stage;
 use crate::server::ahead::Lost;
 use crate::server::feed::{Step, is_for_server};
 use bytes::Bytes;
@@ -16,7 +17,7 @@ impl<E: Environment> Replica<E> {
             self.server().is_some_and(|server| server.feed.has_all(self.handed, before))
         });
         let others = self.env.connected().count();
-        if !self.config.tuning.execute_ahead
+        if self.mode.execution(true).from == Stage::Committed
             || self.agrees_alone
             || !has_all_before
             || !self.serves()
@@ -62,7 +63,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn has_reached(&mut self, index: LogIndex) {
         let Some(server) = self.server() else { return };
         match server.ahead.all_committed(index) {
-            Ok(()) => server.committed(index),
+            Ok(()) => server.released(self.mode.released(index)),
             Err(lost) => self.went_astray(lost),
         }
     }

@@ -6,6 +6,7 @@ use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
 use crate::environment::{Environment, Places};
 use crate::error::ReplicaError;
+use crate::modes::Recorded;
 use crate::verdicts::rounds::{Answer, Judgement, is_undecided, judge, right};
 use skein_log::Status;
 use skein_log::frame::KIND_APP;
@@ -65,21 +66,6 @@ pub struct Comparison {
     diverged: Vec<String>,
     /// Rounds without a majority.
     pub(super) dispute: Dispute,
-    /// Nothing is: see [`unsafe_admission`](crate::config::ReplicaConfig::unsafe_admission).
-    off: bool,
-}
-
-impl Comparison {
-    /// Nothing compared yet. `off`: nothing ever is.
-    pub fn new(off: bool) -> Self {
-        if off {
-            tracing::warn!(
-                event = "unsafe_admission",
-                why = "replicas differ and nothing is compared"
-            );
-        }
-        Self { off, ..Self::default() }
-    }
 }
 
 impl<E: Environment> Replica<E> {
@@ -209,7 +195,7 @@ impl<E: Environment> Replica<E> {
 
     /// Answers questions, leads the rounds, judges digests from the log.
     pub(super) fn compare_digests(&mut self) -> Result<(), ReplicaError> {
-        if self.replicas == 1 || self.compare.off {
+        if self.replicas == 1 || self.mode.recorded() == Recorded::Nothing {
             return Ok(());
         }
         let Some(server) = self.slot.link() else {
@@ -253,7 +239,7 @@ impl<E: Environment> Replica<E> {
 
     /// When the comparison has something to do, if ever.
     pub(super) fn compare_wake(&self) -> Option<Duration> {
-        if self.replicas == 1 || self.compare.off || !self.serves() {
+        if self.replicas == 1 || self.mode.recorded() == Recorded::Nothing || !self.serves() {
             return None;
         }
         let latest = self.server().and_then(|server| server.digest.latest());

@@ -7,6 +7,7 @@
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
 use crate::error::ReplicaError;
+use crate::modes::{Due, Proposal};
 use crate::server::{Broken, Link};
 use skein_model::{EntryBuilder, Record};
 use std::time::Duration;
@@ -16,21 +17,14 @@ const MORE_TO_COME: Duration = Duration::from_millis(20);
 
 impl<E: Environment> Replica<E> {
     /// Whether the server's findings can be proposed.
-    pub(super) fn may_propose_facts(&self) -> bool {
-        let proposed = self.lead.as_ref().filter(|l| l.has_announced()).map(Lead::last_proposed);
-        self.hearing.is_none()
-            && self.unsent.is_none()
-            && self.server().is_some_and(|server| {
-                server.is_asking()
-                    && proposed.is_some_and(|last| server.feed.has_all(self.handed, last))
-            })
+    pub(super) fn has_findings(&self, lead: &Lead, server: &Link) -> bool {
+        server.is_asking()
+            && lead.has_announced()
+            && server.feed.has_all(self.handed, lead.last_proposed())
     }
 
     /// Proposes the server's findings about its host's files.
-    pub(super) fn propose_facts(&mut self) {
-        if !self.may_propose_facts() {
-            return;
-        }
+    pub(super) fn propose_findings(&mut self) {
         let Some((ask, facts)) = self.server().and_then(Link::asks) else {
             self.server_broke(&Broken::new("the server asks about files, and not which"));
             return;
@@ -39,6 +33,7 @@ impl<E: Environment> Replica<E> {
         let mut entry = EntryBuilder::new(std::mem::take(&mut self.spare));
         entry.push(Record::Files { ask, facts: &facts });
         self.metrics.fact_entries.inc();
+        self.mode.proposed(Proposal::Due(Due::Findings), self.now);
         self.propose(entry);
     }
 

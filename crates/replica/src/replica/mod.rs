@@ -42,7 +42,7 @@ use crate::environment::Environment;
 use crate::error::{ExitReason, ReplicaError};
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
-use crate::modes::order::admission::Admission;
+use crate::modes::Mode;
 pub use crate::server::Stood;
 use crate::server::{Link, ServerEvent, Slot};
 use crate::status::NodeStatus;
@@ -70,8 +70,6 @@ const MAX_TICKS: u32 = 2;
 const BUSY_POLL: Duration = Duration::from_millis(1);
 /// And on a follower, which is not woken for it.
 const FOLLOWER_POLL: Duration = Duration::from_millis(5);
-/// A follower does not wake its server for each entry, because no client waits for it.
-const FOLLOWER_WAKE_INTERVAL: Duration = Duration::from_millis(3);
 /// Deadlines within this time get a timer of their own.
 const SOON: Duration = Duration::from_millis(5);
 
@@ -117,6 +115,8 @@ pub enum Command {
 pub struct Parts<E> {
     /// The configuration, checked.
     pub config: ReplicaConfig,
+    /// The rules by which it keeps its server equal to the others'.
+    pub mode: Box<dyn Mode>,
     /// Consensus, with what was recovered.
     pub consensus: Consensus,
     /// Its environment.
@@ -167,7 +167,7 @@ pub struct Replica<E: Environment> {
     gateway: Gateway<E::Socket>,
     lead: Option<Lead>,
     pulse: Pulse,
-    admission: Admission,
+    mode: Box<dyn Mode>,
     gather: Gather,
     /// Clients' requests wait until this time.
     wait: Option<Duration>,
@@ -204,7 +204,7 @@ impl<E: Environment> Replica<E> {
     /// # Panics
     /// The server would need entries that the log no longer has.
     pub fn new(parts: Parts<E>) -> Result<Self, ReplicaError> {
-        let Parts { config, consensus, mut env, server, metrics } = parts;
+        let Parts { config, mode, consensus, mut env, server, metrics } = parts;
         let tuning = &config.tuning;
         let limits =
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
@@ -246,7 +246,7 @@ impl<E: Environment> Replica<E> {
             gateway: Gateway::new(limits),
             lead: None,
             pulse,
-            admission: Admission::new(Duration::from_micros(tuning.wtimeout_us), tuning.nclock),
+            mode,
             gather: Gather::new(cost),
             wait: None,
             signals: Vec::new(),
@@ -260,7 +260,7 @@ impl<E: Environment> Replica<E> {
             health: Health::new(others),
             standstill: None,
             rounds: Rounds::default(),
-            compare: Comparison::new(config.unsafe_admission),
+            compare: Comparison::default(),
             metrics,
             notes: VecDeque::new(),
             ending: None,
@@ -361,7 +361,6 @@ impl<E: Environment> Replica<E> {
         let to = self.lead.is_none().then_some(&self.compare.places);
         self.env.forward(leads, to, self.now);
         self.drive()?;
-        self.propose_facts();
         self.propose_for_server();
         self.drive()?;
         self.feed_backlog()?;
@@ -377,7 +376,7 @@ impl<E: Environment> Replica<E> {
         self.tend_server()
     }
 
-    /// Wakes the server for its entries: at once if a client waits for it, or its ring is nearly full.
+    /// Wakes the server for its entries: when its mode says so, at once if its ring is nearly full.
     fn wake_server(&mut self) {
         if self.core.is_over(self.now) {
             self.leave_core();
@@ -385,10 +384,10 @@ impl<E: Environment> Replica<E> {
         let Some(server) = self.slot.link_mut().filter(|server| server.has_unseen()) else {
             return;
         };
-        let waited_for = self.lead.is_some()
-            || self.standstill.is_some()
-            || !server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
-        let when = *self.wake_at.get_or_insert(self.now + FOLLOWER_WAKE_INTERVAL);
+        let waited_for =
+            self.standstill.is_some() || !server.has_room(MAX_ENTRY_BYTES).unwrap_or(false);
+        let within = self.mode.execution(self.lead.is_some()).within;
+        let when = (*self.wake_at.get_or_insert(self.now + within)).min(self.now + within);
         if waited_for || when <= self.now {
             self.wake_at = None;
             if server.wake_server() && self.lead.is_some() {
@@ -396,6 +395,11 @@ impl<E: Environment> Replica<E> {
                 core.inspect(|&core| server.call_to(core));
             }
         }
+    }
+
+    /// The last entry whose output may leave.
+    fn released(&self) -> LogIndex {
+        self.mode.released(self.handed)
     }
 
     /// The server may run anywhere, and this thread.
@@ -545,17 +549,12 @@ impl<E: Environment> Replica<E> {
         }
         let pending = self.wait.is_none() && self.may_propose_inputs() && self.has_inputs();
         let output =
-            self.server().is_some_and(|server| server.has_output(self.handed).unwrap_or(true));
-        if pending
-            || output
-            || self.backlog_has_room()
-            || self.has_come_to_stand()
-            || self.may_propose_facts()
-        {
+            self.server().is_some_and(|server| server.has_output(self.released()).unwrap_or(true));
+        if pending || output || self.backlog_has_room() || self.has_come_to_stand() {
             self.reopen_gate();
             return None;
         }
-        if let Some(when) = self.admission_wake() {
+        if let Some(when) = self.server_wake() {
             if when <= self.now {
                 self.reopen_gate();
                 return None;

@@ -47,8 +47,9 @@ pub(super) fn not_allowed(to: SocketAddr) -> String {
 }
 
 impl<E: Environment> Replica<E> {
-    /// Takes the frames of committed entries out of the output ring: replies go to the clients at once.
+    /// Takes the frames of released entries out of the output ring: replies go to the clients at once.
     pub(super) fn fetch_output(&mut self) -> Result<(), ReplicaError> {
+        let released = self.released();
         let Some(server) = self.slot.link_mut() else { return Ok(()) };
         let mut pass = Pass {
             gateway: &mut self.gateway,
@@ -60,7 +61,7 @@ impl<E: Environment> Replica<E> {
             said: Vec::new(),
         };
         let drained = server.drain(
-            self.handed,
+            released,
             &mut pass,
             |pass, frame, at| {
                 match frame {

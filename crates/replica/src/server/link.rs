@@ -305,22 +305,22 @@ impl Link {
         self.header().node_gate.reopen();
     }
 
-    /// Whether frames wait that may be taken when entries are committed up to `committed`.
+    /// Whether frames wait that may be taken when output is released up to `released`.
     ///
     /// # Errors
     /// The ring is damaged.
-    pub fn has_output(&self, committed: LogIndex) -> Result<bool, Broken> {
-        if self.is_held(committed) {
+    pub fn has_output(&self, released: LogIndex) -> Result<bool, Broken> {
+        if self.is_held(released) {
             return Ok(false);
         }
         Ok(!self.output.is_empty().map_err(Broken::new)?)
     }
 
     /// Whether none of its next output may be taken.
-    fn is_held(&self, committed: LogIndex) -> bool {
+    fn is_held(&self, released: LogIndex) -> bool {
         self.condemned
-            || self.held.is_some_and(|index| index > committed)
-            || self.held_ask.is_some_and(|ask| !is_answered(&self.answers, ask, committed))
+            || self.held.is_some_and(|index| index > released)
+            || self.held_ask.is_some_and(|ask| !is_answered(&self.answers, ask, released))
     }
 
     /// Whether output may come that can be taken now: the server has not executed all committed entries, or nothing else.
@@ -329,8 +329,8 @@ impl Link {
         self.ahead.behind().is_none_or(|behind| self.held.is_none() && behind > self.settled)
     }
 
-    /// Entries up to this one are committed: the output printed for them may be read.
-    pub fn committed(&self, index: LogIndex) {
+    /// Output of entries up to this one may leave: what was printed for them may be read.
+    pub fn released(&self, index: LogIndex) {
         if let Some((ask, _)) = self.answers.iter().rev().find(|(_, at)| *at <= index) {
             self.passage.answered(*ask);
         }
@@ -344,19 +344,19 @@ impl Link {
     }
 
     /// Hands every waiting frame to `each` (with its payload's position in the slice), then the whole slice to `done`, and
-    /// gives the space back; but no frame of an entry after `committed`. Answers the number of bytes.
+    /// gives the space back; but no frame of an entry after `released`. Answers the number of bytes.
     ///
     /// # Errors
     /// The bytes are no frames, or `each` or `done` found a broken rule.
     pub fn drain<C>(
         &mut self,
-        committed: LogIndex,
+        released: LogIndex,
         context: &mut C,
         mut each: impl FnMut(&mut C, &OutFrame<'_>, usize) -> Result<(), Broken>,
         done: impl FnOnce(&mut C, &[u8]) -> Result<(), Broken>,
     ) -> Result<usize, Broken> {
-        self.committed(committed);
-        if self.is_held(committed) {
+        self.released(released);
+        if self.is_held(released) {
             return Ok(0);
         }
         let Self { output, digest, events, admitted, listening, receiving, exit, tap, .. } = self;
@@ -369,13 +369,13 @@ impl Link {
                     return Err(Broken::new("the output ring holds part of a frame"));
                 };
                 if let OutFrame::Admitted { index, .. } = frame
-                    && index > committed
+                    && index > released
                 {
                     later = Some(index);
                     break;
                 }
                 if let OutFrame::Asked { ask } = frame {
-                    if !is_answered(answers, ask, committed) {
+                    if !is_answered(answers, ask, released) {
                         later_ask = Some(ask);
                         break;
                     }
@@ -509,8 +509,8 @@ impl Link {
 }
 
 /// Whether the entry that answers a question is committed.
-fn is_answered(answers: &VecDeque<(u64, LogIndex)>, ask: u64, committed: LogIndex) -> bool {
-    answers.iter().any(|(other, index)| *other == ask && *index <= committed)
+fn is_answered(answers: &VecDeque<(u64, LogIndex)>, ask: u64, released: LogIndex) -> bool {
+    answers.iter().any(|(other, index)| *other == ask && *index <= released)
 }
 
 /// The runtime's words in a form for a log line: one line of printable text, not too long.

@@ -4,6 +4,7 @@
 //! proposes a bubble: a grant of a number of turns. The more bubbles in a row, the longer they get. A quiescent server needs
 //! nothing except, when one of its timers is due, an entry with the time. An idle server without timers costs no proposal at all.
 
+use crate::modes::{Due, Proposal, Waiting};
 use skein_model::WallNs;
 use std::time::Duration;
 
@@ -13,30 +14,6 @@ pub const TIMER_SLACK_NS: u64 = 1_000_000;
 const CLOCK_SPACING: Duration = Duration::from_nanos(TIMER_SLACK_NS);
 /// A row of bubbles doubles up to this many times `nclock`.
 const MAX_GROWTH: u32 = 64;
-
-/// The wait of the leader's server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
-    /// None: it runs, or has entries to execute, or proposals are under way.
-    Nothing,
-    /// At a slot, for the next entry.
-    Slot,
-    /// Quiescent; a timer is due at this time of its day, `u64::MAX` for none.
-    Quiescent(u64),
-}
-
-/// The decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Nothing until an event.
-    Rest,
-    /// Ask again after this long.
-    After(Duration),
-    /// Propose a bubble of this many turns.
-    Bubble(u32),
-    /// Propose an entry without records.
-    Clock,
-}
 
 /// The leader's side of admission.
 #[derive(Clone, Debug)]
@@ -55,47 +32,44 @@ impl Admission {
         Self { wtimeout, nclock, growth: 1, slot_since: None, last_clock: None }
     }
 
-    /// An entry with an input was proposed.
-    pub const fn input(&mut self) {
-        self.growth = 1;
-        self.slot_since = None;
-    }
-
-    /// Decides; `now` is monotonic, `wall` the time of day. A bubble in the answer must be proposed.
-    pub fn decide(&mut self, waiting: Waiting, now: Duration, wall: WallNs) -> Decision {
-        let decision = self.peek(waiting, now, wall);
-        match decision {
-            Decision::Bubble(_) => {
+    /// This was proposed.
+    pub fn proposed(&mut self, proposal: Proposal, now: Duration) {
+        match proposal {
+            Proposal::Input => {
+                self.growth = 1;
+                self.slot_since = None;
+            }
+            Proposal::Due(Due::Bubble(_)) => {
                 self.slot_since = None;
                 self.growth = (self.growth * 2).min(MAX_GROWTH);
             }
-            Decision::Clock => self.last_clock = Some(now),
-            Decision::Rest | Decision::After(_) => {}
+            Proposal::Due(Due::Clock) => self.last_clock = Some(now),
+            Proposal::Due(Due::Findings | Due::Nothing | Due::After(_)) => {}
         }
-        decision
     }
 
-    /// The decision of [`decide`](Self::decide), without any change of state.
-    pub fn peek(&mut self, waiting: Waiting, now: Duration, wall: WallNs) -> Decision {
+    /// What is due; `now` is monotonic, `wall` the time of day.
+    pub fn due(&mut self, waiting: Waiting, now: Duration, wall: WallNs) -> Due {
         let Waiting::Slot = waiting else {
             self.slot_since = None;
             return match waiting {
-                Waiting::Quiescent(u64::MAX) | Waiting::Nothing | Waiting::Slot => Decision::Rest,
+                Waiting::Findings => Due::Findings,
+                Waiting::Quiescent(u64::MAX) | Waiting::Nothing | Waiting::Slot => Due::Nothing,
                 Waiting::Quiescent(deadline) => match deadline.checked_sub(wall.0) {
                     None | Some(0) => {
                         let next = self.last_clock.map_or(now, |last| last + CLOCK_SPACING);
-                        if next > now { Decision::After(next - now) } else { Decision::Clock }
+                        if next > now { Due::After(next - now) } else { Due::Clock }
                     }
-                    Some(left) => Decision::After(Duration::from_nanos(left.max(TIMER_SLACK_NS))),
+                    Some(left) => Due::After(Duration::from_nanos(left.max(TIMER_SLACK_NS))),
                 },
             };
         };
         let since = *self.slot_since.get_or_insert(now);
         let waited = now.saturating_sub(since);
         if waited < self.wtimeout {
-            return Decision::After(self.wtimeout - waited);
+            return Due::After(self.wtimeout - waited);
         }
-        Decision::Bubble(self.nclock.saturating_mul(self.growth))
+        Due::Bubble(self.nclock.saturating_mul(self.growth))
     }
 }
 
@@ -105,17 +79,24 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
+    /// Proposes what is due.
+    fn decide(a: &mut Admission, waiting: Waiting, now: Duration, wall: WallNs) -> Due {
+        let due = a.due(waiting, now, wall);
+        a.proposed(Proposal::Due(due), now);
+        due
+    }
+
     #[test]
     fn an_idle_server_costs_nothing() {
         let mut a = Admission::new(100 * US, 16);
         for i in 0..1000 {
             assert_eq!(
-                a.decide(Waiting::Quiescent(u64::MAX), i * 1000 * US, WallNs(u64::from(i))),
-                Decision::Rest
+                decide(&mut a, Waiting::Quiescent(u64::MAX), i * 1000 * US, WallNs(u64::from(i))),
+                Due::Nothing
             );
             assert_eq!(
-                a.decide(Waiting::Nothing, i * 1000 * US, WallNs(u64::from(i))),
-                Decision::Rest
+                decide(&mut a, Waiting::Nothing, i * 1000 * US, WallNs(u64::from(i))),
+                Due::Nothing
             );
         }
     }
@@ -123,18 +104,18 @@ mod tests {
     #[test]
     fn bubbles_come_after_the_timeout_and_grow_until_an_input() {
         let mut a = Admission::new(100 * US, 16);
-        assert_eq!(a.decide(Waiting::Slot, 5 * US, WallNs(0)), Decision::After(100 * US));
-        assert_eq!(a.decide(Waiting::Slot, 65 * US, WallNs(0)), Decision::After(40 * US));
+        assert_eq!(decide(&mut a, Waiting::Slot, 5 * US, WallNs(0)), Due::After(100 * US));
+        assert_eq!(decide(&mut a, Waiting::Slot, 65 * US, WallNs(0)), Due::After(40 * US));
         let mut now = 105 * US;
         for turns in [16, 32, 64, 128, 256, 512, 1024, 1024] {
-            assert_eq!(a.decide(Waiting::Slot, now, WallNs(0)), Decision::Bubble(turns));
-            assert_eq!(a.decide(Waiting::Nothing, now, WallNs(0)), Decision::Rest);
-            assert_eq!(a.decide(Waiting::Slot, now, WallNs(0)), Decision::After(100 * US));
+            assert_eq!(decide(&mut a, Waiting::Slot, now, WallNs(0)), Due::Bubble(turns));
+            assert_eq!(decide(&mut a, Waiting::Nothing, now, WallNs(0)), Due::Nothing);
+            assert_eq!(decide(&mut a, Waiting::Slot, now, WallNs(0)), Due::After(100 * US));
             now += 100 * US;
         }
-        a.input();
-        assert_eq!(a.decide(Waiting::Slot, now, WallNs(0)), Decision::After(100 * US));
-        assert_eq!(a.decide(Waiting::Slot, now + 100 * US, WallNs(0)), Decision::Bubble(16));
+        a.proposed(Proposal::Input, now);
+        assert_eq!(decide(&mut a, Waiting::Slot, now, WallNs(0)), Due::After(100 * US));
+        assert_eq!(decide(&mut a, Waiting::Slot, now + 100 * US, WallNs(0)), Due::Bubble(16));
     }
 
     #[test]
@@ -142,24 +123,24 @@ mod tests {
         let mut a = Admission::new(100 * US, 16);
         let due = 50_000_000;
         assert_eq!(
-            a.decide(Waiting::Quiescent(due), US, WallNs(20_000_000)),
-            Decision::After(Duration::from_millis(30))
+            decide(&mut a, Waiting::Quiescent(due), US, WallNs(20_000_000)),
+            Due::After(Duration::from_millis(30))
         );
         // Almost due: a millisecond later other timers may be due too.
         assert_eq!(
-            a.decide(Waiting::Quiescent(due), US, WallNs(due - 10)),
-            Decision::After(Duration::from_nanos(TIMER_SLACK_NS))
+            decide(&mut a, Waiting::Quiescent(due), US, WallNs(due - 10)),
+            Due::After(Duration::from_nanos(TIMER_SLACK_NS))
         );
-        assert_eq!(a.decide(Waiting::Quiescent(due), US, WallNs(due)), Decision::Clock);
+        assert_eq!(decide(&mut a, Waiting::Quiescent(due), US, WallNs(due)), Due::Clock);
         // A server that asks again at once waits a little.
         let left = CLOCK_SPACING - 9 * US;
         assert_eq!(
-            a.decide(Waiting::Quiescent(due), 10 * US, WallNs(due + 1)),
-            Decision::After(left)
+            decide(&mut a, Waiting::Quiescent(due), 10 * US, WallNs(due + 1)),
+            Due::After(left)
         );
         assert_eq!(
-            a.decide(Waiting::Quiescent(due), 10 * US + left, WallNs(due + 1)),
-            Decision::Clock
+            decide(&mut a, Waiting::Quiescent(due), 10 * US + left, WallNs(due + 1)),
+            Due::Clock
         );
     }
 }
