@@ -31,6 +31,9 @@ pub fn futex(k: &impl Host, a: [usize; 6]) -> Result<usize> {
     if realtime && command != abi::FUTEX_WAIT_BITSET {
         return Err(Errno(abi::ENOSYS));
     }
+    if bits == 0 && matches!(command, abi::FUTEX_WAIT_BITSET | abi::FUTEX_WAKE_BITSET) {
+        return Err(Errno(abi::EINVAL));
+    }
     match command {
         abi::FUTEX_WAIT => wait(k, word(a[0])?, value, u32::MAX, deadline_ns),
         abi::FUTEX_WAIT_BITSET => wait(k, word(a[0])?, value, bits, deadline_ns),
@@ -38,12 +41,16 @@ pub fn futex(k: &impl Host, a: [usize; 6]) -> Result<usize> {
         abi::FUTEX_WAKE_BITSET => wake(k, word(a[0])?, value, bits),
         abi::FUTEX_REQUEUE | abi::FUTEX_CMP_REQUEUE => {
             let expected = (command == abi::FUTEX_CMP_REQUEUE).then_some(bits);
+            if (value as i32) < 0 || (a[3] as i32) < 0 {
+                return Err(Errno(abi::EINVAL));
+            }
             requeue(k, word(a[0])?, word(a[4])?, value as i32, a[3] as i32, expected)
         }
         abi::FUTEX_WAKE_OP => {
             let (first, second) = (word(a[0])?, word(a[4])?);
             let (new, matches) = operate(bits, second.get())?;
             second.set(new);
+            let matches = matches?;
             let woken = wake(k, first, value, u32::MAX)?;
             let also = if matches { wake(k, second, a[3] as u32, u32::MAX)? } else { 0 };
             Ok(woken + also)
@@ -86,9 +93,6 @@ fn wait(
     bits: u32,
     deadline_ns: Option<u64>,
 ) -> Result<usize> {
-    if bits == 0 {
-        return Err(Errno(abi::EINVAL));
-    }
     if word.get() != value {
         return Err(Errno(abi::EAGAIN));
     }
@@ -107,9 +111,6 @@ fn wait(
 
 /// The kernel counts after it has woken one, so that asking for none, or for a negative number, wakes one.
 fn wake(k: &impl Host, word: &Word, most: u32, bits: u32) -> Result<usize> {
-    if bits == 0 {
-        return Err(Errno(abi::EINVAL));
-    }
     let most = (most as i32).max(1) as u32;
     Ok(k.keys.wake(k, Key::of(k, word), most, bits) as usize)
 }
@@ -122,9 +123,6 @@ fn requeue(
     most: i32,
     expected: Option<u32>,
 ) -> Result<usize> {
-    if wake < 0 || most < 0 {
-        return Err(Errno(abi::EINVAL));
-    }
     if expected.is_some_and(|expected| from.get() != expected) {
         return Err(Errno(abi::EAGAIN));
     }
@@ -133,8 +131,9 @@ fn requeue(
     Ok((woken + moved) as usize)
 }
 
-/// The new value of the second word by `FUTEX_WAKE_OP`'s `code`, and whether its old value says to wake there, too.
-fn operate(code: u32, old: u32) -> Result<(u32, bool)> {
+/// The new value of the second word by `FUTEX_WAKE_OP`'s `code`, and whether its old value says to wake there, too. As in Linux the word changes even if the
+/// comparison does not exist.
+fn operate(code: u32, old: u32) -> Result<(u32, Result<bool>)> {
     // Twelve bits with a sign.
     let signed = |field: u32| ((field << 20) as i32) >> 20;
     let (mut operand, compared) = (signed(code >> 12), signed(code));
@@ -152,13 +151,13 @@ fn operate(code: u32, old: u32) -> Result<(u32, bool)> {
     };
     let old = old as i32;
     let matches = match code >> 24 & 15 {
-        0 => old == compared,
-        1 => old != compared,
-        2 => old < compared,
-        3 => old >= compared,
-        4 => old <= compared,
-        5 => old > compared,
-        _ => return Err(Errno(abi::ENOSYS)),
+        0 => Ok(old == compared),
+        1 => Ok(old != compared),
+        2 => Ok(old < compared),
+        3 => Ok(old >= compared),
+        4 => Ok(old <= compared),
+        5 => Ok(old > compared),
+        _ => Err(Errno(abi::ENOSYS)),
     };
     Ok((new, matches))
 }
@@ -175,23 +174,23 @@ mod tests {
 
     #[test]
     fn wake_op_changes_the_word_and_compares_its_old_value() {
-        assert_eq!(operate(code(0, 3, 5, 100), 7), Ok((3, false)));
-        assert_eq!(operate(code(1, 7, 0, 0), 0), Ok((7, true)));
-        assert_eq!(operate(code(1, -1, 2, 0), 0), Ok((u32::MAX, false)));
-        assert_eq!(operate(code(2, 6, 1, 1), 1), Ok((7, false)));
-        assert_eq!(operate(code(3, 6, 3, 7), 7), Ok((1, true)));
-        assert_eq!(operate(code(4, 6, 4, -1), u32::MAX), Ok((!6, true)));
+        assert_eq!(operate(code(0, 3, 5, 100), 7), Ok((3, Ok(false))));
+        assert_eq!(operate(code(1, 7, 0, 0), 0), Ok((7, Ok(true))));
+        assert_eq!(operate(code(1, -1, 2, 0), 0), Ok((u32::MAX, Ok(false))));
+        assert_eq!(operate(code(2, 6, 1, 1), 1), Ok((7, Ok(false))));
+        assert_eq!(operate(code(3, 6, 3, 7), 7), Ok((1, Ok(true))));
+        assert_eq!(operate(code(4, 6, 4, -1), u32::MAX), Ok((!6, Ok(true))));
     }
 
     #[test]
     fn wake_op_shifts_its_operand() {
-        assert_eq!(operate(code(8 | 2, 4, 0, 0), 0), Ok((16, true)));
+        assert_eq!(operate(code(8 | 2, 4, 0, 0), 0), Ok((16, Ok(true))));
     }
 
     #[test]
     fn wake_op_refuses_what_does_not_exist() {
         assert_eq!(operate(code(5, 0, 0, 0), 0), Err(Errno(abi::ENOSYS)));
-        assert_eq!(operate(code(0, 0, 6, 0), 0), Err(Errno(abi::ENOSYS)));
+        assert_eq!(operate(code(0, 9, 6, 0), 0), Ok((9, Err(Errno(abi::ENOSYS)))));
     }
 
     fn call(fake: &Fake<'_>, op: i32, word: &Word, value: u32, rest: [usize; 3]) -> Result<usize> {

@@ -27,7 +27,7 @@ pub fn futex(k: &impl Host, command: i32, realtime: bool, a: [usize; 6]) -> Opti
         abi::FUTEX_LOCK_PI => lock(abi::CLOCK_REALTIME),
         LOCK_PI2 => lock(clock),
         abi::FUTEX_TRYLOCK_PI => word(a[0]).and_then(|w| try_lock(k, w)),
-        abi::FUTEX_UNLOCK_PI => word(a[0]).and_then(|w| unlock(k, w)),
+        abi::FUTEX_UNLOCK_PI => unlock_at(k, a[0]),
         abi::FUTEX_WAIT_REQUEUE_PI => wait_requeue(k, a, deadline(clock)),
         abi::FUTEX_CMP_REQUEUE_PI => requeue(k, a),
         _ => return None,
@@ -45,7 +45,8 @@ fn take(k: &impl Host, w: &Word) -> bool {
     if w.get() & TID != 0 {
         return false;
     }
-    w.set(me(k) | w.get() & (WAITERS | OWNER_DIED));
+    let more = if k.keys.waited(k, Key::of(k, w)) { WAITERS } else { 0 };
+    w.set(me(k) | w.get() & OWNER_DIED | more);
     true
 }
 
@@ -53,7 +54,11 @@ fn try_lock(k: &impl Host, w: &Word) -> Result<usize> {
     match w.get() & TID {
         holder if holder == me(k) => Err(Errno(abi::EDEADLK)),
         _ if take(k, w) => Ok(0),
-        _ => Err(Errno(abi::EAGAIN)),
+        holder => {
+            // As in Linux the holder has to ask the kernel from now on.
+            w.set(w.get() | WAITERS);
+            Err(Errno(if exists(k, holder) { abi::EAGAIN } else { abi::ESRCH }))
+        }
     }
 }
 
@@ -61,7 +66,10 @@ fn lock(k: &impl Host, w: &Word, deadline_ns: Option<u64>) -> Result<usize> {
     match w.get() & TID {
         holder if holder == me(k) => return Err(Errno(abi::EDEADLK)),
         0 => {}
-        holder if !exists(k, holder) => return Err(Errno(abi::ESRCH)),
+        holder if !exists(k, holder) => {
+            w.set(w.get() | WAITERS);
+            return Err(Errno(abi::ESRCH));
+        }
         _ => {}
     }
     wait_for(k, w, Key::of(k, w), deadline_ns)
@@ -96,10 +104,16 @@ fn exists(k: &impl Host, tid: u32) -> bool {
         .any(|thread| k.threads.get(thread).tid.get() == tid)
 }
 
-fn unlock(k: &impl Host, w: &Word) -> Result<usize> {
-    if w.get() & TID != me(k) {
-        return Err(Errno(abi::EPERM));
+/// As in Linux the holder counts before the address does.
+fn unlock_at(k: &impl Host, address: usize) -> Result<usize> {
+    if address >= 4096 {
+        // SAFETY: the server's own memory, which no other thread touches while this one has the turn.
+        let value = unsafe { (address as *const u32).read_unaligned() };
+        if value & TID != me(k) {
+            return Err(Errno(abi::EPERM));
+        }
     }
+    let w = word(address)?;
     hand_over(k, w);
     Ok(0)
 }

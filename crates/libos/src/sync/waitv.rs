@@ -39,11 +39,11 @@ pub fn waitv(k: &impl Host, a: [usize; 6]) -> Result<usize> {
     // SAFETY: the server's own array of so many.
     let waiters = unsafe { core::slice::from_raw_parts(a[0] as *const Waiter, count) };
     let mut keys = [Key(0); MAX_SEVERAL];
+    let known = SIZE_U32 | abi::FUTEX_PRIVATE_FLAG as u32;
+    if waiters.iter().any(|w| w.flags & !known != 0 || w.flags & SIZE_U32 == 0 || w.reserved != 0) {
+        return Err(Errno(abi::EINVAL));
+    }
     for (key, waiter) in keys.iter_mut().zip(waiters) {
-        let known = SIZE_U32 | abi::FUTEX_PRIVATE_FLAG as u32;
-        if waiter.flags & !known != 0 || waiter.flags & SIZE_U32 == 0 || waiter.reserved != 0 {
-            return Err(Errno(abi::EINVAL));
-        }
         *key = Key::of(k, word(waiter.address as usize)?);
     }
     for waiter in waiters {
