@@ -117,13 +117,15 @@ impl Copy {
         for name in names.split('\0').filter(|name| !name.is_empty()) {
             let (from, to) = (root.join(name), self.tree.join(name));
             let Ok(bytes) = fs::read(&from) else { continue };
-            if fs::read(&to).is_ok_and(|there| there == bytes) {
+            // Some are programs.
+            let mode = |path: &Path| fs::metadata(path).map(|meta| meta.permissions()).ok();
+            if fs::read(&to).is_ok_and(|there| there == bytes) && mode(&to) == mode(&from) {
                 continue;
             }
             if let Some(dir) = to.parent() {
                 fs::create_dir_all(dir).map_err(|e| failed("make", dir, &e))?;
             }
-            fs::write(&to, bytes).map_err(|e| failed("write", &to, &e))?;
+            fs::copy(&from, &to).map_err(|e| failed("write", &to, &e))?;
         }
         Ok(())
     }
@@ -209,7 +211,12 @@ impl Copy {
                 Some(line) => Ok(Some(line.to_owned())),
                 None => Err(Failure(format!("the simulation did not run:\n{said}"))),
             },
-            (false, Finder::Test(_) | Finder::Guest(_)) => Ok(Some("it fails".to_owned())),
+            (false, Finder::Test(_) | Finder::Guest(_)) => {
+                let errors = String::from_utf8_lossy(&ran.stderr);
+                let last =
+                    |said: &str| said.lines().rfind(|line| !line.is_empty()).map(str::to_owned);
+                Ok(last(&errors).or_else(|| last(&said)).or(Some("it fails".to_owned())))
+            }
         }
     }
 }

@@ -32,6 +32,8 @@ use std::time::Duration;
 
 /// Operations a register: the most that the search for an order can take.
 const OPERATIONS_PER_KEY: usize = 100;
+/// More events are never under way, unless replicas answer each other without end.
+const MAX_UNDER_WAY: usize = 10_000;
 /// The true time at the start: 1980.
 const BEGINS_US: u64 = 10 * YEAR_US as u64;
 
@@ -327,6 +329,10 @@ impl World {
         let mut ended = false;
         while let Some(((at, _), event)) = self.queue.pop_first() {
             self.now_us = at;
+            if self.queue.len() > MAX_UNDER_WAY {
+                let many = self.queue.len();
+                return Err(format!("{many} events are under way: {}", self.describe()));
+            }
             if !ended && at >= self.plan.faults_until_us {
                 ended = true;
                 self.end_faults();

@@ -20,8 +20,6 @@ const LOOK_EVERY_US: u64 = 50_000;
 const SILENT_TIMEOUTS: u64 = 4;
 /// After a cut is mended, TCP takes up to this to send again.
 const RETRANSMIT_US: u64 = 400_000;
-/// No node sends more messages at once, unless replicas answer each other without end.
-const MAX_AT_ONCE: usize = 2_000;
 
 /// The messages of one node to another at one time: kinds and payloads.
 pub(super) type Frames = Vec<(u8, Vec<u8>)>;
@@ -74,9 +72,6 @@ impl World {
         let Some(process) = &mut self.at(from).process else { return Ok(()) };
         let said = std::mem::take(&mut process.replica.env.said);
         let distrusted = std::mem::take(&mut process.replica.env.distrusted);
-        if said.len() > MAX_AT_ONCE {
-            return Err(format!("replica {from} sends {} messages at once", said.len()));
-        }
         let mut groups: BTreeMap<(u64, u64), Frames> = BTreeMap::new();
         let durable = self.plan.durability == Durability::Fsync;
         for one in said {
