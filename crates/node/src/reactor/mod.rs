@@ -25,8 +25,7 @@ use crate::forward::Forward;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
 use crate::timer::Timer;
-use crate::transport::Key;
-use crate::transport::socket::Listener;
+use crate::transport::{self, Key};
 use datagrams::Datagrams;
 use forwarding::Forwarding;
 use mio::{Token, Waker};
@@ -142,7 +141,7 @@ impl Reactor {
         });
         let key = key.transpose()?;
         let listen = |error| NodeError::Listen { address: address.clone(), error };
-        let listener = Listener::bind(&address).map_err(listen)?;
+        let listener = transport::listen(&address).map_err(listen)?;
         let mut peers = Peers::new(
             cluster,
             hello,

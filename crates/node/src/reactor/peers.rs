@@ -14,8 +14,7 @@
 //! Messages that cannot be sent at once are queued up to a bound and then dropped: consensus copes with lost messages.
 
 use crate::transport::channel::Sealer;
-use crate::transport::socket::{Listener, Stream};
-use crate::transport::{Address, Key};
+use crate::transport::{self, Address, Key, Listener, Stream};
 use mio::event::Event;
 use mio::{Registry, Token};
 use skein_log::ClusterId;
@@ -49,7 +48,7 @@ enum Side {
 }
 
 struct Link {
-    stream: Stream,
+    stream: Box<dyn Stream>,
     side: Side,
     /// The remote host, if it was accepted over TCP.
     from: Option<IpAddr>,
@@ -84,7 +83,7 @@ pub struct Peers {
     /// Hosts of the members.
     hosts: Vec<IpAddr>,
     key: Option<Key>,
-    listener: Listener,
+    listener: Box<dyn Listener>,
     links: BTreeMap<usize, Link>,
     by_peer: BTreeMap<ReplicaId, usize>,
     dialers: Vec<Dialer>,
@@ -109,7 +108,7 @@ impl Peers {
         hello: Hello,
         members: &[(ReplicaId, Address)],
         key: Option<Key>,
-        listener: Listener,
+        listener: Box<dyn Listener>,
         first_token: usize,
         election_timeout: Duration,
     ) -> Self {
@@ -175,7 +174,7 @@ impl Peers {
             if busy || self.by_peer.contains_key(&peer) || at > now {
                 continue;
             }
-            match Stream::connect(address) {
+            match transport::connect(address) {
                 Ok(stream) => self.add(stream, Side::Dialed(peer), None, registry, now),
                 Err(_) => self.pause(peer, now),
             }
@@ -312,7 +311,7 @@ impl Peers {
 
     fn add(
         &mut self,
-        mut stream: Stream,
+        mut stream: Box<dyn Stream>,
         side: Side,
         from: Option<IpAddr>,
         registry: &Registry,

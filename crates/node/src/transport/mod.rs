@@ -1,5 +1,8 @@
 //! How nodes reach each other: by unix sockets on one machine, by TCP with a shared key between several.
 //!
+//! A transport is a [`Listener`] and a [`Stream`]; [`unix`] and [`tcp`] are the two there are, and an [`Address`] names one of them. What passes
+//! over a stream may be sealed ([`channel`]), whatever the transport.
+//!
 //! On one machine the kernel names the user at the other end: the directory of the sockets is open to their user alone, and each side checks
 //! the other's user id. Between machines the [`key`] does: [`channel`] proves and encrypts. TCP without a key is for a network that
 //! no stranger can reach.
@@ -7,7 +10,135 @@
 pub mod address;
 pub mod channel;
 pub mod key;
-pub mod socket;
+mod tcp;
+mod unix;
 
 pub use address::Address;
 pub use key::Key;
+
+use mio::{Registry, Token};
+use std::fmt::Debug;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A connection that came, and its host, if that can be another.
+pub type Accepted = (Box<dyn Stream>, Option<IpAddr>);
+
+/// A listening socket.
+pub trait Listener: Debug + Send {
+    /// Registers it with a poll, for connections.
+    ///
+    /// # Errors
+    /// The poll does not take it.
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
+
+    /// One connection; `None` for one that is refused.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none now; those of the system call.
+    fn accept_one(&self) -> io::Result<Option<Accepted>>;
+}
+
+/// A connection. It never blocks.
+pub trait Stream: Read + Write + Debug + Send {
+    /// Registers it with a poll, for reading and writing; what is written is sent at once.
+    ///
+    /// # Errors
+    /// The poll does not take it.
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
+
+    /// Makes the kernel end it when its bytes are not acknowledged for this long.
+    fn give_up_after(&self, limit: Duration);
+}
+
+/// Begins to listen.
+///
+/// # Errors
+/// Those of the system calls.
+pub fn listen(address: &Address) -> io::Result<Box<dyn Listener>> {
+    match address {
+        Address::Tcp(address) => tcp::listen(*address),
+        Address::Unix(path) => unix::listen(path),
+    }
+}
+
+/// Begins to connect.
+///
+/// # Errors
+/// Those of the system calls; the other side is another user's.
+pub fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
+    match address {
+        Address::Tcp(address) => tcp::connect(*address),
+        Address::Unix(path) => unix::connect(path),
+    }
+}
+
+impl dyn Listener {
+    /// The next connection; `None` when there is none now.
+    ///
+    /// # Errors
+    /// Those of the machine; a connection that is already gone, or is refused, is passed over.
+    pub fn accept(&self) -> io::Result<Option<Accepted>> {
+        loop {
+            match self.accept_one() {
+                Ok(Some(accepted)) => return Ok(Some(accepted)),
+                Ok(None) => {}
+                Err(e) => match e.kind() {
+                    ErrorKind::WouldBlock => return Ok(None),
+                    // The other side is gone again, or a signal came.
+                    ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                    _ => return Err(e),
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Until it is possible.
+    fn retry<T>(mut act: impl FnMut() -> io::Result<Option<T>>) -> T {
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            match act() {
+                Ok(Some(done)) => return done,
+                Ok(None) => {}
+                Err(e) if [ErrorKind::WouldBlock, ErrorKind::NotConnected].contains(&e.kind()) => {}
+                Err(e) => panic!("{e}"),
+            }
+            assert!(std::time::Instant::now() < end, "nothing came");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn all_transports_carry_bytes_both_ways_and_an_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("peer.sock");
+        std::fs::write(&path, "of a node that was killed").unwrap();
+        // An address that no other test process has.
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let host = IpAddr::from([127, 77, high, low]);
+        let tcp = Address::Tcp((host, 7100).into());
+        for (address, has_host) in [(Address::Unix(path), false), (tcp, true)] {
+            let listener = listen(&address).unwrap();
+            assert!(listener.accept().unwrap().is_none(), "nobody has connected");
+            let mut near = connect(&address).unwrap();
+            let (mut far, from) = retry(|| listener.accept());
+            assert_eq!(from.is_some(), has_host);
+            near.give_up_after(Duration::from_secs(1));
+            for _ in 0..2 {
+                retry(|| near.write(b"bytes").map(Some));
+                let mut got = [0; 9];
+                let n = retry(|| far.read(&mut got).map(Some));
+                assert_eq!(&got[..n], b"bytes");
+                std::mem::swap(&mut near, &mut far);
+            }
+            drop(near);
+            assert_eq!(retry(|| far.read(&mut [0; 9]).map(Some)), 0, "{address}");
+        }
+    }
+}
