@@ -114,7 +114,7 @@ impl Host for Kernel {
     }
 
     fn deadline_of(&self, clock: i32, at_ns: u64) -> Result<u64> {
-        time::deadline_of(clock, at_ns)
+        time::deadline_of(self, clock, at_ns)
     }
 
     #[cold]

@@ -21,15 +21,18 @@ use crate::local::header;
 use crate::process::{self};
 use crate::stack::{self, Level, Place};
 use crate::sys;
-use crate::turn::{self, carrier};
+use crate::turn::{self, Turn, carrier};
 use crate::{context, original, patch, signal};
 use core::sync::atomic::Ordering;
 use libc::c_void;
 use skein_arena::pool::Handle;
+use skein_libos::Host;
+use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::keys::Key;
 use skein_libos::thread::Life;
 use skein_libos::thread::Wake;
+use skein_libos::time::to_ns;
 use skein_sched::op::{Kind, Object};
 
 unsafe extern "C" {
@@ -182,7 +185,7 @@ extern "C" fn live(arg: *mut c_void) -> *mut c_void {
         exit(value);
     }
     t.exiting.set(true);
-    let _turn = turn::enter(Object::Thread(k.current.get()), Kind::Exit);
+    let _turn = enter_own(Kind::Exit);
     turn::pin_current();
     // From here this thread's own kernel thread runs again.
     value
@@ -232,15 +235,30 @@ const fn end_key(handle: Handle<Thread>) -> Key {
     Key::of_runtime(0, handle.raw())
 }
 
-/// `pthread_join` and its variants: waits until `deadline_ns`; `try_only` does not wait.
+/// Begins an operation on a thread of this process.
+fn enter(pthread: libc::pthread_t, kind: Kind) -> (Turn, Result<Handle<Thread>>) {
+    let named = find(kernel(), pthread).map_or(0, Handle::raw);
+    let turn = turn::enter(Object::Thread(named), kind);
+    // Another thread may have joined it meanwhile.
+    let found = find(&turn, pthread).ok_or(Errno(libc::ESRCH));
+    (turn, found)
+}
+
+/// Begins an operation of the turn's holder on itself.
+pub fn enter_own(kind: Kind) -> Turn {
+    turn::enter(Object::Thread(kernel().current.get()), kind)
+}
+
+/// `pthread_join` and its variants: waits until the absolute time on a clock, if one is given; `try_only` does not wait.
 pub fn join(
     pthread: libc::pthread_t,
-    deadline_ns: Option<u64>,
+    until: Option<(libc::c_int, &timespec)>,
     try_only: bool,
 ) -> Result<*mut c_void> {
-    let turn = turn::enter(Object::Thread(0), Kind::Join);
+    let (turn, found) = enter(pthread, Kind::Join);
     let k = &*turn;
-    let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
+    let deadline_ns = until.map(|(clock, at)| k.deadline_of(clock, to_ns(at)?)).transpose()?;
+    let handle = found?;
     let t = k.threads.get(handle);
     if handle == k.current() {
         return Err(Errno(libc::EDEADLK));
@@ -276,9 +294,8 @@ pub fn join(
 
 /// `pthread_detach`.
 pub fn detach(pthread: libc::pthread_t) -> Result<()> {
-    let turn = turn::enter(Object::Thread(0), Kind::Set);
-    let k = &*turn;
-    let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
+    let (turn, found) = enter(pthread, Kind::Set);
+    let (k, handle) = (&*turn, found?);
     let t = k.threads.get(handle);
     if t.detached.get() {
         return Err(Errno(libc::EINVAL));
@@ -292,9 +309,8 @@ pub fn detach(pthread: libc::pthread_t) -> Result<()> {
 
 /// `pthread_cancel`: deferred to the target's next cancellation point.
 pub fn cancel(pthread: libc::pthread_t) -> Result<()> {
-    let turn = turn::enter(Object::Thread(0), Kind::Send);
-    let k = &*turn;
-    let Some(handle) = find(k, pthread) else { return Err(Errno(libc::ESRCH)) };
+    let (turn, found) = enter(pthread, Kind::Send);
+    let (k, handle) = (&*turn, found?);
     let t = k.threads.get(handle);
     if t.life.get() == Life::Ended {
         return Ok(());
@@ -323,8 +339,8 @@ pub fn test_cancel() {
 
 /// `pthread_setname_np`.
 pub fn set_name(pthread: libc::pthread_t, name: *const libc::c_char) -> Result<()> {
-    let k = kernel();
-    let t = k.threads.get(find(k, pthread).ok_or(Errno(libc::ESRCH))?);
+    let (turn, found) = enter(pthread, Kind::Set);
+    let t = turn.threads.get(found?);
     // SAFETY: the server's own string.
     let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
     let mut bytes = [0; 16];
@@ -338,9 +354,8 @@ pub fn set_name(pthread: libc::pthread_t, name: *const libc::c_char) -> Result<(
 
 /// `pthread_getname_np`.
 pub fn get_name(pthread: libc::pthread_t, out: *mut libc::c_char, len: usize) -> Result<()> {
-    let k = kernel();
-    let t = k.threads.get(find(k, pthread).ok_or(Errno(libc::ESRCH))?);
-    let name = t.name.get();
+    let (turn, found) = enter(pthread, Kind::Ask);
+    let name = turn.threads.get(found?).name.get();
     if len < name.len() {
         return Err(Errno(libc::ERANGE));
     }

@@ -6,8 +6,10 @@
 pub mod segment;
 
 use crate::io::call;
-use crate::{sys, thread, time, turn};
+use crate::kernel::Kernel;
+use crate::{sys, thread, turn};
 use libc::{c_char, c_int};
+use skein_libos::Host;
 use skein_libos::abi::{sembuf, timespec};
 use skein_libos::errno::{Result, fail};
 use skein_libos::ipc::{mq, queue, semaphore};
@@ -115,14 +117,18 @@ pub unsafe fn mq_unlink(name: *const c_char) -> Result<usize> {
     unsafe { mq::unlink(turn.kernel(), name) }
 }
 
-/// The virtual time at which a call on a queue gives up.
+/// The time of day at which a call on a queue gives up.
 ///
 /// # Safety
 /// `limit` is null or a time.
-unsafe fn deadline(limit: *const timespec) -> Result<Option<u64>> {
+unsafe fn limit_ns(limit: *const timespec) -> Result<Option<u64>> {
     // SAFETY: the caller's contract.
-    let limit = unsafe { limit.as_ref() }.map(skein_libos::time::to_ns).transpose()?;
-    limit.map(|at| time::deadline_of(libc::CLOCK_REALTIME, at)).transpose()
+    unsafe { limit.as_ref() }.map(skein_libos::time::to_ns).transpose()
+}
+
+/// The same as the server's own time.
+fn deadline(k: &Kernel, limit_ns: Option<u64>) -> Result<Option<u64>> {
+    limit_ns.map(|at| k.deadline_of(libc::CLOCK_REALTIME, at)).transpose()
 }
 
 /// `mq_timedsend`.
@@ -141,8 +147,9 @@ pub unsafe fn mq_send(
         return fail(libc::EINVAL);
     }
     // SAFETY: the caller's contract.
-    let deadline_ns = unsafe { deadline(limit)? };
+    let limit_ns = unsafe { limit_ns(limit)? };
     let answer = call::with_cancel(fd, Kind::Write, |k, hold| {
+        let deadline_ns = deadline(k, limit_ns)?;
         // SAFETY: the caller's contract.
         unsafe { mq::send(k, hold, from, len, priority, deadline_ns) }
     });
@@ -161,8 +168,9 @@ pub unsafe fn mq_receive(
     limit: *const timespec,
 ) -> Result<usize> {
     // SAFETY: the caller's contract.
-    let deadline_ns = unsafe { deadline(limit)? };
+    let limit_ns = unsafe { limit_ns(limit)? };
     let answer = call::with_cancel(fd, Kind::Read, |k, hold| {
+        let deadline_ns = deadline(k, limit_ns)?;
         // SAFETY: the caller's contract.
         unsafe { mq::receive(k, hold, to, len, priority, deadline_ns) }
     });

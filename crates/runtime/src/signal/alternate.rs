@@ -1,10 +1,10 @@
 //! Alternate stacks: where handlers with `SA_ONSTACK` run. The rules, and the three words of a thread, are those of Linux.
 
-use crate::kernel::kernel;
 use crate::kernel::thread::Thread;
-use crate::stack;
+use crate::{stack, turn};
 use libc::{c_int, c_long};
 use skein_libos::errno::{Errno, Result};
+use skein_sched::op::{Kind, Object};
 
 /// A flag: the stack is no thread's while a handler runs on it.
 const AUTODISARM: c_int = 1 << 31;
@@ -13,7 +13,9 @@ pub const NONE: (usize, usize, c_long) = (0, 0, libc::SS_DISABLE as c_long);
 
 /// `sigaltstack` on a stack `(start, bytes, flags)`; answers what was set.
 pub fn set_alternate(new: Option<(usize, usize, c_int)>) -> Result<(usize, usize, c_int)> {
-    let t = kernel().this();
+    let kind = if new.is_some() { Kind::Set } else { Kind::Ask };
+    let turn = turn::enter(Object::Signals, kind);
+    let t = turn.this();
     let (start, bytes, flags) = t.alternate.get();
     let sp = stack::servers();
     let state = t.alternate_state(sp) | flags as c_int & AUTODISARM;

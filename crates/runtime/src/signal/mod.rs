@@ -77,14 +77,16 @@ pub fn set_action(signo: c_int, action: Option<Action>) -> Result<Action> {
 
 /// Whether `siginterrupt` was asked for.
 pub fn interrupting(signo: c_int) -> bool {
-    action::interrupting(kernel(), signo)
+    let turn = turn::enter(Object::Signals, Kind::Ask);
+    action::interrupting(&*turn, signo)
 }
 
 /// `siginterrupt`.
 pub fn set_interrupting(signo: c_int, interrupts: bool) -> Result<()> {
-    let before = set_action(signo, None)?;
-    let action = action::set_interrupting(kernel(), signo, interrupts, before);
-    set_action(signo, Some(action)).map(|_| ())
+    let turn = turn::enter(Object::Signals, Kind::Set);
+    let before = action::set(&*turn, signo, None)?;
+    let action = action::set_interrupting(&*turn, signo, interrupts, before);
+    action::set(&*turn, signo, Some(action)).map(|_| ())
 }
 
 /// What is pending for the turn's holder and blocked.

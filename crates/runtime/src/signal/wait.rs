@@ -1,7 +1,6 @@
 //! Calls that wait for signals, and calls with a mask of their own.
 
 use super::{Info, change_mask};
-use crate::kernel::kernel;
 use crate::turn;
 use libc::sigset_t;
 use skein_libos::errno::Result;
@@ -25,7 +24,8 @@ pub fn pause() -> Result<usize> {
 
 /// `sigsuspend`.
 pub fn suspend(mask: u64) -> Result<usize> {
-    wait::with_mask(kernel(), Some(mask), pause)
+    let turn = turn::enter(Object::Signals, Kind::Wait);
+    wait::with_mask(&*turn, Some(mask), || wait::pause(&*turn))
 }
 
 /// `sigprocmask` on the server's own sets, of which the kernel's is the first word.
@@ -52,5 +52,7 @@ pub unsafe fn masked(mask: *const sigset_t, call: impl FnOnce() -> Result<usize>
     }
     // SAFETY: the caller's contract; the kernel's set is the first word of libc's.
     let mask = unsafe { mask.cast::<u64>().read() };
-    wait::with_mask(kernel(), Some(mask), call)
+    // The mask is a thread's own, but signals that wait may come through it. The call itself is another operation.
+    let turn = turn::enter(Object::Signals, Kind::Set);
+    wait::with_mask(&*turn, Some(mask), call)
 }

@@ -6,7 +6,7 @@
 //! libc counts its threads, and runs the `atexit` functions when the last one ends. It does not see those that end around it: after one of
 //! them it takes no thread for the last, and the process ends like a kernel process, with the last thread's code and nothing else.
 
-use super::{Life, Thread, end_key, forget};
+use super::{Life, Thread, end_key, enter_own, forget};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::stack::{self, Level, Place};
@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 use libc::c_void;
 use skein_arena::pool::Handle;
 use skein_libos::keys::Key;
-use skein_sched::op::{Kind, Object};
+use skein_sched::op::Kind;
 
 /// The kernel thread of `handle` is gone: joiners go on, a detached one is forgotten.
 pub fn gone(k: &Kernel, handle: Handle<Thread>) {
@@ -34,7 +34,7 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
 
 /// `pthread_exit`.
 pub fn exit(value: *mut c_void) -> ! {
-    let turn = turn::enter(Object::Thread(0), Kind::Exit);
+    let turn = enter_own(Kind::Exit);
     let k = &*turn;
     k.this().exiting.set(true);
     if k.this().fs.get() == main_fs() {
@@ -53,7 +53,7 @@ pub fn exit_by_call(code: i32, libcs: bool) -> ! {
         // libc's last action on a thread; the carrier waits for it.
         exit_for_good(0);
     }
-    let _turn = turn::enter(Object::Thread(0), Kind::Exit);
+    let _turn = enter_own(Kind::Exit);
     this.exiting.set(true);
     // It may have interrupted a call of its own with a handler.
     process::end::abandon(k, k.current(), this);

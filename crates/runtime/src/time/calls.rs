@@ -1,7 +1,7 @@
 //! Calls that read the time, or wait for one.
 
-use super::{after, clock_ns, deadline_of, sleep_until};
-use crate::kernel::kernel;
+use super::{clock_ns, deadline_of, sleep_until};
+use crate::kernel::Kernel;
 use crate::signal;
 use crate::turn;
 use libc::{c_int, c_long};
@@ -45,7 +45,8 @@ pub unsafe fn nanosleep(
     request: *const skein_libos::abi::timespec,
     left: *mut skein_libos::abi::timespec,
 ) -> Result<usize> {
-    let _turn = turn::enter(Object::Clock, Kind::Wait);
+    let turn = turn::enter(Object::Clock, Kind::Wait);
+    let k = &*turn;
     let unwaitable =
         [libc::CLOCK_MONOTONIC_RAW, libc::CLOCK_REALTIME_COARSE, libc::CLOCK_MONOTONIC_COARSE];
     if unwaitable.contains(&clock) {
@@ -58,12 +59,12 @@ pub unsafe fn nanosleep(
         return Err(Errno(libc::EINVAL));
     }
     let deadline = if flags & libc::TIMER_ABSTIME != 0 {
-        deadline_of(clock, ns)?
+        deadline_of(k, clock, ns)?
     } else {
-        deadline_of(clock, 0)?;
-        after(ns)
+        deadline_of(k, clock, 0)?;
+        k.after(ns)
     };
-    match sleep_left(deadline) {
+    match sleep_left(k, deadline) {
         None => Ok(0),
         Some(ns) => {
             if !left.is_null() && flags & libc::TIMER_ABSTIME == 0 {
@@ -76,9 +77,9 @@ pub unsafe fn nanosleep(
 }
 
 /// Sleeps; answers the remaining nanoseconds when a signal handler ran.
-pub fn sleep_left(deadline_ns: u64) -> Option<u64> {
-    while sleep_until(deadline_ns) == Wake::Interrupted {
-        let left = deadline_ns.saturating_sub(kernel().now_ns.get());
+pub fn sleep_left(k: &Kernel, deadline_ns: u64) -> Option<u64> {
+    while sleep_until(k, deadline_ns) == Wake::Interrupted {
+        let left = deadline_ns.saturating_sub(k.now_ns.get());
         if !signal::interrupted(false) {
             return Some(left);
         }

@@ -3,8 +3,7 @@
 
 pub mod calls;
 
-use crate::kernel::kernel;
-use crate::kernel::process;
+use crate::kernel::{Kernel, kernel, process};
 use crate::turn;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::process::{find, threads_of};
@@ -16,7 +15,7 @@ use skein_sched::op::{Kind, Object};
 /// The monotonic clock at the server's start: some time after "boot", as on any machine.
 const MONOTONIC_AT_START_NS: u64 = 1000 * NS_PER_S;
 
-/// A look at a clock: an operation.
+/// A look at a clock: an operation. Answers the time of day.
 pub fn look() -> u64 {
     let k = kernel();
     k.pace.begin(k.sched.operations());
@@ -42,8 +41,8 @@ const fn is_realtime(clock: i32) -> bool {
 }
 
 /// The clock's reading when the time of day is `now_ns`.
-fn reading(clock: i32, now_ns: u64) -> Result<u64> {
-    let since_start = now_ns - kernel().boot_ns.get();
+fn reading(k: &Kernel, clock: i32, now_ns: u64) -> Result<u64> {
+    let since_start = now_ns - k.boot_ns.get();
     match clock {
         _ if is_realtime(clock) => Ok(now_ns),
         libc::CLOCK_MONOTONIC
@@ -53,18 +52,18 @@ fn reading(clock: i32, now_ns: u64) -> Result<u64> {
         | libc::CLOCK_BOOTTIME_ALARM => Ok(MONOTONIC_AT_START_NS + since_start),
         // CPU time is the number of operations, a microsecond each: it grows with work and is the same everywhere.
         libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID => {
-            Ok(kernel().sched.operations() * 1000)
+            Ok(k.sched.operations() * 1000)
         }
-        clock if clock < 0 && is_somebodys(clock) => Ok(kernel().sched.operations() * 1000),
+        clock if clock < 0 && is_somebodys(k, clock) => Ok(k.sched.operations() * 1000),
         _ => Err(Errno(libc::EINVAL)),
     }
 }
 
 /// Clocks of processes and threads have negative numbers: the inverted id, and its kind. Whether there is such a one.
-fn is_somebodys(clock: i32) -> bool {
+fn is_somebodys(k: &Kernel, clock: i32) -> bool {
     const OF_THREAD: i32 = 4;
     const KIND: i32 = 3;
-    let (id, k) = (!(clock >> 3), kernel());
+    let id = !(clock >> 3);
     if clock & KIND == KIND {
         return false;
     }
@@ -78,13 +77,14 @@ fn is_somebodys(clock: i32) -> bool {
 /// `clock_gettime`, in nanoseconds.
 pub fn clock_ns(clock: i32) -> Result<u64> {
     let now = look();
-    reading(clock, now)
+    // Belongs to the operation of the look. The state's address is read again: to keep it in between costs more.
+    reading(kernel(), clock, now)
 }
 
 /// The time of day at which `clock` will read `at_ns`: how absolute deadlines become the server's own.
-pub fn deadline_of(clock: i32, at_ns: u64) -> Result<u64> {
-    let now = kernel().now_ns.get();
-    let reads = reading(clock, now)?;
+pub fn deadline_of(k: &Kernel, clock: i32, at_ns: u64) -> Result<u64> {
+    let now = k.now_ns.get();
+    let reads = reading(k, clock, now)?;
     Ok(if at_ns >= reads {
         now.saturating_add(at_ns - reads)
     } else {
@@ -92,14 +92,8 @@ pub fn deadline_of(clock: i32, at_ns: u64) -> Result<u64> {
     })
 }
 
-/// The time of day `ns` from now.
-pub fn after(ns: u64) -> u64 {
-    kernel().now_ns.get().saturating_add(ns)
-}
-
 /// Sleeps until the server's time of day is `deadline_ns`.
-pub fn sleep_until(deadline_ns: u64) -> Wake {
-    let k = kernel();
+fn sleep_until(k: &Kernel, deadline_ns: u64) -> Wake {
     cancellable(k, || {
         if deadline_ns <= k.now_ns.get() {
             turn::yield_now();

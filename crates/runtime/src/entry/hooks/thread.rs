@@ -2,9 +2,11 @@
 
 use super::{hook, pthread_result};
 use crate::frame::entry;
-use crate::kernel::kernel;
-use crate::{thread, time, turn};
+use crate::thread::Thread;
+use crate::{thread, turn};
+use core::cell::Cell;
 use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
+use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
 use skein_sched::op::{Kind, Object};
 
@@ -21,10 +23,10 @@ const THRD_NOMEM: c_int = 3;
 fn join_into(
     t: pthread_t,
     out: *mut *mut c_void,
-    deadline_ns: Option<u64>,
+    until: Option<(c_int, &timespec)>,
     try_only: bool,
 ) -> Result<()> {
-    let value = thread::join(t, deadline_ns, try_only)?;
+    let value = thread::join(t, until, try_only)?;
     if !out.is_null() {
         // SAFETY: the server's own pointer, not null.
         unsafe { out.write(value) };
@@ -32,16 +34,10 @@ fn join_into(
     Ok(())
 }
 
-/// An absolute deadline on `clock` as the server's time of day.
-fn deadline(clock: c_int, at: *const skein_libos::abi::timespec) -> Result<Option<u64>> {
-    // SAFETY: the server's own pointer.
-    match unsafe { at.as_ref() } {
-        None => Ok(None),
-        Some(at) => Ok(Some(time::deadline_of(clock, skein_libos::time::to_ns(at)?)?)),
-    }
-}
-
-fn switch(flag: &core::cell::Cell<bool>, to: c_int, old: *mut c_int, on: c_int) -> Result<()> {
+/// Sets a flag of the turn's holder.
+fn switch(flag: fn(&Thread) -> &Cell<bool>, to: c_int, old: *mut c_int, on: c_int) -> Result<()> {
+    let turn = thread::enter_own(Kind::Set);
+    let flag = flag(turn.this());
     if !(0..=1).contains(&to) {
         return Err(Errno(libc::EINVAL));
     }
@@ -71,12 +67,16 @@ hook! {
         pthread_result(join_into(t, out, None, true))
     }
 
-    fn pthread_timedjoin_np(t: pthread_t, out: *mut *mut c_void, at: *const skein_libos::abi::timespec) -> c_int {
-        pthread_result(deadline(libc::CLOCK_REALTIME, at).and_then(|d| join_into(t, out, d, false)))
+    fn pthread_timedjoin_np(t: pthread_t, out: *mut *mut c_void, at: *const timespec) -> c_int {
+        // SAFETY: the server's own pointer.
+        let until = unsafe { at.as_ref() }.map(|at| (libc::CLOCK_REALTIME, at));
+        pthread_result(join_into(t, out, until, false))
     }
 
-    fn pthread_clockjoin_np(t: pthread_t, out: *mut *mut c_void, clock: c_int, at: *const skein_libos::abi::timespec) -> c_int {
-        pthread_result(deadline(clock, at).and_then(|d| join_into(t, out, d, false)))
+    fn pthread_clockjoin_np(t: pthread_t, out: *mut *mut c_void, clock: c_int, at: *const timespec) -> c_int {
+        // SAFETY: the server's own pointer.
+        let until = unsafe { at.as_ref() }.map(|at| (clock, at));
+        pthread_result(join_into(t, out, until, false))
     }
 
     fn pthread_detach(t: pthread_t) -> c_int {
@@ -88,11 +88,11 @@ hook! {
     }
 
     fn pthread_setcancelstate(to: c_int, old: *mut c_int) -> c_int {
-        pthread_result(switch(&kernel().this().cancel_off, to, old, PTHREAD_CANCEL_DISABLE))
+        pthread_result(switch(|t| &t.cancel_off, to, old, PTHREAD_CANCEL_DISABLE))
     }
 
     fn pthread_setcanceltype(to: c_int, old: *mut c_int) -> c_int {
-        let result = switch(&kernel().this().cancel_async, to, old, PTHREAD_CANCEL_ASYNCHRONOUS);
+        let result = switch(|t| &t.cancel_async, to, old, PTHREAD_CANCEL_ASYNCHRONOUS);
         if to == PTHREAD_CANCEL_ASYNCHRONOUS {
             thread::test_cancel();
         }
@@ -195,7 +195,7 @@ pub unsafe extern "C-unwind" fn pthread_testcancel() {
 
 unsafe extern "C" fn test_cancel() {
     if crate::entry::init::ensure() {
-        let _turn = turn::enter(Object::Thread(0), Kind::Ask);
+        let _turn = thread::enter_own(Kind::Ask);
         thread::test_cancel();
     }
 }

@@ -3,7 +3,7 @@
 use super::{IntoC, hook, syscalls};
 use crate::entry::calls::made;
 use crate::random;
-use crate::time::{self, calls};
+use crate::time::calls;
 use crate::turn;
 use libc::{c_int, c_uint, c_void, size_t, ssize_t};
 use skein_libos::abi::timespec;
@@ -44,17 +44,17 @@ hook! {
     }
 
     fn usleep(us: c_uint) -> c_int {
-        let _turn = turn::enter(Object::Clock, Kind::Wait);
-        match calls::sleep_left(time::after(u64::from(us) * 1000)) {
+        let turn = turn::enter(Object::Clock, Kind::Wait);
+        match calls::sleep_left(&turn, turn.after(u64::from(us) * 1000)) {
             None => 0,
             Some(_) => Err::<(), _>(Errno(libc::EINTR)).into_c(),
         }
     }
 
     fn sleep(seconds: c_uint) -> c_uint {
-        let _turn = turn::enter(Object::Clock, Kind::Wait);
+        let turn = turn::enter(Object::Clock, Kind::Wait);
         // As in glibc the remaining whole seconds.
-        let left = calls::sleep_left(time::after(u64::from(seconds) * skein_libos::time::NS_PER_S));
+        let left = calls::sleep_left(&turn, turn.after(u64::from(seconds) * skein_libos::time::NS_PER_S));
         left.map_or(0, |ns| (ns / skein_libos::time::NS_PER_S) as c_uint)
     }
 
