@@ -8,7 +8,10 @@ use crate::node::{Account, Counts, End, ORDINARY, Role, Schedule};
 use crate::runner::{How, Run, native, skein, tail};
 use crate::sequences::Subject;
 use crate::sys;
+use skein_sched::Op;
+use skein_sched::op::{Kind, Object};
 use skein_sched::trace::Event;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
@@ -100,7 +103,7 @@ fn judge_schedule(
     })
 }
 
-/// The recorded events of a run are its entries, in order, and operations between them.
+/// The recorded events of a run are its entries, in order, and operations between them, which name what they are on.
 fn judge_trace(run: &Run) -> Option<String> {
     let trace = run.trace.as_deref()?;
     let entries = trace.iter().filter_map(|event| match event {
@@ -112,10 +115,35 @@ fn judge_trace(run: &Run) -> Option<String> {
     let count = |begins: bool| {
         trace.iter().filter(|event| matches!(event, Event::Begin { .. }) == begins).count()
     };
-    (!in_order || count(true) == 0).then(|| {
+    if !in_order || count(true) == 0 {
         let entries: Vec<u64> = entries.collect();
-        format!("traced: {} operations, entries {entries:?}", count(true))
-    })
+        return Some(format!("traced: {} operations, entries {entries:?}", count(true)));
+    }
+    nameless(trace).map(|op| format!("traced: an operation names no thread: {op:?}"))
+}
+
+/// The first operation on a thread that succeeds and does not say on which; the birth of one cannot.
+fn nameless(trace: &[Event]) -> Option<Op> {
+    let mut begun = BTreeMap::new();
+    for event in trace {
+        match event {
+            Event::Begin { op, .. } => {
+                begun.insert(op.thread, *op);
+            }
+            Event::End { thread, result, .. } => {
+                let op = begun.remove(thread);
+                let is_nameless =
+                    |op: &Op| op.object == Object::Thread(0) && op.kind != Kind::Create;
+                if let Some(op) = op.filter(is_nameless)
+                    && *result == 0
+                {
+                    return Some(op);
+                }
+            }
+            Event::Admitted { .. } => {}
+        }
+    }
+    None
 }
 
 /// The number of entries, and of inputs, bubbles and clock entries among them.

@@ -23,6 +23,7 @@ use crate::local::header;
 use crate::signal::fault::handle;
 use crate::sys;
 use crate::thread::birth;
+use crate::turn::trace;
 use crate::{fatal, files, frame, io, loader, original, patch, signal, spin, stack};
 use core::sync::atomic::Ordering;
 use libc::{c_int, c_void};
@@ -153,6 +154,7 @@ fn birth(registers: &mut Registers, a: [usize; 6], go_on: usize) {
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the arguments of this call, and behind it.
     let (result, stack) = unsafe { libc_calls::birth(a, go_on) };
+    trace::returns(value_of(result));
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     registers.rax = value_of(result) as u64;

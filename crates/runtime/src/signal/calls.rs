@@ -1,5 +1,6 @@
 //! Calls about signals and timers, with pointers as the server gives them.
 
+use crate::kernel::Kernel;
 use crate::kernel::thread::find;
 use crate::signal::{self, Action, Info, LAST, bit, change_mask, sent, timer, wait};
 use crate::turn;
@@ -7,7 +8,7 @@ use libc::{c_int, c_void, itimerval, pthread_t, sighandler_t, siginfo_t, sigset_
 use skein_libos::abi::itimerspec;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
-use skein_libos::signal::send;
+use skein_libos::signal::{action, change_mask as changed_mask, send};
 use skein_sched::op::{Kind, Object};
 
 /// libc's own signals, which its functions neither block nor handle for anybody.
@@ -86,26 +87,40 @@ pub unsafe fn action_into(
 }
 
 /// `signal` and its like: with `flags`, the signal itself blocked meanwhile when `blocked`. Answers the handler before.
-pub fn set_handler(signo: c_int, handler: usize, flags: c_int, blocked: bool) -> Result<usize> {
+fn set_handler(
+    k: &Kernel,
+    signo: c_int,
+    handler: usize,
+    flags: c_int,
+    blocked: bool,
+) -> Result<usize> {
     if !(1..=LAST).contains(&signo) || RESERVED & bit(signo) != 0 || handler == libc::SIG_ERR {
         return Err(Errno(libc::EINVAL));
     }
     let mask = if blocked { bit(signo) } else { 0 };
     let action = Action { handler, flags: flags as u32 as u64 | SA_RESTORER, restorer: 0, mask };
-    Ok(signal::set_action(signo, Some(action))?.handler)
+    Ok(action::set(k, signo, Some(action))?.handler)
 }
 
 /// `signal` as in BSD: the handler stays, and the signal is blocked while it runs.
 pub fn bsd_handler(signo: c_int, handler: usize) -> Result<usize> {
-    let restarts = !signal::interrupting(signo);
+    let turn = turn::enter(Object::Signals, Kind::Set);
+    let restarts = !action::interrupting(&*turn, signo);
     let flags = if restarts { libc::SA_RESTART } else { 0 };
-    set_handler(signo, handler, flags, true)
+    set_handler(&turn, signo, handler, flags, true)
 }
 
 /// `signal` as in System V: the handler runs once, and the signal is not blocked meanwhile.
 pub fn sysv_handler(signo: c_int, handler: usize) -> Result<usize> {
     let flags = libc::SA_RESETHAND | libc::SA_NODEFER;
-    set_handler(signo, handler, flags, false)
+    let turn = turn::enter(Object::Signals, Kind::Set);
+    set_handler(&turn, signo, handler, flags, false)
+}
+
+/// `sigignore`.
+pub fn ignore(signo: c_int) -> Result<()> {
+    let turn = turn::enter(Object::Signals, Kind::Set);
+    set_handler(&turn, signo, libc::SIG_IGN, 0, false).map(|_| ())
 }
 
 /// `sigset`: like `signal`, but the signal can be held, and is let go otherwise. Answers `SIG_HOLD` when it was held.
@@ -113,14 +128,15 @@ pub fn set_disposition(signo: c_int, handler: usize) -> Result<usize> {
     if !(1..=LAST).contains(&signo) {
         return Err(Errno(libc::EINVAL));
     }
-    let set = Some(bit(signo));
+    let turn = turn::enter(Object::Signals, Kind::Set);
+    let (k, set) = (&*turn, Some(bit(signo)));
     if handler == HOLD {
-        let before = change_mask(libc::SIG_BLOCK, set)?;
+        let before = changed_mask(k, libc::SIG_BLOCK, set)?;
         let held = before & bit(signo) != 0;
-        return if held { Ok(HOLD) } else { Ok(signal::set_action(signo, None)?.handler) };
+        return if held { Ok(HOLD) } else { Ok(action::set(k, signo, None)?.handler) };
     }
-    let old = set_handler(signo, handler, 0, false)?;
-    let before = change_mask(libc::SIG_UNBLOCK, set)?;
+    let old = set_handler(k, signo, handler, 0, false)?;
+    let before = changed_mask(k, libc::SIG_UNBLOCK, set)?;
     Ok(if before & bit(signo) != 0 { HOLD } else { old })
 }
 

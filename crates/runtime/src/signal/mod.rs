@@ -75,12 +75,6 @@ pub fn set_action(signo: c_int, action: Option<Action>) -> Result<Action> {
     action::set(&*turn, signo, action)
 }
 
-/// Whether `siginterrupt` was asked for.
-pub fn interrupting(signo: c_int) -> bool {
-    let turn = turn::enter(Object::Signals, Kind::Ask);
-    action::interrupting(&*turn, signo)
-}
-
 /// `siginterrupt`.
 pub fn set_interrupting(signo: c_int, interrupts: bool) -> Result<()> {
     let turn = turn::enter(Object::Signals, Kind::Set);

@@ -2,7 +2,7 @@
 //!
 //! The node asks by a descriptor ([`TRACE_FD`]) that is a trace without events. While operations are traced each of them leaves the fast path of
 //! [`crate::turn::enter`], and each hook's end that of [`crate::signal::boundary_of`], because the words that these look at anyway say so: a server that
-//! is not traced pays nothing. The trace is mapped where all that is the runtime's own is, and what else is kept for it lies in this library: in the
+//! is not traced pays nothing. The few calls that deliver no signals at their end ask ([`returns`]). The trace is mapped where all that is the runtime's own is, and what else is kept for it lies in this library: in the
 //! server's memory, and in what can be seen of the library operating system, nothing differs between two runs that are traced.
 //!
 //! Invariant: only the turn's holder gets here. A crash loses nothing that was noted: the file's pages are shared.
@@ -100,6 +100,13 @@ pub fn ends(result: i64, errno: i32) {
         let own = unsafe { *libc::__errno_location() };
         let errno = if result == -1 && errno == 0 { own } else { errno };
         note(Event::End { thread, process: process_number(), result, errno });
+    }
+}
+
+/// As [`ends`], for a call that delivers no signals at its end.
+pub fn returns(result: i64) {
+    if kernel().sched.is_traced() {
+        ends(result, 0);
     }
 }
 

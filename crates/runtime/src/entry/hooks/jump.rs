@@ -7,6 +7,7 @@ use crate::kernel::kernel;
 use crate::local::ready;
 use crate::original::real;
 use crate::signal::{change_mask, deliver, is_due};
+use crate::turn::trace;
 use crate::{stack, sys};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
@@ -170,6 +171,7 @@ unsafe fn restore(buffer: *const c_void) -> *const c_void {
         copy.saved = 0;
         let kept = *copy;
         let _ = change_mask(libc::SIG_SETMASK, Some(copy.mask[0]));
+        trace::returns(0);
         let k = kernel();
         if is_due(k) {
             deliver(k);

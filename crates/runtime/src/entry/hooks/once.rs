@@ -6,9 +6,8 @@
 
 use crate::entry::init;
 use crate::frame::entry;
-use crate::kernel::kernel;
 use crate::original::real;
-use crate::turn;
+use crate::turn::{self, trace};
 use core::arch::naked_asm;
 use core::cell::Cell;
 use libc::c_int;
@@ -28,6 +27,10 @@ const RETURN: usize = 0;
 /// Its answer when the caller must run the routine. Any other answer is libc's own function, to be called instead.
 const RUN: usize = 1;
 
+fn object(control: &Control) -> Object {
+    Object::Memory(core::ptr::from_ref(control) as usize)
+}
+
 /// Waits until the routine has run, or is the caller's to run.
 #[unsafe(naked)]
 unsafe extern "C" fn begin(control: &Control) -> usize {
@@ -38,14 +41,18 @@ extern "C" fn wait(control: &Control) -> usize {
     if !init::ensure() {
         return real!(pthread_once: fn(*mut c_int, usize) -> c_int) as usize;
     }
-    let turn = turn::enter(Object::Memory(core::ptr::from_ref(control) as usize), Kind::Lock);
+    let turn = turn::enter(object(control), Kind::Lock);
     loop {
         match control.get() {
             FRESH => {
                 control.set(RUNS);
+                trace::returns(0);
                 return RUN;
             }
-            word if word & DONE != 0 => return RETURN,
+            word if word & DONE != 0 => {
+                trace::returns(0);
+                return RETURN;
+            }
             _ => {
                 block(&*turn, Key::of(&*turn, control), None);
             }
@@ -60,9 +67,11 @@ unsafe extern "C" fn end(control: &Control, word: u32) {
 }
 
 extern "C" fn leave(control: &Control, word: u32) {
-    let k = kernel();
+    let turn = turn::enter(object(control), Kind::Unlock);
+    let k = &*turn;
     control.set(word);
     k.keys.wake(k, Key::of(k, control), u32::MAX, u32::MAX);
+    trace::returns(0);
 }
 
 /// `pthread_once`.

@@ -59,7 +59,7 @@ hook! {
     fn sigset(signo: c_int, handler: sighandler_t) -> sighandler_t { or_error(calls::set_disposition(signo, handler)) }
     fn sighold(signo: c_int) -> c_int { calls::one(libc::SIG_BLOCK, signo).into_c() }
     fn sigrelse(signo: c_int) -> c_int { calls::one(libc::SIG_UNBLOCK, signo).into_c() }
-    fn sigignore(signo: c_int) -> c_int { calls::set_handler(signo, libc::SIG_IGN, 0, false).map(|_| ()).into_c() }
+    fn sigignore(signo: c_int) -> c_int { calls::ignore(signo).into_c() }
 
     fn siginterrupt(signo: c_int, interrupts: c_int) -> c_int {
         signal::set_interrupting(signo, interrupts != 0).into_c()

@@ -2,8 +2,9 @@
 
 use super::{hook, pthread_result};
 use crate::frame::entry;
+use crate::thread;
 use crate::thread::Thread;
-use crate::{thread, turn};
+use crate::turn::{self, trace};
 use core::cell::Cell;
 use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
 use skein_libos::abi::timespec;
@@ -197,6 +198,7 @@ unsafe extern "C" fn test_cancel() {
     if crate::entry::init::ensure() {
         let _turn = thread::enter_own(Kind::Ask);
         thread::test_cancel();
+        trace::returns(0);
     }
 }
 
