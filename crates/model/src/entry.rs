@@ -12,7 +12,7 @@
 //! The stamp of an entry, virtual time, becomes the server's time when the entry is admitted. An entry without records is
 //! a clock entry: it only advances time.
 //!
-//! [`EntryRef::parse`] checks the whole entry once; afterwards iterating its records cannot fail.
+//! [`EntryRef::parse`] checks the whole entry, once in each process that it comes to; afterwards iterating its records cannot fail.
 
 use crate::fact::{MAX_FACTS_BYTES, are_facts};
 use crate::limits::MAX_DATAGRAM_BYTES;
@@ -419,6 +419,13 @@ impl<'a> EntryRef<'a> {
             return Err(EntryError::Length);
         }
         Ok(Self { bytes })
+    }
+
+    /// An entry that this process has parsed before, or built.
+    #[must_use]
+    pub fn parsed(bytes: &'a [u8]) -> Self {
+        debug_assert!(Self::parse(bytes).is_ok(), "no entry");
+        Self { bytes }
     }
 
     /// Virtual time when the leader made the entry.

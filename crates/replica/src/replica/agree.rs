@@ -274,7 +274,7 @@ impl<E: Environment> Replica<E> {
         let mut room = true;
         for entry in &batch.committed {
             self.env.committed(entry);
-            let parsed = parse(entry)?;
+            let parsed = self.parsed(entry)?;
             self.pulse.observe(parsed.wall(), &self.env);
             self.started = true;
             if self.has_gone_past(entry, &parsed) {
@@ -367,6 +367,16 @@ impl<E: Environment> Replica<E> {
         let Some(due) = self.deferred_sync.due(self.oldest_in_flight()) else { return };
         if due <= self.now || self.env.connected().count() < majority(self.replicas) {
             self.write_held();
+        }
+    }
+
+    /// A committed entry. Those from peers were parsed when they came ([`Config::is_payload`](skein_log::Config)), those of this leader it has built;
+    /// only those that were there when it started are parsed here.
+    fn parsed<'a>(&self, entry: &'a LogEntry) -> Result<EntryRef<'a>, ReplicaError> {
+        if entry.index <= self.recovered {
+            parse(entry)
+        } else {
+            Ok(EntryRef::parsed(&entry.payload))
         }
     }
 

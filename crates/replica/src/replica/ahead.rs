@@ -27,7 +27,7 @@ impl<E: Environment> Replica<E> {
         {
             return;
         }
-        let Ok(entry) = EntryRef::parse(payload) else { return };
+        let entry = EntryRef::parsed(payload);
         let Some(server) = self.slot.link_mut() else { return };
         let behind = server.feed.given();
         server.feed.skip_to(index);

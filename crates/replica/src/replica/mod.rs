@@ -159,6 +159,8 @@ pub struct Replica<E: Environment> {
     slow_at: Option<Duration>,
     /// The last entry handed out by consensus, as far as the server's feed knows.
     handed: LogIndex,
+    /// The last entry that was in the log at the start.
+    recovered: LogIndex,
     /// The log has a `Start`.
     started: bool,
     /// Proposals are committed at once.
@@ -235,6 +237,7 @@ impl<E: Environment> Replica<E> {
             next_tick: TICK,
             hearing: None,
             handed: consensus.applied(),
+            recovered: consensus.last_index(),
             // A log that begins later has its `Start` before that.
             started: recovered.is_some() || consensus.first_index() > LogIndex(1),
             agrees_alone: alone,
