@@ -1,6 +1,5 @@
 //! Randomness that the server draws: from one stream, the same on every replica ([`crate::kernel::random`]).
 
-use crate::kernel::kernel;
 use crate::turn;
 use crate::uses::{self, Use};
 use libc::c_uint;
@@ -8,9 +7,9 @@ use skein_sched::op::{Kind, Object};
 
 /// Bytes from the server's stream of randomness.
 pub fn draw(out: &mut [u8]) {
-    let _turn = turn::enter(Object::Randomness, Kind::Read);
+    let turn = turn::enter(Object::Randomness, Kind::Read);
     uses::note(Use::Randomness);
-    kernel().random.fill(out);
+    turn.random.fill(out);
 }
 
 /// Whether `getrandom` has these flags, in this combination.

@@ -40,8 +40,9 @@ fn until_granted(k: &Kernel, attempt: impl Fn() -> Result<usize>) -> Result<usiz
 }
 
 /// `flock`.
-pub fn flock(k: &Kernel, fd: c_int, operation: c_int) -> Result<usize> {
-    let _turn = turn::enter(Object::Files, Kind::Lock);
+pub fn flock(fd: c_int, operation: c_int) -> Result<usize> {
+    let turn = turn::enter(Object::Files, Kind::Lock);
+    let k = &*turn;
     table::not_own(fd)?;
     let call = |operation: c_int| {
         // SAFETY: no memory is involved.
@@ -70,7 +71,7 @@ fn refuse_notice(command: c_int) -> Result<usize> {
 ///
 /// # Safety
 /// `arg` is the command's argument.
-pub unsafe fn fcntl(k: &Kernel, fd: c_int, command: c_int, arg: usize) -> Option<Result<usize>> {
+pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> Option<Result<usize>> {
     let attempt = match command {
         libc::F_SETLKW => libc::F_SETLK,
         libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
@@ -78,7 +79,8 @@ pub unsafe fn fcntl(k: &Kernel, fd: c_int, command: c_int, arg: usize) -> Option
         libc::F_NOTIFY | libc::F_SETLEASE => return Some(refuse_notice(command)),
         _ => return None,
     };
-    let _turn = turn::enter(Object::Files, Kind::Lock);
+    let turn = turn::enter(Object::Files, Kind::Lock);
+    let k = &*turn;
     let call = || {
         // SAFETY: the server's own lock; the kernel checks the address.
         unsafe { sys::call(libc::SYS_fcntl, sys::args([fd as usize, attempt as usize, arg])) }

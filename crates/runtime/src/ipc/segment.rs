@@ -1,6 +1,5 @@
 //! Segments of System V shared memory are the kernel's, in the replica's own namespace; the times reported about them are not.
 
-use crate::kernel::kernel;
 use crate::sys;
 use crate::turn;
 use libc::c_int;
@@ -20,7 +19,7 @@ const INFO_RESIDENT: usize = 2;
 /// # Safety
 /// `arg` is the command's argument.
 pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
-    let _turn = turn::enter(Object::Ipc, Kind::Set);
+    let turn = turn::enter(Object::Ipc, Kind::Set);
     let args = sys::args([id as usize, command as usize, arg]);
     // SAFETY: the server's own call; the kernel checks its address.
     let result = unsafe { sys::call(libc::SYS_shmctl, args)? };
@@ -28,7 +27,7 @@ pub unsafe fn control(id: c_int, command: c_int, arg: usize) -> Result<usize> {
         libc::IPC_STAT | SHM_STAT | SHM_STAT_ANY => {
             // SAFETY: the kernel has just written there.
             let about = unsafe { &mut *(arg as *mut libc::shmid_ds) };
-            let start = (kernel().boot_ns.get() / skein_libos::time::NS_PER_S) as i64;
+            let start = (turn.boot_ns.get() / skein_libos::time::NS_PER_S) as i64;
             for at in [&mut about.shm_atime, &mut about.shm_dtime, &mut about.shm_ctime] {
                 if *at != 0 {
                     *at = start;

@@ -2,7 +2,7 @@
 
 use super::ProcessHandle;
 use super::{Life, find, handle, this};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::turn;
 use libc::pid_t;
 use skein_libos::errno::{Errno, Result};
@@ -42,8 +42,8 @@ pub fn session_of(pid: pid_t) -> Result<pid_t> {
 
 /// `setsid`.
 pub fn new_session() -> Result<pid_t> {
-    let _turn = turn::enter(Object::Processes, Kind::Set);
-    let (k, p) = (kernel(), this());
+    let turn = turn::enter(Object::Processes, Kind::Set);
+    let (k, p) = (&*turn, this());
     let pid = p.pid.get();
     if super::all(k).any(|(_, other)| other.group.get() == pid) {
         return Err(Errno(libc::EPERM));

@@ -2,7 +2,7 @@
 
 use super::ProcessHandle;
 use super::{Life, Process, all, children_key, forget, handle, pidfd, this};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::{signal, turn};
 use libc::{c_int, pid_t};
 use skein_libos::errno::{Errno, Result};
@@ -83,7 +83,7 @@ fn find(
 /// `waitid` without its arguments: a child that has ended, stopped or gone on, and its wait status; `None` when there is none yet and
 /// `WNOHANG` is asked for.
 pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
-    let _turn = turn::enter(Object::Processes, Kind::Join);
+    let turn = turn::enter(Object::Processes, Kind::Join);
     if options & !(EVENTS | HARMLESS | libc::WNOHANG | libc::WNOWAIT | libc::__WCLONE) != 0 {
         return Err(Errno(libc::EINVAL));
     }
@@ -91,7 +91,7 @@ pub fn wait(which: Which, options: c_int) -> Result<Option<(pid_t, c_int)>> {
         // Children that do not send SIGCHLD at their end: there are none.
         return Err(Errno(libc::ECHILD));
     }
-    let (k, events) = (kernel(), options & EVENTS);
+    let (k, events) = (&*turn, options & EVENTS);
     loop {
         if let Some((child, c, status)) = find(k, which, events)? {
             let found = (c.pid.get(), status);

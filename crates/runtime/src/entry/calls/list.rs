@@ -2,7 +2,7 @@
 //!
 //! - `SYS_pause() => { ... }`: the runtime always answers. The row is virtual or agreed.
 //! - `SYS_fsync(fd: c_int) if virtual { ... }`: the block answers virtual objects. The kernel answers the rest. The row is checked.
-//! - `... else Write |call| { ... }`: the rest is an operation of this kind on files, and this block answers it. It may let the kernel do `call`.
+//! - `... else Write |k, call| { ... }`: the rest is an operation of this kind on files, and this block answers it. It may let the kernel do `call`.
 //!   None of the call's arguments is then a descriptor of the runtime's own. Without a kind the answer begins the operation itself.
 //!
 //! All other answers begin the operation of their turn themselves, as they know the object. A call that only passes to the kernel is no operation.
@@ -63,35 +63,35 @@ unsafe fn waitv(a: [usize; 6]) -> Result<usize> {
 calls! {
     // Descriptors and pipes.
     SYS_read(fd: c_int, to: *mut c_void, len: usize)
-        if virtual { transfer::read(fd, to, len) } else Read |call| { inputs::after_read(kernel(), fd, call.make()) };
+        if virtual { transfer::read(fd, to, len) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_write(fd: c_int, from: *const c_void, len: usize)
-        if virtual { transfer::write(fd, from, len) } else Write |call| { change::after_write(kernel(), fd, call.make()) };
+        if virtual { transfer::write(fd, from, len) } else Write |k, call| { change::after_write(k, fd, call.make()) };
     SYS_readv(fd: c_int, parts: *const iovec, count: c_int)
-        if virtual { transfer::readv(fd, parts, count) } else Read |call| { inputs::after_read(kernel(), fd, call.make()) };
+        if virtual { transfer::readv(fd, parts, count) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_writev(fd: c_int, parts: *const iovec, count: c_int)
-        if virtual { transfer::writev(fd, parts, count) } else Write |call| { change::after_write(kernel(), fd, call.make()) };
+        if virtual { transfer::writev(fd, parts, count) } else Write |k, call| { change::after_write(k, fd, call.make()) };
     SYS_pread64(fd: c_int, to: *mut c_void, len: usize, at: i64)
-        if virtual { transfer::positioned(fd) } else Read |call| { inputs::after_read(kernel(), fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64)
-        if virtual { transfer::positioned(fd) } else Write |call| { change::after_write(kernel(), fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Write |k, call| { change::after_write(k, fd, call.make()) };
     // A position comes in two halves; the kernel ignores the upper one.
     SYS_preadv(fd: c_int, parts: *const iovec, count: c_int, at: i64)
-        if virtual { transfer::positioned(fd) } else Read |call| { inputs::after_read(kernel(), fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_pwritev(fd: c_int, parts: *const iovec, count: c_int, at: i64)
-        if virtual { transfer::positioned(fd) } else Write |call| { change::after_write(kernel(), fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Write |k, call| { change::after_write(k, fd, call.make()) };
     SYS_preadv2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
-        if virtual { transfer::preadv2(fd, parts, count, at, flags) } else Read |call| { inputs::after_read(kernel(), fd, call.make()) };
+        if virtual { transfer::preadv2(fd, parts, count, at, flags) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
-        if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else Write |call| { change::after_write(kernel(), fd, call.make()) };
+        if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else Write |k, call| { change::after_write(k, fd, call.make()) };
     SYS_splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
         if virtual { transfer::splice(from, from_at, to, to_at, len, flags) };
     SYS_tee(from: c_int, to: c_int, len: usize, flags: u32) if virtual { transfer::tee(from, to, len, flags) };
     SYS_vmsplice(fd: c_int, parts: *const iovec, count: usize, flags: u32)
         if virtual { transfer::vmsplice(fd, parts, count, flags) };
     SYS_sendfile(out: c_int, from: c_int, at: *mut i64, count: usize)
-        if virtual { transfer::sendfile(out, from, at, count) } else Move |call| { change::after_write(kernel(), out, call.make()) };
+        if virtual { transfer::sendfile(out, from, at, count) } else Move |k, call| { change::after_write(k, out, call.make()) };
     SYS_copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
-        else Move |call| { change::after_write(kernel(), to, call.make()) };
+        else Move |k, call| { change::after_write(k, to, call.make()) };
     SYS_close(fd: c_int) if virtual { close::close(fd) };
     SYS_close_range(first: u32, last: u32, flags: u32) if virtual { Some(descriptor::close_range(first, last, flags)) };
     SYS_dup(fd: c_int) if virtual { descriptor::dup(fd) };
@@ -99,10 +99,10 @@ calls! {
     SYS_dup3(old: c_int, new: c_int, flags: c_int) if virtual { close::dup3(old, new, Some(flags)) };
     SYS_fcntl(fd: c_int, command: c_int, arg: usize)
         if virtual { descriptor::fcntl(fd, command, arg) }
-        else |call| { lock::fcntl(kernel(), fd, command, arg).unwrap_or_else(|| call.make()) };
+        else |call| { lock::fcntl(fd, command, arg).unwrap_or_else(|| call.make()) };
     SYS_ioctl(fd: c_int, request: usize, arg: usize) if virtual { descriptor::ioctl(fd, request, arg) };
     SYS_lseek(fd: c_int, at: i64, from: c_int)
-        if virtual { descriptor::lseek(fd, from) } else Set |call| { list::lseek(kernel(), fd, at, from).unwrap_or_else(|| call.make()) };
+        if virtual { descriptor::lseek(fd, from) } else Set |k, call| { list::lseek(k, fd, at, from).unwrap_or_else(|| call.make()) };
     SYS_fsync(fd: c_int) if virtual { descriptor::sync(fd) };
     SYS_fdatasync(fd: c_int) if virtual { descriptor::sync(fd) };
     SYS_pipe(out: *mut c_int) => { ready::pipe(0).map(|ends| put_pair(out, ends)) };
@@ -236,103 +236,103 @@ calls! {
     };
 
     // Files: opening and looking.
-    SYS_open(path: Path, flags: c_int, mode: u32) if virtual { Some({ let _turn = on_files(Kind::Open); open::open(kernel(), AT_FDCWD, path, flags, mode) }) };
-    SYS_openat(at: c_int, path: Path, flags: c_int, mode: u32) if virtual { Some({ let _turn = on_files(Kind::Open); open::open(kernel(), at, path, flags, mode) }) };
-    SYS_openat2(at: c_int, path: Path, how: *const open::How, len: usize) else Open |_call| { open::openat2(kernel(), at, path, how, len) };
-    SYS_creat(path: Path, mode: u32) if virtual { Some({ let _turn = on_files(Kind::Open); open::creat(kernel(), path, mode) }) };
-    SYS_stat(path: Path, out: *mut libc::stat) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstatat(kernel(), AT_FDCWD, path, out, 0) }) };
+    SYS_open(path: Path, flags: c_int, mode: u32) if virtual { Some({ let k = on_files(Kind::Open); open::open(&k, AT_FDCWD, path, flags, mode) }) };
+    SYS_openat(at: c_int, path: Path, flags: c_int, mode: u32) if virtual { Some({ let k = on_files(Kind::Open); open::open(&k, at, path, flags, mode) }) };
+    SYS_openat2(at: c_int, path: Path, how: *const open::How, len: usize) else Open |k, _call| { open::openat2(k, at, path, how, len) };
+    SYS_creat(path: Path, mode: u32) if virtual { Some({ let k = on_files(Kind::Open); open::creat(&k, path, mode) }) };
+    SYS_stat(path: Path, out: *mut libc::stat) if virtual { Some({ let k = on_files(Kind::Ask); stat::fstatat(&k, AT_FDCWD, path, out, 0) }) };
     SYS_lstat(path: Path, out: *mut libc::stat)
-        if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstatat(kernel(), AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW) }) };
-    SYS_fstat(fd: c_int, out: *mut libc::stat) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstat(kernel(), fd, out) }) };
+        if virtual { Some({ let k = on_files(Kind::Ask); stat::fstatat(&k, AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW) }) };
+    SYS_fstat(fd: c_int, out: *mut libc::stat) if virtual { Some({ let k = on_files(Kind::Ask); stat::fstat(&k, fd, out) }) };
     SYS_newfstatat(at: c_int, path: Path, out: *mut libc::stat, flags: c_int)
-        if virtual { Some({ let _turn = on_files(Kind::Ask); stat::fstatat(kernel(), at, path, out, flags) }) };
+        if virtual { Some({ let k = on_files(Kind::Ask); stat::fstatat(&k, at, path, out, flags) }) };
     SYS_statx(at: c_int, path: Path, flags: c_int, mask: u32, out: *mut libc::statx)
-        if virtual { Some({ let _turn = on_files(Kind::Ask); stat::statx(kernel(), at, path, flags, mask, out) }) };
-    SYS_statfs(path: Path, out: *mut libc::statfs) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::statfs(kernel(), number::SYS_statfs, path as usize, out) }) };
-    SYS_fstatfs(fd: c_int, out: *mut libc::statfs) if virtual { Some({ let _turn = on_files(Kind::Ask); stat::statfs(kernel(), number::SYS_fstatfs, fd as usize, out) }) };
-    SYS_readlink(path: Path, out: *mut u8, len: usize) else Ask |_call| { stat::readlinkat(kernel(), AT_FDCWD, path, out, len) };
-    SYS_readlinkat(at: c_int, path: Path, out: *mut u8, len: usize) else Ask |_call| { stat::readlinkat(kernel(), at, path, out, len) };
-    SYS_getdents64(fd: c_int, out: *mut u8, len: usize) else Read |_call| { list::getdents64(kernel(), fd, out, len) };
-    SYS_flock(fd: c_int, operation: c_int) else |_call| { lock::flock(kernel(), fd, operation) };
-    SYS_access(path: Path, mode: c_int) else Ask |call| {
-        inputs::glance(kernel(), AT_FDCWD, path, 0);
+        if virtual { Some({ let k = on_files(Kind::Ask); stat::statx(&k, at, path, flags, mask, out) }) };
+    SYS_statfs(path: Path, out: *mut libc::statfs) if virtual { Some({ let k = on_files(Kind::Ask); stat::statfs(&k, number::SYS_statfs, path as usize, out) }) };
+    SYS_fstatfs(fd: c_int, out: *mut libc::statfs) if virtual { Some({ let k = on_files(Kind::Ask); stat::statfs(&k, number::SYS_fstatfs, fd as usize, out) }) };
+    SYS_readlink(path: Path, out: *mut u8, len: usize) else Ask |k, _call| { stat::readlinkat(k, AT_FDCWD, path, out, len) };
+    SYS_readlinkat(at: c_int, path: Path, out: *mut u8, len: usize) else Ask |k, _call| { stat::readlinkat(k, at, path, out, len) };
+    SYS_getdents64(fd: c_int, out: *mut u8, len: usize) else Read |k, _call| { list::getdents64(k, fd, out, len) };
+    SYS_flock(fd: c_int, operation: c_int) else |_call| { lock::flock(fd, operation) };
+    SYS_access(path: Path, mode: c_int) else Ask |k, call| {
+        inputs::glance(k, AT_FDCWD, path, 0);
         call.make()
     };
-    SYS_faccessat(at: c_int, path: Path, mode: c_int) else Ask |call| {
-        inputs::glance(kernel(), at, path, 0);
+    SYS_faccessat(at: c_int, path: Path, mode: c_int) else Ask |k, call| {
+        inputs::glance(k, at, path, 0);
         call.make()
     };
-    SYS_faccessat2(at: c_int, path: Path, mode: c_int, flags: c_int) else Ask |call| {
-        inputs::glance(kernel(), at, path, flags);
+    SYS_faccessat2(at: c_int, path: Path, mode: c_int, flags: c_int) else Ask |k, call| {
+        inputs::glance(k, at, path, flags);
         call.make()
     };
-    SYS_chdir(path: Path) else Set |call| {
-        inputs::glance(kernel(), AT_FDCWD, path, 0);
+    SYS_chdir(path: Path) else Set |k, call| {
+        inputs::glance(k, AT_FDCWD, path, 0);
         call.make()
     };
-    SYS_chroot(path: Path) else Set |_call| { root::change(kernel(), path) };
+    SYS_chroot(path: Path) else Set |k, _call| { root::change(k, path) };
     SYS_inotify_init() => { ready::inotify(0) };
     SYS_inotify_init1(flags: c_int) => { ready::inotify(flags) };
     SYS_inotify_add_watch(fd: c_int, path: Path, events: u32) => { ready::inotify_add_watch(fd, events) };
     SYS_inotify_rm_watch(fd: c_int, watch: c_int) => { ready::inotify_rm_watch(fd) };
 
     // Files: changing them.
-    SYS_mkdir(path: Path, mode: mode_t) else Create |call| { change::creation(kernel(), call, AT_FDCWD, path) };
-    SYS_mkdirat(at: c_int, path: Path, mode: mode_t) else Create |call| { change::creation(kernel(), call, at, path) };
-    SYS_symlink(to: Path, path: Path) else Create |call| { change::creation(kernel(), call, AT_FDCWD, path) };
-    SYS_symlinkat(to: Path, at: c_int, path: Path) else Create |call| { change::creation(kernel(), call, at, path) };
-    SYS_mknod(path: Path, mode: u32, dev: u64) else Create |_call| { change::mknodat(kernel(), AT_FDCWD, path, mode, dev) };
-    SYS_mknodat(at: c_int, path: Path, mode: u32, dev: u64) else Create |_call| { change::mknodat(kernel(), at, path, mode, dev) };
-    SYS_rmdir(path: Path) else Destroy |call| { change::entries(kernel(), call, &[(AT_FDCWD, path)]) };
-    SYS_unlink(path: Path) else Destroy |call| { change::entries(kernel(), call, &[(AT_FDCWD, path)]) };
-    SYS_unlinkat(at: c_int, path: Path, flags: c_int) else Destroy |call| { change::entries(kernel(), call, &[(at, path)]) };
-    SYS_link(from: Path, to: Path) else Create |call| {
-        inputs::before_move(kernel(), AT_FDCWD, from);
-        change::entries(kernel(), call, &[(AT_FDCWD, to)])
+    SYS_mkdir(path: Path, mode: mode_t) else Create |k, call| { change::creation(k, call, AT_FDCWD, path) };
+    SYS_mkdirat(at: c_int, path: Path, mode: mode_t) else Create |k, call| { change::creation(k, call, at, path) };
+    SYS_symlink(to: Path, path: Path) else Create |k, call| { change::creation(k, call, AT_FDCWD, path) };
+    SYS_symlinkat(to: Path, at: c_int, path: Path) else Create |k, call| { change::creation(k, call, at, path) };
+    SYS_mknod(path: Path, mode: u32, dev: u64) else Create |k, _call| { change::mknodat(k, AT_FDCWD, path, mode, dev) };
+    SYS_mknodat(at: c_int, path: Path, mode: u32, dev: u64) else Create |k, _call| { change::mknodat(k, at, path, mode, dev) };
+    SYS_rmdir(path: Path) else Destroy |k, call| { change::entries(k, call, &[(AT_FDCWD, path)]) };
+    SYS_unlink(path: Path) else Destroy |k, call| { change::entries(k, call, &[(AT_FDCWD, path)]) };
+    SYS_unlinkat(at: c_int, path: Path, flags: c_int) else Destroy |k, call| { change::entries(k, call, &[(at, path)]) };
+    SYS_link(from: Path, to: Path) else Create |k, call| {
+        inputs::before_move(k, AT_FDCWD, from);
+        change::entries(k, call, &[(AT_FDCWD, to)])
     };
-    SYS_linkat(from_at: c_int, from: Path, at: c_int, to: Path, flags: c_int) else Create |call| {
-        inputs::before_move(kernel(), from_at, from);
-        change::entries(kernel(), call, &[(at, to)])
+    SYS_linkat(from_at: c_int, from: Path, at: c_int, to: Path, flags: c_int) else Create |k, call| {
+        inputs::before_move(k, from_at, from);
+        change::entries(k, call, &[(at, to)])
     };
-    SYS_rename(from: Path, to: Path) else Move |call| {
-        inputs::before_move(kernel(), AT_FDCWD, from);
-        change::entries(kernel(), call, &[(AT_FDCWD, from), (AT_FDCWD, to)])
+    SYS_rename(from: Path, to: Path) else Move |k, call| {
+        inputs::before_move(k, AT_FDCWD, from);
+        change::entries(k, call, &[(AT_FDCWD, from), (AT_FDCWD, to)])
     };
-    SYS_renameat(from_at: c_int, from: Path, at: c_int, to: Path) else Move |call| {
-        inputs::before_move(kernel(), from_at, from);
-        change::entries(kernel(), call, &[(from_at, from), (at, to)])
+    SYS_renameat(from_at: c_int, from: Path, at: c_int, to: Path) else Move |k, call| {
+        inputs::before_move(k, from_at, from);
+        change::entries(k, call, &[(from_at, from), (at, to)])
     };
-    SYS_renameat2(from_at: c_int, from: Path, at: c_int, to: Path, flags: u32) else Move |call| {
-        inputs::before_move(kernel(), from_at, from);
+    SYS_renameat2(from_at: c_int, from: Path, at: c_int, to: Path, flags: u32) else Move |k, call| {
+        inputs::before_move(k, from_at, from);
         if flags & libc::RENAME_EXCHANGE != 0 {
-            inputs::before_move(kernel(), at, to);
+            inputs::before_move(k, at, to);
         }
-        change::entries(kernel(), call, &[(from_at, from), (at, to)])
+        change::entries(k, call, &[(from_at, from), (at, to)])
     };
-    SYS_truncate(path: Path, len: i64) else Set |_call| { change::truncate(kernel(), path, len) };
+    SYS_truncate(path: Path, len: i64) else Set |k, _call| { change::truncate(k, path, len) };
     SYS_ftruncate(fd: c_int, len: i64)
-        if virtual { descriptor::sync(fd) } else Set |call| { change::after_change(kernel(), fd, call.make()) };
+        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, call.make()) };
     SYS_fallocate(fd: c_int, mode: c_int, at: i64, len: i64)
-        if virtual { descriptor::sync(fd) } else Set |call| { change::after_change(kernel(), fd, call.make()) };
+        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, call.make()) };
     SYS_utimensat(at: c_int, path: Path, times: *const [timespec; 2], flags: c_int)
-        else Set |_call| { change::utimensat(kernel(), at, path, times, flags) };
-    SYS_futimesat(at: c_int, path: Path, times: *const [timeval; 2]) else Set |_call| { change::utimes(kernel(), at, path, times) };
-    SYS_utimes(path: Path, times: *const [timeval; 2]) else Set |_call| { change::utimes(kernel(), AT_FDCWD, path, times) };
-    SYS_utime(path: Path, times: *const libc::utimbuf) else Set |_call| { change::utime(kernel(), path, times) };
-    SYS_chmod(path: Path, mode: mode_t) else Set |call| { change::permissions(kernel(), call, AT_FDCWD, path, 0) };
-    SYS_fchmodat(at: c_int, path: Path, mode: mode_t) else Set |call| { change::permissions(kernel(), call, at, path, 0) };
-    SYS_fchmodat2(at: c_int, path: Path, mode: mode_t, flags: c_int) else Set |call| { change::permissions(kernel(), call, at, path, flags) };
-    SYS_chown(path: Path, user: uid_t, group: gid_t) else Set |call| { change::permissions(kernel(), call, AT_FDCWD, path, 0) };
+        else Set |k, _call| { change::utimensat(k, at, path, times, flags) };
+    SYS_futimesat(at: c_int, path: Path, times: *const [timeval; 2]) else Set |k, _call| { change::utimes(k, at, path, times) };
+    SYS_utimes(path: Path, times: *const [timeval; 2]) else Set |k, _call| { change::utimes(k, AT_FDCWD, path, times) };
+    SYS_utime(path: Path, times: *const libc::utimbuf) else Set |k, _call| { change::utime(k, path, times) };
+    SYS_chmod(path: Path, mode: mode_t) else Set |k, call| { change::permissions(k, call, AT_FDCWD, path, 0) };
+    SYS_fchmodat(at: c_int, path: Path, mode: mode_t) else Set |k, call| { change::permissions(k, call, at, path, 0) };
+    SYS_fchmodat2(at: c_int, path: Path, mode: mode_t, flags: c_int) else Set |k, call| { change::permissions(k, call, at, path, flags) };
+    SYS_chown(path: Path, user: uid_t, group: gid_t) else Set |k, call| { change::permissions(k, call, AT_FDCWD, path, 0) };
     SYS_lchown(path: Path, user: uid_t, group: gid_t)
-        else Set |call| { change::permissions(kernel(), call, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) };
+        else Set |k, call| { change::permissions(k, call, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) };
     SYS_fchownat(at: c_int, path: Path, user: uid_t, group: gid_t, flags: c_int)
-        else Set |call| { change::permissions(kernel(), call, at, path, flags) };
+        else Set |k, call| { change::permissions(k, call, at, path, flags) };
     SYS_fchmod(fd: c_int, mode: mode_t)
         if virtual { descriptor::change_mode(fd, Some(mode)) }
-        else Set |call| { change::permissions(kernel(), call, fd, core::ptr::null(), 0) };
+        else Set |k, call| { change::permissions(k, call, fd, core::ptr::null(), 0) };
     SYS_fchown(fd: c_int, user: uid_t, group: gid_t)
         if virtual { descriptor::change_mode(fd, None) }
-        else Set |call| { change::permissions(kernel(), call, fd, core::ptr::null(), 0) };
+        else Set |k, call| { change::permissions(k, call, fd, core::ptr::null(), 0) };
 
     // Memory.
     SYS_mincore(at: usize, len: usize, out: *mut u8) else |call| { machine::resident(call, len, out) };

@@ -11,9 +11,11 @@ mod list;
 
 use crate::fatal::{self, refuse, refused};
 use crate::io::table::no_own;
+use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::sys;
-use crate::turn::{self, Turn};
+use crate::turn;
+use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use skein_interpose::{SYSCALLS, Treatment};
 use skein_libos::errno::{Errno, Result};
@@ -98,9 +100,21 @@ unsafe fn pass(call: sys::Call) -> Result<usize> {
 
 /// Begins an operation on files. While libc creates a thread there is none: the turn must stay, and no other thread changes the data that libc then looks up for its memory.
 #[inline]
-fn on_files(kind: Kind) -> Option<Turn> {
+fn on_files(kind: Kind) -> OnFiles {
     let creates = LOCAL.creates_thread.load(Ordering::Relaxed);
-    (!creates).then(|| turn::enter(Object::Files, kind))
+    OnFiles(if creates { kernel() } else { turn::enter(Object::Files, kind).kernel() })
+}
+
+/// An operation on files: lends the state, as [`turn::Turn`] does.
+struct OnFiles(&'static Kernel);
+
+impl Deref for OnFiles {
+    type Target = Kernel;
+
+    #[inline]
+    fn deref(&self) -> &Kernel {
+        self.0
+    }
 }
 
 /// Answers a call with an error and tells the node its name.
@@ -127,7 +141,7 @@ enum Form {
 macro_rules! calls {
     ($(
         $nr:ident($($arg:ident: $ty:ty),* $(,)?)
-        $(=> $whole:block)? $(if virtual $virtual:block)? $(else $($kind:ident)? |$call:ident| $kernels:block)?;
+        $(=> $whole:block)? $(if virtual $virtual:block)? $(else $kind:ident |$k:ident, $call:ident| $kernels:block)? $(else |$own:ident| $by_itself:block)?;
     )*) => {
         /// Every call of the list.
         pub(super) const ANSWERED: &[(i64, Form)] =
@@ -146,7 +160,7 @@ macro_rules! calls {
                 pub unsafe fn make($($arg: $ty),*) -> Result<usize> {
                     // SAFETY: the caller's contract, which is that of the function that answers.
                     unsafe {
-                        calls!(@answer number::$nr, [$($arg),*]; $(=> $whole)? $(if $virtual)? $(else $($kind)? |$call| $kernels)?)
+                        calls!(@answer number::$nr, [$($arg),*]; $(=> $whole)? $(if $virtual)? $(else $kind |$k, $call| $kernels)? $(else |$own| $by_itself)?)
                     }
                 }
             }
@@ -172,7 +186,7 @@ macro_rules! calls {
     (@form => $whole:block) => { Form::Whole };
     (@form) => { Form::Part };
     (@answer $nr:expr, $args:tt; => $whole:block) => { $whole };
-    (@answer $nr:expr, [$($arg:ident),*]; $(if $virtual:block)? $(else $($kind:ident)? |$call:ident| $kernels:block)?) => {{
+    (@answer $nr:expr, [$($arg:ident),*]; $(if $virtual:block)? $(else $kind:ident |$k:ident, $call:ident| $kernels:block)? $(else |$own:ident| $by_itself:block)?) => {{
         $(
             let answer: Answer = $virtual;
             if let Some(result) = answer {
@@ -180,14 +194,19 @@ macro_rules! calls {
             }
         )?
         let call = sys::Call { nr: $nr, args: sys::args([$($arg as usize),*]) };
-        calls!(@kernels call $(, $($kind)? |$call| $kernels)?)
+        calls!(@kernels call $(, $kind |$k, $call| $kernels)? $(, |$own| $by_itself)?)
     }};
     (@kernels $made:ident) => { pass($made) };
-    (@kernels $made:ident, $($kind:ident)? |$call:ident| $kernels:block) => {{
+    (@kernels $made:ident, $kind:ident |$k:ident, $call:ident| $kernels:block) => {{
         no_own($made.nr, &$made.args)?;
-        $(let _turn = on_files(Kind::$kind);)?
-        let $call = $made;
+        let operation = on_files(Kind::$kind);
+        let ($k, $call) = (&*operation, $made);
         $kernels
+    }};
+    (@kernels $made:ident, |$own:ident| $by_itself:block) => {{
+        no_own($made.nr, &$made.args)?;
+        let $own = $made;
+        $by_itself
     }};
 }
 use calls;
