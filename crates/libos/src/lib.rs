@@ -10,7 +10,7 @@
 //!
 //! From the bottom: Linux's numbers ([`abi`], [`errno`]); records in the arena, plain data ([`mod@state`]); what the host does ([`host`]); waiting ([`thread`], [`keys`], [`time`], [`timers`]);
 //! descriptors' files ([`file`]); what has descriptors: [`process`], then [`signal`]; [`ipc`], [`net`]; and [`sync`] on waiting alone. What a room calls above itself is a trait of its own, which
-//! `above.rs` implements for every host: the compiler joins them, and nothing is looked up when the server runs. `xtask/src/tidy/rooms.rs` checks that rooms do not use each other in circles.
+//! `above.rs` implements for every host: the compiler joins them, and nothing is looked up when the server runs. `cargo xtask tidy` checks that rooms do not use each other in circles, and lists their arrows with `--rooms`.
 #![cfg_attr(not(test), no_std)]
 
 pub mod abi;

@@ -32,7 +32,7 @@
 //! From the bottom: words of the process ([`local`]) and code without state ([`sys`], [`fatal`], [`stack`], [`frame`], [`patch`] and their like); the state in
 //! the arena ([`kernel`]); the turn, with admission and output ([`turn`]); the server's calls, each on the ones before: [`signal`], [`time`], `io/` (virtual descriptors), [`files`], [`process`],
 //! [`thread`]; the library's host ([`libos`]); the server's entries ([`entry`]). A room reaches what is above it by the host's trait ([`skein_libos::Host`]), or by functions that it
-//! gets at the start ([`turn::above`]). `xtask/src/tidy/rooms.rs` checks that rooms do not use each other in circles.
+//! gets at the start ([`turn::above`]). `cargo xtask tidy` checks that rooms do not use each other in circles, and lists their arrows with `--rooms`.
 //!
 //! # Rules in here
 //!

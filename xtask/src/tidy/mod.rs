@@ -17,9 +17,13 @@ use std::path::{Path, PathBuf};
 use skein_testkit::workspace;
 use skein_testkit::{Failure, Outcome};
 
-/// `cargo xtask tidy` has no options yet.
+/// Options.
 #[derive(clap::Args)]
-pub struct Options {}
+pub struct Options {
+    /// Check nothing: list the rooms (top modules) of the crate in this directory, each behind those that it uses
+    #[arg(long, value_name = "DIR")]
+    rooms: Option<PathBuf>,
+}
 
 /// One broken rule in one place.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,7 +108,14 @@ fn complaints(root: &Path) -> Outcome<Vec<Complaint>> {
 }
 
 /// Prints every complaint; fails when there is one.
-pub fn run(_options: &Options) -> Outcome {
+pub fn run(options: &Options) -> Outcome {
+    if let Some(of) = &options.rooms {
+        let tree = Tree::read(workspace::root())?;
+        let text = rooms::list(&tree, of)
+            .ok_or_else(|| Failure(format!("no crate of this workspace is in {}", of.display())))?;
+        print!("{text}");
+        return Ok(());
+    }
     let all = complaints(workspace::root())?;
     for complaint in &all {
         println!("{complaint}");

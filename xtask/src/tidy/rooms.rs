@@ -20,6 +20,24 @@ pub fn check(tree: &Tree) -> Vec<Complaint> {
     houses.iter().flat_map(|house| circles(&arrows(tree, house))).collect()
 }
 
+/// The rooms of the crate in directory `of`, a line each with those that it uses, lowest first; `None` when there is no such crate.
+pub fn list(tree: &Tree, of: &Path) -> Option<String> {
+    let mut left = arrows(tree, &of.join("src"));
+    let mut text = String::new();
+    let mut listed = BTreeSet::new();
+    while !left.is_empty() {
+        // Without circles there is always one; with them the others come at the end.
+        let free = |uses: &BTreeMap<_, _>| uses.keys().all(|room| listed.contains(room));
+        let next = left.iter().find(|(_, uses)| free(uses)).or(left.iter().next());
+        let room = next.map(|(room, _)| room.clone())?;
+        let uses: Vec<String> = left.remove(&room)?.into_keys().collect();
+        text += format!("{room:<14} {}", uses.join(" ")).trim_end();
+        text.push('\n');
+        listed.insert(room);
+    }
+    (!text.is_empty()).then_some(text)
+}
+
 fn arrows(tree: &Tree, house: &Path) -> Arrows {
     let files: Vec<_> = tree
         .with_extension("rs")
@@ -35,7 +53,8 @@ fn arrows(tree: &Tree, house: &Path) -> Arrows {
             exported.insert(last(&path).to_owned(), first(&path).to_owned());
         }
     }
-    let mut arrows = Arrows::new();
+    let mut arrows: Arrows =
+        rooms.iter().map(|room| ((*room).to_owned(), BTreeMap::new())).collect();
     for (path, part, text) in &files {
         let Some(room) = room_of(part).filter(|room| rooms.contains(room)) else { continue };
         let text = productive(text);
@@ -237,6 +256,26 @@ mod tests {
                 assert!(found[0].contains(step), "{text}: {found:?}");
             }
         }
+    }
+
+    #[test]
+    fn rooms_are_listed_behind_those_that_they_use() {
+        let files = [
+            ("a/src/lib.rs", ""),
+            ("a/src/high.rs", "use crate::{low, middle};"),
+            ("a/src/low.rs", "use crate::very_low;"),
+            ("a/src/middle/part.rs", "use super::super::low;"),
+            ("a/src/very_low.rs", ""),
+        ];
+        let tree = Tree::of(&files);
+        let lines = [
+            "very_low",
+            "low            very_low",
+            "middle         low",
+            "high           low middle",
+        ];
+        assert_eq!(list(&tree, Path::new("a")), Some(lines.join("\n") + "\n"));
+        assert_eq!(list(&tree, Path::new("b")), None);
     }
 
     #[test]
