@@ -1,4 +1,4 @@
-//! Plays the node for one guest: makes the arena, feeds the input ring, collects the output ring, without consensus.
+//! Plays the node for one guest, without consensus, through the [`Link`] that a replica has to its server, too: gives it entries, and takes its output.
 //!
 //! Invariants: entries have indices 1, 2, ... without a gap; a leader decides only when the guest has executed all its
 //! entries and waits, so its decisions depend on the guest alone and not on how fast anything runs; a follower
@@ -9,19 +9,19 @@ use crate::input::Input;
 use crate::launch::{Guest, Launch};
 use crate::script::{Script, TERM};
 use crate::sys;
-use skein_arena::layout::{Sizes, state};
+use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
-use skein_arena::{Arena, Consumer, Producer, asks};
 use skein_model::entry::{EntryBuilder, Record, Start};
-use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::limits::SPIN_SIGNAL;
-use skein_model::pad8;
-use skein_model::{OutFrame, Term, WallNs};
+use skein_model::{LogIndex, OutFrame, Term, WallNs};
+use skein_replica::server::tap::Tap;
+use skein_replica::server::{Broken, Files, Link};
+use std::fs::File;
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Time of day of the first entry: 2026-01-01, 00:00:00 UTC.
@@ -114,18 +114,39 @@ pub struct Counts {
     pub clocks: u64,
 }
 
+/// Every entry is as good as committed.
+const ALL: LogIndex = LogIndex(u64::MAX);
+/// The arena's heap.
+const HEAP_BYTES: usize = 512 << 20;
+
+/// Keeps the frames that count as output, as they stand in the ring.
+#[derive(Clone, Debug, Default)]
+struct Frames(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Tap for Frames {
+    fn launched(&mut self, _: Option<&Files>) {}
+
+    fn entry(&mut self, _: LogIndex, _: &[u8]) {}
+
+    fn frame(&mut self, raw: &[u8], frame: &OutFrame<'_>) {
+        if frame.is_output() {
+            self.0.lock().expect("no holder panics").push(raw.to_vec());
+        }
+    }
+
+    fn drained(&mut self, _: &Header, _: bool) {}
+}
+
 /// One guest's node.
 #[derive(Debug)]
 pub struct Node {
-    arena: Arena,
-    input: Producer,
-    output: Consumer,
-    memory: std::fs::File,
+    link: Link,
+    frames: Frames,
+    memory: File,
     wake: OwnedFd,
     guest: Guest,
     traced: bool,
     role: Role,
-    written: u64,
     term: Term,
     wall_ns: u64,
     growth: u32,
@@ -152,12 +173,11 @@ impl Node {
     /// # Errors
     /// No memory, no namespace, no such program.
     pub fn start(launch: &Launch<'_>, library: &Path, role: Role) -> io::Result<Self> {
-        let memory = sys::memfd(c"skein-arena")?;
-        let wake = sys::eventfd()?;
-        let sizes = Sizes { heap: 512 << 20, ..Sizes::default() };
-        let arena = Arena::create(memory.as_raw_fd(), sizes).map_err(Error::other)?;
-        // SAFETY: called once for this arena, which lives as long as the node.
-        let (input, output) = unsafe { arena.node_ends() };
+        let sizes = Sizes { heap: HEAP_BYTES, ..Sizes::default() };
+        let mut link = Link::new(sizes, 1, None).map_err(Error::other)?;
+        let (memory, wake) = link.descriptors()?;
+        let frames = Frames::default();
+        link.tap = Some(Box::new(frames.clone()));
         let skein = Some((library, memory.as_fd(), wake.as_fd()));
         let guest = Guest::start(&Launch { skein, ..launch.clone() })?;
         let now = Instant::now();
@@ -173,15 +193,13 @@ impl Node {
             heap: Vec::new(),
         };
         Ok(Self {
-            arena,
-            input,
-            output,
-            memory,
+            link,
+            frames,
+            memory: File::from(memory),
             wake,
             guest,
             traced: launch.trace.is_some(),
             role,
-            written: 0,
             term: TERM,
             wall_ns: BIRTH_NS,
             growth: 1,
@@ -205,24 +223,24 @@ impl Node {
         }
         loop {
             self.feed_log()?;
-            let waiting = self.waiting();
             self.collect()?;
+            let waiting = self.waiting();
             if self.act(waiting)? {
                 continue;
             }
             if let Some(why) = self.given_up(waiting) {
                 self.record.end = End::GivenUp(format!("{why}; {}", self.words()));
-                return Ok(self.record);
+                return Ok(self.account());
             }
             self.watch_for_spin();
             if stop_at_spin && self.record.spin.is_some() {
                 self.record.end = End::GivenUp(format!("it spins; {}", self.words()));
-                return Ok(self.record);
+                return Ok(self.account());
             }
             if self.sleep()? {
                 let status = self.guest.wait()?;
                 self.collect()?;
-                let header = self.arena.header();
+                let header = self.link.header();
                 // `cpuid` traps on some processors only, a dozen times for each program that begins, and is not replaced.
                 let sum = |calls: &Trapped| {
                     let counted = |(call, _): &(usize, u64)| *call != trapped::CPUID;
@@ -232,28 +250,27 @@ impl Node {
                 self.record.patched = sum(&header.patched);
                 self.record.end = End::Status(status);
                 if self.traced {
-                    let begin = self.arena.sizes().file_bytes() - self.arena.sizes().heap;
+                    let begin = self.memory.metadata()?.len() - HEAP_BYTES as u64;
                     let parts_at = header.parts_at.load(Ordering::Relaxed);
-                    self.record.heap = heap::pages(&self.memory, begin as u64, parts_at)?;
+                    self.record.heap = heap::pages(&self.memory, begin, parts_at)?;
                 }
-                return Ok(self.record);
+                return Ok(self.account());
             }
         }
     }
 
+    fn account(self) -> Account {
+        let frames = std::mem::take(&mut *self.frames.0.lock().expect("no holder panics"));
+        Account { frames, ..self.record }
+    }
+
     /// The guest's wait, after it has executed all entries.
     fn waiting(&self) -> Waiting {
-        let header = self.arena.header();
-        // The guest marks itself running before it notes an entry as applied, so in this order a wait that is seen is
-        // one after the last entry.
-        if header.applied.load(Ordering::Acquire) != self.written {
-            return Waiting::Nothing;
-        }
-        match header.server_state.load(Ordering::Acquire) {
-            state::SLOT => Waiting::Slot,
-            state::ASKS => Waiting::Files,
-            state::QUIESCENT => Waiting::Quiescent(header.deadline_ns.load(Ordering::Acquire)),
-            _ => Waiting::Nothing,
+        match self.link.waits() {
+            Some(state::SLOT) => Waiting::Slot,
+            Some(_) => Waiting::Quiescent(self.link.header().deadline_ns.load(Ordering::Acquire)),
+            None if self.link.is_asking() => Waiting::Files,
+            None => Waiting::Nothing,
         }
     }
 
@@ -264,7 +281,8 @@ impl Node {
         let inputs = match waiting {
             Waiting::Nothing => return Ok(false),
             Waiting::Files => {
-                let (ask, facts) = self.asks()?;
+                let impossible = || Error::other("the guest asks about files, and not which");
+                let (ask, facts) = self.link.asks().ok_or_else(impossible)?;
                 self.propose(&[Record::Files { ask, facts: &facts }], 0)?;
                 return Ok(true);
             }
@@ -298,15 +316,6 @@ impl Node {
         Ok(true)
     }
 
-    /// The guest's findings about its host's files.
-    fn asks(&self) -> io::Result<(u64, Vec<u8>)> {
-        let impossible = || Error::other("the guest asks about files, and not which");
-        let asked = asks::asked(self.arena.header(), &self.arena.sizes()).ok_or_else(impossible)?;
-        let mut facts = vec![0; asked.len];
-        self.memory.read_exact_at(&mut facts, asked.at)?;
-        Ok((asked.ask, facts))
-    }
-
     /// Leader: appends an entry, this much later than the last one, and gives it to the guest.
     fn propose(&mut self, records: &[Record<'_>], later_ns: u64) -> io::Result<()> {
         self.wall_ns += later_ns;
@@ -326,7 +335,7 @@ impl Node {
     fn feed_log(&mut self) -> io::Result<()> {
         let Role::Follower(entries) = &mut self.role else { return Ok(()) };
         let entries = std::mem::take(entries);
-        while let Some(entry) = entries.get(self.written as usize) {
+        while let Some(entry) = entries.get(self.link.feed.given().0 as usize) {
             if !self.give(entry)? {
                 break;
             }
@@ -335,62 +344,36 @@ impl Node {
         Ok(())
     }
 
-    /// Writes an entry to the ring and wakes the guest; false when there is no room.
+    /// Gives the guest an entry and wakes it; false when there is no room.
     fn give(&mut self, entry: &[u8]) -> io::Result<bool> {
-        let whole = pad8(FRAME_HEADER_BYTES + entry.len());
-        let Some(space) = self.input.reserve(whole).map_err(Error::other)? else {
-            return Ok(false);
-        };
-        space.fill(0);
-        space[..4].copy_from_slice(&(entry.len() as u32).to_le_bytes());
-        space[8..16].copy_from_slice(&(self.written + 1).to_le_bytes());
-        space[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + entry.len()].copy_from_slice(entry);
-        self.input.publish(whole);
-        self.written += 1;
-        self.wake_guest();
-        Ok(true)
-    }
-
-    fn wake_guest(&self) {
-        let gate = &self.arena.header().server_gate;
-        if gate.open() {
-            sys::futex_wake(gate.word());
-        }
+        let done = self.link.push(self.link.feed.next(), entry).map_err(broken)?;
+        self.link.wake_server();
+        Ok(done)
     }
 
     /// Takes all frames out of the output ring.
     fn collect(&mut self) -> io::Result<()> {
-        let mut taken = 0;
-        {
-            let bytes = self.output.readable().map_err(Error::other)?;
-            while let Some((frame, len)) = OutFrame::parse(&bytes[taken..]).map_err(Error::other)? {
-                if frame.is_output() {
-                    self.record.frames.push(bytes[taken..taken + len].to_vec());
-                }
-                if let Role::Leader(script, _) = &mut self.role {
-                    script.output(&frame);
-                }
-                let text = String::from_utf8_lossy;
-                match frame {
-                    OutFrame::Refused { call } => {
-                        let (call, _) = skein_model::frame::split_refused(call);
-                        self.record.advice.push(format!("refused: {}", text(call)));
-                    }
-                    OutFrame::Notice { text: line } => {
-                        self.record.advice.push(format!("notice: {}", text(line)));
-                    }
-                    OutFrame::Differs { text: line } | OutFrame::Fatal { text: line } => {
-                        self.record.advice.push(format!("fatal: {}", text(line)));
-                    }
-                    _ => {}
-                }
-                taken += len;
+        let Self { link, role, record, .. } = self;
+        let each = |advice: &mut Vec<String>, frame: &OutFrame<'_>, _| {
+            if let Role::Leader(script, _) = role {
+                script.output(frame);
             }
-        }
-        if taken > 0 {
-            self.output.release(taken);
-            self.wake_guest();
-        }
+            let text = String::from_utf8_lossy;
+            match frame {
+                OutFrame::Refused { call } => {
+                    let (call, _) = skein_model::frame::split_refused(call);
+                    advice.push(format!("refused: {}", text(call)));
+                }
+                OutFrame::Notice { text: line } => advice.push(format!("notice: {}", text(line))),
+                OutFrame::Differs { text: line } | OutFrame::Fatal { text: line } => {
+                    advice.push(format!("fatal: {}", text(line)));
+                }
+                _ => {}
+            }
+            Ok(())
+        };
+        link.drain(ALL, &mut record.advice, each, |_, _| Ok(())).map_err(broken)?;
+        link.wake_server();
         Ok(())
     }
 
@@ -399,7 +382,7 @@ impl Node {
         if self.started.elapsed() > TOTAL_LIMIT {
             return Some("it does not end".into());
         }
-        let header = self.arena.header();
+        let header = self.link.header();
         let progress = (
             header.operations.load(Ordering::Relaxed),
             header.clock.load(Ordering::Relaxed),
@@ -416,7 +399,7 @@ impl Node {
             (Role::Leader(script, _), _) => {
                 Some(format!("all threads are blocked without a deadline; {}", script.rest()))
             }
-            (Role::Follower(log), _) if self.written == log.len() as u64 => {
+            (Role::Follower(log), _) if self.link.feed.given().0 == log.len() as u64 => {
                 Some("the follower wants an entry that the leader did not need".into())
             }
             (Role::Follower(_), _) => None,
@@ -425,7 +408,7 @@ impl Node {
 
     /// Asks a thread that has had the turn for long without an operation for its address.
     fn watch_for_spin(&mut self) {
-        let header = self.arena.header();
+        let header = self.link.header();
         let operations = header.operations.load(Ordering::Relaxed);
         let running = header.server_state.load(Ordering::Relaxed) == state::RUNNING;
         if operations != self.last_operations || !running {
@@ -454,25 +437,19 @@ impl Node {
 
     /// Sleeps until the guest has done something; true when it has ended.
     fn sleep(&mut self) -> io::Result<bool> {
-        let gate = &self.arena.header().node_gate;
-        gate.close();
-        let before = self.waiting();
-        let timeout_ms = if !self.output.is_empty().map_err(Error::other)?
-            || !matches!(before, Waiting::Nothing)
-        {
-            0
-        } else {
-            100
-        };
+        self.link.close_gate();
+        let output = self.link.has_output(ALL).map_err(broken)?;
+        let waits = output || self.waiting() != Waiting::Nothing;
+        let timeout_ms = if waits { 0 } else { 100 };
         sys::wait_readable([self.wake.as_raw_fd(), self.guest.ended_fd()], timeout_ms)?;
-        gate.reopen();
+        self.link.reopen_gate();
         sys::drain_eventfd(&self.wake);
         sys::is_readable(self.guest.ended_fd())
     }
 
     /// The runtime's reported state.
     fn words(&self) -> String {
-        let h = self.arena.header();
+        let h = self.link.header();
         let state = match h.server_state.load(Ordering::Relaxed) {
             state::STARTING => "starting",
             state::RUNNING => "running",
@@ -490,7 +467,7 @@ impl Node {
         format!(
             "the runtime is {state}: {} of {} entries, clock {}, {} operations, turn of thread {}, {} runnable, deadline in {} ms{spin}",
             h.applied.load(Ordering::Relaxed),
-            self.written,
+            self.link.feed.given().0,
             h.clock.load(Ordering::Relaxed),
             h.operations.load(Ordering::Relaxed),
             h.turn_holder.load(Ordering::Relaxed),
@@ -501,4 +478,8 @@ impl Node {
             },
         )
     }
+}
+
+fn broken(Broken(why): Broken) -> Error {
+    Error::other(why)
 }

@@ -4,7 +4,6 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::AtomicU32;
 
 /// The result of a call that answers -1 for an error.
 pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -24,12 +23,6 @@ pub fn memfd(name: &CStr) -> io::Result<File> {
         .map(File::from)
 }
 
-/// A counter that never blocks, closed at exec.
-pub fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointers.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
-}
-
 /// A pipe, closed at exec: reading end, writing end.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
@@ -47,12 +40,6 @@ pub fn wait_readable(fds: [RawFd; 2], timeout_ms: i32) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
         other => other.map(drop),
     }
-}
-
-/// Wakes any process that sleeps at `word`.
-pub fn futex_wake(word: &AtomicU32) {
-    // SAFETY: the word is live; the kernel only takes its address.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, libc::c_int::MAX) };
 }
 
 /// Takes the count out of an eventfd.

@@ -42,7 +42,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("skein-cli", &["skein-node", "skein-replica", "skein-sandbox", "skein-model"]),
     ("skein-sim", &["skein-model", "skein-arena", "skein-log", "skein-replica"]),
-    ("skein-harness", &["skein-model", "skein-interpose", "skein-arena", "skein-sched"]),
+    (
+        "skein-harness",
+        &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-replica"],
+    ),
     ("skein-testkit", &[]),
     ("skein-bench", &["skein-testkit"]),
     ("xtask", &["skein-model", "skein-interpose", "skein-testkit", "skein-bench"]),
