@@ -52,6 +52,46 @@ fn a_listener_is_told_of_and_gets_clients() {
     assert_nothing_left(&k);
 }
 
+/// As `sockaddr_in6` has it.
+fn v6(ip: [u8; 16], port: u16) -> Vec<u8> {
+    let family = (abi::AF_INET6 as u16).to_ne_bytes();
+    [&family[..], &port.to_be_bytes(), &[0; 4], &ip, &[0; 4]].concat()
+}
+
+#[test]
+fn a_client_reaches_the_listener_of_its_ip_version() {
+    let (any, loopback) = (SockAddr::v6([0; 16], 6000), SockAddr::loopback_v6(6000));
+    let mut every = v4(6000);
+    every[4..8].fill(0);
+    let pairs = [(v4(6000), any), (v4(6000), loopback), (every.clone(), any), (every, loopback)];
+    for (at, other) in pairs {
+        for first in [abi::AF_INET, abi::AF_INET6] {
+            let k = Fake::new(1);
+            let made = [first, abi::AF_INET + abi::AF_INET6 - first].map(|family| {
+                let fd = socket(&k, family, abi::SOCK_STREAM);
+                if family == abi::AF_INET {
+                    bind(&k, fd, &at).unwrap();
+                } else {
+                    let only = (abi::IPPROTO_IPV6, abi::IPV6_V6ONLY);
+                    set_option(&k, fd, only, &1i32.to_ne_bytes()).unwrap();
+                    bind(&k, fd, &v6(other.ip, 6000)).unwrap();
+                }
+                listen(&k, fd, 5).unwrap();
+                (family, fd)
+            });
+            inbound::open(&k, ConnId::new(Term(1), 1), peer(), SockAddr::v4([127, 0, 0, 1], 6000));
+            for (family, fd) in made {
+                let has_it = mask(&k, fd) == ready::IN;
+                assert_eq!(
+                    has_it,
+                    family == abi::AF_INET,
+                    "{at:?} beside {other:?}, first {first}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn bytes_of_a_client_are_read_and_give_credit() {
     let k = Fake::new(1);
