@@ -20,6 +20,7 @@ mod hasty;
 pub mod history;
 mod keeper;
 mod machine;
+mod machines;
 pub mod options;
 mod outside;
 mod promises;

@@ -136,6 +136,15 @@ pub struct Rest {
     pub precise: Option<Duration>,
 }
 
+impl Rest {
+    /// Not beyond this time, if there is one.
+    fn at(&mut self, when: Option<Duration>) {
+        if let Some(when) = when {
+            self.until = Some(self.until.map_or(when, |until| until.min(when)));
+        }
+    }
+}
+
 /// See the [module](self).
 pub struct Replica<E: Environment> {
     /// Its environment.
@@ -526,21 +535,18 @@ impl<E: Environment> Replica<E> {
     /// Closes the server's gate to the node and decides how long to rest; nothing when there is work to do.
     pub fn rest(&mut self) -> Option<Rest> {
         let mut rest = Rest::default();
-        let mut at = |when: Option<Duration>| {
-            rest.until = [rest.until, when].into_iter().flatten().min();
-        };
         if self.replicas > 1 {
-            at(Some(self.next_tick));
+            rest.at(Some(self.next_tick));
         }
-        at(self.gateway.expire(self.now));
-        at(self.compare_wake());
-        at(self.slot.wake());
-        at(self.ends.wake());
-        at(self.standstill_wake());
-        at(self.followers_wake());
-        at(self.env.answering_wake(self.now));
-        at(self.wake_at);
-        at(self.deferred_sync.due(self.oldest_in_flight()));
+        rest.at(self.gateway.expire(self.now));
+        rest.at(self.compare_wake());
+        rest.at(self.slot.wake());
+        rest.at(self.ends.wake());
+        rest.at(self.standstill_wake());
+        rest.at(self.followers_wake());
+        rest.at(self.env.answering_wake(self.now));
+        rest.at(self.wake_at);
+        rest.at(self.deferred_sync.due(self.oldest_in_flight()));
         // A follower's server need not wake it: no client waits for its output.
         // Nor a leader's whose output cannot leave before a commit, which wakes the node itself.
         let leads = self.lead.is_some();
@@ -565,12 +571,12 @@ impl<E: Environment> Replica<E> {
             if when - self.now < SOON {
                 rest.precise = Some(when);
             } else {
-                rest.until = [rest.until, Some(when)].into_iter().flatten().min();
+                rest.at(Some(when));
             }
         }
         if self.server_is_busy() {
             let look = self.now + if leads { BUSY_POLL } else { FOLLOWER_POLL };
-            rest.until = [rest.until, Some(look)].into_iter().flatten().min();
+            rest.at(Some(look));
         }
         Some(rest)
     }

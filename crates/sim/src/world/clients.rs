@@ -169,7 +169,7 @@ impl World {
 
     pub(super) fn connect(&mut self, n: usize, target: u64) -> Result<(), String> {
         let room = 1 + usize::try_from(self.rng.below(20)).expect("small");
-        let machine = self.machines.get_mut(&target).expect("a replica");
+        let machine = self.machines.get_mut(target);
         let open = machine.process.as_mut().filter(|process| process.replica.env.open);
         let Some(process) = open.filter(|_| !machine.stopped) else {
             let delay = 20_000 + self.rng.below(50_000);

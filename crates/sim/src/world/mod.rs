@@ -17,6 +17,7 @@ use crate::check::Checker;
 use crate::client::{Client, End};
 use crate::history::Operation;
 use crate::machine::Machine;
+use crate::machines::Machines;
 use crate::options::{Options, Plan, Scenario, YEAR_US};
 use crate::wire::Wire;
 use network::{Frames, Network};
@@ -209,7 +210,7 @@ pub(crate) struct World {
     now_us: u64,
     queue: BTreeMap<(u64, u64), Event>,
     order: u64,
-    machines: BTreeMap<u64, Machine>,
+    machines: Machines,
     /// Events for a stopped node.
     backlog: BTreeMap<u64, VecDeque<Event>>,
     network: Network,
@@ -253,7 +254,7 @@ impl World {
             now_us: 0,
             queue: BTreeMap::new(),
             order: 0,
-            machines: (1..=plan.replicas).map(|id| (id, Machine::new(id, clock(id)))).collect(),
+            machines: (1..=plan.replicas).map(|id| Machine::new(id, clock(id))).collect(),
             backlog: BTreeMap::new(),
             network: Network::default(),
             clients: (0..plan.clients).map(|_| Client::default()).collect(),
@@ -393,7 +394,7 @@ impl World {
     }
 
     fn at(&mut self, id: u64) -> &mut Machine {
-        self.machines.get_mut(&id).expect("a replica")
+        self.machines.get_mut(id)
     }
 
     fn life(&self, id: u64) -> Life {
@@ -483,11 +484,11 @@ impl World {
     }
 
     fn leader(&self) -> Option<u64> {
-        let leads = |(id, machine): (&u64, &Machine)| {
+        let leads = |machine: &Machine| {
             let consensus = machine.process.as_ref()?.replica.consensus();
-            (consensus.role() == Role::Leader).then(|| (consensus.term(), *id))
+            (consensus.role() == Role::Leader).then(|| (consensus.term(), machine.id.0))
         };
-        self.machines.iter().filter_map(leads).max().map(|(_, id)| id)
+        self.machines.values().filter_map(leads).max().map(|(_, id)| id)
     }
 
     fn pairs(&self) -> Vec<(u64, u64)> {

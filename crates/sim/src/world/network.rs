@@ -72,6 +72,9 @@ impl World {
         let Some(process) = &mut self.at(from).process else { return Ok(()) };
         let said = std::mem::take(&mut process.replica.env.said);
         let distrusted = std::mem::take(&mut process.replica.env.distrusted);
+        if said.is_empty() && distrusted.is_empty() {
+            return Ok(());
+        }
         let mut groups: BTreeMap<(u64, u64), Frames> = BTreeMap::new();
         let durable = self.plan.durability == Durability::Fsync;
         for one in said {

@@ -227,7 +227,7 @@ impl World {
     /// Checks a node's actions.
     fn look(&mut self, id: u64) -> Result<(), String> {
         let true_time = wall(self.now_us, 0);
-        let machine = self.machines.get_mut(&id).expect("a replica");
+        let machine = self.machines.get_mut(id);
         let process = machine.process.as_mut().expect("it runs");
         let env = &mut process.replica.env;
         let (own, mut led) = (machine.id, Vec::new());
