@@ -1,7 +1,7 @@
 //! Texts in place of kernel files whose contents differ between replicas, as small files in memory.
 
 use crate::fatal::{Line, line};
-use crate::kernel::kernel;
+use crate::kernel::Kernel;
 use crate::sys;
 use crate::time;
 use crate::turn::trace;
@@ -76,19 +76,20 @@ pub enum Text {
 }
 
 /// A file in memory that is being written.
-struct Sheet {
+struct Sheet<'k> {
+    k: &'k Kernel,
     fd: i32,
     failed: bool,
 }
 
-impl Write for Sheet {
+impl Write for Sheet<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.put(text.as_bytes());
         Ok(())
     }
 }
 
-impl Sheet {
+impl Sheet<'_> {
     fn put(&mut self, bytes: &[u8]) {
         let args = sys::args([self.fd as usize, bytes.as_ptr() as usize, bytes.len()]);
         // SAFETY: a live buffer.
@@ -102,7 +103,7 @@ macro_rules! put {
 
 impl Text {
     /// Opens a file with this text about process `pid`, 0 for the caller.
-    pub fn open(self, pid: u32, flags: c_int) -> Result<usize> {
+    pub fn open(self, k: &Kernel, pid: u32, flags: c_int) -> Result<usize> {
         // SAFETY: no memory is involved.
         let own = unsafe { sys::raw(libc::SYS_getpid, sys::args([])) } as u32;
         let pid = if pid == 0 { own } else { pid };
@@ -116,7 +117,7 @@ impl Text {
         let name = c"proc".as_ptr() as usize;
         // SAFETY: a constant name.
         let fd = unsafe { sys::call(libc::SYS_memfd_create, sys::args([name, cloexec as usize]))? };
-        let mut sheet = Sheet { fd: fd as i32, failed: false };
+        let mut sheet = Sheet { k, fd: fd as i32, failed: false };
         self.write(&mut sheet, pid);
         // SAFETY: no memory is involved.
         let rewound = unsafe { sys::call(libc::SYS_lseek, sys::args([fd, 0, 0])) };
@@ -127,7 +128,7 @@ impl Text {
         Ok(fd)
     }
 
-    fn write(self, out: &mut Sheet, pid: u32) {
+    fn write(self, out: &mut Sheet<'_>, pid: u32) {
         match self {
             Self::Word(word) => put!(out, "{word}\n"),
             Self::Empty => {}
@@ -218,9 +219,9 @@ fn names() -> libc::utsname {
     }
 }
 
-fn uuid(out: &mut Sheet) {
+fn uuid(out: &mut Sheet<'_>) {
     let mut bytes = [0; 16];
-    kernel().random.fill(&mut bytes);
+    out.k.random.fill(&mut bytes);
     // Version 4.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -230,13 +231,13 @@ fn uuid(out: &mut Sheet) {
     put!(out, "\n");
 }
 
-fn devices(out: &mut Sheet) {
+fn devices(out: &mut Sheet<'_>) {
     put!(
         out,
         "Inter-|   Receive                                                |  Transmit\n \
          face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
     );
-    for face in Interfaces::of(kernel().net.interface.get()).all() {
+    for face in Interfaces::of(out.k.net.interface.get()).all() {
         let name = face.name.to_str().unwrap_or("?");
         put!(
             out,
@@ -246,12 +247,12 @@ fn devices(out: &mut Sheet) {
 }
 
 /// The way to the network of the interface that the server was given.
-fn routes(out: &mut Sheet) {
+fn routes(out: &mut Sheet<'_>) {
     put!(
         out,
         "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
     );
-    let given = kernel().net.interface.get();
+    let given = out.k.net.interface.get();
     if !given.is_none() {
         let word = u32::from_ne_bytes;
         let (network, mask) = (word(given.network()), word(given.mask()));
@@ -259,7 +260,7 @@ fn routes(out: &mut Sheet) {
     }
 }
 
-fn memory(out: &mut Sheet) {
+fn memory(out: &mut Sheet<'_>) {
     let total = MEMORY_BYTES / 1024;
     let fields: [(&str, u64); 14] = [
         ("MemTotal", total),
@@ -287,16 +288,16 @@ fn memory(out: &mut Sheet) {
     put!(out, "Hugepagesize:       2048 kB\n");
 }
 
-fn global_stat(out: &mut Sheet) {
+fn global_stat(out: &mut Sheet<'_>) {
     put!(out, "cpu  0 0 0 0 0 0 0 0 0 0\n");
     for cpu in 0..CPUS {
         put!(out, "cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n");
     }
-    let boot_s = kernel().boot_ns.get() / NS_PER_S - 1000;
+    let boot_s = out.k.boot_ns.get() / NS_PER_S - 1000;
     put!(out, "intr 0\nctxt 0\nbtime {boot_s}\nprocesses 2\nprocs_running 1\nprocs_blocked 0\n");
 }
 
-fn processors(out: &mut Sheet) {
+fn processors(out: &mut Sheet<'_>) {
     for cpu in 0..CPUS {
         put!(
             out,
@@ -320,7 +321,7 @@ enum Fate {
 }
 
 /// Writes the lines of the kernel's own file, as `each` decides.
-fn filter(out: &mut Sheet, pid: u32, name: &str, each: impl Fn(&mut Sheet, &[u8]) -> Fate) {
+fn filter(out: &mut Sheet<'_>, pid: u32, name: &str, each: impl Fn(&mut Sheet<'_>, &[u8]) -> Fate) {
     let path = line!("/proc/{pid}/{name}\0");
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let args = [libc::AT_FDCWD as usize, path.bytes().as_ptr() as usize, flags as usize];
@@ -356,7 +357,7 @@ fn filter(out: &mut Sheet, pid: u32, name: &str, each: impl Fn(&mut Sheet, &[u8]
     let _ = sys::close(fd as i32);
 }
 
-fn status(out: &mut Sheet, pid: u32) {
+fn status(out: &mut Sheet<'_>, pid: u32) {
     const KEPT: [&str; 20] = [
         "Name:",
         "Umask:",
@@ -412,7 +413,7 @@ fn status(out: &mut Sheet, pid: u32) {
     put!(out, "voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n");
 }
 
-fn limits(out: &mut Sheet, pid: u32) {
+fn limits(out: &mut Sheet<'_>, pid: u32) {
     filter(out, pid, "limits", |out, line| {
         // These two follow from the machine's memory.
         for name in ["Max processes", "Max pending signals"] {
@@ -427,7 +428,7 @@ fn limits(out: &mut Sheet, pid: u32) {
 }
 
 /// Mappings: `address permissions offset device inode path`. Device and inode number differ; what the kernel maps by itself follows its version.
-fn maps(out: &mut Sheet, pid: u32) {
+fn maps(out: &mut Sheet<'_>, pid: u32) {
     filter(out, pid, "maps", |out, line| {
         if [b"[vvar".as_slice(), b"[vdso", b"[vsys"].iter().any(|own| contains(line, own)) {
             return Fate::Dropped;

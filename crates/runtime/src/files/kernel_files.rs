@@ -220,7 +220,7 @@ pub fn hidden(path: &[u8]) -> bool {
 }
 
 /// Opens a file of the kernel's that is not simply passed; `None` for all others.
-pub fn open(path: &[u8], flags: c_int) -> Option<Result<usize>> {
+pub fn open(k: &Kernel, path: &[u8], flags: c_int) -> Option<Result<usize>> {
     if path.first() != Some(&b'/') {
         return None;
     }
@@ -230,7 +230,7 @@ pub fn open(path: &[u8], flags: c_int) -> Option<Result<usize>> {
             if flags & libc::O_ACCMODE != libc::O_RDONLY {
                 return Some(refuse(path, libc::EACCES));
             }
-            Some(text.open(pid, flags))
+            Some(text.open(k, pid, flags))
         }
         Treatment::Hidden => Some(refuse(path, libc::ENOENT)),
     }
@@ -250,9 +250,9 @@ fn refuse(path: &[u8], errno: c_int) -> Result<usize> {
 }
 
 /// A file of the kernel's that was opened by another name than its own, which is found out now: answers the file to open instead.
-pub fn reopen(fd: i32, flags: c_int) -> Option<Result<usize>> {
+pub fn reopen(k: &Kernel, fd: i32, flags: c_int) -> Option<Result<usize>> {
     let mut name = [0u8; 256];
-    open(stat::real_name(fd, &mut name).ok()?, flags)
+    open(k, stat::real_name(fd, &mut name).ok()?, flags)
 }
 
 /// The descriptor of this process that a path names.

@@ -38,7 +38,7 @@ pub unsafe fn open(
         if bytes(path).first() != Some(&b'/') {
             table::not_own(at)?;
         }
-        if let Some(result) = kernel_files::open(bytes(path), flags) {
+        if let Some(result) = kernel_files::open(k, bytes(path), flags) {
             return result;
         }
         if let Some(fd) = kernel_files::descriptor(bytes(path))
@@ -142,7 +142,7 @@ unsafe fn finish(
         }
         libc::S_IFREG => {
             if stat::class(k, &st) == Class::Proc {
-                return kernels_own(fd, path, flags);
+                return kernels_own(k, fd, path, flags);
             }
             if created || flags & libc::O_ACCMODE != libc::O_RDONLY {
                 crate::uses::note(crate::uses::Use::FilesWritten);
@@ -170,10 +170,10 @@ unsafe fn finish(
 }
 
 /// A file in /proc that was opened by a relative path, through a link, or as one that passes.
-fn kernels_own(fd: i32, path: *const c_char, flags: c_int) -> Result<usize> {
+fn kernels_own(k: &Kernel, fd: i32, path: *const c_char, flags: c_int) -> Result<usize> {
     // SAFETY: the kernel has read the path.
     let named = unsafe { bytes(path) }.starts_with(b"/proc/");
-    if !named && let Some(instead) = kernel_files::reopen(fd, flags) {
+    if !named && let Some(instead) = kernel_files::reopen(k, fd, flags) {
         let _ = sys::close(fd);
         return instead;
     }
