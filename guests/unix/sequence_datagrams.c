@@ -203,6 +203,10 @@ static void told_controls(struct msghdr *message)
         CHECK(head->cmsg_level == SOL_SOCKET);
         if (head->cmsg_type == SCM_CREDENTIALS) {
             struct ucred sender;
+            if (head->cmsg_len < CMSG_LEN(sizeof sender)) {
+                say("  credentials, cut");
+                continue;
+            }
             memcpy(&sender, CMSG_DATA(head), sizeof sender);
             say("  credentials of %s, %s", sender.pid == getpid() ? "itself" : sender.pid == 0 ? "nobody" : "another",
                 sender.uid == getuid() ? "its user" : "another user");

@@ -43,11 +43,12 @@ fn next<H: Host>(k: &H, hold: &Hold<'_, H>, listener: Handle<Socket>) -> Result<
         if let Some(first) = l.queue.front() {
             return Ok(first);
         }
-        if l.shut.get() & SHUT_RECEIVE != 0 {
-            return fail(abi::EINVAL);
-        }
+        // As in Linux a shut socket of the UNIX family tells only those that would wait.
         if hold.file(k).nonblocking() {
             return fail(abi::EAGAIN);
+        }
+        if l.shut.get() & SHUT_RECEIVE != 0 {
+            return fail(abi::EINVAL);
         }
         wait(k, hold.0, ready::IN, true, deadline)?;
     }

@@ -73,7 +73,9 @@ impl<H: Host> FileOps<H> for Ops {
 pub fn mask<H: Host>(k: &H, socket: Handle<Socket>) -> u32 {
     let s = k.net.sockets.get(socket);
     if s.state.get() == State::Listening {
-        return if s.queue.is_empty() { 0 } else { ready::IN };
+        let ended = if s.shut.get() & SHUT_RECEIVE != 0 { ready::IN | ready::RDHUP } else { 0 };
+        let gone = if s.shut.get() == SHUT_BOTH { ready::HUP } else { 0 };
+        return ended | gone | if s.queue.is_empty() { 0 } else { ready::IN };
     }
     if !s.is_stream() {
         return if s.family.get() == abi::AF_UNIX {

@@ -30,8 +30,7 @@ pub fn receive<H: Host>(
     let result = take_in(k, hold, s, buffers, incoming, &mut progress);
     if local {
         progress.finish(k, s, incoming);
-        if result.is_ok() && s.peer.get().is_some_and(|p| k.net.sockets.get(p).name.get().is_some())
-        {
+        if matches!(result, Ok(1..)) {
             unix::stream::put_sender(k, s, incoming);
         }
     }
@@ -77,7 +76,10 @@ fn take_in<H: Host>(
                 return fail(abi::ENOTCONN);
             }
         } else if s.error.get() != 0 || s.shut.get() & SHUT_RECEIVE != 0 || s.is_closed() {
-            // Available bytes are answered before the end or an error.
+            // Available bytes are answered before the end or an error, which a UNIX socket forgets as in Linux.
+            if s.family.get() == abi::AF_UNIX && flags & MSG_PEEK == 0 {
+                s.error.set(0);
+            }
             break;
         }
         if let Err(e) = patience.wait(k, hold, ready::IN) {

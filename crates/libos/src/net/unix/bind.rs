@@ -33,7 +33,7 @@ pub fn bind<H: Host>(k: &H, socket: Handle<Socket>, addr: &[u8]) -> Result<usize
             fail(abi::EINVAL)
         }
         Address::Name(given) if given.is_abstract() => {
-            if find(k, &given, NO_INODE).is_some() {
+            if find(k, &given, NO_INODE, s.kind.get()).is_some() {
                 return fail(abi::EADDRINUSE);
             }
             own(k, socket, &given, NO_INODE)?;
@@ -60,7 +60,8 @@ pub fn set_mode<H: Host>(k: &H, socket: Handle<Socket>, mode: u32) {
 
 /// Gives a socket without a name a free abstract one.
 pub fn auto<H: Host>(k: &H, socket: Handle<Socket>) -> Result<()> {
-    if k.net.sockets.get(socket).name.get().is_some() {
+    let s = k.net.sockets.get(socket);
+    if s.name.get().is_some() {
         return Ok(());
     }
     for _ in 0..AUTOMATIC {
@@ -71,7 +72,7 @@ pub fn auto<H: Host>(k: &H, socket: Handle<Socket>) -> Result<()> {
             *digit = b"0123456789abcdef"[(n >> (16 - 4 * at) & 15) as usize];
         }
         let given = Given::new(&bytes);
-        if find(k, &given, NO_INODE).is_none() {
+        if find(k, &given, NO_INODE, s.kind.get()).is_none() {
             return own(k, socket, &given, NO_INODE);
         }
     }
@@ -94,15 +95,19 @@ pub fn disown<H: Host>(k: &H, socket: Handle<Socket>) {
     }
 }
 
-fn find<H: Host>(k: &H, given: &Given, inode: Inode) -> Option<Handle<Socket>> {
-    let has = |s: &Socket| s.name.get().is_some_and(|name| name::is(k, name, given, inode));
+/// As in Linux sockets of one kind have abstract names of their own.
+fn find<H: Host>(k: &H, given: &Given, inode: Inode, kind: i32) -> Option<Handle<Socket>> {
+    let has = |s: &Socket| {
+        (!given.is_abstract() || s.kind.get() == kind)
+            && s.name.get().is_some_and(|name| name::is(k, name, given, inode))
+    };
     k.net.named.iter(&k.net.sockets).find(|(_, s)| has(s)).map(|(socket, _)| socket)
 }
 
-/// The socket that is bound to a name: `ENOENT` and other errors of the path, `ECONNREFUSED` when it has no owner.
-pub fn look_up<H: Host>(k: &H, given: &Given) -> Result<Handle<Socket>> {
+/// The socket that is bound to a name, for one of a kind: `ENOENT` and other errors of the path, `ECONNREFUSED` when it has no owner.
+pub fn look_up<H: Host>(k: &H, given: &Given, kind: i32) -> Result<Handle<Socket>> {
     let inode = if given.is_abstract() { NO_INODE } else { k.find_socket_file(given.path())? };
-    if let Some(socket) = find(k, given, inode) {
+    if let Some(socket) = find(k, given, inode, kind) {
         return Ok(socket);
     }
     if !given.is_abstract() {

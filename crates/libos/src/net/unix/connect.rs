@@ -29,29 +29,31 @@ pub fn connect<H: Host>(
         return fail(abi::EINVAL);
     };
     let deadline = s.options.send_deadline(k);
+    if s.options.pass_cred() {
+        bind::auto(k, socket)?;
+    }
     loop {
-        let listener = bind::look_up(k, &given)?;
+        let listener = bind::look_up(k, &given, s.kind.get())?;
         let l = k.net.sockets.get(listener);
         if l.kind.get() != s.kind.get() {
             return fail(abi::EPROTOTYPE);
         }
-        if s.options.pass_cred() {
-            bind::auto(k, socket)?;
-        }
         if l.state.get() != State::Listening || l.shut.get() & SHUT_RECEIVE != 0 {
             return fail(abi::ECONNREFUSED);
+        }
+        // As in Linux the listener's state counts before the socket's own.
+        let is_full = l.queue.len() > l.backlog.get();
+        if is_full && hold.file(k).nonblocking() {
+            return fail(abi::EAGAIN);
         }
         match s.state.get() {
             State::Fresh | State::Dead => {}
             State::Connected => return fail(abi::EISCONN),
             State::Listening | State::Connecting => return fail(abi::EINVAL),
         }
-        if l.queue.len() <= l.backlog.get() {
+        if !is_full {
             join(k, socket, listener)?;
             return Ok(0);
-        }
-        if hold.file(k).nonblocking() {
-            return fail(abi::EAGAIN);
         }
         s.state.set(State::Connecting);
         s.listener.set(Some(listener));

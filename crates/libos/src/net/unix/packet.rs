@@ -115,7 +115,7 @@ pub fn close<H: Host>(k: &H, socket: Handle<Socket>) {
 
 /// The receiver of a datagram.
 fn target<H: Host>(k: &H, s: &Socket, given: &name::Given) -> Result<Handle<Socket>> {
-    let to = bind::look_up(k, given)?;
+    let to = bind::look_up(k, given, s.kind.get())?;
     if k.net.sockets.get(to).kind.get() != s.kind.get() {
         return fail(abi::EPROTOTYPE);
     }
@@ -212,7 +212,8 @@ fn transmit<H: Host>(
     let message = message::make(k, buffers)?;
     let (m, t) = (k.net.messages.get(message), k.net.sockets.get(to));
     name::share(k, &s.name, &m.name);
-    let asked = s.options.pass_cred() || t.options.pass_cred();
+    // One that is not accepted yet may ask later.
+    let asked = s.options.pass_cred() || t.options.pass_cred() || t.file.get().is_none();
     m.cred.set(sent.cred.or_else(|| asked.then(|| Cred::real(k))).unwrap_or_default());
     rights::hand_over(k, &sent.rights, &m.rights);
     message::push(k, t, message);

@@ -55,19 +55,23 @@ pub fn send<H: Host>(
 ) -> Result<usize> {
     let s = k.net.sockets.get(socket);
     let sent = rights::collect(k, outgoing)?;
+    let peer = s.peer.get().map(|peer| k.net.sockets.get(peer));
+    // It may have been shut before it was connected.
+    let takes_nothing = |p: &Socket| p.shut.get() & super::SHUT_RECEIVE != 0;
     let possible = if outgoing.has_destination() {
         fail(if s.state.get() == State::Connected { abi::EISCONN } else { abi::EOPNOTSUPP })
     } else if s.state.get() != State::Connected {
         fail(abi::ENOTCONN)
-    } else if s.shut.get() & super::SHUT_SEND != 0 {
+    } else if s.shut.get() & super::SHUT_SEND != 0 || peer.is_some_and(takes_nothing) {
         // An error that is pending, too, is the receiver's to see.
         stream::broken_pipe(k, outgoing.flags)
     } else {
         Ok(0)
     };
     let mut beside = Beside::nothing();
-    let peer = s.peer.get().map(|peer| k.net.sockets.get(peer));
-    let asked = s.options.pass_cred() || peer.is_some_and(|p| p.options.pass_cred());
+    // One that is not accepted yet may ask later.
+    let asks = |p: &Socket| p.options.pass_cred() || p.file.get().is_none();
+    let asked = s.options.pass_cred() || peer.is_some_and(asks);
     beside.cred = sent.cred.or_else(|| asked.then(|| Cred::real(k)));
     if possible.is_err() || buffers.left() == 0 {
         rights::drop_all(k, &sent.rights);
@@ -162,9 +166,9 @@ impl Progress {
 
     /// Writes the control messages.
     pub fn finish<H: Host>(self, k: &H, s: &Socket, incoming: &mut Incoming<'_>) {
-        if s.options.pass_cred()
-            && let Some(sender) = self.sender
-        {
+        if s.options.pass_cred() {
+            // As in Linux the end has credentials, which are zero.
+            let sender = self.sender.unwrap_or_default();
             incoming.put_control(SOL_SOCKET, SCM_CREDENTIALS, &sender.bytes());
         }
         rights::deliver(k, incoming);
@@ -182,10 +186,13 @@ pub fn took<H: Host>(k: &H, s: &Socket, n: usize) {
     }
 }
 
-/// The name of the socket at the other end.
+/// The name of the socket at the other end, if it has one. One that has closed left its name behind.
 pub fn put_sender<H: Host>(k: &H, s: &Socket, incoming: &mut Incoming<'_>) {
-    let Some(peer) = s.peer.get() else { return };
-    let mut bytes = [0; MAX_ADDRESS];
-    let len = name::encode(k, k.net.sockets.get(peer).name.get(), &mut bytes);
-    incoming.put_name(&bytes[..len]);
+    let peers = s.peer.get().map(|peer| k.net.sockets.get(peer).name.get());
+    let name = peers.unwrap_or_else(|| s.peer_name.get());
+    if name.is_some() {
+        let mut bytes = [0; MAX_ADDRESS];
+        let len = name::encode(k, name, &mut bytes);
+        incoming.put_name(&bytes[..len]);
+    }
 }
