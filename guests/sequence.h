@@ -22,6 +22,8 @@ struct sequences {
     void (*act)(void);
     /* After the last: everything is as before the sequence. */
     void (*end)(void);
+    /* Whether the sequence met an accident of the system and is made again; may be nothing. */
+    int (*is_void)(void);
 };
 
 static uint64_t sequence_state;
@@ -303,17 +305,32 @@ static inline int run_sequences(int argc, char **argv, const struct sequences *w
     uint64_t first = strtoull(argv[1], NULL, 10), count = strtoull(argv[2], NULL, 10);
     const char *kept = argc > 3 ? argv[3] : NULL;
     for (uint64_t seed = first; seed < first + count; seed++) {
-        say("sequence %llu", (unsigned long long)seed);
-        sequence_call = -1;
-        sequence_state = sequence_mix(seed, UINT32_MAX);
-        if (what->begin != NULL)
-            what->begin();
-        for (sequence_call = 0; sequence_call < what->calls; sequence_call++)
-            if (is_kept(kept, sequence_call)) {
-                sequence_state = sequence_mix(seed, (uint64_t)sequence_call);
-                what->act();
+        FILE *out = stdout;
+        char *text = NULL;
+        size_t length = 0;
+        int again = 0;
+        do {
+            if (what->is_void != NULL)
+                CHECK((stdout = open_memstream(&text, &length)) != NULL);
+            say("sequence %llu", (unsigned long long)seed);
+            sequence_call = -1;
+            sequence_state = sequence_mix(seed, UINT32_MAX);
+            if (what->begin != NULL)
+                what->begin();
+            for (sequence_call = 0; sequence_call < what->calls; sequence_call++)
+                if (is_kept(kept, sequence_call)) {
+                    sequence_state = sequence_mix(seed, (uint64_t)sequence_call);
+                    what->act();
+                }
+            what->end();
+            if (what->is_void != NULL) {
+                CHECK(fclose(stdout) == 0);
+                stdout = out;
+                again = what->is_void();
+                CHECK(again || fwrite(text, 1, length, stdout) == length);
+                free(text);
             }
-        what->end();
+        } while (again);
     }
     CHECK(fflush(stdout) == 0);
     return 0;

@@ -30,6 +30,8 @@ static struct udp {
     int waiting;
 } sockets[MOST_SOCKETS];
 static int used;
+/* Linux has given a socket a port that another one of the sequence had: their names cannot be told apart. */
+static int port_came_again;
 
 static char buffer[70000], other_buffer[4096];
 
@@ -81,6 +83,15 @@ static void note_port(struct file *f)
     socklen_t length = sizeof name;
     CHECK(getsockname(f->fd, (struct sockaddr *)&name, &length) == 0);
     of(f)->port = port_of(&name);
+    for (int i = 0; i < used; i++)
+        port_came_again |= i != f->note && of(f)->port != 0 && sockets[i].port == of(f)->port;
+}
+
+static int is_void(void)
+{
+    int again = port_came_again;
+    port_came_again = 0;
+    return again;
 }
 
 /* The address of `to` for `from`, if it takes what `from` sends there; its length. */
@@ -460,5 +471,5 @@ int main(int argc, char **argv)
     loopback_begin();
     kind_names = names;
     epoll_kind = EPOLL;
-    return run_sequences(argc, argv, &(struct sequences){.calls = 60, .act = act, .end = end});
+    return run_sequences(argc, argv, &(struct sequences){.calls = 60, .act = act, .end = end, .is_void = is_void});
 }
