@@ -59,6 +59,30 @@ static void *blocked(void *arg)
     return NULL;
 }
 
+static void *waits(void *arg)
+{
+    CHECK(sem_wait(arg) == 0);
+    return arg;
+}
+
+static void *joins(void *arg)
+{
+    CHECK(pthread_cancel(pthread_self()) == 0);
+    pthread_join((pthread_t)arg, NULL);
+    CHECK(!"not cancelled");
+    return NULL;
+}
+
+/* A thread whose joiner was cancelled can still be joined. */
+static void cancelled_joiner(void)
+{
+    pthread_t waiter = spawn(waits, &sem);
+    CHECK(join(spawn(joins, (void *)waiter)) == PTHREAD_CANCELED);
+    CHECK(sem_post(&sem) == 0);
+    CHECK(join(waiter) == &sem);
+    say("join: cancelled, and its thread joined by another");
+}
+
 int main(void)
 {
     static const char *names[] = {"cond_wait", "read", "sleep", "sem_wait", "poll", "epoll_wait", "pause", "accept"};
@@ -73,5 +97,6 @@ int main(void)
         say("%s: cancelled, %d cleanups", names[kind], cleanups);
     }
     CHECK(pthread_mutex_trylock(&lock) == 0);
+    cancelled_joiner();
     return 0;
 }

@@ -270,22 +270,22 @@ pub fn join(
         if try_only {
             return Err(Errno(libc::EBUSY));
         }
-        t.joining.set(true);
         while t.life.get() != Life::Ended {
+            // A thread that ends here is not joining any more.
             test_cancel();
             let this = k.this();
+            t.joining.set(true);
             this.at_cancel_point.set(true);
             let why = k.keys.wait(k, end_key(handle), u32::MAX, deadline_ns);
             this.at_cancel_point.set(false);
-            if why == Wake::Timeout {
-                t.joining.set(false);
-                return Err(Errno(libc::ETIMEDOUT));
-            }
-            if why == Wake::Interrupted {
-                t.joining.set(false);
-                test_cancel();
-                signal::deliver(k);
-                t.joining.set(true);
+            t.joining.set(false);
+            match why {
+                Wake::Timeout => return Err(Errno(libc::ETIMEDOUT)),
+                Wake::Interrupted => {
+                    test_cancel();
+                    signal::deliver(k);
+                }
+                Wake::Event => {}
             }
         }
     }
