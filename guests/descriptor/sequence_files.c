@@ -63,6 +63,9 @@ static void make(void)
         make_epoll();
         break;
     case 5: {
+        /* One signal makes several ready in another order (docs/limitations.md). */
+        if (some_of(SIGNALS) != NULL)
+            break;
         sigset_t set;
         sigemptyset(&set);
         sigaddset(&set, below(2) ? SIGUSR1 : SIGUSR2);
