@@ -38,6 +38,8 @@ impl Outgoing<'_> {
 pub struct Incoming<'a> {
     /// As `recv` takes them.
     pub flags: i32,
+    /// The caller asks for the sender's address.
+    pub named: bool,
     name: &'a mut [u8],
     /// Bytes of the sender's address, cut to the room; 0 when it has none.
     pub name_len: usize,
@@ -53,13 +55,22 @@ pub struct Incoming<'a> {
 impl<'a> Incoming<'a> {
     /// Bytes alone.
     pub fn plain(flags: i32) -> Self {
-        Self::new(flags, &mut [], &mut [])
+        Self { named: false, ..Self::new(flags, &mut [], &mut []) }
     }
 
     /// With room for the sender's address and for control messages.
     pub fn new(flags: i32, name: &'a mut [u8], control: &'a mut [u8]) -> Self {
         let rights = Rights::default();
-        Self { flags, name, name_len: 0, control, control_used: 0, out_flags: 0, rights }
+        Self {
+            flags,
+            named: true,
+            name,
+            name_len: 0,
+            control,
+            control_used: 0,
+            out_flags: 0,
+            rights,
+        }
     }
 
     /// The sender's address.

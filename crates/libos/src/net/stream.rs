@@ -30,7 +30,7 @@ pub fn receive<H: Host>(
     let result = take_in(k, hold, s, buffers, incoming, &mut progress);
     if local {
         progress.finish(k, s, incoming);
-        if matches!(result, Ok(1..)) {
+        if incoming.named && matches!(result, Ok(1..)) {
             unix::stream::put_sender(k, s, incoming);
         }
     }

@@ -129,6 +129,9 @@ impl Progress {
             return Stretch::Stop;
         }
         let asked = s.options.pass_cred();
+        if !asked && s.messages.is_empty() {
+            return Stretch::Open;
+        }
         // Only a look leaves messages behind that it has passed.
         let mut messages = s.messages.iter(&k.net.messages).map(|(_, m)| m);
         let next = messages.find(|m| m.span.get().1 > position);
