@@ -8,8 +8,8 @@ use crate::environment::{Environment, Places};
 use crate::error::ReplicaError;
 use crate::modes::Recorded;
 use crate::verdicts::rounds::{Answer, Judgement, is_undecided, judge, right};
-use skein_log::Status;
 use skein_log::frame::KIND_APP;
+use skein_log::{PeerStatus, Status};
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ const EXITED: u8 = KIND_APP + 4;
 /// "I lead, and clients reach me here": JSON, a list of server port and address.
 const PLACES: u8 = KIND_APP + 5;
 
-/// "I lead, all votes are where they belong, and entries are committed up to here": index u64.
+/// "I lead, you have your vote, and entries are committed up to here": index u64.
 const TARGET: u8 = KIND_APP + 6;
 /// "My server has executed this entry and lives": index u64.
 const SURVIVED: u8 = KIND_APP + 9;
@@ -140,25 +140,28 @@ impl<E: Environment> Replica<E> {
 
     /// Tells new peers how far they must catch up: a replica that is taken in again is not done before it has its vote.
     pub(super) fn tell_target(&mut self) {
-        if self.compare.untold.is_empty()
-            || !self.serves()
-            || !self.voters_complete(&self.consensus.status())
-        {
+        if self.compare.untold.is_empty() || !self.serves() {
             return;
         }
-        for peer in std::mem::take(&mut self.compare.untold) {
+        let status = self.consensus.status();
+        let has_vote = |id: &ReplicaId| status.peers.iter().any(|p| p.id == *id && self.votes(p));
+        let (voters, others): (Vec<_>, Vec<_>) =
+            self.compare.untold.iter().copied().partition(has_vote);
+        self.compare.untold = others.into_iter().collect();
+        for peer in voters {
             self.env.send(peer, TARGET, &self.handed.0.to_le_bytes());
         }
     }
 
     /// Whether every replica has its vote, in its present incarnation; only a leader knows.
     pub(super) fn voters_complete(&self, consensus: &Status) -> bool {
-        let lives = &self.compare.lives;
-        consensus.peers.len() == self.replicas
-            && consensus
-                .peers
-                .iter()
-                .all(|p| p.voter && lives.get(&p.id).is_none_or(|life| *life == p.incarnation))
+        consensus.peers.len() == self.replicas && consensus.peers.iter().all(|p| self.votes(p))
+    }
+
+    /// Whether a replica has its vote, in its present incarnation.
+    fn votes(&self, peer: &PeerStatus) -> bool {
+        let life = self.compare.lives.get(&peer.id);
+        peer.voter && life.is_none_or(|life| *life == peer.incarnation)
     }
 
     /// Tells all the clients' addresses of this leader.
