@@ -32,6 +32,8 @@ static const char *name_of(const struct sockaddr_un *name, socklen_t length)
     return text;
 }
 
+#include "beside.h"
+
 /* A path, as a name. */
 static socklen_t draw_path(struct sockaddr_un *address)
 {
@@ -128,35 +130,6 @@ static void accept_one(struct file *f)
     add(f->note == 0 ? STREAM : PACKETS, fd, fresh(), NULL)->note = f->note;
 }
 
-/* What came beside the bytes. */
-static void told_controls(struct msghdr *message)
-{
-    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head != NULL; head = CMSG_NXTHDR(message, head)) {
-        CHECK(head->cmsg_level == SOL_SOCKET);
-        if (head->cmsg_type == SCM_CREDENTIALS) {
-            struct ucred sender;
-            if (head->cmsg_len < CMSG_LEN(sizeof sender)) {
-                say("  credentials, cut");
-                continue;
-            }
-            memcpy(&sender, CMSG_DATA(head), sizeof sender);
-            say("  credentials of %s, %s", sender.pid == getpid() ? "itself" : sender.pid == 0 ? "nobody" : "another",
-                sender.uid == getuid() ? "its user" : "another user");
-            continue;
-        }
-        CHECK(head->cmsg_type == SCM_RIGHTS);
-        for (size_t at = 0; at + sizeof(int) <= head->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(head) + at, sizeof fd);
-            say("  descriptor %d, flags %d", fd, fcntl(fd, F_GETFD));
-            if (room_for(3))
-                add(EVENT, fd, NULL, NULL);
-            else
-                CHECK(close(fd) == 0);
-        }
-    }
-}
-
 static void send_some(struct file *f)
 {
     /* Not empty: an empty packet cannot be told from the end. */
@@ -168,23 +141,13 @@ static void send_some(struct file *f)
     struct file *given = below(3) == 0 ? some_of(EVENT) : NULL;
     ssize_t sent;
     if (given != NULL || below(3) == 0) {
-        union {
-            struct cmsghdr head;
-            char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(3 * sizeof(int))];
-        } control;
+        union control control;
         memset(&control, 0, sizeof control);
         struct iovec parts[2] = {{buffer, n / 3}, {buffer + n / 3, n - n / 3}};
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
         int count = 0;
         if (given != NULL) {
-            count = 1 + (int)below(3);
-            message.msg_control = &control;
-            message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
-            control.head.cmsg_level = SOL_SOCKET;
-            control.head.cmsg_type = SCM_RIGHTS;
-            control.head.cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
-            for (int i = 0; i < count; i++)
-                memcpy(CMSG_DATA(&control.head) + (size_t)i * sizeof(int), &given->fd, sizeof(int));
+            count = put_descriptors(&message, &control, given->fd);
         } else if (below(3) == 0) {
             struct ucred own = {.pid = getpid(), .uid = getuid(), .gid = getgid()};
             count = -1;
@@ -211,33 +174,12 @@ static void take_some(struct file *f)
 {
     size_t n = 1 + (below(3) ? below(60) : below(4000));
     int flags = (below(4) == 0 ? MSG_PEEK : 0) | (below(6) == 0 ? MSG_WAITALL : 0);
-    struct sockaddr_un name;
     ssize_t got;
     if (f->kind == PACKETS && below(4) == 0)
         flags |= MSG_TRUNC;
-    memset(&name, 0, sizeof name);
     if (below(3) && (f->note != 0 || !(flags & MSG_PEEK))) {
         /* A peek at a stream shows the descriptors beside bytes that it does not reach (docs/limitations.md). */
-        union {
-            struct cmsghdr head;
-            char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(3 * sizeof(int))];
-        } control;
-        static const size_t rooms[] = {0, CMSG_LEN(0), CMSG_LEN(sizeof(int)), CMSG_SPACE(2 * sizeof(int)), sizeof control};
-        struct iovec part = {buffer, n};
-        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_name = &name, .msg_namelen = sizeof name};
-        message.msg_control = &control;
-        message.msg_controllen = below(2) ? sizeof control : ONE_OF(rooms);
-        if (message.msg_controllen == 0)
-            message.msg_control = NULL;
-        if (below(4) == 0)
-            flags |= MSG_CMSG_CLOEXEC;
-        got = recvmsg(f->fd, &message, flags);
-        tell(got, "recvmsg %s %d, %zu, %x", kind_names[f->kind], f->fd, n, (unsigned)flags);
-        if (got >= 0) {
-            say("  flags %x, from %s, control %zu", (unsigned)message.msg_flags, name_of(&name, message.msg_namelen),
-                message.msg_controllen);
-            told_controls(&message);
-        }
+        got = take_message(f, buffer, n, &flags);
     } else if (below(2)) {
         got = recv(f->fd, buffer, n, flags);
         tell(got, "recv %s %d, %zu, %x", kind_names[f->kind], f->fd, n, (unsigned)flags);
@@ -403,5 +345,6 @@ int main(int argc, char **argv)
 {
     kind_names = names;
     epoll_kind = EPOLL;
+    given_kind = EVENT;
     return run_sequences(argc, argv, &(struct sequences){.calls = 60, .act = act, .end = end});
 }
