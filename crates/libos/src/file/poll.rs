@@ -1,6 +1,6 @@
 //! poll. Descriptors that are not virtual are regular files: always ready, as on Linux.
 
-use super::wait::{Signalled, WaitSet};
+use super::wait::{WaitSet, looks_again};
 use super::{ready, table};
 use crate::abi::{self, pollfd};
 use crate::errno::{Result, fail};
@@ -19,12 +19,8 @@ pub fn poll<H: Host>(k: &H, fds: &mut [pollfd], timeout: Timeout) -> Result<usiz
             return Ok(found);
         }
         if matches!(timeout, Timeout::Poll) {
-            // As in Linux a signal that the call's own mask lets in comes first.
-            if !k.signal_is_due() {
+            if !looks_again(k)? {
                 return Ok(0);
-            }
-            if !k.interrupted(false) {
-                return fail(abi::EINTR);
             }
             continue;
         }

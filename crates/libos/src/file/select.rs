@@ -1,6 +1,6 @@
 //! select.
 
-use super::wait::{Signalled, WaitSet};
+use super::wait::{WaitSet, looks_again};
 use super::{ready, table};
 use crate::abi;
 use crate::errno::{Result, fail};
@@ -82,12 +82,8 @@ fn wait<H: Host>(
             return Ok(n);
         }
         if matches!(timeout, Timeout::Poll) {
-            // As in Linux a signal that the call's own mask lets in comes first.
-            if !k.signal_is_due() {
+            if !looks_again(k)? {
                 return Ok(0);
-            }
-            if !k.interrupted(false) {
-                return fail(abi::EINTR);
             }
             continue;
         }

@@ -15,6 +15,17 @@ pub trait Signalled: Host {
     fn signal_is_due(&self) -> bool;
 }
 
+/// Whether a call that does not wait and found nothing looks again: as in Linux a signal that its own mask lets in comes first.
+///
+/// # Errors
+/// `EINTR` when a handler has run.
+pub fn looks_again<H: Host>(k: &H) -> Result<bool> {
+    if !k.signal_is_due() {
+        return Ok(false);
+    }
+    if k.interrupted(false) { Ok(true) } else { fail(abi::EINTR) }
+}
+
 impl Wait {
     /// Resumes the thread. Answers whether it was waiting.
     #[inline]
