@@ -574,8 +574,8 @@ fn a_client_command_that_fails_says_nothing_about_the_program() {
     let found = check(&place, "cannot_tell", &["--drive", "true"], &[server]);
     assert_reason(&found, &["never connected", "$SKEIN_PORT"]);
     let drive = "sleep 1000 & sleep 1000";
-    let found = check(&place, "cannot_tell", &["--timeout", "1", "--drive", drive], &[server]);
-    assert_reason(&found, &["did not end in 1 s"]);
+    let found = check(&place, "cannot_tell", &["--timeout", "8", "--drive", drive], &[server]);
+    assert_reason(&found, &["did not end in 8 s"]);
     assert_eq!(found["drive"]["exit_code"], Value::Null);
 }
 

@@ -35,6 +35,11 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// The longest time that a client command may outlive its server: 3 s.
 const OUTLIVE: Duration = Duration::from_secs(3);
 
+/// How long a program may take to its first call, which a busy machine makes late: 10 s.
+const FIRST_CALL: Duration = Duration::from_secs(10);
+/// The shortest time without a call that tells that a program computes, and not that the machine is busy: 5 s.
+const COMPUTES: Duration = Duration::from_secs(5);
+
 /// Operations a turn in the run that tells whether answers depend on the schedule: few, and no divisor of the usual number.
 const OTHER_QUANTUM: u32 = 3;
 
@@ -297,6 +302,8 @@ struct Attempt<'a> {
     first: FirstRun,
     printed: &'a mut Capture,
     began: Instant,
+    /// The time of its first call.
+    calls_since: Instant,
     places: Vec<(u16, SocketAddr)>,
     listened: Vec<(String, Option<SocketAddr>)>,
     drive: Option<DriveEnd>,
@@ -313,6 +320,7 @@ impl<'a> Attempt<'a> {
             first,
             printed,
             began: Instant::now(),
+            calls_since: Instant::now(),
             places: Vec::new(),
             listened: Vec::new(),
             drive: None,
@@ -342,11 +350,19 @@ impl<'a> Attempt<'a> {
             if let Some(note) = notes.into_iter().find(|note| note.contains(" spins at ")) {
                 return Ok((seen, Some(Came::Spinning(note))));
             }
-            if still > self.bench.timeout() {
+            if still > self.bench.timeout().max(COMPUTES) {
                 return Ok((seen, Some(self.still())));
             }
         }
         Ok((seen, None))
+    }
+
+    /// How long it has had to listen: since its first call, or since it should have made one.
+    fn age(&mut self, seen: &Seen) -> Duration {
+        if seen.operations == 0 && self.began.elapsed() < FIRST_CALL {
+            self.calls_since = Instant::now();
+        }
+        self.calls_since.elapsed()
     }
 
     /// It runs and does no operation.
@@ -381,9 +397,13 @@ impl<'a> Attempt<'a> {
             }
             asleep_since = seen.asleep.then(|| asleep_since.unwrap_or_else(Instant::now));
             let asleep = asleep_since.is_some_and(|since| since.elapsed() > ASLEEP);
-            let age = self.began.elapsed();
-            if age > self.bench.timeout() && self.moved.1.elapsed() > age / 2 {
-                return Ok(self.still());
+            let age = self.age(&seen);
+            let still = self.moved.1.elapsed();
+            if age > self.bench.timeout() && seen.runs && still > age / 2 {
+                if still > COMPUTES {
+                    return Ok(self.still());
+                }
+                continue;
             }
             match driven {
                 true if asleep || age > self.bench.timeout() => {
