@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "skein-replica",
         &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"],
     ),
+    ("skein-image", &["skein-arena"]),
     ("skein-sandbox", &["skein-interpose", "skein-arena"]),
     (
         "skein-node",
@@ -37,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "skein-sched",
             "skein-log",
             "skein-replica",
+            "skein-image",
             "skein-sandbox",
         ],
     ),
@@ -44,7 +46,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("skein-sim", &["skein-model", "skein-arena", "skein-log", "skein-replica"]),
     (
         "skein-harness",
-        &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-replica"],
+        &[
+            "skein-model",
+            "skein-interpose",
+            "skein-arena",
+            "skein-sched",
+            "skein-image",
+            "skein-replica",
+        ],
     ),
     ("skein-testkit", &[]),
     ("skein-bench", &["skein-testkit"]),

@@ -1,9 +1,10 @@
 //! The arena's heap: the part that must be equal on all replicas.
 
-use super::{Kind, MemoryError, PAGE_BYTES, Result, Run, ServerMemory, Thing, hash, is_zero, push};
+use super::{Kind, MemoryError, PAGE_BYTES, Result, Run, ServerMemory, Thing, hash, push};
 use nix::unistd::{Whence, lseek64};
 use skein_arena::layout::SERVER_BASE;
 use skein_arena::parts::{Own, PARTS_BYTES, Parts, Threads};
+use skein_image::is_zero;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;

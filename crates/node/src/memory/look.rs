@@ -1,13 +1,12 @@
 //! Reads some pages again: their current content, whether or not they were in a survey, and the objects in them.
 
 use super::heap::Heap;
-use super::maps::Mapping;
-use super::processes::{self, Process};
 use super::symbols::Objects;
 use super::{
     ARENA, MAX_LOOKED_AT, MAX_SHOWN, MemoryError, PAGE_BYTES, Page, Question, Result, ServerMemory,
-    hash, maps,
+    hash,
 };
+use skein_image::{Mapping, Process, maps, processes};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;

@@ -17,21 +17,19 @@
 
 mod heap;
 mod look;
-mod maps;
-mod processes;
 mod survey;
 mod symbols;
 pub mod threads;
 
-pub use processes::{Process, below};
+use skein_image::Result;
+pub use skein_image::processes::below;
+pub use skein_image::{MemoryError, PAGE_BYTES, Process};
 
 use std::fs::File;
 
 use serde::{Deserialize, Serialize};
 use skein_arena::Sizes;
 
-/// A page, as hashed and compared.
-pub const PAGE_BYTES: u64 = 4096;
 /// Hexadecimal digits of a page's hash.
 pub const HASH_DIGITS: usize = 16;
 /// The process number that stands for the arena's heap.
@@ -155,40 +153,8 @@ pub struct ServerMemory {
     pub parts_at: u64,
 }
 
-/// The reason why a server's memory could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum MemoryError {
-    /// A file of `/proc` is malformed, or cannot be read.
-    #[error("{what}: {error}")]
-    Read {
-        /// The file.
-        what: String,
-        /// The reason.
-        error: std::io::Error,
-    },
-    /// There is more memory than fits into a survey.
-    #[error("the server holds more than {0}")]
-    TooMuch(&'static str),
-    /// It took too long.
-    #[error("reading the server's memory took longer than a server is held")]
-    TooLong,
-}
-
-impl MemoryError {
-    fn read(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
-        let what = what.into();
-        move |error| Self::Read { what, error }
-    }
-}
-
-type Result<T> = std::result::Result<T, MemoryError>;
-
 fn hash(page: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(page)
-}
-
-fn is_zero(page: &[u8]) -> bool {
-    page.iter().all(|byte| *byte == 0)
 }
 
 /// Appends the hash of the page at `address`: pages come in order.

@@ -1,27 +1,15 @@
 //! A hash for each page that may hold something, of all processes; memory that they share counts once.
 
 use super::heap::Heap;
-use super::maps::{self, Mapping};
-use super::processes::{self, Process};
-use super::{
-    MAX_PAGES, MemoryError, PAGE_BYTES, ProcessMemory, Result, Run, ServerMemory, Survey, hash,
-    is_zero, push,
-};
+use super::{MAX_PAGES, MemoryError, ProcessMemory, Result, Run, ServerMemory, Survey, hash, push};
 use nix::unistd::{Whence, lseek64};
+use skein_image::pages::in_time;
+use skein_image::{Mapping, PAGE_BYTES, Pages, Process, is_zero, maps, processes};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
-
-/// The entries of `/proc/PID/pagemap` per read: for 16 MiB of addresses.
-const ENTRIES: u64 = 4096;
-/// The pages of memory per read.
-const PIECE: u64 = 256;
-/// In an entry: the page is there, it is swapped out, it is a file's (or shared).
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-const OF_FILE: u64 = 1 << 61;
 
 /// Counts a page, and checks the limits.
 pub fn count(pages: &mut u64, deadline: Instant) -> Result<()> {
@@ -30,10 +18,6 @@ pub fn count(pages: &mut u64, deadline: Instant) -> Result<()> {
         return Err(MemoryError::TooMuch("16 GiB of pages with something in them"));
     }
     if pages.is_multiple_of(1024) { in_time(deadline) } else { Ok(()) }
-}
-
-fn in_time(deadline: Instant) -> Result<()> {
-    if Instant::now() < deadline { Ok(()) } else { Err(MemoryError::TooLong) }
 }
 
 /// A process and its mappings.
@@ -66,7 +50,7 @@ impl ServerMemory {
         let mut shared = shared(&mapped, deadline, &mut pages)?;
         let mut processes = Vec::new();
         for (n, Mapped { process, mappings }) in mapped.into_iter().enumerate() {
-            let reader = Reader::of(&process)?;
+            let reader = Pages::of(&process)?;
             let mut told = Vec::new();
             for (m, mapping) in mappings.into_iter().enumerate() {
                 let mut runs = Vec::new();
@@ -75,7 +59,7 @@ impl ServerMemory {
                         push(&mut runs, address, hash);
                     }
                 } else {
-                    reader.private(&mapping, deadline, &mut pages, &mut runs)?;
+                    private(&reader, &mapping, deadline, &mut pages, &mut runs)?;
                 }
                 let Mapping { start, end, permissions, name, .. } = mapping;
                 told.push(super::Mapping { start, end, permissions, name, pages: runs });
@@ -119,11 +103,9 @@ fn shared(mapped: &[Mapped], deadline: Instant, pages: &mut u64) -> Result<Share
             continue;
         }
         for place in places {
-            let (m, reader) = (mapping(place), Reader::of(&mapped[place.process].process)?);
-            let touched = |entry| entry & (PRESENT | SWAPPED) != 0;
-            reader.pages(m, touched, deadline, |address, page| {
-                add(m.offset + (address - m.start), page)
-            })?;
+            let (m, reader) = (mapping(place), Pages::of(&mapped[place.process].process)?);
+            reader
+                .touched(m, deadline, |address, page| add(m.offset + (address - m.start), page))?;
         }
     }
     Ok(found)
@@ -176,89 +158,19 @@ fn each_data_page(
     }
 }
 
-/// Reads the memory of a process.
-struct Reader {
-    pid: u32,
-    pagemap: File,
-    memory: File,
-}
-
-impl Reader {
-    fn of(process: &Process) -> Result<Self> {
-        let open = |name: &str| {
-            let path = format!("/proc/{}/{name}", process.host_pid);
-            File::open(&path).map_err(MemoryError::read(path))
-        };
-        Ok(Self { pid: process.pid, pagemap: open("pagemap")?, memory: open("mem")? })
-    }
-
-    /// Pages that the process has written itself.
-    fn private(
-        &self,
-        mapping: &Mapping,
-        deadline: Instant,
-        pages: &mut u64,
-        runs: &mut Vec<Run>,
-    ) -> Result<()> {
-        if !mapping.is_used {
-            return Ok(());
-        }
-        let of_file = mapping.is_of_file();
-        let written =
-            |entry| entry & (PRESENT | SWAPPED) != 0 && !(of_file && entry & OF_FILE != 0);
-        self.pages(mapping, written, deadline, |address, page| {
-            // Zeros over a file's content were written; other zero pages may never have been.
-            if of_file || !is_zero(page) {
-                count(pages, deadline)?;
-                push(runs, address, hash(page));
-            }
-            Ok(())
-        })
-    }
-
-    /// Calls `each` for the pages of a mapping that are `wanted` by their entry in the page map.
-    fn pages(
-        &self,
-        mapping: &Mapping,
-        wanted: impl Fn(u64) -> bool,
-        deadline: Instant,
-        mut each: impl FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut entries = vec![0; (ENTRIES * 8) as usize];
-        let mut piece = vec![0; (PIECE * PAGE_BYTES) as usize];
-        let mut at = mapping.start;
-        while at < mapping.end {
-            in_time(deadline)?;
-            let n = ((mapping.end - at) / PAGE_BYTES).min(ENTRIES);
-            let entries = &mut entries[..(n * 8) as usize];
-            let failed = |error| self.failed("pagemap", at, error);
-            self.pagemap.read_exact_at(entries, at / PAGE_BYTES * 8).map_err(failed)?;
-            let (words, _) = entries.as_chunks::<8>();
-            let is_wanted: Vec<bool> =
-                words.iter().map(|word| wanted(u64::from_ne_bytes(*word))).collect();
-            let mut from = 0;
-            while let Some(first) = is_wanted[from..].iter().position(|wanted| *wanted) {
-                let first = from + first;
-                let row = is_wanted[first..].iter().take(PIECE as usize);
-                let len = row.take_while(|wanted| **wanted).count();
-                let address = at + first as u64 * PAGE_BYTES;
-                let piece = &mut piece[..len * PAGE_BYTES as usize];
-                let failed = |error| self.failed("mem", address, error);
-                self.memory.read_exact_at(piece, address).map_err(failed)?;
-                let (pages, _) = piece.as_chunks::<{ PAGE_BYTES as usize }>();
-                for (n, page) in pages.iter().enumerate() {
-                    each(address + n as u64 * PAGE_BYTES, page)?;
-                }
-                from = first + len;
-            }
-            at += n * PAGE_BYTES;
-        }
+/// Hashes the pages that a process has written itself.
+fn private(
+    reader: &Pages,
+    mapping: &Mapping,
+    deadline: Instant,
+    pages: &mut u64,
+    runs: &mut Vec<Run>,
+) -> Result<()> {
+    reader.private(mapping, deadline, |address, page| {
+        count(pages, deadline)?;
+        push(runs, address, hash(page));
         Ok(())
-    }
-
-    fn failed(&self, file: &str, at: u64, error: std::io::Error) -> MemoryError {
-        MemoryError::Read { what: format!("{file} of process {} at {at:#x}", self.pid), error }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -290,7 +202,7 @@ mod tests {
         let at = first as u64 + 2 * 4096;
         let (mut pages, mut runs) = (0, Vec::new());
         let mapping = Mapping { start: at - 8192, end: at + 8192, ..mapping_of(at) };
-        Reader::of(&own()).unwrap().private(&mapping, soon(), &mut pages, &mut runs).unwrap();
+        private(&Pages::of(&own()).unwrap(), &mapping, soon(), &mut pages, &mut runs).unwrap();
         assert_eq!(pages, 1);
         assert_eq!(runs, [Run { address: at, hashes: format!("{:016x}", hash(&[7; 4096])) }]);
     }
@@ -305,7 +217,7 @@ mod tests {
         let page = at / PAGE_BYTES * PAGE_BYTES;
         let mapping = Mapping { start: page, end: page + PAGE_BYTES, ..mapping_of(at) };
         assert!(mapping.is_of_file() && mapping.permissions.starts_with('r'), "{mapping:?}");
-        Reader::of(&own()).unwrap().private(&mapping, soon(), &mut pages, &mut runs).unwrap();
+        private(&Pages::of(&own()).unwrap(), &mapping, soon(), &mut pages, &mut runs).unwrap();
         assert_eq!((pages, runs), (0, vec![]));
     }
 
@@ -320,7 +232,7 @@ mod tests {
         let mapping = mapping_of(at as u64);
         assert!(mapping.end - mapping.start >= BYTES as u64);
         let (mut pages, mut runs) = (0, Vec::new());
-        Reader::of(&own()).unwrap().private(&mapping, soon(), &mut pages, &mut runs).unwrap();
+        private(&Pages::of(&own()).unwrap(), &mapping, soon(), &mut pages, &mut runs).unwrap();
         // SAFETY: the memory from above.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), BYTES) };
         assert_eq!(pages, 0);
@@ -329,8 +241,8 @@ mod tests {
     #[test]
     fn what_takes_too_long_is_given_up() {
         let at = Box::leak(Box::new(1u8)) as *const u8 as u64;
-        let reader = Reader::of(&own()).unwrap();
-        let end = reader.private(&mapping_of(at), Instant::now(), &mut 0, &mut Vec::new());
+        let reader = Pages::of(&own()).unwrap();
+        let end = private(&reader, &mapping_of(at), Instant::now(), &mut 0, &mut Vec::new());
         assert!(matches!(end, Err(MemoryError::TooLong)), "{end:?}");
     }
 }

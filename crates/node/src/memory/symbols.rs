@@ -3,9 +3,9 @@
 //! A file's mappings give its load address; its segments give its extent, including variables that are in no file. The files are read as the
 //! server sees them, and may hold anything.
 
-use super::maps::Mapping;
 use super::{Kind, PAGE_BYTES, Thing};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use skein_image::Mapping;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -110,7 +110,7 @@ mod tests {
     fn a_variable_is_found_by_its_address() {
         let at = SKEIN_TEST_OF_SYMBOLS.as_ptr().addr() as u64;
         let arena = tempfile::tempfile().unwrap();
-        let mappings = super::super::maps::of(std::process::id(), &arena).unwrap();
+        let mappings = skein_image::maps::of(std::process::id(), &arena).unwrap();
         let page = at / PAGE_BYTES * PAGE_BYTES;
         let things = Objects::default().things(std::process::id(), &mappings, page);
         let of = |kind| things.iter().filter(move |thing| thing.kind == kind);

@@ -1,6 +1,6 @@
 //! A process's mappings, from `/proc/PID/smaps`.
 
-use super::{MemoryError, Result};
+use crate::{MemoryError, Result};
 use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -32,16 +32,19 @@ pub struct Mapping {
 
 impl Mapping {
     /// Whether processes may have it in common.
+    #[must_use]
     pub fn is_shared(&self) -> bool {
         self.permissions.as_bytes().get(3) == Some(&b's')
     }
 
     /// Whether it maps a file that has a path: unwritten pages of it are the file's.
+    #[must_use]
     pub fn is_of_file(&self) -> bool {
         self.file.1 != 0
     }
 
     /// Whether its content is compared: not the kernel's own pages, nor shared read-only memory, which is a file's.
+    #[must_use]
     pub fn counts(&self) -> bool {
         let kernels = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"];
         let reads_a_file = self.is_shared()
@@ -54,12 +57,29 @@ impl Mapping {
 }
 
 /// The mappings of a process, by address, without those of the runtime.
+///
+/// # Errors
+/// They cannot be read.
 pub fn of(host_pid: u32, arena: &File) -> Result<Vec<Mapping>> {
     let path = format!("/proc/{host_pid}/smaps");
     let failed = |error| MemoryError::Read { what: path.clone(), error };
     let arena = arena.metadata().map_err(failed)?;
+    let arena = (arena.dev(), arena.ino());
+    select(host_pid, |mapping| {
+        let own = mapping.start >= SERVER_BASE as u64 && mapping.end <= RUNTIME_END as u64;
+        !own && mapping.file != arena
+    })
+}
+
+/// The mappings of a process that are `wanted`, by address.
+///
+/// # Errors
+/// They cannot be read.
+pub fn select(host_pid: u32, wanted: impl Fn(&Mapping) -> bool) -> Result<Vec<Mapping>> {
+    let path = format!("/proc/{host_pid}/smaps");
+    let failed = |error| MemoryError::Read { what: path.clone(), error };
     let mut reader = BufReader::new(File::open(&path).map_err(failed)?);
-    let mut found = Vec::new();
+    let mut found: Vec<Mapping> = Vec::new();
     let mut line = Vec::new();
     let mut counts = false;
     loop {
@@ -78,8 +98,7 @@ pub fn of(host_pid: u32, arena: &File) -> Result<Vec<Mapping>> {
             continue;
         }
         let mapping = parse(text.trim_end_matches('\n')).ok_or_else(wrong).map_err(failed)?;
-        let own = mapping.start >= SERVER_BASE as u64 && mapping.end <= RUNTIME_END as u64;
-        counts = !own && mapping.file != (arena.dev(), arena.ino());
+        counts = wanted(&mapping);
         if counts {
             found.push(mapping);
         }
@@ -126,6 +145,7 @@ fn parse(line: &str) -> Option<Mapping> {
 }
 
 /// Joins equal neighbours: whether the kernel keeps them apart depends on its history.
+#[must_use]
 pub fn join(mappings: &[Mapping]) -> Vec<Mapping> {
     let mut joined: Vec<Mapping> = Vec::new();
     for next in mappings {

@@ -1,6 +1,6 @@
 //! The server's processes: all below init, by their numbers in the server.
 
-use super::{MemoryError, Result};
+use crate::{MemoryError, Result};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -30,6 +30,9 @@ struct Status {
 }
 
 /// All processes below `init`, in the order of their numbers.
+///
+/// # Errors
+/// `/proc` cannot be read, or there are too many.
 pub fn below(init: u32) -> Result<Vec<Process>> {
     let mut children: BTreeMap<u32, Vec<(u32, Status)>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").map_err(MemoryError::read("/proc"))?.flatten() {

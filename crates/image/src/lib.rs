@@ -1,0 +1,17 @@
+//! The processes of a server that stands still, read from `/proc`.
+//!
+//! * [`processes`]: all below the server's first parent.
+//! * [`maps`]: the mappings of one.
+//! * [`pages`]: their pages, those that were written.
+//!
+//! The server's data are not trusted: each list is bounded, and what cannot be understood is an error.
+
+mod error;
+pub mod maps;
+pub mod pages;
+pub mod processes;
+
+pub use error::{MemoryError, Result};
+pub use maps::Mapping;
+pub use pages::{PAGE_BYTES, Pages, is_zero};
+pub use processes::Process;
