@@ -44,6 +44,10 @@ pub mod ready {
     pub const HUP: u32 = abi::EPOLLHUP as u32;
     /// The peer has shut its sending side.
     pub const RDHUP: u32 = abi::EPOLLRDHUP as u32;
+    /// Something came for a socket. As in Linux, sets that watch for urgent data only note it, too, and may find nothing to report.
+    pub const CAME: u32 = IN | abi::EPOLLPRI as u32 | abi::EPOLLRDBAND as u32;
+    /// A socket has room again.
+    pub const ROOM: u32 = OUT | abi::EPOLLWRBAND as u32;
     /// A change of state: every waiting thread looks again.
     pub const ALL: u32 = 0xffff;
 }

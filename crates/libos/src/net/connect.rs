@@ -95,6 +95,8 @@ fn outcome<H: Host>(k: &H, socket: Handle<Socket>) -> Result<usize> {
         0 => abi::ECONNABORTED,
         error => error,
     };
+    // What came before a reset goes, too.
+    s.received.clear(&k.chunks);
     s.state.set(State::Fresh);
     s.shut.set(0);
     s.ended.set(false);
@@ -173,7 +175,7 @@ pub fn enqueue<H: Host>(k: &H, listener: Handle<Socket>, server: Handle<Socket>)
     let l = k.net.sockets.get(listener);
     k.net.sockets.get(server).listener.set(Some(listener));
     l.queue.push_back(&k.net.sockets, server);
-    file::notify(k, l.file.get(), ready::IN);
+    file::notify(k, l.file.get(), ready::CAME);
 }
 
 /// There may be room in a listener's queue: the oldest sockets that wait for it are connected.

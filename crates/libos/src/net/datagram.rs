@@ -118,7 +118,7 @@ pub fn deliver<H: Host>(
     m.from.set(from);
     m.to.set(to);
     message::push(k, s, message);
-    file::notify(k, s.file.get(), ready::IN);
+    file::notify(k, s.file.get(), ready::CAME);
 }
 
 /// An error came back for a datagram of a connected socket.
@@ -237,7 +237,7 @@ pub fn send<H: Host>(
         return fail(abi::EPIPE);
     }
     // As in Linux its room comes back at once, which is an edge.
-    file::notify(k, s.file.get(), ready::OUT);
+    file::notify(k, s.file.get(), ready::ROOM);
     if let Some(at) = group {
         multicast::send(k, s, at, to, buffers);
         return Ok(n);

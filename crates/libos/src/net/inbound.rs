@@ -58,7 +58,7 @@ pub fn data<H: Host>(k: &H, conn: ConnId, bytes: &[u8]) {
         close::reset(k, socket);
         return;
     }
-    file::notify(k, s.file.get(), ready::IN);
+    file::notify(k, s.file.get(), ready::CAME);
 }
 
 /// A client has shut its sending side.
@@ -91,6 +91,6 @@ pub fn drained<H: Host>(k: &H, conn: ConnId, bytes: u64) {
     let was_writable = s.writable(k);
     s.undrained.set(s.undrained.get().saturating_sub(bytes));
     if !was_writable && s.writable(k) {
-        file::notify(k, s.file.get(), ready::OUT);
+        file::notify(k, s.file.get(), ready::ROOM);
     }
 }

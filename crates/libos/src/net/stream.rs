@@ -146,7 +146,7 @@ fn take<H: Host>(
         } else if let Some(peer) = s.peer.get() {
             let p = k.net.sockets.get(peer);
             if !was_writable && p.writable(k) {
-                file::notify(k, p.file.get(), ready::OUT);
+                file::notify(k, p.file.get(), ready::ROOM);
             }
         }
     }
@@ -282,7 +282,7 @@ fn transmit<H: Host>(
     }
     if done > 0 {
         beside.attach(k, p, done);
-        file::notify(k, p.file.get(), ready::IN);
+        file::notify(k, p.file.get(), ready::CAME);
     }
     done
 }

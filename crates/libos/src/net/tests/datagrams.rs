@@ -1,7 +1,8 @@
 //! UDP between sockets of the server, and netlink.
 
 use super::*;
-use crate::file::ready;
+use crate::file::{epoll, ready};
+use crate::time::Timeout;
 
 /// A bound socket and its address.
 fn bound(k: &Fake<'_>) -> (i32, Vec<u8>) {
@@ -31,6 +32,31 @@ fn messages_keep_their_bounds_and_senders() {
     k.close(a);
     k.close(b);
     assert_nothing_left(&k);
+}
+
+/// The descriptors that an epoll set reports, at most so many.
+fn reported(k: &Fake<'_>, set: i32, most: usize) -> Vec<i32> {
+    let mut out = vec![abi::epoll_event { events: 0, u64: 0 }; most];
+    // SAFETY: room for as many events.
+    let n = on(k, set, |hold| unsafe {
+        epoll::wait(k, hold, out.as_mut_ptr(), most as i32, Timeout::Poll)
+    });
+    out[..n.unwrap()].iter().map(|event| event.u64 as i32).collect()
+}
+
+#[test]
+fn what_comes_is_noted_by_a_set_that_watches_for_urgent_data() {
+    let k = Fake::new(1);
+    let set = epoll::create(&k, 0).unwrap() as i32;
+    let ((a, to), (b, _)) = (bound(&k), bound(&k));
+    for (fd, events) in [(a, abi::EPOLLPRI), (b, abi::EPOLLOUT)] {
+        let event = Some((events as u32, fd as u64));
+        on(&k, set, |hold| epoll::control(&k, hold, abi::EPOLL_CTL_ADD, fd, event)).unwrap();
+    }
+    send_to(&k, b, b"x", &to).unwrap();
+    assert_eq!(reported(&k, set, 1), [b]);
+    assert_eq!(shutdown(&k, a, abi::SHUT_RDWR), err(abi::ENOTCONN));
+    assert_eq!(reported(&k, set, 8), [a, b], "it has been in the list since the datagram came");
 }
 
 #[test]

@@ -60,6 +60,22 @@ fn both_ends_of_a_connection_have_each_others_names() {
 }
 
 #[test]
+fn a_connect_that_tells_of_a_reset_drops_what_came_before() {
+    let k = Fake::new(1);
+    let (listener, addr) = listener(&k, 1);
+    let client = create::create(&k, abi::AF_INET, abi::SOCK_STREAM | abi::SOCK_NONBLOCK, 0);
+    let client = client.unwrap() as i32;
+    assert_eq!(connect(&k, client, &addr), err(abi::EINPROGRESS));
+    let server = accept(&k, listener).unwrap();
+    assert_eq!(send(&k, server, b"late"), Ok(4));
+    k.close(server);
+    assert_eq!(send(&k, client, b"x"), Ok(1), "answered by a reset");
+    assert_ne!(mask(&k, client) & ready::IN, 0);
+    assert_eq!(connect(&k, client, &addr), err(abi::EPIPE));
+    assert_eq!(mask(&k, client), ready::OUT | ready::HUP);
+}
+
+#[test]
 fn accept_waits_for_a_connection() {
     let k = Fake::new(2);
     let (listener, addr) = listener(&k, 1);

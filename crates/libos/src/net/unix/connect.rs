@@ -86,7 +86,7 @@ fn join<H: Host>(k: &H, client: Handle<Socket>, listener: Handle<Socket>) -> Res
     s.cred.set(Cred::effective(k));
     s.listener.set(Some(listener));
     l.queue.push_back(&k.net.sockets, server);
-    file::notify(k, l.file.get(), ready::IN);
+    file::notify(k, l.file.get(), ready::CAME);
     Ok(())
 }
 

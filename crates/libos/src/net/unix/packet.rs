@@ -60,7 +60,7 @@ fn disconnect<H: Host>(k: &H, socket: Handle<Socket>, next: Option<Handle<Socket
     let old = s.peer.get();
     part(k, socket);
     // As in Linux this is an edge.
-    file::notify(k, s.file.get(), ready::OUT);
+    file::notify(k, s.file.get(), ready::ROOM);
     if s.messages.is_empty() || (old.is_some() && next == old) {
         return;
     }
@@ -107,7 +107,7 @@ pub fn close<H: Host>(k: &H, socket: Handle<Socket>) {
         let from = k.net.sockets.get(sender);
         name::share(k, &s.name, &from.peer_name);
         if holds || waits {
-            file::notify(k, from.file.get(), ready::OUT);
+            file::notify(k, from.file.get(), ready::ROOM);
         }
     }
     k.keys.wake(k, ROOM, u32::MAX, u32::MAX);
@@ -205,7 +205,7 @@ fn transmit<H: Host>(
         Ok(to) => to,
         Err(e) => {
             // On Linux the message that was made has taken room, and gives it back: an edge.
-            file::notify(k, s.file.get(), ready::OUT);
+            file::notify(k, s.file.get(), ready::ROOM);
             return Err(e);
         }
     };
@@ -217,7 +217,7 @@ fn transmit<H: Host>(
     m.cred.set(sent.cred.or_else(|| asked.then(|| Cred::real(k))).unwrap_or_default());
     rights::hand_over(k, &sent.rights, &m.rights);
     message::push(k, t, message);
-    file::notify(k, t.file.get(), ready::IN);
+    file::notify(k, t.file.get(), ready::CAME);
     Ok(n)
 }
 
@@ -310,10 +310,10 @@ fn made_room<H: Host>(k: &H, socket: Handle<Socket>) {
     let s = k.net.sockets.get(socket);
     if s.is_datagram() {
         for (_, sender) in s.connecting.iter(&k.net.sockets) {
-            file::notify(k, sender.file.get(), ready::OUT);
+            file::notify(k, sender.file.get(), ready::ROOM);
         }
         k.keys.wake(k, ROOM, u32::MAX, u32::MAX);
     } else if let Some(peer) = s.peer.get() {
-        file::notify(k, k.net.sockets.get(peer).file.get(), ready::OUT);
+        file::notify(k, k.net.sockets.get(peer).file.get(), ready::ROOM);
     }
 }
