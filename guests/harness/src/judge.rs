@@ -5,7 +5,7 @@ use crate::compare;
 use crate::head::Expect;
 use crate::images::Images;
 use crate::node::{Account, Counts, End, ORDINARY, Role, Schedule};
-use crate::runner::{How, Run, native, skein, tail};
+use crate::runner::{How, Run, last_line, native, skein, status_words, tail};
 use crate::sequences::Subject;
 use crate::sys;
 use skein_sched::Op;
@@ -30,12 +30,11 @@ pub fn judge(guest: &Guest, images: &Images) -> Result<String, String> {
 fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, String>> {
     let mut native_stdout = None;
     if guest.head.script.is_none() {
-        let (status, stdout, stderr) = native(&guest.program, &guest.head.arguments())?;
-        if status != 0 {
-            let stderr = String::from_utf8_lossy(&stderr).into_owned();
-            return Ok(Err(format!("natively it ends with {}: {stderr}", status_words(status))));
+        let native = native(&guest.program, &guest.head.arguments())?;
+        if let Some(wrong) = native.wrong() {
+            return Ok(Err(wrong));
         }
-        native_stdout = Some(stdout);
+        native_stdout = Some(native.stdout);
     }
     let mut done = String::new();
     // With the second one as on a processor that cannot fault on `cpuid`.
@@ -152,19 +151,11 @@ fn summary(account: &Account) -> String {
     format!("{entries} ({} in, {} bub, {} clk)", counts.inputs, counts.bubbles, counts.clocks)
 }
 
-fn status_words(status: i32) -> String {
-    if libc::WIFSIGNALED(status) {
-        format!("signal {}", libc::WTERMSIG(status))
-    } else {
-        format!("status {}", libc::WEXITSTATUS(status))
-    }
-}
-
 fn judge_end(run: &Run, who: &str) -> Result<(), String> {
     let why = match &run.account.end {
         End::Status(0) => return Ok(()),
         End::Status(status) => format!("it ends with {}", status_words(*status)),
-        End::GivenUp(why) => format!("given up: {why}"),
+        End::GivenUp(why) => format!("given up: {why}{}", last_line(&run.stdout)),
     };
     let mut report = format!("as {who} {why}");
     for line in &run.account.advice {

@@ -55,23 +55,46 @@ pub struct Run {
     pub trace: Option<Vec<Event>>,
 }
 
-/// Runs a guest natively with these arguments: wait status, standard output, standard error.
+/// The results of a native run.
+#[derive(Debug)]
+pub struct Native {
+    /// The wait status; none if it was given up.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Native {
+    /// What is wrong with its end.
+    pub fn wrong(&self) -> Option<String> {
+        let how = match self.status {
+            Some(0) => return None,
+            Some(status) => format!("ends with {}", status_words(status)),
+            None => format!("does not end{}", last_line(&self.stdout)),
+        };
+        Some(format!("natively it {how}: {}", String::from_utf8_lossy(&self.stderr)))
+    }
+}
+
+/// Runs a guest natively with these arguments.
 ///
 /// # Errors
-/// It cannot be started, or does not end.
-pub fn native(program: &Path, args: &[String]) -> io::Result<(i32, Vec<u8>, Vec<u8>)> {
+/// It cannot be started.
+pub fn native(program: &Path, args: &[String]) -> io::Result<Native> {
     let output = Output::new()?;
     let mut guest = launch::Guest::start(&output.launch(program, args))?;
     let started = Instant::now();
-    while !sys::is_readable(guest.ended_fd())? {
-        if started.elapsed() > NATIVE_LIMIT {
-            return Err(io::Error::other("does not end natively"));
-        }
+    let mut ended = sys::is_readable(guest.ended_fd())?;
+    while !ended && started.elapsed() < NATIVE_LIMIT {
         sys::wait_readable([guest.ended_fd(), guest.ended_fd()], 1000)?;
+        ended = sys::is_readable(guest.ended_fd())?;
     }
-    let status = guest.wait()?;
+    let status = if ended { Some(guest.wait()?) } else { None };
+    drop(guest);
     let (stdout, stderr) = output.texts()?;
-    Ok((status, stdout, stderr))
+    Ok(Native { status, stdout, stderr })
 }
 
 /// How a guest runs under Skein.
@@ -131,4 +154,21 @@ pub(crate) fn tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(4)..].join("\n    ")
+}
+
+/// The last line of an output that stops too early; a guest of sequences tells by it which one it is in.
+pub(crate) fn last_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines()
+        .last()
+        .map_or(String::new(), |line| format!(" (the last line that it wrote: {line})"))
+}
+
+/// A wait status.
+pub(crate) fn status_words(status: i32) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("status {}", libc::WEXITSTATUS(status))
+    }
 }

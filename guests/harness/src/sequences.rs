@@ -108,6 +108,12 @@ impl Subject<'_> {
         }
         let since = Instant::now();
         let all = alone.calls();
+        if all.is_empty() {
+            return Ok(format!(
+                "sequence {sequence} differs before its first call:{}",
+                alone.report()
+            ));
+        }
         let mut shortest = (all.clone(), alone);
         let kept = shorten(all, |calls| {
             if since.elapsed() > SEARCH_LIMIT {
@@ -129,7 +135,7 @@ impl Subject<'_> {
             transcripts.report()
         );
         let again = runner::native(&self.guest.program, &arguments(sequence, &calls))?;
-        if again.1 != transcripts.native {
+        if again.stdout != transcripts.native {
             report += "\n    It differs natively from run to run: the sequence is wrong.";
         }
         Ok(report)
@@ -137,20 +143,16 @@ impl Subject<'_> {
 
     fn transcripts(&self, args: &[String]) -> io::Result<Transcripts> {
         let program = &self.guest.program;
-        let (status, native, stderr) = runner::native(program, args)?;
+        let native = runner::native(program, args)?;
         let role = Role::Leader(Script::default(), self.schedule);
         let run = runner::skein(program, args, &self.images.library, role, self.how)?;
-        let wrong = if status != 0 {
-            let stderr = String::from_utf8_lossy(&stderr);
-            Some(format!("natively it ends with wait status {status:#x}: {stderr}"))
-        } else if run.account.end != End::Status(0) {
+        let wrong = native.wrong().or_else(|| {
             let stderr = String::from_utf8_lossy(&run.stderr);
             let (end, advice) = (&run.account.end, run.account.advice.join("; "));
-            Some(format!("under Skein it ends with {end:?}: {advice} {stderr}"))
-        } else {
-            None
-        };
-        Ok(Transcripts { native, skein: run.stdout, wrong })
+            (*end != End::Status(0))
+                .then(|| format!("under Skein it ends with {end:?}: {advice} {stderr}"))
+        });
+        Ok(Transcripts { native: native.stdout, skein: run.stdout, wrong })
     }
 }
 
@@ -224,6 +226,7 @@ pub fn all(first: u64, count: u64, words: &[String]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::Native;
 
     #[test]
     fn what_is_shortened_keeps_the_calls_that_matter() {
@@ -245,5 +248,20 @@ mod tests {
         assert!(both.differ());
         assert_eq!(both.sequence(), Some(8));
         assert_eq!(both.calls(), [0, 1, 4, 5]);
+    }
+
+    #[test]
+    fn a_sequence_that_does_not_end_is_named() {
+        let native = b"sequence 7\n0 a: 1\nsequence 8\n".to_vec();
+        let skein = b"sequence 7\n0 a: 1\nsequence 8\n1 b: 1\nsequence 9\n".to_vec();
+        let hung = Native { status: None, stdout: native.clone(), stderr: Vec::new() };
+        let said = "natively it does not end (the last line that it wrote: sequence 8): ";
+        let wrong = || hung.wrong();
+        assert_eq!(wrong().as_deref(), Some(said));
+        let stuck = Transcripts { native: native.clone(), skein, wrong: wrong() };
+        assert_eq!((stuck.differ(), stuck.sequence()), (true, Some(8)));
+        let both = Transcripts { skein: native.clone(), native, wrong: wrong() };
+        assert_eq!((both.differ(), both.sequence()), (true, Some(8)));
+        assert!(both.report().ends_with(said), "{}", both.report());
     }
 }

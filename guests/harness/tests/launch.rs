@@ -11,17 +11,17 @@ fn two_starts_have_the_same_addresses_ids_and_random_bytes() {
     {
         let program = images.guests.join(name);
         let (first, second) = (native(&program, &[]).unwrap(), native(&program, &[]).unwrap());
-        assert_eq!(first.0, 0, "{name} ends well");
-        let text = String::from_utf8(first.2).unwrap();
+        assert_eq!(first.status, Some(0), "{name} ends well");
+        let text = String::from_utf8(first.stderr).unwrap();
         assert!(text.contains(must_show), "{name}: {text}");
         let strip = |text: &str| {
             // The processor that it runs on is not ours to choose.
             text.lines().filter(|line| !line.starts_with("cpu ")).collect::<Vec<_>>().join("\n")
         };
-        assert_eq!(strip(&text), strip(&String::from_utf8(second.2).unwrap()), "{name}");
+        assert_eq!(strip(&text), strip(&String::from_utf8(second.stderr).unwrap()), "{name}");
     }
     let at_random = |_| {
-        let stderr = native(&images.guests.join("identity/random_sources"), &[]).unwrap().2;
+        let stderr = native(&images.guests.join("identity/random_sources"), &[]).unwrap().stderr;
         let text = String::from_utf8(stderr).unwrap();
         text.lines().find(|line| line.starts_with("AT_RANDOM")).map(str::to_owned)
     };
@@ -30,7 +30,7 @@ fn two_starts_have_the_same_addresses_ids_and_random_bytes() {
 
 #[test]
 fn a_guest_that_cannot_be_executed_says_so() {
-    let (status, _, stderr) = native(std::path::Path::new("/nonexistent/guest"), &[]).unwrap();
-    assert_eq!(status, 127 << 8);
-    assert_eq!(stderr, b"harness: cannot execute the guest\n");
+    let run = native(std::path::Path::new("/nonexistent/guest"), &[]).unwrap();
+    assert_eq!(run.status, Some(127 << 8));
+    assert_eq!(run.stderr, b"harness: cannot execute the guest\n");
 }
