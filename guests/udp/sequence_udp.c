@@ -30,7 +30,10 @@ static struct udp {
     int waiting;
 } sockets[MOST_SOCKETS];
 static int used;
-/* Linux has given a socket a port that another one of the sequence had: their names cannot be told apart. */
+/* All ports that sockets of the sequence have had. */
+static int ports[256];
+static unsigned ports_used;
+/* Linux has given a socket a port that was used before in the sequence, by itself or another one: their names cannot be told apart. */
 static int port_came_again;
 
 static char buffer[70000], other_buffer[4096];
@@ -82,9 +85,14 @@ static void note_port(struct file *f)
     struct sockaddr_storage name;
     socklen_t length = sizeof name;
     CHECK(getsockname(f->fd, (struct sockaddr *)&name, &length) == 0);
-    of(f)->port = port_of(&name);
-    for (int i = 0; i < used; i++)
-        port_came_again |= i != f->note && of(f)->port != 0 && sockets[i].port == of(f)->port;
+    int port = port_of(&name), before = of(f)->port;
+    of(f)->port = port;
+    if (port == 0 || port == before)
+        return;
+    for (unsigned i = 0; i < ports_used; i++)
+        port_came_again |= ports[i] == port;
+    CHECK(ports_used < sizeof ports / sizeof ports[0]);
+    ports[ports_used++] = port;
 }
 
 static int is_void(void)
@@ -464,6 +472,7 @@ static void end(void)
 {
     close_all();
     used = 0;
+    ports_used = 0;
 }
 
 int main(int argc, char **argv)
