@@ -233,7 +233,8 @@ pub fn control<H: Host>(
             }
             i.events.set(events | always);
             i.data.set(data);
-            if current(k, i) != 0 {
+            // One that is on the list already is told to nobody again: it is no edge for a set that watches this one.
+            if current(k, i) != 0 && !i.is_ready.get() {
                 make_ready(k, item);
             }
             Ok(())

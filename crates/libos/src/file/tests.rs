@@ -393,6 +393,18 @@ fn sets_of_sets_have_no_circle_and_a_bound() {
 }
 
 #[test]
+fn a_change_of_a_ready_item_is_no_edge_for_a_set_above() {
+    let k = Fake::new(1);
+    let ([outer, inner], [r, w]) = ([set(&k), set(&k)], pipe(&k, 0));
+    add(&k, inner, r, abi::EPOLLIN).unwrap();
+    add(&k, outer, inner, abi::EPOLLIN | abi::EPOLLET).unwrap();
+    write(&k, w, b"x").unwrap();
+    assert_eq!((look(&k, outer), look(&k, outer)), (vec![(inner, IN)], vec![]));
+    ctl(&k, inner, abi::EPOLL_CTL_MOD, r, abi::EPOLLIN).unwrap();
+    assert_eq!((look(&k, outer), look(&k, inner)), (vec![], vec![(r, IN)]));
+}
+
+#[test]
 fn of_exclusive_waiters_one_is_woken() {
     let k = Fake::new(3);
     let (a, b, [r, w]) = (set(&k), set(&k), pipe(&k, 0));
