@@ -22,8 +22,6 @@ use skein_arena::layout::Header;
 
 /// Threads of all processes at one time: 4,096.
 pub const MAX_THREADS: u32 = 4096;
-/// A bit for each thread's number, which begins with 1.
-pub type ThreadBits = [AtomicU64; MAX_THREADS as usize / 64 + 1];
 /// A bit for each slot of a stack.
 pub type SlotBits = [AtomicU64; MAX_THREADS as usize / 64];
 
@@ -97,8 +95,6 @@ pub struct Local {
 
     /// The unwinder is at work for the trace of operations: its calls are no operations of the server's.
     pub unwinds: Cell<bool>,
-    /// Threads with a traced operation whose call has not returned.
-    pub open_calls: ThreadBits,
     /// Slots of the runtime's stacks that are in use. fork: that of the thread that forked.
     pub stacks_used: SlotBits,
     /// Slots that are mapped.
@@ -168,7 +164,6 @@ pub static LOCAL: Local = Local {
     },
     restores: AtomicUsize::new(0),
     unwinds: Cell::new(false),
-    open_calls: [const { AtomicU64::new(0) }; MAX_THREADS as usize / 64 + 1],
     stacks_used: [const { AtomicU64::new(0) }; MAX_THREADS as usize / 64],
     stacks_mapped: [const { AtomicU64::new(0) }; MAX_THREADS as usize / 64],
 };

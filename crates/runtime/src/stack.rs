@@ -223,9 +223,11 @@ pub fn while_creating<T>(top: usize, create: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A call of the server's code.
+/// A call of the server's code, or of a library's.
 struct Out {
     before: Level,
+    /// How many such calls it is inside of, with itself.
+    depth: u32,
     /// Where its stack began.
     sp: usize,
     /// Its alternate stack, from and to; nothing otherwise.
@@ -267,12 +269,38 @@ pub const RED_ZONE_BYTES: usize = 128;
 /// `function` is the server's, and takes these arguments; nothing below `place` is in use.
 pub unsafe fn call_server(function: usize, args: [usize; 3], place: Place) -> usize {
     let before = Level::current();
-    let out = Out { before, sp: place.sp, alternate: place.alternate };
+    let out = Out { before, depth: depth() + 1, sp: place.sp, alternate: place.alternate };
     LOCAL.level.out.store(&raw const out as usize, Ordering::Relaxed);
     // SAFETY: the caller's contract.
     let value = unsafe { call_out(function, args[0], args[1], args[2], place.sp & !15) };
     before.set();
     value
+}
+
+/// Runs `call`, which calls a function of a library's. What the library asks of the runtime is inside of what the server has asked.
+pub fn in_library<T>(call: impl FnOnce() -> T) -> T {
+    let before = Level::current();
+    // SAFETY: an `Out` further up on this stack, or none.
+    let outer = unsafe { (before.out as *const Out).as_ref() };
+    let alternate = outer.map_or((0, 0), |out| out.alternate);
+    // The server's code is not called, so nothing jumps past it.
+    let out = Out { before, depth: depth() + 1, sp: usize::MAX, alternate };
+    let at = &raw const out as usize;
+    LOCAL.level.out.store(at, Ordering::Relaxed);
+    if before.entry != 0 {
+        // Should the thread end in there, what it still does must not overwrite this.
+        LOCAL.level.entry.store(below(at), Ordering::Relaxed);
+    }
+    let result = call();
+    before.set();
+    result
+}
+
+/// The number of calls of the server's code, and of libraries', that the running thread is inside of.
+pub fn depth() -> u32 {
+    let out = LOCAL.level.out.load(Ordering::Relaxed) as *const Out;
+    // SAFETY: an `Out` further up on this stack, or none.
+    unsafe { out.as_ref() }.map_or(0, |out| out.depth)
 }
 
 /// The server jumps to where its stack pointer was `to`: the calls that it left are forgotten.

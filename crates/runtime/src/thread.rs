@@ -185,8 +185,9 @@ extern "C" fn live(arg: *mut c_void) -> *mut c_void {
         exit(value);
     }
     t.exiting.set(true);
-    let _turn = enter_own(Kind::Exit);
+    let turn = enter_own(Kind::Exit);
     turn::pin_current();
+    turn.end();
     // From here this thread's own kernel thread runs again.
     value
 }
@@ -224,8 +225,10 @@ fn forget(k: &Kernel, handle: Handle<Thread>) -> *mut c_void {
         // Its kernel thread is the carrier, which goes on.
         value = t.arg.get() as *mut c_void;
     } else {
-        // SAFETY: the thread is joinable for libc and ended, so this neither blocks nor fails.
-        unsafe { (original::originals().pthread_join)(t.fs.get(), &raw mut value) };
+        stack::in_library(|| {
+            // SAFETY: the thread is joinable for libc and ended, so this neither blocks nor fails.
+            unsafe { (original::originals().pthread_join)(t.fs.get(), &raw mut value) };
+        });
     }
     discard(k, handle);
     value

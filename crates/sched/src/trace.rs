@@ -6,6 +6,9 @@
 //! A trace can stop the server at an event for inspection: at the event with number `at`, or, beside the trace of an earlier run, at the
 //! first event that differs ([`Tape::note`]). The inspector reads the running thread's frames and lets it go on.
 //!
+//! Each operation that begins ends before its thread begins another. A handler that runs inside an operation has operations of its own, one
+//! level deeper. The trace keeps which operations are open, so that processes which fork and execute programs know it.
+//!
 //! All words are little-endian. A reader treats a trace as hostile input: it trusts nothing in it, and [`Event::parse`] rejects impossible events.
 
 use crate::Op;
@@ -13,9 +16,13 @@ use crate::op::{Kind, Object};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// `skeinop` and a version of the form.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"skeinop\x01");
-/// Bytes in front of the first event.
-pub const HEADER_BYTES: usize = 4096;
+pub const MAGIC: u64 = u64::from_le_bytes(*b"skeinop\x02");
+/// Bytes in front of the first event: words, and a word for each thread, in whole pages.
+pub const HEADER_BYTES: usize = (8 * (word::OPEN + MAX_THREAD as usize + 1)).next_multiple_of(4096);
+/// The highest number of a thread: 4,096.
+pub const MAX_THREAD: u32 = 4096;
+/// The deepest level that is told apart: 63, as a word has a bit for each.
+pub const MAX_DEPTH: u32 = u64::BITS - 1;
 /// Bytes of an event.
 pub const EVENT_BYTES: usize = 32;
 /// Frames of a stopped thread that are kept: 64.
@@ -45,8 +52,10 @@ pub mod word {
     pub const FROM: usize = 8;
     /// Return addresses of the stopped thread, the innermost first.
     pub const FRAMES: usize = 16;
+    /// By thread, a bit for each level at which it has an operation that has not ended.
+    pub const OPEN: usize = 512;
 }
-const _: () = assert!((word::FRAMES + MAX_FRAMES) * 8 <= HEADER_BYTES);
+const _: () = assert!(word::FRAMES + MAX_FRAMES <= word::OPEN);
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,17 +66,21 @@ pub enum Event {
         op: Op,
         /// Its process, by the number that the server knows.
         process: u32,
+        /// The number of calls of the server's code (handlers, start routines) or of libraries' that it runs inside of.
+        depth: u32,
         /// The address behind the call, or of the trapped instruction; 0 if unknown.
         from: u64,
     },
-    /// The call that the thread's last operation belongs to returns.
+    /// The thread's operation of this depth ends.
     End {
         /// Whose.
         thread: u32,
         /// Its process.
         process: u32,
-        /// What the call returns.
-        result: i64,
+        /// As at its begin.
+        depth: u32,
+        /// What its call returns with it; `None`: the call goes on, or does not return.
+        result: Option<i64>,
         /// `errno` where the result is -1, else 0.
         errno: i32,
     },
@@ -81,26 +94,29 @@ pub enum Event {
 const BEGIN: u8 = 1;
 const END: u8 = 2;
 const ADMITTED: u8 = 3;
+const LEFT: u8 = 4;
 
 impl Event {
     /// As words.
     #[must_use]
     pub const fn words(&self) -> [u64; 4] {
         match *self {
-            Self::Begin { op, process, from } => {
+            Self::Begin { op, process, depth, from } => {
                 let (variant, value) = op.object.numbers();
                 let first = BEGIN as u64
                     | (variant as u64) << 8
                     | (op.kind as u64) << 16
                     | (op.thread as u64) << 32;
-                [first, value, from, process as u64]
+                [first, value, from, process as u64 | (depth as u64) << 32]
             }
-            Self::End { thread, process, result, errno } => [
-                END as u64 | (thread as u64) << 32,
-                result as u64,
-                0,
-                process as u64 | (errno as u32 as u64) << 32,
-            ],
+            Self::End { thread, process, depth, result, errno } => {
+                let (kind, value) = match result {
+                    Some(value) => (END, value),
+                    None => (LEFT, 0),
+                };
+                let last = process as u64 | (errno as u32 as u64) << 32;
+                [kind as u64 | (thread as u64) << 32, value as u64, depth as u64, last]
+            }
             Self::Admitted { index } => [ADMITTED as u64, index, 0, 0],
         }
     }
@@ -114,9 +130,16 @@ impl Event {
             BEGIN => {
                 let object = Object::from_numbers((first >> 8) as u8, value)?;
                 let kind = Kind::from_number((first >> 16) as u16)?;
-                Self::Begin { op: Op { thread, object, kind }, process, from }
+                let depth = (last >> 32) as u32;
+                Self::Begin { op: Op { thread, object, kind }, process, depth, from }
             }
-            END => Self::End { thread, process, result: value as i64, errno: (last >> 32) as i32 },
+            kind @ (END | LEFT) => Self::End {
+                thread,
+                process,
+                depth: from as u32,
+                result: (kind == END).then_some(value as i64),
+                errno: (last >> 32) as i32,
+            },
             ADMITTED => Self::Admitted { index: value },
             _ => return None,
         };
@@ -132,6 +155,53 @@ impl Event {
             Self::End { thread, process, .. } => Some((thread, process)),
             Self::Admitted { .. } => None,
         }
+    }
+}
+
+/// The bit of a depth.
+#[must_use]
+pub const fn bit(depth: u32) -> u64 {
+    1 << if depth < MAX_DEPTH { depth } else { MAX_DEPTH }
+}
+
+/// Checks that each thread's operations nest: one ends before the next begins, but for those of a handler that runs inside of it.
+#[derive(Debug)]
+pub struct Nesting {
+    /// By thread, as at [`word::OPEN`].
+    open: [u64; MAX_THREAD as usize + 1],
+}
+
+impl Nesting {
+    /// Of a trace's first event.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { open: [0; MAX_THREAD as usize + 1] }
+    }
+
+    /// Whether an event, the next one of its trace, may be there.
+    pub fn allows(&mut self, event: &Event) -> bool {
+        let (thread, depth, begins) = match *event {
+            Event::Begin { op, depth, .. } => (op.thread, depth, true),
+            Event::End { thread, depth, .. } => (thread, depth, false),
+            Event::Admitted { .. } => return true,
+        };
+        let Some(open) = self.open.get_mut(thread as usize) else { return false };
+        let from_here = *open & !(bit(depth) - 1);
+        *open ^= bit(depth);
+        // None at this depth or deeper, or the one that ends.
+        from_here == if begins { 0 } else { bit(depth) }
+    }
+
+    /// A thread with an operation that has not ended.
+    #[must_use]
+    pub fn open(&self) -> Option<u32> {
+        self.open.iter().position(|open| *open != 0).map(|thread| thread as u32)
+    }
+}
+
+impl Default for Nesting {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -205,11 +275,26 @@ impl<'a> Tape<'a> {
             to.store(from, Ordering::Relaxed);
         }
         self.set_word(word::COUNT, number + 1);
+        match event {
+            Event::Begin { op, depth, .. } => self.mark(op.thread, |open| open | bit(depth)),
+            Event::End { thread, depth, .. } => self.mark(thread, |open| open & !bit(depth)),
+            Event::Admitted { .. } => {}
+        }
         let looked_for = number == self.word(word::AT);
         if !looked_for && former.is_none_or(|former| former.is(number, words)) {
             return Noted::GoOn;
         }
         if self.word(word::STOPPED) == 0 { Noted::Stop(number) } else { Noted::GoOn }
+    }
+
+    /// The thread's recorded operations that have not ended, a bit for each depth.
+    #[must_use]
+    pub fn open(&self, thread: u32) -> u64 {
+        self.word(word::OPEN + thread.min(MAX_THREAD) as usize)
+    }
+
+    fn mark(&self, thread: u32, change: impl FnOnce(u64) -> u64) {
+        self.set_word(word::OPEN + thread.min(MAX_THREAD) as usize, change(self.open(thread)));
     }
 
     fn slot(&self, number: u64) -> Option<&[AtomicU64]> {
@@ -236,7 +321,7 @@ mod tests {
 
     fn begin(thread: u32) -> Event {
         let op = Op { thread, object: Object::Memory(0x1234), kind: Kind::Lock };
-        Event::Begin { op, process: 7, from: 0xabc }
+        Event::Begin { op, process: 7, depth: 2, from: 0xabc }
     }
 
     fn memory(capacity: u64) -> Vec<AtomicU64> {
@@ -250,8 +335,9 @@ mod tests {
 
     #[test]
     fn events_survive_the_way_through_words() {
-        let end = Event::End { thread: 3, process: 9, result: -1, errno: 11 };
-        for event in [begin(5), end, Event::Admitted { index: u64::MAX }] {
+        let end = Event::End { thread: 3, process: 9, depth: 1, result: Some(-1), errno: 11 };
+        let left = Event::End { thread: 3, process: 9, depth: 1, result: None, errno: 0 };
+        for event in [begin(5), end, left, Event::Admitted { index: u64::MAX }] {
             assert_eq!(Event::parse(event.words()), Some(event));
             for bit in 0..256 {
                 let mut words = event.words();
@@ -280,6 +366,50 @@ mod tests {
         assert_eq!(Tape::new(&words).unwrap_err(), Damage::Length);
         words[word::MAGIC].store(0, Ordering::Relaxed);
         assert_eq!(Tape::new(&words).unwrap_err(), Damage::Magic);
+    }
+
+    #[test]
+    fn a_trace_knows_which_operations_are_open() {
+        let words = memory(8);
+        let tape = Tape::new(&words).unwrap();
+        let op = Op { thread: MAX_THREAD, object: Object::Clock, kind: Kind::Ask };
+        let begin = |depth| Event::Begin { op, process: 2, depth, from: 0 };
+        let end =
+            |depth| Event::End { thread: op.thread, process: 2, depth, result: None, errno: 0 };
+        let after = [(begin(0), 0b1), (begin(2), 0b101), (end(2), 0b1), (end(0), 0)];
+        for (event, open) in after {
+            tape.note(event, None);
+            assert_eq!((tape.open(op.thread), tape.open(1)), (open, 0), "after {event:?}");
+        }
+    }
+
+    #[test]
+    fn operations_of_a_thread_nest_in_handlers_only() {
+        let begin = |thread, depth| {
+            let op = Op { thread, object: Object::Clock, kind: Kind::Ask };
+            Event::Begin { op, process: 2, depth, from: 0 }
+        };
+        let end = |thread, depth| Event::End { thread, process: 2, depth, result: None, errno: 0 };
+        let refused = |events: &[Event]| {
+            let mut nesting = Nesting::new();
+            events.iter().position(|event| !nesting.allows(event))
+        };
+        let open = |events: &[Event]| {
+            let mut nesting = Nesting::new();
+            assert!(events.iter().all(|event| nesting.allows(event)));
+            nesting.open()
+        };
+        assert_eq!(open(&[begin(3, 0), begin(3, 1), end(3, 1)]), Some(3));
+        assert_eq!(open(&[begin(3, 0), end(3, 0)]), None);
+        let good = [begin(1, 0), begin(2, 0), begin(1, 1), end(1, 1), begin(1, 2), end(2, 0)];
+        assert_eq!(refused(&good), None);
+        assert_eq!(refused(&[&good[..], &[end(1, 2), end(1, 0), begin(1, 0)]].concat()), None);
+        assert_eq!(refused(&[begin(1, 0), begin(1, 0)]), Some(1), "the first has not ended");
+        assert_eq!(refused(&[begin(1, 1), begin(1, 0)]), Some(1), "its handler's has not ended");
+        assert_eq!(refused(&[begin(1, 0), begin(1, 1), end(1, 0)]), Some(2), "nor here");
+        assert_eq!(refused(&[end(1, 0)]), Some(0), "none has begun");
+        assert_eq!(refused(&[begin(1, 0), end(1, 0), end(1, 0)]), Some(2), "it has ended");
+        assert_eq!(refused(&[begin(MAX_THREAD + 1, 0)]), Some(0), "there is no such thread");
     }
 
     #[test]

@@ -8,9 +8,10 @@ use crate::node::{Account, Counts, End, ORDINARY, Role, Schedule};
 use crate::runner::{How, Run, last_line, native, skein, status_words, tail};
 use crate::sequences::Subject;
 use crate::sys;
+use crate::trace::CAPACITY;
 use skein_sched::Op;
 use skein_sched::op::{Kind, Object};
-use skein_sched::trace::Event;
+use skein_sched::trace::{Event, Nesting};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
@@ -118,6 +119,20 @@ fn judge_trace(run: &Run) -> Option<String> {
         let entries: Vec<u64> = entries.collect();
         return Some(format!("traced: {} operations, entries {entries:?}", count(true)));
     }
+    let mut nesting = Nesting::new();
+    if let Some(at) = trace.iter().position(|event| !nesting.allows(event)) {
+        let mut report = format!(
+            "traced: event {at} begins an operation inside of another, or ends none that is open:"
+        );
+        for event in &trace[at.saturating_sub(8)..=at] {
+            let _ = write!(report, "\n    {event:?}");
+        }
+        return Some(report);
+    }
+    // A trace that is full lacks the last ends.
+    if let Some(thread) = nesting.open().filter(|_| trace.len() < CAPACITY as usize) {
+        return Some(format!("traced: an operation of thread {thread} has no end"));
+    }
     nameless(trace).map(|op| format!("traced: an operation names no thread: {op:?}"))
 }
 
@@ -126,15 +141,15 @@ fn nameless(trace: &[Event]) -> Option<Op> {
     let mut begun = BTreeMap::new();
     for event in trace {
         match event {
-            Event::Begin { op, .. } => {
-                begun.insert(op.thread, *op);
+            Event::Begin { op, depth, .. } => {
+                begun.insert((op.thread, *depth), *op);
             }
-            Event::End { thread, result, .. } => {
-                let op = begun.remove(thread);
+            Event::End { thread, depth, result, .. } => {
+                let op = begun.remove(&(*thread, *depth));
                 let is_nameless =
                     |op: &Op| op.object == Object::Thread(0) && op.kind != Kind::Create;
                 if let Some(op) = op.filter(is_nameless)
-                    && *result == 0
+                    && *result == Some(0)
                 {
                     return Some(op);
                 }

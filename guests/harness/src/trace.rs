@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 /// Events that are kept: 1 Mi, 32 MiB. Guests do less.
-const CAPACITY: u64 = 1 << 20;
+pub const CAPACITY: u64 = 1 << 20;
 
 /// A trace.
 pub struct Trace(File);

@@ -38,8 +38,8 @@ impl Different {
     #[must_use]
     pub fn is_result(&self) -> bool {
         let of = |side: &Option<Side>| match side {
-            Some(Side { event: Event::End { thread, process, .. }, .. }) => {
-                Some((*thread, *process))
+            Some(Side { event: Event::End { thread, process, depth, .. }, .. }) => {
+                Some((*thread, *process, *depth))
             }
             _ => None,
         };
@@ -73,18 +73,20 @@ struct Same {
     number: u64,
     index: u64,
     before: VecDeque<Side>,
-    /// Each thread's operation in progress.
-    open: BTreeMap<(u32, u32), (Op, u64)>,
+    /// Each thread's operations in progress, at their depths.
+    open: BTreeMap<(u32, u32, u32), (Op, u64)>,
 }
 
 impl Same {
     fn note(&mut self, event: Event) {
         let side = self.side(event);
         match event {
-            Event::Begin { op, process, from } => {
-                self.open.insert((op.thread, process), (op, from));
+            Event::Begin { op, process, depth, from } => {
+                self.open.insert((op.thread, process, depth), (op, from));
             }
-            Event::End { .. } => {}
+            Event::End { thread, process, depth, .. } => {
+                self.open.remove(&(thread, process, depth));
+            }
             Event::Admitted { index } => self.index = index,
         }
         if self.before.len() == KEPT_BEFORE {
@@ -97,7 +99,10 @@ impl Same {
     fn side(&self, event: Event) -> Side {
         let op = match event {
             Event::Begin { op, from, .. } => Some((op, from)),
-            _ => event.whose().and_then(|whose| self.open.get(&whose).copied()),
+            Event::End { thread, process, depth, .. } => {
+                self.open.get(&(thread, process, depth)).copied()
+            }
+            Event::Admitted { .. } => None,
         };
         Side { event, op }
     }
@@ -123,11 +128,11 @@ mod tests {
     }
 
     const fn begin(thread: u32, kind: Kind) -> Event {
-        Event::Begin { op: op(thread, kind), process: 2, from: 0x40_0000 }
+        Event::Begin { op: op(thread, kind), process: 2, depth: 0, from: 0x40_0000 }
     }
 
     const fn end(thread: u32, result: i64) -> Event {
-        Event::End { thread, process: 2, result, errno: 0 }
+        Event::End { thread, process: 2, depth: 0, result: Some(result), errno: 0 }
     }
 
     fn differ(first: &[Event], second: &[Event]) -> Option<Different> {
@@ -171,10 +176,11 @@ mod tests {
             Event::Begin {
                 op: Op { object: Object::Memory(0x1001), ..op(1, Kind::Lock) },
                 process: 2,
+                depth: 0,
                 from: 0x40_0000,
             },
-            Event::Begin { op: op(1, Kind::Lock), process: 2, from: 0x40_0005 },
-            Event::Begin { op: op(1, Kind::Lock), process: 3, from: 0x40_0000 },
+            Event::Begin { op: op(1, Kind::Lock), process: 2, depth: 0, from: 0x40_0005 },
+            Event::Begin { op: op(1, Kind::Lock), process: 3, depth: 0, from: 0x40_0000 },
         ];
         for other in others {
             let found = differ(&[one], &[other]).unwrap();

@@ -13,7 +13,7 @@ pub struct Told {
     pub kind: Option<&'static str>,
     /// The object: `memory at 0x5555`.
     pub object: Option<String>,
-    /// The call's result; `None` at its begin.
+    /// The call's result; `None` where it does not return.
     pub result: Option<String>,
     /// All of it in a line.
     pub words: String,
@@ -23,7 +23,7 @@ pub struct Told {
 #[must_use]
 pub fn tell(side: &Side) -> Told {
     let result = match side.event {
-        Event::End { result, errno, .. } => Some(value(result, errno)),
+        Event::End { result: Some(result), errno, .. } => Some(value(result, errno)),
         _ => None,
     };
     Told {
@@ -43,8 +43,11 @@ pub fn event(side: &Side) -> String {
         Event::Begin { op, process, .. } => {
             format!("thread {} of process {process}: {what} begins", op.thread)
         }
-        Event::End { thread, process, result, errno } => {
+        Event::End { thread, process, result: Some(result), errno, .. } => {
             format!("thread {thread} of process {process}: {what} returns {}", value(result, errno))
+        }
+        Event::End { thread, process, result: None, .. } => {
+            format!("thread {thread} of process {process}: {what} ends")
         }
         Event::Admitted { index } => format!("entry {index} is taken"),
     }
@@ -76,16 +79,17 @@ mod tests {
         let op = Op { thread: 3, object: Object::Memory(0x5550), kind: Kind::Lock };
         let side = |event| Side { event, op: Some((op, 9)) };
         assert_eq!(
-            event(&side(Event::Begin { op, process: 2, from: 9 })),
+            event(&side(Event::Begin { op, process: 2, depth: 0, from: 9 })),
             "thread 3 of process 2: lock of memory at 0x5550 begins"
         );
-        let end = |result, errno| Event::End { thread: 3, process: 2, result, errno };
+        let end = |result, errno| Event::End { thread: 3, process: 2, depth: 0, result, errno };
         assert_eq!(
-            event(&side(end(-1, libc::EAGAIN))),
+            event(&side(end(Some(-1), libc::EAGAIN))),
             "thread 3 of process 2: lock of memory at 0x5550 returns -1 (EAGAIN)"
         );
-        assert!(event(&side(end(0x7fff_0000_0000, 0))).ends_with(" returns 0x7fff00000000"));
-        let unknown = Side { event: end(5, 0), op: None };
+        assert!(event(&side(end(Some(0x7fff_0000_0000), 0))).ends_with(" returns 0x7fff00000000"));
+        assert!(event(&side(end(None, 0))).ends_with(": lock of memory at 0x5550 ends"));
+        let unknown = Side { event: end(Some(5), 0), op: None };
         assert_eq!(event(&unknown), "thread 3 of process 2: a call returns 5");
     }
 }

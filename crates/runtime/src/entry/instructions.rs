@@ -5,11 +5,12 @@
 
 use crate::fatal::notice;
 use crate::frame::{Registers, Trap};
+use crate::kernel;
 use crate::local;
 use crate::patch::{self, Kind};
 use crate::sys::{self, ARCH_CPUID, args};
 use crate::thread::birth;
-use crate::{kernel, turn};
+use crate::turn::{self, trace};
 use libc::c_int;
 use skein_arena::trapped;
 use skein_libos::errno::Result;
@@ -83,7 +84,9 @@ pub fn answer(registers: &mut Registers, trap: &Trap) -> bool {
 
 /// The time stamp counter's value: nanoseconds, as of a processor of 1 GHz.
 pub fn time_stamp() -> u64 {
-    crate::time::look()
+    let now = crate::time::look();
+    trace::returns(now as i64);
+    now
 }
 
 fn cpuid(registers: &mut Registers) {
@@ -116,4 +119,5 @@ fn cpuid(registers: &mut Registers) {
     registers.rbx = u64::from(found.ebx);
     registers.rcx = u64::from(found.ecx);
     registers.rdx = u64::from(found.edx);
+    trace::returns(i64::from(found.eax));
 }

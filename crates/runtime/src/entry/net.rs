@@ -154,7 +154,9 @@ fn birth(registers: &mut Registers, a: [usize; 6], go_on: usize) {
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the arguments of this call, and behind it.
     let (result, stack) = unsafe { libc_calls::birth(a, go_on) };
-    trace::returns(value_of(result));
+    if a[0] as i32 & libc::CLONE_THREAD == 0 {
+        trace::returns(value_of(result));
+    }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     registers.rax = value_of(result) as u64;

@@ -19,6 +19,7 @@ use crate::files::{inputs, kernel_files};
 use crate::io::{descriptor, table};
 use crate::kernel::Kernel;
 use crate::sys;
+use crate::turn;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
 use skein_libos::errno::{Errno, Result};
@@ -165,6 +166,10 @@ fn shape(st: &mut libc::stat) {
 /// # Safety
 /// `out` is writable.
 pub unsafe fn fstat(k: &Kernel, fd: i32, out: *mut libc::stat) -> Result<usize> {
+    if k.file(fd).is_some() {
+        // It is no regular file: asking it is an operation of its own.
+        turn::end();
+    }
     // SAFETY: the caller's contract.
     if let Some(answer) = unsafe { descriptor::fstat(fd, out) } {
         return answer;

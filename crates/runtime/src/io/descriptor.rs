@@ -86,8 +86,9 @@ pub fn reopen(fd: i32, flags: i32) -> Result<usize> {
     again(|k| fifo::reopen(k, fd, flags))
 }
 
-/// Does a call that is a cancellation point, once more when a signal handler says so.
+/// Does a call that is a cancellation point, once more when a signal handler says so. Finding the file was an operation of its own.
 fn again(mut call: impl FnMut(&Kernel) -> Result<usize>) -> Result<usize> {
+    turn::end();
     loop {
         kernel().test_cancel();
         let turn = turn::enter(Object::Descriptors, Op::Open);
@@ -98,7 +99,8 @@ fn again(mut call: impl FnMut(&Kernel) -> Result<usize>) -> Result<usize> {
     }
 }
 
-/// Opens /dev/urandom or /dev/random.
+/// Opens /dev/urandom or /dev/random. Finding it was an operation of its own.
 pub fn open_random(flags: i32) -> Result<usize> {
+    turn::end();
     random::open(&*turn::enter(Object::Descriptors, Op::Open), flags)
 }

@@ -12,7 +12,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::local;
 use crate::local::header;
 use crate::sys;
-use crate::turn::{self, output};
+use crate::turn::{self, output, trace};
 use core::sync::atomic::Ordering;
 use libc::{c_int, pid_t};
 use skein_arena::layout::state;
@@ -75,6 +75,7 @@ pub fn obey(k: &Kernel) {
 fn leave(k: &Kernel, wait_status: c_int) {
     let (me, p) = (handle(), this());
     for (thread, t) in threads_of(k, me) {
+        trace::leaves(thread.raw(), 0);
         abandon(k, thread, t);
     }
     skein_libos::ipc::process_ended(k, me);

@@ -13,7 +13,7 @@ use crate::kernel::thread::discard;
 use crate::kernel::{Kernel, kernel};
 use crate::local::header;
 use crate::sys::{self, args};
-use crate::turn;
+use crate::turn::{self, trace};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int, pid_t};
@@ -330,6 +330,7 @@ pub fn join(k: &Kernel, process: ProcessHandle) {
     let p = this();
     let main = k.current();
     for (other, t) in threads_of(k, handle()) {
+        trace::leaves(other.raw(), 0);
         if other != main {
             // Its memory is gone, with the objects that it held there.
             t.robust.set(0);

@@ -35,6 +35,7 @@ pub unsafe fn send(
         return fail(libc::EINVAL);
     }
     let pid = process_of(fd)?.0.ok_or(Errno(libc::ESRCH))?;
+    turn::end();
     let info = if info.is_null() {
         signal::sent(signo, libc::SI_USER)
     } else {

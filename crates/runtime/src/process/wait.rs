@@ -149,6 +149,7 @@ pub fn waitid(kind: c_int, id: u32, info: *mut libc::siginfo_t, options: c_int) 
         libc::P_PGID => Which::Group(id as pid_t),
         libc::P_PIDFD => {
             let (pid, hasty) = pidfd::process_of(id as c_int)?;
+            turn::end();
             // A process that was waited for is no longer a child.
             which_hasty = hasty;
             Which::One(pid.unwrap_or(0))

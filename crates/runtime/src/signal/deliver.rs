@@ -8,7 +8,7 @@ use crate::kernel::{Kernel, kernel};
 use crate::local::ready;
 use crate::patch;
 use crate::stack::{self, Place};
-use crate::turn::trace;
+use crate::turn::{self, trace};
 use libc::{c_int, c_void};
 use skein_libos::errno::{RESTART, Result, fail};
 use skein_libos::signal::{self, deliver::enter, set_mask};
@@ -85,7 +85,11 @@ pub fn settle(result: Result<usize>) -> Option<Result<usize>> {
     if result != Err(RESTART) {
         return Some(result);
     }
-    (!interrupted(true)).then_some(fail(libc::EINTR))
+    if interrupted(true) {
+        turn::end();
+        return None;
+    }
+    Some(fail(libc::EINTR))
 }
 
 /// A handler's second and third argument, on its stack.

@@ -54,5 +54,8 @@ pub unsafe fn masked(mask: *const sigset_t, call: impl FnOnce() -> Result<usize>
     let mask = unsafe { mask.cast::<u64>().read() };
     // The mask is a thread's own, but signals that wait may come through it. The call itself is another operation.
     let turn = turn::enter(Object::Signals, Kind::Set);
-    wait::with_mask(&*turn, Some(mask), call)
+    wait::with_mask(&*turn, Some(mask), || {
+        turn.end();
+        call()
+    })
 }

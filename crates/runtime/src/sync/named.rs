@@ -3,6 +3,7 @@
 
 use crate::original::real;
 use crate::process::shared::{self, What};
+use crate::stack;
 use crate::sys;
 use crate::turn;
 use core::ffi::CStr;
@@ -27,7 +28,7 @@ pub unsafe fn open(
     let _turn = turn::enter(Object::Ipc, Kind::Open);
     let real = real!(sem_open: fn(*const c_char, c_int, c_uint, c_uint) -> *mut Semaphore);
     // SAFETY: the caller's contract.
-    let found = unsafe { real(name, flags, mode, value) };
+    let found = stack::in_library(|| unsafe { real(name, flags, mode, value) });
     if found.is_null() || shared::any() && shared::find(found as usize).is_some() {
         return found;
     }
@@ -57,7 +58,8 @@ pub unsafe fn open(
 pub unsafe fn close(semaphore: *mut Semaphore) -> c_int {
     let _turn = turn::enter(Object::Ipc, Kind::Close);
     // SAFETY: the caller's contract.
-    let result = unsafe { real!(sem_close: fn(*mut Semaphore) -> c_int)(semaphore) };
+    let result =
+        stack::in_library(|| unsafe { real!(sem_close: fn(*mut Semaphore) -> c_int)(semaphore) });
     let start = semaphore as usize / PAGE_BYTES * PAGE_BYTES;
     let mut resident = 0u8;
     let ask = sys::args([start, PAGE_BYTES, &raw mut resident as usize]);

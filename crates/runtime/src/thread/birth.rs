@@ -25,7 +25,7 @@ pub fn while_creating<T>(stack: usize, create: impl FnOnce() -> T) -> T {
     let signals = stack::for_signals(stack);
     SIGNALS.0.set(signals);
     LOCAL.creates_thread.store(true, Ordering::Relaxed);
-    let result = stack::while_creating(stack, create);
+    let result = stack::in_library(|| stack::while_creating(stack, create));
     LOCAL.creates_thread.store(false, Ordering::Relaxed);
     result
 }

@@ -37,11 +37,13 @@ extern "C" fn make_calls(_: *mut c_void) -> *mut c_void {
         let k = &*turn;
         let Some(call) = timer::next_call(k) else {
             timer::await_call(k);
+            turn.end();
             continue;
         };
         if make_call(k, &call).is_err() {
             crate::fatal::notice(b"no thread could be made for a timer's function");
         }
+        turn.end();
     }
 }
 

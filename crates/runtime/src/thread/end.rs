@@ -10,7 +10,7 @@ use super::{Life, Thread, end_key, enter_own, forget};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
 use crate::stack::{self, Level, Place};
-use crate::turn::{self, carrier::main_fs};
+use crate::turn::{self, carrier::main_fs, trace};
 use crate::{context, original, process, sys};
 use core::sync::atomic::Ordering;
 use libc::c_void;
@@ -34,6 +34,8 @@ pub fn gone(k: &Kernel, handle: Handle<Thread>) {
 
 /// `pthread_exit`.
 pub fn exit(value: *mut c_void) -> ! {
+    // It may be cancelled in a call, or inside of handlers.
+    trace::leaves(kernel().current.get(), 0);
     let turn = enter_own(Kind::Exit);
     let k = &*turn;
     k.this().exiting.set(true);
@@ -41,6 +43,7 @@ pub fn exit(value: *mut c_void) -> ! {
         leave_main(k, value);
     }
     turn::pin_current();
+    turn.end();
     // SAFETY: on the thread's own kernel thread now: libc unwinds its stack, runs cleanup handlers and destructors, and ends it.
     unsafe { (original::originals().pthread_exit)(value) }
 }
@@ -53,9 +56,10 @@ pub fn exit_by_call(code: i32, libcs: bool) -> ! {
         // libc's last action on a thread; the carrier waits for it.
         exit_for_good(0);
     }
-    let _turn = enter_own(Kind::Exit);
-    this.exiting.set(true);
     // It may have interrupted a call of its own with a handler.
+    trace::leaves(k.current.get(), 0);
+    let turn = enter_own(Kind::Exit);
+    this.exiting.set(true);
     process::end::abandon(k, k.current(), this);
     process::this().ended_around_libc.set(true);
     this.code.set(code);
@@ -63,6 +67,7 @@ pub fn exit_by_call(code: i32, libcs: bool) -> ! {
         leave_main(k, core::ptr::null_mut());
     }
     turn::pin_current();
+    turn.end();
     exit_for_good(code)
 }
 
@@ -75,6 +80,7 @@ fn leave_main(k: &Kernel, value: *mut c_void) -> ! {
     this.arg.set(value as usize);
     k.keys.wake(k, end_key(k.current()), u32::MAX, u32::MAX);
     LOCAL.main_ended_at.store(stack::servers() as u64, Ordering::Relaxed);
+    turn::end();
     turn::end_main()
 }
 
@@ -90,6 +96,7 @@ fn one_less(k: &Kernel, t: &Thread) {
         process::end::exit(t.code.get());
     }
     p.threads.set(1);
+    turn::end();
     if context::fs_base() == t.fs.get() {
         // SAFETY: a function that does not return, where nothing is needed again.
         unsafe { stack::call_server(exit_process as *const () as usize, [0; 3], Place::here()) };

@@ -97,6 +97,7 @@ pub fn times(out: *mut libc::tms) -> c_long {
     const TICK_NS: u64 = NS_PER_S / 100;
     if !out.is_null() {
         let user = (cpu_ns() / TICK_NS) as c_long;
+        turn::end();
         // SAFETY: the server's own pointer, not null.
         unsafe {
             out.write(libc::tms { tms_utime: user, tms_stime: 0, tms_cutime: 0, tms_cstime: 0 })

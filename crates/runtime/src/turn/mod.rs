@@ -55,6 +55,12 @@ impl Turn {
     pub fn kernel(&self) -> &'static Kernel {
         self.0
     }
+
+    /// [`end`]s the operation.
+    #[inline]
+    pub fn end(&self) {
+        end();
+    }
 }
 
 /// Begins an operation. Every call that touches an object which threads share does this first, once.
@@ -69,6 +75,15 @@ pub fn enter(object: Object, kind: Kind) -> Turn {
     // As numbers, which are in registers: an object would be put on the stack before it is known whether anybody wants it.
     let (variant, value) = object.numbers();
     next_turn(variant, value, kind)
+}
+
+/// Ends the operation of the turn's holder where its call does not return with it: the call begins another one, or leaves. At a call's end
+/// the hook does it ([`trace`]).
+#[inline]
+pub fn end() {
+    if kernel().sched.is_traced() {
+        trace::passes();
+    }
 }
 
 /// The quantum is over, or operations are traced, which costs those that are not nothing. Answers the guard, so that nothing has to outlive the call where it is not made.

@@ -4,7 +4,7 @@ use crate::fatal::{self, Line, Telling, refuse};
 use crate::kernel::kernel;
 use crate::local::header;
 use crate::turn::{self, above::above};
-use crate::{origin, sys};
+use crate::{origin, stack, sys};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::full;
@@ -40,7 +40,8 @@ fn tell(what: Telling, text: &[u8]) {
             let mut call = Line::new();
             call.append(text);
             call.append(&[0]);
-            origin::append_caller(&mut call, kernel().this().trapped_at.get());
+            let at = kernel().this().trapped_at.get();
+            stack::in_library(|| origin::append_caller(&mut call, at));
             emit(OutFrame::Refused { call: call.bytes() });
         }
     }

@@ -2,7 +2,14 @@
 //!
 //! The node asks by a descriptor ([`TRACE_FD`]) that is a trace without events. While operations are traced each of them leaves the fast path of
 //! [`crate::turn::enter`], and each hook's end that of [`crate::signal::boundary_of`], because the words that these look at anyway say so: a server that
-//! is not traced pays nothing. The few calls that deliver no signals at their end ask ([`returns`]). The trace is mapped where all that is the runtime's own is, and what else is kept for it lies in this library: in the
+//! is not traced pays nothing. The few calls that deliver no signals at their end ask ([`returns`]).
+//!
+//! Each operation has an end, before its thread begins another one. Most end with their call, and its result. A call with several operations ends the earlier
+//! ones itself ([`crate::turn::end`]); a thread that ends, jumps out of a handler, executes a program, or is gone with its process [`leaves`] all that it is inside of.
+//! An operation stays open while a handler runs inside of it, or a library's function that the runtime calls: theirs are a level deeper
+//! ([`stack::depth`]). The guests' harness checks this in the trace of each guest ([`skein_sched::trace::Nesting`]).
+//!
+//! The trace is mapped where all that is the runtime's own is, and what else is kept for it lies in this library: in the
 //! server's memory, and in what can be seen of the library operating system, nothing differs between two runs that are traced.
 //!
 //! Invariant: only the turn's holder gets here. A crash loses nothing that was noted: the file's pages are shared.
@@ -11,15 +18,17 @@ use crate::fatal::refuse;
 use crate::frame::Registers;
 use crate::kernel::kernel;
 use crate::kernel::process;
-use crate::local::LOCAL;
+use crate::local::{LOCAL, MAX_THREADS};
 use crate::sys::{self, args};
 use crate::{origin, stack};
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 use skein_arena::layout::{FORMER_TRACE_FD, TRACE_AT, TRACE_FD, TRACE_SPAN};
 use skein_model::LogIndex;
 use skein_sched::Op;
-use skein_sched::trace::{Event, MAX_FRAMES, Noted, Tape, word};
+use skein_sched::trace::{Event, MAX_DEPTH, MAX_FRAMES, MAX_THREAD, Noted, Tape, bit, word};
+
+const _: () = assert!(MAX_THREADS == MAX_THREAD);
 
 /// This process' views of the traces.
 struct Traces {
@@ -84,26 +93,52 @@ pub fn begins(op: Op) {
     if LOCAL.unwinds.get() {
         return;
     }
-    open_word(op.thread).fetch_or(1 << (op.thread % 64), Ordering::Relaxed);
-    note(Event::Begin { op, process: process_number(), from: caller() });
+    let depth = stack::depth();
+    if depth > MAX_DEPTH {
+        // Deeper ones are not told apart from it.
+        leaves(op.thread, MAX_DEPTH);
+    }
+    let depth = depth.min(MAX_DEPTH);
+    note(Event::Begin { op, process: process_number(), depth, from: caller() });
 }
 
-/// The call returns that the operation of the turn's holder belongs to. Of calls within a call the innermost one counts.
+/// The operation of the turn's holder ends, and its call returns. Nothing happens if it has ended already.
+#[cold]
+#[inline(never)]
 pub fn ends(result: i64, errno: i32) {
-    if LOCAL.unwinds.get() {
-        return;
+    // SAFETY: this thread's errno.
+    let own = unsafe { *libc::__errno_location() };
+    let errno = if result == -1 && errno == 0 { own } else { errno };
+    end(kernel().current.get(), stack::depth(), Some(result), errno);
+}
+
+/// The operation of the turn's holder ends, and its call goes on.
+#[cold]
+#[inline(never)]
+pub fn passes() {
+    end(kernel().current.get(), stack::depth(), None, 0);
+}
+
+/// A thread leaves all its calls from this depth on: their operations end, the innermost first.
+pub fn leaves(thread: u32, depth: u32) {
+    let Some(own) = TRACES.own.get() else { return };
+    for depth in (depth..=MAX_DEPTH).rev() {
+        if own.open(thread) & bit(depth) != 0 {
+            end(thread, depth, None, 0);
+        }
     }
-    let thread = kernel().current.get();
-    let bit = 1 << (thread % 64);
-    if open_word(thread).fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
-        // SAFETY: this thread's errno.
-        let own = unsafe { *libc::__errno_location() };
-        let errno = if result == -1 && errno == 0 { own } else { errno };
-        note(Event::End { thread, process: process_number(), result, errno });
+}
+
+fn end(thread: u32, depth: u32, result: Option<i64>, errno: i32) {
+    let Some(own) = TRACES.own.get() else { return };
+    let depth = depth.min(MAX_DEPTH);
+    if !LOCAL.unwinds.get() && own.open(thread) & bit(depth) != 0 {
+        note(Event::End { thread, process: process_number(), depth, result, errno });
     }
 }
 
 /// As [`ends`], for a call that delivers no signals at its end.
+#[inline]
 pub fn returns(result: i64) {
     if kernel().sched.is_traced() {
         ends(result, 0);
@@ -129,10 +164,6 @@ pub fn value_of<T>(result: &T) -> i64 {
     }
     let value = i64::from_le_bytes(bytes);
     if len == size_of::<i32>() { i64::from(value as i32) } else { value }
-}
-
-fn open_word(thread: u32) -> &'static AtomicU64 {
-    &LOCAL.open_calls[(thread / 64) as usize]
 }
 
 fn process_number() -> u32 {

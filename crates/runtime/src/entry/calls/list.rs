@@ -54,7 +54,7 @@ unsafe fn waitv(a: [usize; 6]) -> Result<usize> {
     loop {
         let turn = turn::enter(Object::Several, Kind::Wait);
         match skein_libos::sync::waitv::waitv(&*turn, a) {
-            Err(RESTART) => {}
+            Err(RESTART) => turn.end(),
             done => return done,
         }
     }

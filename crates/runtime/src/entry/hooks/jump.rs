@@ -180,6 +180,8 @@ unsafe fn restore(buffer: *const c_void) -> *const c_void {
         *copy = kept;
     }
     stack::jumped(to);
+    // Handlers that it leaves were inside of operations.
+    trace::leaves(kernel().current.get(), stack::depth());
     core::ptr::from_ref(copy).cast()
 }
 
