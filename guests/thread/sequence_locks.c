@@ -7,9 +7,8 @@
  * sequences: 1000
  */
 #include "sequence.h"
-#include <fcntl.h>
+#include "settle.h"
 #include <limits.h>
-#include <link.h>
 #include <linux/futex.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -68,8 +67,6 @@ static int mutex_of[CONDS];
 static struct worker {
     sem_t go;
     atomic_int done;
-    pid_t tid;
-    int status;
     /* Its call. */
     int busy;
     enum op op;
@@ -77,15 +74,7 @@ static struct worker {
     /* How often it holds each lock; of a read-write lock to write: -1. */
     int held[LOCKS];
 } workers[WORKERS];
-
-static int is_skein;
-
-static int find_skein(struct dl_phdr_info *info, size_t size, void *found)
-{
-    (void)size;
-    *(int *)found |= strstr(info->dlpi_name, "libskein") != NULL;
-    return 0;
-}
+static int statuses[WORKERS];
 
 static int made(const struct worker *w)
 {
@@ -147,10 +136,7 @@ static int made(const struct worker *w)
 static void *work(void *arg)
 {
     struct worker *w = arg;
-    char path[64];
-    w->tid = gettid();
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", w->tid);
-    w->status = is_skein ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    statuses[w - workers] = own_status();
     for (;;) {
         atomic_store(&w->done, 1);
         while (sem_wait(&w->go) != 0)
@@ -158,42 +144,6 @@ static void *work(void *arg)
         w->result = made(w);
     }
     return NULL;
-}
-
-/* A sleeping thread's number of switches; -1 for one that runs. */
-static long switches(const struct worker *w)
-{
-    char text[4096];
-    ssize_t n = pread(w->status, text, sizeof text - 1, 0);
-    CHECK(n > 0);
-    text[n] = 0;
-    const char *state = strstr(text, "State:\t"), *count = strstr(text, "\nvoluntary_ctxt_switches:\t");
-    CHECK(state != NULL && count != NULL);
-    return state[7] == 'S' ? atol(count + 26) : -1;
-}
-
-/* Waits until every thread sleeps. */
-static void settle(void)
-{
-    if (is_skein) {
-        for (int i = 0; i < 60; i++)
-            sched_yield();
-        return;
-    }
-    long before[WORKERS], now[WORKERS];
-    for (int i = 0; i < WORKERS; i++)
-        before[i] = -1;
-    for (;;) {
-        int same = 1;
-        for (int i = 0; i < WORKERS; i++) {
-            now[i] = switches(&workers[i]);
-            same &= now[i] >= 0 && now[i] == before[i];
-        }
-        if (same)
-            return;
-        memcpy(before, now, sizeof now);
-        sched_yield();
-    }
 }
 
 static const char *object_name(enum op op, int n)
@@ -268,7 +218,7 @@ static void look(void)
     for (int i = 0; i < WORKERS; i++)
         while (workers[i].busy && ends_at_once(workers[i].op) && !atomic_load(&workers[i].done))
             sched_yield();
-    settle();
+    settle(statuses, WORKERS);
     for (int i = 0; i < WORKERS; i++) {
         struct worker *w = &workers[i];
         if (!w->busy || !atomic_load(&w->done))
@@ -543,7 +493,7 @@ static void end(void)
 
 int main(int argc, char **argv)
 {
-    dl_iterate_phdr(find_skein, &is_skein);
+    settle_begin();
     for (int i = 0; i < WORKERS; i++) {
         pthread_t thread;
         CHECK(sem_init(&workers[i].go, 0, 0) == 0);

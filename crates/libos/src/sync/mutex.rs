@@ -280,7 +280,7 @@ impl Mutex {
             if self.base() == RECURSIVE {
                 self.count.set(self.count.get() - 1);
                 if self.count.get() != 0 {
-                    return Ok(());
+                    return self.still_held();
                 }
             }
         }
@@ -302,6 +302,11 @@ impl Mutex {
             self.set_state(FREE);
         }
         Ok(())
+    }
+
+    /// The answer of an unlock by the holder of a recursive mutex, which keeps it. As glibc: an error while the state is inconsistent.
+    fn still_held(&self) -> Result<()> {
+        if self.flag(INCONSISTENT) { Err(Errno(abi::ENOTRECOVERABLE)) } else { Ok(()) }
     }
 
     /// Unlocks the mutex when a thread may wait for it.

@@ -126,6 +126,18 @@ fn a_robust_mutex_outlives_its_holder() {
 }
 
 #[test]
+fn a_recursive_mutex_of_a_dead_holder_complains_of_each_unlock_but_the_last() {
+    let kind = abi::PTHREAD_MUTEX_RECURSIVE;
+    let m = mutex(Attributes { robust: true, kind, ..Attributes::default() });
+    let fake = Fake::new(2);
+    fake.by(2, || m.lock(&fake, None)).unwrap();
+    owner_gone(&fake, Handle::from_raw(2).unwrap());
+    assert_eq!((m.lock(&fake, None), m.lock(&fake, None)), (err(abi::EOWNERDEAD), Ok(())));
+    assert_eq!((m.unlock(&fake), m.unlock(&fake)), (err(abi::ENOTRECOVERABLE), Ok(())));
+    assert_eq!(m.lock(&fake, None), err(abi::ENOTRECOVERABLE));
+}
+
+#[test]
 fn a_condition_gives_the_mutex_back_and_counts_its_waiters() {
     let (m, c, fake) = (plain(), Cond::zeroed(), Fake::new(3));
     m.lock(&fake, None).unwrap();
