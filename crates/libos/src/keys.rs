@@ -1,5 +1,6 @@
 //! Waiting at an address: the base of mutexes, condition variables, futexes, semaphores and joins.
 
+pub mod records;
 use crate::host::{Host, HostThread};
 use crate::state::keys::BUCKETS;
 pub use crate::state::keys::KeyQueues;

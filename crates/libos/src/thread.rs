@@ -1,5 +1,6 @@
 //! Waits of a thread that are cancellation points.
 
+pub mod records;
 use crate::host::Host;
 pub use crate::state::thread::{Life, Queue, Thread, Waiting, Wake};
 

@@ -1,5 +1,6 @@
 //! Deadlines: a binary heap ordered by time, then by age, so that equal deadlines fire in the order they were set.
 
+pub mod records;
 use crate::host::Host;
 use crate::room::Room;
 use crate::state::timers::MAX_TIMERS;

@@ -2,6 +2,9 @@
 //!
 //! A room is a module at the crate's root, with all that is in its folder. It uses the rooms that its paths name, from `crate::` or by enough
 //! `super::`, also under a name that the root exports again. The root itself may use all rooms, and so may tests.
+//!
+//! In a crate with a room `state`, a room's `records.rs` is a part of that: plain data, below all rooms. Where it stands decides who may touch its
+//! fields: those that are `pub(in crate::ROOM)` only its own room, as the compiler checks; those that are `pub` everybody. There is nothing between.
 
 use super::{Complaint, Tree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,7 +20,36 @@ pub fn check(tree: &Tree) -> Vec<Complaint> {
         .filter(|(path, _)| path.ends_with("src/lib.rs") || path.ends_with("src/main.rs"))
         .filter_map(|(path, _)| path.parent())
         .collect();
-    houses.iter().flat_map(|house| circles(&arrows(tree, house))).collect()
+    let mut found: Vec<_> = houses.iter().flat_map(|house| circles(&arrows(tree, house))).collect();
+    found.extend(houses.iter().flat_map(|house| half_open(tree, house)));
+    found
+}
+
+/// The room that holds the state of all others, and the file with a room's part of it.
+const STATE: &str = "state";
+const RECORDS: &str = "records.rs";
+
+/// Complaints about what is neither for its own room alone nor for everybody, in records.
+fn half_open(tree: &Tree, house: &Path) -> Vec<Complaint> {
+    let files: Vec<_> = tree
+        .with_extension("rs")
+        .filter_map(|(path, text)| Some((path, path.strip_prefix(house).ok()?, text)))
+        .collect();
+    if !files.iter().any(|(_, part, _)| room_of(part) == Some(STATE)) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (path, part, text) in files {
+        let Some(room) = room_of(part).filter(|_| part.ends_with(RECORDS)) else { continue };
+        let own = format!("pub(in crate::{room})");
+        for (line, code) in productive(text).lines().enumerate() {
+            if code.replace(&own, "").contains("pub(") {
+                let says = format!("other rooms could change it: `{own}`, or `pub` for everybody");
+                found.push(Complaint::of_file(path, line + 1, says));
+            }
+        }
+    }
+    found
 }
 
 /// The rooms of the crate in directory `of`, a line each with those that it uses, lowest first; `None` when there is no such crate.
@@ -55,12 +87,29 @@ fn arrows(tree: &Tree, house: &Path) -> Arrows {
     }
     let mut arrows: Arrows =
         rooms.iter().map(|room| ((*room).to_owned(), BTreeMap::new())).collect();
+    let has_state = rooms.contains(STATE);
     for (path, part, text) in &files {
-        let Some(room) = room_of(part).filter(|room| rooms.contains(room)) else { continue };
-        let text = productive(text);
+        let Some(mut room) = room_of(part).filter(|room| rooms.contains(room)) else { continue };
+        let mut text = productive(text);
         let up = "super::".repeat(depth_of(part));
-        for (line, used) in paths(&text, "crate::").into_iter().chain(paths(&text, &up)) {
-            let used = first(&used);
+        let mut used = Vec::new();
+        if has_state && part.ends_with(RECORDS) {
+            text = text.replace(&format!("pub(in crate::{room})"), "pub");
+            // Its own room is above it.
+            let beside = paths(&text, "super::").into_iter();
+            used.extend(
+                beside
+                    .filter(|(_, path)| first(path) != "super")
+                    .map(|(line, _)| (line, room.to_owned())),
+            );
+            room = STATE;
+        }
+        used.extend(paths(&text, "crate::"));
+        used.extend(paths(&text, &up));
+        for (line, used) in used {
+            let is_record =
+                has_state && used.split([':', ' ']).nth(2) == RECORDS.strip_suffix(".rs");
+            let used = if is_record { STATE } else { first(&used) };
             let used = exported.get(used).map_or(used, String::as_str);
             if used != room && rooms.contains(used) {
                 let of_room = arrows.entry(room.to_owned()).or_default();
@@ -255,6 +304,40 @@ mod tests {
             for step in ["high uses low", "low uses middle (a/src/low.rs:2)", "middle uses high"] {
                 assert!(found[0].contains(step), "{text}: {found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn records_are_below_the_room_that_they_are_of() {
+        let state = ("a/src/state.rs", "pub use crate::high::records as high;");
+        let high = ("a/src/high/mod.rs", "use crate::state::high::Thing;\nuse crate::low;");
+        let low = ("a/src/low.rs", "use crate::high::records::Thing;");
+        let found =
+            |records: &str| complaints(&[("a/src/high/records.rs", records), state, high, low]);
+        let good = "use crate::state::other::Part;\npub(in crate::high) const N: u32 = 3;\npub struct Thing;";
+        assert_eq!(found(good), [""; 0]);
+        for text in
+            ["use crate::high::function;", "use super::function;", "use super::super::high::f;"]
+        {
+            let found = found(text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert!(found[0].contains("state uses high"), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_records_is_for_one_room_or_for_all() {
+        let of = |state: &'static str, records: &str| {
+            complaints(&[("a/src/high/records.rs", records), (state, "")])
+        };
+        for text in ["pub(crate) x: u32", "pub(super) x: u32", "pub(in crate::low) x: u32"] {
+            let found = of("a/src/state.rs", &format!("struct Thing {{\n    {text},\n}}\n"));
+            let says = "a/src/high/records.rs:2: other rooms could change it: `pub(in crate::high)`, or `pub` for everybody";
+            assert_eq!(found, [says], "{text}");
+            assert_eq!(of("a/src/other.rs", text), [""; 0], "there is no room `state`");
+        }
+        for text in ["pub(in crate::high) x: u32", "pub x: u32", "x: u32", "// pub(crate)"] {
+            assert_eq!(of("a/src/state.rs", text), [""; 0], "{text}");
         }
     }
 

@@ -13,6 +13,7 @@ pub mod ops;
 pub mod pipe;
 pub mod poll;
 pub mod random;
+pub mod records;
 pub mod select;
 pub mod splice;
 pub mod table;

@@ -8,6 +8,7 @@
 pub mod mq;
 pub mod permission;
 pub mod queue;
+pub mod records;
 pub mod semaphore;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,7 @@ pub mod ops;
 pub mod options;
 pub mod outbound;
 pub mod outside;
+pub mod records;
 pub mod stream;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 
 pub mod group;
 pub mod pidfd;
+pub mod records;
 pub mod wait;
 
 use crate::host::Host;

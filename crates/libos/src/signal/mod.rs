@@ -19,6 +19,7 @@ pub mod deliver;
 pub mod info;
 pub mod mask;
 mod pending;
+pub mod records;
 pub mod send;
 pub mod signalfd;
 pub mod stop;

@@ -1,16 +1,17 @@
 //! The library's state: one structure in the arena, with the pools behind it.
 //!
-//! Plain data and its layout, below the host and all rooms, because the host lends all of it. Operations are in the rooms, one for each file in here. Fields that are the crate's
-//! are for the room that the head of their file names; other rooms use the public ones, and that room's functions.
+//! Plain data and its layout, below the host and all rooms, because the host lends all of it. Each room has its part in its own `records.rs`, which says for each
+//! field who may touch it: `pub(in crate::ROOM)` that room only, which the compiler checks; `pub` also other rooms and the host. What others may do
+//! with the rest are the room's functions. `cargo xtask tidy` allows nothing between the two.
 
-pub mod file;
-pub mod ipc;
-pub mod keys;
-pub mod net;
-pub mod process;
-pub mod signal;
-pub mod thread;
-pub mod timers;
+pub use crate::file::records as file;
+pub use crate::ipc::records as ipc;
+pub use crate::keys::records as keys;
+pub use crate::net::records as net;
+pub use crate::process::records as process;
+pub use crate::signal::records as signal;
+pub use crate::thread::records as thread;
+pub use crate::timers::records as timers;
 
 use core::cell::Cell;
 use file::Fds;

@@ -13,39 +13,39 @@ use skein_model::{ConnId, Interface, SockAddr};
 #[repr(C)]
 pub struct Net {
     /// Sockets.
-    pub sockets: Pool<Socket>,
+    pub(in crate::net) sockets: Pool<Socket>,
     /// Messages on their way.
-    pub messages: Pool<Message>,
+    pub(in crate::net) messages: Pool<Message>,
     /// Descriptors on their way.
-    pub rights: Pool<Right>,
+    pub(in crate::net) rights: Pool<Right>,
     /// Memberships of sockets in groups.
-    pub memberships: Pool<Membership>,
+    pub(in crate::net) memberships: Pool<Membership>,
     /// All of them.
-    pub joined: List<Membership, Joined>,
+    pub(in crate::net) joined: List<Membership, Joined>,
     /// Whether the node was told that groups do not reach the outside.
-    pub told_of_groups: Cell<bool>,
+    pub(in crate::net) told_of_groups: Cell<bool>,
     /// Names of UNIX sockets.
-    pub names: Pool<Name>,
+    pub(in crate::net) names: Pool<Name>,
     /// Descriptors that were on their way and are being closed.
-    pub dropped: Rights,
+    pub(in crate::net) dropped: Rights,
     /// Whether a process is closing them.
-    pub dropping: Cell<bool>,
+    pub(in crate::net) dropping: Cell<bool>,
     /// UNIX sockets that have a name.
-    pub named: List<Socket, Bound>,
+    pub(in crate::net) named: List<Socket, Bound>,
     /// The number of automatic names of UNIX sockets so far.
-    pub automatic_name: Cell<u32>,
+    pub(in crate::net) automatic_name: Cell<u32>,
     /// Datagram sockets that own a port.
-    pub datagram_ports: List<Socket, Bound>,
+    pub(in crate::net) datagram_ports: List<Socket, Bound>,
     /// Netlink sockets that have a port id.
-    pub netlink_ports: List<Socket, Bound>,
+    pub(in crate::net) netlink_ports: List<Socket, Bound>,
     /// TCP sockets that own a port.
-    pub bound: List<Socket, Bound>,
+    pub(in crate::net) bound: List<Socket, Bound>,
     /// Connections of clients that the node knows.
-    pub external: Connections,
+    pub(in crate::net) external: Connections,
     /// Connections that the server began.
-    pub outbound: Numbers,
+    pub(in crate::net) outbound: Numbers,
     /// The number of automatic ports so far.
-    pub ephemeral: Cell<u32>,
+    pub(in crate::net) ephemeral: Cell<u32>,
     /// The configured interface beside the loopback one.
     pub interface: Cell<Interface>,
 }
@@ -101,73 +101,73 @@ pub struct Pending;
 /// A socket.
 #[repr(C)]
 pub struct Socket {
-    pub(crate) bound_node: Node<Socket>,
-    pub(crate) pending_node: Node<Socket>,
-    pub(crate) external_node: Node<Socket>,
+    pub(in crate::net) bound_node: Node<Socket>,
+    pub(in crate::net) pending_node: Node<Socket>,
+    pub(in crate::net) external_node: Node<Socket>,
     /// The next connection in the same bucket.
-    pub bucket_next: Link<Socket>,
+    pub(in crate::net) bucket_next: Link<Socket>,
     /// Its file; none until it is accepted.
-    pub file: Link<File>,
+    pub(in crate::net) file: Link<File>,
     /// `AF_INET`, `AF_INET6`, `AF_UNIX` or `AF_NETLINK`.
-    pub family: Cell<i32>,
+    pub(in crate::net) family: Cell<i32>,
     /// `SOCK_STREAM`, `SOCK_DGRAM`, `SOCK_SEQPACKET` or, of netlink, `SOCK_RAW`.
-    pub kind: Cell<i32>,
+    pub(in crate::net) kind: Cell<i32>,
     /// Its state.
-    pub state: Cell<State>,
+    pub(in crate::net) state: Cell<State>,
     /// The kind of its other end.
-    pub transport: Cell<Transport>,
+    pub(in crate::net) transport: Cell<Transport>,
     /// [`SHUT_RECEIVE`] and [`SHUT_SEND`].
-    pub shut: Cell<u32>,
+    pub(in crate::net) shut: Cell<u32>,
     /// The pending error.
-    pub error: Cell<i32>,
+    pub(in crate::net) error: Cell<i32>,
     /// The peer has sent its last byte, which is in the queue.
-    pub ended: Cell<bool>,
+    pub(in crate::net) ended: Cell<bool>,
     /// Whether it is in the list of those that own a port.
-    pub is_bound: Cell<bool>,
+    pub(in crate::net) is_bound: Cell<bool>,
     /// A `connect` was answered with `EINPROGRESS` and not repeated.
-    pub connect_pending: Cell<bool>,
+    pub(in crate::net) connect_pending: Cell<bool>,
     /// Its own address; of netlink, its port id and groups.
-    pub local: Cell<SockAddr>,
+    pub(in crate::net) local: Cell<SockAddr>,
     /// Its peer's address.
-    pub remote: Cell<SockAddr>,
+    pub(in crate::net) remote: Cell<SockAddr>,
     /// Received bytes.
-    pub received: ByteQueue,
+    pub(in crate::net) received: ByteQueue,
     /// The socket at the other end.
-    pub peer: Link<Socket>,
+    pub(in crate::net) peer: Link<Socket>,
     /// The listener whose queue it is in.
-    pub listener: Link<Socket>,
+    pub(in crate::net) listener: Link<Socket>,
     /// Listener: how many connections may wait.
-    pub backlog: Cell<u32>,
+    pub(in crate::net) backlog: Cell<u32>,
     /// Listener: connections to be accepted.
-    pub queue: List<Socket, Pending>,
+    pub(in crate::net) queue: List<Socket, Pending>,
     /// Listener: sockets of this server that wait for room in the queue.
-    pub connecting: List<Socket, Pending>,
+    pub(in crate::net) connecting: List<Socket, Pending>,
     /// The client's connection.
-    pub conn: Cell<ConnId>,
+    pub(in crate::net) conn: Cell<ConnId>,
     /// Whether the node knows this connection.
-    pub live: Cell<bool>,
+    pub(in crate::net) live: Cell<bool>,
     /// Sent bytes that no client has taken yet.
-    pub undrained: Cell<u64>,
+    pub(in crate::net) undrained: Cell<u64>,
     /// Bytes that the server took since the last credit; of a UNIX stream, ever.
-    pub taken: Cell<u64>,
+    pub(in crate::net) taken: Cell<u64>,
     /// Received messages, or the data beside a UNIX stream's bytes.
-    pub messages: List<Message, InQueue>,
+    pub(in crate::net) messages: List<Message, InQueue>,
     /// The cost of the received messages.
-    pub charged: Cell<u64>,
+    pub(in crate::net) charged: Cell<u64>,
     /// UDP: the node knows its port.
-    pub known: Cell<bool>,
+    pub(in crate::net) known: Cell<bool>,
     /// The address and port that `bind` asked for: a UDP socket goes back to them.
-    pub asked: Cell<SockAddr>,
+    pub(in crate::net) asked: Cell<SockAddr>,
     /// UNIX: its name.
-    pub name: Link<Name>,
+    pub(in crate::net) name: Link<Name>,
     /// UNIX: the umask of its future path.
-    pub refused_mode: Cell<u32>,
+    pub(in crate::net) refused_mode: Cell<u32>,
     /// UNIX: the name of a peer that has closed.
-    pub peer_name: Link<Name>,
+    pub(in crate::net) peer_name: Link<Name>,
     /// UNIX: the peer's credentials when it connected; for a listener, its own.
-    pub cred: Cell<Cred>,
+    pub(in crate::net) cred: Cell<Cred>,
     /// Options.
-    pub options: Options,
+    pub(in crate::net) options: Options,
 }
 
 // SAFETY: cells, links and lists of handles; all-zero is a fresh socket.
@@ -194,18 +194,18 @@ impl In<OnNode> for Socket {
 /// A socket's options. All-zero bytes are the defaults: numbers are kept as the difference from theirs.
 #[repr(C)]
 pub struct Options {
-    pub(crate) changed: [Cell<i32>; OPTIONS],
-    pub(crate) linger_on: Cell<i32>,
-    pub(crate) linger_s: Cell<i32>,
-    pub(crate) _pad: Cell<i32>,
-    pub(crate) receive_timeout_us: Cell<u64>,
-    pub(crate) send_timeout_us: Cell<u64>,
+    pub(in crate::net) changed: [Cell<i32>; OPTIONS],
+    pub(in crate::net) linger_on: Cell<i32>,
+    pub(in crate::net) linger_s: Cell<i32>,
+    pub(in crate::net) _pad: Cell<i32>,
+    pub(in crate::net) receive_timeout_us: Cell<u64>,
+    pub(in crate::net) send_timeout_us: Cell<u64>,
 }
 
 /// The number of options that are numbers.
-pub(crate) const OPTIONS: usize = 61;
+pub(in crate::net) const OPTIONS: usize = 61;
 
-pub(crate) const BUCKETS: usize = 4096;
+pub(in crate::net) const BUCKETS: usize = 4096;
 
 /// A connection's place in the list of all that the node knows, oldest first.
 pub struct OnNode;
@@ -213,19 +213,19 @@ pub struct OnNode;
 /// The connections that the node knows, by id. All-zero bytes are none.
 #[repr(C)]
 pub struct Connections {
-    pub(crate) buckets: [Link<Socket>; BUCKETS],
-    pub(crate) all: List<Socket, OnNode>,
-    pub(crate) _pad: core::cell::Cell<u32>,
+    pub(in crate::net) buckets: [Link<Socket>; BUCKETS],
+    pub(in crate::net) all: List<Socket, OnNode>,
+    pub(in crate::net) _pad: core::cell::Cell<u32>,
 }
 
 /// The numbers of the current term. All-zero bytes are before the first term.
 #[repr(C)]
 pub struct Numbers {
     /// The low half of the term.
-    pub(crate) term: Cell<u64>,
+    pub(in crate::net) term: Cell<u64>,
     /// Connections begun in it.
-    pub(crate) begun: Cell<u32>,
-    pub(crate) _pad: Cell<u32>,
+    pub(in crate::net) begun: Cell<u32>,
+    pub(in crate::net) _pad: Cell<u32>,
 }
 
 /// A message's place in the queue of the socket that receives it.
@@ -234,23 +234,23 @@ pub struct InQueue;
 /// A message.
 #[repr(C)]
 pub struct Message {
-    pub(crate) node: Node<Message>,
+    pub(in crate::net) node: Node<Message>,
     /// The name of the UNIX socket that sent it.
-    pub name: Link<Name>,
+    pub(in crate::net) name: Link<Name>,
     /// Its bytes; those of a stream are in the socket's own queue.
-    pub bytes: ByteQueue,
+    pub(in crate::net) bytes: ByteQueue,
     /// UDP: its sender.
-    pub from: Cell<SockAddr>,
+    pub(in crate::net) from: Cell<SockAddr>,
     /// UDP: its destination.
-    pub to: Cell<SockAddr>,
+    pub(in crate::net) to: Cell<SockAddr>,
     /// When it came, ns since the epoch.
-    pub at_ns: Cell<u64>,
+    pub(in crate::net) at_ns: Cell<u64>,
     /// UNIX: the sender's credentials, if it sent them.
-    pub cred: Cell<Cred>,
+    pub(in crate::net) cred: Cell<Cred>,
     /// Descriptors.
-    pub rights: Rights,
+    pub(in crate::net) rights: Rights,
     /// Streams: the positions of its first byte and behind its last.
-    pub span: Cell<(u64, u64)>,
+    pub(in crate::net) span: Cell<(u64, u64)>,
 }
 
 // SAFETY: cells, links and queues; all-zero is an empty message.
@@ -268,10 +268,10 @@ pub struct Joined;
 /// A socket has joined a group.
 #[repr(C)]
 pub struct Membership {
-    pub(crate) node: Node<Membership>,
-    pub(crate) socket: Link<Socket>,
-    pub(crate) group: Cell<[u8; 16]>,
-    pub(crate) interface: Cell<u32>,
+    pub(in crate::net) node: Node<Membership>,
+    pub(in crate::net) socket: Link<Socket>,
+    pub(in crate::net) group: Cell<[u8; 16]>,
+    pub(in crate::net) interface: Cell<u32>,
 }
 
 // SAFETY: cells and links; all-zero is a membership of no socket.
@@ -289,10 +289,10 @@ pub const MAX_PATH: usize = 108;
 /// A name.
 #[repr(C)]
 pub struct Name {
-    pub(crate) refs: Cell<u32>,
-    pub(crate) len: Cell<u32>,
-    pub(crate) path: Cell<[u8; MAX_PATH]>,
-    pub(crate) inode: Cell<Inode>,
+    pub(in crate::net) refs: Cell<u32>,
+    pub(in crate::net) len: Cell<u32>,
+    pub(in crate::net) path: Cell<[u8; MAX_PATH]>,
+    pub(in crate::net) inode: Cell<Inode>,
 }
 
 impl Name {
@@ -327,11 +327,11 @@ pub type Rights = List<Right, InMessage>;
 /// A descriptor on its way.
 #[repr(C)]
 pub struct Right {
-    pub(crate) node: Node<Right>,
+    pub(in crate::net) node: Node<Right>,
     /// A virtual file.
-    pub(crate) file: Link<File>,
+    pub(in crate::net) file: Link<File>,
     /// A parked file of the kernel.
-    pub(crate) ticket: Cell<u64>,
+    pub(in crate::net) ticket: Cell<u64>,
 }
 
 // SAFETY: links and cells; all-zero is a right to nothing.

@@ -12,20 +12,20 @@ use skein_arena::pool::{ArenaObject, Link, Pool};
 pub const LAST: i32 = 64;
 
 /// Signals that are queued at one time: 16,384.
-pub(crate) const MAX_QUEUED: u32 = 16 << 10;
+pub(in crate::signal) const MAX_QUEUED: u32 = 16 << 10;
 
 /// A process's signals. All-zero: everything as by default.
 #[repr(C)]
 pub struct ProcessSignals {
-    pub(crate) actions: [Cell<Action>; LAST as usize],
+    pub(in crate::signal) actions: [Cell<Action>; LAST as usize],
     /// Sent to the process as a whole.
-    pub pending: Pending,
+    pub(in crate::signal) pending: Pending,
     /// Signals of `siginterrupt`: `signal` gives them no `SA_RESTART`.
-    pub(crate) interrupting: Cell<u64>,
+    pub(in crate::signal) interrupting: Cell<u64>,
     /// `setitimer`'s three timers.
-    pub(crate) interval_timers: [Link<SignalTimer>; 3],
+    pub(in crate::signal) interval_timers: [Link<SignalTimer>; 3],
     /// Timers that call functions.
-    pub(crate) callers: Callers,
+    pub(in crate::signal) callers: Callers,
 }
 
 /// A thread's signals. All-zero: nothing blocked, nothing pending.
@@ -34,12 +34,12 @@ pub struct ThreadSignals {
     /// The blocked signals.
     pub mask: Cell<u64>,
     /// The mask that comes back after the next handler (`sigsuspend`, `ppoll`), when there is one.
-    pub(crate) saved: Cell<u64>,
-    pub(crate) has_saved: Cell<bool>,
+    pub(in crate::signal) saved: Cell<u64>,
+    pub(in crate::signal) has_saved: Cell<bool>,
     /// Sent to this thread.
-    pub pending: Pending,
+    pub(in crate::signal) pending: Pending,
     /// The set that it waits for (`sigwait`).
-    pub(crate) waiting: Cell<u64>,
+    pub(in crate::signal) waiting: Cell<u64>,
 }
 
 /// State that all processes share. All-zero bytes, then `lay_out`.
@@ -47,10 +47,10 @@ pub struct ThreadSignals {
 pub struct Signals {
     /// The number of pending sets that are not empty, and of stopped processes.
     pub any: Cell<u32>,
-    pub(crate) _pad: Cell<u32>,
-    pub(crate) queued: Pool<Queued>,
-    pub(crate) timers: Pool<SignalTimer>,
-    pub(crate) fds: Pool<SignalFd>,
+    pub(in crate::signal) _pad: Cell<u32>,
+    pub(in crate::signal) queued: Pool<Queued>,
+    pub(in crate::signal) timers: Pool<SignalTimer>,
+    pub(in crate::signal) fds: Pool<SignalFd>,
 }
 
 impl Signals {
@@ -103,10 +103,10 @@ pub struct Action {
 /// A signal in a queue.
 #[repr(C)]
 pub struct Queued {
-    pub(crate) node: Node<Queued>,
-    pub(crate) info: Cell<Info>,
+    pub(in crate::signal) node: Node<Queued>,
+    pub(in crate::signal) info: Cell<Info>,
     /// The timer that sent it.
-    pub(crate) timer: Link<SignalTimer>,
+    pub(in crate::signal) timer: Link<SignalTimer>,
 }
 
 /// A queue of pending signals.
@@ -124,9 +124,9 @@ impl In<OnQueue> for Queued {
 /// Signals that wait for delivery. All-zero: none.
 #[repr(C)]
 pub struct Pending {
-    pub(crate) bits: Cell<u64>,
-    pub(crate) queue: List<Queued, OnQueue>,
-    pub(crate) _pad: Cell<u32>,
+    pub(in crate::signal) bits: Cell<u64>,
+    pub(in crate::signal) queue: List<Queued, OnQueue>,
+    pub(in crate::signal) _pad: Cell<u32>,
 }
 
 /// Timers that send signals at one time: 4096.
@@ -135,7 +135,7 @@ pub const MAX_TIMERS: u32 = 4096;
 /// The notification of a timer's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Notify {
+pub(in crate::signal) enum Notify {
     /// Not in use.
     Free = 0,
     /// None: it is polled.
@@ -153,30 +153,30 @@ pub(crate) enum Notify {
 /// A timer that sends signals.
 #[repr(C)]
 pub struct SignalTimer {
-    pub(crate) clock: Cell<i32>,
-    pub(crate) notify: Cell<Notify>,
-    pub(crate) signo: Cell<i32>,
-    pub(crate) process: Link<Process>,
+    pub(in crate::signal) clock: Cell<i32>,
+    pub(in crate::signal) notify: Cell<Notify>,
+    pub(in crate::signal) signo: Cell<i32>,
+    pub(in crate::signal) process: Link<Process>,
     /// The thread to notify, by its number in the arena and its id.
-    pub(crate) target: Cell<u32>,
-    pub(crate) target_tid: Cell<u32>,
+    pub(in crate::signal) target: Cell<u32>,
+    pub(in crate::signal) target_tid: Cell<u32>,
     /// The pending deadline.
-    pub(crate) timer: Link<Timer>,
+    pub(in crate::signal) timer: Link<Timer>,
     /// In the server's time of day; of the last expiry once it has fired.
-    pub(crate) deadline_ns: Cell<u64>,
-    pub(crate) interval_ns: Cell<u64>,
+    pub(in crate::signal) deadline_ns: Cell<u64>,
+    pub(in crate::signal) interval_ns: Cell<u64>,
     /// It is set, and will expire.
-    pub(crate) armed: Cell<bool>,
+    pub(in crate::signal) armed: Cell<bool>,
     /// It has fired, and its signal was not taken yet.
-    pub(crate) waits: Cell<bool>,
+    pub(in crate::signal) waits: Cell<bool>,
     /// Overruns: since the last signal was sent, and at the last that was taken.
-    pub(crate) missed: Cell<u64>,
-    pub(crate) overrun: Cell<u64>,
+    pub(in crate::signal) missed: Cell<u64>,
+    pub(in crate::signal) overrun: Cell<u64>,
     /// `sigev_value`, and for calls the function, its stack's size and the place in the order of calls.
-    pub(crate) value: Cell<u64>,
-    pub(crate) function: Cell<usize>,
-    pub(crate) stack_bytes: Cell<usize>,
-    pub(crate) call_order: Cell<u64>,
+    pub(in crate::signal) value: Cell<u64>,
+    pub(in crate::signal) function: Cell<usize>,
+    pub(in crate::signal) stack_bytes: Cell<usize>,
+    pub(in crate::signal) call_order: Cell<u64>,
 }
 
 // SAFETY: cells and links; all-zero is a free timer.
@@ -185,17 +185,17 @@ unsafe impl ArenaObject for SignalTimer {}
 /// The helper thread that makes threads for timers. All-zero: not there.
 #[repr(C)]
 pub struct Callers {
-    pub(crate) started: Cell<bool>,
-    pub(crate) calls: Cell<u64>,
+    pub(in crate::signal) started: Cell<bool>,
+    pub(in crate::signal) calls: Cell<u64>,
 }
 
 /// A signalfd.
 #[repr(C)]
 pub struct SignalFd {
     /// The signals that it takes.
-    pub(crate) set: Cell<u64>,
-    pub(crate) file: Link<File>,
-    pub(crate) used: Cell<bool>,
+    pub(in crate::signal) set: Cell<u64>,
+    pub(in crate::signal) file: Link<File>,
+    pub(in crate::signal) used: Cell<bool>,
 }
 
 // SAFETY: cells and a link.

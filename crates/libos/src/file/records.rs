@@ -58,19 +58,19 @@ pub struct Fds {
     /// Waiting threads.
     pub waits: Pool<Wait>,
     /// Pipes.
-    pub pipes: Pool<Pipe>,
+    pub(in crate::file) pipes: Pool<Pipe>,
     /// Open FIFOs.
-    pub fifos: Pool<Fifo>,
+    pub(in crate::file) fifos: Pool<Fifo>,
     /// All of them.
-    pub open_fifos: Fifos,
+    pub(in crate::file) open_fifos: Fifos,
     /// Epoll sets.
-    pub epolls: Pool<Epoll>,
+    pub(in crate::file) epolls: Pool<Epoll>,
     /// Items of epoll sets.
-    pub items: Pool<Item>,
+    pub(in crate::file) items: Pool<Item>,
     /// Eventfds.
-    pub eventfds: Pool<EventFd>,
+    pub(in crate::file) eventfds: Pool<EventFd>,
     /// Timerfds.
-    pub timerfds: Pool<TimerFd>,
+    pub(in crate::file) timerfds: Pool<TimerFd>,
 }
 
 impl Fds {
@@ -97,22 +97,22 @@ pub struct File {
     /// Its kind.
     pub kind: Cell<Kind>,
     /// Descriptors and calls in progress.
-    pub(crate) refs: Cell<u32>,
+    pub(in crate::file) refs: Cell<u32>,
     /// `O_` flags: access mode, `O_NONBLOCK`, `O_APPEND`, `O_ASYNC`.
     pub flags: Cell<i32>,
     /// The process that gets SIGIO when it is ready (`O_ASYNC`); 0: none.
-    pub owner: Cell<i32>,
+    pub(in crate::file) owner: Cell<i32>,
     /// The object's handle.
     pub object: Cell<u32>,
     /// For an end of a FIFO that did not wait for a writer: the number of writers before it.
-    pub writers_before: Cell<u32>,
+    pub(in crate::file) writers_before: Cell<u32>,
     /// Its place among the reading ends of a pipe, or in a list of the host's.
     pub reading: Node<File>,
-    pub(crate) writing: Node<File>,
+    pub(in crate::file) writing: Node<File>,
     /// Epoll sets that watch it.
-    pub items: List<Item, OnFile>,
+    pub(in crate::file) items: List<Item, OnFile>,
     /// Threads that wait for it.
-    pub waits: List<Wait, OnFile>,
+    pub(in crate::file) waits: List<Wait, OnFile>,
 }
 
 // SAFETY: cells and lists of handles; all-zero is a file of kind `Free`.
@@ -145,28 +145,28 @@ impl File {
 }
 
 /// The most files of a thread's calls in progress.
-pub(crate) const MOST_HELD: usize = 4;
+pub(in crate::file) const MOST_HELD: usize = 4;
 
 /// The files of a thread's calls in progress, the last begun at the end.
 #[repr(C)]
 pub struct Held {
-    pub(crate) files: [Link<File>; MOST_HELD],
-    pub(crate) count: Cell<u32>,
+    pub(in crate::file) files: [Link<File>; MOST_HELD],
+    pub(in crate::file) count: Cell<u32>,
 }
 
 /// A thread that waits for a file.
 #[repr(C)]
 pub struct Wait {
-    pub(crate) node: Node<Wait>,
+    pub(in crate::file) node: Node<Wait>,
     /// The thread, by its number in the arena.
-    pub(crate) thread: Cell<u32>,
-    pub(crate) file: Link<File>,
+    pub(in crate::file) thread: Cell<u32>,
+    pub(in crate::file) file: Link<File>,
     /// The next wait of the same call (`poll`).
-    pub(crate) next: Link<Wait>,
+    pub(in crate::file) next: Link<Wait>,
     /// The events that it waits for.
-    pub events: Cell<u32>,
+    pub(in crate::file) events: Cell<u32>,
     /// An exclusive wait: one of these is enough for an event.
-    pub exclusive: Cell<bool>,
+    pub(in crate::file) exclusive: Cell<bool>,
 }
 
 // SAFETY: links and cells; all-zero is a wait of no thread.
@@ -183,20 +183,20 @@ pub const MAX_FDS: i32 = 64 << 10;
 
 /// A descriptor.
 #[repr(C)]
-pub(crate) struct Entry {
-    pub(crate) file: Link<File>,
-    pub(crate) cloexec: Cell<u32>,
+pub(in crate::file) struct Entry {
+    pub(in crate::file) file: Link<File>,
+    pub(in crate::file) cloexec: Cell<u32>,
 }
 
-pub(crate) const PAGE_ENTRIES: usize = size_of::<Chunk>() / size_of::<Entry>();
+pub(in crate::file) const PAGE_ENTRIES: usize = size_of::<Chunk>() / size_of::<Entry>();
 
 /// All descriptors of a process. All-zero bytes are an empty table.
 #[repr(C)]
 pub struct Table {
-    pub(crate) pages: [Link<Chunk>; MAX_FDS as usize / PAGE_ENTRIES],
+    pub(in crate::file) pages: [Link<Chunk>; MAX_FDS as usize / PAGE_ENTRIES],
     /// One more than the highest number that was ever virtual.
-    pub(crate) end: Cell<i32>,
-    pub(crate) _pad: Cell<u32>,
+    pub(in crate::file) end: Cell<i32>,
+    pub(in crate::file) _pad: Cell<u32>,
 }
 
 /// The reading ends of a pipe.
@@ -208,16 +208,16 @@ pub struct Writing;
 /// A pipe. A pipe without ends is freed.
 #[repr(C)]
 pub struct Pipe {
-    pub(crate) queue: ByteQueue,
-    pub(crate) capacity: Cell<u32>,
-    pub(crate) readers: List<File, Reading>,
-    pub(crate) writers: List<File, Writing>,
+    pub(in crate::file) queue: ByteQueue,
+    pub(in crate::file) capacity: Cell<u32>,
+    pub(in crate::file) readers: List<File, Reading>,
+    pub(in crate::file) writers: List<File, Writing>,
     /// The number of reading ends so far.
-    pub reader_opens: Cell<u32>,
+    pub(in crate::file) reader_opens: Cell<u32>,
     /// The number of writing ends so far.
-    pub writer_opens: Cell<u32>,
+    pub(in crate::file) writer_opens: Cell<u32>,
     /// Its name, if it has one: the host's number of it; 0: none.
-    pub fifo: Cell<u32>,
+    pub(in crate::file) fifo: Cell<u32>,
 }
 
 // SAFETY: cells and links; all-zero is an empty pipe without ends.
@@ -236,12 +236,12 @@ pub struct Name {
 /// An open FIFO.
 #[repr(C)]
 pub struct Fifo {
-    pub(crate) node: Node<Fifo>,
-    pub(crate) pipe: Link<Pipe>,
+    pub(in crate::file) node: Node<Fifo>,
+    pub(in crate::file) pipe: Link<Pipe>,
     /// The kernel's name for it; changed when another file has that.
-    pub(crate) name: Cell<Name>,
+    pub(in crate::file) name: Cell<Name>,
     /// The answer of `fstat` about it.
-    pub(crate) stat: Cell<abi::stat>,
+    pub(in crate::file) stat: Cell<abi::stat>,
 }
 
 impl Fifo {
@@ -275,23 +275,23 @@ pub struct OnReady;
 /// An epoll set.
 #[repr(C)]
 pub struct Epoll {
-    pub(crate) file: Link<File>,
-    pub(crate) items: List<Item, OnSet>,
-    pub(crate) ready: List<Item, OnReady>,
+    pub(in crate::file) file: Link<File>,
+    pub(in crate::file) items: List<Item, OnSet>,
+    pub(in crate::file) ready: List<Item, OnReady>,
 }
 
 /// A descriptor that an epoll set watches.
 #[repr(C)]
 pub struct Item {
-    pub(crate) on_file: Node<Item>,
-    pub(crate) on_set: Node<Item>,
-    pub(crate) on_ready: Node<Item>,
-    pub(crate) set: Link<Epoll>,
-    pub(crate) file: Link<File>,
-    pub(crate) fd: Cell<i32>,
-    pub(crate) events: Cell<u32>,
-    pub(crate) data: Cell<u64>,
-    pub(crate) is_ready: Cell<bool>,
+    pub(in crate::file) on_file: Node<Item>,
+    pub(in crate::file) on_set: Node<Item>,
+    pub(in crate::file) on_ready: Node<Item>,
+    pub(in crate::file) set: Link<Epoll>,
+    pub(in crate::file) file: Link<File>,
+    pub(in crate::file) fd: Cell<i32>,
+    pub(in crate::file) events: Cell<u32>,
+    pub(in crate::file) data: Cell<u64>,
+    pub(in crate::file) is_ready: Cell<bool>,
 }
 
 // SAFETY: cells and links.
@@ -321,10 +321,10 @@ impl In<OnReady> for Item {
 /// An eventfd.
 #[repr(C)]
 pub struct EventFd {
-    pub(crate) count: Cell<u64>,
+    pub(in crate::file) count: Cell<u64>,
     /// Its file.
-    pub file: Link<File>,
-    pub(crate) semaphore: Cell<bool>,
+    pub(in crate::file) file: Link<File>,
+    pub(in crate::file) semaphore: Cell<bool>,
 }
 
 // SAFETY: cells and a link.
@@ -333,16 +333,16 @@ unsafe impl ArenaObject for EventFd {}
 /// A timerfd.
 #[repr(C)]
 pub struct TimerFd {
-    pub(crate) clock: Cell<i32>,
-    pub(crate) file: Link<File>,
+    pub(in crate::file) clock: Cell<i32>,
+    pub(in crate::file) file: Link<File>,
     /// The pending deadline.
-    pub(crate) timer: Link<Timer>,
-    pub(crate) armed: Cell<bool>,
+    pub(in crate::file) timer: Link<Timer>,
+    pub(in crate::file) armed: Cell<bool>,
     /// In virtual time; of the last expiry once it has fired.
-    pub(crate) deadline_ns: Cell<u64>,
-    pub(crate) interval_ns: Cell<u64>,
+    pub(in crate::file) deadline_ns: Cell<u64>,
+    pub(in crate::file) interval_ns: Cell<u64>,
     /// Expirations that were not read.
-    pub(crate) expired: Cell<u64>,
+    pub(in crate::file) expired: Cell<u64>,
 }
 
 // SAFETY: cells and links.

@@ -9,18 +9,18 @@ use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Link, Pool};
 
 /// Sets of semaphores, queues of either kind, at one time: 1,024 each.
-pub(crate) const MAX_OBJECTS: u32 = 1 << 10;
+pub(in crate::ipc) const MAX_OBJECTS: u32 = 1 << 10;
 
 /// Messages in all queues: 16,384.
-pub(crate) const MAX_MESSAGES: u32 = 16 << 10;
+pub(in crate::ipc) const MAX_MESSAGES: u32 = 16 << 10;
 
 /// A message in a queue of either kind.
 #[repr(C)]
 pub struct Message {
-    pub(crate) node: Node<Message>,
+    pub(in crate::ipc) node: Node<Message>,
     /// Its type, or its priority.
-    pub(crate) kind: Cell<i64>,
-    pub(crate) bytes: skein_arena::bytes::ByteQueue,
+    pub(in crate::ipc) kind: Cell<i64>,
+    pub(in crate::ipc) bytes: skein_arena::bytes::ByteQueue,
 }
 
 /// A message's place in its queue.
@@ -36,24 +36,24 @@ impl In<InQueue> for Message {
 }
 
 /// The messages of a queue.
-pub(crate) type Messages = List<Message, InQueue>;
+pub(in crate::ipc) type Messages = List<Message, InQueue>;
 
 /// All objects. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct Ipc {
-    pub(crate) sets: Pool<Set>,
-    pub(crate) set_list: List<Set, Known>,
-    pub(crate) sem_waits: Pool<SemWait>,
-    pub(crate) undos: Pool<Undo>,
-    pub(crate) queues: Pool<Queue>,
-    pub(crate) queue_list: List<Queue, Known>,
+    pub(in crate::ipc) sets: Pool<Set>,
+    pub(in crate::ipc) set_list: List<Set, Known>,
+    pub(in crate::ipc) sem_waits: Pool<SemWait>,
+    pub(in crate::ipc) undos: Pool<Undo>,
+    pub(in crate::ipc) queues: Pool<Queue>,
+    pub(in crate::ipc) queue_list: List<Queue, Known>,
     /// POSIX queues.
-    pub mqs: Pool<Mq>,
-    pub(crate) mq_list: Named,
-    pub(crate) messages: Pool<Message>,
+    pub(in crate::ipc) mqs: Pool<Mq>,
+    pub(in crate::ipc) mq_list: Named,
+    pub(in crate::ipc) messages: Pool<Message>,
     /// The number of objects made so far, so that ids are not reused soon.
-    pub(crate) made: Cell<u32>,
-    pub(crate) _pad: Cell<u32>,
+    pub(in crate::ipc) made: Cell<u32>,
+    pub(in crate::ipc) _pad: Cell<u32>,
 }
 
 impl Ipc {
@@ -75,24 +75,24 @@ pub struct Known;
 #[repr(C)]
 pub struct Head {
     /// The id; 0 or less: there is none.
-    pub id: Cell<i32>,
-    pub(crate) key: Cell<i32>,
-    pub(crate) owner: Cell<[u32; 2]>,
-    pub(crate) maker: Cell<[u32; 2]>,
-    pub(crate) mode: Cell<u32>,
+    pub(in crate::ipc) id: Cell<i32>,
+    pub(in crate::ipc) key: Cell<i32>,
+    pub(in crate::ipc) owner: Cell<[u32; 2]>,
+    pub(in crate::ipc) maker: Cell<[u32; 2]>,
+    pub(in crate::ipc) mode: Cell<u32>,
     /// When it was made or last set, in seconds.
-    pub changed_s: Cell<i64>,
+    pub(in crate::ipc) changed_s: Cell<i64>,
 }
 
 /// A set of them.
 #[repr(C)]
 pub struct Set {
-    pub(crate) node: Node<Set>,
-    pub(crate) head: Head,
-    pub(crate) count: Cell<u32>,
-    pub(crate) page: Link<Chunk>,
-    pub(crate) operated_s: Cell<i64>,
-    pub(crate) waiting: List<SemWait, OnSet>,
+    pub(in crate::ipc) node: Node<Set>,
+    pub(in crate::ipc) head: Head,
+    pub(in crate::ipc) count: Cell<u32>,
+    pub(in crate::ipc) page: Link<Chunk>,
+    pub(in crate::ipc) operated_s: Cell<i64>,
+    pub(in crate::ipc) waiting: List<SemWait, OnSet>,
 }
 
 // SAFETY: cells, links and lists; all-zero is a set with the id 0, which none has.
@@ -110,19 +110,19 @@ pub struct OnSet;
 /// A thread that waits for its operations to be done.
 #[repr(C)]
 pub struct SemWait {
-    pub(crate) node: Node<SemWait>,
+    pub(in crate::ipc) node: Node<SemWait>,
     /// The thread, by its number in the arena.
-    pub(crate) thread: Cell<u32>,
-    pub(crate) process: Link<Process>,
-    pub(crate) set: Link<Set>,
-    pub(crate) undo: Link<Undo>,
-    pub(crate) operations: Link<Chunk>,
-    pub(crate) count: Cell<u32>,
+    pub(in crate::ipc) thread: Cell<u32>,
+    pub(in crate::ipc) process: Link<Process>,
+    pub(in crate::ipc) set: Link<Set>,
+    pub(in crate::ipc) undo: Link<Undo>,
+    pub(in crate::ipc) operations: Link<Chunk>,
+    pub(in crate::ipc) count: Cell<u32>,
     /// The operation that cannot be done.
-    pub(crate) stuck: Cell<u32>,
+    pub(in crate::ipc) stuck: Cell<u32>,
     /// Its operations were answered: with 0 or an errno.
-    pub(crate) answered: Cell<bool>,
-    pub(crate) answer: Cell<i32>,
+    pub(in crate::ipc) answered: Cell<bool>,
+    pub(in crate::ipc) answer: Cell<i32>,
 }
 
 // SAFETY: cells and links; all-zero is a wait of no thread.
@@ -137,10 +137,10 @@ impl In<OnSet> for SemWait {
 /// Adjustments of one process to one set.
 #[repr(C)]
 pub struct Undo {
-    pub(crate) _free: Cell<u32>,
-    pub(crate) process: Link<Process>,
-    pub(crate) set: Link<Set>,
-    pub(crate) values: Link<Chunk>,
+    pub(in crate::ipc) _free: Cell<u32>,
+    pub(in crate::ipc) process: Link<Process>,
+    pub(in crate::ipc) set: Link<Set>,
+    pub(in crate::ipc) values: Link<Chunk>,
 }
 
 // SAFETY: links; all-zero is of no process.
@@ -149,17 +149,17 @@ unsafe impl ArenaObject for Undo {}
 /// A message queue.
 #[repr(C)]
 pub struct Queue {
-    pub(crate) node: Node<Queue>,
-    pub(crate) head: Head,
+    pub(in crate::ipc) node: Node<Queue>,
+    pub(in crate::ipc) head: Head,
     /// Its capacity in bytes.
-    pub(crate) limit: Cell<u64>,
+    pub(in crate::ipc) limit: Cell<u64>,
     /// The bytes that it holds.
-    pub(crate) bytes: Cell<u64>,
-    pub(crate) sent_s: Cell<i64>,
-    pub(crate) received_s: Cell<i64>,
-    pub(crate) sender: Cell<i32>,
-    pub(crate) receiver: Cell<i32>,
-    pub(crate) messages: Messages,
+    pub(in crate::ipc) bytes: Cell<u64>,
+    pub(in crate::ipc) sent_s: Cell<i64>,
+    pub(in crate::ipc) received_s: Cell<i64>,
+    pub(in crate::ipc) sender: Cell<i32>,
+    pub(in crate::ipc) receiver: Cell<i32>,
+    pub(in crate::ipc) messages: Messages,
 }
 
 // SAFETY: cells and lists; all-zero is a queue with the id 0, which none has.
@@ -172,23 +172,23 @@ impl In<Known> for Queue {
 }
 
 /// The longest name.
-pub(crate) const NAME_BYTES: usize = 255;
+pub(in crate::ipc) const NAME_BYTES: usize = 255;
 
 /// A queue.
 #[repr(C)]
 pub struct Mq {
-    pub(crate) node: Node<Mq>,
-    pub(crate) name: Cell<[u8; NAME_BYTES + 1]>,
+    pub(in crate::ipc) node: Node<Mq>,
+    pub(in crate::ipc) name: Cell<[u8; NAME_BYTES + 1]>,
     /// Its name is gone; it goes with its last descriptor.
-    pub(crate) unlinked: Cell<bool>,
-    pub(crate) mode: Cell<u32>,
-    pub(crate) owner: Cell<[u32; 2]>,
-    pub(crate) most: Cell<i64>,
-    pub(crate) most_bytes: Cell<i64>,
+    pub(in crate::ipc) unlinked: Cell<bool>,
+    pub(in crate::ipc) mode: Cell<u32>,
+    pub(in crate::ipc) owner: Cell<[u32; 2]>,
+    pub(in crate::ipc) most: Cell<i64>,
+    pub(in crate::ipc) most_bytes: Cell<i64>,
     /// Highest priority first, then oldest first.
-    pub(crate) messages: Messages,
+    pub(in crate::ipc) messages: Messages,
     /// Open file descriptions.
-    pub(crate) files: List<File, OnQueue>,
+    pub(in crate::ipc) files: List<File, OnQueue>,
 }
 
 /// The place of a queue among the named ones.

@@ -61,15 +61,15 @@ pub struct Process {
     /// Its descriptors.
     pub table: Table,
     /// Those that name it.
-    pub(crate) pidfds: PidFds,
+    pub(in crate::process) pidfds: PidFds,
 }
 
 /// All processes; `P` is one as the host has it. All-zero bytes, then `lay_out`.
 #[repr(C)]
 pub struct Processes<P> {
-    pub(crate) pool: Pool<P>,
+    pub(in crate::process) pool: Pool<P>,
     /// Descriptors of processes.
-    pub(crate) pidfds: Pool<PidFd>,
+    pub(in crate::process) pidfds: Pool<PidFd>,
     /// Those that have not ended.
     pub live: Cell<u32>,
     /// Those that are stopped.
@@ -113,15 +113,15 @@ impl<P: ArenaObject> Processes<P> {
 }
 
 /// pidfds at one time, copies not counted: 4,096.
-pub(crate) const MAX_PIDFDS: u32 = 4 << 10;
+pub(in crate::process) const MAX_PIDFDS: u32 = 4 << 10;
 
 /// A pidfd.
 #[repr(C)]
 pub struct PidFd {
-    pub(crate) node: Node<PidFd>,
+    pub(in crate::process) node: Node<PidFd>,
     /// None when the process has been waited for.
-    pub(crate) process: Link<Process>,
-    pub(crate) file: Link<File>,
+    pub(in crate::process) process: Link<Process>,
+    pub(in crate::process) file: Link<File>,
 }
 
 /// A pidfd's place among those of its process.
