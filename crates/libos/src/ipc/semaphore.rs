@@ -362,6 +362,10 @@ pub unsafe fn control<H: Host>(
             unsafe { permission::put(arg, about(set))? };
             return Ok(set.head.id.get() as usize);
         }
+        // As in Linux before anything about the set.
+        abi::SETVAL if id >= 0 && !(0..=MOST_VALUE).contains(&(arg as i32)) => {
+            return Err(Errno(abi::ERANGE));
+        }
         _ => {}
     }
     let handle = permission::find(&k.ipc.sets, id)?;
@@ -421,9 +425,6 @@ fn one<H: Host>(k: &H, handle: Handle<Set>, number: i32, command: i32, arg: i32)
     }
     let at = number as usize;
     if command == abi::SETVAL {
-        if !(0..=MOST_VALUE).contains(&arg) {
-            return Err(Errno(abi::ERANGE));
-        }
         set.head.check(k, ALTER)?;
         assign(k, set, at, arg);
         undo::clear_values(k, handle, Some(at));

@@ -172,6 +172,7 @@ fn limits_of_semaphores() {
     assert_eq!(operate(&k, id, &[op(0, 0, NOWAIT); 501]), err(abi::E2BIG));
     assert_eq!(operate(&k, -1, &[op(0, 1, 0)]), err(abi::EINVAL));
     assert_eq!(control(&k, id, 0, abi::SETVAL, 32_768), err(abi::ERANGE));
+    assert_eq!(control(&k, id, 2, abi::SETVAL, 32_768), err(abi::ERANGE), "the value first");
     assert_eq!(control(&k, id, 2, abi::GETVAL, 0), err(abi::EINVAL));
     let words = [7u16, 32_768];
     assert_eq!(control(&k, id, 0, abi::SETALL, words.as_ptr() as usize), err(abi::ERANGE));
