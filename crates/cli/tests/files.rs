@@ -123,11 +123,22 @@ fn when_files_were_modified_is_compared_as_the_server_sees_it() {
     real.end();
 }
 
+/// Tells clients to end.
+struct EndOfWork<'a>(&'a AtomicBool);
+
+impl Drop for EndOfWork<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_server_that_never_rests_is_compared_while_it_is_asked() {
     let (real, _) = start();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also if a comparison fails: the clients' threads end, or the test never would.
+        let end = EndOfWork(&ended);
         let work = || {
             let mut redis = Redis::connect(real.port(), ANSWER).unwrap();
             let mut n = 0;
@@ -149,7 +160,7 @@ fn a_server_that_never_rests_is_compared_while_it_is_asked() {
             let first = &report["replicas"][0];
             compared.push((first["index"].as_u64().unwrap(), first["bytes"].as_u64().unwrap()));
         }
-        ended.store(true, Ordering::Relaxed);
+        drop(end);
         assert!(compared.is_sorted(), "{compared:?}");
         assert!(compared.last().unwrap().1 > compared[0].1, "{compared:?}");
         let written: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
