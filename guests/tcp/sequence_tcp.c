@@ -91,7 +91,11 @@ static void take_connection(struct file *f)
             out = links[i].back;
             in = links[i].there;
         }
-    CHECK(out != NULL);
+    /* Not if the other end was connected again, from another port. */
+    if (out == NULL) {
+        out = fresh();
+        in = fresh();
+    }
     add(STREAM, fd, out, in);
 }
 
@@ -267,6 +271,15 @@ static void set(struct file *f)
     }
 }
 
+/* Whether a socket has begun a connection, perhaps by another descriptor. */
+static int has_connected(const struct file *f)
+{
+    for (int i = 0; i < 64; i++)
+        if (links[i].port != 0 && links[i].port == local_port(f->fd))
+            return 1;
+    return 0;
+}
+
 /* Calls on a socket that most kinds refuse. */
 static void misuse(struct file *f)
 {
@@ -274,10 +287,11 @@ static void misuse(struct file *f)
     struct sockaddr_storage address;
     switch (below(4)) {
     case 0:
-        if (to != NULL && to != f && f->kind != LISTENER && f->kind != EPOLL && f->kind != STREAM)
-            connect_to(f->fd, to, f);
-        else if (to != NULL && to != f && !f->note) {
-            /* Not after a shutdown that failed: EINVAL in Linux if the connection was refused before (docs/limitations.md). */
+        /* Not after a shutdown that failed: EINVAL in Linux if the connection was refused before (docs/limitations.md). */
+        if (to != NULL && to != f && f->kind != LISTENER && f->kind != EPOLL && f->kind != STREAM) {
+            if (!f->note || !has_connected(f))
+                connect_to(f->fd, to, f);
+        } else if (to != NULL && to != f && !f->note) {
             socklen_t length = name_of(to->fd, getsockname, &address);
             int rc = connect(f->fd, (struct sockaddr *)&address, length);
             arrived();
@@ -290,7 +304,8 @@ static void misuse(struct file *f)
         told_of("bind again", f, 0, bind(f->fd, (struct sockaddr *)&address, loopback(AF_INET, 0, &address)));
         break;
     case 2:
-        if (f->kind == FRESH)
+        /* Nor after a shutdown: Linux passes it on to the connections (docs/limitations.md). */
+        if (f->kind == FRESH || f->note)
             break;
         told_of("listen", f, 0, listen(f->fd, 64));
         break;

@@ -56,7 +56,9 @@ fn shutdown_tcp<H: Host>(k: &H, socket: Handle<Socket>, shut: u32) -> Result<usi
             s.connect_pending.set(false);
             let before = s.shut.get();
             s.shut.set(before | shut);
-            if shut & !before & SHUT_SEND != 0 {
+            // One that was shut before it was connected has not sent its end yet; to a socket of the server it is told once.
+            let is_sent = before & SHUT_SEND != 0 && s.peer.get().is_none();
+            if shut & SHUT_SEND != 0 && !is_sent {
                 send_end(k, socket);
             }
         }

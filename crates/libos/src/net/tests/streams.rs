@@ -76,6 +76,19 @@ fn a_connect_that_tells_of_a_reset_drops_what_came_before() {
 }
 
 #[test]
+fn a_shutdown_before_the_connection_sends_no_end_but_one_after_it_does() {
+    let k = Fake::new(1);
+    let (listener, addr) = listener(&k, 1);
+    let client = socket(&k, abi::AF_INET, abi::SOCK_STREAM);
+    assert_eq!(shutdown(&k, client, abi::SHUT_RDWR), err(abi::ENOTCONN));
+    connect(&k, client, &addr).unwrap();
+    let server = accept(&k, listener).unwrap();
+    assert_eq!(recv(&k, server, 9), err(abi::EAGAIN));
+    assert_eq!(shutdown(&k, client, abi::SHUT_RDWR), Ok(0));
+    assert_eq!(recv(&k, server, 9), Ok(vec![]));
+}
+
+#[test]
 fn accept_waits_for_a_connection() {
     let k = Fake::new(2);
     let (listener, addr) = listener(&k, 1);
