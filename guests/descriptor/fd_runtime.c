@@ -2,6 +2,7 @@
  * messages. Natively these numbers are not open.
  *
  * expect: same
+ * image: refused: (deleted)
  */
 #include "raw.h"
 #include <linux/falloc.h>

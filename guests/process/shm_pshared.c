@@ -2,6 +2,7 @@
  * elsewhere in some of them.
  *
  * expect: same
+ * image: refused: /memfd:
  */
 #include "guest.h"
 #include <sys/mman.h>

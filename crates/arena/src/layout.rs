@@ -12,6 +12,8 @@ pub const RUNTIME_END: usize = 0x3800_0000_0000;
 pub const RUNTIME_BITS: u32 = 40;
 /// See [`RUNTIME_BITS`].
 pub const RUNTIME_PLACE: usize = 0x2f;
+/// The runtime's library is here.
+pub const LIBRARY_AT: usize = RUNTIME_PLACE << RUNTIME_BITS;
 /// In that range the runtime's stacks begin here; its library lies below.
 pub const SLOTS_AT: usize = 0x2f80_0000_0000;
 /// Bytes of the header; the rings start behind it.
@@ -26,6 +28,13 @@ pub const WAKE_FD: i32 = 901;
 pub const TRACE_FD: i32 = 905;
 /// The descriptor of an earlier run's trace, if operations are compared with one.
 pub const FORMER_TRACE_FD: i32 = 906;
+/// The descriptor of the restore file ([`crate::restore`]), if a server continues from an image.
+pub const RESTORE_FD: i32 = 907;
+/// While a process is restored, its stack and the restore file's tables are here: [`RESTORE_SPAN`] bytes.
+pub const RESTORE_AT: usize = 0x2d00_0000_0000;
+/// See [`RESTORE_AT`].
+pub const RESTORE_SPAN: usize = 0x80_0000_0000;
+const _: () = assert!(RESTORE_AT > SERVER_BASE && RESTORE_AT + RESTORE_SPAN <= TRACE_AT);
 /// The address of the trace in the server; the earlier run's trace is [`TRACE_SPAN`] behind it.
 pub const TRACE_AT: usize = 0x2e00_0000_0000;
 /// The largest trace.

@@ -27,6 +27,7 @@ pub mod map;
 pub mod parts;
 pub mod places;
 pub mod pool;
+pub mod restore;
 pub mod ring;
 pub mod trapped;
 pub mod uses;

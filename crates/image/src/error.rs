@@ -14,6 +14,9 @@ pub enum MemoryError {
     /// There is more memory than is read.
     #[error("the server holds more than {0}")]
     TooMuch(&'static str),
+    /// The server has what an image cannot hold.
+    #[error("an image cannot hold this server: {0}")]
+    CannotHold(String),
     /// It took too long.
     #[error("reading the server's memory took longer than a server is held")]
     TooLong,

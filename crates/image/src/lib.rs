@@ -1,8 +1,9 @@
-//! The processes of a server that stands still, read from `/proc`.
+//! The processes of a server that stands still, read from `/proc`, and images of them.
 //!
 //! * [`processes`]: all below the server's first parent.
 //! * [`maps`]: the mappings of one.
 //! * [`pages`]: their pages, those that were written.
+//! * [`take`]: all of it as a file that a server continues from.
 //!
 //! The server's data are not trusted: each list is bounded, and what cannot be understood is an error.
 
@@ -10,6 +11,7 @@ mod error;
 pub mod maps;
 pub mod pages;
 pub mod processes;
+pub mod take;
 
 pub use error::{MemoryError, Result};
 pub use maps::Mapping;

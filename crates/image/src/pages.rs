@@ -88,6 +88,19 @@ impl Pages {
         self.each(mapping, |entry| entry & (PRESENT | SWAPPED) != 0, deadline, each)
     }
 
+    /// Calls `each` for all pages of a mapping, whether the process has touched them or not.
+    ///
+    /// # Errors
+    /// As [`private`](Self::private).
+    pub fn all(
+        &self,
+        mapping: &Mapping,
+        deadline: Instant,
+        each: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.each(mapping, |_| true, deadline, each)
+    }
+
     /// Calls `each` for the pages of a mapping that are `wanted` by their entry in the page map.
     fn each(
         &self,

@@ -93,6 +93,47 @@ pub unsafe extern "C" fn onto_stack(
     naked_asm!(leave!(), "wrfsbase rdx", "mov rsp, rsi", "mov edi, r8d", "call rcx", "ud2",)
 }
 
+/// Suspends the running context into `*save` and calls `sleep(arg)` on the same stack. Returns 0 when that returns; 1 when the context was taken up by
+/// [`take_up_restored`].
+///
+/// # Safety
+/// `sleep` takes this argument.
+#[unsafe(naked)]
+pub unsafe extern "C" fn hold(save: *mut u64, sleep: extern "C" fn(usize), arg: usize) -> u32 {
+    naked_asm!(leave!(), "mov rdi, rdx", "call rsi", "xor eax, eax", take_up!(),)
+}
+
+/// Takes up the context `sp` of [`hold`] with FS base `fs`, in a process that was restored.
+///
+/// # Safety
+/// As for [`take_up`].
+#[unsafe(naked)]
+pub unsafe extern "C" fn take_up_restored(sp: u64, fs: u64) -> ! {
+    naked_asm!("wrfsbase rsi", "mov rsp, rdi", "mov eax, 1", take_up!(),)
+}
+
+/// Makes a kernel thread by `clone3` that sleeps as one that parked ([`park_here`]): it calls `sleep(arg)` on its stack, whose end holds both, and takes up what that returns.
+///
+/// # Safety
+/// `request` is a `clone_args` whose stack ends with `arg` and `sleep`, 16 bytes below a multiple of 16.
+#[unsafe(naked)]
+pub unsafe extern "C" fn revive(request: *const u64, bytes: usize) -> isize {
+    naked_asm!(
+        "mov eax, {clone3}",
+        "syscall",
+        "test eax, eax",
+        "jz 2f",
+        "ret",
+        "2:",
+        "pop rdi",
+        "pop rax",
+        "call rax",
+        "mov rsp, rax",
+        take_up!(),
+        clone3 = const libc::SYS_clone3,
+    )
+}
+
 /// The FS base of the running context.
 pub fn fs_base() -> u64 {
     let fs: u64;

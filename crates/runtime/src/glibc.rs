@@ -70,6 +70,16 @@ pub fn note_birth([flags, _, _, child_tid, descriptor, _]: [usize; 6]) {
     LOCAL.tid_offset.store(at, Ordering::Relaxed);
 }
 
+/// Tells the kernel which word it is to clear when the main thread ends.
+pub fn tell_of_main() {
+    let offset = LOCAL.tid_offset.load(Ordering::Relaxed);
+    if offset != 0 {
+        let word = LOCAL.main_fs.load(Ordering::Relaxed) as usize + offset;
+        // SAFETY: the main thread's descriptor stays.
+        unsafe { sys::raw(libc::SYS_set_tid_address, args([word])) };
+    }
+}
+
 /// The word that the kernel clears when the thread ends, of a thread that libc has made.
 ///
 /// # Safety

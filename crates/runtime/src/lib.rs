@@ -59,6 +59,7 @@ mod original;
 mod patch;
 mod process;
 mod random;
+mod restore;
 mod signal;
 mod spin;
 mod stack;

@@ -188,6 +188,11 @@ pub fn for_signals(top: usize) -> libc::stack_t {
 /// The running kernel thread is the carrier, and its context has the stack that ends at `top`.
 fn carry(top: usize) {
     LOCAL.main_stack.store(top, Ordering::Relaxed);
+    take_signals(top);
+}
+
+/// The running kernel thread has its signals on the stack for them in the slot of the stack that ends at `top`.
+pub fn take_signals(top: usize) {
     let signals = for_signals(top);
     // SAFETY: a live description of memory that is used for nothing else.
     let set = unsafe { sys::call(libc::SYS_sigaltstack, args([&raw const signals as usize, 0])) };

@@ -14,7 +14,9 @@ pub use crate::kernel::thread::{Thread, find};
 pub use caller::make_caller;
 pub use end::{exit, exit_by_call, gone};
 
+use crate::fatal::refuse;
 use crate::frame::entry;
+use crate::glibc;
 use crate::kernel::thread::{PARKED, SLEEP, UNPARKED, discard, let_run};
 use crate::kernel::{Kernel, kernel};
 use crate::local::header;
@@ -30,6 +32,7 @@ use skein_libos::Host;
 use skein_libos::abi::timespec;
 use skein_libos::errno::{Errno, Result};
 use skein_libos::keys::Key;
+use skein_libos::process::threads_of;
 use skein_libos::thread::Life;
 use skein_libos::thread::Wake;
 use skein_libos::time::to_ns;
@@ -146,6 +149,7 @@ pub unsafe fn create(
         discard(k, handle);
         return Err(Errno(error));
     }
+    k.last_number.set(t.tid.get());
     patch::thread_created();
     crate::uses::note(crate::uses::Use::Threads);
     let threads = &process::this().threads;
@@ -214,6 +218,67 @@ extern "C" fn parked(raw: u32) -> u64 {
     }
     t.go.store(SLEEP, Ordering::Relaxed);
     t.sp.get()
+}
+
+/// In a process that was restored: makes the kernel threads of its parked threads again, with the numbers that they had.
+pub fn revive_all(k: &Kernel) {
+    for (handle, t) in threads_of(k, process::handle()) {
+        // SAFETY: a thread of libc's, whose descriptor is as it was.
+        let lives =
+            t.tid.get() != 0 && unsafe { glibc::tid_word(t.fs.get()) }.load(Ordering::Relaxed) != 0;
+        if lives && t.fs.get() != carrier::main_fs() {
+            revive(t, handle.raw());
+        }
+    }
+}
+
+fn revive(t: &Thread, raw: u32) {
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS
+        | libc::CLONE_CHILD_CLEARTID;
+    let tid: libc::pid_t = t.tid.get() as libc::pid_t;
+    let stack = t.park_stack.get() as usize;
+    let end = stack + context::PARK_STACK_BYTES;
+    t.back.store(UNPARKED, Ordering::Relaxed);
+    t.go.store(SLEEP, Ordering::Relaxed);
+    // SAFETY: the thread's park stack, on which nobody sleeps any more; the word that its libc's descriptor has for the kernel.
+    let made = unsafe {
+        ((end - 16) as *mut usize).write(raw as usize);
+        ((end - 8) as *mut usize).write(parked_again as *const () as usize);
+        let word = core::ptr::from_ref(glibc::tid_word(t.fs.get())) as u64;
+        let request: [u64; 10] = [
+            flags as u64,
+            0,
+            word,
+            0,
+            0,
+            stack as u64,
+            context::PARK_STACK_BYTES as u64 - 16,
+            t.fs.get(),
+            &raw const tid as u64,
+            1,
+        ];
+        context::revive(request.as_ptr(), size_of_val(&request))
+    };
+    if made != tid as isize {
+        refuse!("thread {tid} cannot be made again: clone3: {made}");
+    }
+    while t.back.load(Ordering::Acquire) == UNPARKED {
+        sys::futex_wait(&t.back, UNPARKED);
+    }
+}
+
+/// A kernel thread that was made again sleeps until its thread's context is given back to it.
+extern "C" fn parked_again(raw: u32) -> u64 {
+    let handle = Handle::from_raw(raw).expect("a thread's handle");
+    stack::take_signals(kernel().threads.get(handle).stack.get());
+    block_signals();
+    parked(raw)
 }
 
 /// Frees libc's descriptor and stack of an ended thread, and its place here. Answers its return value.

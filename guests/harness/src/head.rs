@@ -14,6 +14,8 @@
 //! client: STEPS                    a server's client; `clients 10:` are ten: see `clients`
 //! idle: no entry but the inputs of its clients
 //! sequences: 5000                  it makes this many random sequences of calls (`sequence.h`): see `sequences`
+//! image: refused: WORD             no image of it can be taken: the reason has this word
+//! image: not yet: REASON           a process that continues from an image of it goes on differently
 //! ```
 
 use crate::clients;
@@ -33,6 +35,17 @@ pub enum Expect {
     Spin,
 }
 
+/// What an image of a guest is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// A process that continues from it goes on as the guest does.
+    Continues,
+    /// None can be taken at some entries: the reason has this word.
+    Refused(String),
+    /// A process that continues from it may go on differently, for this reason.
+    NotYet(String),
+}
+
 /// The expectations of a guest.
 #[derive(Clone, Debug)]
 pub struct Head {
@@ -46,6 +59,8 @@ pub struct Head {
     pub net: Option<Net>,
     /// It costs no entries besides its clients' inputs.
     pub idle: bool,
+    /// Its images.
+    pub image: Image,
     /// How many random sequences of calls it makes, if it is such a guest.
     pub sequences: Option<u64>,
 }
@@ -124,8 +139,15 @@ pub fn parse(source: &str) -> Result<Head, Complaint> {
         "spin" => Expect::Spin,
         other => return Err(Complaint { line, what: format!("`{other}` cannot be expected") }),
     };
-    let mut head =
-        Head { expect, finest: FINEST, script: None, net: None, idle: false, sequences: None };
+    let mut head = Head {
+        expect,
+        finest: FINEST,
+        script: None,
+        net: None,
+        idle: false,
+        image: Image::Continues,
+        sequences: None,
+    };
     let mut clients = Vec::new();
     for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
         statement(text, &mut head, &mut clients).map_err(|what| Complaint { line, what })?;
@@ -165,6 +187,14 @@ fn statement(
         }
         "net" => head.net = Some(Net::of(value)?),
         "outside" if value == "played by the harness" => head.script = Some(Script::default()),
+        "image" => {
+            let (key, value) = value.split_once(": ").unwrap_or((value, ""));
+            head.image = match key {
+                "refused" if !value.is_empty() => Image::Refused(value.to_owned()),
+                "not yet" if !value.is_empty() => Image::NotYet(value.to_owned()),
+                _ => return Err(format!("`{key}` is no `refused: WORD` or `not yet: REASON`")),
+            };
+        }
         "idle" if value == "no entry but the inputs of its clients" => head.idle = true,
         "client" => clients.extend(clients::parse(value, clients.len(), 1)?),
         _ => {
@@ -227,6 +257,8 @@ mod tests {
         assert!(good("outside: played by the harness").script.is_some());
         assert_eq!(good("sequences: 20").arguments(), ["1", "20"]);
         assert!(good("idle: no entry but the inputs of its clients").idle);
+        assert_eq!(good("image: refused: a b").image, Image::Refused("a b".into()));
+        assert_eq!(good("image: not yet: a: b").image, Image::NotYet("a: b".into()));
         let net = good("net: 2 places, 3 of libc, 600 executions, 4 programs, 5 trapped").net;
         let (most_trapped, least_patched) = (10 + 45 + 4 + 5 + 24, 600 - 10 - 45);
         assert_eq!(net, Some(Net { most_trapped, least_patched, least_trapped: 5 }));
@@ -235,6 +267,7 @@ mod tests {
             ("nothing", "`nothing` has no colon"),
             ("refused:", "`refused:` says nothing"),
             ("refused: a | | b", "`refused:` says nothing"),
+            ("image: refused", "`refused` is no `refused: WORD` or `not yet: REASON`"),
             ("sequences: 0", "`0` is no number of sequences"),
             ("finest: 2", "`2` is no `quantum N`"),
             ("net: 2 cats", "`2 cats` is no number of the net's"),

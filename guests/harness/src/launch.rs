@@ -19,7 +19,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, HEADER_BYTES, Header, TRACE_FD, WAKE_FD};
+use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header, RESTORE_FD, TRACE_FD, WAKE_FD};
 use skein_model::limits;
 
 /// The bytes that `AT_RANDOM` points to in every guest.
@@ -46,6 +46,8 @@ pub struct Launch<'a> {
     pub skein: Option<(&'a Path, BorrowedFd<'a>, BorrowedFd<'a>)>,
     /// The file for its operations, if they are recorded.
     pub trace: Option<BorrowedFd<'a>>,
+    /// The image that it continues from.
+    pub restore: Option<BorrowedFd<'a>>,
     /// As on a processor that cannot fault on `cpuid`.
     pub no_cpuid_faulting: bool,
 }
@@ -66,6 +68,7 @@ struct Job {
     stderr: RawFd,
     skein: Option<(RawFd, RawFd)>,
     trace: Option<RawFd>,
+    restore: Option<RawFd>,
     status: RawFd,
 }
 
@@ -107,6 +110,7 @@ impl Guest {
             stderr: launch.stderr.as_raw_fd(),
             skein: launch.skein.map(|(_, arena, wake)| (arena.as_raw_fd(), wake.as_raw_fd())),
             trace: launch.trace.map(|trace| trace.as_raw_fd()),
+            restore: launch.restore.map(|image| image.as_raw_fd()),
             status: write.as_raw_fd(),
         };
         // SAFETY: takes no pointers.
@@ -141,6 +145,12 @@ impl Guest {
         let Some((process, thread)) = self.host_thread(tid) else { return false };
         // SAFETY: takes no pointers; the guest is not reaped, so the numbers are its own.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) == 0 }
+    }
+
+    /// The parent of the guest's processes.
+    #[must_use]
+    pub fn init(&self) -> u32 {
+        self.init.cast_unsigned()
     }
 
     /// The guest's process and one of its threads, as the host numbers them.
@@ -316,7 +326,7 @@ fn place_descriptors(job: &Job) -> Option<()> {
     // SAFETY: numbers of this process' own descriptors; the path is terminated.
     unsafe {
         // Moved out of the way first: a source may have the number of another's target.
-        let away = |fd| ok(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, FORMER_TRACE_FD + 1));
+        let away = |fd| ok(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, RESTORE_FD + 1));
         let null = away(ok(libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY))?)?;
         let (stdout, stderr) = (away(job.stdout)?, away(job.stderr)?);
         let skein = match job.skein {
@@ -325,6 +335,10 @@ fn place_descriptors(job: &Job) -> Option<()> {
         };
         let trace = match job.trace {
             Some(trace) => Some(away(trace)?),
+            None => None,
+        };
+        let restore = match job.restore {
+            Some(image) => Some(away(image)?),
             None => None,
         };
         ok(libc::dup2(null, 0))?;
@@ -338,6 +352,9 @@ fn place_descriptors(job: &Job) -> Option<()> {
         }
         if let Some(trace) = trace {
             ok(libc::dup2(trace, TRACE_FD))?;
+        }
+        if let Some(image) = restore {
+            ok(libc::dup2(image, RESTORE_FD))?;
         }
     }
     Some(())

@@ -25,6 +25,7 @@ pub mod judge;
 pub mod launch;
 pub mod node;
 mod outside;
+pub mod restored;
 pub mod runner;
 pub mod script;
 pub mod sequences;

@@ -3,13 +3,16 @@
 //!
 //! With `--leader`, only the leader's run, and all its output is shown: to look at one guest. `--time PROGRAM [ARG...]` runs any program
 //! as a leader and prints its run time in nanoseconds. `--sequences FIRST COUNT [WORD...]` has the guests that make random sequences of calls make
-//! these, natively and as a leader only.
+//! these, natively and as a leader only. `--images COUNT [WORD...]` takes images of guests at so many entries, and continues from each.
 
 use skein_harness::catalogue;
 use skein_harness::images::Images;
 use skein_harness::node::{ORDINARY, Role};
 use skein_harness::runner::{self, How};
 use std::process::ExitCode;
+
+/// A command; answers whether all was as it should be.
+type Check = fn(&[String]) -> std::io::Result<bool>;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("--time") {
@@ -25,9 +28,13 @@ fn main() -> ExitCode {
             }
         };
     }
-    if std::env::args().nth(1).as_deref() == Some("--sequences") {
+    let checks: [(&str, Check); 2] = [("--sequences", sequences), ("--images", images)];
+    for (flag, check) in checks {
+        if std::env::args().nth(1).as_deref() != Some(flag) {
+            continue;
+        }
         let words: Vec<String> = std::env::args().skip(2).collect();
-        return match sequences(&words) {
+        return match check(&words) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(e) => {
@@ -40,7 +47,7 @@ fn main() -> ExitCode {
         std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
     if let Some(flag) = flags.iter().find(|flag| *flag != "--leader") {
         eprintln!(
-            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], or --sequences FIRST COUNT [WORD...]"
+            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], --sequences FIRST COUNT [WORD...], or --images COUNT [WORD...]"
         );
         return ExitCode::from(2);
     }
@@ -54,6 +61,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn images(words: &[String]) -> std::io::Result<bool> {
+    let count = words.first().and_then(|word| word.parse().ok());
+    let count = count.ok_or_else(|| std::io::Error::other("--images wants a number"))?;
+    skein_harness::restored::all(count, &words[1..])
 }
 
 fn sequences(words: &[String]) -> std::io::Result<bool> {

@@ -11,6 +11,8 @@ use crate::script::{Script, TERM};
 use crate::sys;
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
+use skein_image::MemoryError;
+use skein_image::take::{Figures, Source};
 use skein_model::entry::{EntryBuilder, Record, Start};
 use skein_model::limits::SPIN_SIGNAL;
 use skein_model::{LogIndex, OutFrame, Term, WallNs};
@@ -18,7 +20,7 @@ use skein_replica::server::tap::Tap;
 use skein_replica::server::{Broken, Files, Link};
 use std::fs::File;
 use std::io::{self, Error};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -212,6 +214,96 @@ impl Node {
         })
     }
 
+    /// Gives the guest the entries up to `at`, until it has executed them and sleeps; false when it ended before.
+    ///
+    /// # Errors
+    /// It does not come there.
+    pub fn stand(&mut self, log: &[Vec<u8>], at: u64) -> io::Result<bool> {
+        self.role = Role::Follower(log[..at as usize].to_vec());
+        let since = Instant::now();
+        loop {
+            self.feed_log()?;
+            self.collect()?;
+            let header = self.link.header();
+            let there = header.applied.load(Ordering::Acquire) == at;
+            if there && self.waiting() != Waiting::Nothing && header.server_gate.is_closed() {
+                return Ok(true);
+            }
+            if self.sleep()? {
+                return Ok(false);
+            }
+            if since.elapsed() > IDLE_LIMIT {
+                return Err(Error::other(format!("does not come to entry {at}; {}", self.words())));
+            }
+        }
+    }
+
+    /// The parent of the guest's processes.
+    #[must_use]
+    pub fn init(&self) -> u32 {
+        self.guest.init()
+    }
+
+    /// An image of the guest, which stands; or why none can be taken.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn image(
+        &self,
+        given: [BorrowedFd<'_>; 2],
+    ) -> io::Result<Result<(File, Figures), MemoryError>> {
+        let sizes = Sizes { heap: HEAP_BYTES, ..Sizes::default() };
+        let source = Source { init: self.guest.init(), arena: &self.memory, sizes, given };
+        let file = sys::memfd(c"image")?;
+        let taken = source.take(&file, Instant::now() + IDLE_LIMIT);
+        Ok(taken.map(|figures| (file, figures)))
+    }
+
+    /// The output so far, of a guest that is not needed any more.
+    pub fn give_up(self) -> Vec<Vec<u8>> {
+        self.account().frames
+    }
+
+    /// A guest that continues from an image of entry `at`: when it waits for the first entry, with which every server begins, `prepare` is called with the parent of its
+    /// processes; then it gets that entry, and stands at `at`.
+    ///
+    /// # Errors
+    /// It does not come there.
+    pub fn restored(
+        &mut self,
+        log: &[Vec<u8>],
+        at: u64,
+        prepare: impl FnOnce(u32) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.await_applied(0)?;
+        prepare(self.guest.init())?;
+        self.give(&log[0])?;
+        self.await_applied(at)?;
+        self.link.feed.skip_to(LogIndex(at + 1));
+        self.frames.0.lock().expect("no holder panics").clear();
+        self.role = Role::Follower(log.to_vec());
+        Ok(())
+    }
+
+    /// Waits until the guest has executed this entry, and sleeps.
+    fn await_applied(&mut self, at: u64) -> io::Result<()> {
+        let since = Instant::now();
+        let there = |header: &Header| {
+            header.applied.load(Ordering::Acquire) == at && header.server_gate.is_closed()
+        };
+        while !there(self.link.header()) {
+            self.collect()?;
+            if self.sleep()? {
+                let status = self.guest.wait()?;
+                return Err(Error::other(format!("it ends with {status:#x} while it is restored")));
+            }
+            if since.elapsed() > IDLE_LIMIT {
+                return Err(Error::other(format!("is not restored; {}", self.words())));
+            }
+        }
+        self.collect()
+    }
+
     /// Runs the guest to its end. With `stop_at_spin` the first spinning thread ends the run.
     ///
     /// # Errors
@@ -335,7 +427,7 @@ impl Node {
     fn feed_log(&mut self) -> io::Result<()> {
         let Role::Follower(entries) = &mut self.role else { return Ok(()) };
         let entries = std::mem::take(entries);
-        while let Some(entry) = entries.get(self.link.feed.given().0 as usize) {
+        while let Some(entry) = entries.get(self.link.feed.next().0 as usize - 1) {
             if !self.give(entry)? {
                 break;
             }

@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 /// A guest that runs natively for this long is given up.
 const NATIVE_LIMIT: Duration = Duration::from_secs(60);
 
-struct Output {
+pub(crate) struct Output {
     stdout: File,
     stderr: File,
 }
 
 impl Output {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { stdout: sys::memfd(c"stdout")?, stderr: sys::memfd(c"stderr")? })
     }
 
-    fn texts(mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn texts(mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let read = |file: &mut File| -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
             file.rewind()?;
@@ -35,10 +35,19 @@ impl Output {
         Ok((read(&mut self.stdout)?, read(&mut self.stderr)?))
     }
 
-    fn launch<'a>(&'a self, program: &'a Path, args: &'a [String]) -> Launch<'a> {
+    pub(crate) fn launch<'a>(&'a self, program: &'a Path, args: &'a [String]) -> Launch<'a> {
         let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
         let no_cpuid_faulting = false;
-        Launch { program, args, stdout, stderr, skein: None, trace: None, no_cpuid_faulting }
+        Launch {
+            program,
+            args,
+            stdout,
+            stderr,
+            skein: None,
+            trace: None,
+            restore: None,
+            no_cpuid_faulting,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::local;
 use crate::local::LOCAL;
 use crate::local::{OFF, READY, SETTING_UP, UNSET};
 use crate::turn::{admit, output, trace};
-use crate::{files, glibc, image, io, original, patch, process, stack, sys, thread};
+use crate::{files, glibc, image, io, original, patch, process, restore, stack, sys, thread};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use skein_arena::layout::{ARENA_FD, Sizes, state};
@@ -133,6 +133,7 @@ fn begin_server() {
     files::begin();
     inputs::libraries::begin();
     net::install();
+    restore::begin();
 }
 
 /// A process of the server that has executed another program.

@@ -4,7 +4,7 @@ use crate::files::inputs;
 use crate::kernel::{Kernel, kernel};
 use crate::thread::{self, Thread};
 use crate::turn::above::{self, Above};
-use crate::{process, signal, spin};
+use crate::{process, restore, signal, spin};
 use skein_arena::pool::Handle;
 use skein_libos::net::{inbound, outbound, outside};
 use skein_libos::signal::send;
@@ -68,6 +68,10 @@ impl Above for World {
 
     fn forked(&self) {
         spin::forked();
+    }
+
+    fn restored(&self, k: &Kernel) {
+        restore::end(k);
     }
 
     fn obey(&self, k: &Kernel) {

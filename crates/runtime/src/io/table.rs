@@ -10,7 +10,7 @@ use skein_libos::errno::{Result, fail};
 use skein_libos::host::Kernels;
 
 /// The placeholder that all placeholders are duplicates of, behind the runtime's other descriptors.
-const SPARE_FD: i32 = WAKE_FD + 1;
+pub const SPARE_FD: i32 = WAKE_FD + 1;
 /// Ends of the socket pair through which files of the kernel pass from one process to another.
 pub const PARK_IN_FD: i32 = SPARE_FD + 1;
 /// See [`PARK_IN_FD`].

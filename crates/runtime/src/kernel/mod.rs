@@ -46,6 +46,8 @@ pub struct Kernel {
     pub shared: memory::Shared,
     /// A process that is really ending: the next process with the turn waits until it is gone.
     pub gone: Cell<i32>,
+    /// The number that the kernel gave last to a process or a thread of the server; 0: to none but the first.
+    pub last_number: Cell<u32>,
     /// The thread that is ending another process.
     pub killer: Link<Thread>,
     /// How programs that the server executes are made to load the runtime.

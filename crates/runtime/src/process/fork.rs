@@ -108,6 +108,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
         }
         Ok(pid) => {
             p.pid.set(pid as pid_t);
+            k.last_number.set(pid as u32);
             k.threads.get(thread).tid.set(pid as u32);
             k.processes.live.set(k.processes.live.get() + 1);
             thread::let_run(k, thread);

@@ -67,7 +67,7 @@ pub fn begin(text: (usize, usize)) {
 }
 
 /// A forked process's carrier watches itself.
-pub(crate) fn start_timers() {
+pub fn start_timers() {
     LOCAL.watch.operations.store(u64::MAX, Ordering::Relaxed);
     LOCAL.watch.again.store(timer(libc::CLOCK_MONOTONIC, AGAIN), Ordering::Relaxed);
     let tick = timer(libc::CLOCK_THREAD_CPUTIME_ID, TICK);

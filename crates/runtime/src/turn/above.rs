@@ -30,6 +30,9 @@ pub trait Above: Sync {
     /// The running process is a copy of the one that forked it.
     fn forked(&self);
 
+    /// The carrier sleeps no more at the gate of the process that an image is of, but in one that was made from that.
+    fn restored(&self, k: &Kernel);
+
     /// This process has the turn again: it ends now, if another has ordered that.
     fn obey(&self, k: &Kernel);
 }
@@ -47,6 +50,7 @@ impl Above for Nobody {
     fn tell_of_signals(&self) {}
     fn gone(&self, _: &Kernel, _: Handle<Thread>) {}
     fn forked(&self) {}
+    fn restored(&self, _: &Kernel) {}
     fn obey(&self, _: &Kernel) {}
 }
 

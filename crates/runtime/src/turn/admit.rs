@@ -7,7 +7,7 @@ use crate::fatal::refuse;
 use crate::kernel::Kernel;
 use crate::local::header;
 use crate::turn::above::above;
-use crate::turn::{self, output, trace};
+use crate::turn::{self, carrier, output, trace};
 use core::cell::RefCell;
 use core::sync::atomic::Ordering;
 use skein_arena::layout::state;
@@ -53,10 +53,6 @@ pub fn wait(k: &Kernel, why: Wait) {
     }
     let mut input = INPUT.0.borrow_mut();
     let input = input.as_mut().expect("the input ring is installed");
-    let empty = |input: &Consumer| match input.is_empty() {
-        Ok(empty) => empty,
-        Err(damaged) => refuse!("{damaged}"),
-    };
     if empty(input) {
         let h = header();
         h.deadline_ns.store(k.timers.next_deadline(), Ordering::Relaxed);
@@ -69,7 +65,11 @@ pub fn wait(k: &Kernel, why: Wait) {
         };
         h.server_state.store(state, Ordering::Release);
         while empty(input) {
-            turn::sleep_at_gate(|| empty(input));
+            if carrier::hold(sleep, core::ptr::from_ref(input) as usize) {
+                input.catch_up();
+                output::catch_up();
+                above().restored(k);
+            }
         }
         h.server_state.store(state::RUNNING, Ordering::Release);
     }
@@ -82,6 +82,20 @@ pub fn wait(k: &Kernel, why: Wait) {
     };
     input.release(used);
     // The node may wait for room. It checks for room whenever it has something to write, so a wake-up is needed only when it sleeps with a backlog.
+}
+
+/// Sleeps at the gate unless there is input.
+extern "C" fn sleep(input: usize) {
+    // SAFETY: `wait`'s, which waits for this.
+    let input = unsafe { &*(input as *const Consumer) };
+    turn::sleep_at_gate(|| empty(input));
+}
+
+fn empty(input: &Consumer) -> bool {
+    match input.is_empty() {
+        Ok(empty) => empty,
+        Err(damaged) => refuse!("{damaged}"),
+    }
 }
 
 /// Agreed points switched off: admits all entries that have arrived by now, wherever the server is. Only for the experiment that shows their purpose

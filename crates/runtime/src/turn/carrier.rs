@@ -35,6 +35,13 @@ pub fn be_main() {
     LOCAL.main_fs.store(context::fs_base(), Ordering::Relaxed);
 }
 
+/// Suspends the carrier's context where an image may be taken of it, and calls `sleep(arg)`; true in a process that was made from that image.
+pub fn hold(sleep: extern "C" fn(usize), arg: usize) -> bool {
+    LOCAL.resume[1].store(context::fs_base(), Ordering::Relaxed);
+    // SAFETY: the word is this process's; `sleep` takes the argument.
+    unsafe { context::hold(LOCAL.resume[0].as_ptr(), sleep, arg) != 0 }
+}
+
 /// The end of a pinned thread's turn.
 pub enum HandBack {
     /// It blocks, or has yielded.

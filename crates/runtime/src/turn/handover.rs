@@ -4,12 +4,12 @@
 //! it (getting the turn, being ended) happens here, at a place where its state is whole.
 
 use super::above::above;
-use super::{admit, cores, cpu_burst, output};
+use super::{admit, carrier, cores, cpu_burst, output};
 use crate::kernel::Kernel;
 use crate::kernel::process::this;
 use crate::local::header;
 use crate::sys;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use skein_libos::process::ProcessHandle;
 
 const SLEEP: u32 = 0;
@@ -35,7 +35,9 @@ pub fn wake(k: &Kernel, to: ProcessHandle) {
 pub fn sleep(k: &Kernel) {
     let p = this();
     while p.go.load(Ordering::Acquire) == SLEEP {
-        sys::futex_wait(&p.go, SLEEP);
+        if carrier::hold(until_woken, &raw const p.go as usize) {
+            above().restored(k);
+        }
     }
     p.go.store(SLEEP, Ordering::Relaxed);
     cores::follow(k);
@@ -45,6 +47,14 @@ pub fn sleep(k: &Kernel) {
     header().carrier_tid.store(p.pid.get() as u32, Ordering::Relaxed);
     await_gone(k);
     above().obey(k);
+}
+
+extern "C" fn until_woken(go: usize) {
+    // SAFETY: a process's word in the arena.
+    let go = unsafe { &*(go as *const AtomicU32) };
+    while go.load(Ordering::Acquire) == SLEEP {
+        sys::futex_wait(go, SLEEP);
+    }
 }
 
 /// The process that had the turn before may have ended: others continue only when the kernel has released all its resources (above all locks of files).
