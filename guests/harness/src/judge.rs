@@ -2,10 +2,9 @@
 
 use crate::catalogue::{self, Guest};
 use crate::compare;
-use crate::head::{Expect, Image};
+use crate::head::Expect;
 use crate::images::Images;
 use crate::node::{Account, Counts, End, ORDINARY, Role, Schedule};
-use crate::restored;
 use crate::runner::{How, Run, last_line, native, skein, status_words, tail};
 use crate::sequences::Subject;
 use crate::sys;
@@ -100,16 +99,6 @@ fn judge_schedule(
         .or_else(|| judge_net(guest, a, b));
     if let Some(difference) = difference {
         return Ok(Err(difference));
-    }
-    // In the middle, and with the finer schedule earlier.
-    let entries = leader.account.log.len() as u64;
-    let index = (if schedule == ORDINARY { entries / 2 } else { entries / 3 }).max(2);
-    if index < entries
-        && !matches!(guest.head.image, Image::NotYet(_))
-        && let Err(why) =
-            restored::judge(guest, &images.library, &leader, index, how.no_cpuid_faulting)?
-    {
-        return Ok(Err(why));
     }
     Ok(Ok(summary(&leader.account)))
 }

@@ -259,9 +259,10 @@ impl Node {
         Ok(taken.map(|figures| (file, figures)))
     }
 
-    /// The output so far, of a guest that is not needed any more.
-    pub fn give_up(self) -> Vec<Vec<u8>> {
-        self.account().frames
+    /// Its output frames so far.
+    #[must_use]
+    pub fn frames(&self) -> Vec<Vec<u8>> {
+        self.frames.0.lock().expect("no holder panics").clone()
     }
 
     /// A guest that continues from an image of entry `at`: when it waits for the first entry, with which every server begins, `prepare` is called with the parent of its

@@ -95,12 +95,14 @@ pub fn at(
         Err(e) => return Err(io::Error::other(e)),
     };
     let files = Files::of(node.init())?;
-    let mut frames = node.give_up();
+    let mut frames = node.frames();
     let (mut stdout, mut stderr) = first.texts()?;
     let second = Output::new()?;
     let restore = Some(image.as_fd());
     let launch = Launch { restore, no_cpuid_faulting, ..second.launch(program, args) };
     let began = Instant::now();
+    // The first one stays where it stands meanwhile, so that the kernel numbers the other's files anew.
+    let _stands = node;
     let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
     if let Err(e) = node.restored(log, at, |init| files.give(init)) {
         drop(node);
