@@ -295,9 +295,13 @@ impl<'a> Image<'a> {
             .map_err(MemoryError::read(&*path))?
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|fd| !(ARENA_FD..=RESTORE_FD).contains(fd))
+            .filter(|fd| !(ARENA_FD..RESTORE_FD).contains(fd))
             .collect();
         fds.sort_unstable();
+        // There the runtime keeps what it restores from.
+        if let Some(fd) = fds.last().filter(|fd| **fd >= RESTORE_FD) {
+            return refused(process, format!("descriptor {fd}, which is above {}", RESTORE_FD - 1));
+        }
         for fd in fds {
             let path = format!("/proc/{}/fd/{fd}", process.host_pid);
             let name = fs::read_link(&path).map_err(MemoryError::read(&*path))?;
