@@ -100,7 +100,23 @@ pub unsafe extern "C" fn onto_stack(
 /// `sleep` takes this argument.
 #[unsafe(naked)]
 pub unsafe extern "C" fn hold(save: *mut u64, sleep: extern "C" fn(usize), arg: usize) -> u32 {
-    naked_asm!(leave!(), "mov rdi, rdx", "call rsi", "xor eax, eax", take_up!(),)
+    naked_asm!(
+        ".cfi_startproc",
+        leave!(),
+        // Debuggers look at threads that sleep in here.
+        ".cfi_adjust_cfa_offset 56",
+        ".cfi_offset rbp, -16",
+        ".cfi_offset rbx, -24",
+        ".cfi_offset r12, -32",
+        ".cfi_offset r13, -40",
+        ".cfi_offset r14, -48",
+        ".cfi_offset r15, -56",
+        "mov rdi, rdx",
+        "call rsi",
+        "xor eax, eax",
+        take_up!(),
+        ".cfi_endproc",
+    )
 }
 
 /// Takes up the context `sp` of [`hold`] with FS base `fs`, in a process that was restored.
