@@ -192,6 +192,11 @@ impl Consensus {
             // The election failed: a new timeout instead of the one that collided.
             self.drawn_for.0 = u64::MAX;
         }
+        // One that can campaign does so by now. A learner would take a silent leader for the leader for ever.
+        let raft = &mut self.node.raft;
+        if !raft.promotable() && raft.election_elapsed >= self.election_timeout {
+            raft.leader_id = INVALID_ID;
+        }
         self.tick_campaign();
     }
 
