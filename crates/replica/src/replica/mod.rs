@@ -394,6 +394,8 @@ impl<E: Environment> Replica<E> {
             self.leave_core();
         }
         let Some(server) = self.slot.link_mut().filter(|server| server.has_unseen()) else {
+            // It may be another server than the one that was to be woken.
+            self.wake_at = None;
             return;
         };
         let waited_for =
