@@ -125,10 +125,16 @@ pub struct Persist {
 }
 
 impl Persist {
+    /// Whether `next` may be merged into this.
+    #[must_use]
+    pub fn is_continued_by(&self, next: &Self) -> bool {
+        let continues = self.entries.last().zip(next.entries.first());
+        continues.is_none_or(|(last, first)| last.index.next() == first.index)
+    }
+
     /// Merges both. `next` must not overwrite entries of this, and a leader's appends never do.
     pub fn join(&mut self, next: Self) {
-        let continues = self.entries.last().zip(next.entries.first());
-        assert!(continues.is_none_or(|(last, first)| last.index.next() == first.index), "a gap");
+        assert!(self.is_continued_by(&next), "a gap");
         self.ticket = next.ticket;
         self.hard_state = next.hard_state.or(self.hard_state);
         self.entries.extend(next.entries);

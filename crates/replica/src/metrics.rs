@@ -100,6 +100,7 @@ metrics! {
     rebuilds: Counter = "rebuilds", "Servers rebuilt from the log";
     spins: Counter = "spins", "Reports of a thread that spins while others wait";
     log_bytes: Counter = "log" in Bytes, "Payload handed to the log on disk";
+    log_writes: Counter = "log_writes", "Writes of the log to disk, with a sync each or fewer";
     commit_seconds: Histogram = "commit_latency" in Seconds, "From proposal to commit";
     output_hold_seconds: Histogram = "output_hold" in Seconds, "From the moment when the server gets an entry until its output for it leaves, which is after the commit";
     entries_ahead: Counter = "entries_ahead", "Entries that the server got before they were committed";

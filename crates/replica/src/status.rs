@@ -116,6 +116,9 @@ pub struct Counts {
     pub peer_in_bytes: u64,
     /// Payload handed to the log on disk.
     pub log_bytes: u64,
+    /// Writes of the log to disk; each is synced, several at once where they queue.
+    #[serde(default)]
+    pub log_writes: u64,
     /// Entries proposed, as leader.
     pub proposed_entries: u64,
     /// Of these, time bubbles.

@@ -57,6 +57,8 @@ pub struct Around {
     pub rng: SimRng,
     /// The timer of its servers, in ns.
     pub timer_ns: u64,
+    /// The expirations at which it says something.
+    pub timer_speaks: u64,
 
     /// Arrived events of peers.
     pub heard: Vec<PeerEvent>,
@@ -112,12 +114,14 @@ pub struct Around {
 
 impl Around {
     /// Nothing has happened.
-    pub fn new(rng: SimRng, timer_ns: u64, durable: bool, refuses: u64) -> Self {
+    pub fn new(rng: SimRng, timer: (u64, u64), durable: bool, refuses: u64) -> Self {
+        let (timer_ns, timer_speaks) = timer;
         Self {
             elapsed: Duration::ZERO,
             wall: WallNs(0),
             rng,
             timer_ns,
+            timer_speaks,
             heard: Vec::new(),
             peers: BTreeMap::new(),
             refuses,
@@ -359,7 +363,7 @@ impl Servers for Around {
     }
 
     fn start(&mut self, link: &Link) -> Result<(), ReplicaError> {
-        let server = Scripted::start(link, RegisterServer::new(self.timer_ns));
+        let server = Scripted::start(link, RegisterServer::new(self.timer_ns, self.timer_speaks));
         self.wishes.push(Wish::Start(Box::new(server)));
         Ok(())
     }

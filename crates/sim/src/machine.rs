@@ -255,7 +255,8 @@ impl Process {
             process_wal.as_ref().map(|wal| Box::new(wal.reader()) as Box<dyn EntryReader + Send>);
         let consensus =
             Consensus::new(consensus_config, recovered, boxed).expect("a sound configuration");
-        let env = Around::new(rng, plan.timer_ns, process_wal.is_some(), plan.loss);
+        let timer = (plan.timer_ns, plan.timer_speaks);
+        let env = Around::new(rng, timer, process_wal.is_some(), plan.loss);
         let metrics = Arc::<Metrics>::default();
         let has_server = plan.without_server != machine.id.0;
         let server = has_server.then(|| Link::sparse(config.tuning.sizes(), 1).expect("memory"));

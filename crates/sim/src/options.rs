@@ -50,6 +50,9 @@ pub enum Scenario {
     Damaged(Damage),
     /// All servers but the leader's are slower than clients ask.
     SlowFollowers,
+    /// Without faults: in the end nobody asks for ten seconds, and the server's timer is due ten times a second. It says something this many expirations after
+    /// the last time; 0: never.
+    Idle(u64),
 }
 
 /// A replica.
@@ -199,6 +202,8 @@ pub struct Plan {
     pub eager_commit: bool,
     /// The interval of the server's timer; 0: it has none.
     pub timer_ns: u64,
+    /// The timer says something at each expiration that this divides; 0: at none.
+    pub timer_speaks: u64,
     /// The error of one replica's clock from the start.
     pub bad_clock_us: i64,
     /// The most uncommitted bytes.
@@ -276,6 +281,7 @@ impl Plan {
             // A wrong answer is found by a majority of servers. Drawn aside, so that the rest of a seed's plan stays.
             plan.without_server = one_of(&mut SimRng::new(!seed), &[0, 0, 0, 0, 0, 1, 2, 3]);
         }
+        plan.timer_speaks = one_of(&mut SimRng::new(seed.rotate_left(32)), &[1, 1, 10, 0]);
         if plan.without_server != 0 {
             // Too few servers may be left for a majority that ends in the same way.
             plan.finale = Finale::None;
@@ -318,6 +324,14 @@ impl Plan {
                 plan.execute_us = 100;
                 plan.tuning.max_lag_ms = 100;
                 plan.tuning.max_in_flight_entries = 64;
+            }
+            Scenario::Idle(speaks) => {
+                plan.durability = Durability::Fsync;
+                plan.tuning.execute_ahead = true;
+                (plan.timer_ns, plan.timer_speaks) = (100_000_000, speaks);
+                (plan.delay_us, plan.sync_us, plan.execute_us) = (1000, 1000, 100);
+                (plan.works, plan.calls, plan.datagrams_us) = (false, false, 0);
+                plan.calm_us = 500_000;
             }
             Scenario::Broken(
                 Brokenness::DiskHangs | Brokenness::DiskSlow | Brokenness::DiskFull,
@@ -374,6 +388,7 @@ impl Plan {
             keys: one_of(rng, &[1, 2, 3]),
             eager_commit: rng.chance(50),
             timer_ns: one_of(rng, &[0, 0, 7_000_000, 100_000_000]),
+            timer_speaks: 1,
             bad_clock_us: one_of(rng, &[0, 0, 0, YEAR_US, -YEAR_US, 60_000_000]),
             uncommitted_bytes: one_of(rng, &[64 << 20, 64 << 20, 2_000]),
             loses_some: rng.chance(15),

@@ -7,7 +7,8 @@
 //! - `C host` begins a connection to a host outside ([`crate::outside`]) and answers `OK`;
 //! - `X status` ends it, `K signal` kills it, and `D` makes it write impossible data into its arena.
 //!
-//! A datagram is answered by one. The timer is due at an interval of virtual time, counts its expirations, and sends a datagram, too.
+//! A datagram is answered by one. The timer is due at an interval of virtual time, counts its expirations, and sends a datagram, too,
+//! at some of them.
 //!
 //! It stands in for a real server and its runtime: entries go in, frames of the output ring come out, the same ones for the same entries.
 //! All its actions beyond its connections with clients name their cause, so that a check can see that it is a committed entry.
@@ -106,6 +107,9 @@ pub struct RegisterServer {
     now_ns: u64,
     /// The interval of its timer, in ns; 0: it has none.
     timer_ns: u64,
+    /// It says something at each expiration that this divides; 0: at none.
+    timer_speaks: u64,
+    expirations: u64,
     due_ns: u64,
     /// Turns for which it is busy before it waits for clients,
     busy: u64,
@@ -127,10 +131,10 @@ pub struct RegisterServer {
 }
 
 impl RegisterServer {
-    /// A server whose timer is due every `timer_ns`; 0 for none.
+    /// A server whose timer is due every `timer_ns`, 0 for none, and says something at each expiration that `timer_speaks` divides.
     #[must_use]
-    pub fn new(timer_ns: u64) -> Self {
-        Self { timer_ns, ..Self::default() }
+    pub fn new(timer_ns: u64, timer_speaks: u64) -> Self {
+        Self { timer_ns, timer_speaks, ..Self::default() }
     }
 
     /// Executes an entry and appends its output to the ring.
@@ -145,8 +149,10 @@ impl RegisterServer {
         self.cause = Cause::of(index, payload);
         self.effects = 0;
         let rings = self.tell_time(entry.wall().0);
+        self.expirations += u64::from(rings);
+        let speaks = self.expirations.checked_rem(self.timer_speaks) == Some(0);
         put(ring, &OutFrame::Admitted { index, clock: Clock(self.clock), ops: self.busy });
-        if rings {
+        if rings && speaks {
             self.datagram(COLLECTOR, ring);
         }
         for record in entry.records() {

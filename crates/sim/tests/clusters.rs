@@ -2,6 +2,7 @@
 //!
 //! `SKEIN_SIM_SEEDS=n` runs n seeds, with `SKEIN_SIM_FIRST=1` up to the first that fails; `SKEIN_SIM_SEED=x` replays one and prints its events.
 
+use skein_sim::options::Scenario;
 use skein_sim::{Break, Failure, Options, Report, run};
 use std::sync::{
     Mutex,
@@ -102,6 +103,22 @@ fn no_seed_breaks_a_promise() {
 fn a_seed_is_a_whole_history() {
     for seed in 0..10 {
         assert_eq!(run(seed, &Options::default()), run(seed, &Options::default()), "seed {seed}");
+    }
+}
+
+/// Simulated time: messages take up to a millisecond each, and so do syncs.
+#[test]
+fn an_idle_cluster_syncs_rarely_and_a_timer_that_says_something_is_heard_at_once() {
+    for (seed, speaks) in (0..40).flat_map(|seed| [0, 1, 10].map(|speaks| (seed, speaks))) {
+        let options = Options { scenario: Scenario::Idle(speaks), ..Options::default() };
+        let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
+        let (syncs, seconds) = (report.idle_syncs, report.idle_us / 1_000_000);
+        assert!(seconds >= 10, "seed {seed}: {report:?}");
+        // One more where the time ends.
+        let most = if speaks == 1 { 12 * seconds } else { seconds + 1 };
+        assert!(syncs <= most, "seed {seed}, {speaks}: {syncs} syncs in {seconds} s");
+        assert_eq!(report.said_after_us > 0, speaks > 0, "seed {seed}, {speaks}");
+        assert!(report.said_after_us < 20_000, "seed {seed}, {speaks}: {report:?}");
     }
 }
 

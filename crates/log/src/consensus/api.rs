@@ -219,6 +219,8 @@ pub struct Batch {
     pub messages: Vec<Outgoing>,
     /// To be made durable. A leader's entries do not wait for it while a majority of the others answers.
     pub persist: Option<Persist>,
+    /// Messages that somebody waits for are held until all that was to be made durable is: votes, refusals. Acknowledgements of entries are held silently.
+    pub awaited: bool,
     /// To be executed.
     pub committed: Vec<LogEntry>,
     /// The newest index that is committed, durable here and handed out.

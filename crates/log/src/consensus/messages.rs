@@ -23,9 +23,30 @@ impl Consensus {
         if message.get_msg_type() == MessageType::MsgSnapshot {
             return self.hear_of_base(from, &message);
         }
+        let beats = message.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let before = self.node.raft.msgs.len();
         // The remaining errors are messages of unknown members, which are ignored as if lost.
         let _ = self.node.step(message);
+        if beats {
+            self.drop_reminders(before);
+        }
         Ok(())
+    }
+
+    /// After a heartbeat the library sends an empty append to a follower that has not acknowledged everything. One that may take its time would be
+    /// woken by that for nothing.
+    fn drop_reminders(&mut self, from: usize) {
+        let last = self.node.raft.raft_log.last_index();
+        if last > self.unhurried.0 {
+            return;
+        }
+        let reminds = |m: &Message| {
+            m.get_msg_type() == MessageType::MsgAppend && m.entries.is_empty() && m.index == last
+        };
+        let messages = &mut self.node.raft.msgs;
+        let kept: Vec<_> =
+            messages.drain(from.min(messages.len())..).filter(|m| !reminds(m)).collect();
+        messages.extend(kept);
     }
 
     /// Tells members who need entries from before this log's first one; true if there are any.

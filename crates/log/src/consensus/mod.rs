@@ -15,7 +15,7 @@
 //!    messages that promise something durable are held back in here until it is.
 //! 3. If [`Batch::persist`] is set, hand it to the write-ahead log. Tickets are persisted in order. When a ticket and all earlier ones
 //!    are durable, call [`Consensus::persisted`]; a later ticket stands for the earlier ones. The leader's followers
-//!    write at the same time as its own disk.
+//!    write at the same time as its own disk. A write may be delayed until somebody waits for it: [`Batch::awaited`] ends the delay.
 //! 4. Give [`Batch::committed`] to the state machine. Entries come once, in order, without gaps except for entries without a
 //!    payload. [`Batch::applied`] counts those too. They are durable on a majority, and on this replica unless it leads: a
 //!    leader's own disk may be behind the others.
@@ -118,6 +118,8 @@ pub struct Consensus {
     uncommitted: Uncommitted,
     /// The newest membership change that is applied.
     membership: LogIndex,
+    /// Up to this entry a follower's silence is no reason to ask it again.
+    unhurried: LogIndex,
 }
 
 impl Consensus {
@@ -171,6 +173,7 @@ impl Consensus {
                 config.max_uncommitted_bytes.max(config.max_message_bytes),
             ),
             membership: LogIndex(0),
+            unhurried: LogIndex(0),
             config,
         };
         for entry in membership.iter().take_while(|entry| entry.index <= applied) {
@@ -198,6 +201,26 @@ impl Consensus {
             raft.leader_id = INVALID_ID;
         }
         self.tick_campaign();
+    }
+
+    /// The number of ticks until one may have an effect, at least 1: those before it only count.
+    #[must_use]
+    pub fn ticks_left(&self) -> u32 {
+        let raft = &self.node.raft;
+        if self.campaign.is_some() || self.drawn_for != (raft.term, raft.state) {
+            return 1;
+        }
+        let election = match raft.state {
+            StateRole::Leader => self.config.election_ticks as usize,
+            _ => self.election_timeout,
+        };
+        let mut left = election.saturating_sub(raft.election_elapsed);
+        if raft.state == StateRole::Leader {
+            let heartbeat = self.config.heartbeat_ticks as usize;
+            left = left.min(heartbeat.saturating_sub(raft.heartbeat_elapsed()));
+        }
+        // Lossless: configured in 32 bits.
+        left.max(1) as u32
     }
 
     /// Appends an entry to the log of this leader, and returns its index. It may still be lost until it is committed.
@@ -229,6 +252,11 @@ impl Consensus {
         if let Some(number) = number {
             self.node.on_persist_ready(number);
         }
+    }
+
+    /// On a leader: followers may take their time to acknowledge the entries up to `index`, and are not asked again meanwhile.
+    pub const fn unhurried_up_to(&mut self, index: LogIndex) {
+        self.unhurried = index;
     }
 
     /// A peer's connection closed: its process is gone, or the link. See "A leader that died".
@@ -518,7 +546,6 @@ impl Consensus {
             ready.take_persisted_messages().into_iter().partition(alive);
         let mut messages = encode_all(ready.take_messages());
         messages.extend(encode_all(alive));
-        let held = encode_all(held);
         let committed = ready.take_committed_entries();
         let must_sync = ready.must_sync();
         self.note_hard_state(&ready);
@@ -534,10 +561,14 @@ impl Consensus {
         self.node.advance_append_async(ready);
         batch.messages.extend(messages);
         if must_sync || self.issued > self.durable {
-            self.held.push_back(Held { after: self.issued, number, messages: held });
+            let silent =
+                |m: &Message| m.get_msg_type() == MessageType::MsgAppendResponse && !m.reject;
+            batch.awaited = !held.iter().all(silent);
+            let messages = encode_all(held);
+            self.held.push_back(Held { after: self.issued, number, messages });
         } else {
             self.node.on_persist_ready(number);
-            batch.messages.extend(held);
+            batch.messages.extend(encode_all(held));
         }
         self.apply(&committed, batch);
         self.apply_ahead(batch);

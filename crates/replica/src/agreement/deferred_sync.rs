@@ -5,13 +5,15 @@
 //! by one sync. When the followers are late (one is slow or dead), the leader's disk is needed: it writes the held entries at once, and
 //! the next ones without a delay, for a while.
 //!
+//! Writes of entries that nobody waits for ([`super::unhurried`]) are held for longer, on followers, too.
+//!
 //! The promise does not change: consensus counts the leader's vote for an entry only when its own disk has the entry.
 
 use skein_log::majority;
 use std::time::Duration;
 
-/// The longest delay of a held write.
-const LONGEST: Duration = Duration::from_millis(25);
+/// The longest delay of a write that others make as well.
+pub const LONGEST: Duration = Duration::from_millis(25);
 /// The least time that the other replicas get for a commit.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 /// Their time as a multiple of a recent commit's.
@@ -23,12 +25,13 @@ const MOST_BYTES: usize = 1 << 20;
 /// The most writes that a leader makes at once after its disk was needed.
 const MAX_UNDEFERRED: u32 = 1023;
 
-/// The writes that a leader defers. `T` is a write.
+/// The writes that a replica defers. `T` is a write.
 #[derive(Clone, Debug)]
 pub struct DeferredSync<T> {
     held: Vec<T>,
     bytes: usize,
-    since: Duration,
+    /// When they are made at the latest.
+    until: Duration,
     /// The duration of a recent commit.
     takes: Duration,
     /// The number of next writes that are not deferred.
@@ -42,7 +45,7 @@ impl<T> Default for DeferredSync<T> {
         Self {
             held: Vec::new(),
             bytes: 0,
-            since: Duration::ZERO,
+            until: Duration::ZERO,
             takes: Duration::ZERO,
             undeferred: 0,
             backoff: 0,
@@ -60,16 +63,14 @@ impl<T> DeferredSync<T> {
         others >= majority(replicas)
     }
 
-    /// Holds `what`, a write of so many bytes.
-    pub fn hold(&mut self, what: T, bytes: usize, now: Duration) {
-        if self.held.is_empty() {
-            self.since = now;
-        }
+    /// Holds `what`, a write of so many bytes, until this time at the latest.
+    pub fn hold(&mut self, what: T, bytes: usize, until: Duration) {
+        self.until = if self.held.is_empty() { until } else { self.until.min(until) };
         self.held.push(what);
         self.bytes += bytes;
     }
 
-    /// When the held writes must be made, if there are any; the oldest uncommitted entry was proposed at `oldest`.
+    /// When the held writes must be made, if there are any; the oldest uncommitted entry has been waited for since `oldest`.
     #[must_use]
     pub fn due(&self, oldest: Option<Duration>) -> Option<Duration> {
         if self.held.is_empty() {
@@ -78,8 +79,7 @@ impl<T> DeferredSync<T> {
         if self.bytes > MOST_BYTES {
             return Some(Duration::ZERO);
         }
-        let unhurried = self.since + LONGEST;
-        Some(oldest.map_or(unhurried, |since| unhurried.min(since + self.patience())))
+        Some(oldest.map_or(self.until, |since| self.until.min(since + self.patience())))
     }
 
     fn patience(&self) -> Duration {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(deferred_sync.due(None), None);
         for n in 0..10 {
             assert!(deferred_sync.defer_next(2, 3));
-            deferred_sync.hold(n, 1000, now);
+            deferred_sync.hold(n, 1000, now + LONGEST);
             assert_eq!(deferred_sync.due(None), Some(100 * US + LONGEST));
             now += 400 * US;
             deferred_sync.committed(400 * US);
@@ -139,13 +139,26 @@ mod tests {
     }
 
     #[test]
+    fn the_least_patient_write_decides() {
+        let mut deferred_sync = DeferredSync::default();
+        deferred_sync.hold((), 1000, 900 * US);
+        deferred_sync.hold((), 1000, 950 * US);
+        assert_eq!(deferred_sync.due(None), Some(900 * US));
+        deferred_sync.hold((), 1000, 300 * US);
+        assert_eq!(deferred_sync.due(None), Some(300 * US));
+        assert_eq!(deferred_sync.take(None, 300 * US).len(), 3);
+        deferred_sync.hold((), 1000, 5000 * US);
+        assert_eq!(deferred_sync.due(None), Some(5000 * US), "those before are made");
+    }
+
+    #[test]
     fn what_the_others_do_not_commit_in_time_is_written_and_so_is_what_follows() {
         let mut deferred_sync = DeferredSync::default();
         let mut now = Duration::ZERO;
         let mut at_once = Vec::new();
         for _ in 0..12 {
             assert!(deferred_sync.defer_next(2, 3));
-            deferred_sync.hold((), 1000, now);
+            deferred_sync.hold((), 1000, now + LONGEST);
             let due = deferred_sync.due(Some(now)).unwrap();
             assert_eq!(due, now + SHORTEST_PATIENCE);
             now = due;
@@ -159,9 +172,9 @@ mod tests {
         }
         assert_eq!(at_once[..4], [1, 3, 7, 15]);
         assert_eq!(at_once[11], MAX_UNDEFERRED as usize);
-        deferred_sync.hold((), 1000, now);
+        deferred_sync.hold((), 1000, now + LONGEST);
         deferred_sync.take(None, now + LONGEST);
-        deferred_sync.hold((), 1000, now);
+        deferred_sync.hold((), 1000, now + LONGEST);
         deferred_sync.take(Some(now), now + LONGEST);
         assert_eq!(deferred_sync.undeferred, 1, "it was not needed in between");
     }
@@ -170,10 +183,10 @@ mod tests {
     fn slow_disks_of_the_others_are_given_more_time_and_much_data_none() {
         let mut deferred_sync = DeferredSync::default();
         (0..100).for_each(|_| deferred_sync.committed(1200 * US));
-        deferred_sync.hold((), 1000, 10 * US);
+        deferred_sync.hold((), 1000, 10 * US + LONGEST);
         let due = deferred_sync.due(Some(10 * US)).unwrap();
         assert!(due > 3500 * US && due < 3700 * US, "{due:?}");
-        deferred_sync.hold((), MOST_BYTES, 20 * US);
+        deferred_sync.hold((), MOST_BYTES, 20 * US + LONGEST);
         assert_eq!(deferred_sync.due(None), Some(Duration::ZERO));
     }
 }

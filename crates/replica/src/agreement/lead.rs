@@ -22,13 +22,27 @@ enum Stage {
     Serving,
 }
 
+/// An entry that is proposed and not committed.
+#[derive(Clone, Copy, Debug)]
+struct Proposal {
+    index: LogIndex,
+    bytes: usize,
+    proposed: Duration,
+    /// Nobody waited for it when it was proposed.
+    unhurried: bool,
+    /// The time since when somebody waits for it.
+    awaited: Option<Duration>,
+}
+
 /// One term as a leader.
 #[derive(Clone, Debug)]
 pub struct Lead {
     term: Term,
     stage: Stage,
-    in_flight: VecDeque<(LogIndex, usize, Duration)>,
+    in_flight: VecDeque<Proposal>,
     in_flight_bytes: usize,
+    /// Those of them that are not of the kind for which nobody waits.
+    hurried: usize,
     last: LogIndex,
 }
 
@@ -38,7 +52,14 @@ impl Lead {
     #[must_use]
     pub const fn new(term: Term, last: LogIndex, started: bool) -> Self {
         let stage = if started { Stage::Announce } else { Stage::Learning { until: last } };
-        Self { term, stage, in_flight: VecDeque::new(), in_flight_bytes: 0, last: LogIndex(0) }
+        Self {
+            term,
+            stage,
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            hurried: 0,
+            last: LogIndex(0),
+        }
     }
 
     /// The term.
@@ -47,7 +68,7 @@ impl Lead {
         self.term
     }
 
-    /// Everything up to `index` is committed. Answers when the oldest of the newly committed proposals was made.
+    /// Everything up to `index` is committed. Answers since when the oldest of the newly committed proposals was waited for.
     pub fn committed(&mut self, index: LogIndex) -> Option<Duration> {
         if let Stage::Learning { until } = self.stage
             && index >= until
@@ -55,13 +76,10 @@ impl Lead {
             self.stage = Stage::Announce;
         }
         let mut first = None;
-        while let Some(&(at, bytes, when)) = self.in_flight.front() {
-            if at > index {
-                break;
-            }
-            self.in_flight.pop_front();
-            self.in_flight_bytes -= bytes;
-            first = first.or(Some(when));
+        while let Some(done) = self.in_flight.pop_front_if(|proposal| proposal.index <= index) {
+            self.in_flight_bytes -= done.bytes;
+            self.hurried -= usize::from(!done.unhurried);
+            first = first.or(done.awaited);
         }
         first
     }
@@ -101,17 +119,35 @@ impl Lead {
         self.stage == Stage::Serving
     }
 
-    /// An entry of `bytes` was proposed as `index`.
-    pub fn proposed(&mut self, index: LogIndex, bytes: usize, now: Duration) {
-        self.in_flight.push_back((index, bytes, now));
+    /// An entry of `bytes` was proposed as `index`. Unless it is `unhurried`, somebody waits for it and for all before it.
+    pub fn proposed(&mut self, index: LogIndex, bytes: usize, unhurried: bool, now: Duration) {
+        let proposal = Proposal { index, bytes, proposed: now, unhurried, awaited: None };
+        self.in_flight.push_back(proposal);
         self.in_flight_bytes += bytes;
         self.last = index;
+        if !unhurried {
+            self.hurried += 1;
+            self.hurry(now);
+        }
     }
 
-    /// When the oldest entry that is not committed was proposed.
+    /// Somebody waits for all proposals from now on.
+    pub fn hurry(&mut self, now: Duration) {
+        let unawaited = self.in_flight.iter_mut().rev().take_while(|p| p.awaited.is_none());
+        unawaited.for_each(|proposal| proposal.awaited = Some(now));
+    }
+
+    /// Since when the oldest entry that is not committed has been waited for, if anybody waits.
     #[must_use]
-    pub fn oldest_in_flight(&self) -> Option<Duration> {
-        self.in_flight.front().map(|(_, _, when)| *when)
+    pub fn oldest_awaited(&self) -> Option<Duration> {
+        self.in_flight.front().and_then(|proposal| proposal.awaited)
+    }
+
+    /// The number of newest entries for which nobody waits, and the first of them, with the time of its proposal.
+    #[must_use]
+    pub fn unawaited(&self) -> Option<(usize, LogIndex, Duration)> {
+        let unawaited = self.in_flight.iter().rev().take_while(|p| p.awaited.is_none());
+        unawaited.enumerate().last().map(|(before, p)| (before + 1, p.index, p.proposed))
     }
 
     /// Bytes proposed and not yet committed.
@@ -120,16 +156,16 @@ impl Lead {
         self.in_flight_bytes
     }
 
-    /// Entries proposed and not yet committed.
+    /// Entries proposed and not yet committed, without the unhurried ones.
     #[must_use]
-    pub fn in_flight_entries(&self) -> usize {
-        self.in_flight.len()
+    pub const fn in_flight_entries(&self) -> usize {
+        self.hurried
     }
 
-    /// Whether every proposal is committed.
+    /// Whether nobody waits for the commit of any proposal.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.in_flight.is_empty()
+        self.oldest_awaited().is_none()
     }
 
     /// The newest entry that this leader proposed; 0 for none.
@@ -150,7 +186,7 @@ mod tests {
         lead.committed(LogIndex(1));
         assert!(lead.must_announce());
         lead.announced(LogIndex(2));
-        lead.proposed(LogIndex(2), 100, Duration::ZERO);
+        lead.proposed(LogIndex(2), 100, false, Duration::ZERO);
         assert!(!lead.must_announce() && !lead.serves() && !lead.applied(LogIndex(1)));
         assert!(lead.applied(LogIndex(2)) && lead.serves() && !lead.applied(LogIndex(3)));
     }
@@ -160,14 +196,35 @@ mod tests {
         let mut lead = Lead::new(Term(2), LogIndex(7), true);
         assert!(lead.must_announce());
         for i in 8..12 {
-            lead.proposed(LogIndex(i), 10, Duration::from_secs(i));
+            lead.proposed(LogIndex(i), 10, false, Duration::from_secs(i));
         }
         assert_eq!(lead.in_flight_bytes(), 40);
-        assert_eq!(lead.oldest_in_flight(), Some(Duration::from_secs(8)));
+        assert_eq!(lead.oldest_awaited(), Some(Duration::from_secs(8)));
         assert_eq!(lead.committed(LogIndex(9)), Some(Duration::from_secs(8)));
         assert_eq!((lead.in_flight_bytes(), lead.is_settled()), (20, false));
         assert_eq!(lead.committed(LogIndex(9)), None);
         lead.committed(LogIndex(20));
-        assert!(lead.is_settled() && lead.oldest_in_flight().is_none());
+        assert!(lead.is_settled() && lead.in_flight_entries() == 0);
+    }
+
+    #[test]
+    fn somebody_waits_for_what_precedes_an_entry_that_is_waited_for() {
+        let at = Duration::from_secs;
+        let mut lead = Lead::new(Term(2), LogIndex(7), true);
+        for i in 8..11 {
+            lead.proposed(LogIndex(i), 10, true, at(i));
+        }
+        assert_eq!(lead.unawaited(), Some((3, LogIndex(8), at(8))));
+        assert!(lead.is_settled() && lead.oldest_awaited().is_none());
+        assert_eq!((lead.in_flight_entries(), lead.in_flight_bytes()), (0, 30));
+        lead.proposed(LogIndex(11), 10, false, at(11));
+        lead.proposed(LogIndex(12), 10, true, at(12));
+        assert_eq!(lead.unawaited(), Some((1, LogIndex(12), at(12))));
+        assert_eq!((lead.oldest_awaited(), lead.in_flight_entries()), (Some(at(11)), 1));
+        assert_eq!(lead.committed(LogIndex(11)), Some(at(11)), "not since their proposals");
+        assert!(lead.is_settled());
+        lead.hurry(at(20));
+        assert_eq!((lead.unawaited(), lead.oldest_awaited()), (None, Some(at(20))));
+        assert_eq!((lead.committed(LogIndex(12)), lead.in_flight_entries()), (Some(at(20)), 0));
     }
 }

@@ -1,6 +1,7 @@
 //! Proposes entries, and does the duties of consensus.
 
 use super::Replica;
+use crate::agreement::deferred_sync::LONGEST;
 use crate::agreement::lead::Lead;
 use crate::environment::{Environment, PeerEvent};
 use crate::error::ReplicaError;
@@ -201,15 +202,18 @@ impl<E: Environment> Replica<E> {
         match self.consensus.propose(bytes.clone()) {
             Ok(index) => {
                 self.unsent = None;
-                self.go_ahead(index, before, &bytes);
+                let past = self.go_ahead(index, before, &bytes);
+                let unhurried = self.defers(index, &bytes, past);
                 if let Some(lead) = &mut self.lead {
-                    lead.proposed(index, len, self.now);
+                    lead.proposed(index, len, unhurried, self.now);
                 }
                 self.metrics.entries_proposed.inc();
                 Some(index)
             }
             Err(ProposeError::Busy) => {
                 self.unsent = Some(bytes);
+                // It waits for the commit of others.
+                self.hurry();
                 None
             }
             // No longer a leader: the clients are reset when the role change is seen, which is next.
@@ -255,13 +259,19 @@ impl<E: Environment> Replica<E> {
         {
             let bytes: usize = persist.entries.iter().map(|e| e.payload.len()).sum();
             self.metrics.log_bytes.inc_by(bytes as u64);
-            let others = self.env.connected().count();
-            if self.lead.is_some() && self.deferred_sync.defer_next(others, self.replicas) {
-                self.deferred_sync.hold(persist, bytes, self.now);
-            } else {
-                self.write_held();
-                self.write(persist);
+            if let Some(first) = persist.entries.first() {
+                self.pulse.replaced(first.index);
             }
+            match self.deferred_until(&persist).filter(|_| !batch.awaited) {
+                Some(until) => self.defer(persist, bytes, until),
+                None => {
+                    self.write_held();
+                    self.write(persist);
+                }
+            }
+        }
+        if batch.awaited {
+            self.write_held();
         }
         if let Some(lead) = &mut self.lead
             && let Some(since) = lead.committed(batch.applied)
@@ -275,7 +285,7 @@ impl<E: Environment> Replica<E> {
         for entry in &batch.committed {
             self.env.committed(entry);
             let parsed = self.parsed(entry)?;
-            self.pulse.observe(parsed.wall(), &self.env);
+            self.pulse.committed(entry.index, parsed.wall(), &self.env);
             self.started = true;
             if self.has_gone_past(entry, &parsed) {
                 continue;
@@ -305,6 +315,7 @@ impl<E: Environment> Replica<E> {
 
     fn write(&mut self, persist: Persist) {
         self.health.disk.began(persist.ticket, self.now);
+        self.metrics.log_writes.inc();
         self.own_writes.push(persist);
         // A leader has clients to look after meanwhile.
         if self.lead.is_some() || self.replicas == 1 || self.now < self.slow_until {
@@ -346,26 +357,49 @@ impl<E: Environment> Replica<E> {
         self.slow_until = self.now + SLOW_FOR;
     }
 
-    pub(super) fn oldest_in_flight(&self) -> Option<Duration> {
-        self.lead.as_ref().and_then(Lead::oldest_in_flight)
+    pub(super) fn oldest_awaited(&self) -> Option<Duration> {
+        self.lead.as_ref().and_then(Lead::oldest_awaited)
     }
 
-    /// Makes the writes that this leader's disk had been spared.
+    /// Until when this write may be deferred, if at all.
+    fn deferred_until(&mut self, persist: &Persist) -> Option<Duration> {
+        let others = self.env.connected().count();
+        self.may_wait_until(persist).or_else(|| {
+            let deferred =
+                self.lead.is_some() && self.deferred_sync.defer_next(others, self.replicas);
+            deferred.then_some(self.now + LONGEST)
+        })
+    }
+
+    fn defer(&mut self, persist: Persist, bytes: usize, until: Duration) {
+        if self.lead.is_none() {
+            let steady = self.env.steady();
+            persist.entries.iter().for_each(|entry| self.pulse.arrived(entry.index, steady));
+        }
+        self.deferred_sync.hold(persist, bytes, until);
+    }
+
+    /// Makes the writes that this replica's disk had been spared.
     pub(super) fn write_held(&mut self) {
-        let held = self.deferred_sync.take(self.oldest_in_flight(), self.now);
-        let joined = held.into_iter().reduce(|mut all, next| {
-            all.join(next);
-            all
-        });
-        if let Some(all) = joined {
+        let held = self.deferred_sync.take(self.oldest_awaited(), self.now);
+        let mut all: Option<Persist> = None;
+        for next in held {
+            match &mut all {
+                Some(all) if all.is_continued_by(&next) => all.join(next),
+                _ => all.replace(next).into_iter().for_each(|whole| self.write(whole)),
+            }
+        }
+        if let Some(all) = all {
             self.write(all);
         }
     }
 
-    /// Makes them when they are due, or when too few others are left.
+    /// Makes them when they are due, or when somebody waits and too few others are left.
     pub(super) fn tend_log(&mut self) {
-        let Some(due) = self.deferred_sync.due(self.oldest_in_flight()) else { return };
-        if due <= self.now || self.env.connected().count() < majority(self.replicas) {
+        let oldest = self.oldest_awaited();
+        let Some(due) = self.deferred_sync.due(oldest) else { return };
+        let alone = || self.env.connected().count() < majority(self.replicas);
+        if due <= self.now || oldest.is_some() && alone() {
             self.write_held();
         }
     }
@@ -465,7 +499,7 @@ impl<E: Environment> Replica<E> {
             self.env.leads(term);
             // Entries of earlier leaders come before this one's.
             if let Some(entry) = self.consensus.newest_unapplied().map_err(ReplicaError::Log)? {
-                self.pulse.observe(parse(&entry)?.wall(), &self.env);
+                self.pulse.inherited(entry.index, parse(&entry)?.wall(), &self.env);
             }
             let last = self.consensus.last_index();
             self.begin_lead(Lead::new(term, last, self.started));
@@ -552,7 +586,11 @@ impl<E: Environment> Replica<E> {
         if !settled || self.pulse.holds() || server.feed.next() <= self.handed {
             return Waiting::Nothing;
         }
-        match server.waits() {
+        let waits = match self.beyond() {
+            Some(beyond) => beyond.waits,
+            None => server.waits(),
+        };
+        match waits {
             Some(state::SLOT) => Waiting::Slot,
             Some(_) => Waiting::Quiescent(server.header().deadline_ns.load(Ordering::Acquire)),
             None => Waiting::Nothing,

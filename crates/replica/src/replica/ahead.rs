@@ -11,8 +11,13 @@ use skein_log::{LogEntry, majority};
 use skein_model::{EntryRef, LogIndex};
 
 impl<E: Environment> Replica<E> {
-    /// Gives the server the newest proposal, if it has got all before it; see [`crate::server::ahead`].
-    pub(super) fn go_ahead(&mut self, index: LogIndex, before: Option<LogIndex>, payload: &Bytes) {
+    /// Gives the server the newest proposal, if it has got all before it; see [`crate::server::ahead`]. Answers whether it did.
+    pub(super) fn go_ahead(
+        &mut self,
+        index: LogIndex,
+        before: Option<LogIndex>,
+        payload: &Bytes,
+    ) -> bool {
         let has_all_before = before.is_some_and(|before| {
             self.server().is_some_and(|server| server.feed.has_all(self.handed, before))
         });
@@ -25,10 +30,10 @@ impl<E: Environment> Replica<E> {
             || !self.slot.can_go_ahead()
             || self.is_held_before(index)
         {
-            return;
+            return false;
         }
         let entry = EntryRef::parsed(payload);
-        let Some(server) = self.slot.link_mut() else { return };
+        let Some(server) = self.slot.link_mut() else { return false };
         let behind = server.feed.given();
         server.feed.skip_to(index);
         let past = match server.feed.step(index, Some(&entry)) {
@@ -40,6 +45,7 @@ impl<E: Environment> Replica<E> {
             server.ahead.went(index, self.consensus.term(), behind);
             self.metrics.entries_ahead.inc();
         }
+        past
     }
 
     /// Whether the server was past a committed entry before its commit.

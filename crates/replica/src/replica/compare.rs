@@ -4,6 +4,7 @@ use super::Replica;
 use super::dispute::{Dispute, STANDS};
 use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
+use super::unhurried::SYNC;
 use crate::environment::{Environment, Places};
 use crate::error::ReplicaError;
 use crate::modes::Recorded;
@@ -107,6 +108,7 @@ impl<E: Environment> Replica<E> {
             (STATE, ..) => self.peer_is(peer, bytes),
             (ANSWER, Some(stamp), None) => self.peer_answered(peer, stamp),
             (STANDS, Some(index), Some(digest)) => self.peer_stands(peer, LogIndex(index), digest),
+            (SYNC, Some(index), None) => self.sync_was_asked(LogIndex(index)),
             (SURVIVED, Some(index), None) => self.peer_survived(LogIndex(index)),
             (PULSE, ..) => self.pulse_heard(peer, bytes),
             (TARGET, Some(index), None) => self.compare.target = (peer, LogIndex(index)),
@@ -330,7 +332,7 @@ impl<E: Environment> Replica<E> {
         if let Some(whom) = whom {
             self.env.send(whom, ASK_EVENTS, &[]);
             if self.lead.is_some() {
-                self.consensus.transfer_leadership(whom);
+                self.hand_leadership_to(whom);
             }
         }
         self.compare.pending.clear();

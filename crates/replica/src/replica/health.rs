@@ -153,7 +153,7 @@ impl<E: Environment> Replica<E> {
         if let Some(to) = self.heir() {
             self.health.handed_over = Some(self.now);
             tracing::warn!(event = "handing_over", to = to.0, why);
-            self.consensus.transfer_leadership(to);
+            self.hand_leadership_to(to);
         }
     }
 

@@ -206,7 +206,7 @@ impl<E: Environment> Replica<E> {
                     let heir = self.heir().or_else(|| self.env.connected().next());
                     if let Some(to) = heir.filter(|_| self.lead.is_some()) {
                         tracing::info!(event = "handing_over", to = to.0);
-                        self.consensus.transfer_leadership(to);
+                        self.hand_leadership_to(to);
                     }
                 }
                 if self.slot.is_due(self.now) && self.ending.is_none() {
@@ -297,7 +297,9 @@ impl<E: Environment> Replica<E> {
     }
 
     pub(super) fn server_is_busy(&self) -> bool {
+        let waits = self.beyond().is_some_and(|beyond| beyond.waits.is_some());
         self.slot.has_process()
+            && !waits
             && self.server().is_some_and(|server| {
                 server.admitted != server.feed.given() || server.state() == state::RUNNING
             })

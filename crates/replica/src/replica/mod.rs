@@ -32,10 +32,12 @@ pub mod shared_core;
 mod snapshot;
 mod spin;
 mod standstill;
+mod unhurried;
 
 use crate::agreement::deferred_sync::DeferredSync;
 use crate::agreement::gather::{Cost, Gather};
 use crate::agreement::lead::Lead;
+use crate::agreement::unhurried::Unhurried;
 pub use crate::config::TICK;
 use crate::config::{DurabilityMode, ReplicaConfig};
 use crate::environment::Environment;
@@ -154,12 +156,17 @@ pub struct Replica<E: Environment> {
     replicas: usize,
     now: Duration,
     next_tick: Duration,
+    /// Ticks were counted in this turn.
+    ticked: bool,
     /// After a gap in time a leader serves again when it has heard a majority: these it has heard.
     hearing: Option<BTreeSet<ReplicaId>>,
 
     consensus: Consensus,
-    /// Deferred writes of the log on disk, while others have the entries.
+    /// Deferred writes of the log on disk, while others have the entries, or nobody waits for them.
     deferred_sync: DeferredSync<Persist>,
+    unhurried: Unhurried,
+    /// A leader waits for the commit of the entries up to this one.
+    sync_asked: LogIndex,
     /// The write for the caller before it sleeps,
     own_writes: Vec<Persist>,
     /// unless the disk has been slow, until then.
@@ -244,6 +251,7 @@ impl<E: Environment> Replica<E> {
             replicas: config.members.len(),
             now: Duration::ZERO,
             next_tick: TICK,
+            ticked: false,
             hearing: None,
             handed: consensus.applied(),
             recovered: consensus.last_index(),
@@ -252,6 +260,8 @@ impl<E: Environment> Replica<E> {
             agrees_alone: alone,
             consensus,
             deferred_sync: DeferredSync::default(),
+            unhurried: Unhurried::default(),
+            sync_asked: LogIndex(0),
             own_writes: Vec::new(),
             slow_until: Duration::ZERO,
             slow_at: None,
@@ -300,8 +310,8 @@ impl<E: Environment> Replica<E> {
 
     /// Final steps; the server is gone afterwards.
     pub fn finish(&mut self) {
-        self.hand_over_own_writes();
         self.write_held();
+        self.hand_over_own_writes();
         // A last message: that the server ended, for peers that count ends.
         self.env.flush(self.now);
         self.gateway.reset_all();
@@ -359,6 +369,7 @@ impl<E: Environment> Replica<E> {
     /// The error that ends the replica.
     pub fn turn(&mut self) -> Result<(), ReplicaError> {
         self.read_clock();
+        self.count_ticks();
         self.hear_peers()?;
         self.tick();
         if self.server().is_some_and(|server| !server.ahead.is_empty()) {
@@ -375,6 +386,7 @@ impl<E: Environment> Replica<E> {
         self.drive()?;
         self.propose_for_server();
         self.drive()?;
+        self.tend_unhurried();
         self.feed_backlog()?;
         self.compare_digests()?;
         self.drive()?;
@@ -394,6 +406,8 @@ impl<E: Environment> Replica<E> {
             self.leave_core();
         }
         let Some(server) = self.slot.link_mut().filter(|server| server.has_unseen()) else {
+            // It may be another server than the one that was to be woken.
+            self.wake_at = None;
             return;
         };
         let waited_for =
@@ -446,20 +460,38 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    fn tick(&mut self) {
-        if self.replicas == 1 {
+    /// Counts the ticks that passed during the rest, up to the one that may have an effect: what peers said meanwhile was said later.
+    fn count_ticks(&mut self) {
+        self.ticked = self.replicas > 1 && self.next_tick <= self.now;
+        if !self.ticked {
             return;
         }
-        if self.next_tick <= self.now {
-            self.tend_health();
-            self.tell_target();
-            self.beat();
-        }
         self.next_tick = self.next_tick.max(self.now.saturating_sub(MAX_TICKS * TICK));
+        for _ in 1..self.consensus.ticks_left() {
+            if self.next_tick > self.now {
+                break;
+            }
+            self.next_tick += TICK;
+            self.consensus.tick();
+        }
+    }
+
+    fn tick(&mut self) {
+        if !self.ticked {
+            return;
+        }
+        self.tend_health();
+        self.tell_target();
+        self.beat();
         while self.next_tick <= self.now {
             self.next_tick += TICK;
             self.consensus.tick();
         }
+    }
+
+    /// When the next tick that may have an effect is due, or the first of as many as one turn counts.
+    fn tick_wake(&self) -> Duration {
+        self.next_tick + (self.consensus.ticks_left() - 1).min(MAX_TICKS) * TICK
     }
 
     /// Handles a result or a request.
@@ -502,7 +534,7 @@ impl<E: Environment> Replica<E> {
                 let heir = self.heir();
                 if let Some(to) = heir.filter(|_| self.lead.is_some()) {
                     // The last message tells it to campaign at once.
-                    self.consensus.transfer_leadership(to);
+                    self.hand_leadership_to(to);
                     self.drive()?;
                 }
                 self.ending = Some(ExitReason::Stopped);
@@ -518,7 +550,7 @@ impl<E: Environment> Replica<E> {
             Command::Transfer(to, reply) => {
                 let to = to.map(ReplicaId).or_else(|| self.heir());
                 let result = match to {
-                    Some(to) if self.consensus.transfer_leadership(to) => Ok(to.0),
+                    Some(to) if self.hand_leadership_to(to) => Ok(to.0),
                     Some(to) if self.consensus.role() == Role::Leader => {
                         Err(format!("replica {to} has no vote"))
                     }
@@ -536,7 +568,7 @@ impl<E: Environment> Replica<E> {
     pub fn rest(&mut self) -> Option<Rest> {
         let mut rest = Rest::default();
         if self.replicas > 1 {
-            rest.at(Some(self.next_tick));
+            rest.at(Some(self.tick_wake()));
         }
         rest.at(self.gateway.expire(self.now));
         rest.at(self.compare_wake());
@@ -546,13 +578,14 @@ impl<E: Environment> Replica<E> {
         rest.at(self.followers_wake());
         rest.at(self.env.answering_wake(self.now));
         rest.at(self.wake_at);
-        rest.at(self.deferred_sync.due(self.oldest_in_flight()));
+        rest.at(self.deferred_sync.due(self.oldest_awaited()));
+        rest.at(self.unhurried_wake());
         // A follower's server need not wake it: no client waits for its output.
-        // Nor a leader's whose output cannot leave before a commit, which wakes the node itself.
+        // Nor a leader's whose output cannot leave before a commit, which wakes the node itself, unless nobody waits for that commit yet.
         let leads = self.lead.is_some();
         if let Some(server) = self.server()
             && leads
-            && (server.owes() || self.asks_more())
+            && (server.owes() || self.asks_more() || self.server_is_beyond())
         {
             server.close_gate();
         }

@@ -9,6 +9,7 @@ use crate::time::clocks::{Change, Clocks, TELL_EVERY};
 use crate::time::virtual_time::VirtualTime;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId, WallNs};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// "My wall clock shows this, my server is here, this is whether it is in step, and if I lead, yours is so far behind mine": ns u64, index
@@ -26,6 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Pulse {
     pub(super) time: VirtualTime,
+    /// When entries came whose sync is deferred, by the steady clock: their stamps were of about then.
+    arrived: VecDeque<(LogIndex, Duration)>,
     clocks: Clocks,
     /// The last reported progress of this server, and its time.
     told: (LogIndex, Duration),
@@ -43,6 +46,7 @@ impl Pulse {
     pub(super) fn new(own: ReplicaId, replicas: usize, bound: Duration) -> Self {
         Self {
             time: VirtualTime::new(),
+            arrived: VecDeque::new(),
             clocks: Clocks::new(own, replicas),
             told: (LogIndex(0), Duration::ZERO),
             next: Duration::ZERO,
@@ -91,10 +95,36 @@ impl Pulse {
         self.time.stamp(at, || clocks.read(clock.wall(), at))
     }
 
-    /// An entry with this stamp is committed.
+    /// An entry of the log has this stamp: virtual time goes on from there.
     pub(super) fn observe(&mut self, stamp: WallNs, clock: &impl Clock) {
         if stamp > self.time.last() {
             self.time.observe(stamp, clock.steady());
+        }
+    }
+
+    /// An entry came at this time, which may be committed much later.
+    pub(super) fn arrived(&mut self, index: LogIndex, steady: Duration) {
+        self.arrived.push_back((index, steady));
+    }
+
+    /// Entries from `index` on take the place of others, if there are any.
+    pub(super) fn replaced(&mut self, index: LogIndex) {
+        while self.arrived.pop_back_if(|(at, _)| *at >= index).is_some() {}
+    }
+
+    /// The entry at `index`, with this stamp, is committed.
+    pub(super) fn committed(&mut self, index: LogIndex, stamp: WallNs, clock: &impl Clock) {
+        self.inherited(index, stamp, clock);
+        while self.arrived.pop_front_if(|(at, _)| *at <= index).is_some() {}
+    }
+
+    /// The entry at `index`, with this stamp, is the newest one that a new leader found.
+    pub(super) fn inherited(&mut self, index: LogIndex, stamp: WallNs, clock: &impl Clock) {
+        match self.arrived.binary_search_by_key(&index, |(at, _)| *at) {
+            Ok(found) if stamp > self.time.last() => {
+                self.time.observe(stamp, self.arrived[found].1)
+            }
+            _ => self.observe(stamp, clock),
         }
     }
 
@@ -226,7 +256,7 @@ impl<E: Environment> Replica<E> {
             theirs,
             why = "its server is further"
         );
-        self.consensus.transfer_leadership(best);
+        self.hand_leadership_to(best);
     }
 
     fn clock_changed(change: Change) {

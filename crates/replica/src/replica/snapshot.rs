@@ -82,6 +82,7 @@ impl<E: Environment> Replica<E> {
                     peer_out_bytes,
                     peer_in_bytes,
                     log_bytes: m.log_bytes.get(),
+                    log_writes: m.log_writes.get(),
                     proposed_entries: m.entries_proposed.get(),
                     bubbles: m.bubbles.get(),
                     clock_entries: m.clock_entries.get(),

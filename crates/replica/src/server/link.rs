@@ -40,6 +40,15 @@ impl Broken {
     }
 }
 
+/// What a server did with entries that are not committed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// As [`Link::waits`], but such entries count.
+    pub waits: Option<u32>,
+    /// Something that is to leave follows from them.
+    pub speaks: bool,
+}
+
 /// One generation of the server, seen from its node.
 #[derive(Debug)]
 pub struct Link {
@@ -488,6 +497,29 @@ impl Link {
         // After the state: the runtime publishes its frames before it says that it waits.
         let drained = matches!(self.output.is_empty(), Ok(true));
         (drained && matches!(now, state::QUIESCENT | state::SLOT)).then_some(now)
+    }
+
+    /// What the server did with entries after `released`; to be called when its earlier output has been taken.
+    #[must_use]
+    pub fn beyond(&self, released: LogIndex) -> Beyond {
+        // Damage is found when the output is taken, so it is to be taken soon.
+        const DAMAGED: Beyond = Beyond { waits: None, speaks: true };
+        let Ok(ring) = self.output.readable() else { return DAMAGED };
+        let (mut at, mut last, mut speaks, mut early) = (0, self.admitted, false, false);
+        while at < ring.len() {
+            let Ok(Some((frame, len))) = OutFrame::parse(&ring[at..]) else { return DAMAGED };
+            match frame {
+                OutFrame::Admitted { index, .. } => last = index,
+                _ if last > released => speaks = true,
+                _ => early = true,
+            }
+            at += len;
+        }
+        // As for `waits`: the mark first, then the state, then whether frames came meanwhile.
+        let state = (last == self.feed.given() && !early).then(|| self.state());
+        let waits = state.filter(|state| matches!(*state, state::QUIESCENT | state::SLOT));
+        let all = self.output.readable().is_ok_and(|ring| ring.len() == at);
+        Beyond { waits: waits.filter(|_| all), speaks: speaks || state == Some(state::OUTPUT_FULL) }
     }
 
     /// The server has executed this entry, and lived on.

@@ -17,7 +17,7 @@ impl World {
             return Ok(());
         };
         match self.options.scenario {
-            Scenario::Random | Scenario::SlowFollowers => Ok(()),
+            Scenario::Random | Scenario::SlowFollowers | Scenario::Idle(_) => Ok(()),
             Scenario::Broken(how, whose) => {
                 let id = match whose {
                     Whose::Leader => leader,

@@ -20,8 +20,10 @@ const CONVERGED_WITHIN_US: u64 = 30_000_000;
 const QUIET_US: u64 = 800_000;
 /// Connections that end in that time cause looks at most this often.
 const LOOKS: u32 = 6;
-/// Meanwhile timers that are due every tenth of a second or sooner are served within this.
+/// Meanwhile timers that are due every tenth of a second or sooner are served within this,
 const LATE_TIMER_US: u64 = 600_000;
+/// on followers within this: their disks sync for silent timers now and then only.
+const LATE_ON_FOLLOWERS_US: u64 = 3_500_000;
 /// All nodes learn of an end that all servers meet within this: they wait a second for each other.
 const ENDED_WITHIN_US: u64 = 10_000_000;
 /// The time for a client that asks for it.
@@ -53,9 +55,12 @@ impl World {
         }
         if !self.is_done() {
             self.quiet_since_us = None;
+            self.idle.looked(None);
             return Ok(false);
         }
-        if self.now_us < *self.quiet_since_us.get_or_insert(self.now_us) + QUIET_US {
+        let since = *self.quiet_since_us.get_or_insert(self.now_us);
+        self.idle.looked(Some(since));
+        if self.now_us < since + self.quiet_us(QUIET_US) {
             return Ok(false);
         }
         if let Err(why) = self.check_rest() {
@@ -82,7 +87,9 @@ impl World {
             let id = machine.id;
             // Virtual time never stands still: a server with a timer has executed something recently.
             let idle_us = self.now_us - process.executed_us;
-            if self.plan.timer_ns > 0 && process.server_lives && idle_us > LATE_TIMER_US {
+            let leads = id.0 == leader;
+            let late_us = if leads { LATE_TIMER_US } else { LATE_ON_FOLLOWERS_US };
+            if self.plan.timer_ns > 0 && process.server_lives && idle_us > late_us {
                 return Err(format!(
                     "the timer of replica {id}'s server has not been heard of for {} ms",
                     idle_us / 1000

@@ -31,6 +31,12 @@ impl Lag {
         }
     }
 
+    /// The time when a server first had executed this entry, by a clock that stands still while the leader waits.
+    pub(super) fn executed_at(&self, index: LogIndex) -> Option<u64> {
+        let at = self.executed.partition_point(|(executed, _)| *executed < index);
+        self.executed.get(at).map(|(_, at)| *at)
+    }
+
     /// The time by which a server is behind the first one.
     fn of(&self, executed: LogIndex, now_us: u64) -> u64 {
         let next = self.executed.partition_point(|(index, _)| *index <= executed);

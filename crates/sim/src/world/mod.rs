@@ -7,6 +7,7 @@ mod broken;
 mod clients;
 mod end;
 mod faults;
+mod idle;
 mod lag;
 mod network;
 mod nodes;
@@ -63,6 +64,12 @@ pub struct Report {
     pub leader: u64,
     /// The longest time by which the fastest follower's server was behind, in us; of the scenario with slow followers.
     pub lag_us: u64,
+    /// The most syncs of one replica's log while nobody asked, and how long that was, in us.
+    pub idle_syncs: u64,
+    /// How long that was, in us.
+    pub idle_us: u64,
+    /// The longest time meanwhile from the execution of a timer that said something until that left, in us.
+    pub said_after_us: u64,
     /// The replica that a scenario broke.
     pub broken: u64,
     /// A damaged disk was refused when its node started, or later.
@@ -231,6 +238,7 @@ pub(crate) struct World {
     /// Operators who sent a signal and wait for an answer.
     signals: Vec<oneshot::Receiver<Result<u64, String>>>,
     lag: lag::Lag,
+    idle: idle::Idle,
     /// The replica that the scenario broke.
     broken: u64,
     refused: bool,
@@ -269,6 +277,7 @@ impl World {
             ends: BTreeMap::new(),
             signals: Vec::new(),
             lag: lag::Lag::default(),
+            idle: idle::Idle::default(),
             broken: 0,
             refused: false,
             effects: 0,
@@ -317,6 +326,9 @@ impl World {
                 effects: self.effects,
                 leader: self.leader().unwrap_or_default(),
                 lag_us: self.lag.longest_us,
+                idle_syncs: self.idle.most_syncs(),
+                idle_us: self.idle.took_us(self.now_us),
+                said_after_us: self.idle.said_after_us,
                 broken: self.broken,
                 refused: self.refused,
                 took_us: self.now_us,

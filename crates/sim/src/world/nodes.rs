@@ -333,7 +333,10 @@ impl World {
         let process = machine.process.as_mut().expect("as above");
         match process.end_write(&mut machine.kept) {
             Ok(None) => Ok(()),
-            Ok(Some(ticket)) => self.tell(life, Inbox::Durable(Ok(ticket))),
+            Ok(Some(ticket)) => {
+                self.idle.synced(life.replica);
+                self.tell(life, Inbox::Durable(Ok(ticket)))
+            }
             Err(error) => self.tell(life, Inbox::Durable(Err(error))),
         }
     }

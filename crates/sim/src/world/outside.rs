@@ -4,7 +4,7 @@
 use super::{Event, Life, World};
 use crate::machine::Call;
 use crate::outside::{HOSTS, Host, NOBODY, REFUSED, host};
-use crate::server::Cause;
+use crate::server::{COLLECTOR, Cause};
 use skein_model::{ConnId, SockAddr};
 
 /// An action of a host outside on a connection.
@@ -39,13 +39,16 @@ impl World {
                 self.schedule(delay, Event::Outside(life, conn, Does::Connects));
             }
         }
-        for (_, bytes) in sent {
+        for (to, bytes) in sent {
             self.effects += 1;
             let decoded = Cause::decode(&bytes);
             let (cause, number) = decoded.unzip();
             self.checker.seen(&format!("a datagram of replica {id}"), cause)?;
             if let Some((cause, number)) = cause.zip(number) {
                 self.checker.sent(cause.index, number)?;
+                if to == COLLECTOR {
+                    self.timer_is_heard(cause.index);
+                }
             }
         }
         let readable = self.read_lines(id);

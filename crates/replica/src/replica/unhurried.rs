@@ -1,0 +1,105 @@
+//! Entries that nobody waits for ([`crate::agreement::unhurried`]): when a leader defers them, and what ends that.
+//!
+//! ```text
+//! leader:   append (clock entry) --> followers keep it in memory; its own server executes it
+//!           ... more of them ...
+//!           sync (index)         --> followers sync and acknowledge; the commit follows
+//! ```
+
+use super::{Environment, Replica};
+use crate::agreement::lead::Lead;
+use crate::agreement::unhurried::{LONGEST, LONGEST_UNASKED, MOST, is_unhurried};
+use crate::server::link::Beyond;
+use bytes::Bytes;
+use skein_log::frame::KIND_APP;
+use skein_log::{LogEntry, Persist};
+use skein_model::{EntryRef, LogIndex, ReplicaId};
+use std::time::Duration;
+
+/// "Make your log durable at once, up to this entry": index u64.
+pub(super) const SYNC: u8 = KIND_APP + 12;
+
+impl<E: Environment> Replica<E> {
+    /// Whether this leader defers its newest proposal; `past`: its server is past it already.
+    pub(super) fn defers(&mut self, index: LogIndex, payload: &Bytes, past: bool) -> bool {
+        let unhurried = self.env.has_log() && is_unhurried(&EntryRef::parsed(payload));
+        let deferred = unhurried && past && self.unhurried.defer_next();
+        if unhurried && !deferred {
+            // Followers would.
+            self.tell_all(SYNC, &index.0.to_le_bytes());
+        }
+        self.consensus.unhurried_up_to(if deferred { index } else { LogIndex(0) });
+        deferred
+    }
+
+    /// Until when a write may wait, if nobody waits for it.
+    pub(super) fn may_wait_until(&self, persist: &Persist) -> Option<Duration> {
+        let first = persist.entries.first()?.index;
+        if let Some(lead) = &self.lead {
+            let (_, from, since) = lead.unawaited()?;
+            return (first >= from).then_some(since + LONGEST);
+        }
+        let unhurried = |entry: &LogEntry| {
+            // Peers' entries were parsed when they came.
+            entry.is_payload() && is_unhurried(&EntryRef::parsed(&entry.payload))
+        };
+        let waits = first > self.sync_asked && persist.entries.iter().all(unhurried);
+        waits.then_some(self.now + LONGEST_UNASKED)
+    }
+
+    /// The leader waits for the commit of all up to `index`.
+    pub(super) fn sync_was_asked(&mut self, index: LogIndex) {
+        self.sync_asked = self.sync_asked.max(index);
+        self.write_held();
+    }
+
+    /// Somebody waits for the commit of everything that this leader has proposed.
+    pub(super) fn hurry(&mut self) {
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.unawaited().is_some()) else {
+            return;
+        };
+        lead.hurry(self.now);
+        let last = lead.last_proposed();
+        self.consensus.unhurried_up_to(LogIndex(0));
+        self.tell_all(SYNC, &last.0.to_le_bytes());
+    }
+
+    /// What the server did with entries that are not committed, if nobody waits for their commit.
+    pub(super) fn beyond(&self) -> Option<Beyond> {
+        self.lead.as_ref().and_then(Lead::unawaited)?;
+        self.server().map(|server| server.beyond(self.released()))
+    }
+
+    /// Whether the server executes such entries, and may say something.
+    pub(super) fn server_is_beyond(&self) -> bool {
+        self.beyond().is_some_and(|beyond| beyond.waits.is_none())
+    }
+
+    /// Ends the delay of entries for which somebody waits by now.
+    pub(super) fn tend_unhurried(&mut self) {
+        let Some(lead) = &self.lead else { return };
+        let Some((count, _, since)) = lead.unawaited() else { return };
+        // What is waited for before them may have said it.
+        let speaks = lead.is_settled() && self.beyond().is_none_or(|beyond| beyond.speaks);
+        let ended = !self.slot.can_go_ahead() || self.standstill.is_some();
+        let old = count >= MOST || since + LONGEST <= self.now;
+        if speaks {
+            self.unhurried.spoke(count);
+        }
+        if speaks || ended || old {
+            self.hurry();
+        }
+    }
+
+    /// When to do that at the latest, if ever.
+    pub(super) fn unhurried_wake(&self) -> Option<Duration> {
+        let (_, _, since) = self.lead.as_ref().and_then(Lead::unawaited)?;
+        Some(since + LONGEST)
+    }
+
+    /// Hands leadership over: the other one must have all entries. False if this replica does not lead or `to` has no vote.
+    pub(super) fn hand_leadership_to(&mut self, to: ReplicaId) -> bool {
+        self.hurry();
+        self.consensus.transfer_leadership(to)
+    }
+}

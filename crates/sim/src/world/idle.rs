@@ -1,0 +1,57 @@
+//! What a cluster does while nobody asks: how often its disks sync, and how soon it is heard what a timer says.
+
+use super::World;
+use crate::options::Scenario;
+use skein_model::LogIndex;
+use std::collections::BTreeMap;
+
+/// Counts from the moment on when nobody asks any more.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    since_us: Option<u64>,
+    /// The syncs of each replica's log.
+    syncs: BTreeMap<u64, u64>,
+    pub(super) said_after_us: u64,
+}
+
+impl Idle {
+    /// Whether nobody asks at this time, since when.
+    pub(super) fn looked(&mut self, since_us: Option<u64>) {
+        if since_us != self.since_us {
+            *self = Self { since_us, ..Self::default() };
+        }
+    }
+
+    pub(super) fn synced(&mut self, id: u64) {
+        if self.since_us.is_some() {
+            *self.syncs.entry(id).or_default() += 1;
+        }
+    }
+
+    pub(super) fn most_syncs(&self) -> u64 {
+        self.syncs.values().copied().max().unwrap_or_default()
+    }
+
+    pub(super) fn took_us(&self, now_us: u64) -> u64 {
+        self.since_us.map_or(0, |since| now_us - since)
+    }
+}
+
+impl World {
+    /// How long nobody asks before a run ends.
+    pub(super) const fn quiet_us(&self, otherwise: u64) -> u64 {
+        match self.options.scenario {
+            Scenario::Idle(_) => 10_000_000,
+            _ => otherwise,
+        }
+    }
+
+    /// What a timer said for this entry leaves.
+    pub(super) fn timer_is_heard(&mut self, index: LogIndex) {
+        if let Some(at_us) = self.lag.executed_at(index)
+            && self.idle.since_us.is_some_and(|since| at_us >= since)
+        {
+            self.idle.said_after_us = self.idle.said_after_us.max(self.now_us - at_us);
+        }
+    }
+}
