@@ -1,6 +1,6 @@
 //! Consensus messages as bytes.
 //!
-//! Written by hand so that a peer's bytes can become only valid messages: the ten kinds of message that travel
+//! Written by hand so that a peer's bytes can become only valid messages: the twelve kinds of message that travel
 //! between nodes, with the fields that they use, consecutive entries, and lengths checked before anything
 //! is allocated. The consensus library's own protobuf never meets bytes from the network.
 //!
@@ -9,8 +9,13 @@
 //!          from:u64 to:u64 term:u64 log_term:u64 index:u64 commit:u64 commit_term:u64 reject_hint:u64
 //!          context[context_len] entries:u32 { kind:u8 term:u64 index:u64 len:u32 payload[len] }*
 //! ```
+//!
+//! Behind that a snapshot has its base, in the bytes of [`Base`]. A node from before a kind of message refuses it by its number.
 
-use crate::cursor::Cursor;
+use crate::{
+    base::{Base, Members},
+    cursor::Cursor,
+};
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use skein_model::{LogIndex, Term};
@@ -28,6 +33,10 @@ pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + MAX_CONTEXT_BYTES;
 
 /// A leader's log begins behind what this member needs. It carries no snapshot, only the leader's base as `index` and `log_term`.
 const KIND_BELOW_BASE: u8 = 10;
+/// The log of this member is to be replaced by a base: it holds the image.
+const KIND_SNAPSHOT: u8 = 11;
+/// This member holds an image at `index`, or none if that is 0. The consensus library has no such message; it travels as its report on a snapshot.
+const KIND_HOLDS_IMAGE: u8 = 12;
 const FLAG_REJECT: u8 = 1;
 const ENTRY_NORMAL: u8 = 0;
 const ENTRY_MEMBERSHIP: u8 = 1;
@@ -61,6 +70,7 @@ fn kind_to_wire(kind: MessageType) -> Option<u8> {
         MessageType::MsgHeartbeatResponse => 8,
         MessageType::MsgTimeoutNow => 9,
         MessageType::MsgSnapshot => KIND_BELOW_BASE,
+        MessageType::MsgSnapStatus => KIND_HOLDS_IMAGE,
         _ => return None,
     })
 }
@@ -76,7 +86,8 @@ fn kind_from_wire(kind: u8) -> Option<MessageType> {
         7 => MessageType::MsgHeartbeat,
         8 => MessageType::MsgHeartbeatResponse,
         9 => MessageType::MsgTimeoutNow,
-        KIND_BELOW_BASE => MessageType::MsgSnapshot,
+        KIND_BELOW_BASE | KIND_SNAPSHOT => MessageType::MsgSnapshot,
+        KIND_HOLDS_IMAGE => MessageType::MsgSnapStatus,
         _ => return None,
     })
 }
@@ -90,9 +101,20 @@ pub(crate) fn below_base(from: u64, to: u64, term: u64, base: (LogIndex, Term)) 
     encode(&message).expect("a kind that travels")
 }
 
+/// What a member tells the leader of `term` about the image that it holds; 0 for none.
+pub(crate) fn holds_image(from: u64, to: u64, term: u64, image: LogIndex) -> Vec<u8> {
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgSnapStatus);
+    (message.from, message.to, message.term, message.index) = (from, to, term, image.0);
+    encode(&message).expect("a kind that travels")
+}
+
 /// `None` for messages that stay inside a node.
 pub(crate) fn encode(message: &Message) -> Option<Vec<u8>> {
-    let kind = kind_to_wire(message.get_msg_type())?;
+    let kind = match kind_to_wire(message.get_msg_type())? {
+        KIND_BELOW_BASE if message.has_snapshot() => KIND_SNAPSHOT,
+        kind => kind,
+    };
     let payload: usize =
         message.entries.iter().map(|entry| ENTRY_HEAD_BYTES + entry.data.len()).sum();
     let mut out = Vec::with_capacity(HEAD_BYTES + message.context.len() + payload);
@@ -127,6 +149,11 @@ pub(crate) fn encode(message: &Message) -> Option<Vec<u8>> {
         out.extend_from_slice(&(entry.data.len() as u32).to_le_bytes());
         out.extend_from_slice(&entry.data);
     }
+    if kind == KIND_SNAPSHOT {
+        let meta = message.get_snapshot().get_metadata();
+        let (index, term) = (LogIndex(meta.index), Term(meta.term));
+        Base { index, term, members: Members::of(meta.get_conf_state()) }.encode(&mut out);
+    }
     Some(out)
 }
 
@@ -136,6 +163,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     if version != VERSION {
         return Err(WireError::Version(version));
     }
+    let is_snapshot = kind == KIND_SNAPSHOT;
     let kind = kind_from_wire(kind).ok_or(WireError::Kind(kind))?;
     if flags & !FLAG_REJECT != 0 {
         return Err(WireError::Field("flag"));
@@ -162,6 +190,16 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     message.context = Bytes::copy_from_slice(context);
     let entries = decode_entries(&mut cursor, &message)?;
     message.set_entries(entries.into());
+    if is_snapshot {
+        let base = Base::decode(&mut cursor).ok_or(WireError::Field("base"))?;
+        let meta = message.mut_snapshot().mut_metadata();
+        (meta.index, meta.term) = (base.index.0, base.term.0);
+        meta.set_conf_state(base.members.to_state());
+        let known = base.term.0 > 0 && base.term.0 <= message.term && base.index.0 <= LIMIT;
+        if base.is_start() || !known || !base.members.is_possible() {
+            return Err(WireError::Field("base"));
+        }
+    }
     if cursor.left() > 0 {
         return Err(WireError::Length);
     }
@@ -201,9 +239,10 @@ fn decode_entries(cursor: &mut Cursor<'_>, message: &Message) -> Result<Vec<Entr
     Ok(entries)
 }
 
+/// The library adds to indexes and terms without checking; half the range is out of every log's reach.
+const LIMIT: u64 = u64::MAX / 2;
+
 fn check_fields(message: &Message) -> Result<(), WireError> {
-    // The library adds to indexes and terms without checking; half the range is out of every log's reach.
-    const LIMIT: u64 = u64::MAX / 2;
     let numbers = [
         message.term,
         message.log_term,
@@ -233,7 +272,8 @@ pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
     let message = decode(bytes)?;
     let kind = format!("{:?}", message.get_msg_type());
     let kind = match message.get_msg_type() {
-        MessageType::MsgSnapshot => "BelowBase",
+        MessageType::MsgSnapshot if !message.has_snapshot() => "BelowBase",
+        MessageType::MsgSnapStatus => "HoldsImage",
         _ => kind.strip_prefix("Msg").unwrap_or(&kind),
     };
     let mut line = format!("{kind} term {}", message.term);
@@ -248,6 +288,12 @@ pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
     }
     if message.reject {
         line.push_str(" reject");
+    }
+    if message.has_snapshot() {
+        let meta = message.get_snapshot().get_metadata();
+        let members = meta.get_conf_state();
+        line.push_str(&format!(" base {}/{}", meta.index, meta.term));
+        line.push_str(&format!(" voters {:?} learners {:?}", members.voters, members.learners));
     }
     for entry in message.entries.iter() {
         line.push_str(&format!(" [{}/{} {} bytes]", entry.index, entry.term, entry.data.len()));
