@@ -31,7 +31,8 @@ pub(crate) const ENTRY_HEAD_BYTES: usize = 1 + 8 + 8 + 4;
 /// The bytes of a message around its entries, at most.
 pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + MAX_CONTEXT_BYTES;
 
-/// A leader's log begins behind what this member needs. It carries no snapshot, only the leader's base as `index` and `log_term`.
+/// A leader's log begins behind what this member needs. It carries no snapshot, only the leader's base as `index` and `log_term`, and as `commit` the newest entry
+/// whose image the leader could use; 0 from a node that knows of no images.
 const KIND_BELOW_BASE: u8 = 10;
 /// The log of this member is to be replaced by a base: it holds the image.
 const KIND_SNAPSHOT: u8 = 11;
@@ -92,12 +93,16 @@ fn kind_from_wire(kind: u8) -> Option<MessageType> {
     })
 }
 
-/// What a leader of `term` tells a member who needs entries from before the leader's first one.
-pub(crate) fn below_base(from: u64, to: u64, term: u64, base: (LogIndex, Term)) -> Vec<u8> {
+/// What a leader of `term`, which has applied entries up to `applied`, tells a member who needs entries from before the leader's first one.
+pub(crate) fn below_base(
+    (from, to, term): (u64, u64, u64),
+    base: (LogIndex, Term),
+    applied: LogIndex,
+) -> Vec<u8> {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgSnapshot);
     (message.from, message.to, message.term) = (from, to, term);
-    (message.index, message.log_term) = (base.0.0, base.1.0);
+    (message.index, message.log_term, message.commit) = (base.0.0, base.1.0, applied.0);
     encode(&message).expect("a kind that travels")
 }
 
@@ -355,7 +360,7 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         let numbers = [1..1000_u64, 0..500, 0..1000, 0..1000, 0..1000, 0..1000];
         let payloads = vec((any::<bool>(), vec(any::<u8>(), 0..50)), 0..5);
-        (1..=10_u8, any::<bool>(), 0..2_usize, numbers, payloads).prop_map(
+        (1..=12_u8, any::<bool>(), 0..2_usize, numbers, payloads).prop_map(
             |(
                 kind,
                 reject,
@@ -370,6 +375,12 @@ mod tests {
                 (message.commit_term, message.reject_hint, message.reject) =
                     (commit_term, hint, reject);
                 message.context = [&b""[..], b"CampaignTransfer"][context].into();
+                if kind == KIND_SNAPSHOT {
+                    let meta = message.mut_snapshot().mut_metadata();
+                    (meta.index, meta.term) = (index + 1, log_term + 1);
+                    let members = Members { voters: vec![1, 3], ..Members::default() };
+                    meta.set_conf_state(members.with(2 + hint % 3).to_state());
+                }
                 if kind == 1 {
                     let entries = payloads.into_iter().zip(index + 1..).map(
                         |((membership, payload), index)| {
@@ -433,6 +444,49 @@ mod tests {
         let count = bytes.len() - 4;
         bytes[count..].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(decode(&bytes), Err(WireError::Length));
+    }
+
+    /// The consensus library would panic.
+    #[test]
+    fn a_snapshot_of_impossible_members_is_refused() {
+        let refused = |base: (u64, u64), members: Members| {
+            let mut message = Message::default();
+            message.set_msg_type(MessageType::MsgSnapshot);
+            (message.from, message.to, message.term) = (1, 2, 5);
+            let meta = message.mut_snapshot().mut_metadata();
+            (meta.index, meta.term) = base;
+            meta.set_conf_state(members.to_state());
+            decode(&encode(&message).unwrap()) == Err(WireError::Field("base"))
+        };
+        let members = |voters: &[u64], outgoing: &[u64], learners: &[u64], next: &[u64]| Members {
+            voters: voters.to_vec(),
+            outgoing: outgoing.to_vec(),
+            learners: learners.to_vec(),
+            next_learners: next.to_vec(),
+            auto_leave: !outgoing.is_empty(),
+        };
+        for possible in [
+            members(&[1, 2], &[], &[3], &[]),
+            members(&[1, 2], &[1, 3], &[4], &[3]),
+            members(&[1], &[1, 2], &[], &[]),
+        ] {
+            assert!(!refused((7, 5), possible));
+        }
+        for impossible in [
+            members(&[], &[], &[1], &[]),
+            members(&[1, 1], &[], &[], &[]),
+            members(&[1, 0], &[], &[], &[]),
+            members(&[1, 2], &[], &[2], &[]),
+            members(&[1], &[2], &[2], &[]),
+            members(&[1], &[], &[], &[2]),
+            members(&[1, 2], &[1, 2], &[], &[2]),
+            Members { auto_leave: true, ..members(&[1], &[], &[], &[]) },
+        ] {
+            assert!(refused((7, 5), impossible.clone()), "{impossible:?}");
+        }
+        for base in [(0, 5), (7, 0), (7, 6), (u64::MAX, 5)] {
+            assert!(refused(base, members(&[1], &[], &[], &[])), "{base:?}");
+        }
     }
 
     #[test]

@@ -163,15 +163,15 @@ pub enum StepError {
     /// The leader's log begins behind the end of this replica's, so that entries cannot fill it, and this replica holds no image of the server that could: see
     /// [`crate::Consensus::hold_images`].
     #[error(
-        "the log of replica {from}, which leads, begins at entry {first}, but this replica's ends at entry {last}: \
-         the entries between are in a checkpoint only"
+        "the log of replica {from}, which leads, begins at entry {first}, but this replica has only the entries up to {last}: \
+         those between are in an image only, which it needs"
     )]
     BelowBase {
         /// The leader.
         from: ReplicaId,
         /// Its first entry.
         first: LogIndex,
-        /// The last entry here.
+        /// The last entry that is known to be committed here.
         last: LogIndex,
     },
     /// The leader takes this replica to hold an image of the server that it does not hold, or no longer.

@@ -3,7 +3,7 @@
 //! ```text
 //! leader                                            member
 //!   needs entries from before the base
-//!   -- BelowBase base ----------------------------->  holds no such image: StepError::BelowBase, the caller gets one
+//!   -- BelowBase base, applied -------------------->  holds no such image: StepError::BelowBase, the caller gets one
 //!   <--------------------------- HoldsImage index --  holds one
 //!   -- Snapshot index, term, members -------------->  still holds it: Batch::reset
 //!                                                     no longer: StepError::NoImage
@@ -23,7 +23,7 @@ use crate::{
 };
 use raft::{
     ProgressState, SnapshotStatus, StateRole, Storage as _,
-    eraftpb::{Message, Snapshot},
+    eraftpb::{Message, MessageType, Snapshot},
 };
 use skein_model::{LogIndex, ReplicaId, Term};
 use std::collections::BTreeSet;
@@ -32,15 +32,18 @@ use std::collections::BTreeSet;
 const PATIENCE_TIMEOUTS: u32 = 2;
 
 impl Consensus {
-    /// Forgets the entries up to `upto`, or as far as they are applied and durable here, and answers the new base; `None` if that is the present one.
+    /// Forgets the entries up to `image`, an image of the server that is durable here, but for the last `keep` of them; answers the new base, if it is another one.
     ///
-    /// To be called when an image of the server at the new base, or at a later entry, is durable: nothing else can stand for the entries. The log on disk
-    /// gets the base by the next [`Batch::persist`], and its files shrink some time after that is durable.
-    pub fn compact(&mut self, upto: LogIndex) -> Option<Base> {
+    /// Nothing is forgotten while the log on disk does not reach the image, which a leader's may not do: try again later. So a replica that starts again finds
+    /// an image between its [`base`](crate::Recovered::base) and [`applied`](Self::applied), if images are kept that are not before the base of the log
+    /// on disk. That log gets the new base by the next [`Batch::persist`], and its files shrink some time after that is durable.
+    pub fn compact(&mut self, image: LogIndex, keep: u64) -> Option<Base> {
         let log = &self.node.raft.raft_log;
         // The library may be told later of what is applied than the caller.
-        let most = LogIndex(log.applied.min(log.persisted)).min(self.applied);
-        let base = self.base_at(upto.min(most))?;
+        if image > self.applied || image.0 > log.applied.min(log.persisted) {
+            return None;
+        }
+        let base = self.base_at(LogIndex(image.0.saturating_sub(keep)))?;
         if base.index < self.first_index() {
             return None;
         }
@@ -65,8 +68,16 @@ impl Consensus {
         self.images = images.into_iter().collect();
     }
 
-    /// Members who recently turned out to need an image of the server, because their logs end before this leader's begins, with their incarnations: an image at
-    /// [`first_index`](Self::first_index) - 1 or a later applied entry. They are named again until they have one.
+    /// The newest held image that the log continues, and that is of applied entries: one to begin with after a start, and one for members who need one. There may be newer
+    /// ones, as a replica that starts again may know of fewer commits than before.
+    #[must_use]
+    pub fn newest_image(&self) -> Option<LogIndex> {
+        let base = LogIndex(self.first_index().0 - 1);
+        (base <= self.applied).then(|| self.images.range(base..=self.applied).last().copied())?
+    }
+
+    /// Members who recently turned out to need an image of the server, because their logs end before this leader's begins, with their incarnations:
+    /// [`newest_image`](Self::newest_image), or any other between the base and what is applied here. They are named again until they have one.
     pub fn take_below_base(&mut self) -> Vec<(ReplicaId, u64)> {
         let below = std::mem::take(&mut self.below_base);
         below.into_iter().map(|member| (replica_of(member), incarnation_of(member))).collect()
@@ -79,7 +90,8 @@ impl Consensus {
             let raft = &self.node.raft;
             let base = LogIndex(self.first_index().0 - 1);
             let term = self.node.store().term(base.0).map(Term).unwrap_or_default();
-            let bytes = wire::below_base(self.member, to, raft.term, (base, term));
+            let way = (self.member, to, raft.term);
+            let bytes = wire::below_base(way, (base, term), self.applied);
             messages.push(Outgoing { to: replica_of(to), bytes });
             self.below_base.insert(to);
         }
@@ -89,14 +101,15 @@ impl Consensus {
     /// The log on disk is to forget what this has forgotten; true if there is something.
     pub(super) fn persist_base(&mut self, batch: &mut Batch) -> bool {
         let Some(base) = self.forgot.take().map(NewBase::Forget) else { return false };
+        // A replica that starts again must know that the image is committed.
+        self.hard_state.commit = self.hard_state.commit.max(self.applied);
+        let hard_state = Some(self.hard_state);
         match &mut batch.persist {
             Some(Persist { base: Some(_), .. }) => {}
-            Some(persist) => persist.base = Some(base),
+            Some(persist) => (persist.hard_state, persist.base) = (hard_state, Some(base)),
             None => {
-                let ticket = self.next_ticket();
-                let base = Some(base);
-                batch.persist =
-                    Some(Persist { ticket, hard_state: None, base, entries: Vec::new() });
+                let (ticket, base) = (self.next_ticket(), Some(base));
+                batch.persist = Some(Persist { ticket, hard_state, base, entries: Vec::new() });
             }
         }
         true
@@ -107,22 +120,33 @@ impl Consensus {
         self.issued
     }
 
-    /// A leader says that its log begins behind the end of this replica's.
+    /// A leader says that its log begins behind what this replica has of it.
     pub(super) fn hear_of_base(
         &mut self,
         from: ReplicaId,
         message: &Message,
     ) -> Result<(), StepError> {
-        let last = self.last_index();
-        let base = LogIndex(message.index);
-        // One that no longer leads, or what was said before the log was filled, is of the past.
-        if message.term < self.node.raft.term || base <= last {
+        let log = &self.node.raft.raft_log;
+        let (base, last) = (LogIndex(message.index), LogIndex(log.committed));
+        if message.term < self.node.raft.term {
             return Ok(());
         }
-        let Some(image) = self.images.last().copied().filter(|image| *image >= base) else {
+        // Entries that are not committed may be others than the leader's.
+        if base <= last || log.match_term(message.index, message.log_term) {
+            // What this replica has acknowledged may be lost. An append of nothing behind the base is answered by where it is.
+            let mut append = message.clone();
+            append.set_msg_type(MessageType::MsgAppend);
+            append.commit = 0;
+            // An error is a message of an unknown member, as in `step`.
+            let _ = self.node.step(append);
+            return Ok(());
+        }
+        // One of an entry that the leader has not applied is of no use to it: it may not know yet who took part then.
+        let usable = self.images.range(base..).take_while(|image| image.0 <= message.commit);
+        let Some(image) = usable.last() else {
             return Err(StepError::BelowBase { from, first: base.next(), last });
         };
-        self.say_image(message, image);
+        self.say_image(message, *image);
         Ok(())
     }
 
@@ -143,7 +167,9 @@ impl Consensus {
         if message.index == 0 {
             self.node.mut_store().holds_image(member, None);
             self.give_up_snapshot(member);
-        } else if state == ProgressState::Probe && self.base_at(LogIndex(message.index)).is_some() {
+        } else if state != ProgressState::Snapshot
+            && self.base_at(LogIndex(message.index)).is_some()
+        {
             self.node.mut_store().holds_image(member, Some(LogIndex(message.index)));
             let raft = &mut self.node.raft;
             if let Some(progress) = raft.mut_prs().get_mut(member) {

@@ -31,8 +31,8 @@
 //! older entries cannot be filled from it, and is refused by name: it begins with an *image* of the server, which contains the effects of all entries
 //! up to its index. The caller takes images, keeps them and brings them to other replicas. In here an image is no more than its index:
 //!
-//! - When an image is durable, [`Consensus::compact`] forgets entries up to it. How many more are kept, for followers that are a little behind, is the caller's
-//!   choice. [`Consensus::base_at`] has what a log that continues from an image must know, to be stored with the image.
+//! - When an image is durable, [`Consensus::compact`] forgets entries up to it. How many of them are kept, for followers that are a little behind, is the
+//!   caller's choice. A replica that starts again begins with [`Consensus::newest_image`]. [`Consensus::base_at`] has what a log that continues from an image must know, to be stored with the image.
 //! - [`Consensus::hold_images`] says which images this replica holds. It is to be called on every replica, at the start and at each change.
 //! - A member whose log ends before the leader's begins is named by [`Consensus::take_below_base`] on the leader, and learns it itself by
 //!   [`StepError::BelowBase`]. Either may bring the image over. Once the member holds it, the leader sends a snapshot: index, term, members.

@@ -90,6 +90,8 @@ impl Index {
                 run.last = LogIndex(from.0 - 1);
             }
         }
+        // The rest of a run that the base is in may be forgotten already.
+        self.runs.pop_if(|run| run.last <= self.base);
     }
 
     fn find(&self, index: LogIndex) -> Option<(Run, Arc<dyn File>, u64)> {
