@@ -35,6 +35,22 @@ impl Base {
         self.index == LogIndex(0)
     }
 
+    /// These bytes say the same: for the record of an image, which must name the base of a log that continues it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+
+    /// The base in bytes of [`to_bytes`](Self::to_bytes); `None` if they are no base.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(bytes);
+        let base = Self::decode(&mut cursor)?;
+        (cursor.left() == 0).then_some(base)
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.index.0.to_le_bytes());
         out.extend_from_slice(&self.term.0.to_le_bytes());
@@ -66,6 +82,24 @@ impl Base {
     }
 }
 
+/// How a log gets another base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewBase {
+    /// Entries up to the base are forgotten; later ones stay. The base is in the log.
+    Forget(Base),
+    /// All entries are void, whatever they are: the log continues behind the base, which another replica has committed.
+    Reset(Base),
+}
+
+impl NewBase {
+    /// The base.
+    #[must_use]
+    pub fn base(&self) -> &Base {
+        let (Self::Forget(base) | Self::Reset(base)) = self;
+        base
+    }
+}
+
 /// Members by their ids on the wire (replica and incarnation), as the consensus library configures them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
@@ -90,6 +124,29 @@ impl Members {
 
     fn lists(&self) -> [&Vec<u64>; 4] {
         [&self.voters, &self.outgoing, &self.learners, &self.next_learners]
+    }
+
+    /// Whether the consensus library can take these for a configuration: it checks by a panic.
+    pub(crate) fn is_possible(&self) -> bool {
+        let once =
+            |ids: &[u64]| ids.iter().enumerate().all(|(n, id)| *id != 0 && !ids[..n].contains(id));
+        let apart = |ids: &[u64], others: &[u64]| ids.iter().all(|id| !others.contains(id));
+        let joint = !self.outgoing.is_empty();
+        !self.voters.is_empty()
+            && self.lists().iter().all(|ids| once(ids))
+            && apart(&self.learners, &self.voters)
+            && apart(&self.learners, &self.outgoing)
+            && apart(&self.next_learners, &self.voters)
+            && self.next_learners.iter().all(|id| self.outgoing.contains(id))
+            && (joint || !self.auto_leave)
+    }
+
+    /// These and, without a vote, `member`.
+    pub(crate) fn with(mut self, member: u64) -> Self {
+        if self.lists().iter().all(|ids| !ids.contains(&member)) {
+            self.learners.push(member);
+        }
+        self
     }
 
     pub(crate) fn of(state: &ConfState) -> Self {

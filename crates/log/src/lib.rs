@@ -22,7 +22,7 @@ mod types;
 pub mod wal;
 pub mod wire;
 
-pub use base::{Base, Members};
+pub use base::{Base, Members, NewBase};
 pub use consensus::{
     Batch, Chunk, Config, Consensus, ConsensusError, EntryReader, OldEntries, Outgoing, PeerStatus,
     ProposeError, RoleChange, Status, StepError,

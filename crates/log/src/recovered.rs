@@ -17,7 +17,7 @@ pub(crate) struct TermRuns {
 }
 
 impl TermRuns {
-    fn after(base: &Base) -> Self {
+    pub(crate) fn after(base: &Base) -> Self {
         Self { base: (base.index, base.term), runs: Vec::new(), last: base.index }
     }
 
@@ -39,6 +39,17 @@ impl TermRuns {
             }
             _ => self.runs.push((index, term)),
         }
+    }
+
+    /// Forgets the entries up to the base, which is one of them or the present base.
+    pub(crate) fn forget(&mut self, base: &Base) {
+        let known = self.term(base.index);
+        // Recovery may not know the term of an entry that is gone.
+        let is_known = known == Some(base.term) || known == Some(Term(0));
+        assert!(is_known, "a base that is not in the log");
+        self.base = (base.index, base.term);
+        // The base's own run, if it goes on, is known by the base.
+        self.runs.drain(..self.runs.partition_point(|(first, _)| *first <= base.index));
     }
 
     /// Forgets the entries from `from` on.
@@ -112,6 +123,16 @@ impl Recovered {
             let dropped = self.tail.pop_front().expect("more than one");
             self.tail_bytes -= dropped.payload.len();
         }
+    }
+
+    /// The log begins later now: after an entry that it has, or its present base.
+    pub(crate) fn forget(&mut self, base: Base) {
+        self.terms.forget(&base);
+        while let Some(entry) = self.tail.pop_front_if(|entry| entry.index <= base.index) {
+            self.tail_bytes -= entry.payload.len();
+        }
+        self.membership.retain(|entry| entry.index > base.index);
+        self.base = base;
     }
 
     pub(crate) fn truncate(&mut self, from: LogIndex) {

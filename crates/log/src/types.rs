@@ -1,5 +1,6 @@
 //! The types that consensus, the write-ahead log and their callers exchange.
 
+use crate::base::NewBase;
 use bytes::Bytes;
 use skein_model::{LogIndex, ReplicaId, Term};
 use std::fmt;
@@ -120,23 +121,37 @@ pub struct Persist {
     pub ticket: Ticket,
     /// The newest hard state, if it changed.
     pub hard_state: Option<HardState>,
+    /// A new beginning of the log, which comes before the entries.
+    pub base: Option<NewBase>,
     /// Entries with consecutive indexes. The first one may overwrite: all entries from its index on are void.
     pub entries: Vec<LogEntry>,
 }
 
 impl Persist {
+    /// The log's last entry when this is durable, if this changes it.
+    #[must_use]
+    pub fn last_index(&self) -> Option<LogIndex> {
+        let reset = match &self.base {
+            Some(NewBase::Reset(base)) => Some(base.index),
+            _ => None,
+        };
+        self.entries.last().map(|entry| entry.index).or(reset)
+    }
+
     /// Whether `next` may be merged into this.
     #[must_use]
     pub fn is_continued_by(&self, next: &Self) -> bool {
         let continues = self.entries.last().zip(next.entries.first());
         continues.is_none_or(|(last, first)| last.index.next() == first.index)
+            && !matches!(next.base, Some(NewBase::Reset(_)))
     }
 
-    /// Merges both. `next` must not overwrite entries of this, and a leader's appends never do.
+    /// Merges both. `next` must not overwrite entries of this, and what a leader writes never does.
     pub fn join(&mut self, next: Self) {
-        assert!(self.is_continued_by(&next), "a gap");
+        assert!(self.is_continued_by(&next), "a gap, or another log");
         self.ticket = next.ticket;
         self.hard_state = next.hard_state.or(self.hard_state);
+        self.base = next.base.or(self.base.take());
         self.entries.extend(next.entries);
     }
 }

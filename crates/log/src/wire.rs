@@ -1,6 +1,6 @@
 //! Consensus messages as bytes.
 //!
-//! Written by hand so that a peer's bytes can become only valid messages: the ten kinds of message that travel
+//! Written by hand so that a peer's bytes can become only valid messages: the twelve kinds of message that travel
 //! between nodes, with the fields that they use, consecutive entries, and lengths checked before anything
 //! is allocated. The consensus library's own protobuf never meets bytes from the network.
 //!
@@ -9,8 +9,13 @@
 //!          from:u64 to:u64 term:u64 log_term:u64 index:u64 commit:u64 commit_term:u64 reject_hint:u64
 //!          context[context_len] entries:u32 { kind:u8 term:u64 index:u64 len:u32 payload[len] }*
 //! ```
+//!
+//! Behind that a snapshot has its base, in the bytes of [`Base`]. A node from before a kind of message refuses it by its number.
 
-use crate::cursor::Cursor;
+use crate::{
+    base::{Base, Members},
+    cursor::Cursor,
+};
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use skein_model::{LogIndex, Term};
@@ -26,8 +31,13 @@ pub(crate) const ENTRY_HEAD_BYTES: usize = 1 + 8 + 8 + 4;
 /// The bytes of a message around its entries, at most.
 pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + MAX_CONTEXT_BYTES;
 
-/// A leader's log begins behind what this member needs. It carries no snapshot, only the leader's base as `index` and `log_term`.
+/// A leader's log begins behind what this member needs. It carries no snapshot, only the leader's base as `index` and `log_term`, and as `commit` the newest entry
+/// whose image the leader could use; 0 from a node that knows of no images.
 const KIND_BELOW_BASE: u8 = 10;
+/// The log of this member is to be replaced by a base: it holds the image.
+const KIND_SNAPSHOT: u8 = 11;
+/// This member holds an image at `index`, or none if that is 0. The consensus library has no such message; it travels as its report on a snapshot.
+const KIND_HOLDS_IMAGE: u8 = 12;
 const FLAG_REJECT: u8 = 1;
 const ENTRY_NORMAL: u8 = 0;
 const ENTRY_MEMBERSHIP: u8 = 1;
@@ -61,6 +71,7 @@ fn kind_to_wire(kind: MessageType) -> Option<u8> {
         MessageType::MsgHeartbeatResponse => 8,
         MessageType::MsgTimeoutNow => 9,
         MessageType::MsgSnapshot => KIND_BELOW_BASE,
+        MessageType::MsgSnapStatus => KIND_HOLDS_IMAGE,
         _ => return None,
     })
 }
@@ -76,23 +87,39 @@ fn kind_from_wire(kind: u8) -> Option<MessageType> {
         7 => MessageType::MsgHeartbeat,
         8 => MessageType::MsgHeartbeatResponse,
         9 => MessageType::MsgTimeoutNow,
-        KIND_BELOW_BASE => MessageType::MsgSnapshot,
+        KIND_BELOW_BASE | KIND_SNAPSHOT => MessageType::MsgSnapshot,
+        KIND_HOLDS_IMAGE => MessageType::MsgSnapStatus,
         _ => return None,
     })
 }
 
-/// What a leader of `term` tells a member who needs entries from before the leader's first one.
-pub(crate) fn below_base(from: u64, to: u64, term: u64, base: (LogIndex, Term)) -> Vec<u8> {
+/// What a leader of `term`, which has applied entries up to `applied`, tells a member who needs entries from before the leader's first one.
+pub(crate) fn below_base(
+    (from, to, term): (u64, u64, u64),
+    base: (LogIndex, Term),
+    applied: LogIndex,
+) -> Vec<u8> {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgSnapshot);
     (message.from, message.to, message.term) = (from, to, term);
-    (message.index, message.log_term) = (base.0.0, base.1.0);
+    (message.index, message.log_term, message.commit) = (base.0.0, base.1.0, applied.0);
+    encode(&message).expect("a kind that travels")
+}
+
+/// What a member tells the leader of `term` about the image that it holds; 0 for none.
+pub(crate) fn holds_image(from: u64, to: u64, term: u64, image: LogIndex) -> Vec<u8> {
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgSnapStatus);
+    (message.from, message.to, message.term, message.index) = (from, to, term, image.0);
     encode(&message).expect("a kind that travels")
 }
 
 /// `None` for messages that stay inside a node.
 pub(crate) fn encode(message: &Message) -> Option<Vec<u8>> {
-    let kind = kind_to_wire(message.get_msg_type())?;
+    let kind = match kind_to_wire(message.get_msg_type())? {
+        KIND_BELOW_BASE if message.has_snapshot() => KIND_SNAPSHOT,
+        kind => kind,
+    };
     let payload: usize =
         message.entries.iter().map(|entry| ENTRY_HEAD_BYTES + entry.data.len()).sum();
     let mut out = Vec::with_capacity(HEAD_BYTES + message.context.len() + payload);
@@ -127,6 +154,11 @@ pub(crate) fn encode(message: &Message) -> Option<Vec<u8>> {
         out.extend_from_slice(&(entry.data.len() as u32).to_le_bytes());
         out.extend_from_slice(&entry.data);
     }
+    if kind == KIND_SNAPSHOT {
+        let meta = message.get_snapshot().get_metadata();
+        let (index, term) = (LogIndex(meta.index), Term(meta.term));
+        Base { index, term, members: Members::of(meta.get_conf_state()) }.encode(&mut out);
+    }
     Some(out)
 }
 
@@ -136,6 +168,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     if version != VERSION {
         return Err(WireError::Version(version));
     }
+    let is_snapshot = kind == KIND_SNAPSHOT;
     let kind = kind_from_wire(kind).ok_or(WireError::Kind(kind))?;
     if flags & !FLAG_REJECT != 0 {
         return Err(WireError::Field("flag"));
@@ -162,6 +195,16 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     message.context = Bytes::copy_from_slice(context);
     let entries = decode_entries(&mut cursor, &message)?;
     message.set_entries(entries.into());
+    if is_snapshot {
+        let base = Base::decode(&mut cursor).ok_or(WireError::Field("base"))?;
+        let meta = message.mut_snapshot().mut_metadata();
+        (meta.index, meta.term) = (base.index.0, base.term.0);
+        meta.set_conf_state(base.members.to_state());
+        let known = base.term.0 > 0 && base.term.0 <= message.term && base.index.0 <= LIMIT;
+        if base.is_start() || !known || !base.members.is_possible() {
+            return Err(WireError::Field("base"));
+        }
+    }
     if cursor.left() > 0 {
         return Err(WireError::Length);
     }
@@ -201,9 +244,10 @@ fn decode_entries(cursor: &mut Cursor<'_>, message: &Message) -> Result<Vec<Entr
     Ok(entries)
 }
 
+/// The library adds to indexes and terms without checking; half the range is out of every log's reach.
+const LIMIT: u64 = u64::MAX / 2;
+
 fn check_fields(message: &Message) -> Result<(), WireError> {
-    // The library adds to indexes and terms without checking; half the range is out of every log's reach.
-    const LIMIT: u64 = u64::MAX / 2;
     let numbers = [
         message.term,
         message.log_term,
@@ -233,7 +277,8 @@ pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
     let message = decode(bytes)?;
     let kind = format!("{:?}", message.get_msg_type());
     let kind = match message.get_msg_type() {
-        MessageType::MsgSnapshot => "BelowBase",
+        MessageType::MsgSnapshot if !message.has_snapshot() => "BelowBase",
+        MessageType::MsgSnapStatus => "HoldsImage",
         _ => kind.strip_prefix("Msg").unwrap_or(&kind),
     };
     let mut line = format!("{kind} term {}", message.term);
@@ -248,6 +293,12 @@ pub fn describe(bytes: &[u8]) -> Result<String, WireError> {
     }
     if message.reject {
         line.push_str(" reject");
+    }
+    if message.has_snapshot() {
+        let meta = message.get_snapshot().get_metadata();
+        let members = meta.get_conf_state();
+        line.push_str(&format!(" base {}/{}", meta.index, meta.term));
+        line.push_str(&format!(" voters {:?} learners {:?}", members.voters, members.learners));
     }
     for entry in message.entries.iter() {
         line.push_str(&format!(" [{}/{} {} bytes]", entry.index, entry.term, entry.data.len()));
@@ -309,7 +360,7 @@ mod tests {
     fn message() -> impl Strategy<Value = Message> {
         let numbers = [1..1000_u64, 0..500, 0..1000, 0..1000, 0..1000, 0..1000];
         let payloads = vec((any::<bool>(), vec(any::<u8>(), 0..50)), 0..5);
-        (1..=10_u8, any::<bool>(), 0..2_usize, numbers, payloads).prop_map(
+        (1..=12_u8, any::<bool>(), 0..2_usize, numbers, payloads).prop_map(
             |(
                 kind,
                 reject,
@@ -324,6 +375,12 @@ mod tests {
                 (message.commit_term, message.reject_hint, message.reject) =
                     (commit_term, hint, reject);
                 message.context = [&b""[..], b"CampaignTransfer"][context].into();
+                if kind == KIND_SNAPSHOT {
+                    let meta = message.mut_snapshot().mut_metadata();
+                    (meta.index, meta.term) = (index + 1, log_term + 1);
+                    let members = Members { voters: vec![1, 3], ..Members::default() };
+                    meta.set_conf_state(members.with(2 + hint % 3).to_state());
+                }
                 if kind == 1 {
                     let entries = payloads.into_iter().zip(index + 1..).map(
                         |((membership, payload), index)| {
@@ -387,6 +444,49 @@ mod tests {
         let count = bytes.len() - 4;
         bytes[count..].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(decode(&bytes), Err(WireError::Length));
+    }
+
+    /// The consensus library would panic.
+    #[test]
+    fn a_snapshot_of_impossible_members_is_refused() {
+        let refused = |base: (u64, u64), members: Members| {
+            let mut message = Message::default();
+            message.set_msg_type(MessageType::MsgSnapshot);
+            (message.from, message.to, message.term) = (1, 2, 5);
+            let meta = message.mut_snapshot().mut_metadata();
+            (meta.index, meta.term) = base;
+            meta.set_conf_state(members.to_state());
+            decode(&encode(&message).unwrap()) == Err(WireError::Field("base"))
+        };
+        let members = |voters: &[u64], outgoing: &[u64], learners: &[u64], next: &[u64]| Members {
+            voters: voters.to_vec(),
+            outgoing: outgoing.to_vec(),
+            learners: learners.to_vec(),
+            next_learners: next.to_vec(),
+            auto_leave: !outgoing.is_empty(),
+        };
+        for possible in [
+            members(&[1, 2], &[], &[3], &[]),
+            members(&[1, 2], &[1, 3], &[4], &[3]),
+            members(&[1], &[1, 2], &[], &[]),
+        ] {
+            assert!(!refused((7, 5), possible));
+        }
+        for impossible in [
+            members(&[], &[], &[1], &[]),
+            members(&[1, 1], &[], &[], &[]),
+            members(&[1, 0], &[], &[], &[]),
+            members(&[1, 2], &[], &[2], &[]),
+            members(&[1], &[2], &[2], &[]),
+            members(&[1], &[], &[], &[2]),
+            members(&[1, 2], &[1, 2], &[], &[2]),
+            Members { auto_leave: true, ..members(&[1], &[], &[], &[]) },
+        ] {
+            assert!(refused((7, 5), impossible.clone()), "{impossible:?}");
+        }
+        for base in [(0, 5), (7, 0), (7, 6), (u64::MAX, 5)] {
+            assert!(refused(base, members(&[1], &[], &[], &[])), "{base:?}");
+        }
     }
 
     #[test]

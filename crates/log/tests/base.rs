@@ -5,7 +5,7 @@ mod support;
 
 use cluster::Cluster;
 use skein_log::{
-    Base, Config, Consensus, Durability, Recovered, Role, StepError,
+    Base, Config, Consensus, Durability, NewBase, Persist, Recovered, Role, StepError,
     disk::{
         DirDisk, Disk, StoredDir,
         sim::{Faults, SimDisk, SimRng},
@@ -133,13 +133,57 @@ fn a_log_whose_base_is_unreadable_is_refused() {
     assert!(begun > 0);
 }
 
-#[test]
-fn a_log_of_the_format_without_a_base_is_read_and_goes_on_in_it() {
+/// A copy of a log that an earlier version wrote.
+fn stored_log(format: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format2");
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format);
     for file in fs::read_dir(stored).unwrap().map(Result::unwrap) {
         fs::copy(file.path(), root.path().join(file.file_name())).unwrap();
     }
+    root
+}
+
+/// The versions in the headers of all segments.
+fn versions(root: &Path) -> Vec<u8> {
+    let names = DirDisk::open(root).unwrap().list().unwrap();
+    let mut names: Vec<_> = names.into_iter().filter(|name| name.ends_with(".wal")).collect();
+    names.sort_unstable();
+    names.iter().map(|name| fs::read(root.join(name)).unwrap()[8]).collect()
+}
+
+#[test]
+fn a_log_of_the_format_with_a_base_in_front_is_read_and_goes_on_in_the_next() {
+    let root = stored_log("format3");
+    let looked = Wal::look(Arc::new(StoredDir::new(root.path())), options()).unwrap();
+    assert_eq!((looked.first, looked.last), (LogIndex(101), LogIndex(120)));
+    let disk = Arc::new(DirDisk::open(root.path()).unwrap());
+    let Opened { mut wal, recovered, .. } = Wal::open(disk.clone(), options()).unwrap();
+    assert_eq!(recovered.base(), &base());
+    assert_eq!((recovered.hard_state.term, recovered.hard_state.commit.0), (Term(6), 110));
+    let read = wal.reader().read(LogIndex(101), LogIndex(120), usize::MAX).unwrap();
+    assert_eq!(read, (101..=120).map(expected).collect::<Vec<_>>());
+    assert_eq!(versions(root.path()), [3; 5]);
+    wal.append(&persist(None, (121..=140).map(|n| entry(n, 6, 60)).collect())).unwrap();
+    wal.sync().unwrap();
+    drop(wal);
+    let Opened { mut wal, recovered, .. } = Wal::open(disk.clone(), options()).unwrap();
+    assert_eq!((recovered.base(), recovered.last_index()), (&base(), LogIndex(140)));
+    let (old, new) = versions(root.path()).into_iter().partition::<Vec<_>, _>(|v| *v == 3);
+    assert!(old.len() == 5 && !new.is_empty() && new.iter().all(|v| *v == 4), "{old:?} {new:?}");
+    // All of the old format goes when its entries are forgotten.
+    let later = Base { index: LogIndex(139), term: Term(6), ..Base::default() };
+    let forget = Persist { base: Some(NewBase::Forget(later.clone())), ..persist(None, vec![]) };
+    wal.append(&forget).unwrap();
+    wal.prepare().unwrap();
+    drop(wal);
+    assert!(versions(root.path()).iter().all(|version| *version == 4));
+    let recovered = Wal::open(disk, options()).unwrap().recovered;
+    assert_eq!((recovered.base(), recovered.last_index()), (&later, LogIndex(140)));
+}
+
+#[test]
+fn a_log_of_the_format_without_a_base_is_read_and_goes_on_in_it() {
+    let root = stored_log("format2");
     let looked = Wal::look(Arc::new(StoredDir::new(root.path())), options()).unwrap();
     assert_eq!(
         (looked.first, looked.last, looked.commit),
@@ -156,9 +200,7 @@ fn a_log_of_the_format_without_a_base_is_read_and_goes_on_in_it() {
     let more = (23..=60).map(|n| entry(n, 4, 60)).collect();
     opened.wal.append(&persist(None, more)).unwrap();
     opened.wal.sync().unwrap();
-    for name in disk.list().unwrap().iter().filter(|name| name.ends_with(".wal")) {
-        assert_eq!(fs::read(root.path().join(name)).unwrap()[8], 2, "{name}");
-    }
+    assert!(versions(root.path()).iter().all(|version| *version == 2));
 }
 
 #[test]

@@ -81,6 +81,33 @@ impl Story {
                 self.cluster.at(number(1)).stopped = false;
                 self.cluster.settle();
             }
+            "image" => {
+                let index = self.cluster.at(number(1)).take_image();
+                writeln!(out, "image at {index}").expect("a string");
+            }
+            "compact" => {
+                let image = LogIndex(number(2));
+                let base = self.cluster.at(number(1)).consensus.compact(image, number(3));
+                let base = base.map_or("no other base".to_owned(), |base| {
+                    format!("base {}/{}", base.index, base.term)
+                });
+                writeln!(out, "{base}").expect("a string");
+                self.cluster.settle();
+            }
+            "bring-image" => {
+                let newest = self.cluster.at(number(1)).images.last_key_value();
+                let newest = *newest.expect("an image").0;
+                self.cluster.bring_image(number(1), number(2), newest);
+                writeln!(out, "image at {newest}").expect("a string");
+            }
+            "lose-images" => {
+                self.cluster.at(number(1)).images.clear();
+                self.cluster.at(number(1)).hold_images();
+            }
+            "below-base" => {
+                let below = self.cluster.at(number(1)).consensus.take_below_base();
+                writeln!(out, "{below:?}").expect("a string");
+            }
             "status" => out.push_str(&self.status()),
             other => panic!("unknown command {other}"),
         }

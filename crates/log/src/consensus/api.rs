@@ -1,6 +1,7 @@
 //! Configuration, results and errors of [`super::Consensus`].
 
 use crate::{
+    base::Base,
     types::{Durability, LogEntry, Persist, Role},
     wire::{self, WireError},
 };
@@ -159,18 +160,29 @@ pub enum StepError {
         /// The last entry here.
         last: LogIndex,
     },
-    /// The leader's log begins behind the end of this replica's, so that it cannot be filled.
+    /// The leader's log begins behind the end of this replica's, so that entries cannot fill it, and this replica holds no image of the server that could: see
+    /// [`crate::Consensus::hold_images`].
     #[error(
-        "the log of replica {from}, which leads, begins at entry {first}, but this replica's ends at entry {last}: \
-         the entries between are in a checkpoint only"
+        "the log of replica {from}, which leads, begins at entry {first}, but this replica has only the entries up to {last}: \
+         those between are in an image only, which it needs"
     )]
     BelowBase {
         /// The leader.
         from: ReplicaId,
         /// Its first entry.
         first: LogIndex,
-        /// The last entry here.
+        /// The last entry that is known to be committed here.
         last: LogIndex,
+    },
+    /// The leader takes this replica to hold an image of the server that it does not hold, or no longer.
+    #[error(
+        "replica {from} relies on an image at entry {index}, which this replica does not hold: it will ask again"
+    )]
+    NoImage {
+        /// The leader.
+        from: ReplicaId,
+        /// The image's entry.
+        index: LogIndex,
     },
     /// An entry of another program than this cluster's.
     #[error("replica {from} sent entry {index}, which has no known format")]
@@ -217,6 +229,8 @@ pub struct Batch {
     pub role: Option<RoleChange>,
     /// To be sent now.
     pub messages: Vec<Outgoing>,
+    /// The log was replaced by this base: the state machine continues from the image of the server at its index, which this replica holds.
+    pub reset: Option<Base>,
     /// To be made durable. A leader's entries do not wait for it while a majority of the others answers.
     pub persist: Option<Persist>,
     /// Messages that somebody waits for are held until all that was to be made durable is: votes, refusals. Acknowledgements of entries are held silently.

@@ -3,10 +3,10 @@
 use super::{Consensus, Outgoing, StepError};
 use crate::{types::replica_of, wire};
 use raft::{
-    StateRole, Storage as _,
+    StateRole,
     eraftpb::{Entry, EntryType, Message, MessageType},
 };
-use skein_model::{LogIndex, ReplicaId, Term};
+use skein_model::{LogIndex, ReplicaId};
 
 impl Consensus {
     /// A message came from a peer. An error is the peer's fault or the sign of a lost log; the state is unchanged.
@@ -20,8 +20,16 @@ impl Consensus {
             return Ok(());
         }
         self.check_message(from, &message)?;
-        if message.get_msg_type() == MessageType::MsgSnapshot {
-            return self.hear_of_base(from, &message);
+        match message.get_msg_type() {
+            MessageType::MsgSnapshot if !message.has_snapshot() => {
+                return self.hear_of_base(from, &message);
+            }
+            MessageType::MsgSnapshot => self.check_snapshot(from, &message)?,
+            MessageType::MsgSnapStatus => {
+                self.hear_of_image(&message);
+                return Ok(());
+            }
+            _ => {}
         }
         let beats = message.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let before = self.node.raft.msgs.len();
@@ -47,19 +55,6 @@ impl Consensus {
         let kept: Vec<_> =
             messages.drain(from.min(messages.len())..).filter(|m| !reminds(m)).collect();
         messages.extend(kept);
-    }
-
-    /// Tells members who need entries from before this log's first one; true if there are any.
-    pub(super) fn tell_of_base(&mut self, messages: &mut Vec<Outgoing>) -> bool {
-        let before = messages.len();
-        for to in self.node.mut_store().take_below_base() {
-            let raft = &self.node.raft;
-            let base = LogIndex(self.first_index().0 - 1);
-            let term = self.node.store().term(base.0).map(Term).unwrap_or_default();
-            let bytes = wire::below_base(self.member, to, raft.term, (base, term));
-            messages.push(Outgoing { to: replica_of(to), bytes });
-        }
-        messages.len() > before
     }
 
     /// Statements of a peer that the library would take for a broken invariant and panic.
@@ -91,16 +86,6 @@ impl Consensus {
             }
             _ => Ok(()),
         }
-    }
-
-    /// A leader says that its log begins behind the end of this replica's.
-    fn hear_of_base(&self, from: ReplicaId, message: &Message) -> Result<(), StepError> {
-        let last = self.last_index();
-        // One that no longer leads, or what was said before the log was filled, is of the past.
-        if message.term < self.node.raft.term || message.index <= last.0 {
-            return Ok(());
-        }
-        Err(StepError::BelowBase { from, first: LogIndex(message.index).next(), last })
     }
 }
 

@@ -11,24 +11,33 @@
 //! in this order:
 //!
 //! 1. If [`Batch::role`] is set, note it: only a leader may accept clients.
-//! 2. Send [`Batch::messages`]. They may be lost, late, twice or out of order; they need not wait for the disk:
+//! 2. If [`Batch::reset`] is set, replace the state machine by the image at that index: see "Where the log begins".
+//! 3. Send [`Batch::messages`]. They may be lost, late, twice or out of order; they need not wait for the disk:
 //!    messages that promise something durable are held back in here until it is.
-//! 3. If [`Batch::persist`] is set, hand it to the write-ahead log. Tickets are persisted in order. When a ticket and all earlier ones
+//! 4. If [`Batch::persist`] is set, hand it to the write-ahead log. Tickets are persisted in order. When a ticket and all earlier ones
 //!    are durable, call [`Consensus::persisted`]; a later ticket stands for the earlier ones. The leader's followers
 //!    write at the same time as its own disk. A write may be delayed until somebody waits for it: [`Batch::awaited`] ends the delay.
-//! 4. Give [`Batch::committed`] to the state machine. Entries come once, in order, without gaps except for entries without a
+//! 5. Give [`Batch::committed`] to the state machine. Entries come once, in order, without gaps except for entries without a
 //!    payload. [`Batch::applied`] counts those too. They are durable on a majority, and on this replica unless it leads: a
 //!    leader's own disk may be behind the others.
 //!
 //! After a restart [`Consensus::new`] takes the log that was recovered. Entries up to the recovered commit index
-//! do not come again in batches: read them with [`Consensus::entries`], from index 1 if the state machine is new. The
+//! do not come again in batches: read them with [`Consensus::entries`], from index 1 if the state machine is new, or behind its image. The
 //! same call refills a state machine at any later time.
 //!
 //! # Where the log begins
 //!
 //! The log need not reach back to index 1: [`Consensus::first_index`] says where it begins ([`Base`]). A state machine that needs
-//! older entries cannot be filled from it, and is refused by name. A member whose log ends before the leader's begins is told
-//! ([`StepError::BelowBase`]). [`Consensus::base`] is the base for a log that is to begin after what is applied here.
+//! older entries cannot be filled from it, and is refused by name: it begins with an *image* of the server, which contains the effects of all entries
+//! up to its index. The caller takes images, keeps them and brings them to other replicas. In here an image is no more than its index:
+//!
+//! - When an image is durable, [`Consensus::compact`] forgets entries up to it. How many of them are kept, for followers that are a little behind, is the
+//!   caller's choice. A replica that starts again begins with [`Consensus::newest_image`]. [`Consensus::base_at`] has what a log that continues from an image must know, to be stored with the image.
+//! - [`Consensus::hold_images`] says which images this replica holds. It is to be called on every replica, at the start and at each change.
+//! - A member whose log ends before the leader's begins is named by [`Consensus::take_below_base`] on the leader, and learns it itself by
+//!   [`StepError::BelowBase`]. Either may bring the image over. Once the member holds it, the leader sends a snapshot: index, term, members.
+//! - The member's next [`Batch::reset`] is the new base: its log is empty behind that, and its state machine is the image. [`Batch::persist`] has the same base for
+//!   the log on disk, which is replaced at once by it. A crash before that leaves the old log, and the story begins again.
 //!
 //! # A leader that died
 //!
@@ -47,13 +56,16 @@
 //! of its former self in one joint change. Until then the cluster counts the former self as down; [`Status::is_whole`]
 //! says when another loss is harmless.
 //!
-//! With [`Durability::Memory`] every start is such a loss ([`crate::identity`] counts them); a log in memory is not bounded
-//! yet: it ends where checkpoints begin. With a log on disk it is one when the data directory was damaged and removed
+//! With [`Durability::Memory`] every start is such a loss ([`crate::identity`] counts them); a log in memory is bounded by
+//! [`Consensus::compact`] alone. With a log on disk it is one when the data directory was damaged and removed
 //! ([`crate::wal::WalOptions::incarnation`]).
 
 mod api;
+mod history;
+mod images;
 mod members;
 mod messages;
+mod process;
 mod store;
 mod uncommitted;
 
@@ -66,27 +78,21 @@ use crate::{
     base::{Base, Members},
     recovered::Recovered,
     rng::Rng,
-    types::{
-        Durability, EntryKind, HardState, LogEntry, Persist, Role, Ticket, incarnation_of,
-        member_id, replica_of,
-    },
+    types::{Durability, HardState, LogEntry, Role, Ticket, incarnation_of, member_id, replica_of},
     wal::WalError,
 };
 use bytes::Bytes;
-use messages::encode_all;
 use protobuf::Message as _;
 use raft::{
-    GetEntriesContext, INVALID_ID, RawNode, Ready, StateRole, Storage as _,
-    eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType},
+    GetEntriesContext, INVALID_ID, RawNode, StateRole,
+    eraftpb::{ConfState, Entry, EntryType, Message, MessageType},
 };
 use skein_model::{LogIndex, ReplicaId, Term};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::LogStore;
 pub use store::{EntryReader, OldEntries};
 use uncommitted::Uncommitted;
 
-/// The longest membership entry: far larger than seven changes.
-const MAX_MEMBERSHIP_BYTES: usize = 1024;
 /// Messages that promise something that is not durable yet.
 struct Held {
     after: Ticket,
@@ -116,6 +122,14 @@ pub struct Consensus {
     reported: RoleChange,
     applied: LogIndex,
     uncommitted: Uncommitted,
+    /// The images of the server that this replica holds.
+    images: BTreeSet<LogIndex>,
+    /// Members who need an image, until the caller takes them.
+    below_base: BTreeSet<u64>,
+    /// The ticks since a snapshot was sent to a member.
+    snapshots: BTreeMap<u64, u32>,
+    /// A base that the log on disk does not have yet.
+    forgot: Option<Base>,
     /// The newest membership change that is applied.
     membership: LogIndex,
     /// Up to this entry a follower's silence is no reason to ask it again.
@@ -145,18 +159,22 @@ impl Consensus {
         let membership = recovered.membership.clone();
         let voters: Vec<u64> = config.voters.iter().map(|id| member_id(*id, 0)).collect();
         let base = recovered.base();
-        let (begins, founders) = match &base.members {
-            members if members.is_founders() => (base.index, ConfState::from((voters, Vec::new()))),
-            members => (base.index, members.to_state()),
+        let begins = base.index;
+        let founders = match base.members.clone() {
+            members if members.is_founders() => Members { voters, ..members },
+            members => members,
         };
-        let store = LogStore::new(recovered, founders.clone(), reader);
+        if !founders.is_possible() {
+            return Err(ConsensusError::Recovered("its members are impossible".into()));
+        }
+        let store = LogStore::new(recovered, &founders, reader);
         let library = raft::Config { applied: applied.0, ..library_config(&config, member) };
         let node = RawNode::new(&library, store, &slog::Logger::root(slog::Discard, slog::o!()))
             .map_err(|error| ConsensusError::Config(error.to_string()))?;
         let mut consensus = Self {
             member,
             node,
-            members: founders,
+            members: founders.to_state(),
             wanted: BTreeMap::new(),
             rng: Rng::new(config.seed),
             election_timeout: 0,
@@ -172,6 +190,10 @@ impl Consensus {
             uncommitted: Uncommitted::new(
                 config.max_uncommitted_bytes.max(config.max_message_bytes),
             ),
+            images: BTreeSet::new(),
+            below_base: BTreeSet::new(),
+            snapshots: BTreeMap::new(),
+            forgot: None,
             membership: LogIndex(0),
             unhurried: LogIndex(0),
             config,
@@ -201,6 +223,7 @@ impl Consensus {
             raft.leader_id = INVALID_ID;
         }
         self.tick_campaign();
+        self.tick_snapshots();
     }
 
     /// The number of ticks until one may have an effect, at least 1: those before it only count.
@@ -265,7 +288,12 @@ impl Consensus {
         if raft.state == StateRole::Leader {
             let lost: Vec<u64> =
                 raft.prs().iter().map(|(id, _)| *id).filter(|id| replica_of(*id) == peer).collect();
-            lost.into_iter().for_each(|member| self.node.report_unreachable(member));
+            for member in lost {
+                self.node.report_unreachable(member);
+                // What it said of its images is of the past, and what it was sent may be lost.
+                self.node.mut_store().holds_image(member, None);
+                self.give_up_snapshot(member);
+            }
             return;
         }
         if raft.leader_id == INVALID_ID || replica_of(raft.leader_id) != peer {
@@ -340,6 +368,7 @@ impl Consensus {
             let up_to = self.applied.0.min(self.node.raft.raft_log.persisted);
             self.node.mut_store().trim(up_to, self.config.recent_bytes);
         }
+        any |= self.persist_base(&mut batch);
         any |= self.tell_of_base(&mut batch.messages);
         batch.role = self.role_change();
         any |= batch.role.is_some();
@@ -449,12 +478,7 @@ impl Consensus {
     /// The base of a log that begins after what is applied here.
     #[must_use]
     pub fn base(&self) -> Base {
-        let term = self.node.store().term(self.applied.0).map(Term);
-        Base {
-            index: self.applied,
-            term: term.expect("what is applied is in the log, or its base"),
-            members: Members::of(&self.members),
-        }
+        self.base_at(self.applied).expect("what is applied is in the log, or its base")
     }
 
     /// The newest entry of this replica's log, committed or not.
@@ -536,122 +560,6 @@ impl Consensus {
         }
         self.campaign = Some((self.config.stagger_ticks, attempts - 1));
         self.campaign_now();
-    }
-
-    fn process_async(&mut self, mut ready: Ready, batch: &mut Batch) {
-        let number = ready.number();
-        // A follower's sign of life promises nothing: a slow disk must not look like a dead follower, or the leader gives up.
-        let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
-        let (alive, held): (Vec<_>, Vec<_>) =
-            ready.take_persisted_messages().into_iter().partition(alive);
-        let mut messages = encode_all(ready.take_messages());
-        messages.extend(encode_all(alive));
-        let committed = ready.take_committed_entries();
-        let must_sync = ready.must_sync();
-        self.note_hard_state(&ready);
-        self.node.mut_store().append(ready.entries());
-        if must_sync {
-            self.issued = Ticket(number);
-            batch.persist = Some(Persist {
-                ticket: self.issued,
-                hard_state: Some(self.hard_state),
-                entries: ready.entries().iter().map(store::to_log_entry).collect(),
-            });
-        }
-        self.node.advance_append_async(ready);
-        batch.messages.extend(messages);
-        if must_sync || self.issued > self.durable {
-            let silent =
-                |m: &Message| m.get_msg_type() == MessageType::MsgAppendResponse && !m.reject;
-            batch.awaited = !held.iter().all(silent);
-            let messages = encode_all(held);
-            self.held.push_back(Held { after: self.issued, number, messages });
-        } else {
-            self.node.on_persist_ready(number);
-            batch.messages.extend(encode_all(held));
-        }
-        self.apply(&committed, batch);
-        self.apply_ahead(batch);
-    }
-
-    /// A leader need not wait for its own disk when a majority of others has the entries: the library would wait, since a follower could
-    /// not answer for it. A membership change waits, as the library applies it.
-    fn apply_ahead(&mut self, batch: &mut Batch) {
-        let raft = &self.node.raft;
-        let log = &raft.raft_log;
-        let next = self.applied.0 + 1;
-        // Up to `persisted` the library counts.
-        if raft.state != StateRole::Leader || next <= log.persisted || next > log.committed {
-            return;
-        }
-        let ahead = self.node.store().read(next, log.committed + 1, u64::MAX);
-        let mut ahead = ahead.expect("what is not durable yet is in memory");
-        let membership = |entry: &Entry| entry.get_entry_type() != EntryType::EntryNormal;
-        ahead.truncate(ahead.iter().position(membership).unwrap_or(ahead.len()));
-        self.apply(&ahead, batch);
-    }
-
-    fn process_in_memory(&mut self, mut ready: Ready, batch: &mut Batch) {
-        batch.messages.extend(encode_all(ready.take_messages()));
-        let held = ready.take_persisted_messages();
-        let committed = ready.take_committed_entries();
-        self.note_hard_state(&ready);
-        self.node.mut_store().append(ready.entries());
-        let mut light = self.node.advance_append(ready);
-        batch.messages.extend(encode_all(held));
-        batch.messages.extend(encode_all(light.take_messages()));
-        self.apply(&committed, batch);
-        self.apply(light.committed_entries(), batch);
-    }
-
-    fn note_hard_state(&mut self, ready: &Ready) {
-        if let Some(state) = ready.hs() {
-            self.hard_state = HardState {
-                term: Term(state.term),
-                vote: state.vote,
-                commit: LogIndex(state.commit),
-            };
-        }
-    }
-
-    fn apply(&mut self, committed: &[Entry], batch: &mut Batch) {
-        for entry in committed {
-            if entry.index <= self.applied.0 {
-                // Handed out ahead.
-                continue;
-            }
-            assert_eq!(entry.index, self.applied.0 + 1, "a committed entry was skipped");
-            self.applied = LogIndex(entry.index);
-            let entry = store::to_log_entry(entry);
-            if entry.kind == EntryKind::Membership {
-                self.apply_membership(&entry);
-            } else if entry.is_payload() {
-                batch.committed.push(entry);
-            }
-        }
-        self.uncommitted.committed(self.applied);
-        let log = &self.node.raft.raft_log;
-        let told = self.applied.0.min(log.persisted);
-        if told > log.applied {
-            self.node.advance_apply_to(told);
-        }
-    }
-
-    /// All replicas apply the same changes in the same order; an impossible change has no effect on any of them.
-    fn apply_membership(&mut self, entry: &LogEntry) {
-        self.membership = entry.index;
-        let payload = &entry.payload;
-        let mut change = ConfChangeV2::default();
-        if payload.len() > MAX_MEMBERSHIP_BYTES || change.merge_from_bytes(payload).is_err() {
-            return;
-        }
-        if let Ok(members) = self.node.apply_conf_change(&change) {
-            self.members = members;
-            let members = &self.members;
-            self.wanted.retain(|replica, incarnation| {
-                !members.voters.contains(&member_id(*replica, *incarnation))
-            });
-        }
     }
 
     fn change_members(&mut self) {

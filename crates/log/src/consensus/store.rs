@@ -1,6 +1,8 @@
 //! The log for the consensus library: newest entries in memory, older ones through an [`EntryReader`].
 
+use super::history::History;
 use crate::{
+    base::{Base, Members},
     recovered::{Recovered, TermRuns},
     types::{EntryKind, LogEntry},
     wal::{WalError, WalReader},
@@ -12,7 +14,7 @@ use raft::{
 use skein_model::{LogIndex, Term};
 use std::{
     cell::RefCell,
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem::take,
 };
 
@@ -97,12 +99,15 @@ pub(super) struct LogStore {
     aside: Option<RefCell<Aside>>,
     /// Members who need entries from before the first one.
     below_base: RefCell<BTreeSet<u64>>,
+    /// The images that members hold, by their entries.
+    images: BTreeMap<u64, LogIndex>,
+    history: History,
 }
 
 impl LogStore {
     pub(super) fn new(
         recovered: Recovered,
-        members: ConfState,
+        members: &Members,
         reader: Option<Box<dyn EntryReader + Send>>,
     ) -> Self {
         let mut hard_state = HardState::default();
@@ -110,8 +115,9 @@ impl LogStore {
         hard_state.vote = recovered.hard_state.vote;
         hard_state.commit = recovered.hard_state.commit.0;
         let recent_bytes = recovered.tail.iter().map(|entry| entry.payload.len()).sum();
+        let history = History::since(recovered.base().index, members.clone());
         Self {
-            initial: RaftState::new(hard_state, members),
+            initial: RaftState::new(hard_state, members.to_state()),
             terms: recovered.terms,
             recent: recovered.tail.into_iter().map(from_log_entry).collect(),
             recent_bytes,
@@ -119,11 +125,49 @@ impl LogStore {
             read_error: RefCell::default(),
             aside: None,
             below_base: RefCell::default(),
+            images: BTreeMap::new(),
+            history,
         }
     }
 
     pub(super) fn first(&self) -> LogIndex {
         self.terms.first()
+    }
+
+    /// The base of a log that begins after the entry at `index`, which must be applied; `None` before the present base.
+    pub(super) fn base_at(&self, index: LogIndex) -> Option<Base> {
+        let term = self.terms.term(index)?;
+        Some(Base { index, term, members: self.history.at(index).clone() })
+    }
+
+    /// The entry at `index` has changed the members.
+    pub(super) fn members_changed(&mut self, index: LogIndex, members: &ConfState) {
+        self.history.push(index, Members::of(members));
+    }
+
+    /// Forgets the entries up to a base that is in the log.
+    pub(super) fn forget(&mut self, base: &Base) {
+        self.terms.forget(base);
+        self.history.forget(base.index);
+        while let Some(entry) = self.recent.pop_front_if(|entry| entry.index <= base.index.0) {
+            self.recent_bytes -= entry.data.len();
+        }
+    }
+
+    /// Forgets all entries: the log continues behind this base.
+    pub(super) fn reset(&mut self, base: &Base) {
+        self.terms = TermRuns::after(base);
+        self.history = History::since(base.index, base.members.clone());
+        self.recent.clear();
+        self.recent_bytes = 0;
+    }
+
+    /// A member holds an image at this entry, or none.
+    pub(super) fn holds_image(&mut self, member: u64, image: Option<LogIndex>) {
+        match image {
+            Some(image) => self.images.insert(member, image),
+            None => self.images.remove(&member),
+        };
     }
 
     /// Members who need what this log no longer has, since this was asked last.
@@ -155,6 +199,8 @@ impl LogStore {
                 aside.come = Some((from.0, entries.into_iter().map(from_log_entry).collect()));
                 asked
             }
+            // Forgotten meanwhile: the library finds that out when it asks again.
+            Err(WalError::BelowBase { .. }) => asked,
             Err(error) => {
                 self.read_error.replace(Some(error));
                 Vec::new()
@@ -308,9 +354,19 @@ impl Storage for LogStore {
         Ok(self.terms.last().0)
     }
 
+    /// Asked for a member who needs entries from before the first one.
     fn snapshot(&self, _request_index: u64, to: u64) -> raft::Result<Snapshot> {
-        // Asked for a member who needs entries from before the first one. There is none to send; the member is told.
-        self.below_base.borrow_mut().insert(to);
-        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+        let base = self.images.get(&to).and_then(|image| self.base_at(*image));
+        let Some(base) = base else {
+            // The member is told, and says when it holds an image.
+            self.below_base.borrow_mut().insert(to);
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        };
+        let mut snapshot = Snapshot::default();
+        let meta = snapshot.mut_metadata();
+        (meta.index, meta.term) = (base.index.0, base.term.0);
+        // It may have become a learner behind that entry. Being one before does no harm: learners do not count, and becoming one again has no effect.
+        meta.set_conf_state(base.members.with(to).to_state());
+        Ok(snapshot)
     }
 }

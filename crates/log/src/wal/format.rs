@@ -13,8 +13,16 @@
 //! segments without a gap. `synced_seq` is the newest record known to be durable when this one was written: a bad record
 //! that a later one vouches for is damage; a bad record without such a witness is the torn end of a crashed append.
 //!
-//! A log that holds all entries is of version 2. One that begins later is of version 3, and the first record of its first segment is its base;
-//! nothing else is different.
+//! The version is that of a segment:
+//!
+//! | version | of | first record |
+//! |---|---|---|
+//! | 2 | a log that holds all entries | any |
+//! | 3 | a log that begins later, as programs before version 4 wrote it: read, no longer written | in segment 1 its base |
+//! | 4 | a log that begins later | its [`Start`]: no earlier segment is needed for more than entries |
+//!
+//! Nothing else is different. A log of version 2 or 3 gets its first segment of version 4 when it forgets entries, one of version 3 also when a
+//! segment is full; no older version follows a version 4.
 
 use crate::{
     base::Base,
@@ -26,8 +34,10 @@ use skein_model::{LogIndex, Term};
 
 /// The version of this format, for a log that holds all entries.
 pub const VERSION: u32 = 2;
-/// The version for a log that begins with its base.
+/// The version for a log that begins with its base in the first segment.
 pub const VERSION_WITH_BASE: u32 = 3;
+/// The version of a segment that begins with a [`Start`], and the newest one.
+pub const VERSION_WITH_START: u32 = 4;
 /// The length of a segment's header.
 pub const HEADER_BYTES: usize = 96;
 /// The length of a record's header.
@@ -40,6 +50,8 @@ const SEGMENT_MAGIC: [u8; 8] = *b"SKEINWAL";
 pub const SECTOR_BYTES: u64 = 4096;
 /// index, term
 const ENTRY_HEAD_BYTES: usize = 8 + 8;
+/// Longer than any record of a [`Start`]: two numbers, a hard state, and four full lists of members.
+pub(crate) const MAX_START_BYTES: usize = 16 << 10;
 
 const KIND_ENTRY: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
@@ -48,6 +60,7 @@ const KIND_TRUNCATE: u8 = 4;
 const KIND_SEAL: u8 = 5;
 const KIND_PAD: u8 = 6;
 const KIND_BASE: u8 = 7;
+const KIND_START: u8 = 8;
 
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +77,53 @@ pub struct SegmentHeader {
     pub incarnation: u64,
     /// The secret salt.
     pub salt: u64,
-    /// The log's first record is its base; the same in all segments.
-    pub has_base: bool,
+    /// What the records begin with.
+    pub layout: Layout,
+}
+
+/// What the records of a segment begin with: its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Layout {
+    /// Version 2: any record; the log holds all entries.
+    Whole,
+    /// Version 3: the log's base, in the first segment.
+    Based,
+    /// Version 4: a [`Start`].
+    Started,
+}
+
+impl Layout {
+    const fn version(self) -> u32 {
+        match self {
+            Self::Whole => VERSION,
+            Self::Based => VERSION_WITH_BASE,
+            Self::Started => VERSION_WITH_START,
+        }
+    }
+
+    fn of(version: u32) -> Option<Self> {
+        [Self::Whole, Self::Based, Self::Started].into_iter().find(|l| l.version() == version)
+    }
+}
+
+/// The state of a log where a segment begins. The segment's file, with it, is durable before the seal of the one before: the two make the change from
+/// one base to another at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Where the log begins now.
+    pub base: Base,
+    /// The last entry of the segments before, or the base.
+    pub last: (LogIndex, Term),
+    /// The promises.
+    pub hard_state: HardState,
+}
+
+impl Start {
+    /// Whether the segments before hold no entry of the log.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.last == (self.base.index, self.base.term)
+    }
 }
 
 /// The reason why a segment's header cannot be used.
@@ -81,8 +139,7 @@ impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[..8].copy_from_slice(&SEGMENT_MAGIC);
-        let version = if self.has_base { VERSION_WITH_BASE } else { VERSION };
-        out[8..12].copy_from_slice(&version.to_le_bytes());
+        out[8..12].copy_from_slice(&self.layout.version().to_le_bytes());
         out[16..32].copy_from_slice(&self.cluster.0.to_le_bytes());
         out[32..64].copy_from_slice(&self.program.0);
         out[64..72].copy_from_slice(&self.segment.to_le_bytes());
@@ -108,9 +165,9 @@ impl SegmentHeader {
         if cursor.u32()? != Self::checksum(header) {
             return None;
         }
-        if ![VERSION, VERSION_WITH_BASE].contains(&version) {
+        let Some(layout) = Layout::of(version) else {
             return Some(Err(HeaderError::Version(version)));
-        }
+        };
         Some(Ok(Self {
             cluster: ClusterId(cursor.u128()?),
             program: ProgramHash(cursor.array()?),
@@ -118,7 +175,7 @@ impl SegmentHeader {
             first_seq: cursor.u64()?,
             incarnation: cursor.u64()?,
             salt: cursor.u64()?,
-            has_base: version == VERSION_WITH_BASE,
+            layout,
         }))
     }
 
@@ -143,8 +200,10 @@ pub enum Record {
     Seal,
     /// Padding of this many bytes, so that the next record lies in another sector.
     Pad(usize),
-    /// Where the log begins.
+    /// Where the log begins, in version 3.
     Base(Base),
+    /// The state where a segment begins.
+    Start(Start),
 }
 
 /// The position of a record.
@@ -224,9 +283,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
             }
         }
         Record::HardState(state) => {
-            out.extend_from_slice(&state.term.0.to_le_bytes());
-            out.extend_from_slice(&state.vote.to_le_bytes());
-            out.extend_from_slice(&state.commit.0.to_le_bytes());
+            encode_hard_state(out, state);
             KIND_HARD_STATE
         }
         Record::Truncate(from) => {
@@ -242,6 +299,13 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
             base.encode(out);
             KIND_BASE
         }
+        Record::Start(start) => {
+            out.extend_from_slice(&start.last.0.0.to_le_bytes());
+            out.extend_from_slice(&start.last.1.0.to_le_bytes());
+            encode_hard_state(out, &start.hard_state);
+            start.base.encode(out);
+            KIND_START
+        }
     };
     let len = out.len() - start - RECORD_HEADER_BYTES;
     assert!(len <= MAX_PAYLOAD_BYTES, "a record of {len} bytes");
@@ -254,6 +318,12 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
     let crc = checksum(place.spot, &out[start + 8..]);
     out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
     out.resize(start + record_bytes(len), 0);
+}
+
+fn encode_hard_state(out: &mut Vec<u8>, state: &HardState) {
+    out.extend_from_slice(&state.term.0.to_le_bytes());
+    out.extend_from_slice(&state.vote.to_le_bytes());
+    out.extend_from_slice(&state.commit.0.to_le_bytes());
 }
 
 /// Reads the record that begins at `bytes[0]`; `None` if no valid record of this position is there.
@@ -294,18 +364,24 @@ fn decode_payload(kind: u8, payload: &[u8]) -> Option<Record> {
             let payload = Bytes::copy_from_slice(cursor.take(cursor.left())?);
             Record::Entry(LogEntry { index, term, kind, payload })
         }
-        KIND_HARD_STATE => Record::HardState(HardState {
-            term: Term(cursor.u64()?),
-            vote: cursor.u64()?,
-            commit: LogIndex(cursor.u64()?),
-        }),
+        KIND_HARD_STATE => Record::HardState(decode_hard_state(&mut cursor)?),
         KIND_TRUNCATE => Record::Truncate(LogIndex(cursor.u64()?)),
         KIND_SEAL => Record::Seal,
         KIND_PAD => Record::Pad(cursor.take(cursor.left())?.len()),
         KIND_BASE => Record::Base(Base::decode(&mut cursor)?),
+        KIND_START => Record::Start(Start {
+            last: (LogIndex(cursor.u64()?), Term(cursor.u64()?)),
+            hard_state: decode_hard_state(&mut cursor)?,
+            base: Base::decode(&mut cursor)?,
+        }),
         _ => return None,
     };
     (cursor.left() == 0).then_some(record)
+}
+
+fn decode_hard_state(cursor: &mut Cursor<'_>) -> Option<HardState> {
+    let (term, vote) = (Term(cursor.u64()?), cursor.u64()?);
+    Some(HardState { term, vote, commit: LogIndex(cursor.u64()?) })
 }
 
 fn checksum(spot: Spot, bytes: &[u8]) -> u32 {

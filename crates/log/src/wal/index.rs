@@ -45,10 +45,23 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The log holds what follows this entry.
+    /// The log holds what will follow this entry, and nothing else.
     pub(crate) fn begin_after(&mut self, base: LogIndex) {
-        assert!(self.runs.is_empty(), "a log gets its base before its entries");
+        self.runs.clear();
         self.base = base;
+    }
+
+    /// Forgets the entries up to this one.
+    pub(crate) fn forget(&mut self, base: LogIndex) {
+        self.base = base;
+        // Entries before the base in a run that goes on are read with it, and not handed out.
+        self.runs.drain(..self.runs.partition_point(|run| run.last <= base));
+    }
+
+    /// The segment's file is to be removed: nothing in it is needed any more.
+    pub(crate) fn remove_file(&mut self, segment: u64) {
+        assert!(self.runs.first().is_none_or(|run| run.segment > segment), "entries are in use");
+        self.files.remove(&segment);
     }
 
     pub(crate) fn add_file(&mut self, segment: u64, file: Arc<dyn File>, salt: u64) {
@@ -77,6 +90,8 @@ impl Index {
                 run.last = LogIndex(from.0 - 1);
             }
         }
+        // The rest of a run that the base is in may be forgotten already.
+        self.runs.pop_if(|run| run.last <= self.base);
     }
 
     fn find(&self, index: LogIndex) -> Option<(Run, Arc<dyn File>, u64)> {

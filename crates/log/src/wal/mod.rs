@@ -18,6 +18,8 @@ pub mod format;
 mod index;
 mod recover;
 mod room;
+mod segment;
+mod segments;
 mod tail;
 pub mod thread;
 mod witness;
@@ -30,12 +32,13 @@ pub(crate) use recover::{Lock, occupy};
 use crate::{
     base::Base,
     disk::{Disk, File},
-    recovered::Recovered,
+    recovered::{Recovered, TermRuns},
     types::{ClusterId, HardState, LogEntry, Persist, ProgramHash},
 };
-use format::{HEADER_BYTES, Place, Record, SegmentHeader, Spot};
+use format::{Place, Record, Spot};
 use index::SharedIndex;
 use room::Room;
+use segments::Segments;
 use skein_model::LogIndex;
 use std::{
     any::Any,
@@ -109,6 +112,8 @@ pub struct Wal {
     file: Arc<dyn File>,
     segment: u64,
     salt: u64,
+    /// The length of the segment's header, and its start.
+    head_bytes: u64,
     /// The position of the next record.
     offset: u64,
     /// The file is filled with zeros, or records, up to here.
@@ -120,7 +125,9 @@ pub struct Wal {
     /// Until a thread has it.
     witness: Option<Witness>,
     base: Base,
-    last_index: LogIndex,
+    segments: Segments,
+    /// The terms of all entries.
+    terms: TermRuns,
     hard_state: HardState,
     failed: Option<String>,
     /// Whether writes that find the disk full wait; without it they fail.
@@ -190,11 +197,14 @@ impl Wal {
         self.note(result)
     }
 
-    /// Fills some of the file ahead with zeros, durably, if there is little left, so that syncs of small appends need not write the file's
-    /// metadata, nor those zeros, as well. To be called when no append waits; nothing depends on it: the append that does not fit finds a full disk.
+    /// Work that is due and that no append should wait for: removes segments from before the base, and
+    /// fills some of the file ahead with zeros, durably, if there is little left, so that syncs of small appends need not write the file's
+    /// metadata, nor those zeros, as well. Nothing depends on the zeros: the append that does not fit finds a full disk.
     pub fn prepare(&mut self) -> Result<(), WalError> {
         self.check()?;
-        if !self.is_to_be_prepared() {
+        let removed = self.remove_obsolete();
+        self.note(removed)?;
+        if !self.is_to_be_filled() {
             return Ok(());
         }
         let from = self.zeroed.max(self.offset);
@@ -215,6 +225,10 @@ impl Wal {
     /// Whether [`prepare`](Self::prepare) would have an effect.
     #[must_use]
     pub fn is_to_be_prepared(&self) -> bool {
+        self.is_to_be_filled() || self.segments.has_obsolete(self.base.index)
+    }
+
+    fn is_to_be_filled(&self) -> bool {
         self.zeroed < self.offset + AHEAD_BYTES / 2 && self.zeroed < self.options.segment_bytes
     }
 
@@ -230,16 +244,22 @@ impl Wal {
         self.base.first_index()
     }
 
+    /// Where the log begins.
+    #[must_use]
+    pub fn base(&self) -> &Base {
+        &self.base
+    }
+
     /// The newest entry.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {
-        self.last_index
+        self.terms.last()
     }
 
     /// The size of the log on disk, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (self.segment - 1) * self.options.segment_bytes + self.offset
+        self.segments.bytes() + self.offset
     }
 
     fn check(&self) -> Result<(), WalError> {
@@ -266,15 +286,17 @@ impl Wal {
 
     fn append_records(&mut self, persist: &Persist) -> Result<(), WalError> {
         // First the hard state: entries of a term without that term would be a state that never existed.
-        if let Some(state) = persist.hard_state {
-            self.push_hard_state(state);
+        let state = persist.hard_state;
+        match &persist.base {
+            Some(new) => self.rebase(new, state.unwrap_or(self.hard_state))?,
+            None => state.into_iter().for_each(|state| self.push_hard_state(state)),
         }
         if let Some(first) = persist.entries.first()
-            && first.index <= self.last_index
+            && first.index <= self.terms.last()
         {
             assert!(first.index > self.base.index, "an entry from before the log's first one");
             self.push(&Record::Truncate(first.index));
-            self.last_index = LogIndex(first.index.0 - 1);
+            self.terms.truncate(first.index);
             self.index.write().unwrap_or_else(PoisonError::into_inner).truncate(first.index);
         }
         for entry in &persist.entries {
@@ -295,15 +317,14 @@ impl Wal {
     }
 
     fn push_entry(&mut self, entry: &LogEntry) -> Result<(), WalError> {
-        assert_eq!(entry.index, self.last_index.next(), "an entry that does not continue the log");
-        if self.end() + format::entry_record_bytes(entry) as u64 > self.options.segment_bytes
-            && self.end() > HEADER_BYTES as u64
-        {
+        let end = self.end() + format::entry_record_bytes(entry) as u64;
+        // One with nothing but its start takes an entry of any length.
+        if end > self.options.segment_bytes && self.end() > self.head_bytes {
             self.roll()?;
         }
         let start = self.end();
         self.push(&Record::Entry(entry.clone()));
-        self.last_index = entry.index;
+        self.terms.push(entry.index, entry.term);
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.add_entry(entry.index, self.segment, start, self.end());
         Ok(())
@@ -355,65 +376,4 @@ impl Wal {
             }
         }
     }
-
-    /// Ends the segment and begins the next one, durably. The next one's file comes first: a seal promises that it exists.
-    fn roll(&mut self) -> Result<(), WalError> {
-        let next = self.segment + 1;
-        let (file, salt) = self.when_there_is_room(|| {
-            let created =
-                create_segment(&*self.disk, self.options, next, self.next_seq + 1, &self.base);
-            if matches!(created, Err(WalError::DiskFull { .. })) {
-                // An incomplete file would be in the way. Nothing refers to it.
-                let _ = self.disk.remove(&format::segment_name(next));
-            }
-            created
-        })?;
-        self.push(&Record::Seal);
-        self.flush()?;
-        let path = self.path(self.segment);
-        self.file.set_len(self.offset).map_err(WalError::io(&path, "cut"))?;
-        self.file.sync().map_err(WalError::io(&path, "sync"))?;
-        self.is_synced();
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.add_file(next, file.clone(), salt);
-        drop(index);
-        (self.file, self.segment, self.salt) = (file, next, salt);
-        self.offset = HEADER_BYTES as u64;
-        self.zeroed = self.offset;
-        Ok(())
-    }
-}
-
-/// Creates a segment durably, with its header and, if it is the first of a log with a base, that; answers its file and salt.
-fn create_segment(
-    disk: &dyn Disk,
-    options: WalOptions,
-    segment: u64,
-    first_seq: u64,
-    base: &Base,
-) -> Result<(Arc<dyn File>, u64), WalError> {
-    let name = format::segment_name(segment);
-    let path = format!("{}/{name}", disk.location());
-    let file = disk.open(&name, true).map_err(WalError::io(&path, "create"))?;
-    let salt = format::salt(disk.random().map_err(WalError::io(&path, "draw a salt for"))?);
-    let header = SegmentHeader {
-        cluster: options.cluster,
-        program: options.program,
-        segment,
-        first_seq,
-        incarnation: options.incarnation,
-        salt,
-        has_base: !base.is_start(),
-    };
-    let mut bytes = header.encode().to_vec();
-    if header.has_base && segment == 1 {
-        let spot = Spot { segment, salt, offset: HEADER_BYTES as u64 };
-        let place = Place { spot, seq: first_seq, synced_seq: 0 };
-        format::encode(&mut bytes, place, &Record::Base(base.clone()));
-    }
-    file.write_at(&bytes, 0).map_err(WalError::io(&path, "write"))?;
-    file.reserve(options.segment_bytes).map_err(WalError::io(&path, "reserve space"))?;
-    file.sync().map_err(WalError::io(&path, "sync"))?;
-    disk.sync_dir().map_err(WalError::io(&disk.location(), "sync"))?;
-    Ok((Arc::from(file), salt))
 }

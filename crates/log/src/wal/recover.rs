@@ -1,18 +1,23 @@
 //! Opening a log: reads all segments, cuts off a torn end, refuses damage, and rewrites records that may be in the page cache only.
 
 use super::{
-    Opened, Stored, Wal, WalError, WalOptions, WalReader, create_segment,
-    format::{self, Decoded, HEADER_BYTES, HeaderError, Record, SegmentHeader, Spot},
+    Opened, Stored, Wal, WalError, WalOptions, WalReader,
+    format::{
+        self, Decoded, HEADER_BYTES, HeaderError, Layout, Record, SegmentHeader, Spot, Start,
+    },
     index::{Index, SharedIndex},
+    segment::Segment,
+    segments::{self, Made, Segments},
     tail::{self, Tail},
     witness::{self, Owner, Witness},
 };
 use crate::{
     base::Base,
-    disk::{Disk, File},
+    disk::{Disk, File, read_range},
     recovered::Recovered,
     types::{HardState, Persist, Ticket},
 };
+use skein_model::{LogIndex, Term};
 use std::{
     any::Any,
     collections::VecDeque,
@@ -33,20 +38,6 @@ pub struct Repair {
 /// Keeps a directory for this process until it is dropped.
 pub(crate) type Lock = Box<dyn Any + Send + Sync>;
 
-/// A segment in memory.
-struct Segment {
-    number: u64,
-    file: Arc<dyn File>,
-    bytes: Vec<u8>,
-}
-
-impl Segment {
-    /// No record was ever written to it.
-    fn is_blank(&self) -> bool {
-        self.bytes.iter().skip(HEADER_BYTES).all(|byte| *byte == 0)
-    }
-}
-
 /// Where a segment's records end.
 struct End {
     offset: u64,
@@ -61,8 +52,8 @@ struct Read {
     segments: Vec<Segment>,
     salt: u64,
     end: End,
-    /// An empty segment behind the open one.
-    blank: Option<u64>,
+    /// A segment without records behind the open one.
+    fresh: Option<Segment>,
 }
 
 struct Recovery {
@@ -70,6 +61,11 @@ struct Recovery {
     options: WalOptions,
     index: SharedIndex,
     recovered: Recovered,
+    segments: Segments,
+    /// Entries that are missing, unless a later base makes them unnecessary: the first segment begins after them.
+    missing: Option<LogIndex>,
+    /// The first record of the first segment.
+    first_seq: u64,
     next_seq: u64,
     /// The last record that the witness or a later record vouches for.
     witnessed: u64,
@@ -114,9 +110,9 @@ pub(super) fn create(
     }
     let mut recovery = Recovery::new(disk, options);
     let witness = Witness::create(&*recovery.disk, recovery.owner())?;
-    let first = create_segment(&*recovery.disk, options, 1, 1, &base);
+    let first = segments::make_first(&*recovery.disk, options, base);
     // Nothing has begun: the operator is told the space that is needed.
-    let (file, salt) = first.map_err(|error| match error {
+    let Made { file, salt, .. } = first.map_err(|error| match error {
         WalError::DiskFull { file } => WalError::NoRoom { file, mib: options.segment_bytes >> 20 },
         other => other,
     })?;
@@ -131,11 +127,15 @@ pub(super) fn create(
 pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions) -> Result<Opened, WalError> {
     let (lock, names) = take(&*disk)?;
     let mut recovery = Recovery::new(disk, options);
-    let Read { witness, segments, salt, end, blank } = recovery.read(&names)?;
-    if let Some(number) = blank {
-        let path = recovery.path(number);
-        let name = format::segment_name(number);
+    let Read { witness, segments, salt, mut end, fresh } = recovery.read(&names)?;
+    if let Some(fresh) = fresh {
+        let path = recovery.path(fresh.number);
+        let name = format::segment_name(fresh.number);
         recovery.disk.remove(&name).map_err(WalError::io(&path, "remove"))?;
+        // A vote in it counts as one in a torn record.
+        let vote = fresh.start().map(|(start, _)| start.hard_state);
+        let known = end.tail.vote.unwrap_or_default();
+        end.tail.vote = vote.filter(|vote| tail::says_more(*vote, known)).or(end.tail.vote);
     }
     recovery.finish(lock, witness, segments, salt, end)
 }
@@ -178,6 +178,9 @@ impl Recovery {
             options,
             index: Arc::new(RwLock::new(Index::default())),
             recovered: Recovered::default(),
+            segments: Segments::default(),
+            missing: None,
+            first_seq: 1,
             next_seq: 1,
             witnessed: 0,
             vouched: 0,
@@ -215,39 +218,64 @@ impl Recovery {
         let Some(&newest) = numbers.last() else {
             return Err(WalError::NoLog { dir: self.disk.location() });
         };
-        if let Some(missing) = (1..=newest).zip(&numbers).find(|(n, number)| n != *number) {
-            return Err(WalError::damaged(self.path(missing.0), 0, "the file is missing"));
-        }
+        let begin = self.beginning(&numbers)?;
+        let remains = numbers.iter().copied().take_while(|number| *number < begin).collect();
+        self.segments.remain(remains);
         let last = self.load(newest)?;
-        let first = if newest == 1 { &last } else { &self.load(1)? };
-        self.options.incarnation = self.header(first)?.incarnation;
-        self.check_header(first)?;
+        let first = if newest == begin { &last } else { &self.load(begin)? };
+        let header = self.header(first)?;
+        self.options.incarnation = header.incarnation;
+        self.first_seq = if begin == 1 { 1 } else { header.first_seq };
+        self.next_seq = self.first_seq;
+        self.check_header(first, begin)?;
         let witness = self.open_witness(names.iter().any(|name| name == witness::FILE))?;
         self.witnessed = witness.seq();
         let mut before = None;
-        for number in 1..newest {
+        for number in begin..newest {
             let segment = self.load(number)?;
-            let salt = self.check_header(&segment)?;
+            let salt = self.check_header(&segment, begin)?;
             self.add_file(number, segment.file.clone(), salt);
             // The newest segment may have been made, and this one not sealed any more.
-            let may_end = number + 1 == newest && last.is_blank();
+            let may_end = number + 1 == newest && last.is_fresh();
             let end = self.scan(&segment, salt, may_end)?;
             if !end.sealed {
-                let blank = Some(newest);
-                self.check_base(first)?;
-                return Ok(Read { witness, segments: vec![segment], salt, end, blank });
+                self.check_base(first, begin)?;
+                let segments = vec![segment];
+                return Ok(Read { witness, segments, salt, end, fresh: Some(last) });
             }
+            self.segments.sealed(number, end.offset);
             before = Some(segment);
         }
-        let salt = self.check_header(&last)?;
+        let salt = self.check_header(&last, begin)?;
         self.add_file(newest, last.file.clone(), salt);
         let end = self.scan(&last, salt, true)?;
         if end.sealed {
             return Err(WalError::damaged(self.path(newest + 1), 0, "the file is missing"));
         }
-        self.check_base(first)?;
+        self.check_base(first, begin)?;
         let segments = before.into_iter().chain([last]).collect();
-        Ok(Read { witness, segments, salt, end, blank: None })
+        Ok(Read { witness, segments, salt, end, fresh: None })
+    }
+
+    /// The segment that the log begins with. Earlier ones, if there are any, remained when it was shortened.
+    fn beginning(&self, numbers: &[u64]) -> Result<u64, WalError> {
+        let follows = |pair: &[u64]| pair[0] + 1 == pair[1];
+        let gap = numbers.windows(2).rposition(|pair| !follows(pair));
+        let whole = &numbers[gap.map_or(0, |gap| gap + 1)..];
+        if whole[0] == 1 {
+            return Ok(1);
+        }
+        for number in whole {
+            let path = self.path(*number);
+            let file = self.disk.open(&format::segment_name(*number), false);
+            let file = file.map_err(WalError::io(&path, "open"))?;
+            let head = read_range(&*file, 0, HEADER_BYTES).map_err(WalError::io(&path, "read"))?;
+            let layout = SegmentHeader::decode(&head).map(|header| header.layout);
+            if layout.is_ok_and(|layout| layout == Layout::Started) {
+                return Ok(*number);
+            }
+        }
+        Err(WalError::damaged(self.path(whole[0] - 1), 0, "the file is missing"))
     }
 
     /// The torn end of the open segment, if it has one.
@@ -269,14 +297,14 @@ impl Recovery {
         let file = self.path(segment.number);
         SegmentHeader::decode(&segment.bytes).map_err(|error| match error {
             HeaderError::Version(found) => {
-                WalError::Version { file, found, expected: format::VERSION }
+                WalError::Version { file, found, expected: format::VERSION_WITH_START }
             }
             HeaderError::Damaged => WalError::damaged(file, 0, "the header's checksum is wrong"),
         })
     }
 
     /// Answers the segment's salt.
-    fn check_header(&self, segment: &Segment) -> Result<u64, WalError> {
+    fn check_header(&self, segment: &Segment, begin: u64) -> Result<u64, WalError> {
         let file = self.path(segment.number);
         let dir = self.disk.location();
         let header = self.header(segment)?;
@@ -298,7 +326,12 @@ impl Recovery {
             );
             return Err(WalError::damaged(file, 0, why));
         }
-        if segment.number > 1 && header.has_base == self.recovered.base().is_start() {
+        let fits = match header.layout {
+            Layout::Started => true,
+            Layout::Based => !self.recovered.base().is_start(),
+            Layout::Whole => self.recovered.base().is_start(),
+        };
+        if segment.number > begin && !fits {
             let why = "it is of a log with another beginning";
             return Err(WalError::damaged(file, 0, why));
         }
@@ -306,12 +339,19 @@ impl Recovery {
     }
 
     /// A log whose first segment says that it has a base must have it: else it is not known what it begins with.
-    fn check_base(&self, first: &Segment) -> Result<(), WalError> {
-        if self.header(first)?.has_base == self.recovered.base().is_start() {
-            let why = "the record that says where the log begins is unreadable";
-            return Err(WalError::damaged(self.path(1), HEADER_BYTES as u64, why));
+    fn check_base(&self, first: &Segment, begin: u64) -> Result<(), WalError> {
+        if self.header(first)?.layout != Layout::Whole && self.recovered.base().is_start() {
+            return Err(self.no_start(begin));
         }
-        Ok(())
+        match self.missing {
+            Some(_) => Err(WalError::damaged(self.path(begin - 1), 0, "the file is missing")),
+            None => Ok(()),
+        }
+    }
+
+    fn no_start(&self, segment: u64) -> WalError {
+        let why = "the record that says where the log begins is unreadable";
+        WalError::damaged(self.path(segment), HEADER_BYTES as u64, why)
     }
 
     /// Replays a segment's records. The log may end in it only if `may_end`.
@@ -319,6 +359,10 @@ impl Recovery {
         let Segment { number, ref bytes, .. } = *segment;
         let spot = |position: usize| Spot { segment: number, salt, offset: position as u64 };
         let mut position = HEADER_BYTES;
+        // A start was durable before the seal of the segment before it.
+        if self.header(segment)?.layout == Layout::Started && segment.start().is_none() {
+            return Err(self.no_start(number));
+        }
         loop {
             let rest = bytes.get(position..).unwrap_or_default();
             let decoded =
@@ -377,6 +421,11 @@ impl Recovery {
                 }
                 self.recovered.hard_state = state;
             }
+            Record::Truncate(from)
+                if self.missing.is_some_and(|last| from <= last && from.0 > 0) =>
+            {
+                self.begin_behind_missing(LogIndex(from.0 - 1), Term(0));
+            }
             Record::Truncate(from) => {
                 if from <= self.recovered.base().index || from > last {
                     return damaged(format!(
@@ -399,6 +448,7 @@ impl Recovery {
                 drop(index);
                 self.recovered.push(entry, self.options.tail_bytes);
             }
+            Record::Start(start) => self.start(segment, offset, start)?,
             Record::Base(base) => {
                 // Nothing that was written before could be true of it.
                 if decoded.seq != 1 || base.is_start() {
@@ -415,6 +465,60 @@ impl Recovery {
         Ok(())
     }
 
+    /// A segment begins: perhaps the log has another base from here on.
+    fn start(&mut self, segment: u64, offset: u64, start: Start) -> Result<(), WalError> {
+        let damaged = |why: String| Err(WalError::damaged(self.path(segment), offset, why));
+        let is_all = start.is_all();
+        // The term of an entry that is gone may be unknown.
+        let known = |index| self.recovered.term(index);
+        let fits = |index, term| known(index).is_some_and(|known| known == term || known.0 == 0);
+        let Start { base, last: (last, term), hard_state } = start;
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        if offset != HEADER_BYTES as u64 || hard_state.term < self.recovered.hard_state.term {
+            return damaged(format!("a start of term {} does not belong there", hard_state.term));
+        }
+        let is_first = self.next_seq == self.first_seq + 1;
+        if is_all {
+            index.begin_after(base.index);
+            self.recovered = Recovered::after(base);
+            self.missing = None;
+        } else if is_first {
+            drop(index);
+            self.begin_behind_missing(last, term);
+            self.recovered.hard_state = hard_state;
+            self.segments.begins(segment, last);
+            return Ok(());
+        } else if self.recovered.last_index() != last || !fits(last, term) {
+            return damaged(format!(
+                "it continues entry {last} of term {term}, but the last one is {}",
+                self.recovered.last_index()
+            ));
+        } else if base.index >= self.recovered.base().index {
+            if !fits(base.index, base.term) {
+                return damaged(format!("a base at entry {}, which is another one", base.index));
+            }
+            index.forget(base.index);
+            self.recovered.forget(base);
+            self.missing = None;
+        } else if self.missing.is_none() {
+            return damaged(format!("the base goes back to entry {}", base.index));
+        }
+        drop(index);
+        self.recovered.hard_state = hard_state;
+        self.segments.begins(segment, last);
+        Ok(())
+    }
+
+    /// Entries up to `last`, of this term or an unknown one, 0, are gone. A later start must have a base that is not before them.
+    fn begin_behind_missing(&mut self, last: LogIndex, term: Term) {
+        self.index.write().unwrap_or_else(PoisonError::into_inner).begin_after(last);
+        self.missing = Some(last);
+        let hard_state = self.recovered.hard_state;
+        let base = Base { index: last, term, ..Base::default() };
+        self.recovered = Recovered::after(base);
+        self.recovered.hard_state = hard_state;
+    }
+
     /// Makes the read records durable, and continues behind them. `segments` are the last ones, the open one at the end.
     fn finish(
         mut self,
@@ -426,6 +530,7 @@ impl Recovery {
     ) -> Result<Opened, WalError> {
         self.settle(&segments, &end)?;
         let open = segments.into_iter().next_back().expect("a log has a segment");
+        let head_bytes = open.start().map_or(HEADER_BYTES, |(_, end)| end) as u64;
         let last_index = self.recovered.last_index();
         let base = self.recovered.base().clone();
         let state = &mut self.recovered.hard_state;
@@ -440,6 +545,7 @@ impl Recovery {
             file: open.file,
             segment: open.number,
             salt,
+            head_bytes,
             offset: end.offset,
             zeroed: end.offset,
             next_seq: self.next_seq,
@@ -447,7 +553,8 @@ impl Recovery {
             synced: Arc::default(),
             witness: Some(witness),
             base,
-            last_index,
+            segments: self.segments,
+            terms: self.recovered.terms.clone(),
             hard_state: *state,
             failed: None,
             room: None,
@@ -456,11 +563,13 @@ impl Recovery {
         if let Some(vote) = end.tail.vote.filter(|vote| tail::says_more(*vote, *state)) {
             *state = HardState { commit: state.commit, ..vote };
             let hard_state = Some(*state);
-            let again = Persist { ticket: Ticket::default(), hard_state, entries: Vec::new() };
+            let (ticket, entries) = (Ticket::default(), Vec::new());
+            let again = Persist { ticket, hard_state, base: None, entries };
             wal.append(&again)?;
             wal.sync()?;
         }
         wal.witness()?;
+        wal.remove_obsolete()?;
         Ok(Opened { wal, recovered: self.recovered, incarnation, repair: self.repair })
     }
 
@@ -478,10 +587,15 @@ impl Recovery {
                 segment.file.write_at(bytes, from as u64).map_err(WalError::io(&path, "write"))
             };
             let to = if open { end.offset as usize } else { segment.bytes.len() };
+            let head = segment.start().map_or(HEADER_BYTES, |(_, end)| end);
             match unproven {
-                Some((_, number, from)) if *number == segment.number => write(*from as usize, to)?,
-                // Its header may be only cached, too.
-                _ if segment.is_blank() => write(0, HEADER_BYTES)?,
+                Some((_, number, from)) if *number == segment.number => {
+                    let from = *from as usize;
+                    // Its header may be only cached, too.
+                    write(if from < head { 0 } else { from }, to)?;
+                }
+                Some((_, number, _)) if *number < segment.number => write(0, to)?,
+                _ if segment.is_fresh() => write(0, head)?,
                 _ => {}
             }
             if open && end.tail.torn_bytes > 0 {

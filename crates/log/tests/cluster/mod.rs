@@ -23,8 +23,7 @@ pub struct Replica {
     pub consensus: Consensus,
     pub wal: Option<Wal>,
     pub disk: SimDisk,
-    /// The executed entries: index, term, payload.
-    pub executed: Vec<(LogIndex, Term, String)>,
+    pub executed: Vec<Executed>,
     pub alive: bool,
     /// It neither runs nor reads, but its messages wait: SIGSTOP.
     pub stopped: bool,
@@ -33,7 +32,12 @@ pub struct Replica {
     pub slow_disk: bool,
     pending: VecDeque<skein_log::Persist>,
     pub refused: Vec<StepError>,
+    /// Images of the state machine on this replica's disk, by the last entry in them.
+    pub images: BTreeMap<u64, Vec<Executed>>,
 }
+
+/// An executed entry: index, term, payload.
+pub type Executed = (LogIndex, Term, String);
 
 /// Replicas 1 to n and the messages between them.
 pub struct Cluster {
@@ -48,6 +52,10 @@ pub struct Cluster {
     count: u64,
     /// Where logs begin that are begun.
     pub base: Option<Base>,
+    /// Leaders bring their newest image to members who need one.
+    pub brings_images: bool,
+    /// Some messages are lost.
+    pub loses: Option<SimRng>,
 }
 
 pub const CLUSTER: ClusterId = ClusterId(7);
@@ -58,6 +66,7 @@ pub fn wal_options() -> WalOptions {
 }
 
 impl Replica {
+    #[allow(clippy::too_many_arguments)]
     fn start(
         id: u64,
         count: u64,
@@ -66,6 +75,7 @@ impl Replica {
         disk: SimDisk,
         adjust: fn(&mut Config),
         base: Option<&Base>,
+        images: BTreeMap<u64, Vec<Executed>>,
     ) -> Self {
         let voters = (1..=count).map(ReplicaId).collect();
         let mut config = Config { durability, incarnation, ..Config::new(ReplicaId(id), voters) };
@@ -99,15 +109,18 @@ impl Replica {
             slow_disk: false,
             pending: VecDeque::new(),
             refused: Vec::new(),
+            images,
         };
+        replica.hold_images();
         replica.refill();
         replica
     }
 
-    /// A fresh state machine, of an image where the log has a base, executes the log.
+    /// A fresh state machine executes the log, behind the newest image, if there is one.
     pub fn refill(&mut self) {
-        self.executed.clear();
-        let mut next = self.consensus.first_index();
+        let image = self.consensus.newest_image().map(|index| (index, &self.images[&index.0]));
+        self.executed = image.map(|(_, executed)| executed.clone()).unwrap_or_default();
+        let mut next = image.map_or(self.consensus.first_index(), |(index, _)| index.next());
         loop {
             let chunk = self.consensus.entries(next, 100).expect("the log can be read");
             if chunk.next == next {
@@ -121,6 +134,19 @@ impl Replica {
         }
     }
 
+    /// Takes an image of what is executed, durably.
+    pub fn take_image(&mut self) -> LogIndex {
+        let index = self.consensus.applied();
+        self.images.insert(index.0, self.executed.clone());
+        self.hold_images();
+        index
+    }
+
+    /// Tells consensus which images there are.
+    pub fn hold_images(&mut self) {
+        self.consensus.hold_images(self.images.keys().copied().map(LogIndex));
+    }
+
     fn write_pending(&mut self) {
         let Some(wal) = &mut self.wal else { return };
         let Some(ticket) = self.pending.back().map(|persist| persist.ticket) else { return };
@@ -128,6 +154,7 @@ impl Replica {
             wal.append(&persist).expect("the log takes it");
         }
         wal.sync().expect("the disk works");
+        wal.prepare().expect("the disk works");
         self.consensus.persisted(ticket);
     }
 }
@@ -152,8 +179,10 @@ impl Cluster {
         config: fn(&mut Config),
         base: Option<Base>,
     ) -> Self {
-        let start =
-            |id| Replica::start(id, count, durability, 0, SimDisk::new(), config, base.as_ref());
+        let start = |id| {
+            let (disk, images) = (SimDisk::new(), BTreeMap::new());
+            Replica::start(id, count, durability, 0, disk, config, base.as_ref(), images)
+        };
         let replicas = (1..=count).map(|id| (id, start(id))).collect();
         let network = VecDeque::new();
         Self {
@@ -166,6 +195,8 @@ impl Cluster {
             config,
             count,
             base,
+            brings_images: false,
+            loses: None,
         }
     }
 
@@ -180,7 +211,14 @@ impl Cluster {
             self.events.push(format!("{id}: {role} in term {term}, leader {leader}"));
         }
         self.network.extend(batch.messages.into_iter().map(|message| (id, message)));
+        if let Some(base) = &batch.reset {
+            self.events.push(format!("{id}: continues from the image at {}", base.index));
+        }
         let replica = self.at(id);
+        if let Some(base) = batch.reset {
+            let image = replica.images.get(&base.index.0).cloned();
+            replica.executed = image.expect("an image that this replica holds");
+        }
         replica.pending.extend(batch.persist);
         for entry in batch.committed {
             let payload = String::from_utf8_lossy(&entry.payload).into_owned();
@@ -218,6 +256,9 @@ impl Cluster {
                 let end = if lost { " (lost)" } else { "" };
                 self.events.push(format!("  {from} -> {to}: {what}{end}"));
             }
+            if self.loses.as_mut().is_some_and(|rng| rng.chance(10)) {
+                continue;
+            }
             if self.at(to).stopped {
                 waiting.push_back((from, message));
             } else if self.at(to).alive && !self.cut.contains(&(from, to)) {
@@ -238,6 +279,32 @@ impl Cluster {
             replica.consensus.tick();
         }
         self.settle();
+        if self.brings_images {
+            self.bring_images();
+        }
+    }
+
+    /// Leaders bring their newest images to members who need one.
+    fn bring_images(&mut self) {
+        for from in 1..=self.count {
+            if !self.at(from).alive {
+                continue;
+            }
+            let newest = self.at(from).consensus.newest_image();
+            for (to, incarnation) in self.at(from).consensus.take_below_base() {
+                let (to, cut) = (to.0, self.cut.contains(&(from, to.0)));
+                let it = self.at(to).incarnation == incarnation && self.at(to).alive;
+                let image = newest.filter(|_| it && !cut);
+                image.into_iter().for_each(|index| self.bring_image(from, to, index.0));
+            }
+        }
+    }
+
+    /// Copies an image from one replica's disk to another's.
+    pub fn bring_image(&mut self, from: u64, to: u64, index: u64) {
+        let image = self.at(from).images.get(&index).cloned().expect("an image");
+        self.at(to).images.insert(index, image);
+        self.at(to).hold_images();
     }
 
     /// Ticks until `done`; panics if that takes more than a thousand.
@@ -317,13 +384,15 @@ impl Cluster {
             Durability::Fsync => replica.incarnation,
             Durability::Memory => replica.incarnation + 1,
         };
-        let disk = replica.disk.clone();
-        *replica = Replica::start(id, count, durability, incarnation, disk, config, base.as_ref());
+        let (disk, images) = (replica.disk.clone(), std::mem::take(&mut replica.images));
+        let base = base.as_ref();
+        *replica = Replica::start(id, count, durability, incarnation, disk, config, base, images);
     }
 
     /// The disk is replaced by an empty one; the process has died before.
     pub fn replace_disk(&mut self, id: u64) {
         self.at(id).disk = SimDisk::new();
+        self.at(id).images.clear();
         self.at(id).incarnation += 1;
     }
 

@@ -53,7 +53,7 @@ pub fn persist(hard_state: Option<(u64, u64)>, entries: Vec<LogEntry>) -> Persis
         vote: term % 3,
         commit: LogIndex(commit),
     });
-    Persist { ticket: Ticket::default(), hard_state, entries }
+    Persist { ticket: Ticket::default(), hard_state, base: None, entries }
 }
 
 /// A log's content: compared before and after a crash.

@@ -1,0 +1,140 @@
+//! From what the consensus library wants done to a [`Batch`]: what waits for the disk, what does not, and what is applied.
+
+use super::{Batch, Consensus, Held, messages::encode_all, store};
+use crate::{
+    base::NewBase,
+    types::{EntryKind, HardState, LogEntry, Persist, member_id},
+};
+use protobuf::Message as _;
+use raft::{
+    Ready, StateRole,
+    eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType},
+};
+use skein_model::{LogIndex, Term};
+
+/// The longest membership entry: far larger than seven changes.
+const MAX_MEMBERSHIP_BYTES: usize = 1024;
+
+impl Consensus {
+    pub(super) fn process_async(&mut self, mut ready: Ready, batch: &mut Batch) {
+        let number = ready.number();
+        // A follower's sign of life promises nothing: a slow disk must not look like a dead follower, or the leader gives up.
+        let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let (alive, held): (Vec<_>, Vec<_>) =
+            ready.take_persisted_messages().into_iter().partition(alive);
+        let mut messages = encode_all(ready.take_messages());
+        messages.extend(encode_all(alive));
+        let committed = ready.take_committed_entries();
+        let must_sync = ready.must_sync();
+        self.note_hard_state(&ready);
+        self.reset(ready.snapshot(), batch);
+        self.node.mut_store().append(ready.entries());
+        if must_sync {
+            batch.persist = Some(Persist {
+                ticket: self.next_ticket(),
+                hard_state: Some(self.hard_state),
+                base: batch.reset.clone().map(NewBase::Reset),
+                entries: ready.entries().iter().map(store::to_log_entry).collect(),
+            });
+        }
+        self.node.advance_append_async(ready);
+        batch.messages.extend(messages);
+        if must_sync || self.issued > self.durable {
+            let silent =
+                |m: &Message| m.get_msg_type() == MessageType::MsgAppendResponse && !m.reject;
+            batch.awaited = !held.iter().all(silent);
+            let messages = encode_all(held);
+            self.held.push_back(Held { after: self.issued, number, messages });
+        } else {
+            self.node.on_persist_ready(number);
+            batch.messages.extend(encode_all(held));
+        }
+        self.apply(&committed, batch);
+        self.apply_ahead(batch);
+    }
+
+    /// A leader need not wait for its own disk when a majority of others has the entries: the library would wait, since a follower could
+    /// not answer for it. A membership change waits, as the library applies it.
+    fn apply_ahead(&mut self, batch: &mut Batch) {
+        let raft = &self.node.raft;
+        let log = &raft.raft_log;
+        let next = self.applied.0 + 1;
+        // Up to `persisted` the library counts.
+        if raft.state != StateRole::Leader || next <= log.persisted || next > log.committed {
+            return;
+        }
+        let ahead = self.node.store().read(next, log.committed + 1, u64::MAX);
+        let mut ahead = ahead.expect("what is not durable yet is in memory");
+        let membership = |entry: &Entry| entry.get_entry_type() != EntryType::EntryNormal;
+        ahead.truncate(ahead.iter().position(membership).unwrap_or(ahead.len()));
+        self.apply(&ahead, batch);
+    }
+
+    pub(super) fn process_in_memory(&mut self, mut ready: Ready, batch: &mut Batch) {
+        batch.messages.extend(encode_all(ready.take_messages()));
+        let held = ready.take_persisted_messages();
+        let committed = ready.take_committed_entries();
+        self.note_hard_state(&ready);
+        self.reset(ready.snapshot(), batch);
+        self.node.mut_store().append(ready.entries());
+        let mut light = self.node.advance_append(ready);
+        batch.messages.extend(encode_all(held));
+        batch.messages.extend(encode_all(light.take_messages()));
+        self.apply(&committed, batch);
+        self.apply(light.committed_entries(), batch);
+    }
+
+    fn note_hard_state(&mut self, ready: &Ready) {
+        if let Some(state) = ready.hs() {
+            self.hard_state = HardState {
+                term: Term(state.term),
+                vote: state.vote,
+                commit: LogIndex(state.commit),
+            };
+        }
+    }
+
+    fn apply(&mut self, committed: &[Entry], batch: &mut Batch) {
+        for entry in committed {
+            if entry.index <= self.applied.0 {
+                // Handed out ahead.
+                continue;
+            }
+            assert_eq!(entry.index, self.applied.0 + 1, "a committed entry was skipped");
+            self.applied = LogIndex(entry.index);
+            let entry = store::to_log_entry(entry);
+            if entry.kind == EntryKind::Membership {
+                self.apply_membership(&entry);
+            } else if entry.is_payload() {
+                batch.committed.push(entry);
+            }
+        }
+        self.uncommitted.committed(self.applied);
+        let log = &self.node.raft.raft_log;
+        let told = self.applied.0.min(log.persisted);
+        if told > log.applied {
+            self.node.advance_apply_to(told);
+        }
+    }
+
+    /// All replicas apply the same changes in the same order; an impossible change has no effect on any of them.
+    pub(super) fn apply_membership(&mut self, entry: &LogEntry) {
+        self.membership = entry.index;
+        let payload = &entry.payload;
+        let mut change = ConfChangeV2::default();
+        if payload.len() > MAX_MEMBERSHIP_BYTES || change.merge_from_bytes(payload).is_err() {
+            return;
+        }
+        if let Ok(members) = self.node.apply_conf_change(&change) {
+            self.node.mut_store().members_changed(entry.index, &members);
+            self.take_members(members);
+        }
+    }
+
+    pub(super) fn take_members(&mut self, members: ConfState) {
+        self.wanted.retain(|replica, incarnation| {
+            !members.voters.contains(&member_id(*replica, *incarnation))
+        });
+        self.members = members;
+    }
+}
