@@ -19,7 +19,7 @@ pub const SLOTS_AT: usize = 0x2f80_0000_0000;
 /// Bytes of the header; the rings start behind it.
 pub const HEADER_BYTES: usize = 64 << 10;
 /// `skein` and the version of the layout; the version rises when a field moves.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x03");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x04");
 /// The descriptor under which the server finds the arena.
 pub const ARENA_FD: i32 = 900;
 /// The descriptor (an eventfd) with which the runtime wakes the node.
@@ -178,6 +178,10 @@ pub struct Header {
     /// Processes of the server that announced their end to the runtime. A process that ends without announcing it (killed from outside, out of
     /// memory) takes the server with it.
     pub deaths: AtomicU32,
+    /// Processes of the server that are still being restored from an image; written by the runtime.
+    pub restoring: AtomicU32,
+    /// Taken by the process that is about to get a number from the kernel while it is restored.
+    pub numbers: AtomicU32,
     /// System calls that went around the interposed functions, trapped or from patched places; written by the runtime.
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.

@@ -7,12 +7,16 @@
 //! up the context in which it slept ([`crate::turn::carrier::hold`]), and makes the kernel threads of the others again.
 //!
 //! Addresses are equal because address randomisation is off and the program is the same. After the first page was written nothing here reads the runtime's own
-//! variables: the library's data are replaced, too. A call that fails then ends the process with a status of [`FAILED`] and more: there is nobody left to tell.
+//! variables: the library's data are replaced, too. A step that fails ends the server ([`steps`]).
 
+mod numbers;
+mod steps;
+
+use self::steps::{fail, failed};
 use crate::context;
 use crate::fatal::refuse;
 use crate::io::table::{SPARE_FD, is_own};
-use crate::kernel::{Kernel, kernel};
+use crate::kernel::Kernel;
 use crate::local::LOCAL;
 use crate::sys::{self, args};
 use crate::{glibc, spin, stack, thread};
@@ -20,7 +24,7 @@ use core::mem::offset_of;
 use core::slice::from_raw_parts;
 use core::sync::atomic::{AtomicU64, Ordering};
 use skein_arena::layout::{
-    HEADER_BYTES, Header, LIBRARY_AT, RESTORE_AT, RESTORE_FD, RESTORE_SPAN, SERVER_BASE,
+    HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_SPAN, SERVER_BASE,
 };
 use skein_arena::restore::{
     Description, Descriptor, ERRORS, Head, MAGIC, Mapping, OUTPUT, Object, PLACEHOLDER, Process,
@@ -36,10 +40,8 @@ const TABLES_AT: usize = HEAD_AT + PAGE_BYTES;
 /// The end of a process's addresses.
 const END: usize = 0x7fff_ffff_f000;
 const PAGE_BYTES: usize = 4096;
-/// The exit status of a process that cannot be restored is this and the number of the failed step.
-const FAILED: i32 = 200;
 /// Descriptors of shared memory and of open files until all processes have them.
-const LENT_FD: i32 = RESTORE_FD + 1;
+const LENT_FD: i32 = NUMBERS_FD + 1;
 const WRITE: usize = libc::PROT_WRITE as usize;
 
 /// Continues from the restore file if there is one; does not return then.
@@ -137,7 +139,7 @@ unsafe fn must(step: i32, nr: i64, a: [usize; 6]) -> usize {
     // SAFETY: the caller's.
     match unsafe { sys::call(nr, a) } {
         Ok(value) => value,
-        Err(_) => sys::exit_group(FAILED + step),
+        Err(e) => failed(step, e),
     }
 }
 
@@ -151,7 +153,7 @@ unsafe fn fill(runs: &[Run], base: usize) {
             let n =
                 unsafe { must(1, libc::SYS_pread64, args([RESTORE_FD as usize, to, left, from])) };
             if n == 0 {
-                sys::exit_group(FAILED + 2);
+                fail(2);
             }
             (to, left, from) = (to + n, left - n, from + n);
         }
@@ -165,11 +167,6 @@ extern "C" fn restore(_: u32) -> ! {
         arena(&t);
         objects(&t);
         open(&t);
-        // The number that the kernel gives next is the one that it would have given to the server.
-        let last = kernel().last_number.get();
-        if last != 0 {
-            set_last_number(last);
-        }
         let own = sys::call(libc::SYS_getpid, args([])).unwrap_or(0) as u32;
         for process in t.processes.iter().filter(|process| process.pid != own) {
             if make_child(process.pid) {
@@ -179,7 +176,7 @@ extern "C" fn restore(_: u32) -> ! {
         }
         match t.processes.iter().find(|process| process.pid == own) {
             Some(process) => become_process(&t, process),
-            None => sys::exit_group(FAILED + 3),
+            None => fail(3),
         }
     }
 }
@@ -203,6 +200,7 @@ unsafe fn arena(t: &Tables) {
         header.asks_nothing.store(asks_nothing as u64, Ordering::Relaxed);
         // None of its processes has ended: those that had were of another server.
         header.deaths.store(0, Ordering::Relaxed);
+        header.restoring.store(t.head.processes, Ordering::Relaxed);
     }
 }
 
@@ -260,35 +258,11 @@ unsafe fn lend(fd: usize, n: usize) {
     }
 }
 
-/// Tells the kernel which process number it gave last.
-unsafe fn set_last_number(last: u32) {
-    let mut text = [0u8; 10];
-    let (mut at, mut rest) = (text.len(), last);
-    while rest > 0 || at == text.len() {
-        at -= 1;
-        text[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    let digits = &text[at..];
-    // SAFETY: a constant path, a local.
-    unsafe {
-        let path = c"/proc/sys/kernel/ns_last_pid".as_ptr() as usize;
-        let fd = must(12, libc::SYS_open, args([path, libc::O_WRONLY as usize]));
-        must(13, libc::SYS_write, args([fd, digits.as_ptr() as usize, digits.len()]));
-        sys::raw(libc::SYS_close, args([fd]));
-    }
-}
-
 /// Makes a process of this number; true in it.
 unsafe fn make_child(pid: u32) -> bool {
-    let pid = pid as libc::pid_t;
-    let mut request = [0u64; 10];
-    (request[0], request[8], request[9]) = (libc::CLONE_PARENT as u64, &raw const pid as u64, 1);
     // SAFETY: a fork; all processes are children of the first one's parent.
-    unsafe {
-        let a = args([request.as_ptr() as usize, size_of_val(&request)]);
-        must(14, libc::SYS_clone3, a) == 0
-    }
+    let fork = || unsafe { sys::raw(libc::SYS_clone, args([libc::CLONE_PARENT as usize])) };
+    numbers::make(pid, fork)
 }
 
 fn unmap(from: usize, to: usize) {
@@ -372,7 +346,7 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
                 let empty = args([start, bytes, libc::MADV_DONTNEED as usize]);
                 // A part of the stack that it has not grown to is not there.
                 if sys::raw(libc::SYS_madvise, empty) < 0 && m.kind == kind::HEAP {
-                    sys::exit_group(FAILED + 22);
+                    fail(22);
                 }
             }
             _ if runs.iter().any(|run| (m.start..m.end).contains(&run.address)) => {
@@ -403,7 +377,7 @@ unsafe fn descriptors(t: &Tables, of: &[Descriptor]) {
             };
             // Nothing else of a server is there: its descriptors begin at the lowest free numbers.
             if lent.contains(&(d.fd as usize)) {
-                sys::exit_group(FAILED + 24);
+                fail(24);
             }
             must(25, libc::SYS_dup3, args([from, d.fd as usize, d.flags as usize]));
         }
@@ -429,5 +403,8 @@ pub fn end(k: &Kernel) {
         spin::start_timers();
         glibc::tell_of_main();
     }
-    thread::revive_all(k);
+    thread::revive_all(k, |number, make| {
+        numbers::make(number, make);
+    });
+    numbers::await_all(k);
 }
