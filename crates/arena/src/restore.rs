@@ -1,7 +1,7 @@
 //! The restore file: what a server is made of when it continues from an image. The node writes it, the runtime reads it.
 //!
 //! ```text
-//! Head | pages, from 4096 on | Process... | Object... | Description... | Mapping... | Run... | Descriptor... | names
+//! Head | pages, from 4096 on | Known... | Process... | Object... | Description... | Mapping... | Run... | Descriptor... | names
 //! ```
 //!
 //! The tables begin at [`Head::tables_at`]. Addresses are the server's. Names end with a zero.
@@ -35,8 +35,20 @@ pub struct Head {
     pub descriptors: u32,
     /// The runs of the arena's heap, which come first.
     pub heap_runs: u32,
-    /// 0.
-    pub unused: u32,
+    /// The number of [`Known`] files.
+    pub files: u32,
+}
+
+/// A file that the arena knows by the kernel's numbers, and a path where it is. Sorted by these numbers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known {
+    /// Device and inode number when the image was taken.
+    pub was: [u64; 2],
+    /// The path, in the names; a symbolic link at its end is the file itself.
+    pub path: u64,
+    /// Zeros; while the server is restored: device and inode number now.
+    pub is: [u64; 2],
 }
 
 /// A process.

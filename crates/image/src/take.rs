@@ -3,6 +3,7 @@
 //! All threads are inside the runtime, their contexts in memory, and all processes sleep: so memory, descriptors and the arena's heap are everything.
 //! What an image cannot hold is refused by name; the server stays as it is.
 
+use crate::files::Files;
 use crate::maps::{self, Mapping};
 use crate::pages::{PAGE_BYTES, Pages, is_zero};
 use crate::processes::{self, Process};
@@ -13,12 +14,14 @@ use skein_arena::layout::{
     ARENA_FD, HEADER_BYTES, LIBRARY_AT, RESTORE_FD, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE,
 };
 use skein_arena::restore::{
-    self, Description, Descriptor, ERRORS, Head, OUTPUT, Object, PLACEHOLDER, Run, kind,
+    self, Description, Descriptor, ERRORS, Head, Known, OUTPUT, Object, PLACEHOLDER, Run, kind,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// From the arena to the runtime's library: nothing there is the server's.
@@ -48,6 +51,11 @@ pub struct Source<'a> {
     pub sizes: Sizes,
     /// What it was given for standard output and standard error.
     pub given: [BorrowedFd<'a>; 2],
+    /// Its first root, as its mounts show it.
+    pub root: BorrowedFd<'a>,
+    /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
+    /// (`skein_model::entry::host_files`).
+    pub paths: &'a BTreeSet<PathBuf>,
 }
 
 impl Source<'_> {
@@ -68,9 +76,27 @@ impl Source<'_> {
             image.process(process, &processes[0], (arena.dev(), arena.ino()), deadline)?;
         }
         image.objects(&processes, deadline)?;
+        self.files(&mut image, deadline)?;
         let mut header = vec![0; HEADER_BYTES];
         self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
         image.finish(&header)
+    }
+
+    /// The files that the arena knows by the kernel's numbers.
+    fn files(&self, image: &mut Image<'_>, deadline: Instant) -> Result<()> {
+        let heap = (self.sizes.file_bytes() - self.sizes.heap) as u64;
+        let mut files = Files::new(self.root, self.arena, heap, deadline)?;
+        for path in image.names.split(|byte| *byte == 0) {
+            files.note_used(path)?;
+        }
+        for path in self.paths {
+            files.note(path.as_os_str().as_bytes())?;
+        }
+        for ((device, inode), path) in files.finish()? {
+            let path = image.bytes_name(&path);
+            image.known.push(Known { was: [device, inode], path, is: [0; 2] });
+        }
+        Ok(())
     }
 
     /// The pages of the arena's heap.
@@ -150,6 +176,7 @@ struct Image<'a> {
     runs: Vec<Run>,
     descriptors: Vec<Descriptor>,
     names: Vec<u8>,
+    known: Vec<Known>,
     shared: BTreeMap<FileId, Shared>,
     /// Of each open file a descriptor.
     open: BTreeMap<FileId, Vec<Opened>>,
@@ -169,14 +196,19 @@ impl<'a> Image<'a> {
             runs: Vec::new(),
             descriptors: Vec::new(),
             names: Vec::new(),
+            known: Vec::new(),
             shared: BTreeMap::new(),
             open: BTreeMap::new(),
         }
     }
 
     fn name(&mut self, name: &str) -> u64 {
+        self.bytes_name(name.as_bytes())
+    }
+
+    fn bytes_name(&mut self, name: &[u8]) -> u64 {
         let at = self.names.len() as u64;
-        self.names.extend_from_slice(name.as_bytes());
+        self.names.extend_from_slice(name);
         self.names.push(0);
         at
     }
@@ -406,7 +438,9 @@ impl<'a> Image<'a> {
         self.head.mappings = self.mappings.len() as u32;
         self.head.runs = self.runs.len() as u32;
         self.head.descriptors = self.descriptors.len() as u32;
+        self.head.files = self.known.len() as u32;
         let tables = [
+            bytes(&self.known),
             bytes(&self.processes),
             bytes(&self.objects),
             bytes(&self.descriptions),

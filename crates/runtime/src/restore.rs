@@ -9,6 +9,7 @@
 //! Addresses are equal because address randomisation is off and the program is the same. After the first page was written nothing here reads the runtime's own
 //! variables: the library's data are replaced, too. A step that fails ends the server ([`steps`]).
 
+mod identity;
 mod numbers;
 mod steps;
 
@@ -16,8 +17,8 @@ use self::steps::{fail, failed};
 use crate::context;
 use crate::fatal::refuse;
 use crate::io::table::{SPARE_FD, is_own};
-use crate::kernel::Kernel;
-use crate::local::LOCAL;
+use crate::kernel::{Kernel, kernel};
+use crate::local::{LOCAL, header};
 use crate::sys::{self, args};
 use crate::{glibc, spin, stack, thread};
 use core::mem::offset_of;
@@ -27,8 +28,8 @@ use skein_arena::layout::{
     HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_SPAN, SERVER_BASE,
 };
 use skein_arena::restore::{
-    Description, Descriptor, ERRORS, Head, MAGIC, Mapping, OUTPUT, Object, PLACEHOLDER, Process,
-    Run, kind,
+    Description, Descriptor, ERRORS, Head, Known, MAGIC, Mapping, OUTPUT, Object, PLACEHOLDER,
+    Process, Run, kind,
 };
 
 const STACK_BYTES: usize = 256 << 10;
@@ -103,6 +104,7 @@ impl Tables {
         // SAFETY: the node has written them so; they stay until the process is whole.
         unsafe {
             let head = &*(HEAD_AT as *const Head);
+            at += head.files as usize * size_of::<Known>();
             Self {
                 head,
                 processes: table(&mut at, head.processes),
@@ -164,7 +166,12 @@ extern "C" fn restore(_: u32) -> ! {
     // SAFETY: mapped; this process has one thread, on a stack that is no part of the image.
     unsafe {
         let t = Tables::get();
+        let k = kernel();
+        let found = k.files().surroundings();
         arena(&t);
+        k.files().move_to(&found);
+        identity::renew(k, t.names);
+        identity::check(k, t.mappings, t.names);
         objects(&t);
         open(&t);
         let own = sys::call(libc::SYS_getpid, args([])).unwrap_or(0) as u32;
@@ -176,7 +183,11 @@ extern "C" fn restore(_: u32) -> ! {
         }
         match t.processes.iter().find(|process| process.pid == own) {
             Some(process) => become_process(&t, process),
-            None => fail(3),
+            // It has ended, as that of a server that goes into the background does.
+            None => {
+                header().deaths.fetch_add(1, Ordering::Relaxed);
+                sys::exit_group(0)
+            }
         }
     }
 }
@@ -390,6 +401,7 @@ pub fn end(k: &Kernel) {
     // SAFETY: mapped until now; nothing of it is in use behind this.
     let is_child = unsafe {
         let is_child = *(IS_CHILD_AT as *const bool);
+        identity::renew_own();
         sys::raw(libc::SYS_munmap, args([RESTORE_AT, RESTORE_SPAN]));
         is_child
     };

@@ -13,15 +13,18 @@ use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
 use skein_image::MemoryError;
 use skein_image::take::{Figures, Source};
-use skein_model::entry::{EntryBuilder, Record, Start};
+use skein_model::entry::{EntryBuilder, Record, Start, host_files};
 use skein_model::limits::SPIN_SIGNAL;
 use skein_model::{LogIndex, OutFrame, Term, WallNs};
 use skein_replica::server::tap::Tap;
 use skein_replica::server::{Broken, Files, Link};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -244,16 +247,26 @@ impl Node {
         self.guest.init()
     }
 
-    /// An image of the guest, which stands; or why none can be taken.
+    /// An image of the guest, which stands, with these files of its own; or why none can be taken.
     ///
     /// # Errors
     /// There is no memory for it.
     pub fn image(
         &self,
         given: [BorrowedFd<'_>; 2],
+        mut paths: BTreeSet<PathBuf>,
     ) -> io::Result<Result<(File, Figures), MemoryError>> {
         let sizes = Sizes { heap: HEAP_BYTES, ..Sizes::default() };
-        let source = Source { init: self.guest.init(), arena: &self.memory, sizes, given };
+        let init = self.guest.init();
+        let root = File::open(format!("/proc/{init}/root"))?;
+        let at = self.link.header().applied.load(Ordering::Acquire);
+        let Role::Follower(log) = &self.role else {
+            return Err(Error::other("images are taken of followers"));
+        };
+        let facts = log[..at as usize].iter().flat_map(|entry| host_files(entry));
+        paths.extend(facts.map(|path| PathBuf::from(OsStr::from_bytes(path))));
+        let (arena, root) = (&self.memory, root.as_fd());
+        let source = Source { init, arena, sizes, given, root, paths: &paths };
         let file = sys::memfd(c"image")?;
         let taken = source.take(&file, Instant::now() + IDLE_LIMIT);
         Ok(taken.map(|figures| (file, figures)))

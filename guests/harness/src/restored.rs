@@ -9,6 +9,7 @@ use crate::node::{Node, ORDINARY, Role};
 use crate::runner::{self, How, Output, Run, tail};
 use skein_image::MemoryError;
 use skein_image::take::Figures;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -34,6 +35,24 @@ impl Files {
             copy(&Path::new("/proc").join(format!("{init}/root")).join(name), &files.0.join(name))?;
         }
         Ok(files)
+    }
+
+    /// Their paths in the guest.
+    fn paths(&self) -> io::Result<BTreeSet<PathBuf>> {
+        let mut paths = BTreeSet::new();
+        let mut directories: Vec<PathBuf> = Self::DIRECTORIES.map(|name| self.0.join(name)).into();
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory)? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    directories.push(entry.path());
+                }
+                let path = entry.path();
+                let path = path.strip_prefix(&self.0).map_err(io::Error::other)?;
+                paths.insert(Path::new("/").join(path));
+            }
+        }
+        Ok(paths)
     }
 
     /// Copies them to another guest, which has not begun to work.
@@ -89,12 +108,12 @@ pub fn at(
     if !node.stand(log, at)? {
         return Ok(Came::Ended);
     }
-    let (image, figures) = match node.image([launch.stdout, launch.stderr])? {
+    let files = Files::of(node.init())?;
+    let (image, figures) = match node.image([launch.stdout, launch.stderr], files.paths()?)? {
         Ok(image) => image,
         Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
         Err(e) => return Err(io::Error::other(e)),
     };
-    let files = Files::of(node.init())?;
     let mut frames = node.frames();
     let (mut stdout, mut stderr) = first.texts()?;
     let second = Output::new()?;

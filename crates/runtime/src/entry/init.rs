@@ -123,6 +123,7 @@ fn begin_server() {
         };
         k.net.interface.set(interface);
     }
+    files::note_time();
     // The log's first entry starts the schedule, the clock and the randomness.
     admit::wait(k, admit::Wait::Quiescent);
     // Only now: a replica that stops after an entry must do so like all others.

@@ -10,6 +10,7 @@
 use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::inodes::{self, CHANGED, INODES};
+pub use skein_arena::inodes::{MADE, OWNED};
 use skein_libos::file::fifo::Name;
 use skein_libos::room::Room;
 
@@ -21,6 +22,8 @@ pub const FIRST_MARK_S: i64 = 1 << 40;
 const FIRST_NUMBER: u64 = 1000;
 /// The number of changed files that the search for a place spares.
 const SPARED: usize = 64;
+/// In place of a file's stamp: it must be looked at again. No stamp is even.
+const STALE: u64 = 2;
 
 /// The kernel's name for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +70,6 @@ impl Time {
 }
 
 const ACCESS_SET: u32 = 2;
-/// In the flags: the server has made the file.
-pub const MADE: u32 = 4;
-/// The file is a copy of the server's own, or its metadata is.
-pub const OWNED: u32 = 8;
 /// The file's existence is agreed on.
 pub const THERE: u32 = 16;
 
@@ -275,8 +274,8 @@ impl Inodes {
 
     /// The file of `st`, which gets a number if it has none.
     pub fn see(&self, st: &libc::stat) -> Seen {
-        if let Some(at) = self.find(st) {
-            return Seen { place: at, number: self.place(at).number.get() };
+        if let Some(seen) = self.seen(st) {
+            return seen;
         }
         let at = self.free();
         let (place, number) = (self.place(at), self.next_number());
@@ -326,6 +325,31 @@ impl Inodes {
         {
             self.bind(at, Id::of(st));
         }
+    }
+
+    /// The kernel has numbered all files anew: `now` knows how it calls a file, if that exists. Files of the host may have changed.
+    pub fn renew(&self, now: impl Fn(Id) -> Option<Id>) {
+        for at in 0..INODES {
+            // SAFETY: as in `bucket`.
+            unsafe { &*(self.buckets.get() as *const Cell<u32>).add(at) }.set(0);
+        }
+        // No place behind these was ever taken.
+        for at in 0..self.given.get().min(INODES as u64) as u32 {
+            let place = self.place(at);
+            if place.number.get() != 0 {
+                let nowhere = Id { dev: 0, ino: place.number.get() };
+                self.link(at, now(place.id.get()).unwrap_or(nowhere));
+                if place.stamp.get() != 0 {
+                    place.stamp.set(STALE);
+                }
+            }
+        }
+    }
+
+    /// The file of `st`, if it has a number.
+    pub fn seen(&self, st: &libc::stat) -> Option<Seen> {
+        let place = self.find(st)?;
+        Some(Seen { place, number: self.place(place).number.get() })
     }
 
     /// The known facts of a file.

@@ -4,6 +4,7 @@
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
+use crate::files::inode::Id;
 use crate::io::table;
 use crate::kernel::memory::{MAX_MAPPINGS, Mapping, Region};
 use crate::kernel::{Kernel, kernel};
@@ -35,6 +36,9 @@ pub fn find(address: usize) -> Option<(u32, usize)> {
     }
     None
 }
+
+/// No file's.
+const NOWHERE: Id = Id { dev: u64::MAX, ino: u64::MAX };
 
 /// The object of a mapping.
 #[derive(Clone, Copy)]
@@ -98,6 +102,20 @@ fn region(k: &Kernel, what: What) -> Option<Handle<Region>> {
         }
     }
     Some(region)
+}
+
+/// The kernel has numbered all files anew: `now` knows how it calls a file, if that exists.
+pub fn renew(k: &Kernel, now: impl Fn(Id) -> Option<Id>) {
+    for region in (1..=k.shared.regions.high()).filter_map(Handle::from_raw) {
+        let r = k.shared.regions.get(region);
+        // A segment of System V is no file.
+        if !r.anonymous.get() && r.device.get() != 0 {
+            let was = Id { dev: r.device.get(), ino: r.inode.get() };
+            let is = now(was).unwrap_or(NOWHERE);
+            r.device.set(is.dev);
+            r.inode.set(is.ino);
+        }
+    }
 }
 
 fn remove(k: &Kernel, p: &Process, mapping: Handle<Mapping>) {

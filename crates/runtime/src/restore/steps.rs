@@ -10,7 +10,6 @@ const fn words(step: i32) -> &'static str {
     match step {
         1 => "read the image",
         2 => "read the image, which is too short",
-        3 => "find this process in the image",
         4 => "empty the arena's heap",
         5 => "read the arena's header",
         6 => "make memory that processes share",

@@ -20,6 +20,8 @@ mod names;
 mod open;
 mod place;
 
+pub use facts::renew_last;
+
 pub use copies::{before_move, opened_copy, original};
 pub use entries::listed;
 pub use open::{after_read, before_truncation, opened};
@@ -222,6 +224,22 @@ fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: O
         }
     }
     known.stamp.set(stamp_of(st));
+}
+
+/// A restored server is about to map a file again: it is as it was, or the server ends.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn before_mapping(k: &Kernel, path: *const c_char) {
+    // SAFETY: the caller's contract.
+    let Ok(st) = (unsafe { stat::real_at(libc::AT_FDCWD, path, 0) }) else { return };
+    let Some(seen) = k.files().inodes.seen(&st) else { return };
+    let known = k.files().inodes.known(seen);
+    let is_hosts = !known.is(MADE) && !known.is(OWNED) && known.contents.get() > OWN;
+    if is_hosts && known.stamp.get() != stamp_of(&st) && !is_off(k) {
+        let place = Place { at: libc::AT_FDCWD, path, follows: true };
+        look_again(k, &st, seen, None, Some(place));
+    }
 }
 
 /// The kept part of a hash.
