@@ -54,7 +54,7 @@ pub struct Source<'a> {
     /// Its first root, as its mounts show it.
     pub root: BorrowedFd<'a>,
     /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
-    /// (`skein_model::entry::host_files`).
+    /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`).
     pub paths: &'a BTreeSet<PathBuf>,
 }
 

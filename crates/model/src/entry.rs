@@ -14,7 +14,7 @@
 //!
 //! [`EntryRef::parse`] checks the whole entry, once in each process that it comes to; afterwards iterating its records cannot fail.
 
-use crate::fact::{self, MAX_FACTS_BYTES, What, are_facts};
+use crate::fact::{self, MAX_FACTS_BYTES, are_facts};
 use crate::limits::MAX_DATAGRAM_BYTES;
 use crate::padding::pad8;
 use crate::{ConnId, LogIndex, ReplicaId, SockAddr, Term, WallNs};
@@ -399,16 +399,12 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// The paths of files of the host that an entry has facts about, in order and as often as it has: absolute, by the server's first root.
+/// The paths of files of the host that an entry has facts about ([`fact::paths`]).
 pub fn host_files(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
     let records = EntryRef::parse(entry).ok().into_iter().flat_map(|entry| entry.records());
-    let facts = records.flat_map(|record| match record {
-        Record::Files { facts, .. } => fact::facts(facts),
-        _ => fact::facts(b""),
-    });
-    facts.filter(|fact| fact.what != What::Absent).flat_map(|fact| {
-        let resolved = if fact.what == What::Contents { fact.more } else { b"" };
-        [fact.path, resolved].into_iter().filter(|path| !path.is_empty())
+    records.flat_map(|record| match record {
+        Record::Files { facts, .. } => fact::paths(facts),
+        _ => fact::paths(b""),
     })
 }
 

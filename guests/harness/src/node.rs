@@ -15,7 +15,7 @@ use skein_image::MemoryError;
 use skein_image::take::{Figures, Source};
 use skein_model::entry::{EntryBuilder, Record, Start, host_files};
 use skein_model::limits::SPIN_SIGNAL;
-use skein_model::{LogIndex, OutFrame, Term, WallNs};
+use skein_model::{LogIndex, OutFrame, Term, WallNs, fact};
 use skein_replica::server::tap::Tap;
 use skein_replica::server::{Broken, Files, Link};
 use std::collections::BTreeSet;
@@ -263,8 +263,10 @@ impl Node {
         let Role::Follower(log) = &self.role else {
             return Err(Error::other("images are taken of followers"));
         };
-        let facts = log[..at as usize].iter().flat_map(|entry| host_files(entry));
-        paths.extend(facts.map(|path| PathBuf::from(OsStr::from_bytes(path))));
+        let asked = self.link.asks().map_or_else(Vec::new, |(_, facts)| facts);
+        let known = log[..at as usize].iter().flat_map(|entry| host_files(entry));
+        let all = known.chain(fact::paths(&asked));
+        paths.extend(all.map(|path| PathBuf::from(OsStr::from_bytes(path))));
         let (arena, root) = (&self.memory, root.as_fd());
         let source = Source { init, arena, sizes, given, root, paths: &paths };
         let file = sys::memfd(c"image")?;
