@@ -6,8 +6,9 @@
 
 use crate::heap;
 use crate::input::Input;
-use crate::launch::{Guest, Launch};
+use crate::launch::Launch;
 use crate::script::{Script, TERM};
+use crate::started::Started;
 use crate::sys;
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
@@ -149,7 +150,7 @@ pub struct Node {
     frames: Frames,
     memory: File,
     wake: OwnedFd,
-    guest: Guest,
+    guest: Started,
     traced: bool,
     role: Role,
     term: Term,
@@ -184,7 +185,7 @@ impl Node {
         let frames = Frames::default();
         link.tap = Some(Box::new(frames.clone()));
         let skein = Some((library, memory.as_fd(), wake.as_fd()));
-        let guest = Guest::start(&Launch { skein, ..launch.clone() })?;
+        let guest = Started::start(&Launch { skein, ..launch.clone() })?;
         let now = Instant::now();
         let record = Account {
             end: End::Status(0),
@@ -241,10 +242,10 @@ impl Node {
         }
     }
 
-    /// The parent of the guest's processes.
+    /// The guest's processes.
     #[must_use]
-    pub fn init(&self) -> u32 {
-        self.guest.init()
+    pub fn guest(&self) -> &Started {
+        &self.guest
     }
 
     /// An image of the guest, which stands, with these files of its own; or why none can be taken.
@@ -258,7 +259,6 @@ impl Node {
     ) -> io::Result<Result<(File, Figures), MemoryError>> {
         let sizes = Sizes { heap: HEAP_BYTES, ..Sizes::default() };
         let init = self.guest.init();
-        let root = File::open(format!("/proc/{init}/root"))?;
         let at = self.link.header().applied.load(Ordering::Acquire);
         let Role::Follower(log) = &self.role else {
             return Err(Error::other("images are taken of followers"));
@@ -267,7 +267,8 @@ impl Node {
         let known = log[..at as usize].iter().flat_map(|entry| host_files(entry));
         let all = known.chain(fact::paths(&asked));
         paths.extend(all.map(|path| PathBuf::from(OsStr::from_bytes(path))));
-        let (arena, root) = (&self.memory, root.as_fd());
+        let (arena, root) = (&self.memory, self.guest.root()?);
+        let root = root.as_fd();
         let source = Source { init, arena, sizes, given, root, paths: &paths };
         let file = sys::memfd(c"image")?;
         let taken = source.take(&file, Instant::now() + IDLE_LIMIT);
@@ -280,7 +281,7 @@ impl Node {
         self.frames.0.lock().expect("no holder panics").clone()
     }
 
-    /// A guest that continues from an image of entry `at`: when it waits for the first entry, with which every server begins, `prepare` is called with the parent of its
+    /// A guest that continues from an image of entry `at`: when it waits for the first entry, with which every server begins, `prepare` is called with its
     /// processes; then it gets that entry, and stands at `at`.
     ///
     /// # Errors
@@ -289,10 +290,10 @@ impl Node {
         &mut self,
         log: &[Vec<u8>],
         at: u64,
-        prepare: impl FnOnce(u32) -> io::Result<()>,
+        prepare: impl FnOnce(&Started) -> io::Result<()>,
     ) -> io::Result<()> {
         self.await_applied(0)?;
-        prepare(self.guest.init())?;
+        prepare(&self.guest)?;
         self.give(&log[0])?;
         self.await_applied(at)?;
         self.link.feed.skip_to(LogIndex(at + 1));

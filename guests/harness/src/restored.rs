@@ -7,77 +7,13 @@ use crate::images::Images;
 use crate::launch::Launch;
 use crate::node::{Node, ORDINARY, Role};
 use crate::runner::{self, How, Output, Run, tail};
+use crate::started::Files;
 use skein_image::MemoryError;
 use skein_image::take::Figures;
-use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// The files in a guest's own directories.
-struct Files(PathBuf);
-
-impl Files {
-    const DIRECTORIES: [&str; 2] = ["mnt", "dev/shm"];
-
-    /// Copies those of the guest below `init`.
-    fn of(init: u32) -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("skein-guest-{}-{number}", std::process::id());
-        let files = Self(std::env::temp_dir().join(name));
-        for name in Self::DIRECTORIES {
-            fs::create_dir_all(files.0.join(name))?;
-            copy(&Path::new("/proc").join(format!("{init}/root")).join(name), &files.0.join(name))?;
-        }
-        Ok(files)
-    }
-
-    /// Their paths in the guest.
-    fn paths(&self) -> io::Result<BTreeSet<PathBuf>> {
-        let mut paths = BTreeSet::new();
-        let mut directories: Vec<PathBuf> = Self::DIRECTORIES.map(|name| self.0.join(name)).into();
-        while let Some(directory) = directories.pop() {
-            for entry in fs::read_dir(directory)? {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() {
-                    directories.push(entry.path());
-                }
-                let path = entry.path();
-                let path = path.strip_prefix(&self.0).map_err(io::Error::other)?;
-                paths.insert(Path::new("/").join(path));
-            }
-        }
-        Ok(paths)
-    }
-
-    /// Copies them to another guest, which has not begun to work.
-    fn give(&self, init: u32) -> io::Result<()> {
-        for name in Self::DIRECTORIES {
-            copy(&self.0.join(name), &Path::new("/proc").join(format!("{init}/root")).join(name))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let status = Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other("a guest's files cannot be copied"))
-    }
-}
 
 /// How a guest got past an entry at which an image was to be taken of it.
 #[derive(Debug)]
@@ -100,15 +36,16 @@ pub fn at(
     library: &Path,
     log: &[Vec<u8>],
     at: u64,
-    no_cpuid_faulting: bool,
+    how: How<'_>,
 ) -> io::Result<Came> {
     let first = Output::new()?;
-    let launch = Launch { no_cpuid_faulting, ..first.launch(program, args) };
+    let How { no_cpuid_faulting, sandbox, .. } = how;
+    let launch = Launch { no_cpuid_faulting, sandbox, ..first.launch(program, args) };
     let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
     if !node.stand(log, at)? {
         return Ok(Came::Ended);
     }
-    let files = Files::of(node.init())?;
+    let files = Files::of(node.guest())?;
     let (image, figures) = match node.image([launch.stdout, launch.stderr], files.paths()?)? {
         Ok(image) => image,
         Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
@@ -118,12 +55,13 @@ pub fn at(
     let (mut stdout, mut stderr) = first.texts()?;
     let second = Output::new()?;
     let restore = Some(image.as_fd());
-    let launch = Launch { restore, no_cpuid_faulting, ..second.launch(program, args) };
+    let launch = second.launch(program, args);
+    let launch = Launch { restore, no_cpuid_faulting, sandbox, ..launch };
     let began = Instant::now();
     // The first one stays where it stands meanwhile, so that the kernel numbers the other's files anew.
     let _stands = node;
     let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
-    if let Err(e) = node.restored(log, at, |init| files.give(init)) {
+    if let Err(e) = node.restored(log, at, |guest| files.give(guest)) {
         drop(node);
         let (_, stderr) = second.texts()?;
         return Err(io::Error::other(format!("{e}: {}", tail(&stderr))));
@@ -148,11 +86,11 @@ pub fn judge(
     library: &Path,
     leader: &Run,
     index: u64,
-    no_cpuid_faulting: bool,
+    how: How<'_>,
 ) -> io::Result<Result<String, String>> {
     let log = &leader.account.log;
     let (program, args) = (&guest.program, guest.head.arguments());
-    let came = match at(program, &args, library, log, index, no_cpuid_faulting) {
+    let came = match at(program, &args, library, log, index, how) {
         Ok(came) => came,
         Err(e) => return Ok(Err(format!("restored at {index}: {e}"))),
     };
@@ -186,7 +124,19 @@ pub fn judge(
 /// # Errors
 /// A guest cannot be built or run.
 pub fn all(count: u64, words: &[String]) -> io::Result<bool> {
-    let images = Images::build()?;
+    these(&Images::build()?, count, words, How::default())
+}
+
+/// The same in the sandbox of servers, with programs that are there already.
+///
+/// # Errors
+/// As for [`all`].
+pub fn in_sandbox(images: &Images, count: u64, words: &[String]) -> io::Result<bool> {
+    let directory = tempfile::Builder::new().prefix("skein-guest").tempdir()?;
+    these(images, count, words, How { sandbox: Some(directory.path()), ..How::default() })
+}
+
+fn these(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::Result<bool> {
     let mut alike = true;
     for guest in catalogue::all(&images.sources, &images.guests)? {
         if !words.is_empty() && !words.iter().any(|word| guest.is_meant_by(word)) {
@@ -194,11 +144,11 @@ pub fn all(count: u64, words: &[String]) -> io::Result<bool> {
         }
         let (program, args) = (&guest.program, guest.head.arguments());
         let role = Role::Leader(guest.head.script.clone().unwrap_or_default(), ORDINARY);
-        let leader = runner::skein(program, &args, &images.library, role, How::default())?;
+        let leader = runner::skein(program, &args, &images.library, role, how)?;
         let last = leader.account.log.len() as u64;
         for n in 0..count.min(last.saturating_sub(2)) {
             let index = 2 + (last - 2) * n / count;
-            match judge(&guest, &images.library, &leader, index, false)? {
+            match judge(&guest, &images.library, &leader, index, how)? {
                 Ok(line) => println!("alike   {:28} at {index} of {last}: {line}", guest.name),
                 Err(why) => {
                     alike &= matches!(guest.head.image, Image::NotYet(_));
