@@ -37,6 +37,8 @@ pub struct Head {
     pub heap_runs: u32,
     /// The number of [`Known`] files.
     pub files: u32,
+    /// Where in the tables the names begin.
+    pub names_at: u64,
 }
 
 /// A file that the arena knows by the kernel's numbers, and a path where it is. Sorted by these numbers.

@@ -17,7 +17,10 @@ use skein_arena::restore::{
     self, Description, Descriptor, ERRORS, Head, Known, OUTPUT, Object, PLACEHOLDER, Run, kind,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Error;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -124,6 +127,40 @@ impl Source<'_> {
             at = end;
         }
     }
+}
+
+/// The paths of files that a server knows which continues from this image: a part of [`Source::paths`] of its next one, whatever the log still has by then.
+///
+/// # Errors
+/// It is no image of this version, or cannot be read.
+pub fn paths(image: &File) -> Result<BTreeSet<PathBuf>> {
+    let failed = |error: Error| MemoryError::Read { what: "the image".into(), error };
+    let damaged = || failed(Error::other("it is no image of this version, or damaged"));
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 8).and_then(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)))
+    };
+    let mut head = [0; size_of::<Head>()];
+    image.read_exact_at(&mut head, 0).map_err(failed)?;
+    let magic = word(&head, offset_of!(Head, magic));
+    let at = word(&head, offset_of!(Head, tables_at)).ok_or_else(damaged)?;
+    let bytes = word(&head, offset_of!(Head, tables_bytes)).ok_or_else(damaged)?;
+    let whole = image.metadata().map_err(failed)?.len();
+    if magic != Some(restore::MAGIC) || at > whole || bytes > whole - at {
+        return Err(damaged());
+    }
+    let mut tables = vec![0; bytes as usize];
+    image.read_exact_at(&mut tables, at).map_err(failed)?;
+    let count = word(&head, offset_of!(Head, files)).ok_or_else(damaged)? as u32 as usize;
+    let names = word(&head, offset_of!(Head, names_at)).ok_or_else(damaged)?;
+    let mut paths = BTreeSet::new();
+    for n in 0..count {
+        let at = word(&tables, n * size_of::<Known>() + offset_of!(Known, path));
+        let name = at.and_then(|at| tables.get(at.checked_add(names)? as usize..));
+        let end = name.and_then(|name| name.iter().position(|byte| *byte == 0));
+        let (Some(name), Some(end)) = (name, end) else { return Err(damaged()) };
+        paths.insert(PathBuf::from(OsStr::from_bytes(&name[..end])));
+    }
+    Ok(paths)
 }
 
 /// A process that was just forked may still be on its way to where it sleeps.
@@ -451,6 +488,7 @@ impl<'a> Image<'a> {
         ]
         .concat();
         self.head.tables_bytes = tables.len() as u64;
+        self.head.names_at = (tables.len() - self.names.len()) as u64;
         self.write(&tables)?;
         self.file
             .write_all_at(bytes(std::slice::from_ref(&self.head)), 0)

@@ -248,7 +248,7 @@ impl Node {
         &self.guest
     }
 
-    /// An image of the guest, which stands, with these files of its own; or why none can be taken.
+    /// An image of the guest, which stands, with these files and those of the host that entries behind `since` name; or why none can be taken.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -256,6 +256,7 @@ impl Node {
         &self,
         given: [BorrowedFd<'_>; 2],
         mut paths: BTreeSet<PathBuf>,
+        since: u64,
     ) -> io::Result<Result<(File, Figures), MemoryError>> {
         let sizes = Sizes { heap: HEAP_BYTES, ..Sizes::default() };
         let init = self.guest.init();
@@ -264,7 +265,7 @@ impl Node {
             return Err(Error::other("images are taken of followers"));
         };
         let asked = self.link.asks().map_or_else(Vec::new, |(_, facts)| facts);
-        let known = log[..at as usize].iter().flat_map(|entry| host_files(entry));
+        let known = log[since as usize..at as usize].iter().flat_map(|entry| host_files(entry));
         let all = known.chain(fact::paths(&asked));
         paths.extend(all.map(|path| PathBuf::from(OsStr::from_bytes(path))));
         let (arena, root) = (&self.memory, self.guest.root()?);

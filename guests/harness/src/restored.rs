@@ -9,7 +9,8 @@ use crate::node::{Node, ORDINARY, Role};
 use crate::runner::{self, How, Output, Run, tail};
 use crate::started::Files;
 use skein_image::MemoryError;
-use skein_image::take::Figures;
+use skein_image::take::{self, Figures};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -26,7 +27,7 @@ pub enum Came {
     Ended,
 }
 
-/// Runs a guest as a follower of this log, and continues from an image of it at entry `at`.
+/// Runs a guest as a follower of this log, and continues from an image of it at each of these entries, after `meanwhile`.
 ///
 /// # Errors
 /// It cannot be started or restored.
@@ -35,49 +36,65 @@ pub fn at(
     args: &[String],
     library: &Path,
     log: &[Vec<u8>],
-    at: u64,
+    entries: &[u64],
     how: How<'_>,
+    meanwhile: impl Fn() -> io::Result<()>,
 ) -> io::Result<Came> {
-    let first = Output::new()?;
     let How { no_cpuid_faulting, sandbox, .. } = how;
-    let launch = Launch { no_cpuid_faulting, sandbox, ..first.launch(program, args) };
+    let mut output = Output::new()?;
+    let launch = Launch { no_cpuid_faulting, sandbox, ..output.launch(program, args) };
     let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
-    if !node.stand(log, at)? {
-        return Ok(Came::Ended);
+    let (mut frames, mut stdout, mut stderr) = (Vec::new(), Vec::new(), Vec::new());
+    // What the image before knows of the host's files, and its entry.
+    let (mut known, mut since) = (BTreeSet::new(), 0);
+    let mut taken = None;
+    for at in entries.iter().copied() {
+        if !node.stand(log, at)? {
+            return Ok(Came::Ended);
+        }
+        let files = Files::of(node.guest())?;
+        known.extend(files.paths()?);
+        let launch = output.launch(program, args);
+        let image = node.image([launch.stdout, launch.stderr], known, since)?;
+        let (image, figures) = match image {
+            Ok(image) => image,
+            Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
+            Err(e) => return Err(io::Error::other(e)),
+        };
+        (known, since) = (take::paths(&image).map_err(io::Error::other)?, at);
+        meanwhile()?;
+        frames.append(&mut node.frames());
+        let next = Output::new()?;
+        let launch = next.launch(program, args);
+        let restore = Some(image.as_fd());
+        let launch = Launch { restore, no_cpuid_faulting, sandbox, ..launch };
+        let began = Instant::now();
+        // The one before stays where it stands meanwhile, so that the kernel numbers the other's files anew.
+        let stands =
+            std::mem::replace(&mut node, Node::start(&launch, library, Role::Follower(vec![]))?);
+        if let Err(e) = node.restored(log, at, |guest| files.give(guest)) {
+            drop(node);
+            let (_, stderr) = next.texts()?;
+            return Err(io::Error::other(format!("{e}: {}", tail(&stderr))));
+        }
+        taken = Some((figures, began.elapsed()));
+        drop(stands);
+        let (out, err) = std::mem::replace(&mut output, next).texts()?;
+        stdout.extend(out);
+        stderr.extend(err);
     }
-    let files = Files::of(node.guest())?;
-    let (image, figures) = match node.image([launch.stdout, launch.stderr], files.paths()?)? {
-        Ok(image) => image,
-        Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
-        Err(e) => return Err(io::Error::other(e)),
-    };
-    let mut frames = node.frames();
-    let (mut stdout, mut stderr) = first.texts()?;
-    let second = Output::new()?;
-    let restore = Some(image.as_fd());
-    let launch = second.launch(program, args);
-    let launch = Launch { restore, no_cpuid_faulting, sandbox, ..launch };
-    let began = Instant::now();
-    // The first one stays where it stands meanwhile, so that the kernel numbers the other's files anew.
-    let _stands = node;
-    let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
-    if let Err(e) = node.restored(log, at, |guest| files.give(guest)) {
-        drop(node);
-        let (_, stderr) = second.texts()?;
-        return Err(io::Error::other(format!("{e}: {}", tail(&stderr))));
-    }
-    let took = began.elapsed();
+    let (figures, took) = taken.ok_or_else(|| io::Error::other("no entry is named"))?;
     let mut account = node.run(false)?;
     frames.append(&mut account.frames);
     account.frames = frames;
-    let (out, err) = second.texts()?;
+    let (out, err) = output.texts()?;
     stdout.extend(out);
     stderr.extend(err);
     let run = Run { stdout, stderr, account, trace: None };
     Ok(Came::Continued(Box::new(run), figures, took))
 }
 
-/// The first difference of a run from `leader`, whose log it had, when other processes continue from an image at entry `index`.
+/// The first difference of a run from `leader`, whose log it had, when other processes continue from an image at each of these entries.
 ///
 /// # Errors
 /// It cannot be started.
@@ -85,24 +102,24 @@ pub fn judge(
     guest: &Guest,
     library: &Path,
     leader: &Run,
-    index: u64,
+    entries: &[u64],
     how: How<'_>,
 ) -> io::Result<Result<String, String>> {
     let log = &leader.account.log;
     let (program, args) = (&guest.program, guest.head.arguments());
-    let came = match at(program, &args, library, log, index, how) {
+    let came = match at(program, &args, library, log, entries, how, || Ok(())) {
         Ok(came) => came,
-        Err(e) => return Ok(Err(format!("restored at {index}: {e}"))),
+        Err(e) => return Ok(Err(format!("restored at {entries:?}: {e}"))),
     };
     let (run, figures, took) = match (came, &guest.head.image) {
         (Came::Ended, _) => return Ok(Ok("ended before".into())),
         (Came::Refused(why), Image::Refused(word)) if why.contains(word) => {
             return Ok(Ok(format!("refused: {why}")));
         }
-        (Came::Refused(why), _) => return Ok(Err(format!("no image at {index}: {why}"))),
+        (Came::Refused(why), _) => return Ok(Err(format!("no image at {entries:?}: {why}"))),
         (Came::Continued(run, figures, took), _) => (run, figures, took),
     };
-    let name = format!("restored at {index} of {}", log.len());
+    let name = format!("restored at {entries:?} of {}", log.len());
     let texts = |what, left, right| compare::text(what, ("leader", left), (&name, right));
     let difference = (run.account.end != leader.account.end)
         .then(|| format!("{name}: ends with {:?}", run.account.end))
@@ -127,7 +144,8 @@ pub fn all(count: u64, words: &[String]) -> io::Result<bool> {
     these(&Images::build()?, count, words, How::default())
 }
 
-/// The same in the sandbox of servers, with programs that are there already.
+/// The same in the sandbox of servers, with programs that are there already; and once more through images at all of these entries, each of a server that continues from the
+/// one before.
 ///
 /// # Errors
 /// As for [`all`].
@@ -146,13 +164,16 @@ fn these(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::Res
         let role = Role::Leader(guest.head.script.clone().unwrap_or_default(), ORDINARY);
         let leader = runner::skein(program, &args, &images.library, role, how)?;
         let last = leader.account.log.len() as u64;
-        for n in 0..count.min(last.saturating_sub(2)) {
-            let index = 2 + (last - 2) * n / count;
-            match judge(&guest, &images.library, &leader, index, how)? {
-                Ok(line) => println!("alike   {:28} at {index} of {last}: {line}", guest.name),
+        let mut entries: Vec<u64> =
+            (0..count.min(last.saturating_sub(2))).map(|n| 2 + (last - 2) * n / count).collect();
+        entries.dedup();
+        let all = how.sandbox.is_some().then(|| entries.clone()).filter(|all| all.len() > 1);
+        for entries in entries.into_iter().map(|index| vec![index]).chain(all) {
+            match judge(&guest, &images.library, &leader, &entries, how)? {
+                Ok(line) => println!("alike   {:28} at {entries:?} of {last}: {line}", guest.name),
                 Err(why) => {
                     alike &= matches!(guest.head.image, Image::NotYet(_));
-                    println!("DIFFERS {:28} at {index} of {last}: {why}", guest.name);
+                    println!("DIFFERS {:28} at {entries:?} of {last}: {why}", guest.name);
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! Guests continue from images in the sandbox that servers run in, where their files are a layer over the host's; as root and as an ordinary user.
 
 use skein_harness::images::Images;
-use skein_harness::restored;
+use skein_harness::node::{ORDINARY, Role};
+use skein_harness::restored::{self, Came};
+use skein_harness::runner::{self, How};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,63 @@ fn guests_continue_in_the_sandbox() {
         Some(place) => continue_all(&programs(Path::new(&place))),
         None => continue_all(&Images::build().expect("they are built")),
     }
+}
+
+const USES_FILES: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void)
+{
+    char byte;
+    int opened = open("opened", O_RDONLY), mapped = open("mapped", O_RDONLY);
+    char *at = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, mapped, 0);
+    if (read(opened, &byte, 1) != 1 || at == MAP_FAILED || close(mapped) != 0)
+        return 1;
+    sleep(1);
+    if (read(opened, &byte, 1) != 1)
+        return 1;
+    printf("%c %.6s\n", byte, at);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_file_of_the_host_that_has_changed_ends_the_restore_by_name() {
+    if std::env::var_os(PROGRAMS).is_some() {
+        return;
+    }
+    let place = tempfile::Builder::new().prefix("skein-files").tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let write = |name: &str, text: &str| fs::write(path(name), text);
+    write("uses.c", USES_FILES).unwrap();
+    let built = Command::new("cc").arg(path("uses.c")).arg("-o").arg(path("uses")).status();
+    assert!(built.unwrap().success());
+    write("opened", "two").unwrap();
+    write("mapped", "as it was").unwrap();
+    let library = Images::build().expect("they are built").library;
+    let (program, how) = (path("uses"), How { sandbox: Some(place.path()), ..How::default() });
+    let role = Role::Leader(Default::default(), ORDINARY);
+    let leader = runner::skein(&program, &[], &library, role, how).unwrap();
+    assert_eq!(leader.stdout, b"w as it\n", "{:?}", leader.account.end);
+    let log = &leader.account.log;
+    let came = |meanwhile: &dyn Fn() -> std::io::Result<()>| {
+        restored::at(&program, &[], &library, log, &[log.len() as u64 - 1], how, meanwhile)
+    };
+    match came(&|| write("another", "x")).unwrap() {
+        Came::Continued(run, ..) => assert_eq!(run.stdout, b"w as it\n"),
+        other => panic!("{other:?}"),
+    }
+    let replace = || {
+        write("new", "as it is")?;
+        fs::rename(path("new"), path("mapped"))
+    };
+    let error = came(&replace).unwrap_err().to_string();
+    assert!(error.contains("mapped: its contents have changed since"), "{error}");
+    write("mapped", "as it was").unwrap();
+    let error = came(&|| fs::remove_file(path("opened"))).unwrap_err().to_string();
+    assert!(error.contains("step 10, open a file that was open: errno 2"), "{error}");
 }
 
 fn programs(place: &Path) -> Images {
