@@ -57,7 +57,7 @@ int main(void)
     sleep(1);
     if (read(opened, &byte, 1) != 1)
         return 1;
-    printf("%c %.6s\n", byte, at);
+    printf("%c %.9s\n", byte, at);
     return 0;
 }
 "#;
@@ -79,13 +79,13 @@ fn a_file_of_the_host_that_has_changed_ends_the_restore_by_name() {
     let (program, how) = (path("uses"), How { sandbox: Some(place.path()), ..How::default() });
     let role = Role::Leader(Default::default(), ORDINARY);
     let leader = runner::skein(&program, &[], &library, role, how).unwrap();
-    assert_eq!(leader.stdout, b"w as it\n", "{:?}", leader.account.end);
+    assert_eq!(leader.stdout, b"w as it was\n", "{:?}", leader.account.end);
     let log = &leader.account.log;
     let came = |meanwhile: &dyn Fn() -> std::io::Result<()>| {
         restored::at(&program, &[], &library, log, &[log.len() as u64 - 1], how, meanwhile)
     };
     match came(&|| write("another", "x")).unwrap() {
-        Came::Continued(run, ..) => assert_eq!(run.stdout, b"w as it\n"),
+        Came::Continued(run, ..) => assert_eq!(run.stdout, b"w as it was\n"),
         other => panic!("{other:?}"),
     }
     let replace = || {
