@@ -15,7 +15,7 @@ const USER: &str = "65533";
 const PROGRAMS: &str = "SKEIN_TEST_PROGRAMS";
 
 /// Servers of several processes, threads and clients; and what they have open and know of files.
-const GUESTS: [&str; 10] = [
+const GUESTS: [&str; 11] = [
     "servers/store_workers",
     "servers/echo_threads",
     "process/fork_accept",
@@ -24,6 +24,7 @@ const GUESTS: [&str; 10] = [
     "thread/thread_raw_exit_last",
     "descriptor/fifo_processes",
     "unix/unix_stream",
+    "file/file_many",
     "file/file_stat",
     "identity/memory_loader",
 ];

@@ -129,6 +129,8 @@ pub struct Inodes {
     lost: Cell<bool>,
     /// When the server began, by the kernel's clock.
     pub begun: Cell<Time>,
+    /// How often the kernel has numbered all files anew.
+    renewals: Cell<u64>,
 }
 
 /// A file of the table: its place, valid as long as its number is there.
@@ -161,6 +163,7 @@ impl Inodes {
         self.buckets.set(buckets as usize);
         // The kernel's numbers and times, and the order within a bucket, are each replica's own.
         room.own_here(&self.begun);
+        room.own_here(&self.renewals);
         room.own::<Inode>(places, COUNT, offset_of!(Inode, stamp), size_of::<Cell<u64>>());
         room.own::<Inode>(places, COUNT, offset_of!(Inode, id), size_of::<Id>());
         room.own::<Inode>(places, COUNT, offset_of!(Inode, mark), size_of::<Time>());
@@ -329,6 +332,7 @@ impl Inodes {
 
     /// The kernel has numbered all files anew: `now` knows how it calls a file, if that exists. Files of the host may have changed.
     pub fn renew(&self, now: impl Fn(Id) -> Option<Id>) {
+        self.renewals.set(self.renewals.get() + 1);
         for at in 0..INODES {
             // SAFETY: as in `bucket`.
             unsafe { &*(self.buckets.get() as *const Cell<u32>).add(at) }.set(0);
@@ -344,6 +348,11 @@ impl Inodes {
                 }
             }
         }
+    }
+
+    /// How often that has happened. It does while the server waits: what the kernel said before then names no file any more.
+    pub fn renewals(&self) -> u64 {
+        self.renewals.get()
     }
 
     /// The file of `st`, if it has a number.

@@ -103,14 +103,18 @@ unsafe fn finish(
     flags: c_int,
     (created, hasty): (bool, c_int),
 ) -> Result<usize> {
-    let Ok(st) = stat::real_of(fd) else { return Ok(fd as usize) };
+    let Ok(mut st) = stat::real_of(fd) else { return Ok(fd as usize) };
     if Id::of(&st) == k.files().arena.get() {
         let _ = sys::close(fd);
         return Err(Errno(libc::ENOENT));
     }
     if !created && flags & TMPFILE == 0 {
+        let before = k.files().inodes.renewals();
         // SAFETY: the kernel has read the path.
         unsafe { inputs::opened(k, fd, &st, at, path, flags) };
+        if k.files().inodes.renewals() != before {
+            st = stat::real_of(fd)?;
+        }
     }
     if flags & libc::O_PATH == 0 && is_fifo(&st) && stat::class(k, &st) == Class::Own {
         let _ = sys::close(fd);

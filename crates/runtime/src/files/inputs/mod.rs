@@ -393,10 +393,14 @@ pub unsafe fn before_change(
     if is_off(k) {
         return None;
     }
+    let before = k.files().inodes.renewals();
     // SAFETY: the caller's contract.
     if path.is_null() || unsafe { *path } == 0 {
-        let st = stat::real_of(at).ok().filter(|st| stat::class(k, st) == Class::Own)?;
+        let mut st = stat::real_of(at).ok().filter(|st| stat::class(k, st) == Class::Own)?;
         stated(k, at, &st);
+        if k.files().inodes.renewals() != before {
+            st = stat::real_of(at).ok()?;
+        }
         return Some(k.files().inodes.see_stat(&st));
     }
     let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
@@ -404,7 +408,11 @@ pub unsafe fn before_change(
     let answer = unsafe { stat::real_at(at, path, flags) };
     // SAFETY: as above.
     unsafe { looked(k, at, path, flags, &answer, What::About) };
-    let st = answer.ok().filter(|st| stat::class(k, st) == Class::Own)?;
+    let mut st = answer.ok().filter(|st| stat::class(k, st) == Class::Own)?;
+    if k.files().inodes.renewals() != before {
+        // SAFETY: the caller's contract.
+        st = unsafe { stat::real_at(at, path, flags) }.ok()?;
+    }
     Some(k.files().inodes.see_stat(&st))
 }
 
