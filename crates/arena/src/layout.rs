@@ -24,6 +24,10 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x04");
 pub const ARENA_FD: i32 = 900;
 /// The descriptor (an eventfd) with which the runtime wakes the node.
 pub const WAKE_FD: i32 = 901;
+/// Ends of the socket pair through which files of the kernel pass from one process of the server to another, each with a ticket of 8 bytes: into this end,
+pub const PARK_IN_FD: i32 = 903;
+/// and out of this one.
+pub const PARK_OUT_FD: i32 = 904;
 /// The descriptor of the trace file, if operations are recorded.
 pub const TRACE_FD: i32 = 905;
 /// The descriptor of an earlier run's trace, if operations are compared with one.
@@ -182,6 +186,9 @@ pub struct Header {
     pub restoring: AtomicU32,
     /// Taken by the process that is about to get a number from the kernel while it is restored.
     pub numbers: AtomicU32,
+    /// The descriptor of the file from which they are; written by the runtime.
+    pub restored_from: AtomicU32,
+    _pad3: u32,
     /// System calls that went around the interposed functions, trapped or from patched places; written by the runtime.
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.

@@ -261,6 +261,7 @@ extern "C" fn parked_again(raw: u32) -> u64 {
     let handle = Handle::from_raw(raw).expect("a thread's handle");
     stack::take_signals(kernel().threads.get(handle).stack.get());
     block_signals();
+    turn::above::above().revived();
     parked(raw)
 }
 

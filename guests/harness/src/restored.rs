@@ -5,7 +5,7 @@ use crate::compare;
 use crate::head::Image;
 use crate::images::Images;
 use crate::launch::Launch;
-use crate::node::{Node, ORDINARY, Role};
+use crate::node::{Account, Node, ORDINARY, Role};
 use crate::runner::{self, How, Output, Run, tail};
 use crate::started::Files;
 use skein_image::MemoryError;
@@ -122,7 +122,13 @@ pub fn judge(
     let name = format!("restored at {entries:?} of {}", log.len());
     let texts = |what, left, right| compare::text(what, ("leader", left), (&name, right));
     let difference = (run.account.end != leader.account.end)
-        .then(|| format!("{name}: ends with {:?}", run.account.end))
+        .then(|| {
+            let Account { end, advice, .. } = &run.account;
+            format!(
+                "{name}: ends with {end:?}, {}",
+                advice.last().map_or("without a word", |last| last)
+            )
+        })
         .or_else(|| texts("standard output", &leader.stdout, &run.stdout))
         .or_else(|| texts("standard error", &leader.stderr, &run.stderr))
         .or_else(|| {

@@ -102,6 +102,10 @@ fn begin() -> bool {
     trace::attach(first);
     if first {
         begin_server()
+    } else if restore::is_under_way() {
+        local::set_state(READY);
+        net::rejoin();
+        restore::go_on();
     } else {
         go_on_in_new_program()
     }

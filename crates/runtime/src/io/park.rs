@@ -107,7 +107,8 @@ pub fn park(k: &Kernel, fd: i32) -> Result<u64> {
     Ok(ticket)
 }
 
-fn put(ticket: u64, fd: i32) {
+/// Parks a file under the ticket that it had in the server that an image is of.
+pub fn put(ticket: u64, fd: i32) {
     let mut packet = Packet::new(ticket, fd);
     let args = sys::args([
         table::PARK_IN_FD as usize,

@@ -4,7 +4,7 @@
 //! that table, which its children inherit. A file without a path was removed: nothing has its number. The words that tell this replica's surroundings stay those of the
 //! new start.
 
-use super::{HEAD_AT, TABLES_AT};
+use super::{HEAD_AT, TABLES_AT, Tables};
 use crate::files::inode::Id;
 use crate::files::{inputs, stat};
 use crate::kernel::Kernel;
@@ -32,20 +32,30 @@ fn now(table: &[Known], was: Id) -> Option<Id> {
     (ino != 0).then_some(Id { dev, ino })
 }
 
-/// Gives all that the arena knows its new numbers. `names` is where the names are.
+/// Asks the kernel how it calls the files now.
 ///
 /// # Safety
-/// The tables are mapped; the arena is the image's and no other process uses it.
-pub unsafe fn renew(k: &Kernel, names: usize) {
+/// The tables are mapped, and nothing else refers to this one.
+pub(super) unsafe fn ask(t: &Tables) -> &'static [Known] {
     // SAFETY: the caller's contract; the names end with zeros.
     let table = unsafe { table() };
     for known in table.iter_mut() {
-        let path = (names + known.path as usize) as *const libc::c_char;
+        let path = t.name(known.path) as *const libc::c_char;
         // SAFETY: as above.
         let st = unsafe { stat::real_at(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW) };
         known.is = st.map_or([0; 2], |st| [st.st_dev, st.st_ino]);
     }
-    let now = |was| now(table, was);
+    table
+}
+
+/// Gives all that the arena knows its new numbers, when what has no path is made again.
+///
+/// # Safety
+/// The tables are mapped; the arena is the image's and no other process uses it.
+pub(super) unsafe fn renew(k: &Kernel, t: &Tables) {
+    // SAFETY: the caller's contract.
+    let table = unsafe { ask(t) };
+    let now = |was| now(table, was).or_else(|| t.object_now(was));
     k.files().inodes.renew(now);
     shared::renew(k, now);
     unix::name::renew(k, |file| {

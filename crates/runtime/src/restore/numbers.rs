@@ -1,6 +1,6 @@
 //! Numbers of processes and threads while a server is restored: each gets the one that it had.
 //!
-//! The kernel gives the number after the last one, and the last one can be set: by init at the other end of [`NUMBERS_FD`], where the server itself has no right to, or directly. Processes
+//! The kernel gives the number after the last one, and the last one can be set: by init at the other end of [`skein_arena::layout::NUMBERS_FD`], where the server itself has no right to, or directly. Processes
 //! restore themselves side by side, so from setting the number to taking it one of them has the word [`skein_arena::layout::Header::numbers`]. A process that ends meanwhile ends the
 //! server.
 
@@ -9,7 +9,6 @@ use crate::kernel::Kernel;
 use crate::local::header;
 use crate::sys::{self, args};
 use core::sync::atomic::Ordering;
-use skein_arena::layout::NUMBERS_FD;
 use skein_libos::errno::Errno;
 
 /// The word is free, taken, or taken and waited for.
@@ -71,18 +70,21 @@ pub fn await_all(k: &Kernel) {
             others => sys::futex_wait(whole, others),
         }
     }
-    let _ = sys::close(NUMBERS_FD);
+    // SAFETY: the tables are mapped until the process is whole.
+    let _ = sys::close(unsafe { super::Tables::get() }.numbers());
 }
 
 /// Tells the kernel which number it gave last.
 fn set_last(last: u32) {
+    // SAFETY: the tables are mapped until the process is whole.
+    let init = unsafe { super::Tables::get() }.numbers() as usize;
     let mut answer = 0i32;
     let bytes = size_of_val(&last);
     let (question, into) = ((&raw const last) as usize, (&raw mut answer) as usize);
     // SAFETY: live locals.
     let asked = unsafe {
-        sys::call(libc::SYS_write, args([NUMBERS_FD as usize, question, bytes]))
-            .and_then(|_| sys::call(libc::SYS_read, args([NUMBERS_FD as usize, into, bytes])))
+        sys::call(libc::SYS_write, args([init, question, bytes]))
+            .and_then(|_| sys::call(libc::SYS_read, args([init, into, bytes])))
     };
     match asked {
         Ok(len) if len == bytes && answer == 0 => {}
@@ -95,14 +97,8 @@ fn set_last(last: u32) {
 
 /// Where nobody is asked.
 fn set_directly(last: u32) {
-    let mut text = [0u8; 10];
-    let (mut at, mut rest) = (text.len(), last);
-    while rest > 0 || at == text.len() {
-        at -= 1;
-        text[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    let digits = &text[at..];
+    let mut digits = [0; 10];
+    let digits = super::decimal(last, &mut digits);
     // SAFETY: a constant path, a local.
     unsafe {
         let path = c"/proc/sys/kernel/ns_last_pid".as_ptr() as usize;

@@ -400,7 +400,7 @@ calls! {
     SYS_getsid(pid: pid_t) => { number_of(group::session_of(pid)) };
     SYS_setsid() => { number_of(group::new_session()) };
     SYS_setpgid(pid: pid_t, to: pid_t) => { done(group::set_group(pid, to)) };
-    SYS_prctl(option: c_int, arg: usize, third: usize, fourth: usize, fifth: usize) if virtual { machine::control(option, arg) };
+    SYS_prctl(option: c_int, arg: usize, third: usize, fourth: usize, fifth: usize) if virtual { machine::control(option, [arg, third, fourth, fifth]) };
 
     // Signals.
     SYS_rt_sigaction(signo: c_int, new: *const Action, old: *mut Action) => {
