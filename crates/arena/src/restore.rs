@@ -233,6 +233,8 @@ pub mod advice {
     pub const SMALL: u32 = 8;
     /// It cannot be changed any more.
     pub const SEALED: u32 = 16;
+    /// It grows downwards, as stacks do.
+    pub const GROWS: u32 = 32;
 }
 
 /// A mapping.

@@ -351,6 +351,7 @@ impl<'a> Image<'a> {
 
     fn kind(&self, process: &Process, mapping: &Mapping) -> Result<u32> {
         let name = mapping.name.as_str();
+        let is_memory = name.starts_with("/dev/zero") || name.starts_with("[anon_shmem:");
         let is_removed = mapping.is_of_file() && name.ends_with(" (deleted)");
         Ok(match name {
             "[stack]" => kind::STACK,
@@ -363,12 +364,7 @@ impl<'a> Image<'a> {
             _ if mapping.key != 0 => {
                 return refused(process, format!("protection key {} at {name}", mapping.key));
             }
-            _ if name.starts_with("/SYSV") => {
-                return refused(process, format!("System V shared memory, {name}"));
-            }
-            _ if mapping.is_shared() && (name.starts_with("/dev/zero") || is_removed) => {
-                kind::SHARED
-            }
+            _ if mapping.is_shared() && (is_removed || is_memory) => kind::SHARED,
             _ if mapping.is_shared() && mapping.has("mw") => kind::WRITTEN_FILE,
             _ if mapping.is_shared() => kind::SHARED_FILE,
             _ if self.by_file.contains_key(&mapping.file) => kind::PRIVATE,
@@ -462,6 +458,7 @@ fn advice(mapping: &Mapping) -> u32 {
         ("hg", advice::HUGE),
         ("nh", advice::SMALL),
         ("sl", advice::SEALED),
+        ("gd", advice::GROWS),
     ];
     words.iter().filter(|(word, _)| mapping.has(word)).fold(0, |all, (_, bit)| all | bit)
 }

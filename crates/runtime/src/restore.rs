@@ -429,7 +429,10 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
     unsafe {
         match m.kind {
             kind::ANONYMOUS => {
-                let flags = private | libc::MAP_ANONYMOUS as usize;
+                let mut flags = private | libc::MAP_ANONYMOUS as usize;
+                if m.advice & advice::GROWS != 0 {
+                    flags |= libc::MAP_GROWSDOWN as usize;
+                }
                 must(18, libc::SYS_mmap, [start, bytes, protection, flags, usize::MAX, 0]);
             }
             kind::SHARED => {

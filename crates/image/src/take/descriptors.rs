@@ -83,7 +83,11 @@ impl Image<'_> {
             return Ok([OUTPUT, ERRORS][n]);
         }
         let Found { process, fd, name, .. } = found;
-        if !name.starts_with('/') {
+        // The processes are not there when their files would be opened again.
+        let is_about_process = name
+            .strip_prefix("/proc/")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        if !name.starts_with('/') || is_about_process {
             return refused(process, format!("descriptor {fd}, which is {name}"));
         }
         let path = found.path();
