@@ -14,8 +14,8 @@ const USER: &str = "65533";
 /// The directory of the programs, for a test that runs as that user.
 const PROGRAMS: &str = "SKEIN_TEST_PROGRAMS";
 
-/// Servers of several processes, threads and clients; and what they have open and know of files.
-const GUESTS: [&str; 11] = [
+/// Servers of several processes, threads and clients; what they have open and know of files; and what only the kernel has of them.
+const GUESTS: [&str; 18] = [
     "servers/store_workers",
     "servers/echo_threads",
     "process/fork_accept",
@@ -27,6 +27,13 @@ const GUESTS: [&str; 11] = [
     "file/file_many",
     "file/file_stat",
     "identity/memory_loader",
+    "file/file_locks",
+    "file/file_mapping",
+    "file/file_removed",
+    "unix/unix_rights_waiting",
+    "process/sysv_memory",
+    "process/rights_dropped",
+    "process/exec_programs",
 ];
 
 fn continue_all(images: &Images) {
