@@ -15,7 +15,7 @@ const USER: &str = "65533";
 const PROGRAMS: &str = "SKEIN_TEST_PROGRAMS";
 
 /// Servers of several processes, threads and clients; what they have open and know of files; and what only the kernel has of them.
-const GUESTS: [&str; 18] = [
+const GUESTS: [&str; 19] = [
     "servers/store_workers",
     "servers/echo_threads",
     "process/fork_accept",
@@ -32,6 +32,7 @@ const GUESTS: [&str; 18] = [
     "file/file_removed",
     "unix/unix_rights_waiting",
     "process/sysv_memory",
+    "process/database",
     "process/rights_dropped",
     "process/exec_programs",
 ];
