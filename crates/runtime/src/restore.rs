@@ -453,9 +453,8 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
             kind::FILE | kind::SHARED_FILE | kind::WRITTEN_FILE => {
                 let access =
                     if m.kind == kind::WRITTEN_FILE { libc::O_RDWR } else { libc::O_RDONLY };
-                let Ok(fd) = files::open_path(t.name(m.of), access | libc::O_CLOEXEC) else {
-                    fail(20)
-                };
+                let fd = files::open_path(t.name(m.of), access | libc::O_CLOEXEC)
+                    .unwrap_or_else(|e| failed(20, e));
                 let (flags, protection) = match m.kind {
                     kind::FILE => (private, protection),
                     _ => (shared, m.protection as usize),

@@ -123,7 +123,7 @@ unsafe fn make_removed(path: usize) -> usize {
             must(30, libc::SYS_renameat2, args([here, path, here, other, keep]));
             made = sys::call(libc::SYS_open, create);
         }
-        let Ok(fd) = made else { super::fail(31) };
+        let fd = made.unwrap_or_else(|e| super::failed(31, e));
         must(32, libc::SYS_unlink, args([path]));
         if is_taken {
             must(30, libc::SYS_renameat2, args([here, other, here, path, 0]));
@@ -161,7 +161,7 @@ unsafe fn open_again(t: &Tables, file: &Description) -> usize {
         // SAFETY: a path of the tables.
         return match unsafe { open_path(t.name(file.name), flags) } {
             Ok(fd) => fd,
-            Err(_) => super::fail(10),
+            Err(e) => super::failed(10, e),
         };
     }
     if flags & TMPFILE != 0 {
