@@ -2,7 +2,6 @@
  * messages. Natively these numbers are not open.
  *
  * expect: same
- * image: refused: (deleted)
  */
 #include "raw.h"
 #include <linux/falloc.h>

@@ -1,7 +1,6 @@
 /* FIFOs: which opens succeed at once, the results of reads, writes and polls with and without the other end, and the remaining content.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "guest.h"
 #include <poll.h>

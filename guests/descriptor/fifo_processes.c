@@ -1,7 +1,6 @@
 /* FIFOs between processes: requests of several children to one, libc's streams, an open that is interrupted or dies.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "guest.h"
 #include <poll.h>

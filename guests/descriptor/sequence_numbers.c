@@ -3,7 +3,6 @@
  * end in every way. Regular files, pipes and UNIX streams. Linux and Skein answer alike: results, errors, bytes, offsets, flags and readiness.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  * sequences: 1000
  */
 #include "sequence.h"

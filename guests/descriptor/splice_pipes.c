@@ -1,7 +1,6 @@
 /* splice, tee and vmsplice: between pipes, sockets and files; blocking, ends and errors; sendfile into a pipe.
  *
  * expect: same
- * image: refused: (deleted)
  */
 #include "guest.h"
 #include <sys/sendfile.h>

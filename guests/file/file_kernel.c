@@ -1,7 +1,6 @@
 /* /proc and /sys: a server reads the same there in two runs; links of descriptors; the list of descriptors.
  *
  * expect: same
- * image: refused: /memfd:proc
  */
 #include "guest.h"
 #include <dirent.h>

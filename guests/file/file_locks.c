@@ -1,7 +1,6 @@
 /* flock, fcntl locks and lockf between threads: a call that waits gives the turn away.
  *
  * expect: same
- * image: refused: a lock of the file
  */
 #include "guest.h"
 #include <sys/file.h>

@@ -1,7 +1,6 @@
 /* Shared mappings of files: bytes written through them are in the file; sync calls; fallocate.
  *
  * expect: same
- * image: refused: a shared mapping of
  */
 #include "guest.h"
 #include <sys/mman.h>

@@ -1,7 +1,6 @@
 /* stat, lstat, fstat, fstatat, statx of files that the server writes: relations natively, values the same in two runs.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "guest.h"
 #include <sys/stat.h>

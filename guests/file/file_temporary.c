@@ -1,7 +1,6 @@
 /* Names of temporary files: the same in two runs; O_TMPFILE and giving it a name.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "guest.h"
 #include <sys/stat.h>

@@ -2,7 +2,6 @@
  * times by the processor's counter and the core's number among it, is the same on all replicas, in a program that is executed, too.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "guest.h"
 #include <dlfcn.h>

@@ -2,7 +2,6 @@
  * Libc's places: nine for directories and streams, five for the births and ends of threads.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  * net: 14 of libc, 4200 executions
  */
 #include "patch.h"

@@ -1,7 +1,6 @@
 /* A statically linked program cannot be executed: refused by name. (Natively it runs.)
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  * refused: statically linked
  */
 #include "guest.h"

@@ -1,7 +1,6 @@
 /* wordexp: the shell's work, by a program that it executes.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "guest.h"
 #include <wordexp.h>

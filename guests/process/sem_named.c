@@ -1,7 +1,6 @@
 /* Named semaphores: made, found, counted, waited for by other processes and threads, closed and gone.
  *
  * expect: same
- * image: refused: a shared mapping of
  */
 #include "guest.h"
 #include <sys/wait.h>

@@ -2,7 +2,6 @@
  * elsewhere in some of them.
  *
  * expect: same
- * image: refused: /memfd:
  */
 #include "guest.h"
 #include <sys/mman.h>

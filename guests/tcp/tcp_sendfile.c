@@ -1,7 +1,6 @@
 /* sendfile from a regular file to a connection: with and without an offset, past the end.
  *
  * expect: same
- * image: refused: (deleted)
  */
 #include "guest.h"
 #include <sys/sendfile.h>

@@ -2,7 +2,6 @@
  * (mq_notify).
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  * refused: F_SETLEASE | F_NOTIFY | inotify_add_watch | mq_notify
  */
 #include "guest.h"

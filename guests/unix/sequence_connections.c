@@ -3,7 +3,6 @@
  * connections, and closed ones with unread data. Linux and Skein answer alike: results, errors, bytes, descriptors, readiness and the order of ready files.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  * sequences: 3000
  */
 #include "sequence.h"

@@ -4,7 +4,6 @@
  * ready files.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  * sequences: 3000
  */
 #include "sequence.h"

@@ -1,7 +1,6 @@
 /* SO_PEERCRED, SO_PASSCRED, SCM_CREDENTIALS.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "unix.h"
 

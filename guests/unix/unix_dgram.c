@@ -1,7 +1,6 @@
 /* UNIX datagrams and packets: names, replies, message boundaries, queues that fill, peers that go.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "unix.h"
 #include <poll.h>

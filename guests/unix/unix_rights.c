@@ -1,7 +1,6 @@
 /* SCM_RIGHTS: pipes, sockets, files of the kernel; beside a stream's bytes, in datagrams; cut, peeked, dropped, many.
  *
  * expect: same
- * image: refused: (deleted)
  */
 #include "unix.h"
 

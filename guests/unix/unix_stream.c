@@ -1,7 +1,6 @@
 /* UNIX streams by path and by abstract name: names, errors, the inode, backlog, half-close, the effect of closing a listener.
  *
  * expect: same
- * image: not yet: the kernel numbers files anew, and the server knows them by the old numbers
  */
 #include "unix.h"
 #include <poll.h>

@@ -19,6 +19,10 @@ pub const FLAGS_AT: usize = 56;
 pub const MARK_AT: usize = 96;
 /// Flag: the server has changed the file.
 pub const CHANGED: u32 = 1;
+/// Flag: the server has made the file.
+pub const MADE: u32 = 4;
+/// Flag: the file is a copy of the server's own, or its metadata is.
+pub const OWNED: u32 = 8;
 
 /// A file that the server has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,20 +39,46 @@ pub struct Changed {
     pub ns: i64,
 }
 
+/// A file that the server has looked at, and that still exists as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The kernel's device and inode number.
+    pub file: (u64, u64),
+    /// As in [`Changed`].
+    pub mark: Option<(i64, i64)>,
+    /// Whether it is one of the host's, unchanged.
+    pub is_hosts: bool,
+}
+
+fn word(place: &[u8; INODE_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&place[at..at + 8]);
+    u64::from_ne_bytes(bytes)
+}
+
+fn mark(place: &[u8; INODE_BYTES]) -> Option<(i64, i64)> {
+    let mark = (word(place, MARK_AT).cast_signed(), word(place, MARK_AT + 8).cast_signed());
+    (mark != (0, 0)).then_some(mark)
+}
+
+/// Reads one row of the table.
+#[must_use]
+pub fn known(place: &[u8; INODE_BYTES]) -> Option<Known> {
+    let file = (word(place, ID_AT), word(place, ID_AT + 8));
+    let is_hosts = word(place, FLAGS_AT) as u32 & (MADE | OWNED) == 0;
+    let exists = word(place, NUMBER_AT) != 0 && file.0 != 0;
+    exists.then(|| Known { file, mark: mark(place), is_hosts })
+}
+
 /// Reads one row of the table.
 #[must_use]
 pub fn changed(place: &[u8; INODE_BYTES]) -> Option<Changed> {
-    let word = |at: usize| {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&place[at..at + 8]);
-        u64::from_ne_bytes(bytes)
-    };
+    let word = |at: usize| word(place, at);
     let flags = word(FLAGS_AT) as u32;
     (word(NUMBER_AT) != 0 && flags & CHANGED != 0).then(|| Changed {
         dev: word(ID_AT),
         ino: word(ID_AT + 8),
-        mark: Some((word(MARK_AT).cast_signed(), word(MARK_AT + 8).cast_signed()))
-            .filter(|mark| *mark != (0, 0)),
+        mark: mark(place),
         s: word(MODIFIED_AT).cast_signed(),
         ns: word(MODIFIED_AT + 8).cast_signed(),
     })

@@ -19,17 +19,23 @@ pub const SLOTS_AT: usize = 0x2f80_0000_0000;
 /// Bytes of the header; the rings start behind it.
 pub const HEADER_BYTES: usize = 64 << 10;
 /// `skein` and the version of the layout; the version rises when a field moves.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x03");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"skein\0\0\x04");
 /// The descriptor under which the server finds the arena.
 pub const ARENA_FD: i32 = 900;
 /// The descriptor (an eventfd) with which the runtime wakes the node.
 pub const WAKE_FD: i32 = 901;
+/// Ends of the socket pair through which files of the kernel pass from one process of the server to another, each with a ticket of 8 bytes: into this end,
+pub const PARK_IN_FD: i32 = 903;
+/// and out of this one.
+pub const PARK_OUT_FD: i32 = 904;
 /// The descriptor of the trace file, if operations are recorded.
 pub const TRACE_FD: i32 = 905;
 /// The descriptor of an earlier run's trace, if operations are compared with one.
 pub const FORMER_TRACE_FD: i32 = 906;
 /// The descriptor of the restore file ([`crate::restore`]), if a server continues from an image.
 pub const RESTORE_FD: i32 = 907;
+/// The descriptor at which a server that continues from an image asks for numbers of processes, if it may not choose them itself.
+pub const NUMBERS_FD: i32 = 908;
 /// While a process is restored, its stack and the restore file's tables are here: [`RESTORE_SPAN`] bytes.
 pub const RESTORE_AT: usize = 0x2d00_0000_0000;
 /// See [`RESTORE_AT`].
@@ -176,6 +182,13 @@ pub struct Header {
     /// Processes of the server that announced their end to the runtime. A process that ends without announcing it (killed from outside, out of
     /// memory) takes the server with it.
     pub deaths: AtomicU32,
+    /// Processes of the server that are still being restored from an image; written by the runtime.
+    pub restoring: AtomicU32,
+    /// Taken by the process that is about to get a number from the kernel while it is restored.
+    pub numbers: AtomicU32,
+    /// The descriptor of the file from which they are; written by the runtime.
+    pub restored_from: AtomicU32,
+    _pad3: u32,
     /// System calls that went around the interposed functions, trapped or from patched places; written by the runtime.
     pub net_calls: AtomicU64,
     /// Time bubbles admitted; written by the runtime.

@@ -3,11 +3,13 @@
 //! * [`processes`]: all below the server's first parent.
 //! * [`maps`]: the mappings of one.
 //! * [`pages`]: their pages, those that were written.
+//! * [`files`]: the files that the server knows by the kernel's numbers.
 //! * [`take`]: all of it as a file that a server continues from.
 //!
 //! The server's data are not trusted: each list is bounded, and what cannot be understood is an error.
 
 mod error;
+mod files;
 pub mod maps;
 pub mod pages;
 pub mod processes;

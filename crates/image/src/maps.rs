@@ -28,6 +28,10 @@ pub struct Mapping {
     pub name: String,
     /// Whether the process has pages of it, in memory or swapped out: servers reserve terabytes that they never use.
     pub is_used: bool,
+    /// The kernel's flags: words of two letters.
+    pub flags: String,
+    /// Its protection key.
+    pub key: u32,
 }
 
 impl Mapping {
@@ -35,6 +39,12 @@ impl Mapping {
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.permissions.as_bytes().get(3) == Some(&b's')
+    }
+
+    /// Whether the kernel has set this flag.
+    #[must_use]
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|word| word == flag)
     }
 
     /// Whether it maps a file that has a path: unwritten pages of it are the file's.
@@ -93,7 +103,13 @@ pub fn select(host_pid: u32, wanted: impl Fn(&Mapping) -> bool) -> Result<Vec<Ma
             || std::io::Error::other(format!("a line is not understood: {}", text.trim_end()));
         if let Some((name, value)) = detail(&text) {
             if let Some(last) = found.last_mut().filter(|_| counts) {
-                last.is_used |= matches!(name, "Rss" | "Swap") && !value.starts_with("0 ");
+                let value = value.trim_end();
+                match name {
+                    "Rss" | "Swap" => last.is_used |= !value.starts_with("0 "),
+                    "VmFlags" => value.clone_into(&mut last.flags),
+                    "ProtectionKey" => last.key = value.parse().unwrap_or(0),
+                    _ => {}
+                }
             }
             continue;
         }
@@ -141,6 +157,8 @@ fn parse(line: &str) -> Option<Mapping> {
         file: (device, inode),
         name: name.to_owned(),
         is_used: false,
+        flags: String::new(),
+        key: 0,
     })
 }
 

@@ -3,28 +3,43 @@
 //! All threads are inside the runtime, their contexts in memory, and all processes sleep: so memory, descriptors and the arena's heap are everything.
 //! What an image cannot hold is refused by name; the server stays as it is.
 
+mod descriptors;
+mod objects;
+mod parked;
+mod program;
+mod settings;
+
+use self::descriptors::Opened;
+use self::objects::{Shared, each_page};
+use self::program::Given;
+use self::settings::Ids;
+use crate::files::Files;
 use crate::maps::{self, Mapping};
-use crate::pages::{PAGE_BYTES, Pages, is_zero};
+use crate::pages::{PAGE_BYTES, Pages};
 use crate::processes::{self, Process};
 use crate::{MemoryError, Result};
-use nix::unistd::{Whence, lseek64};
 use skein_arena::Sizes;
-use skein_arena::layout::{
-    ARENA_FD, HEADER_BYTES, LIBRARY_AT, RESTORE_FD, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE,
-};
+use skein_arena::layout::{HEADER_BYTES, LIBRARY_AT, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE};
 use skein_arena::restore::{
-    self, Description, Descriptor, ERRORS, Head, OUTPUT, Object, PLACEHOLDER, Run, kind,
+    self, Credentials, Description, Descriptor, Head, Known, Lock, Object, Parked, Program, Run,
+    advice, kind,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io::Error;
+use std::mem::offset_of;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// From the arena to the runtime's library: nothing there is the server's.
 const OWN: std::ops::Range<u64> = SERVER_BASE as u64..LIBRARY_AT as u64;
-/// `kcmp`: whether two descriptors share an open file.
-const KCMP_FILE: libc::c_int = 0;
+
+/// The limit of open files, in the kernel's order.
+const NOFILE: usize = libc::RLIMIT_NOFILE as usize;
 
 /// The size of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +63,11 @@ pub struct Source<'a> {
     pub sizes: Sizes,
     /// What it was given for standard output and standard error.
     pub given: [BorrowedFd<'a>; 2],
+    /// Its first root, as its mounts show it.
+    pub root: BorrowedFd<'a>,
+    /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
+    /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`).
+    pub paths: &'a BTreeSet<PathBuf>,
 }
 
 impl Source<'_> {
@@ -60,17 +80,43 @@ impl Source<'_> {
         for process in &processes {
             await_sleep(process, deadline)?;
         }
-        let mut image = Image::new(file, self.given);
+        let mut image = Image::new(file, self.init, self.given);
         self.heap(&mut image)?;
         image.head.heap_runs = image.runs.len() as u32;
         let arena = self.arena.metadata().map_err(MemoryError::read("the arena"))?;
+        let Some(first) = processes.first() else {
+            return Err(MemoryError::CannotHold("it has no process".into()));
+        };
+        // What has no path is known by its descriptors, before mappings of it are met.
         for process in &processes {
-            image.process(process, &processes[0], (arena.dev(), arena.ino()), deadline)?;
+            image.begin(process, first)?;
+        }
+        image.parked(first)?;
+        for (n, process) in processes.iter().enumerate() {
+            image.memory_of(n, process, (arena.dev(), arena.ino()), deadline)?;
         }
         image.objects(&processes, deadline)?;
+        self.files(&mut image, deadline)?;
         let mut header = vec![0; HEADER_BYTES];
         self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
         image.finish(&header)
+    }
+
+    /// The files that the arena knows by the kernel's numbers.
+    fn files(&self, image: &mut Image<'_>, deadline: Instant) -> Result<()> {
+        let heap = (self.sizes.file_bytes() - self.sizes.heap) as u64;
+        let mut files = Files::new(self.root, self.arena, heap, deadline)?;
+        for path in image.names.split(|byte| *byte == 0) {
+            files.note_used(path)?;
+        }
+        for path in self.paths {
+            files.note(path.as_os_str().as_bytes())?;
+        }
+        for ((device, inode), path) in files.finish()? {
+            let path = image.bytes_name(&path);
+            image.known.push(Known { was: [device, inode], path, is: [0; 2] });
+        }
+        Ok(())
     }
 
     /// The pages of the arena's heap.
@@ -78,26 +124,43 @@ impl Source<'_> {
         let failed = |error: std::io::Error| MemoryError::Read { what: "the arena".into(), error };
         let begin = (self.sizes.file_bytes() - self.sizes.heap) as u64;
         let address = (SERVER_BASE + self.sizes.span_bytes() - self.sizes.heap) as u64;
-        let mut page = [0; PAGE_BYTES as usize];
-        let mut at = begin;
-        loop {
-            let seek = |at: u64, whence| match lseek64(self.arena.as_fd(), at.cast_signed(), whence)
-            {
-                Ok(found) => Ok(Some(found.cast_unsigned())),
-                Err(nix::Error::ENXIO) => Ok(None),
-                Err(error) => Err(failed(error.into())),
-            };
-            let Some(data) = seek(at, Whence::SeekData)? else { return Ok(()) };
-            let Some(end) = seek(data, Whence::SeekHole)? else { return Ok(()) };
-            for offset in (data..end).step_by(page.len()) {
-                self.arena.read_exact_at(&mut page, offset).map_err(failed)?;
-                if !is_zero(&page) {
-                    image.page(address + (offset - begin), &page)?;
-                }
-            }
-            at = end;
-        }
+        let page = |offset: u64, page: &[u8]| image.page(address + (offset - begin), page);
+        each_page(self.arena, begin, self.sizes.file_bytes() as u64, page, failed)
     }
+}
+
+/// The paths of files that a server knows which continues from this image: a part of [`Source::paths`] of its next one, whatever the log still has by then.
+///
+/// # Errors
+/// It is no image of this version, or cannot be read.
+pub fn paths(image: &File) -> Result<BTreeSet<PathBuf>> {
+    let failed = |error: Error| MemoryError::Read { what: "the image".into(), error };
+    let damaged = || failed(Error::other("it is no image of this version, or damaged"));
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 8).and_then(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)))
+    };
+    let mut head = [0; size_of::<Head>()];
+    image.read_exact_at(&mut head, 0).map_err(failed)?;
+    let magic = word(&head, offset_of!(Head, magic));
+    let at = word(&head, offset_of!(Head, tables_at)).ok_or_else(damaged)?;
+    let bytes = word(&head, offset_of!(Head, tables_bytes)).ok_or_else(damaged)?;
+    let whole = image.metadata().map_err(failed)?.len();
+    if magic != Some(restore::MAGIC) || at > whole || bytes > whole - at {
+        return Err(damaged());
+    }
+    let mut tables = vec![0; bytes as usize];
+    image.read_exact_at(&mut tables, at).map_err(failed)?;
+    let count = word(&head, offset_of!(Head, files)).ok_or_else(damaged)? as u32 as usize;
+    let names = word(&head, offset_of!(Head, names_at)).ok_or_else(damaged)?;
+    let mut paths = BTreeSet::new();
+    for n in 0..count {
+        let at = word(&tables, n * size_of::<Known>() + offset_of!(Known, path));
+        let name = at.and_then(|at| tables.get(at.checked_add(names)? as usize..));
+        let end = name.and_then(|name| name.iter().position(|byte| *byte == 0));
+        let (Some(name), Some(end)) = (name, end) else { return Err(damaged()) };
+        paths.insert(PathBuf::from(OsStr::from_bytes(&name[..end])));
+    }
+    Ok(paths)
 }
 
 /// A process that was just forked may still be on its way to where it sleeps.
@@ -121,24 +184,11 @@ fn refused<T>(process: &Process, what: impl std::fmt::Display) -> Result<T> {
 /// Device and inode number.
 type FileId = (u64, u64);
 
-/// Memory that processes share.
-struct Shared {
-    /// Its number here.
-    number: usize,
-    /// Its mappings, with the number of their process.
-    places: Vec<(u32, Mapping)>,
-}
-
-/// A descriptor of an open file.
-struct Opened {
-    host_pid: u32,
-    fd: i32,
-    description: u32,
-}
-
 /// An image that is being written.
 struct Image<'a> {
     file: &'a File,
+    /// The parent of all processes, whose root is the server's first one.
+    init: u32,
     given: [BorrowedFd<'a>; 2],
     /// Where the next page goes.
     at: u64,
@@ -150,15 +200,32 @@ struct Image<'a> {
     runs: Vec<Run>,
     descriptors: Vec<Descriptor>,
     names: Vec<u8>,
-    shared: BTreeMap<FileId, Shared>,
+    known: Vec<Known>,
+    locks: Vec<Lock>,
+    credentials: Vec<Credentials>,
+    groups: Vec<u32>,
+    parked: Vec<Parked>,
+    programs: Vec<Program>,
+    first_given: Option<Given>,
+    /// The variable that loads the runtime into programs.
+    preload: Option<Vec<u8>>,
+    /// Descriptors of those, which keep their open files apart from others.
+    on_their_way: Vec<OwnedFd>,
+    shared: Vec<Shared>,
+    /// The numbers of objects.
+    by_file: BTreeMap<FileId, u32>,
     /// Of each open file a descriptor.
     open: BTreeMap<FileId, Vec<Opened>>,
+    /// The locks before are other processes'.
+    first_lock: usize,
+    ids: Option<Ids>,
 }
 
 impl<'a> Image<'a> {
-    fn new(file: &'a File, given: [BorrowedFd<'a>; 2]) -> Self {
+    fn new(file: &'a File, init: u32, given: [BorrowedFd<'a>; 2]) -> Self {
         Self {
             file,
+            init,
             given,
             at: PAGE_BYTES,
             head: Head { magic: restore::MAGIC, ..Head::default() },
@@ -169,14 +236,30 @@ impl<'a> Image<'a> {
             runs: Vec::new(),
             descriptors: Vec::new(),
             names: Vec::new(),
-            shared: BTreeMap::new(),
+            known: Vec::new(),
+            locks: Vec::new(),
+            credentials: Vec::new(),
+            groups: Vec::new(),
+            parked: Vec::new(),
+            programs: Vec::new(),
+            first_given: None,
+            preload: None,
+            on_their_way: Vec::new(),
+            shared: Vec::new(),
+            by_file: BTreeMap::new(),
             open: BTreeMap::new(),
+            first_lock: 0,
+            ids: None,
         }
     }
 
     fn name(&mut self, name: &str) -> u64 {
+        self.bytes_name(name.as_bytes())
+    }
+
+    fn bytes_name(&mut self, name: &[u8]) -> u64 {
         let at = self.names.len() as u64;
-        self.names.extend_from_slice(name.as_bytes());
+        self.names.extend_from_slice(name);
         self.names.push(0);
         at
     }
@@ -204,32 +287,28 @@ impl<'a> Image<'a> {
         [first as u32, (self.runs.len() - first) as u32]
     }
 
-    fn process(
+    /// A process without its memory.
+    fn begin(&mut self, process: &Process, first: &Process) -> Result<()> {
+        let mut found = restore::Process { pid: process.pid, ..restore::Process::default() };
+        self.note_program(process, &mut found)?;
+        self.settings(process, first, &mut found)?;
+        let descriptors = self.descriptors.len();
+        self.first_lock = self.locks.len();
+        self.descriptors(process)?;
+        found.descriptors = part(descriptors, self.descriptors.len());
+        found.locks = part(self.first_lock, self.locks.len());
+        self.processes.push(found);
+        Ok(())
+    }
+
+    /// The memory of process number `n`.
+    fn memory_of(
         &mut self,
+        n: usize,
         process: &Process,
-        root: &Process,
-        arena: (u64, u64),
+        arena: FileId,
         deadline: Instant,
     ) -> Result<()> {
-        let of = |process: &Process, name: &str| format!("/proc/{}/{name}", process.host_pid);
-        let link = |path: String| fs::read_link(&path).map_err(MemoryError::read(path));
-        if link(of(process, "exe"))? != link(of(root, "exe"))? {
-            return refused(process, "executed another program");
-        }
-        let path = of(process, "status");
-        let status = fs::read_to_string(&path).map_err(MemoryError::read(path))?;
-        let path = of(root, "status");
-        let roots = fs::read_to_string(&path).map_err(MemoryError::read(path))?;
-        for name in ["Uid:", "Gid:", "Groups:"] {
-            if field(&status, name) != field(&roots, name) {
-                return refused(process, "another user or group than the first process");
-            }
-        }
-        let directory = link(of(process, "cwd"))?.to_string_lossy().into_owned();
-        let umask = u32::from_str_radix(field(&status, "Umask:"), 8).unwrap_or(0o22);
-        let directory = self.name(&directory);
-        let mut found =
-            restore::Process { pid: process.pid, umask, directory, ..restore::Process::default() };
         let (first_mapping, first_run) = (self.mappings.len(), self.runs.len());
         let pages = Pages::of(process)?;
         let mappings = maps::select(process.host_pid, |m| {
@@ -238,37 +317,42 @@ impl<'a> Image<'a> {
         for mapping in mappings {
             let kind = self.kind(process, &mapping)?;
             if kind == kind::HEAP {
-                found.brk = mapping.end;
+                self.processes[n].brk = mapping.end;
             }
             let of = match kind {
-                kind::SHARED => {
-                    let number = self.shared.len();
-                    let shared = self.shared.entry(mapping.file);
-                    let shared = shared.or_insert(Shared { number, places: Vec::new() });
-                    shared.places.push((process.pid, mapping.clone()));
-                    shared.number as u64
-                }
+                kind::SHARED => self.memory(process, &mapping).into(),
+                kind::PRIVATE => self.by_file[&mapping.file].into(),
                 _ => self.name(&mapping.name),
             };
-            if !matches!(kind, kind::SHARED | kind::SHARED_FILE) && !mapping.name.starts_with("[v")
-            {
-                pages.private(&mapping, deadline, |address, page| self.page(address, page))?;
+            let is_stored = !matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE);
+            let each = |address, page: &[u8]| self.page(address, page);
+            if kind == kind::ANONYMOUS && mapping.is_of_file() {
+                // The file is gone: what it held is the process's own from now on.
+                pages.all(&mapping, deadline, each)?;
+            } else if is_stored && !mapping.name.starts_with("[v") {
+                pages.private(&mapping, deadline, each)?;
             }
             let Mapping { start, end, offset, .. } = mapping;
-            let protection = protection(&mapping.permissions);
-            self.mappings.push(restore::Mapping { start, end, offset, of, kind, protection });
+            self.mappings.push(restore::Mapping {
+                start,
+                end,
+                offset,
+                of,
+                kind,
+                protection: protection(&mapping.permissions),
+                advice: advice(&mapping),
+                unused: 0,
+            });
         }
-        found.mappings = [first_mapping as u32, (self.mappings.len() - first_mapping) as u32];
-        found.runs = self.since(first_run);
-        let first = self.descriptors.len();
-        self.descriptors(process)?;
-        found.descriptors = [first as u32, (self.descriptors.len() - first) as u32];
-        self.processes.push(found);
+        self.processes[n].mappings = part(first_mapping, self.mappings.len());
+        self.processes[n].runs = self.since(first_run);
         Ok(())
     }
 
     fn kind(&self, process: &Process, mapping: &Mapping) -> Result<u32> {
         let name = mapping.name.as_str();
+        let is_memory = name.starts_with("/dev/zero") || name.starts_with("[anon_shmem:");
+        let is_removed = mapping.is_of_file() && name.ends_with(" (deleted)");
         Ok(match name {
             "[stack]" => kind::STACK,
             "[heap]" => kind::HEAP,
@@ -276,122 +360,29 @@ impl<'a> Image<'a> {
             _ if mapping.start >> RUNTIME_BITS == RUNTIME_PLACE as u64 && mapping.is_of_file() => {
                 kind::STAYS
             }
-            _ if !mapping.is_shared() && mapping.is_of_file() && name.ends_with(" (deleted)") => {
-                return refused(process, format!("a mapping of the removed file {name}"));
+            _ if mapping.has("ht") => return refused(process, format!("huge pages of {name}")),
+            _ if mapping.key != 0 => {
+                return refused(process, format!("protection key {} at {name}", mapping.key));
             }
-            _ if !mapping.is_shared() && mapping.is_of_file() => kind::FILE,
-            _ if !mapping.is_shared() => kind::ANONYMOUS,
-            _ if name.starts_with("/dev/zero") || name.starts_with("/memfd:") => kind::SHARED,
-            _ if mapping.counts() => {
-                return refused(process, format!("a shared mapping of {name}"));
-            }
-            _ => kind::SHARED_FILE,
+            _ if mapping.is_shared() && (is_removed || is_memory) => kind::SHARED,
+            _ if mapping.is_shared() && mapping.has("mw") => kind::WRITTEN_FILE,
+            _ if mapping.is_shared() => kind::SHARED_FILE,
+            _ if self.by_file.contains_key(&mapping.file) => kind::PRIVATE,
+            _ if mapping.is_of_file() && !is_removed => kind::FILE,
+            _ => kind::ANONYMOUS,
         })
     }
 
-    fn descriptors(&mut self, process: &Process) -> Result<()> {
-        let path = format!("/proc/{}/fd", process.host_pid);
-        let mut fds: Vec<i32> = fs::read_dir(&path)
-            .map_err(MemoryError::read(&*path))?
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|fd| !(ARENA_FD..RESTORE_FD).contains(fd))
-            .collect();
-        fds.sort_unstable();
-        // There the runtime keeps what it restores from.
-        if let Some(fd) = fds.last().filter(|fd| **fd >= RESTORE_FD) {
-            return refused(process, format!("descriptor {fd}, which is above {}", RESTORE_FD - 1));
-        }
-        for fd in fds {
-            let path = format!("/proc/{}/fd/{fd}", process.host_pid);
-            let name = fs::read_link(&path).map_err(MemoryError::read(&*path))?;
-            let name = name.to_string_lossy().into_owned();
-            let path = format!("/proc/{}/fdinfo/{fd}", process.host_pid);
-            let info = fs::read_to_string(&path).map_err(MemoryError::read(&*path))?;
-            let flags = i32::from_str_radix(field(&info, "flags:"), 8).unwrap_or(0);
-            let own = flags & libc::O_CLOEXEC;
-            if flags & libc::O_PATH != 0 && name == "/dev/null" {
-                self.descriptors.push(Descriptor { fd, description: PLACEHOLDER, flags: own });
-                continue;
-            }
-            let own_file = |given: &BorrowedFd<'_>| (std::process::id(), given.as_raw_fd());
-            let is_given = |given: &BorrowedFd<'_>| {
-                same_open_file((process.host_pid, fd), own_file(given)) == Some(true)
-            };
-            if let Some(n) = self.given.iter().position(is_given) {
-                let description = [OUTPUT, ERRORS][n];
-                self.descriptors.push(Descriptor { fd, description, flags: own });
-                continue;
-            }
-            if info.contains("lock:") {
-                return refused(process, format!("a lock of the file {name}"));
-            }
-            if !name.starts_with('/') || name.ends_with(" (deleted)") || name.starts_with("/memfd:")
-            {
-                return refused(process, format!("descriptor {fd}, which is {name}"));
-            }
-            let description =
-                self.description(process, fd, &name, flags & !libc::O_CLOEXEC, &info)?;
-            self.descriptors.push(Descriptor { fd, description, flags: own });
-        }
-        Ok(())
-    }
-
-    /// The number of a descriptor's open file.
-    fn description(
-        &mut self,
-        process: &Process,
-        fd: i32,
-        name: &str,
-        flags: i32,
-        info: &str,
-    ) -> Result<u32> {
-        let path = format!("/proc/{}/fd/{fd}", process.host_pid);
-        let file = fs::metadata(&path).map_err(MemoryError::read(path))?;
-        let others = self.open.entry((file.dev(), file.ino())).or_default();
-        for other in others.iter() {
-            match same_open_file((process.host_pid, fd), (other.host_pid, other.fd)) {
-                Some(true) => return Ok(other.description),
-                Some(false) => {}
-                None => {
-                    return refused(process, format!("{name} open twice, and there is no kcmp"));
-                }
-            }
-        }
-        let description = self.descriptions.len() as u32;
-        others.push(Opened { host_pid: process.host_pid, fd, description });
-        let position = field(info, "pos:").parse().unwrap_or(0);
-        let name = self.name(name);
-        self.descriptions.push(Description { name, position, flags, unused: 0 });
-        Ok(description)
-    }
-
-    /// The pages of shared memory, through the mappings of it.
-    fn objects(&mut self, processes: &[Process], deadline: Instant) -> Result<()> {
-        let mut shared: Vec<_> = std::mem::take(&mut self.shared).into_values().collect();
-        shared.sort_by_key(|shared| shared.number);
-        for Shared { places, .. } in shared {
-            let first = self.runs.len();
-            let mut bytes = 0;
-            let mut found: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-            for (pid, mapping) in places {
-                bytes = bytes.max(mapping.offset + (mapping.end - mapping.start));
-                let Some(process) = processes.iter().find(|process| process.pid == pid) else {
-                    continue;
-                };
-                Pages::of(process)?.all(&mapping, deadline, |address, page| {
-                    let offset = mapping.offset + (address - mapping.start);
-                    if !is_zero(page) {
-                        found.entry(offset).or_insert_with(|| page.to_vec());
-                    }
-                    Ok(())
-                })?;
-            }
-            for (offset, page) in found {
-                self.page(offset, &page)?;
-            }
-            let runs = self.since(first);
-            self.objects.push(Object { bytes, runs });
+    /// The restore keeps descriptors of its own above the server's.
+    fn check_room(&self) -> Result<()> {
+        let end = u64::from(self.head.lent()) + u64::from(self.head.file_fd().unsigned_abs()) + 2;
+        let hard = self.processes.first().map_or(0, |first| first.limits[NOFILE][1]);
+        if end > hard {
+            return Err(MemoryError::CannotHold(format!(
+                "its descriptors reach {}, and {} more are needed below the limit of {hard}",
+                self.head.last_fd,
+                self.head.lent() + 2
+            )));
         }
         Ok(())
     }
@@ -406,17 +397,31 @@ impl<'a> Image<'a> {
         self.head.mappings = self.mappings.len() as u32;
         self.head.runs = self.runs.len() as u32;
         self.head.descriptors = self.descriptors.len() as u32;
+        self.head.files = self.known.len() as u32;
+        self.head.locks = self.locks.len() as u32;
+        self.head.credentials = self.credentials.len() as u32;
+        self.head.parked = self.parked.len() as u32;
+        self.head.programs = self.programs.len() as u32;
+        self.head.groups = self.groups.len() as u32;
+        self.check_room()?;
         let tables = [
+            bytes(&self.known),
             bytes(&self.processes),
             bytes(&self.objects),
             bytes(&self.descriptions),
             bytes(&self.mappings),
             bytes(&self.runs),
+            bytes(&self.locks),
+            bytes(&self.credentials),
+            bytes(&self.parked),
+            bytes(&self.programs),
             bytes(&self.descriptors),
+            bytes(&self.groups),
             &self.names,
         ]
         .concat();
         self.head.tables_bytes = tables.len() as u64;
+        self.head.names_at = (tables.len() - self.names.len()) as u64;
         self.write(&tables)?;
         self.file
             .write_all_at(bytes(std::slice::from_ref(&self.head)), 0)
@@ -424,6 +429,11 @@ impl<'a> Image<'a> {
         let (processes, mappings) = (self.processes.len(), self.mappings.len());
         Ok(Figures { processes, mappings, pages })
     }
+}
+
+/// The part of a table from `first` to `end`.
+fn part(first: usize, end: usize) -> [u32; 2] {
+    [first as u32, (end - first) as u32]
 }
 
 /// The rest of the line that begins so.
@@ -440,20 +450,17 @@ fn protection(permissions: &str) -> u32 {
         .fold(0, |all, (_, bit)| all | bit as u32)
 }
 
-/// Whether two descriptors share an open file; `None` when the kernel cannot tell.
-fn same_open_file(one: (u32, i32), other: (u32, i32)) -> Option<bool> {
-    // SAFETY: numbers only.
-    let order = unsafe {
-        libc::syscall(
-            libc::SYS_kcmp,
-            one.0,
-            other.0,
-            KCMP_FILE,
-            i64::from(one.1),
-            i64::from(other.1),
-        )
-    };
-    (order >= 0).then_some(order == 0)
+/// What the server has told the kernel about a mapping.
+fn advice(mapping: &Mapping) -> u32 {
+    let words = [
+        ("dc", advice::NOT_FORKED),
+        ("wf", advice::WIPED),
+        ("hg", advice::HUGE),
+        ("nh", advice::SMALL),
+        ("sl", advice::SEALED),
+        ("gd", advice::GROWS),
+    ];
+    words.iter().filter(|(word, _)| mapping.has(word)).fold(0, |all, (_, bit)| all | bit)
 }
 
 fn bytes<T: Copy>(of: &[T]) -> &[u8] {

@@ -14,7 +14,7 @@
 //!
 //! [`EntryRef::parse`] checks the whole entry, once in each process that it comes to; afterwards iterating its records cannot fail.
 
-use crate::fact::{MAX_FACTS_BYTES, are_facts};
+use crate::fact::{self, MAX_FACTS_BYTES, are_facts};
 use crate::limits::MAX_DATAGRAM_BYTES;
 use crate::padding::pad8;
 use crate::{ConnId, LogIndex, ReplicaId, SockAddr, Term, WallNs};
@@ -397,6 +397,15 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+/// The paths of files of the host that an entry has facts about ([`fact::paths`]).
+pub fn host_files(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let records = EntryRef::parse(entry).ok().into_iter().flat_map(|entry| entry.records());
+    records.flat_map(|record| match record {
+        Record::Files { facts, .. } => fact::paths(facts),
+        _ => fact::paths(b""),
+    })
 }
 
 impl<'a> EntryRef<'a> {

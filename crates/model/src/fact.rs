@@ -156,6 +156,14 @@ pub fn facts(mut bytes: &[u8]) -> impl Iterator<Item = Fact<'_>> {
     })
 }
 
+/// The paths of the files that facts are about, in order and as often as they are: absolute, by the server's first root.
+pub fn paths(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    facts(bytes).filter(|fact| fact.what != What::Absent).flat_map(|fact| {
+        let resolved = if fact.what == What::Contents { fact.more } else { b"" };
+        [fact.path, resolved].into_iter().filter(|path| !path.is_empty())
+    })
+}
+
 /// Whether `bytes` are facts and nothing else, at least one.
 #[must_use]
 pub fn are_facts(mut bytes: &[u8]) -> bool {
@@ -358,6 +366,18 @@ mod tests {
             say(contents, Fact { size: 11, hash: [2; 16], ..contents }),
             "/c: its contents were 10 bytes with hash 0101010101010101 and are 11 bytes with hash 0202020202020202"
         );
+    }
+
+    #[test]
+    fn paths_are_those_of_files_that_exist() {
+        let facts = [
+            Fact::new(What::Absent, b"/none"),
+            Fact { more: b"/real", ..Fact::new(What::Contents, b"/link") },
+            Fact { more: b"real", ..Fact::new(What::About, b"/other") },
+        ];
+        let mut bytes = [0; 512];
+        let used = facts.iter().fold(0, |at, fact| at + fact.encode(&mut bytes[at..]).unwrap());
+        assert!(paths(&bytes[..used]).eq([b"/link".as_slice(), b"/real", b"/other"]));
     }
 
     #[test]

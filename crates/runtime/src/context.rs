@@ -128,16 +128,23 @@ pub unsafe extern "C" fn take_up_restored(sp: u64, fs: u64) -> ! {
     naked_asm!("wrfsbase rsi", "mov rsp, rdi", "mov eax, 1", take_up!(),)
 }
 
-/// Makes a kernel thread by `clone3` that sleeps as one that parked ([`park_here`]): it calls `sleep(arg)` on its stack, whose end holds both, and takes up what that returns.
+/// Makes a kernel thread by `clone` that sleeps as one that parked ([`park_here`]): it calls `sleep(arg)` on its stack, whose end holds both, and takes up what that returns.
 ///
 /// # Safety
-/// `request` is a `clone_args` whose stack ends with `arg` and `sleep`, 16 bytes below a multiple of 16.
+/// The arguments are those of `clone`; `stack` is 16 bytes below a multiple of 16, with `arg` and `sleep` in them.
 #[unsafe(naked)]
-pub unsafe extern "C" fn revive(request: *const u64, bytes: usize) -> isize {
+pub unsafe extern "C" fn revive(
+    flags: usize,
+    stack: usize,
+    parent_tid: usize,
+    child_tid: usize,
+    tls: usize,
+) -> isize {
     naked_asm!(
-        "mov eax, {clone3}",
+        "mov r10, rcx",
+        "mov eax, {clone}",
         "syscall",
-        "test eax, eax",
+        "test rax, rax",
         "jz 2f",
         "ret",
         "2:",
@@ -146,7 +153,7 @@ pub unsafe extern "C" fn revive(request: *const u64, bytes: usize) -> isize {
         "call rax",
         "mov rsp, rax",
         take_up!(),
-        clone3 = const libc::SYS_clone3,
+        clone = const libc::SYS_clone,
     )
 }
 

@@ -121,6 +121,8 @@ pub struct Watch {
     pub next_look: AtomicU64,
     /// The kernel's timer for the next look at a thread that spins. fork: one of the child's.
     pub again: AtomicI32,
+    /// The kernel's timer that ticks. fork: one of the child's.
+    pub tick: AtomicI32,
     /// This library's text, first and last address.
     pub text: [AtomicUsize; 2],
 }
@@ -163,6 +165,7 @@ pub static LOCAL: Local = Local {
         ticks: AtomicU64::new(0),
         next_look: AtomicU64::new(0),
         again: AtomicI32::new(-1),
+        tick: AtomicI32::new(-1),
         text: [AtomicUsize::new(0), AtomicUsize::new(0)],
     },
     restores: AtomicUsize::new(0),

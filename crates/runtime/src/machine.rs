@@ -246,25 +246,35 @@ pub fn segment(option: usize) -> Answer {
 const PR_SET_VMA: c_int = 0x5356_4d41;
 
 /// `prctl`: allowed are operations that neither show the machine nor change the basis of the net and the traps.
-pub fn control(option: c_int, arg: usize) -> Answer {
+pub fn control(option: c_int, args: [usize; 4]) -> Answer {
     let own = process::this();
+    let [arg, ..] = args;
     match option {
+        libc::PR_SET_DUMPABLE
+        | libc::PR_SET_KEEPCAPS
+        | libc::PR_SET_SECUREBITS
+        | libc::PR_SET_THP_DISABLE
+        | libc::PR_SET_TIMERSLACK => {
+            let [arg, third, fourth, fifth] = args;
+            let all = sys::args([option as usize, arg, third, fourth, fifth]);
+            // SAFETY: options that take numbers.
+            let done = unsafe { sys::call(libc::SYS_prctl, all) };
+            if done.is_ok() {
+                own.told.note(option, arg);
+            }
+            Some(done)
+        }
         libc::PR_SET_NAME
         | libc::PR_GET_NAME
-        | libc::PR_SET_DUMPABLE
         | libc::PR_GET_DUMPABLE
-        | libc::PR_SET_KEEPCAPS
         | libc::PR_GET_KEEPCAPS
         | libc::PR_CAPBSET_READ
         | libc::PR_CAPBSET_DROP
         | libc::PR_CAP_AMBIENT
-        | libc::PR_SET_SECUREBITS
         | libc::PR_GET_SECUREBITS
         | libc::PR_SET_NO_NEW_PRIVS
         | libc::PR_GET_NO_NEW_PRIVS
-        | libc::PR_SET_THP_DISABLE
         | libc::PR_GET_THP_DISABLE
-        | libc::PR_SET_TIMERSLACK
         | libc::PR_GET_TIMERSLACK
         | libc::PR_SET_PTRACER
         | PR_SET_VMA => None,

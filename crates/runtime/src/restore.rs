@@ -7,25 +7,34 @@
 //! up the context in which it slept ([`crate::turn::carrier::hold`]), and makes the kernel threads of the others again.
 //!
 //! Addresses are equal because address randomisation is off and the program is the same. After the first page was written nothing here reads the runtime's own
-//! variables: the library's data are replaced, too. A call that fails then ends the process with a status of [`FAILED`] and more: there is nobody left to tell.
+//! variables: the library's data are replaced, too. A step that fails ends the server ([`steps`]).
 
+mod files;
+mod identity;
+mod numbers;
+mod program;
+mod settings;
+mod steps;
+
+use self::steps::{fail, failed};
 use crate::context;
 use crate::fatal::refuse;
-use crate::io::table::{SPARE_FD, is_own};
+use crate::io::table;
 use crate::kernel::{Kernel, kernel};
-use crate::local::LOCAL;
+use crate::local::{LOCAL, header};
 use crate::sys::{self, args};
 use crate::{glibc, spin, stack, thread};
 use core::mem::offset_of;
 use core::slice::from_raw_parts;
 use core::sync::atomic::{AtomicU64, Ordering};
 use skein_arena::layout::{
-    HEADER_BYTES, Header, LIBRARY_AT, RESTORE_AT, RESTORE_FD, RESTORE_SPAN, SERVER_BASE,
+    HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_SPAN, SERVER_BASE,
 };
 use skein_arena::restore::{
-    Description, Descriptor, ERRORS, Head, MAGIC, Mapping, OUTPUT, Object, PLACEHOLDER, Process,
-    Run, kind,
+    Credentials, Description, Descriptor, Head, Known, Lock, MAGIC, Mapping, Object, Parked,
+    Process, Program, Run, advice, kind,
 };
+use skein_libos::errno::Errno;
 
 const STACK_BYTES: usize = 256 << 10;
 /// Whether a process was made here: at the stack's other end.
@@ -36,10 +45,6 @@ const TABLES_AT: usize = HEAD_AT + PAGE_BYTES;
 /// The end of a process's addresses.
 const END: usize = 0x7fff_ffff_f000;
 const PAGE_BYTES: usize = 4096;
-/// The exit status of a process that cannot be restored is this and the number of the failed step.
-const FAILED: i32 = 200;
-/// Descriptors of shared memory and of open files until all processes have them.
-const LENT_FD: i32 = RESTORE_FD + 1;
 const WRITE: usize = libc::PROT_WRITE as usize;
 
 /// Continues from the restore file if there is one; does not return then.
@@ -57,6 +62,68 @@ pub fn begin() {
     if read != Ok(bytes) || head.magic != MAGIC || head.tables_bytes as usize > RESTORE_SPAN / 2 {
         refuse!("descriptor {RESTORE_FD} is no image of this version");
     }
+    let file = take_room(&head);
+    map_tables(&head, file);
+    leave(restore);
+}
+
+/// In a program that a process has executed again: goes on with its restore.
+pub fn go_on() -> ! {
+    let file = header().restored_from.load(Ordering::Relaxed) as usize;
+    let mut head = Head::default();
+    // SAFETY: a local.
+    let read = unsafe {
+        let at = &raw mut head as usize;
+        sys::call(libc::SYS_pread64, args([file, at, size_of::<Head>(), 0]))
+    };
+    if read != Ok(size_of::<Head>()) {
+        fail(2);
+    }
+    // Placeholders are duplicates of one that is not to be kept.
+    table::keep_spare_over_exec(false);
+    // The image has others of its own.
+    spin::stop_timers();
+    map_tables(&head, file);
+    // SAFETY: just mapped.
+    unsafe { (IS_CHILD_AT as *mut bool).write(true) };
+    leave(restore_program);
+}
+
+/// Whether processes are being restored.
+pub fn is_under_way() -> bool {
+    header().restoring.load(Ordering::Acquire) != 0
+}
+
+extern "C" fn restore_program(_: u32) -> ! {
+    // SAFETY: mapped; this process has one thread, on a stack that is no part of the image.
+    unsafe {
+        let t = Tables::get();
+        let own = t.own();
+        let program = t.program_of(own, true);
+        // The environment is behind the arguments and their number.
+        let begin = LOCAL.environment.load(Ordering::Relaxed) as u64;
+        let expected = program.map(|p| p.stack + 8 * (u64::from(p.counts[0]) + 2));
+        if expected != Some(begin) {
+            fail(58);
+        }
+        identity::ask(&t);
+        become_process(&t, own)
+    }
+}
+
+/// Leaves this stack for the one that is no part of the image.
+fn leave(to: extern "C" fn(u32) -> !) -> ! {
+    let mut forgotten = 0u64;
+    let fs = context::fs_base();
+    // SAFETY: the end of the new stack; nothing of this one is needed again.
+    unsafe {
+        let top = HEAD_AT as *mut u8;
+        context::onto_stack(&raw mut forgotten, top, fs, to, 0);
+    }
+    fail(59)
+}
+
+fn map_tables(head: &Head, file: usize) {
     let protection = (libc::PROT_READ | WRITE as i32) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE) as usize;
     let anonymous = flags | libc::MAP_ANONYMOUS as usize;
@@ -70,15 +137,39 @@ pub fn begin() {
         }
     };
     map(RESTORE_AT, STACK_BYTES, anonymous, usize::MAX, 0);
-    map(HEAD_AT, PAGE_BYTES, flags, RESTORE_FD as usize, 0);
-    map(TABLES_AT, (head.tables_bytes as usize).max(1), flags, RESTORE_FD as usize, head.tables_at);
-    let mut forgotten = 0u64;
-    let fs = context::fs_base();
-    // SAFETY: the end of the new stack; nothing of this one is needed again.
+    map(HEAD_AT, PAGE_BYTES, flags, file, 0);
+    map(TABLES_AT, (head.tables_bytes as usize).max(1), flags, file, head.tables_at);
+}
+
+/// Makes room for the descriptors of the restore, above those of the server; answers that of its file.
+fn take_room(head: &Head) -> usize {
+    let mut limit = [0u64; 2];
+    let resource = libc::RLIMIT_NOFILE as usize;
+    // SAFETY: a local.
     unsafe {
-        let top = HEAD_AT as *mut u8;
-        context::onto_stack(&raw mut forgotten, top, fs, restore, 0);
+        sys::raw(libc::SYS_prlimit64, args([0, resource, 0, &raw mut limit as usize]));
+        limit[0] = limit[1];
+        sys::raw(libc::SYS_prlimit64, args([0, resource, limit.as_ptr() as usize]));
     }
+    let file = head.file_fd();
+    for (is, to) in [(NUMBERS_FD, head.numbers_fd()), (RESTORE_FD, file)] {
+        if is == to {
+            continue;
+        }
+        let move_to = args([is as usize, to as usize, libc::O_CLOEXEC as usize]);
+        // SAFETY: numbers.
+        match unsafe { sys::call(libc::SYS_dup3, move_to) } {
+            Ok(_) => {
+                let _ = sys::close(is);
+            }
+            // Nobody is asked for numbers.
+            Err(Errno(libc::EBADF)) if is == NUMBERS_FD && (to as u64) < limit[1] => {}
+            Err(_) => refuse!(
+                "descriptor {to} is needed while the server is restored: raise the limit of open files above {to}"
+            ),
+        }
+    }
+    file as usize
 }
 
 /// The tables.
@@ -89,7 +180,12 @@ struct Tables {
     descriptions: &'static [Description],
     mappings: &'static [Mapping],
     runs: &'static [Run],
+    locks: &'static [Lock],
+    credentials: &'static [Credentials],
+    parked: &'static [Parked],
+    programs: &'static [Program],
     descriptors: &'static [Descriptor],
+    groups: &'static [u32],
     names: usize,
 }
 
@@ -101,6 +197,7 @@ impl Tables {
         // SAFETY: the node has written them so; they stay until the process is whole.
         unsafe {
             let head = &*(HEAD_AT as *const Head);
+            at += head.files as usize * size_of::<Known>();
             Self {
                 head,
                 processes: table(&mut at, head.processes),
@@ -108,7 +205,12 @@ impl Tables {
                 descriptions: table(&mut at, head.descriptions),
                 mappings: table(&mut at, head.mappings),
                 runs: table(&mut at, head.runs),
+                locks: table(&mut at, head.locks),
+                credentials: table(&mut at, head.credentials),
+                parked: table(&mut at, head.parked),
+                programs: table(&mut at, head.programs),
                 descriptors: table(&mut at, head.descriptors),
+                groups: table(&mut at, head.groups),
                 names: at,
             }
         }
@@ -116,6 +218,47 @@ impl Tables {
 
     fn name(&self, at: u64) -> usize {
         self.names + at as usize
+    }
+
+    /// The descriptor of the restore file.
+    fn file(&self) -> usize {
+        self.head.file_fd() as usize
+    }
+
+    /// The descriptor at which the server asks for numbers.
+    fn numbers(&self) -> i32 {
+        self.head.numbers_fd()
+    }
+
+    /// The first descriptor that processes take over.
+    fn lent(&self) -> usize {
+        self.numbers() as usize + 1
+    }
+
+    /// The process that runs.
+    fn own(&self) -> &'static Process {
+        // SAFETY: no memory.
+        let pid = unsafe { sys::raw(libc::SYS_getpid, args([])) } as u32;
+        match self.processes.iter().find(|process| process.pid == pid) {
+            Some(process) => process,
+            None => fail(3),
+        }
+    }
+
+    /// Reads pages from the file to where they belong, or to `base` and more.
+    unsafe fn fill(&self, runs: &[Run], base: usize) {
+        for run in runs {
+            let mut to = base + run.address as usize;
+            let (mut left, mut from) = (run.bytes as usize, run.at as usize);
+            while left > 0 {
+                // SAFETY: the image's memory, which is mapped.
+                let n = unsafe { must(1, libc::SYS_pread64, args([self.file(), to, left, from])) };
+                if n == 0 {
+                    fail(2);
+                }
+                (to, left, from) = (to + n, left - n, from + n);
+            }
+        }
     }
 }
 
@@ -137,24 +280,7 @@ unsafe fn must(step: i32, nr: i64, a: [usize; 6]) -> usize {
     // SAFETY: the caller's.
     match unsafe { sys::call(nr, a) } {
         Ok(value) => value,
-        Err(_) => sys::exit_group(FAILED + step),
-    }
-}
-
-/// Reads pages from the file to where they belong, or to `base` and more.
-unsafe fn fill(runs: &[Run], base: usize) {
-    for run in runs {
-        let mut to = base + run.address as usize;
-        let (mut left, mut from) = (run.bytes as usize, run.at as usize);
-        while left > 0 {
-            // SAFETY: the image's memory, which is mapped.
-            let n =
-                unsafe { must(1, libc::SYS_pread64, args([RESTORE_FD as usize, to, left, from])) };
-            if n == 0 {
-                sys::exit_group(FAILED + 2);
-            }
-            (to, left, from) = (to + n, left - n, from + n);
-        }
+        Err(e) => failed(step, e),
     }
 }
 
@@ -162,25 +288,37 @@ extern "C" fn restore(_: u32) -> ! {
     // SAFETY: mapped; this process has one thread, on a stack that is no part of the image.
     unsafe {
         let t = Tables::get();
+        let k = kernel();
+        let found = k.files().surroundings();
         arena(&t);
-        objects(&t);
-        open(&t);
-        // The number that the kernel gives next is the one that it would have given to the server.
-        let last = kernel().last_number.get();
-        if last != 0 {
-            set_last_number(last);
-        }
+        k.files().move_to(&found);
+        files::objects(&t);
+        identity::renew(k, &t);
+        identity::check(k, t.mappings, t.names);
+        files::open(&t);
+        files::finish(&t);
+        files::park(&t);
+        files::locks_of_files(&t);
+        let executed = program::first_executed(k, &t);
         let own = sys::call(libc::SYS_getpid, args([])).unwrap_or(0) as u32;
         for process in t.processes.iter().filter(|process| process.pid != own) {
             if make_child(process.pid) {
                 (IS_CHILD_AT as *mut bool).write(true);
+                if let Some(program) = t.program_of(process, executed) {
+                    program::execute(&t, process, program);
+                }
                 become_process(&t, process);
             }
         }
-        match t.processes.iter().find(|process| process.pid == own) {
-            Some(process) => become_process(&t, process),
-            None => sys::exit_group(FAILED + 3),
+        let Some(process) = t.processes.iter().find(|process| process.pid == own) else {
+            // It has ended, as that of a server that goes into the background does.
+            header().deaths.fetch_add(1, Ordering::Relaxed);
+            sys::exit_group(0)
+        };
+        if let Some(program) = t.program_of(process, executed) {
+            program::execute(&t, process, program);
         }
+        become_process(&t, process)
     }
 }
 
@@ -194,101 +332,36 @@ unsafe fn arena(t: &Tables) {
         let heap = SERVER_BASE + HEADER_BYTES + rings;
         let all = args([heap, size(&header.heap_bytes), libc::MADV_REMOVE as usize]);
         must(4, libc::SYS_madvise, all);
-        fill(part(t.runs, [0, t.head.heap_runs]), 0);
+        t.fill(part(t.runs, [0, t.head.heap_runs]), 0);
         let from = offset_of!(Header, server_state);
         let asks_nothing = size(&header.asks_nothing);
         let (to, bytes) = (SERVER_BASE + from, size_of::<Header>() - from);
         let at = t.head.header_at as usize + from;
-        must(5, libc::SYS_pread64, args([RESTORE_FD as usize, to, bytes, at]));
+        must(5, libc::SYS_pread64, args([t.file(), to, bytes, at]));
         header.asks_nothing.store(asks_nothing as u64, Ordering::Relaxed);
         // None of its processes has ended: those that had were of another server.
         header.deaths.store(0, Ordering::Relaxed);
+        header.restoring.store(t.head.processes, Ordering::Relaxed);
+        header.restored_from.store(t.file() as u32, Ordering::Relaxed);
     }
 }
 
-/// Makes the memory that processes share.
-unsafe fn objects(t: &Tables) {
-    for (n, object) in t.objects.iter().enumerate() {
-        let bytes = object.bytes as usize;
-        // SAFETY: a new object, mapped behind the tables while it is filled.
-        unsafe {
-            let name = c"shared".as_ptr() as usize;
-            let fd = must(6, libc::SYS_memfd_create, args([name, libc::MFD_CLOEXEC as usize]));
-            must(7, libc::SYS_ftruncate, args([fd, bytes]));
-            let flags = (libc::MAP_SHARED | libc::MAP_FIXED) as usize;
-            let at = RESTORE_AT + RESTORE_SPAN / 2;
-            let protection = libc::PROT_READ as usize | WRITE;
-            must(8, libc::SYS_mmap, [at, bytes, protection, flags, fd, 0]);
-            fill(part(t.runs, object.runs), at);
-            must(9, libc::SYS_munmap, args([at, bytes]));
-            lend(fd, n);
-        }
-    }
-}
-
-/// Opens the files that were open.
-unsafe fn open(t: &Tables) {
-    for (n, file) in t.descriptions.iter().enumerate() {
-        let flags = file.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC) | libc::O_CLOEXEC;
-        // SAFETY: a path of the tables.
-        unsafe {
-            let fd = must(10, libc::SYS_open, args([t.name(file.name), flags as usize]));
-            let seek = args([fd, file.position as usize, libc::SEEK_SET as usize]);
-            // Not every file has a position.
-            sys::raw(libc::SYS_lseek, seek);
-            lend(fd, t.objects.len() + n);
-        }
-    }
-    for (n, standard) in [libc::STDOUT_FILENO, libc::STDERR_FILENO].into_iter().enumerate() {
-        let to = LENT_FD as usize + t.objects.len() + t.descriptions.len() + n;
-        // SAFETY: numbers.
-        unsafe {
-            must(27, libc::SYS_dup3, args([standard as usize, to, libc::O_CLOEXEC as usize]));
-        }
-    }
-}
-
-/// Moves a descriptor to where all processes find it.
-unsafe fn lend(fd: usize, n: usize) {
-    let to = LENT_FD as usize + n;
-    if fd != to {
-        // SAFETY: numbers.
-        unsafe {
-            must(11, libc::SYS_dup3, args([fd, to, libc::O_CLOEXEC as usize]));
-            sys::raw(libc::SYS_close, args([fd]));
-        }
-    }
-}
-
-/// Tells the kernel which process number it gave last.
-unsafe fn set_last_number(last: u32) {
-    let mut text = [0u8; 10];
-    let (mut at, mut rest) = (text.len(), last);
-    while rest > 0 || at == text.len() {
+/// A number's digits.
+fn decimal(number: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let (mut at, mut rest) = (digits.len(), number);
+    while rest > 0 || at == digits.len() {
         at -= 1;
-        text[at] = b'0' + (rest % 10) as u8;
+        digits[at] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    let digits = &text[at..];
-    // SAFETY: a constant path, a local.
-    unsafe {
-        let path = c"/proc/sys/kernel/ns_last_pid".as_ptr() as usize;
-        let fd = must(12, libc::SYS_open, args([path, libc::O_WRONLY as usize]));
-        must(13, libc::SYS_write, args([fd, digits.as_ptr() as usize, digits.len()]));
-        sys::raw(libc::SYS_close, args([fd]));
-    }
+    &digits[at..]
 }
 
 /// Makes a process of this number; true in it.
 unsafe fn make_child(pid: u32) -> bool {
-    let pid = pid as libc::pid_t;
-    let mut request = [0u64; 10];
-    (request[0], request[8], request[9]) = (libc::CLONE_PARENT as u64, &raw const pid as u64, 1);
     // SAFETY: a fork; all processes are children of the first one's parent.
-    unsafe {
-        let a = args([request.as_ptr() as usize, size_of_val(&request)]);
-        must(14, libc::SYS_clone3, a) == 0
-    }
+    let fork = || unsafe { sys::raw(libc::SYS_clone, args([libc::CLONE_PARENT as usize])) };
+    numbers::make(pid, fork)
 }
 
 fn unmap(from: usize, to: usize) {
@@ -322,9 +395,9 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
         for m in mappings {
             map(t, m, runs);
         }
-        fill(runs, 0);
+        t.fill(runs, 0);
         for m in mappings {
-            if m.protection as usize & WRITE == 0 && m.kind != kind::SHARED_FILE {
+            if m.protection as usize & WRITE == 0 && !is_of_files(m.kind) {
                 let bytes = (m.end - m.start) as usize;
                 // The kernel's own are not changed.
                 sys::raw(
@@ -333,9 +406,13 @@ unsafe fn become_process(t: &Tables, process: &Process) -> ! {
                 );
             }
         }
+        for m in mappings {
+            advise(m);
+        }
         must(17, libc::SYS_chdir, args([t.name(process.directory)]));
         sys::raw(libc::SYS_umask, args([process.umask as usize]));
-        descriptors(t, part(t.descriptors, process.descriptors));
+        files::descriptors(t, part(t.descriptors, process.descriptors));
+        files::locks_of_process(part(t.locks, process.locks));
         let (sp, fs) = (&LOCAL.resume[0], &LOCAL.resume[1]);
         context::take_up_restored(sp.load(Ordering::Relaxed), fs.load(Ordering::Relaxed))
     }
@@ -352,19 +429,36 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
     unsafe {
         match m.kind {
             kind::ANONYMOUS => {
-                let flags = private | libc::MAP_ANONYMOUS as usize;
+                let mut flags = private | libc::MAP_ANONYMOUS as usize;
+                if m.advice & advice::GROWS != 0 {
+                    flags |= libc::MAP_GROWSDOWN as usize;
+                }
                 must(18, libc::SYS_mmap, [start, bytes, protection, flags, usize::MAX, 0]);
             }
             kind::SHARED => {
-                let fd = LENT_FD as usize + m.of as usize;
-                must(19, libc::SYS_mmap, [start, bytes, protection, shared, fd, offset]);
+                let protection = m.protection as usize;
+                must(
+                    19,
+                    libc::SYS_mmap,
+                    [start, bytes, protection, shared, t.object_fd(m.of), offset],
+                );
             }
-            kind::FILE | kind::SHARED_FILE => {
-                let of_file = m.kind == kind::FILE;
-                let path = t.name(m.of);
-                let fd = must(20, libc::SYS_open, args([path, libc::O_RDONLY as usize]));
-                let (flags, protection) =
-                    if of_file { (private, protection) } else { (shared, m.protection as usize) };
+            kind::PRIVATE => {
+                must(
+                    19,
+                    libc::SYS_mmap,
+                    [start, bytes, protection, private, t.object_fd(m.of), offset],
+                );
+            }
+            kind::FILE | kind::SHARED_FILE | kind::WRITTEN_FILE => {
+                let access =
+                    if m.kind == kind::WRITTEN_FILE { libc::O_RDWR } else { libc::O_RDONLY };
+                let fd = files::open_path(t.name(m.of), access | libc::O_CLOEXEC)
+                    .unwrap_or_else(|e| failed(20, e));
+                let (flags, protection) = match m.kind {
+                    kind::FILE => (private, protection),
+                    _ => (shared, m.protection as usize),
+                };
                 must(21, libc::SYS_mmap, [start, bytes, protection, flags, fd, offset]);
                 sys::raw(libc::SYS_close, args([fd]));
             }
@@ -372,7 +466,7 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
                 let empty = args([start, bytes, libc::MADV_DONTNEED as usize]);
                 // A part of the stack that it has not grown to is not there.
                 if sys::raw(libc::SYS_madvise, empty) < 0 && m.kind == kind::HEAP {
-                    sys::exit_group(FAILED + 22);
+                    fail(22);
                 }
             }
             _ if runs.iter().any(|run| (m.start..m.end).contains(&run.address)) => {
@@ -384,50 +478,70 @@ unsafe fn map(t: &Tables, m: &Mapping, runs: &[Run]) {
     }
 }
 
-/// Takes the descriptors that were open.
-unsafe fn descriptors(t: &Tables, of: &[Descriptor]) {
-    let files = LENT_FD as usize + t.objects.len();
-    let given = files + t.descriptions.len();
-    let lent = LENT_FD as usize..given + 2;
-    // SAFETY: numbers.
-    unsafe {
-        for standard in 0..3 {
-            sys::raw(libc::SYS_close, args([standard]));
-        }
-        for d in of.iter().filter(|d| !is_own(d.fd)) {
-            let from = match d.description {
-                PLACEHOLDER => SPARE_FD as usize,
-                OUTPUT => given,
-                ERRORS => given + 1,
-                n => files + n as usize,
-            };
-            // Nothing else of a server is there: its descriptors begin at the lowest free numbers.
-            if lent.contains(&(d.fd as usize)) {
-                sys::exit_group(FAILED + 24);
+/// Whether a mapping of this kind shows what other processes see, too: its pages are not this process's.
+const fn is_of_files(kind: u32) -> bool {
+    matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE)
+}
+
+/// Tells the kernel what the server had told it about a mapping.
+unsafe fn advise(m: &Mapping) {
+    /// `mseal`, which libc does not know yet.
+    const MSEAL: i64 = 462;
+    let (start, bytes) = (m.start as usize, (m.end - m.start) as usize);
+    let advices = [
+        (advice::NOT_FORKED, libc::MADV_DONTFORK),
+        (advice::WIPED, libc::MADV_WIPEONFORK),
+        (advice::HUGE, libc::MADV_HUGEPAGE),
+        (advice::SMALL, libc::MADV_NOHUGEPAGE),
+    ];
+    for (bit, order) in advices.into_iter().filter(|_| m.kind != kind::STAYS) {
+        if m.advice & bit != 0 {
+            // SAFETY: one of the image's mappings; its content stays.
+            let told =
+                unsafe { sys::call(libc::SYS_madvise, args([start, bytes, order as usize])) };
+            // Huge pages make a server faster or slower, not different.
+            if told.is_err() && bit & (advice::HUGE | advice::SMALL) == 0 {
+                fail(50);
             }
-            must(25, libc::SYS_dup3, args([from, d.fd as usize, d.flags as usize]));
         }
-        must(26, libc::SYS_close_range, args([lent.start, lent.end - 1, 0]));
+    }
+    if m.advice & advice::SEALED != 0 && m.kind != kind::STAYS {
+        // SAFETY: as above.
+        unsafe { must(51, MSEAL, args([start, bytes, 0])) };
     }
 }
 
 /// The carrier of a restored process runs: what it needs of the kernel is renewed, and what was needed to come here is given back.
 pub fn end(k: &Kernel) {
-    // SAFETY: mapped until now; nothing of it is in use behind this.
-    let is_child = unsafe {
-        let is_child = *(IS_CHILD_AT as *const bool);
-        sys::raw(libc::SYS_munmap, args([RESTORE_AT, RESTORE_SPAN]));
-        is_child
-    };
-    let _ = sys::close(RESTORE_FD);
-    if k.park.parked.get() != 0 {
-        refuse!("an image cannot hold this server: a descriptor of the kernel's was on its way");
-    }
+    // SAFETY: mapped until the end of this.
+    let (is_child, t) = unsafe { (*(IS_CHILD_AT as *const bool), Tables::get()) };
+    // SAFETY: as above.
+    unsafe { identity::renew_own() };
+    let _ = sys::close(t.file() as i32);
     stack::take_signals(stack::of_main());
     if is_child {
         // It has none of its parent's timers.
         spin::start_timers();
         glibc::tell_of_main();
     }
-    thread::revive_all(k);
+    // SAFETY: the tables are mapped.
+    unsafe {
+        settings::of_process(t.own());
+        thread::revive_all(k, |number, make| {
+            numbers::make(number, make);
+        });
+        numbers::await_all(k);
+        settings::root(&t, t.own());
+        settings::rights(&t, t.own());
+        sys::raw(libc::SYS_munmap, args([RESTORE_AT, RESTORE_SPAN]));
+    }
+}
+
+/// In a kernel thread that was made again, while its process is restored: it has the rights of its process.
+pub fn take_rights() {
+    // SAFETY: mapped until all threads are made.
+    unsafe {
+        let t = Tables::get();
+        settings::rights(&t, t.own());
+    }
 }

@@ -14,7 +14,6 @@ pub use crate::kernel::thread::{Thread, find};
 pub use caller::make_caller;
 pub use end::{exit, exit_by_call, gone};
 
-use crate::fatal::refuse;
 use crate::frame::entry;
 use crate::glibc;
 use crate::kernel::thread::{PARKED, SLEEP, UNPARKED, discard, let_run};
@@ -220,19 +219,23 @@ extern "C" fn parked(raw: u32) -> u64 {
     t.sp.get()
 }
 
-/// In a process that was restored: makes the kernel threads of its parked threads again, with the numbers that they had.
-pub fn revive_all(k: &Kernel) {
+/// In a process that was restored: makes the kernel threads of its parked threads again, by `make`, which gives them the numbers that they had.
+pub fn revive_all(k: &Kernel, make: impl Fn(u32, &mut dyn FnMut() -> isize)) {
     for (handle, t) in threads_of(k, process::handle()) {
         // SAFETY: a thread of libc's, whose descriptor is as it was.
         let lives =
             t.tid.get() != 0 && unsafe { glibc::tid_word(t.fs.get()) }.load(Ordering::Relaxed) != 0;
         if lives && t.fs.get() != carrier::main_fs() {
-            revive(t, handle.raw());
+            make(t.tid.get(), &mut || revive(t, handle.raw()));
+            while t.back.load(Ordering::Acquire) == UNPARKED {
+                sys::futex_wait(&t.back, UNPARKED);
+            }
         }
     }
 }
 
-fn revive(t: &Thread, raw: u32) {
+/// Makes a kernel thread; answers as `clone` does.
+fn revive(t: &Thread, raw: u32) -> isize {
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
@@ -241,35 +244,15 @@ fn revive(t: &Thread, raw: u32) {
         | libc::CLONE_SYSVSEM
         | libc::CLONE_SETTLS
         | libc::CLONE_CHILD_CLEARTID;
-    let tid: libc::pid_t = t.tid.get() as libc::pid_t;
-    let stack = t.park_stack.get() as usize;
-    let end = stack + context::PARK_STACK_BYTES;
+    let end = t.park_stack.get() as usize + context::PARK_STACK_BYTES;
     t.back.store(UNPARKED, Ordering::Relaxed);
     t.go.store(SLEEP, Ordering::Relaxed);
     // SAFETY: the thread's park stack, on which nobody sleeps any more; the word that its libc's descriptor has for the kernel.
-    let made = unsafe {
+    unsafe {
         ((end - 16) as *mut usize).write(raw as usize);
         ((end - 8) as *mut usize).write(parked_again as *const () as usize);
-        let word = core::ptr::from_ref(glibc::tid_word(t.fs.get())) as u64;
-        let request: [u64; 10] = [
-            flags as u64,
-            0,
-            word,
-            0,
-            0,
-            stack as u64,
-            context::PARK_STACK_BYTES as u64 - 16,
-            t.fs.get(),
-            &raw const tid as u64,
-            1,
-        ];
-        context::revive(request.as_ptr(), size_of_val(&request))
-    };
-    if made != tid as isize {
-        refuse!("thread {tid} cannot be made again: clone3: {made}");
-    }
-    while t.back.load(Ordering::Acquire) == UNPARKED {
-        sys::futex_wait(&t.back, UNPARKED);
+        let word = core::ptr::from_ref(glibc::tid_word(t.fs.get()));
+        context::revive(flags as usize, end - 16, 0, word as usize, t.fs.get() as usize)
     }
 }
 
@@ -278,6 +261,7 @@ extern "C" fn parked_again(raw: u32) -> u64 {
     let handle = Handle::from_raw(raw).expect("a thread's handle");
     stack::take_signals(kernel().threads.get(handle).stack.get());
     block_signals();
+    turn::above::above().revived();
     parked(raw)
 }
 

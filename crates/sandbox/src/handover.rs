@@ -54,6 +54,7 @@ impl Handover {
         let program =
             OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe")?;
         let mut kept = vec![job.socket, job.node, job.server.stdout, job.server.stderr];
+        kept.extend(job.numbers);
         kept.extend(job.server.inherit.iter().map(|(source, _)| *source));
         let mut open = kept.clone();
         open.extend([file.as_raw_fd(), program.as_raw_fd()]);

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 
 use skein_arena::layout::{ARENA_FD, HEADER_BYTES, Header};
 
-use super::job::{Failure, InitJob, Surroundings, await_node};
+use super::job::{Failure, InitJob, await_node, gaps};
+use super::numbers::Numbers;
 use super::plan::{LAYER_FLAGS, Step};
 use super::report::{Record, Stage};
 use super::server;
@@ -30,8 +31,9 @@ pub(super) fn run(job: &InitJob) -> ! {
     if !await_node(job.socket) {
         sys::exit(1);
     }
-    let status = match start(job) {
-        Ok(server) => watch(job, server),
+    let mut numbers = Numbers::none();
+    let status = match start(job, &mut numbers) {
+        Ok(server) => watch(job, server, numbers),
         Err(failure) => Err(failure),
     };
     match status {
@@ -45,9 +47,9 @@ pub(super) fn run(job: &InitJob) -> ! {
 }
 
 /// Sets up, and forks the server; gives its pid.
-fn start(job: &InitJob) -> Result<libc::pid_t, Failure> {
+fn start(job: &InitJob, numbers: &mut Numbers) -> Result<libc::pid_t, Failure> {
     match &job.surroundings {
-        Some(surroundings) => surround(job.socket, surroundings)?,
+        Some(_) => surround(job, numbers)?,
         // SAFETY: takes no pointers. Without a pid namespace, orphans of the server become init's children this way.
         None => drop(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }),
     }
@@ -63,7 +65,8 @@ fn start(job: &InitJob) -> Result<libc::pid_t, Failure> {
     }
 }
 
-fn surround(socket: RawFd, surroundings: &Surroundings) -> Result<(), Failure> {
+fn surround(job: &InitJob, numbers: &mut Numbers) -> Result<(), Failure> {
+    let Some(surroundings) = &job.surroundings else { return Ok(()) };
     let name = surroundings.hostname.as_bytes();
     let domain = b"(none)";
     let at = |errno| Failure(Stage::HostName, 0, errno);
@@ -72,20 +75,22 @@ fn surround(socket: RawFd, surroundings: &Surroundings) -> Result<(), Failure> {
     // SAFETY: as above.
     check_int(unsafe { libc::setdomainname(domain.as_ptr().cast(), domain.len()) }).map_err(at)?;
     for (index, step) in surroundings.steps.iter().enumerate() {
-        perform(socket, step).map_err(|errno| Failure(Stage::Plan, index as u32, errno))?;
+        perform(job, numbers, step).map_err(|errno| Failure(Stage::Plan, index as u32, errno))?;
     }
     Ok(())
 }
 
 /// Follows the server through its exec, then waits for its end. `None` when the node is gone.
-fn watch(job: &InitJob, server: libc::pid_t) -> Result<Option<i32>, Failure> {
+fn watch(job: &InitJob, server: libc::pid_t, mut numbers: Numbers) -> Result<Option<i32>, Failure> {
     if let Some(status) = server::trace_exec(server, job)? {
         // Ended before it ran: it has reported why, unless it was killed.
         return Ok(Some(status));
     }
     let mut deaths = Deaths { announced: map_header(job), seen: 0, server: None };
-    for (first, last) in &job.not_mine {
-        let _ = sys::close_range(*first, *last, 0);
+    let mut mine = vec![job.socket, job.node];
+    mine.extend(numbers.descriptors());
+    for (first, last) in gaps(mine, 0) {
+        let _ = sys::close_range(first, last, 0);
     }
     let children = 1u64 << (libc::SIGCHLD - 1);
     // SAFETY: the mask is 8 bytes, the kernel's size of a signal set.
@@ -106,16 +111,19 @@ fn watch(job: &InitJob, server: libc::pid_t) -> Result<Option<i32>, Failure> {
             return Ok(Some(status));
         }
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut waiting = [wanted(signals), wanted(job.node), wanted(job.socket)];
+        let mut waiting = [signals, job.node, job.socket, numbers.socket()].map(wanted);
         // SAFETY: the array is live and its length is given.
-        let ready = check_int(unsafe { libc::poll(waiting.as_mut_ptr(), 3, -1) });
+        let ready = check_int(unsafe { libc::poll(waiting.as_mut_ptr(), 4, -1) });
         if matches!(ready, Err(errno) if errno != libc::EINTR) {
             return Err(Failure(Stage::Watch, 1, libc::EIO));
         }
-        let [_, node, socket] = waiting;
+        let [_, node, socket, asked] = waiting;
         if node.revents != 0 || socket.revents != 0 {
             kill_rest(job, server);
             return Ok(None);
+        }
+        if asked.revents != 0 {
+            numbers.answer();
         }
         let mut drained = [0u8; 128];
         // SAFETY: the buffer is as long as one signalfd_siginfo.
@@ -183,8 +191,9 @@ impl Deaths {
     }
 }
 
-fn perform(socket: RawFd, step: &Step) -> Result<(), Errno> {
+fn perform(job: &InitJob, numbers: &mut Numbers, step: &Step) -> Result<(), Errno> {
     match step {
+        Step::OpenNumbers => job.numbers.map_or(Ok(()), |socket| numbers.open(socket)),
         Step::Mount { source, target, kind, flags, data } => {
             sys::mount(source, target, kind, *flags, data)
         }
@@ -240,7 +249,7 @@ fn perform(socket: RawFd, step: &Step) -> Result<(), Errno> {
             let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
             // SAFETY: the path is terminated.
             let top = check_int(unsafe { libc::open(c"/".as_ptr(), flags) })?;
-            let sent = sys::send_descriptor(socket, &Record::Layer.encode(), top);
+            let sent = sys::send_descriptor(job.socket, &Record::Layer.encode(), top);
             // SAFETY: opened above, used no more.
             unsafe { libc::close(top) };
             sent

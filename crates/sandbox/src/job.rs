@@ -20,8 +20,8 @@ pub(super) struct InitJob {
     pub(super) socket: RawFd,
     /// A pidfd of the node: readable when the whole process is gone, whichever thread launched.
     pub(super) node: RawFd,
-    /// All descriptors but `socket` and `node`.
-    pub(super) not_mine: Ranges,
+    /// Where a server that is restored asks for numbers ([`super::numbers`]).
+    pub(super) numbers: Option<RawFd>,
     /// `None` without isolation.
     pub(super) surroundings: Option<Surroundings>,
     pub(super) server: ServerJob,

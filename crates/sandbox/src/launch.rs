@@ -14,6 +14,8 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, send, setsockopt, socketpair, sockopt,
 };
 
+use skein_arena::layout::{NUMBERS_FD, RESTORE_FD};
+
 use super::error::LaunchError;
 use super::handover::Handover;
 use super::ids::{id_owner, namespaces, write_id_maps};
@@ -61,13 +63,19 @@ fn launch_once(spec: &LaunchSpec<'_>) -> Result<ServerProcess, LaunchError> {
             .map_err(step("socketpair"))?;
     setsockopt(&ours, sockopt::PassCred, &true).map_err(step("socket option"))?;
     let node = own_pidfd().map_err(|error| LaunchError::Step { step: "pidfd_open", error })?;
-    let given = Given::of(spec).map_err(|error| LaunchError::Step { step: "dup", error })?;
-    let job = prepare(spec, &given, owner, theirs.as_raw_fd(), node.as_raw_fd())?;
+    if spec.restore.is_some() && spec.isolation == Isolation::None {
+        let error = io::ErrorKind::Unsupported.into();
+        return Err(LaunchError::Step { step: "continue from an image without a sandbox", error });
+    }
+    let (given, numbers) =
+        Given::of(spec).map_err(|error| LaunchError::Step { step: "dup", error })?;
+    let asked = numbers.as_ref().map(AsRawFd::as_raw_fd);
+    let job = prepare(spec, &given, owner, [theirs.as_raw_fd(), node.as_raw_fd()], asked)?;
     let handover = Handover::new(&job)
         .map_err(|error| LaunchError::Step { step: "write init's job", error })?;
 
     let init = fork_init(&job, &handover, spec.isolation)?;
-    drop((theirs, handover, given));
+    drop((theirs, handover, given, numbers));
     let init_pid = init.pid.cast_unsigned();
     let mut guard = InitGuard(Some(init.pidfd));
     let wake = || send(ours.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL).map_err(step("wake init"));
@@ -128,15 +136,26 @@ struct Given {
 }
 
 impl Given {
-    fn of(spec: &LaunchSpec<'_>) -> io::Result<Self> {
-        let inherit = spec.inherit.iter();
-        Ok(Self {
-            stdout: spec.stdout.try_clone_to_owned()?,
-            stderr: spec.stderr.try_clone_to_owned()?,
-            inherit: inherit
-                .map(|(fd, target)| Ok((fd.try_clone_to_owned()?, *target)))
-                .collect::<io::Result<_>>()?,
-        })
+    /// And init's end, where a server that is restored asks for numbers.
+    fn of(spec: &LaunchSpec<'_>) -> io::Result<(Self, Option<OwnedFd>)> {
+        let files = spec.inherit.iter().copied();
+        let mut inherit = files
+            .chain(spec.restore.map(|file| (file, RESTORE_FD)))
+            .map(|(fd, target)| Ok((fd.try_clone_to_owned()?, target)))
+            .collect::<io::Result<Vec<_>>>()?;
+        let numbers = match spec.restore {
+            Some(_) => {
+                let flags = SockFlag::SOCK_CLOEXEC;
+                let (ours, theirs) =
+                    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+                inherit.push((theirs, NUMBERS_FD));
+                Some(ours)
+            }
+            None => None,
+        };
+        let (stdout, stderr) =
+            (spec.stdout.try_clone_to_owned()?, spec.stderr.try_clone_to_owned()?);
+        Ok((Self { stdout, stderr, inherit }, numbers))
     }
 }
 
@@ -144,8 +163,8 @@ fn prepare(
     spec: &LaunchSpec<'_>,
     given: &Given,
     owner: Owner,
-    socket: RawFd,
-    node: RawFd,
+    [socket, node]: [RawFd; 2],
+    numbers: Option<RawFd>,
 ) -> Result<InitJob, LaunchError> {
     let file_system = |what: &str| {
         let what = what.to_owned();
@@ -173,7 +192,7 @@ fn prepare(
     Ok(InitJob {
         socket,
         node,
-        not_mine: gaps(vec![socket, node], 0),
+        numbers,
         surroundings,
         server: ServerJob {
             program: string("the program's path", spec.program.as_os_str())?,

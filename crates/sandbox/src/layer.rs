@@ -9,11 +9,16 @@
 //! are the runtime's ([`Times`]), by numbers of files that only the server's own mounts show: so the node has a descriptor of its root, too. Not
 //! compared: other times; sockets; the content of files and directories that are closed to the node's user (root sees all).
 
+mod attributes;
+mod pack;
+mod stream;
+mod unpack;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -104,6 +109,71 @@ impl Layer {
         PathBuf::from(format!("/proc/self/fd/{}", self.top.as_raw_fd()))
     }
 
+    /// The server's root, as its mounts show it; none if the server ended before it was seen.
+    #[must_use]
+    pub fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.root.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The paths in the server of all that is in the layer, whether or not the server has changed it.
+    ///
+    /// # Errors
+    /// The layer cannot be read.
+    pub fn paths(&self) -> io::Result<Vec<PathBuf>> {
+        let mut paths = Vec::new();
+        let mut note = |_: &Path, path: &Path, _: &Metadata| paths.push(path.to_owned());
+        for (upper, path) in &self.overlays {
+            walk(&self.place().join("u").join(upper), path, &mut note)?;
+        }
+        walk(&self.place().join("r"), Path::new("/"), &mut note)?;
+        paths.extend(self.overlays.iter().map(|(_, path)| path.clone()));
+        Ok(paths)
+    }
+
+    /// Writes the server's changes to its files, for [`Self::unpack`]. The server stands still. What is written does not depend on where the host has mounts, and
+    /// is equal for equal changes.
+    ///
+    /// # Errors
+    /// The layer cannot be read, or `out` not be written to.
+    pub fn pack(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut packer = stream::Packer::new(out)?;
+        let mut walk = pack::Walk::new(&mut packer);
+        let top = self.place();
+        let mut overlays: Vec<_> = self.overlays.iter().collect();
+        overlays.sort_by(|(_, a), (_, b)| a.cmp(b));
+        for (upper, path) in overlays {
+            let place = top.join("u").join(upper);
+            if fs::read_dir(&place)?.next().is_some() {
+                walk.top(&place, path)?;
+                walk.below(&place, path, &mut |_, _| true)?;
+            }
+        }
+        let mut left: BTreeMap<&Path, _> =
+            self.made.iter().map(|(path, at)| (path.as_path(), *at)).collect();
+        let mut is_new =
+            |path: &Path, meta: &Metadata| left.remove(path).is_none_or(|at| at != changed(meta));
+        walk.below(&top.join("r"), Path::new("/"), &mut is_new)?;
+        // What was in a removed directory went with it.
+        let mut gone: Option<&Path> = None;
+        for path in left.into_keys() {
+            if gone.is_none_or(|gone| !path.starts_with(gone)) {
+                walk.removed(path)?;
+                gone = Some(path);
+            }
+        }
+        packer.finish()
+    }
+
+    /// Makes the changes that were packed in the layer of a server that has just begun and has not got an entry. If it fails, that server is of no use.
+    ///
+    /// # Errors
+    /// The stream is damaged or cannot be read; or a file cannot be made, as when the layer is too small.
+    pub fn unpack(&self, from: &mut dyn Read) -> io::Result<()> {
+        let root = self.root().ok_or_else(|| io::Error::other("the server's root was not seen"))?;
+        after_begin()?;
+        unpack::all(root, from)
+    }
+
     /// Lists the server's changes so far; with `times`, the table of a running server, also their times.
     ///
     /// # Errors
@@ -149,6 +219,16 @@ impl Layer {
         found.truncate(LISTED);
         Ok(Written { digest: format!("{:032x}", all.digest128()), count, bytes, files: found })
     }
+}
+
+/// Waits until a file that is made is younger than the server, by the kernel's coarse clock: the runtime tells the server's own files from the host's by that.
+fn after_begin() -> io::Result<()> {
+    let now = || nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME_COARSE);
+    let before = now()?;
+    while now()? == before {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// The time of a file's last change of any kind.

@@ -29,6 +29,7 @@ mod launch;
 mod layer;
 mod libraries;
 mod mountinfo;
+mod numbers;
 mod plan;
 mod process;
 mod program;

@@ -119,6 +119,8 @@ pub(super) enum Step {
         old: CString,
     },
     Detach(CString),
+    /// /proc is there and nothing of it is hidden yet: init opens what it needs of it to set numbers of processes.
+    OpenNumbers,
 }
 
 impl Step {
@@ -134,6 +136,7 @@ impl Step {
             Self::Times { path, .. } => ("times", path),
             Self::Enter(path) => ("enter", path),
             Self::ShowLayer => return ("hand over the layer", PathBuf::from("/")),
+            Self::OpenNumbers => return ("open", PathBuf::from("/proc/sys/kernel/ns_last_pid")),
             Self::Pivot { new, .. } => ("pivot_root", new),
             Self::Detach(path) => ("unmount", path),
         };
@@ -158,6 +161,7 @@ pub(super) fn make(layer_bytes: u64, owner: Owner, writable: &[PathBuf]) -> io::
     planner.split_directory(Path::new("/"))?;
     let proc_flags = MOUNT_FLAGS | libc::MS_NOEXEC;
     planner.mount("proc", "/r/proc", "proc", proc_flags, "")?;
+    planner.steps.push(Step::OpenNumbers);
     planner.proc()?;
     planner.mount(
         "devpts",

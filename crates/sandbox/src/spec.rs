@@ -64,6 +64,9 @@ pub struct LaunchSpec<'a> {
     pub limits: Limits,
     /// Its isolation.
     pub isolation: Isolation,
+    /// The file that the server continues from: an image (`skein_image::take`). It gets it as [`RESTORE_FD`](skein_arena::layout::RESTORE_FD), and beside that a way to
+    /// ask for the numbers of its processes. Before it is given its first entry, its files are unpacked ([`super::Layer::unpack`]). Not with [`Isolation::None`].
+    pub restore: Option<BorrowedFd<'a>>,
     /// The 16 bytes that `AT_RANDOM` points to: the C library's stack protector and pointer guard come from them.
     pub random: [u8; 16],
 }

@@ -152,6 +152,7 @@ fn descriptors_arrive_at_their_numbers_even_when_they_overlap() {
         writable: Vec::new(),
         limits: Limits::default(),
         isolation: Isolation::Full,
+        restore: None,
         random: [0; 16],
     };
     // Swapped: each one's number is the other's target.
@@ -261,4 +262,62 @@ fn a_directory_with_odd_characters_is_no_obstacle() {
     fs::create_dir(&odd).unwrap();
     fs::set_permissions(&odd, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(shell_in(&odd, "echo x > y; cat y; basename \"$PWD\""), "x\na:b,c\\d e\n");
+}
+
+const ASKS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int ask(unsigned number) {
+    int answer = -1;
+    send(908, &number, sizeof number, MSG_NOSIGNAL);
+    return recv(908, &answer, sizeof answer, 0) == sizeof answer ? answer : -1;
+}
+int main(int argc, char **argv) {
+    char text[6] = "";
+    pread(907, text, 5, 0);
+    printf("%s", text);
+    for (unsigned number = 30000; number > 29000; number -= 500) {
+        printf(" %d", ask(number));
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        waitpid(child, NULL, 0);
+        printf(" %d", child);
+    }
+    printf(" %s", ask(0xffffffff) > 0 ? "refused" : "set");
+    /* Anything else is the end of it. */
+    if (argc > 1) {
+        send(908, "nonsense", atoi(argv[1]), MSG_NOSIGNAL);
+        printf(" %d\n", ask(1000));
+    }
+    close(908);
+    return 0;
+}
+"#;
+
+#[test]
+fn a_server_that_is_restored_gets_numbers_from_init() {
+    let dir = workspace();
+    let program = compile(dir.path(), "asks", ASKS, &[]);
+    let image = dir.path().join("image");
+    fs::write(&image, "image").unwrap();
+    for bytes in ["0", "3", "5", "8"] {
+        let mut setup = Setup::new(&program, &[bytes]);
+        setup.restore = Some(fs::File::open(&image).unwrap());
+        let ran = setup.run();
+        let expected = "image 0 30001 0 29501 refused -1\n";
+        assert_eq!((ran.exit, &*ran.stdout), (Exit::Code(0), expected), "{bytes} bytes");
+    }
+    let mut setup = Setup::new(&program, &[]);
+    setup.restore = Some(fs::File::open(&image).unwrap());
+    assert_eq!(setup.run().stdout, "image 0 30001 0 29501 refused");
+    setup.isolation = Isolation::None;
+    let error = setup.try_start().unwrap_err().to_string();
+    assert!(error.contains("continue from an image without a sandbox"), "{error}");
+    // Nobody else has such a way.
+    assert!(Setup::new(&program, &[]).run().stdout.starts_with(" -1 "));
 }

@@ -41,7 +41,7 @@ fn judge_inner(guest: &Guest, images: &Images) -> io::Result<Result<String, Stri
     // With the second one as on a processor that cannot fault on `cpuid`.
     for (schedule, no_cpuid_faulting) in [(ORDINARY, false), (guest.head.finest, true)] {
         let stop_at_spin = guest.head.expect == Expect::Spin;
-        let how = How { stop_at_spin, no_cpuid_faulting, traced: false };
+        let how = How { stop_at_spin, no_cpuid_faulting, ..How::default() };
         match judge_schedule(guest, images, native_stdout.as_deref(), schedule, how)? {
             Ok(line) if done.is_empty() => done = line,
             Ok(line) => done += &format!(" | {line}"),
@@ -57,7 +57,7 @@ fn judge_schedule(
     images: &Images,
     native: Option<&[u8]>,
     schedule: Schedule,
-    how: How,
+    how: How<'static>,
 ) -> io::Result<Result<String, String>> {
     let args = guest.head.arguments();
     let role = Role::Leader(guest.head.script.clone().unwrap_or_default(), schedule);

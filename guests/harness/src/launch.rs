@@ -48,6 +48,8 @@ pub struct Launch<'a> {
     pub trace: Option<BorrowedFd<'a>>,
     /// The image that it continues from.
     pub restore: Option<BorrowedFd<'a>>,
+    /// The directory that it works in, in the sandbox of servers; `None`: the harness's own surroundings.
+    pub sandbox: Option<&'a Path>,
     /// As on a processor that cannot fault on `cpuid`.
     pub no_cpuid_faulting: bool,
 }
@@ -142,31 +144,13 @@ impl Guest {
     /// Sends a signal to the thread that has this number in the guest's pid namespace; false when there is none.
     #[must_use]
     pub fn signal_thread(&self, tid: u32, signal: i32) -> bool {
-        let Some((process, thread)) = self.host_thread(tid) else { return false };
-        // SAFETY: takes no pointers; the guest is not reaped, so the numbers are its own.
-        unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) == 0 }
+        signal_thread(self.init(), tid, signal)
     }
 
     /// The parent of the guest's processes.
     #[must_use]
     pub fn init(&self) -> u32 {
         self.init.cast_unsigned()
-    }
-
-    /// The guest's process and one of its threads, as the host numbers them.
-    fn host_thread(&self, tid: u32) -> Option<(i32, i32)> {
-        let init = self.init;
-        let children =
-            std::fs::read_to_string(format!("/proc/{init}/task/{init}/children")).ok()?;
-        let process: i32 = children.split_whitespace().next()?.parse().ok()?;
-        for entry in std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
-            let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
-            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-            if numbers.split_whitespace().last()?.parse() == Ok(tid) {
-                return Some((process, entry.file_name().to_str()?.parse().ok()?));
-            }
-        }
-        None
     }
 
     fn reap(&mut self) {
@@ -185,6 +169,27 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.reap();
     }
+}
+
+/// Sends a signal to the thread of this number in the first process below `init`, which is not reaped; false when there is none.
+pub(crate) fn signal_thread(init: u32, tid: u32, signal: i32) -> bool {
+    let Some((process, thread)) = host_thread(init, tid) else { return false };
+    // SAFETY: takes no pointers; the process is not reaped, so the numbers are its own.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) == 0 }
+}
+
+/// The first process and one of its threads, as the host numbers them.
+fn host_thread(init: u32, tid: u32) -> Option<(i32, i32)> {
+    let children = std::fs::read_to_string(format!("/proc/{init}/task/{init}/children")).ok()?;
+    let process: i32 = children.split_whitespace().next()?.parse().ok()?;
+    for entry in std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
+        let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        if numbers.split_whitespace().last()?.parse() == Ok(tid) {
+            return Some((process, entry.file_name().to_str()?.parse().ok()?));
+        }
+    }
+    None
 }
 
 /// A copy of this process, which then has one thread and may only make system calls.

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
     if let Some(flag) = flags.iter().find(|flag| *flag != "--leader") {
         eprintln!(
-            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], --sequences FIRST COUNT [WORD...], or --images COUNT [WORD...]"
+            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], --sequences FIRST COUNT [WORD...], or --images COUNT [--sandboxed] [WORD...]"
         );
         return ExitCode::from(2);
     }
@@ -66,7 +66,12 @@ fn main() -> ExitCode {
 fn images(words: &[String]) -> std::io::Result<bool> {
     let count = words.first().and_then(|word| word.parse().ok());
     let count = count.ok_or_else(|| std::io::Error::other("--images wants a number"))?;
-    skein_harness::restored::all(count, &words[1..])
+    match words.get(1).map(String::as_str) {
+        Some("--sandboxed") => {
+            skein_harness::restored::in_sandbox(&Images::build()?, count, &words[2..])
+        }
+        _ => skein_harness::restored::all(count, &words[1..]),
+    }
 }
 
 fn sequences(words: &[String]) -> std::io::Result<bool> {

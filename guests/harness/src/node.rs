@@ -6,22 +6,26 @@
 
 use crate::heap;
 use crate::input::Input;
-use crate::launch::{Guest, Launch};
+use crate::launch::Launch;
 use crate::script::{Script, TERM};
+use crate::started::Started;
 use crate::sys;
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::trapped::{self, Trapped};
 use skein_image::MemoryError;
 use skein_image::take::{Figures, Source};
-use skein_model::entry::{EntryBuilder, Record, Start};
+use skein_model::entry::{EntryBuilder, Record, Start, host_files};
 use skein_model::limits::SPIN_SIGNAL;
-use skein_model::{LogIndex, OutFrame, Term, WallNs};
+use skein_model::{LogIndex, OutFrame, Term, WallNs, fact};
 use skein_replica::server::tap::Tap;
 use skein_replica::server::{Broken, Files, Link};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Error};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -146,7 +150,7 @@ pub struct Node {
     frames: Frames,
     memory: File,
     wake: OwnedFd,
-    guest: Guest,
+    guest: Started,
     traced: bool,
     role: Role,
     term: Term,
@@ -181,7 +185,7 @@ impl Node {
         let frames = Frames::default();
         link.tap = Some(Box::new(frames.clone()));
         let skein = Some((library, memory.as_fd(), wake.as_fd()));
-        let guest = Guest::start(&Launch { skein, ..launch.clone() })?;
+        let guest = Started::start(&Launch { skein, ..launch.clone() })?;
         let now = Instant::now();
         let record = Account {
             end: End::Status(0),
@@ -238,22 +242,35 @@ impl Node {
         }
     }
 
-    /// The parent of the guest's processes.
+    /// The guest's processes.
     #[must_use]
-    pub fn init(&self) -> u32 {
-        self.guest.init()
+    pub fn guest(&self) -> &Started {
+        &self.guest
     }
 
-    /// An image of the guest, which stands; or why none can be taken.
+    /// An image of the guest, which stands, with these files and those of the host that entries behind `since` name; or why none can be taken.
     ///
     /// # Errors
     /// There is no memory for it.
     pub fn image(
         &self,
         given: [BorrowedFd<'_>; 2],
+        mut paths: BTreeSet<PathBuf>,
+        since: u64,
     ) -> io::Result<Result<(File, Figures), MemoryError>> {
         let sizes = Sizes { heap: HEAP_BYTES, ..Sizes::default() };
-        let source = Source { init: self.guest.init(), arena: &self.memory, sizes, given };
+        let init = self.guest.init();
+        let at = self.link.header().applied.load(Ordering::Acquire);
+        let Role::Follower(log) = &self.role else {
+            return Err(Error::other("images are taken of followers"));
+        };
+        let asked = self.link.asks().map_or_else(Vec::new, |(_, facts)| facts);
+        let known = log[since as usize..at as usize].iter().flat_map(|entry| host_files(entry));
+        let all = known.chain(fact::paths(&asked));
+        paths.extend(all.map(|path| PathBuf::from(OsStr::from_bytes(path))));
+        let (arena, root) = (&self.memory, self.guest.root()?);
+        let root = root.as_fd();
+        let source = Source { init, arena, sizes, given, root, paths: &paths };
         let file = sys::memfd(c"image")?;
         let taken = source.take(&file, Instant::now() + IDLE_LIMIT);
         Ok(taken.map(|figures| (file, figures)))
@@ -265,7 +282,7 @@ impl Node {
         self.frames.0.lock().expect("no holder panics").clone()
     }
 
-    /// A guest that continues from an image of entry `at`: when it waits for the first entry, with which every server begins, `prepare` is called with the parent of its
+    /// A guest that continues from an image of entry `at`: when it waits for the first entry, with which every server begins, `prepare` is called with its
     /// processes; then it gets that entry, and stands at `at`.
     ///
     /// # Errors
@@ -274,10 +291,10 @@ impl Node {
         &mut self,
         log: &[Vec<u8>],
         at: u64,
-        prepare: impl FnOnce(u32) -> io::Result<()>,
+        prepare: impl FnOnce(&Started) -> io::Result<()>,
     ) -> io::Result<()> {
         self.await_applied(0)?;
-        prepare(self.guest.init())?;
+        prepare(&self.guest)?;
         self.give(&log[0])?;
         self.await_applied(at)?;
         self.link.feed.skip_to(LogIndex(at + 1));

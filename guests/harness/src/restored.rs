@@ -5,60 +5,16 @@ use crate::compare;
 use crate::head::Image;
 use crate::images::Images;
 use crate::launch::Launch;
-use crate::node::{Node, ORDINARY, Role};
+use crate::node::{Account, Node, ORDINARY, Role};
 use crate::runner::{self, How, Output, Run, tail};
+use crate::started::Files;
 use skein_image::MemoryError;
-use skein_image::take::Figures;
-use std::fs;
+use skein_image::take::{self, Figures};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// The files in a guest's own directories.
-struct Files(PathBuf);
-
-impl Files {
-    const DIRECTORIES: [&str; 2] = ["mnt", "dev/shm"];
-
-    /// Copies those of the guest below `init`.
-    fn of(init: u32) -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("skein-guest-{}-{number}", std::process::id());
-        let files = Self(std::env::temp_dir().join(name));
-        for name in Self::DIRECTORIES {
-            fs::create_dir_all(files.0.join(name))?;
-            copy(&Path::new("/proc").join(format!("{init}/root")).join(name), &files.0.join(name))?;
-        }
-        Ok(files)
-    }
-
-    /// Copies them to another guest, which has not begun to work.
-    fn give(&self, init: u32) -> io::Result<()> {
-        for name in Self::DIRECTORIES {
-            copy(&self.0.join(name), &Path::new("/proc").join(format!("{init}/root")).join(name))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let status = Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other("a guest's files cannot be copied"))
-    }
-}
 
 /// How a guest got past an entry at which an image was to be taken of it.
 #[derive(Debug)]
@@ -71,7 +27,7 @@ pub enum Came {
     Ended,
 }
 
-/// Runs a guest as a follower of this log, and continues from an image of it at entry `at`.
+/// Runs a guest as a follower of this log, and continues from an image of it at each of these entries, after `meanwhile`.
 ///
 /// # Errors
 /// It cannot be started or restored.
@@ -80,47 +36,65 @@ pub fn at(
     args: &[String],
     library: &Path,
     log: &[Vec<u8>],
-    at: u64,
-    no_cpuid_faulting: bool,
+    entries: &[u64],
+    how: How<'_>,
+    meanwhile: impl Fn() -> io::Result<()>,
 ) -> io::Result<Came> {
-    let first = Output::new()?;
-    let launch = Launch { no_cpuid_faulting, ..first.launch(program, args) };
+    let How { no_cpuid_faulting, sandbox, .. } = how;
+    let mut output = Output::new()?;
+    let launch = Launch { no_cpuid_faulting, sandbox, ..output.launch(program, args) };
     let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
-    if !node.stand(log, at)? {
-        return Ok(Came::Ended);
+    let (mut frames, mut stdout, mut stderr) = (Vec::new(), Vec::new(), Vec::new());
+    // What the image before knows of the host's files, and its entry.
+    let (mut known, mut since) = (BTreeSet::new(), 0);
+    let mut taken = None;
+    for at in entries.iter().copied() {
+        if !node.stand(log, at)? {
+            return Ok(Came::Ended);
+        }
+        let files = Files::of(node.guest())?;
+        known.extend(files.paths()?);
+        let launch = output.launch(program, args);
+        let image = node.image([launch.stdout, launch.stderr], known, since)?;
+        let (image, figures) = match image {
+            Ok(image) => image,
+            Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
+            Err(e) => return Err(io::Error::other(e)),
+        };
+        (known, since) = (take::paths(&image).map_err(io::Error::other)?, at);
+        meanwhile()?;
+        frames.append(&mut node.frames());
+        let next = Output::new()?;
+        let launch = next.launch(program, args);
+        let restore = Some(image.as_fd());
+        let launch = Launch { restore, no_cpuid_faulting, sandbox, ..launch };
+        let began = Instant::now();
+        // The one before stays where it stands meanwhile, so that the kernel numbers the other's files anew.
+        let stands =
+            std::mem::replace(&mut node, Node::start(&launch, library, Role::Follower(vec![]))?);
+        if let Err(e) = node.restored(log, at, |guest| files.give(guest)) {
+            drop(node);
+            let (_, stderr) = next.texts()?;
+            return Err(io::Error::other(format!("{e}: {}", tail(&stderr))));
+        }
+        taken = Some((figures, began.elapsed()));
+        drop(stands);
+        let (out, err) = std::mem::replace(&mut output, next).texts()?;
+        stdout.extend(out);
+        stderr.extend(err);
     }
-    let (image, figures) = match node.image([launch.stdout, launch.stderr])? {
-        Ok(image) => image,
-        Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
-        Err(e) => return Err(io::Error::other(e)),
-    };
-    let files = Files::of(node.init())?;
-    let mut frames = node.frames();
-    let (mut stdout, mut stderr) = first.texts()?;
-    let second = Output::new()?;
-    let restore = Some(image.as_fd());
-    let launch = Launch { restore, no_cpuid_faulting, ..second.launch(program, args) };
-    let began = Instant::now();
-    // The first one stays where it stands meanwhile, so that the kernel numbers the other's files anew.
-    let _stands = node;
-    let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
-    if let Err(e) = node.restored(log, at, |init| files.give(init)) {
-        drop(node);
-        let (_, stderr) = second.texts()?;
-        return Err(io::Error::other(format!("{e}: {}", tail(&stderr))));
-    }
-    let took = began.elapsed();
+    let (figures, took) = taken.ok_or_else(|| io::Error::other("no entry is named"))?;
     let mut account = node.run(false)?;
     frames.append(&mut account.frames);
     account.frames = frames;
-    let (out, err) = second.texts()?;
+    let (out, err) = output.texts()?;
     stdout.extend(out);
     stderr.extend(err);
     let run = Run { stdout, stderr, account, trace: None };
     Ok(Came::Continued(Box::new(run), figures, took))
 }
 
-/// The first difference of a run from `leader`, whose log it had, when other processes continue from an image at entry `index`.
+/// The first difference of a run from `leader`, whose log it had, when other processes continue from an image at each of these entries.
 ///
 /// # Errors
 /// It cannot be started.
@@ -128,27 +102,33 @@ pub fn judge(
     guest: &Guest,
     library: &Path,
     leader: &Run,
-    index: u64,
-    no_cpuid_faulting: bool,
+    entries: &[u64],
+    how: How<'_>,
 ) -> io::Result<Result<String, String>> {
     let log = &leader.account.log;
     let (program, args) = (&guest.program, guest.head.arguments());
-    let came = match at(program, &args, library, log, index, no_cpuid_faulting) {
+    let came = match at(program, &args, library, log, entries, how, || Ok(())) {
         Ok(came) => came,
-        Err(e) => return Ok(Err(format!("restored at {index}: {e}"))),
+        Err(e) => return Ok(Err(format!("restored at {entries:?}: {e}"))),
     };
     let (run, figures, took) = match (came, &guest.head.image) {
         (Came::Ended, _) => return Ok(Ok("ended before".into())),
         (Came::Refused(why), Image::Refused(word)) if why.contains(word) => {
             return Ok(Ok(format!("refused: {why}")));
         }
-        (Came::Refused(why), _) => return Ok(Err(format!("no image at {index}: {why}"))),
+        (Came::Refused(why), _) => return Ok(Err(format!("no image at {entries:?}: {why}"))),
         (Came::Continued(run, figures, took), _) => (run, figures, took),
     };
-    let name = format!("restored at {index} of {}", log.len());
+    let name = format!("restored at {entries:?} of {}", log.len());
     let texts = |what, left, right| compare::text(what, ("leader", left), (&name, right));
     let difference = (run.account.end != leader.account.end)
-        .then(|| format!("{name}: ends with {:?}", run.account.end))
+        .then(|| {
+            let Account { end, advice, .. } = &run.account;
+            format!(
+                "{name}: ends with {end:?}, {}",
+                advice.last().map_or("without a word", |last| last)
+            )
+        })
         .or_else(|| texts("standard output", &leader.stdout, &run.stdout))
         .or_else(|| texts("standard error", &leader.stderr, &run.stderr))
         .or_else(|| {
@@ -167,7 +147,20 @@ pub fn judge(
 /// # Errors
 /// A guest cannot be built or run.
 pub fn all(count: u64, words: &[String]) -> io::Result<bool> {
-    let images = Images::build()?;
+    these(&Images::build()?, count, words, How::default())
+}
+
+/// The same in the sandbox of servers, with programs that are there already; and once more through images at all of these entries, each of a server that continues from the
+/// one before.
+///
+/// # Errors
+/// As for [`all`].
+pub fn in_sandbox(images: &Images, count: u64, words: &[String]) -> io::Result<bool> {
+    let directory = tempfile::Builder::new().prefix("skein-guest").tempdir()?;
+    these(images, count, words, How { sandbox: Some(directory.path()), ..How::default() })
+}
+
+fn these(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::Result<bool> {
     let mut alike = true;
     for guest in catalogue::all(&images.sources, &images.guests)? {
         if !words.is_empty() && !words.iter().any(|word| guest.is_meant_by(word)) {
@@ -175,15 +168,18 @@ pub fn all(count: u64, words: &[String]) -> io::Result<bool> {
         }
         let (program, args) = (&guest.program, guest.head.arguments());
         let role = Role::Leader(guest.head.script.clone().unwrap_or_default(), ORDINARY);
-        let leader = runner::skein(program, &args, &images.library, role, How::default())?;
+        let leader = runner::skein(program, &args, &images.library, role, how)?;
         let last = leader.account.log.len() as u64;
-        for n in 0..count.min(last.saturating_sub(2)) {
-            let index = 2 + (last - 2) * n / count;
-            match judge(&guest, &images.library, &leader, index, false)? {
-                Ok(line) => println!("alike   {:28} at {index} of {last}: {line}", guest.name),
+        let mut entries: Vec<u64> =
+            (0..count.min(last.saturating_sub(2))).map(|n| 2 + (last - 2) * n / count).collect();
+        entries.dedup();
+        let all = how.sandbox.is_some().then(|| entries.clone()).filter(|all| all.len() > 1);
+        for entries in entries.into_iter().map(|index| vec![index]).chain(all) {
+            match judge(&guest, &images.library, &leader, &entries, how)? {
+                Ok(line) => println!("alike   {:28} at {entries:?} of {last}: {line}", guest.name),
                 Err(why) => {
                     alike &= matches!(guest.head.image, Image::NotYet(_));
-                    println!("DIFFERS {:28} at {index} of {last}: {why}", guest.name);
+                    println!("DIFFERS {:28} at {entries:?} of {last}: {why}", guest.name);
                 }
             }
         }

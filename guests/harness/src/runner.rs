@@ -46,6 +46,7 @@ impl Output {
             skein: None,
             trace: None,
             restore: None,
+            sandbox: None,
             no_cpuid_faulting,
         }
     }
@@ -108,13 +109,15 @@ pub fn native(program: &Path, args: &[String]) -> io::Result<Native> {
 
 /// How a guest runs under Skein.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct How {
+pub struct How<'a> {
     /// Until a thread that spins is named.
     pub stop_at_spin: bool,
     /// As on a processor that cannot fault on `cpuid`.
     pub no_cpuid_faulting: bool,
     /// Its operations are recorded.
     pub traced: bool,
+    /// As [`Launch::sandbox`].
+    pub sandbox: Option<&'a Path>,
 }
 
 /// Runs a guest under Skein with these arguments.
@@ -126,13 +129,15 @@ pub fn skein(
     args: &[String],
     library: &Path,
     role: Role,
-    how: How,
+    how: How<'_>,
 ) -> io::Result<Run> {
     let output = Output::new()?;
     let no_cpuid_faulting = how.no_cpuid_faulting;
     let trace = how.traced.then(Trace::new).transpose()?;
     let descriptor = trace.as_ref().map(Trace::descriptor);
-    let launch = Launch { no_cpuid_faulting, trace: descriptor, ..output.launch(program, args) };
+    let (trace_to, sandbox) = (descriptor, how.sandbox);
+    let launch = output.launch(program, args);
+    let launch = Launch { no_cpuid_faulting, trace: trace_to, sandbox, ..launch };
     let node = Node::start(&launch, library, role)?;
     let account = node.run(how.stop_at_spin)?;
     let (stdout, stderr) = output.texts()?;

@@ -27,7 +27,7 @@ pub struct Subject<'a> {
     /// The leader's schedule.
     pub schedule: Schedule,
     /// The rest.
-    pub how: How,
+    pub how: How<'static>,
 }
 
 /// Both transcripts of the same sequences.

@@ -53,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "skein-sched",
             "skein-image",
             "skein-replica",
+            "skein-sandbox",
         ],
     ),
     ("skein-testkit", &[]),

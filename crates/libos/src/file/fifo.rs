@@ -38,6 +38,13 @@ pub fn made<H: Host>(k: &H, name: Name) {
     }
 }
 
+/// The host has numbered all files anew: `now` knows how it calls a file, if that exists.
+pub fn renew<H: Host>(k: &H, now: impl Fn(Name) -> Option<Name>) {
+    for (_, fifo) in k.fds.open_fifos.iter(&k.fds.fifos) {
+        fifo.name.set(now(fifo.name.get()).unwrap_or(NOBODY));
+    }
+}
+
 /// Its pipe is gone.
 pub(super) fn forget<H: Host>(k: &H, raw: u32) {
     let fifo = Handle::from_raw(raw).expect("a FIFO");

@@ -1,7 +1,7 @@
-//! System V semaphores and message queues, POSIX message queues: objects of the whole server, which its processes find by key or name.
+//! System V semaphores, message queues and shared memory, POSIX message queues: objects of the whole server, which its processes find by key or name.
 //!
 //! - [`semaphore`]: sets of semaphores, and the undoing at a process's end. - [`queue`]: message queues.
-//! - [`mq`]: POSIX message queues, which are descriptors. - [`permission`]: owners, permissions and times of changes.
+//! - [`segment`]: shared memory. - [`mq`]: POSIX message queues, which are descriptors. - [`permission`]: owners, permissions and times of changes.
 //!
 //! They live as long as the server, or until it removes them; the namespace begins empty on each replica.
 
@@ -9,6 +9,7 @@ pub mod mq;
 pub mod permission;
 pub mod queue;
 pub mod records;
+pub mod segment;
 pub mod semaphore;
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,13 @@ pub fn allowed<H: Host>(k: &H, mode: u32, owners: &[[u32; 2]], wanted: u32) -> R
     if user == 0 || wanted & !granted == 0 { Ok(()) } else { Err(Errno(abi::EACCES)) }
 }
 
+impl Wire {
+    /// Adds bits to the mode.
+    pub fn mark(&mut self, bits: u32) {
+        self.mode |= bits;
+    }
+}
+
 impl Head {
     /// A new object's.
     pub fn begin<H: Host>(&self, k: &H, raw: u32, key: i32, flags: i32) -> i32 {

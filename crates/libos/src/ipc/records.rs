@@ -1,4 +1,4 @@
-//! Records of semaphores and message queues with a key or a name ([`crate::ipc`]).
+//! Records of semaphores, message queues and shared memory with a key or a name ([`crate::ipc`]).
 
 use crate::room::Room;
 use crate::state::file::File;
@@ -8,7 +8,7 @@ use skein_arena::bytes::Chunk;
 use skein_arena::list::{In, List, Node};
 use skein_arena::pool::{ArenaObject, Link, Pool};
 
-/// Sets of semaphores, queues of either kind, at one time: 1,024 each.
+/// Sets of semaphores, queues of either kind, segments, at one time: 1,024 each.
 pub(in crate::ipc) const MAX_OBJECTS: u32 = 1 << 10;
 
 /// Messages in all queues: 16,384.
@@ -47,6 +47,8 @@ pub struct Ipc {
     pub(in crate::ipc) undos: Pool<Undo>,
     pub(in crate::ipc) queues: Pool<Queue>,
     pub(in crate::ipc) queue_list: List<Queue, Known>,
+    pub(in crate::ipc) segments: Pool<Segment>,
+    pub(in crate::ipc) segment_list: List<Segment, Known>,
     /// POSIX queues.
     pub(in crate::ipc) mqs: Pool<Mq>,
     pub(in crate::ipc) mq_list: Named,
@@ -63,6 +65,7 @@ impl Ipc {
         room.pool(&self.sem_waits, threads);
         room.pool(&self.undos, MAX_OBJECTS);
         room.pool(&self.queues, MAX_OBJECTS);
+        room.pool(&self.segments, MAX_OBJECTS);
         room.pool(&self.mqs, MAX_OBJECTS);
         room.pool(&self.messages, MAX_MESSAGES);
     }
@@ -167,6 +170,34 @@ unsafe impl ArenaObject for Queue {}
 
 impl In<Known> for Queue {
     fn node(&self) -> &Node<Queue> {
+        &self.node
+    }
+}
+
+/// A segment of shared memory.
+#[repr(C)]
+pub struct Segment {
+    pub(in crate::ipc) node: Node<Segment>,
+    pub(in crate::ipc) head: Head,
+    pub(in crate::ipc) bytes: Cell<u64>,
+    /// The host's word for its memory.
+    pub(in crate::ipc) ticket: Cell<u64>,
+    pub(in crate::ipc) attached_s: Cell<i64>,
+    pub(in crate::ipc) detached_s: Cell<i64>,
+    /// The processes that made it, and that attached or detached it last.
+    pub(in crate::ipc) maker: Cell<i32>,
+    pub(in crate::ipc) last: Cell<i32>,
+    /// Mappings of it.
+    pub(in crate::ipc) attached: Cell<u32>,
+    /// It goes with its last mapping.
+    pub(in crate::ipc) is_removed: Cell<bool>,
+}
+
+// SAFETY: cells; all-zero is a segment with the id 0, which none has.
+unsafe impl ArenaObject for Segment {}
+
+impl In<Known> for Segment {
+    fn node(&self) -> &Node<Segment> {
         &self.node
     }
 }

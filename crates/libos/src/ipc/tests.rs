@@ -1,6 +1,6 @@
-//! Behaviour of semaphores and message queues; the first thread is the one under test, and others act while it is blocked.
+//! Behaviour of semaphores, message queues and segments; the first thread is the one under test, and others act while it is blocked.
 
-use super::{mq, process_ended, queue, semaphore};
+use super::{mq, process_ended, queue, segment, semaphore};
 use crate::abi::{self, sembuf, timespec};
 use crate::errno::{Errno, RESTART, Result};
 use crate::fake::Fake;
@@ -431,4 +431,46 @@ fn waits_for_a_posix_queue_end() {
     k.then(2, move |k| assert_eq!(take(k, fd, 4, None), Ok((0, b"y".to_vec()))));
     assert_eq!(post(&k, fd, b"z", 0, None), Ok(0), "there is room again");
     k.close(fd);
+}
+
+#[test]
+fn a_segment_goes_with_its_last_mapping() {
+    let k = Fake::new(1);
+    let made = core::cell::Cell::new(0);
+    let get = |key, bytes, flags| {
+        segment::get(&k, key, bytes, flags, |_| {
+            made.set(made.get() + 1);
+            Ok(made.get())
+        })
+    };
+    assert_eq!(get(7, 0, abi::IPC_CREAT), err(abi::EINVAL), "no size");
+    let id = get(7, 5000, abi::IPC_CREAT | 0o600).unwrap() as i32;
+    assert_eq!(get(7, 5000, 0), Ok(id as usize));
+    assert_eq!(get(7, 5001, 0), err(abi::EINVAL), "it is smaller");
+    assert_eq!((segment::memory(&k, id, 0), made.get()), (Ok((1, 5000)), 1));
+    segment::attached(&k, id);
+    segment::attached(&k, id);
+    assert_eq!(segment::detached(&k, id), None);
+    // SAFETY: takes no argument.
+    let remove = || unsafe { segment::control(&k, id, abi::IPC_RMID, 0) };
+    assert_eq!(remove(), Ok((0, None)), "it is mapped");
+    assert_eq!(get(7, 5000, 0), err(abi::ENOENT), "its key is free");
+    assert_eq!(segment::memory(&k, id, 0), Ok((1, 5000)), "its id still finds it");
+    assert_eq!(segment::detached(&k, id), Some(1));
+    assert_eq!(segment::memory(&k, id, 0), err(abi::EINVAL));
+    let id = get(7, 1, abi::IPC_CREAT).unwrap() as i32;
+    // SAFETY: as above.
+    assert_eq!(unsafe { segment::control(&k, id, abi::IPC_RMID, 0) }, Ok((0, Some(2))));
+}
+
+#[test]
+fn a_segments_owner_lets_others_read() {
+    let k = Fake::new(1);
+    k.user.set([1000, 100]);
+    let id = segment::get(&k, 3, 1, abi::IPC_CREAT | 0o640, |_| Ok(1)).unwrap() as i32;
+    k.user.set([1001, 100]);
+    assert_eq!(segment::memory(&k, id, segment::READ_ONLY), Ok((1, 1)));
+    assert_eq!(segment::memory(&k, id, 0), err(abi::EACCES));
+    // SAFETY: takes no argument.
+    assert_eq!(unsafe { segment::control(&k, id, abi::IPC_RMID, 0) }, err(abi::EPERM));
 }

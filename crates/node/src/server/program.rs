@@ -130,6 +130,7 @@ impl Launcher for ProgramLauncher {
             writable: Vec::new(),
             limits: Limits { open_files_max: self.max_open_files, ..Limits::default() },
             isolation: self.isolation,
+            restore: None,
             random: *b"skein replicates",
         })?;
         if let Some(traced) = &self.traced {

@@ -102,6 +102,10 @@ fn begin() -> bool {
     trace::attach(first);
     if first {
         begin_server()
+    } else if restore::is_under_way() {
+        local::set_state(READY);
+        net::rejoin();
+        restore::go_on();
     } else {
         go_on_in_new_program()
     }
@@ -123,6 +127,7 @@ fn begin_server() {
         };
         k.net.interface.set(interface);
     }
+    files::note_time();
     // The log's first entry starts the schedule, the clock and the randomness.
     admit::wait(k, admit::Wait::Quiescent);
     // Only now: a replica that stops after an entry must do so like all others.

@@ -390,6 +390,12 @@ pub fn join() {
     let _ = instructions::forbid();
 }
 
+/// The same in a program that is executed to be restored: what differs comes from the image.
+pub fn rejoin() {
+    prepare();
+    let _ = instructions::forbid();
+}
+
 /// Installs the handlers; finds what the filter lets through.
 fn prepare() -> Texts {
     LOCAL.met.store(met as *const () as usize, Ordering::Relaxed);

@@ -74,6 +74,10 @@ impl Above for World {
         restore::end(k);
     }
 
+    fn revived(&self) {
+        restore::take_rights();
+    }
+
     fn obey(&self, k: &Kernel) {
         process::end::obey(k);
     }

@@ -10,6 +10,7 @@
 use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::inodes::{self, CHANGED, INODES};
+pub use skein_arena::inodes::{MADE, OWNED};
 use skein_libos::file::fifo::Name;
 use skein_libos::room::Room;
 
@@ -21,6 +22,8 @@ pub const FIRST_MARK_S: i64 = 1 << 40;
 const FIRST_NUMBER: u64 = 1000;
 /// The number of changed files that the search for a place spares.
 const SPARED: usize = 64;
+/// In place of a file's stamp: it must be looked at again. No stamp is even.
+const STALE: u64 = 2;
 
 /// The kernel's name for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +70,6 @@ impl Time {
 }
 
 const ACCESS_SET: u32 = 2;
-/// In the flags: the server has made the file.
-pub const MADE: u32 = 4;
-/// The file is a copy of the server's own, or its metadata is.
-pub const OWNED: u32 = 8;
 /// The file's existence is agreed on.
 pub const THERE: u32 = 16;
 
@@ -130,6 +129,8 @@ pub struct Inodes {
     lost: Cell<bool>,
     /// When the server began, by the kernel's clock.
     pub begun: Cell<Time>,
+    /// How often the kernel has numbered all files anew.
+    renewals: Cell<u64>,
 }
 
 /// A file of the table: its place, valid as long as its number is there.
@@ -162,6 +163,7 @@ impl Inodes {
         self.buckets.set(buckets as usize);
         // The kernel's numbers and times, and the order within a bucket, are each replica's own.
         room.own_here(&self.begun);
+        room.own_here(&self.renewals);
         room.own::<Inode>(places, COUNT, offset_of!(Inode, stamp), size_of::<Cell<u64>>());
         room.own::<Inode>(places, COUNT, offset_of!(Inode, id), size_of::<Id>());
         room.own::<Inode>(places, COUNT, offset_of!(Inode, mark), size_of::<Time>());
@@ -275,8 +277,8 @@ impl Inodes {
 
     /// The file of `st`, which gets a number if it has none.
     pub fn see(&self, st: &libc::stat) -> Seen {
-        if let Some(at) = self.find(st) {
-            return Seen { place: at, number: self.place(at).number.get() };
+        if let Some(seen) = self.seen(st) {
+            return seen;
         }
         let at = self.free();
         let (place, number) = (self.place(at), self.next_number());
@@ -326,6 +328,37 @@ impl Inodes {
         {
             self.bind(at, Id::of(st));
         }
+    }
+
+    /// The kernel has numbered all files anew: `now` knows how it calls a file, if that exists. Files of the host may have changed.
+    pub fn renew(&self, now: impl Fn(Id) -> Option<Id>) {
+        self.renewals.set(self.renewals.get() + 1);
+        for at in 0..INODES {
+            // SAFETY: as in `bucket`.
+            unsafe { &*(self.buckets.get() as *const Cell<u32>).add(at) }.set(0);
+        }
+        // No place behind these was ever taken.
+        for at in 0..self.given.get().min(INODES as u64) as u32 {
+            let place = self.place(at);
+            if place.number.get() != 0 {
+                let nowhere = Id { dev: 0, ino: place.number.get() };
+                self.link(at, now(place.id.get()).unwrap_or(nowhere));
+                if place.stamp.get() != 0 {
+                    place.stamp.set(STALE);
+                }
+            }
+        }
+    }
+
+    /// How often that has happened. It does while the server waits: what the kernel said before then names no file any more.
+    pub fn renewals(&self) -> u64 {
+        self.renewals.get()
+    }
+
+    /// The file of `st`, if it has a number.
+    pub fn seen(&self, st: &libc::stat) -> Option<Seen> {
+        let place = self.find(st)?;
+        Some(Seen { place, number: self.place(place).number.get() })
     }
 
     /// The known facts of a file.

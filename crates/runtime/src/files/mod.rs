@@ -99,17 +99,54 @@ impl Files {
     }
 }
 
+/// What a server finds at its start, which is each replica's own.
+#[derive(Debug)]
+pub struct Surroundings {
+    proc_dev: u64,
+    console: [inode::Id; 2],
+    arena: inode::Id,
+    layered: bool,
+    begun: inode::Time,
+}
+
+impl Files {
+    /// What this server has found.
+    pub fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            proc_dev: self.proc_dev.get(),
+            console: [self.console[0].get(), self.console[1].get()],
+            arena: self.arena.get(),
+            layered: self.layered.get(),
+            begun: self.inodes.begun.get(),
+        }
+    }
+
+    /// The state is another server's, continued where this was found.
+    pub fn move_to(&self, found: &Surroundings) {
+        self.proc_dev.set(found.proc_dev);
+        self.console[0].set(found.console[0]);
+        self.console[1].set(found.console[1]);
+        self.arena.set(found.arena);
+        self.layered.set(found.layered);
+        self.inodes.begun.set(found.begun);
+    }
+}
+
+/// Notes when the server begins: before its first entry, as those of an image are unpacked before that.
+pub fn note_time() {
+    let mut now = skein_libos::abi::timespec { tv_sec: 0, tv_nsec: 0 };
+    let args = [libc::CLOCK_REALTIME_COARSE as usize, &raw mut now as usize];
+    // SAFETY: writes a local.
+    unsafe { sys::raw(libc::SYS_clock_gettime, sys::args(args)) };
+    kernel().files().inodes.begun.set(inode::Time { s: now.tv_sec, ns: now.tv_nsec });
+}
+
 /// Notes the server's initial descriptors.
 pub fn begin() {
     let files = kernel().files();
     if files.begun.replace(1) != 0 {
         return;
     }
-    let mut now = skein_libos::abi::timespec { tv_sec: 0, tv_nsec: 0 };
-    let args = [libc::CLOCK_REALTIME_COARSE as usize, &raw mut now as usize];
-    // SAFETY: writes a local.
-    unsafe { sys::raw(libc::SYS_clock_gettime, sys::args(args)) };
-    files.inodes.begun.set(inode::Time { s: now.tv_sec, ns: now.tv_nsec });
     // SAFETY: a constant path.
     if let Ok(st) = unsafe { stat::real_at(libc::AT_FDCWD, c"/proc".as_ptr(), 0) } {
         files.proc_dev.set(st.st_dev);

@@ -55,7 +55,7 @@ pub unsafe fn open(
             sys::call(libc::SYS_openat, args)
         };
         let no_reader = |e: Errno| match stat::real_at(at, path, 0) {
-            Ok(st) if e.0 == libc::ENXIO && is_fifo(&st) => open_fifo(k, bytes(path), st, flags),
+            Ok(st) if e.0 == libc::ENXIO && is_fifo(&st) => open_fifo(k, at, path, st, flags),
             _ => Err(e),
         };
         let creates = flags & libc::O_CREAT != 0 && flags & (libc::O_PATH | TMPFILE) == 0;
@@ -103,19 +103,23 @@ unsafe fn finish(
     flags: c_int,
     (created, hasty): (bool, c_int),
 ) -> Result<usize> {
-    let Ok(st) = stat::real_of(fd) else { return Ok(fd as usize) };
+    let Ok(mut st) = stat::real_of(fd) else { return Ok(fd as usize) };
     if Id::of(&st) == k.files().arena.get() {
         let _ = sys::close(fd);
         return Err(Errno(libc::ENOENT));
     }
     if !created && flags & TMPFILE == 0 {
+        let before = k.files().inodes.renewals();
         // SAFETY: the kernel has read the path.
         unsafe { inputs::opened(k, fd, &st, at, path, flags) };
+        if k.files().inodes.renewals() != before {
+            st = stat::real_of(fd)?;
+        }
     }
     if flags & libc::O_PATH == 0 && is_fifo(&st) && stat::class(k, &st) == Class::Own {
         let _ = sys::close(fd);
         // SAFETY: the kernel has read the path.
-        return open_fifo(k, unsafe { bytes(path) }, st, flags);
+        return unsafe { open_fifo(k, at, path, st, flags) };
     }
     if hasty != 0 {
         // SAFETY: no memory is involved.
@@ -208,18 +212,38 @@ fn is_fifo(st: &libc::stat) -> bool {
 }
 
 /// A FIFO that the kernel has let the server open: its pipe is virtual.
-fn open_fifo(k: &Kernel, path: &[u8], mut st: libc::stat, flags: c_int) -> Result<usize> {
-    let id = Id::of(&st);
+///
+/// # Safety
+/// The kernel has read the path.
+unsafe fn open_fifo(
+    k: &Kernel,
+    at: c_int,
+    path: *const c_char,
+    st: libc::stat,
+    flags: c_int,
+) -> Result<usize> {
     let seen = k.files().inodes.see(&st);
-    stat::replace(k, &mut st, Some(seen));
-    if k.files().inodes.times(seen).0.is_none() && !fifo::is_open(k, id.name()) {
-        let path = core::str::from_utf8(path).unwrap_or("?");
+    if k.files().inodes.times(seen).0.is_none() && !fifo::is_open(k, Id::of(&st).name()) {
+        // SAFETY: the caller's contract.
+        let path = core::str::from_utf8(unsafe { bytes(path) }).unwrap_or("?");
         fatal::notice(
             line!("{path} is a FIFO of the host: the server's pipe is its own, without a process outside at its other end")
                 .bytes(),
         );
     }
-    descriptor::open_fifo(id.name(), &st, flags)
+    // Once more each time that it begins to wait: the kernel's numbers change when the server is restored meanwhile.
+    let find = |k: &Kernel| {
+        let nofollow = if flags & libc::O_NOFOLLOW == 0 { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        // SAFETY: the caller's contract.
+        let mut st = unsafe { stat::real_at(at, path, nofollow) }?;
+        if !is_fifo(&st) {
+            return Err(Errno(libc::ENXIO));
+        }
+        let name = Id::of(&st).name();
+        stat::replace(k, &mut st, None);
+        Ok((name, st))
+    };
+    descriptor::open_fifo(find, flags)
 }
 
 /// `creat`.

@@ -183,7 +183,11 @@ pub unsafe fn fstat(k: &Kernel, fd: i32, out: *mut libc::stat) -> Result<usize> 
         sys::call(libc::SYS_fstat, sys::args([fd as usize, out as usize]))?;
         &mut *out
     };
+    let before = k.files().inodes.renewals();
     inputs::stated(k, fd, st);
+    if k.files().inodes.renewals() != before {
+        *st = real_of(fd)?;
+    }
     replace(k, st, known(k, fd));
     Ok(0)
 }
@@ -222,9 +226,14 @@ pub unsafe fn fstatat(
     let args = sys::args([at as usize, path as usize, out as usize, flags as u32 as usize]);
     // SAFETY: the kernel checks the addresses; `out` is valid when it has written there.
     let answer = unsafe { sys::call(libc::SYS_newfstatat, args).map(|_| *out) };
+    let before = k.files().inodes.renewals();
     // SAFETY: the kernel has seen the path.
     unsafe { inputs::looked(k, at, path, flags, &answer, What::About) };
     let mut st = answer?;
+    if k.files().inodes.renewals() != before {
+        // SAFETY: as above.
+        st = unsafe { real_at(at, path, flags) }?;
+    }
     replace(k, &mut st, None);
     // SAFETY: the kernel has written there.
     unsafe { out.write(st) };

@@ -74,11 +74,17 @@ pub fn change_mode(fd: i32, mode: Option<u32>) -> Answer {
     })
 }
 
-/// Opens the FIFO that the kernel calls `name` and of which `stat` is said.
-pub fn open_fifo(name: Name, stat: &libc::stat, flags: i32) -> Result<usize> {
-    // SAFETY: both are Linux's structure.
-    let stat = unsafe { core::ptr::from_ref(stat).cast::<abi::stat>().read() };
-    again(|k| fifo::open(k, name, &stat, flags))
+/// Opens the FIFO that `find` answers: as the kernel calls it, and what is said of it.
+pub fn open_fifo(
+    find: impl Fn(&Kernel) -> Result<(Name, libc::stat)>,
+    flags: i32,
+) -> Result<usize> {
+    again(|k| {
+        let (name, stat) = find(k)?;
+        // SAFETY: both are Linux's structure.
+        let stat = unsafe { (&raw const stat).cast::<abi::stat>().read() };
+        fifo::open(k, name, &stat, flags)
+    })
 }
 
 /// Opens an end of a virtual pipe, or a FIFO, by the name of its descriptor (`/dev/fd`).

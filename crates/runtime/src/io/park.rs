@@ -107,7 +107,8 @@ pub fn park(k: &Kernel, fd: i32) -> Result<u64> {
     Ok(ticket)
 }
 
-fn put(ticket: u64, fd: i32) {
+/// Parks a file under the ticket that it had in the server that an image is of.
+pub fn put(ticket: u64, fd: i32) {
     let mut packet = Packet::new(ticket, fd);
     let args = sys::args([
         table::PARK_IN_FD as usize,
@@ -166,14 +167,20 @@ pub fn take(k: &Kernel, ticket: u64, cloexec: bool) -> Result<i32> {
     Ok(next(if cloexec { libc::MSG_CMSG_CLOEXEC } else { 0 }, true).1)
 }
 
+/// A descriptor of a parked file, which stays parked.
+pub fn look(k: &Kernel, ticket: u64) -> Result<i32> {
+    let fd = take(k, ticket, true)?;
+    put(ticket, fd);
+    k.park.parked.set(k.park.parked.get() + 1);
+    Ok(fd)
+}
+
 /// A second ticket for the file of one; the first stays.
 pub fn duplicate(k: &Kernel, ticket: u64) -> Result<u64> {
     if k.park.parked.get() == MAX_PARKED {
         return fail(libc::ETOOMANYREFS);
     }
-    let fd = take(k, ticket, true)?;
-    put(ticket, fd);
-    k.park.parked.set(k.park.parked.get() + 1);
+    let fd = look(k, ticket)?;
     let second = park(k, fd);
     let _ = sys::close(fd);
     second

@@ -11,10 +11,8 @@ use skein_libos::host::Kernels;
 
 /// The placeholder that all placeholders are duplicates of, behind the runtime's other descriptors.
 pub const SPARE_FD: i32 = WAKE_FD + 1;
-/// Ends of the socket pair through which files of the kernel pass from one process to another.
-pub const PARK_IN_FD: i32 = SPARE_FD + 1;
-/// See [`PARK_IN_FD`].
-pub const PARK_OUT_FD: i32 = SPARE_FD + 2;
+pub use skein_arena::layout::{PARK_IN_FD, PARK_OUT_FD};
+const _: () = assert!(SPARE_FD + 1 == PARK_IN_FD && PARK_IN_FD + 1 == PARK_OUT_FD);
 const _: () = assert!(PARK_OUT_FD + 1 == TRACE_FD && TRACE_FD + 1 == FORMER_TRACE_FD);
 
 /// Whether a descriptor belongs to the runtime: the server may not touch it.

@@ -1,7 +1,7 @@
-//! Calls on System V semaphores and message queues and on POSIX message queues: operations on the library's objects, with the server's
+//! Calls on System V semaphores, message queues and shared memory and on POSIX message queues: operations on the library's objects, with the server's
 //! pointers.
 //!
-//! - [`segment`]: facts about segments of shared memory, which are the kernel's.
+//! - [`segment`]: shared memory.
 
 pub mod segment;
 

@@ -3,6 +3,7 @@
 use super::memory::Mappings;
 use crate::kernel::thread::Thread;
 use crate::local::LOCAL;
+use crate::sys;
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::ops::Deref;
@@ -36,6 +37,8 @@ pub struct Process {
     pub limits_set: Cell<u32>,
     /// The limit of its address space that it has set, soft and hard.
     pub space_limit: Cell<(u64, u64)>,
+    /// What it has told the kernel and nobody can ask another process for.
+    pub told: Told,
     /// Where its carrier sleeps while another process has the turn.
     pub go: AtomicU32,
     /// Its carrier's order when it wakes: 0, or to end.
@@ -109,6 +112,80 @@ pub struct Root {
     pub number: Cell<u64>,
     /// Its path from the first root, without a slash at its end.
     pub path: ByteQueue,
+}
+
+/// Options of `prctl` that a process has set, and that the kernel tells only the process itself. All-zero bytes are none.
+#[repr(C)]
+#[derive(Default)]
+pub struct Told {
+    /// Those of [`Told::OPTIONS`], a bit each.
+    which: Cell<u32>,
+    values: [Cell<usize>; Self::OPTIONS.len()],
+}
+
+impl Told {
+    /// The first is also changed by `PR_SET_KEEPCAPS`.
+    const OPTIONS: [c_int; 4] = [
+        libc::PR_SET_SECUREBITS,
+        libc::PR_SET_DUMPABLE,
+        libc::PR_SET_THP_DISABLE,
+        libc::PR_SET_TIMERSLACK,
+    ];
+
+    /// The process has set an option.
+    pub fn note(&self, option: c_int, value: usize) {
+        if option == libc::PR_SET_KEEPCAPS {
+            return self.note_securebits();
+        }
+        if let Some(at) = Self::OPTIONS.iter().position(|known| *known == option) {
+            self.which.set(self.which.get() | 1 << at);
+            self.values[at].set(value);
+        }
+    }
+
+    fn note_securebits(&self) {
+        // SAFETY: no memory.
+        let bits =
+            unsafe { sys::raw(libc::SYS_prctl, sys::args([libc::PR_GET_SECUREBITS as usize])) };
+        self.note(libc::PR_SET_SECUREBITS, bits as usize);
+    }
+
+    /// The process has executed another program: the kernel has changed some.
+    pub fn executed(&self) {
+        if self.which.get() & 1 != 0 {
+            self.note_securebits();
+        }
+        // Whether its memory may be dumped.
+        self.which.set(self.which.get() & !(1 << 1));
+    }
+
+    /// A child begins with its parent's.
+    pub fn copy_from(&self, other: &Self) {
+        self.which.set(other.which.get());
+        for (to, from) in self.values.iter().zip(&other.values) {
+            to.set(from.get());
+        }
+    }
+
+    /// Tells the kernel again how users and capabilities depend on each other.
+    pub fn tell_securebits(&self) {
+        self.tell(0);
+    }
+
+    /// Tells it the rest again. The kernel has changed some when it was told of other rights.
+    pub fn tell_others(&self) {
+        for at in 1..Self::OPTIONS.len() {
+            self.tell(at);
+        }
+    }
+
+    fn tell(&self, at: usize) {
+        if self.which.get() & 1 << at != 0 {
+            let told = sys::args([Self::OPTIONS[at] as usize, self.values[at].get()]);
+            // SAFETY: options that take a number, which the kernel has taken before.
+            unsafe { sys::raw(libc::SYS_prctl, told) };
+        }
+    }
 }
 
 /// How the runtime is loaded into programs: the library's path, as the first process was given it.

@@ -346,6 +346,7 @@ pub fn join(k: &Kernel, process: ProcessHandle) {
     super::shared::forget_all(k, p);
     p.executing.set(false);
     p.executed.set(true);
+    p.told.executed();
     p.table.close_on_exec(k);
     table::keep_spare_over_exec(false);
     header().turn_holder.store(main.raw(), Ordering::Relaxed);

@@ -166,6 +166,7 @@ fn prepare(k: &Kernel) -> Result<(ProcessHandle, Handle<Thread>)> {
     p.group.set(parent.group.get());
     p.session.set(parent.session.get());
     p.forgets_children.set(parent.forgets_children.get());
+    p.told.copy_from(&parent.told);
     p.nice.set(parent.nice.get());
     p.limits_set.set(parent.limits_set.get());
     p.space_limit.set(parent.space_limit.get());

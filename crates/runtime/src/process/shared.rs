@@ -4,7 +4,8 @@
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
-use crate::io::table;
+use crate::files::inode::Id;
+use crate::io::{park, table};
 use crate::kernel::memory::{MAX_MAPPINGS, Mapping, Region};
 use crate::kernel::{Kernel, kernel};
 use crate::local::LOCAL;
@@ -12,7 +13,8 @@ use crate::sys::{self, args};
 use core::sync::atomic::Ordering;
 use libc::c_int;
 use skein_arena::pool::Handle;
-use skein_libos::errno::{Errno, Result};
+use skein_libos::errno::Result;
+use skein_libos::ipc::segment;
 
 /// Whether this process may have shared mappings.
 #[inline]
@@ -35,6 +37,9 @@ pub fn find(address: usize) -> Option<(u32, usize)> {
     }
     None
 }
+
+/// No file's.
+const NOWHERE: Id = Id { dev: u64::MAX, ino: u64::MAX };
 
 /// The object of a mapping.
 #[derive(Clone, Copy)]
@@ -74,6 +79,9 @@ fn attach(k: &Kernel, p: &Process, mapping: Handle<Mapping>, region: Handle<Regi
     let r = k.shared.regions.get(region);
     r.mappings.set(r.mappings.get() + 1);
     p.mappings.push_back(&k.shared.mappings, mapping);
+    if let Some(id) = segment_of(k, region) {
+        segment::attached(k, id);
+    }
 }
 
 fn region(k: &Kernel, what: What) -> Option<Handle<Region>> {
@@ -100,14 +108,32 @@ fn region(k: &Kernel, what: What) -> Option<Handle<Region>> {
     Some(region)
 }
 
+/// The kernel has numbered all files anew: `now` knows how it calls a file, if that exists.
+pub fn renew(k: &Kernel, now: impl Fn(Id) -> Option<Id>) {
+    for region in (1..=k.shared.regions.high()).filter_map(Handle::from_raw) {
+        let r = k.shared.regions.get(region);
+        // A segment of System V is no file.
+        if !r.anonymous.get() && r.device.get() != 0 {
+            let was = Id { dev: r.device.get(), ino: r.inode.get() };
+            let is = now(was).unwrap_or(NOWHERE);
+            r.device.set(is.dev);
+            r.inode.set(is.ino);
+        }
+    }
+}
+
 fn remove(k: &Kernel, p: &Process, mapping: Handle<Mapping>) {
     p.mappings.remove(&k.shared.mappings, mapping);
     let region = k.shared.mappings.get(mapping).region.take().expect("a mapping's region");
     k.shared.mappings.free(mapping);
     let r = k.shared.regions.get(region);
     r.mappings.set(r.mappings.get() - 1);
+    let unreachable = segment_of(k, region).and_then(|id| segment::detached(k, id));
     if r.mappings.get() == 0 {
         k.shared.regions.free(region);
+    }
+    if let Some(ticket) = unreachable {
+        park::discard(k, ticket);
     }
 }
 
@@ -230,38 +256,41 @@ pub fn mremap(a: [usize; 6]) -> Result<usize> {
     Ok(at)
 }
 
-/// `shmat`.
-pub fn shmat(id: c_int, at: usize, flags: c_int) -> Result<usize> {
-    // SAFETY: the server's own call.
-    let at = unsafe { sys::call(libc::SYS_shmat, args([id as usize, at, flags as usize]))? };
-    // SAFETY: all-zero is a valid `shmid_ds`, which the call writes.
-    let len = unsafe {
-        let mut about: libc::shmid_ds = core::mem::zeroed();
-        let told = sys::call(
-            libc::SYS_shmctl,
-            args([id as usize, libc::IPC_STAT as usize, &raw mut about as usize]),
-        );
-        if told.is_ok() { about.shm_segsz } else { return Err(Errno(libc::EINVAL)) }
-    };
-    note(at, len, What::Named(0, id as u64), 0);
-    Ok(at)
-}
-
-/// `shmdt`.
-pub fn shmdt(at: usize) -> Result<()> {
-    // SAFETY: the server's own call.
-    unsafe { sys::call(libc::SYS_shmdt, args([at]))? };
+/// Unmaps a segment that this process has attached at `at`; false when there is none.
+pub fn detach(at: usize) -> bool {
     let k = kernel();
     let mut mapping = this().mappings.front();
+    let mut found = None;
     while let Some(m) = mapping {
-        let found = k.shared.mappings.get(m);
-        if found.start.get() == at {
-            remove(k, this(), m);
+        let here = k.shared.mappings.get(m);
+        let region = here.region.get().filter(|r| segment_of(k, *r).is_some());
+        if here.start.get() == at + here.offset.get() && region.is_some() {
+            found = region;
             break;
         }
         mapping = this().mappings.next(&k.shared.mappings, m);
     }
-    Ok(())
+    let Some(region) = found else { return false };
+    // A part of it may be unmapped already.
+    let mut mapping = this().mappings.front();
+    while let Some(m) = mapping {
+        mapping = this().mappings.next(&k.shared.mappings, m);
+        let here = k.shared.mappings.get(m);
+        if here.region.get() == Some(region) && here.start.get() == at + here.offset.get() {
+            // SAFETY: the server's own memory, of which it wants to be rid.
+            unsafe {
+                sys::raw(libc::SYS_munmap, args([here.start.get(), here.len.get()]));
+            }
+            remove(k, this(), m);
+        }
+    }
+    true
+}
+
+/// The id of the segment that a region is.
+fn segment_of(k: &Kernel, region: Handle<Region>) -> Option<i32> {
+    let r = k.shared.regions.get(region);
+    (r.device.get() == 0 && !r.anonymous.get()).then(|| r.inode.get() as i32)
 }
 
 /// In a process that has just begun: whether it has shared mappings.

@@ -71,7 +71,19 @@ pub fn start_timers() {
     LOCAL.watch.operations.store(u64::MAX, Ordering::Relaxed);
     LOCAL.watch.again.store(timer(libc::CLOCK_MONOTONIC, AGAIN), Ordering::Relaxed);
     let tick = timer(libc::CLOCK_THREAD_CPUTIME_ID, TICK);
+    LOCAL.watch.tick.store(tick, Ordering::Relaxed);
     set_timer(tick, TICK_NS, TICK_NS);
+}
+
+/// Takes back what [`start_timers`] did.
+pub fn stop_timers() {
+    for timer in [&LOCAL.watch.again, &LOCAL.watch.tick] {
+        let id = timer.swap(-1, Ordering::Relaxed);
+        if id >= 0 {
+            // SAFETY: a number.
+            unsafe { sys::raw(libc::SYS_timer_delete, args([id as usize])) };
+        }
+    }
 }
 
 /// A timer that sends this kernel thread the signal; none (-1) where the kernel has none left: spinning threads are then not found out.

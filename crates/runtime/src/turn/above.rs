@@ -33,6 +33,9 @@ pub trait Above: Sync {
     /// The carrier sleeps no more at the gate of the process that an image is of, but in one that was made from that.
     fn restored(&self, k: &Kernel);
 
+    /// A kernel thread was made again in a process that is restored.
+    fn revived(&self);
+
     /// This process has the turn again: it ends now, if another has ordered that.
     fn obey(&self, k: &Kernel);
 }
@@ -51,6 +54,7 @@ impl Above for Nobody {
     fn gone(&self, _: &Kernel, _: Handle<Thread>) {}
     fn forked(&self) {}
     fn restored(&self, _: &Kernel) {}
+    fn revived(&self) {}
     fn obey(&self, _: &Kernel) {}
 }
 

@@ -47,6 +47,11 @@ fn tell(what: Telling, text: &[u8]) {
     }
 }
 
+/// Whether a frame is being written: nobody else can write one.
+pub fn is_held() -> bool {
+    OUT.0.try_borrow().is_err()
+}
+
 /// Goes on where another process of the server has left off.
 pub fn catch_up() {
     if let Some(out) = OUT.0.borrow_mut().as_mut() {

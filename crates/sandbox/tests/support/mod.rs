@@ -62,6 +62,8 @@ pub struct Setup {
     pub isolation: Isolation,
     /// The server's descriptor at the arena's number.
     pub arena: Option<fs::File>,
+    /// The image that it continues from.
+    pub restore: Option<fs::File>,
     dir: TempDir,
 }
 
@@ -76,6 +78,7 @@ impl Setup {
             limits: Limits::default(),
             isolation: Isolation::Full,
             arena: None,
+            restore: None,
             dir: workspace(),
         }
     }
@@ -100,6 +103,7 @@ impl Setup {
             writable: Vec::new(),
             limits: self.limits,
             isolation: self.isolation,
+            restore: self.restore.as_ref().map(AsFd::as_fd),
             random: *b"0123456789abcdef",
         })
     }

@@ -154,6 +154,19 @@ pub fn forget_inode<H: Host>(k: &H, name: Handle<Name>, inode: Inode) {
     }
 }
 
+/// The host has numbered all files anew: `now` knows how it calls a file, if that exists.
+pub fn renew<H: Host>(k: &H, now: impl Fn(Inode) -> Option<Inode>) {
+    for name in (1..=k.net.names.high()).filter_map(Handle::from_raw) {
+        let was = k.net.names.get(name).inode.get();
+        if was != NO_INODE {
+            match now(was) {
+                Some(is) => k.net.names.get(name).inode.set(is),
+                None => forget_inode(k, name, was),
+            }
+        }
+    }
+}
+
 /// Makes the file of a path.
 ///
 /// # Errors

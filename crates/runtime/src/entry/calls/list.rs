@@ -400,7 +400,7 @@ calls! {
     SYS_getsid(pid: pid_t) => { number_of(group::session_of(pid)) };
     SYS_setsid() => { number_of(group::new_session()) };
     SYS_setpgid(pid: pid_t, to: pid_t) => { done(group::set_group(pid, to)) };
-    SYS_prctl(option: c_int, arg: usize, third: usize, fourth: usize, fifth: usize) if virtual { machine::control(option, arg) };
+    SYS_prctl(option: c_int, arg: usize, third: usize, fourth: usize, fifth: usize) if virtual { machine::control(option, [arg, third, fourth, fifth]) };
 
     // Signals.
     SYS_rt_sigaction(signo: c_int, new: *const Action, old: *mut Action) => {
@@ -457,7 +457,10 @@ calls! {
         ipc::msgrcv(id, to, len, wanted, flags)
     };
     SYS_msgctl(id: c_int, command: c_int, arg: usize) => { ipc::msgctl(id, command, arg) };
-    SYS_shmctl(id: c_int, command: c_int, arg: usize) else |_call| { ipc::segment::control(id, command, arg) };
+    SYS_shmget(key: c_int, bytes: usize, flags: c_int) => { ipc::segment::get(key, bytes, flags) };
+    SYS_shmat(id: c_int, at: usize, flags: c_int) => { ipc::segment::attach(id, at, flags) };
+    SYS_shmdt(at: usize) => { ipc::segment::detach(at) };
+    SYS_shmctl(id: c_int, command: c_int, arg: usize) => { ipc::segment::control(id, command, arg) };
     SYS_mq_open(name: Path, flags: c_int, mode: u32, attributes: *const ipc::Attributes) => {
         ipc::mq_open(name, flags, mode, attributes)
     };

@@ -1,6 +1,7 @@
 //! Hooks: memory that processes share.
 
 use super::{IntoC, hook, set_errno};
+use crate::ipc::segment;
 use crate::process::shared;
 use crate::sys;
 use libc::{c_int, c_void, off_t, size_t};
@@ -49,10 +50,10 @@ hook! {
     }
 
     fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
-        address(shared::shmat(id, at as usize, flags))
+        address(segment::attach(id, at as usize, flags))
     }
 
     fn shmdt(at: *const c_void) -> c_int {
-        shared::shmdt(at as usize).into_c()
+        segment::detach(at as usize).into_c()
     }
 }

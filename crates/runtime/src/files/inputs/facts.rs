@@ -233,6 +233,11 @@ pub fn note_name(k: &Kernel, at: c_int, path: *const c_char, st: &libc::stat) {
     LAST.id.set(Id::of(st));
 }
 
+/// The kernel has numbered all files anew.
+pub fn renew_last(now: impl FnOnce(Id) -> Option<Id>) {
+    LAST.id.set(now(LAST.id.get()).unwrap_or(Id { dev: 0, ino: 0 }));
+}
+
 /// The path of a descriptor's file: the whole one, and as the process would name it; empty when the kernel does not know one.
 pub fn name_of(k: &Kernel, fd: c_int) -> (&'static [u8], &'static [u8]) {
     let out = path_scratch();

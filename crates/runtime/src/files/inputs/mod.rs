@@ -20,6 +20,8 @@ mod names;
 mod open;
 mod place;
 
+pub use facts::renew_last;
+
 pub use copies::{before_move, opened_copy, original};
 pub use entries::listed;
 pub use open::{after_read, before_truncation, opened};
@@ -224,6 +226,22 @@ fn look_again(k: &Kernel, st: &libc::stat, seen: Seen, fd: Option<i32>, place: O
     known.stamp.set(stamp_of(st));
 }
 
+/// A restored server is about to map a file again: it is as it was, or the server ends.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn before_mapping(k: &Kernel, path: *const c_char) {
+    // SAFETY: the caller's contract.
+    let Ok(st) = (unsafe { stat::real_at(libc::AT_FDCWD, path, 0) }) else { return };
+    let Some(seen) = k.files().inodes.seen(&st) else { return };
+    let known = k.files().inodes.known(seen);
+    let is_hosts = !known.is(MADE) && !known.is(OWNED) && known.contents.get() > OWN;
+    if is_hosts && known.stamp.get() != stamp_of(&st) && !is_off(k) {
+        let place = Place { at: libc::AT_FDCWD, path, follows: true };
+        look_again(k, &st, seen, None, Some(place));
+    }
+}
+
 /// The kept part of a hash.
 fn short(hash: &[u8; 16]) -> u64 {
     let mut word = [0; 8];
@@ -375,10 +393,14 @@ pub unsafe fn before_change(
     if is_off(k) {
         return None;
     }
+    let before = k.files().inodes.renewals();
     // SAFETY: the caller's contract.
     if path.is_null() || unsafe { *path } == 0 {
-        let st = stat::real_of(at).ok().filter(|st| stat::class(k, st) == Class::Own)?;
+        let mut st = stat::real_of(at).ok().filter(|st| stat::class(k, st) == Class::Own)?;
         stated(k, at, &st);
+        if k.files().inodes.renewals() != before {
+            st = stat::real_of(at).ok()?;
+        }
         return Some(k.files().inodes.see_stat(&st));
     }
     let flags = flags & libc::AT_SYMLINK_NOFOLLOW;
@@ -386,7 +408,11 @@ pub unsafe fn before_change(
     let answer = unsafe { stat::real_at(at, path, flags) };
     // SAFETY: as above.
     unsafe { looked(k, at, path, flags, &answer, What::About) };
-    let st = answer.ok().filter(|st| stat::class(k, st) == Class::Own)?;
+    let mut st = answer.ok().filter(|st| stat::class(k, st) == Class::Own)?;
+    if k.files().inodes.renewals() != before {
+        // SAFETY: the caller's contract.
+        st = unsafe { stat::real_at(at, path, flags) }.ok()?;
+    }
     Some(k.files().inodes.see_stat(&st))
 }
 

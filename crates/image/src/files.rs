@@ -1,0 +1,154 @@
+//! The files that a server's arena knows by the kernel's numbers, and for each a path by which a restored server finds it: there the kernel numbers files anew.
+//!
+//! Paths come from the private layer, from the facts in the log, and from the processes. Each is looked up below the server's root, with the directories on the way and behind symbolic
+//! links. A file of the host without any of these (the loader looks at some) is sought beside the others. What is still nowhere was removed.
+
+use crate::pages::in_time;
+use crate::{MemoryError, Result};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
+use skein_arena::inodes::{INODE_BYTES, INODES, known};
+use skein_arena::layout::Header;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::{self, File};
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+/// Device and inode number.
+pub type FileId = (u64, u64);
+
+/// Looks for files.
+pub struct Files<'a> {
+    root: BorrowedFd<'a>,
+    deadline: Instant,
+    /// The arena's files, and whether each is the host's.
+    wanted: HashMap<FileId, bool>,
+    /// Copies of the host's files by the time of last access that marks them: their numbers may have changed since the arena noted them.
+    marked: HashMap<(i64, i64), FileId>,
+    found: BTreeMap<FileId, Vec<u8>>,
+    seen: HashSet<Vec<u8>>,
+    directories: BTreeSet<Vec<u8>>,
+    /// Whether what is looked at is a process's.
+    in_use: bool,
+}
+
+impl<'a> Files<'a> {
+    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file.
+    pub fn new(root: BorrowedFd<'a>, arena: &File, heap: u64, deadline: Instant) -> Result<Self> {
+        let failed = || MemoryError::read("the arena");
+        let mut word = [0; 8];
+        let at = offset_of!(Header, inodes_at) as u64;
+        arena.read_exact_at(&mut word, at).map_err(failed())?;
+        let mut table = vec![0; INODES * INODE_BYTES];
+        let at = heap.saturating_add(u64::from_ne_bytes(word));
+        arena.read_exact_at(&mut table, at).map_err(failed())?;
+        let (mut wanted, mut marked) = (HashMap::new(), HashMap::new());
+        for file in table.as_chunks::<INODE_BYTES>().0.iter().filter_map(known) {
+            wanted.insert(file.file, file.is_hosts);
+            marked.extend(file.mark.map(|mark| (mark, file.file)));
+        }
+        let (found, directories) = (BTreeMap::new(), BTreeSet::new());
+        let seen = HashSet::new();
+        Ok(Self { root, deadline, wanted, marked, found, seen, directories, in_use: false })
+    }
+
+    /// A process has this path open, or mapped, or is there. Before other paths.
+    pub fn note_used(&mut self, path: &[u8]) -> Result<()> {
+        self.in_use = true;
+        let noted = self.note(path);
+        self.in_use = false;
+        noted
+    }
+
+    /// The server may know what is at this path, the directories on the way, and what a symbolic link leads to.
+    pub fn note(&mut self, path: &[u8]) -> Result<()> {
+        if !path.starts_with(b"/") || path == b"/proc" || path.starts_with(b"/proc/") {
+            return Ok(());
+        }
+        self.look(b"/")?;
+        let ends = (1..path.len()).filter(|at| path[*at] == b'/' && path[at - 1] != b'/');
+        for end in ends.collect::<Vec<_>>() {
+            self.look(&path[..end])?;
+        }
+        self.look(path)
+    }
+
+    fn look(&mut self, path: &[u8]) -> Result<()> {
+        if self.seen.contains(path) {
+            return Ok(());
+        }
+        self.seen.insert(path.to_owned());
+        in_time(self.deadline)?;
+        // What is not there any more, or closed, is not found.
+        let Ok(opened) = self.open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW) else { return Ok(()) };
+        let Ok(stat) = fstat(&opened) else { return Ok(()) };
+        self.found(&stat, path);
+        match kind(&stat) {
+            SFlag::S_IFDIR => drop(self.directories.insert(path.to_owned())),
+            SFlag::S_IFLNK => {
+                if let Ok(target) = self.open(path, OFlag::O_PATH)
+                    && let Ok(name) = fs::read_link(place(&target))
+                {
+                    self.note(name.as_os_str().as_bytes())?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn open(&self, path: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {
+        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC);
+        openat2(self.root, path, how.resolve(ResolveFlag::RESOLVE_IN_ROOT))
+    }
+
+    fn found(&mut self, stat: &FileStat, path: &[u8]) {
+        let file = (stat.st_dev, stat.st_ino);
+        let marked = self.marked.get(&(stat.st_atime, stat.st_atime_nsec)).copied();
+        // Ends of FIFOs and names of sockets are known elsewhere in the arena, as are shared mappings.
+        let has_other = matches!(kind(stat), SFlag::S_IFIFO | SFlag::S_IFSOCK) || self.in_use;
+        if self.wanted.contains_key(&file) || has_other {
+            self.found.entry(file).or_insert_with(|| path.to_owned());
+        }
+        if let Some(file) = marked {
+            self.found.insert(file, path.to_owned());
+        }
+    }
+
+    /// All that were found, by their numbers.
+    pub fn finish(mut self) -> Result<BTreeMap<FileId, Vec<u8>>> {
+        let missing = |files: &Self| {
+            files.wanted.iter().any(|(file, is_hosts)| *is_hosts && !files.found.contains_key(file))
+        };
+        for directory in std::mem::take(&mut self.directories) {
+            if !missing(&self) {
+                break;
+            }
+            in_time(self.deadline)?;
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+            let Ok(opened) = self.open(&directory, flags) else { continue };
+            let Ok(entries) = fs::read_dir(place(&opened)) else { continue };
+            for name in entries.flatten().map(|entry| entry.file_name()) {
+                if let Ok(stat) = fstatat(&opened, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
+                    && self.wanted.contains_key(&(stat.st_dev, stat.st_ino))
+                {
+                    let slash = if directory.ends_with(b"/") { b"".as_slice() } else { b"/" };
+                    let path = [&directory, slash, name.as_bytes()].concat();
+                    self.found.entry((stat.st_dev, stat.st_ino)).or_insert(path);
+                }
+            }
+        }
+        Ok(self.found)
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+fn place(opened: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", opened.as_raw_fd())
+}

@@ -1,0 +1,213 @@
+//! Descriptors of the kernel's, the open files that they name, and the locks of these.
+
+use super::objects::Removed;
+use super::{FileId, Image, field, refused};
+use crate::processes::Process;
+use crate::{MemoryError, Result};
+use skein_arena::layout::{ARENA_FD, RESTORE_FD};
+use skein_arena::restore::{Description, Descriptor, ERRORS, Lock, OUTPUT, PLACEHOLDER, lock};
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+/// `kcmp`: whether two descriptors share an open file.
+const KCMP_FILE: libc::c_int = 0;
+
+/// A descriptor of an open file.
+pub(super) struct Opened {
+    host_pid: u32,
+    fd: i32,
+    description: u32,
+}
+
+/// A descriptor, and what the kernel tells about it.
+struct Found<'a> {
+    process: &'a Process,
+    fd: i32,
+    /// Its file's name.
+    name: String,
+    /// `fdinfo`.
+    info: String,
+    flags: i32,
+}
+
+impl Found<'_> {
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", self.process.host_pid, self.fd)
+    }
+}
+
+impl Image<'_> {
+    /// The descriptors of a process, and its locks.
+    pub(super) fn descriptors(&mut self, process: &Process) -> Result<()> {
+        let path = format!("/proc/{}/fd", process.host_pid);
+        let mut fds: Vec<i32> = fs::read_dir(&path)
+            .map_err(MemoryError::read(&*path))?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|fd| !(ARENA_FD..RESTORE_FD).contains(fd))
+            .collect();
+        fds.sort_unstable();
+        self.head.last_fd = self.head.last_fd.max(fds.last().copied().unwrap_or(0));
+        for fd in fds {
+            let (description, flags) = self.open_file(process, fd)?;
+            self.descriptors.push(Descriptor { fd, description, flags: flags & libc::O_CLOEXEC });
+        }
+        Ok(())
+    }
+
+    /// The number of a descriptor's open file, whose locks are noted, and its flags.
+    pub(super) fn open_file(&mut self, process: &Process, fd: i32) -> Result<(u32, i32)> {
+        let path = format!("/proc/{}/fd/{fd}", process.host_pid);
+        let name = fs::read_link(&path).map_err(MemoryError::read(&*path))?;
+        let name = name.to_string_lossy().into_owned();
+        let path = format!("/proc/{}/fdinfo/{fd}", process.host_pid);
+        let info = fs::read_to_string(&path).map_err(MemoryError::read(&*path))?;
+        let flags = i32::from_str_radix(field(&info, "flags:"), 8).unwrap_or(0);
+        let found = Found { process, fd, name, info, flags };
+        let description = self.of_descriptor(&found)?;
+        self.locks(&found, description)?;
+        Ok((description, flags))
+    }
+
+    /// The number of a descriptor's open file.
+    fn of_descriptor(&mut self, found: &Found<'_>) -> Result<u32> {
+        let own = (found.process.host_pid, found.fd);
+        if found.flags & libc::O_PATH != 0 && found.name == "/dev/null" {
+            return Ok(PLACEHOLDER);
+        }
+        let is_given = |given: &BorrowedFd<'_>| {
+            same_open_file(own, (std::process::id(), given.as_raw_fd())) == Some(true)
+        };
+        if let Some(n) = self.given.iter().position(is_given) {
+            return Ok([OUTPUT, ERRORS][n]);
+        }
+        let Found { process, fd, name, .. } = found;
+        // The processes are not there when their files would be opened again.
+        let is_about_process = name
+            .strip_prefix("/proc/")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        if !name.starts_with('/') || is_about_process {
+            return refused(process, format!("descriptor {fd}, which is {name}"));
+        }
+        let path = found.path();
+        let file = fs::metadata(&path).map_err(MemoryError::read(path))?;
+        let id = (file.dev(), file.ino());
+        for other in self.open.get(&id).map_or(&[][..], |others| others) {
+            match same_open_file(own, (other.host_pid, other.fd)) {
+                Some(true) => return Ok(other.description),
+                Some(false) => {}
+                None => {
+                    return refused(process, format!("{name} open twice, and there is no kcmp"));
+                }
+            }
+        }
+        self.description(found, id, &file)
+    }
+
+    /// An open file that was not met before.
+    fn description(&mut self, found: &Found<'_>, id: FileId, file: &fs::Metadata) -> Result<u32> {
+        let Found { process, fd, name, info, flags } = found;
+        let removed = Removed::of(name, file, *flags);
+        let object = match removed {
+            None => 0,
+            Some(_)
+                if file.is_dir() || file.file_type().is_socket() || file.file_type().is_fifo() =>
+            {
+                return refused(process, format!("descriptor {fd}, which is {name}"));
+            }
+            Some(_) if file.nlink() > 0 => {
+                let what = format!("descriptor {fd}, {name}, of a file that has another name");
+                return refused(process, what);
+            }
+            Some(removed) => self.removed(process, &found.path(), removed, file)? + 1,
+        };
+        let description = self.descriptions.len() as u32;
+        let opened = Opened { host_pid: process.host_pid, fd: *fd, description };
+        self.open.entry(id).or_default().push(opened);
+        let position = field(info, "pos:").parse().unwrap_or(0);
+        let name = self.name(name);
+        let flags = flags & !libc::O_CLOEXEC;
+        self.descriptions.push(Description { name, position, flags, object });
+        Ok(description)
+    }
+
+    /// The locks that the kernel shows at a descriptor.
+    fn locks(&mut self, found: &Found<'_>, description: u32) -> Result<()> {
+        for line in found.info.lines().filter_map(|line| line.strip_prefix("lock:")) {
+            let Some(lock) = parse_lock(line, found.fd, description) else {
+                let what =
+                    format!("a lock of the file {} that is not understood: {line}", found.name);
+                return refused(found.process, what);
+            };
+            // It is shown at each descriptor of the file: of this process, and of all processes where the open file has it.
+            let same = |other: &Lock| {
+                let owner = other.kind == lock.kind && other.description == description;
+                owner && (other.start, other.last) == (lock.start, lock.last)
+            };
+            let first = if lock.kind == lock::PROCESS { self.first_lock } else { 0 };
+            if !self.locks[first..].iter().any(same) {
+                self.locks.push(lock);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `1: POSIX  ADVISORY  WRITE 77 fd:01:1234 0 EOF`
+fn parse_lock(line: &str, fd: i32, description: u32) -> Option<Lock> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let &[_, kind, "ADVISORY", access, _, _, start, last] = &*words else { return None };
+    let kind = match kind {
+        "FLOCK" => lock::WHOLE,
+        "POSIX" => lock::PROCESS,
+        "OFDLCK" => lock::OPEN_FILE,
+        _ => return None,
+    };
+    let is_exclusive = match access {
+        "WRITE" => 1,
+        "READ" => 0,
+        _ => return None,
+    };
+    let start = start.parse().ok()?;
+    let last = if last == "EOF" { u64::MAX } else { last.parse().ok()? };
+    Some(Lock { start, last, fd, description, kind, is_exclusive })
+}
+
+/// Whether two descriptors share an open file; `None` when the kernel cannot tell.
+fn same_open_file(one: (u32, i32), other: (u32, i32)) -> Option<bool> {
+    // SAFETY: numbers only.
+    let order = unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            one.0,
+            other.0,
+            KCMP_FILE,
+            i64::from(one.1),
+            i64::from(other.1),
+        )
+    };
+    (order >= 0).then_some(order == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_read() {
+        let whole = parse_lock("\t1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF", 4, 2).unwrap();
+        assert_eq!((whole.kind, whole.is_exclusive, whole.fd), (lock::WHOLE, 1, 4));
+        assert_eq!((whole.start, whole.last), (0, u64::MAX));
+        let part = parse_lock("\t2: POSIX  ADVISORY  READ 0 fd:01:7 2 3", 5, 0).unwrap();
+        assert_eq!((part.kind, part.is_exclusive), (lock::PROCESS, 0));
+        assert_eq!((part.start, part.last), (2, 3));
+        for wrong in [
+            "",
+            "1: LEASE  ACTIVE    READ 1 0:1:2 0 EOF",
+            "1: POSIX  ADVISORY  WRITE 1 0:1:2 x EOF",
+        ] {
+            assert_eq!(parse_lock(wrong, 3, 0), None, "{wrong}");
+        }
+    }
+}

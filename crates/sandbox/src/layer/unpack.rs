@@ -1,0 +1,188 @@
+//! Makes the files of a stream ([`super::stream`]) in the root of a server that was just launched, through its own mounts: so overlays stay what they are.
+//!
+//! The stream is not trusted. Each entry's directory is looked up below the root without following a symbolic link, and no file that is there already is written
+//! to: it is removed first. What goes wrong leaves a root that no server may use.
+
+use std::fs::{self, File};
+use std::io::{self, Error};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{Mode, SFlag, mknodat};
+use nix::unistd::linkat;
+
+use super::attributes;
+use super::stream::{Attributes, Entry, Kind, Reader, damaged};
+
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A directory whose entries are being made, and its attributes when they are there.
+struct Open {
+    path: Vec<u8>,
+    directory: OwnedFd,
+    attributes: Attributes,
+}
+
+/// Unpacks all entries below `root`.
+pub(super) fn all(root: BorrowedFd<'_>, from: &mut dyn io::Read) -> io::Result<()> {
+    let mut reader = Reader::new(from)?;
+    let mut unpack = Unpack { root, open: Vec::new(), piece: vec![0; PIECE_BYTES] };
+    while let Some(entry) = reader.entry()? {
+        unpack.leave(&entry.path)?;
+        unpack.entry(&entry, &mut reader).map_err(|error| at(&entry.path, &error))?;
+    }
+    unpack.leave(b"")
+}
+
+/// The error with the path that it is about.
+fn at(path: &[u8], error: &Error) -> Error {
+    Error::new(error.kind(), format!("/{}: {error}", String::from_utf8_lossy(path)))
+}
+
+struct Unpack<'a> {
+    root: BorrowedFd<'a>,
+    /// The way to the last directory.
+    open: Vec<Open>,
+    piece: Vec<u8>,
+}
+
+impl Unpack<'_> {
+    /// Gives the directories that do not lead to `path` their attributes: nothing more comes in them.
+    fn leave(&mut self, path: &[u8]) -> io::Result<()> {
+        while let Some(last) = self.open.last() {
+            let leads = path.strip_prefix(&*last.path).is_some_and(|rest| rest.starts_with(b"/"));
+            if leads {
+                break;
+            }
+            attributes::set(&itself(&last.directory), false, &last.attributes)
+                .map_err(|error| at(&last.path, &error))?;
+            self.open.pop();
+        }
+        Ok(())
+    }
+
+    /// A directory below the root.
+    fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        let how = OpenHow::new().flags(flags).resolve(resolve);
+        let path = if path.is_empty() { b".".as_slice() } else { path };
+        openat2(self.root, path, how).map_err(|errno| {
+            let (error, path) = (Error::from(errno), String::from_utf8_lossy(path));
+            Error::new(error.kind(), format!("its directory /{path}: {error}"))
+        })
+    }
+
+    fn entry(&mut self, entry: &Entry, reader: &mut Reader<'_>) -> io::Result<()> {
+        let Entry { kind, path, attributes, .. } = entry;
+        let (parent, name) = split(path);
+        let known = self.open.last().filter(|open| open.path == parent);
+        let other;
+        let directory = match known {
+            Some(open) => &open.directory,
+            None => {
+                other = self.directory(parent)?;
+                &other
+            }
+        };
+        let place = below(directory, name);
+        match kind {
+            Kind::Directory => return self.make_directory(entry, &place),
+            Kind::End | Kind::Removed => return remove(&place),
+            _ => remove(&place)?,
+        }
+        match kind {
+            Kind::File => self.file(&place, reader)?,
+            Kind::Link => {
+                std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&entry.target), &place)?;
+            }
+            Kind::Same => {
+                let (parent, name) = split(&entry.target);
+                let from = self.directory(parent)?;
+                return Ok(linkat(
+                    &from,
+                    name,
+                    directory,
+                    split(path).1,
+                    nix::fcntl::AtFlags::empty(),
+                )?);
+            }
+            Kind::Fifo => mknodat(directory, name, SFlag::S_IFIFO, Mode::S_IRUSR, 0)?,
+            Kind::Socket => mknodat(directory, name, SFlag::S_IFSOCK, Mode::S_IRUSR, 0)?,
+            Kind::End | Kind::Removed | Kind::Directory => {}
+        }
+        attributes::set(&place, *kind == Kind::Link, attributes)
+    }
+
+    fn make_directory(&mut self, entry: &Entry, place: &Path) -> io::Result<()> {
+        let is_there = fs::symlink_metadata(place).is_ok_and(|meta| meta.is_dir());
+        if !is_there || entry.opaque {
+            remove(place)?;
+            fs::create_dir(place)?;
+        }
+        let directory = self.directory(&entry.path)?;
+        // What comes in it can be made whatever its mode will be.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(entry.attributes.mode | 0o700);
+        fs::set_permissions(itself(&directory), mode)?;
+        let (path, attributes) = (entry.path.clone(), entry.attributes.clone());
+        self.open.push(Open { path, directory, attributes });
+        Ok(())
+    }
+
+    fn file(&mut self, place: &Path, reader: &mut Reader<'_>) -> io::Result<()> {
+        let file = File::create_new(place)?;
+        let size = reader.number()?;
+        if i64::try_from(size).is_err() {
+            return Err(damaged("a file is too long"));
+        }
+        file.set_len(size)?;
+        let mut at = 0;
+        loop {
+            let (offset, len) = (reader.number()?, reader.number()?);
+            if offset < at || offset > size || len > size - offset {
+                return Err(damaged("a part of a file lies elsewhere"));
+            }
+            if len == 0 {
+                return Ok(());
+            }
+            at = offset;
+            while at < offset + len {
+                let n = (offset + len - at).min(PIECE_BYTES as u64) as usize;
+                reader.bytes(&mut self.piece[..n])?;
+                file.write_all_at(&self.piece[..n], at)?;
+                at += n as u64;
+            }
+        }
+    }
+}
+
+/// Removes what is there, if anything is.
+fn remove(place: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(place) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(place),
+        Ok(_) => fs::remove_file(place),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The path of a directory and the last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+fn below(directory: &OwnedFd, name: &[u8]) -> PathBuf {
+    let place = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    place.join(std::ffi::OsStr::from_bytes(name))
+}
+
+/// The directory itself, and not the link to it.
+fn itself(directory: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/.", directory.as_raw_fd()))
+}

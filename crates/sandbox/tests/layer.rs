@@ -1,0 +1,150 @@
+//! A server's files are packed, and unpacked for another one that was just launched; as root and as an ordinary user.
+
+mod support;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use skein_sandbox::ServerProcess;
+use support::*;
+
+#[test]
+fn every_test_passes_as_an_ordinary_user() {
+    rerun_as_user();
+}
+
+/// A server that has run `script` in `cwd` and stands.
+fn stands_after(cwd: &Path, script: &str) -> ServerProcess {
+    let script = format!("{script}\necho done; exec sleep 1000");
+    let mut setup = Setup::new(Path::new("/bin/sh"), &["-c", &script]);
+    setup.cwd = cwd.to_owned();
+    let server = setup.start();
+    wait_until("the script is done", || {
+        fs::read_to_string(setup.out()).unwrap().ends_with("done\n")
+    });
+    server
+}
+
+fn packed(server: &ServerProcess) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    server.layer().unwrap().pack(&mut bytes).unwrap();
+    bytes
+}
+
+/// All that can be seen below the server's directory of that name, by names, attributes and contents.
+fn seen(server: &ServerProcess, directories: &[&Path]) -> String {
+    use std::os::fd::AsRawFd;
+    let layer = server.layer().unwrap();
+    let root = format!("/proc/{}/fd/{}", std::process::id(), layer.root().unwrap().as_raw_fd());
+    let mut text = String::new();
+    for directory in directories {
+        let place = Path::new(&root).join(directory.strip_prefix("/").unwrap());
+        let script = "find . -printf '%p %y %#m %U:%G %s %n %A@ %T@ %l\\n' | sort | grep -v '^. d'; \
+            find . -type f | sort | xargs -r cat 2>&1; getfattr -R -d -m - . 2>/dev/null; du -s .";
+        let run = std::process::Command::new("sh").args(["-c", script]).current_dir(place).output();
+        text += &String::from_utf8(run.unwrap().stdout).unwrap();
+    }
+    text
+}
+
+const CHANGES: &str = r#"
+echo changed >> old/file
+touch -a -d @1099511627790.5 old/file
+rm old/gone
+rm -r old/tree; mkdir old/tree; echo new > old/tree/new
+rm -r old/other
+mv old/moved old/to
+echo one > made; ln made again; ln -s nowhere link
+mkfifo -m 640 fifo
+mkdir -m 555 closed && chmod 755 closed && echo in > closed/in && chmod 555 closed
+truncate -s 40M sparse; printf end | dd of=sparse bs=1 seek=30000000 conv=notrunc 2>/dev/null
+chmod 2751 made
+python3 -c "import socket; socket.socket(socket.AF_UNIX).bind('socket')"
+python3 -c "import os
+try: os.setxattr('made', 'user.note', b'kept')
+except OSError: pass"
+echo shared > /dev/shm/segment
+mkdir -p /tmp/deep/er; echo low > /tmp/deep/er/file
+touch -d @1000000000 /tmp/deep/er
+echo secret > shut; chmod 0 shut; mkdir sealed; echo in > sealed/in; chmod 0 sealed
+"#;
+
+fn host_files() -> tempfile::TempDir {
+    let dir = workspace();
+    for name in ["old/tree/deep", "old/other/x", "old/kept"] {
+        fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    for name in ["old/file", "old/gone", "old/moved", "old/tree/a", "old/tree/deep/b", "old/kept/c"]
+    {
+        fs::write(dir.path().join(name), "host's\n").unwrap();
+    }
+    dir
+}
+
+#[test]
+fn another_server_gets_the_same_files() {
+    let dir = host_files();
+    let first = stands_after(dir.path(), CHANGES);
+    let stream = packed(&first);
+    // Packing does not change anything.
+    assert!(packed(&first) == stream, "packed again it is another stream");
+    assert!(stream.len() < 4 << 20, "holes are not packed: {} bytes", stream.len());
+    let second = stands_after(dir.path(), "");
+    second.layer().unwrap().unpack(&mut &stream[..]).unwrap();
+    let places = [dir.path(), Path::new("/dev/shm"), Path::new("/tmp/deep")];
+    let (left, right) = (seen(&first, &places), seen(&second, &places));
+    assert!(left.contains("changed") && left.contains("./made f 02751"), "{left}");
+    assert!(!left.contains("tree/a") && left.contains("./old/kept/c"), "{left}");
+    assert_eq!(left, right);
+    let listed = |server: &ServerProcess| server.layer().unwrap().written(None).unwrap();
+    let shown = |server| {
+        let text = |file: &skein_sandbox::WrittenFile| {
+            (file.path.clone(), file.kind.clone(), file.mode, file.size, file.digest.clone())
+        };
+        let all: Vec<_> = listed(server).files.iter().map(text).collect();
+        all
+    };
+    assert_eq!(shown(&first), shown(&second));
+    assert!(packed(&second) == stream, "packed by the second server it is another stream");
+}
+
+#[test]
+fn a_damaged_stream_is_an_error() {
+    let dir = host_files();
+    let stream =
+        packed(&stands_after(dir.path(), "echo x > old/file; mkdir a; ln -s b c; echo y > a/d"));
+    let unpacked = |stream: &[u8]| {
+        let server = stands_after(dir.path(), "");
+        server.layer().unwrap().unpack(&mut &stream[..]).unwrap_err()
+    };
+    for len in [0, 7, 8, 20, stream.len() / 2, stream.len() - 1] {
+        let error = unpacked(&stream[..len]);
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "cut at {len}: {error}");
+    }
+    // A text inside a file's content keeps the form.
+    let at = stream.windows(2).rposition(|bytes| bytes == b"y\n").unwrap();
+    let mut spoiled = stream.clone();
+    spoiled[at] = b'z';
+    assert!(unpacked(&spoiled).to_string().contains("their hash is another one"));
+}
+
+#[test]
+fn a_stream_reaches_nothing_outside_the_servers_root() {
+    let dir = host_files();
+    let outside = dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let script = "mkdir link; echo x > link/file";
+    let mut stream = packed(&stands_after(dir.path(), script));
+    // The directory of the next server is a link that leads elsewhere.
+    let second = stands_after(dir.path(), &format!("ln -s {} link", outside.display()));
+    second.layer().unwrap().unpack(&mut &stream[..]).unwrap();
+    assert!(fs::read_dir(&outside).unwrap().next().is_none());
+    let name = b"link/file";
+    while let Some(at) = stream.windows(name.len()).position(|bytes| bytes == name) {
+        stream[at..at + name.len()].copy_from_slice(b"../../abc");
+    }
+    let third = stands_after(dir.path(), "");
+    let error = third.layer().unwrap().unpack(&mut &stream[..]).unwrap_err();
+    assert!(error.to_string().contains("leads elsewhere"), "{error}");
+}
