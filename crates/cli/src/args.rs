@@ -2,6 +2,8 @@
 //!
 //! Checks single values only; the code that uses several values checks that they fit together.
 
+mod checkpoint;
+
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use skein_node::config::Interface;
 use skein_replica::outgoing::{NoRule, Rule};
+
+pub use checkpoint::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
 
 use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
 
@@ -48,6 +52,8 @@ pub enum Command {
     /// Compare the memory of the replicas' servers, and name the differences (exit: 0 equal, 1 it differs, 2 cannot tell,
     /// 3 not running)
     Verify(VerifyArgs),
+    /// Take an image of the server, list, remove, verify or copy images; replicas start from their newest one
+    Checkpoint(CheckpointArgs),
     /// Show the events of the nodes and the output of the server
     Logs(LogsArgs),
     /// Send a signal to the server, at the same point on all replicas

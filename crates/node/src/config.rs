@@ -7,10 +7,14 @@ use serde::{Deserialize, Serialize};
 pub use skein_model::Interface;
 use skein_model::{ReplicaId, limits};
 pub use skein_replica::config::{
-    ConfigError, DurabilityMode, Member, OnExit, OutgoingConfig, ReplicaConfig, Rule, Tuning,
+    CheckpointConfig, ConfigError, DurabilityMode, Member, OnExit, OutgoingConfig, ReplicaConfig,
+    Rule, Tuning,
 };
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// The directory of images in a data directory.
+pub(crate) const IMAGES: &str = "images";
 
 /// One replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +66,9 @@ pub struct NodeConfig {
     /// Destination of the node's log lines; default: standard error.
     #[serde(default)]
     pub log_file: Option<PathBuf>,
+    /// Images of the server; default: one from time to time, the last two are kept.
+    #[serde(default)]
+    pub checkpoint: CheckpointConfig,
     /// Numbers that rarely need a change.
     #[serde(default)]
     pub tuning: Tuning,
@@ -177,6 +184,12 @@ impl NodeConfig {
         self.data_dir.join("log")
     }
 
+    /// Directory of such a node's images.
+    #[must_use]
+    pub fn images_dir(&self) -> PathBuf {
+        self.data_dir.join(IMAGES)
+    }
+
     /// Checks rules that types cannot express.
     ///
     /// # Errors
@@ -216,6 +229,7 @@ impl NodeConfig {
         if given.is_some_and(|(_, value)| Interface::parse(value).is_none()) {
             return bad("server.env", "has a SKEIN_INTERFACE that is no ADDRESS[/BITS] of IPv4");
         }
+        self.checkpoint.check()?;
         self.tuning.check()
     }
 
@@ -237,6 +251,7 @@ impl NodeConfig {
             on_exit: self.on_exit,
             data_dir: self.data_dir.clone(),
             output: self.output_path(),
+            checkpoint: self.checkpoint.clone(),
             tuning: self.tuning.clone(),
         }
     }

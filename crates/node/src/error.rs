@@ -4,6 +4,7 @@ use crate::config::ConfigError;
 use crate::transport::Address;
 use skein_log::ConsensusError;
 use skein_log::wal::WalError;
+use skein_model::LogIndex;
 pub use skein_replica::error::ExitReason;
 use skein_replica::error::ReplicaError;
 use skein_sandbox::{LaunchError, ProgramError};
@@ -95,6 +96,25 @@ pub enum NodeError {
     /// The arena.
     #[error("{0}; change tuning.arena_heap_bytes and the ring sizes")]
     Arena(#[from] skein_arena::MapError),
+    /// A stored log begins later than at entry 1, and nothing has what is missing.
+    #[error("the log begins at entry {first}, and no image in {} is of an entry before {until}; name a later entry, or use the data directory of another replica", dir.display())]
+    NoImage {
+        /// The log's first entry.
+        first: LogIndex,
+        /// The asked place.
+        until: LogIndex,
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// An image in the data directory.
+    #[error(transparent)]
+    Image(#[from] skein_image::file::ImageError),
+    /// No server could continue from an image.
+    #[error("{why}")]
+    NotRestored {
+        /// What could not be restored, and why.
+        why: String,
+    },
     /// A system call of the node failed.
     #[error("{what}: {error}")]
     System {

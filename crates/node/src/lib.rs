@@ -9,6 +9,7 @@ pub mod check;
 pub mod config;
 pub mod error;
 pub mod forward;
+pub mod images;
 pub mod memory;
 pub mod node;
 pub mod place;

@@ -4,9 +4,11 @@ use crate::admin::Admin;
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
+use crate::images::Store;
 use crate::reactor::{Log, Mailbox, Parts, Reactor};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
+use skein_image::file::Owner;
 use skein_log::disk::{DirDisk, Disk, durable};
 use skein_log::frame::Hello;
 use skein_log::identity::Identity;
@@ -25,6 +27,7 @@ pub struct Node {
     metrics: Arc<Metrics>,
     admin_path: PathBuf,
     metrics_at: Option<SocketAddr>,
+    images: Store,
     // Keeps the data directory's lock.
     _identity: Option<Identity>,
 }
@@ -64,6 +67,7 @@ impl Node {
         raise_file_limit();
         let cluster = ClusterId(config.cluster());
         let program = ProgramHash(launcher.program_hash());
+        let owner = Owner { cluster: cluster.0, program: program.0 };
         let begin = begin::asked(&config.data_dir)?;
         let data = |error| NodeError::DataDir { path: config.data_dir.clone(), error };
         for dir in [config.data_dir.clone(), config.log_dir()] {
@@ -99,6 +103,11 @@ impl Node {
                 identity = Some(opened);
             }
         }
+        let images = Store::new(config.images_dir(), owner);
+        images.tidy()?;
+        if begin == Some(0) {
+            images.forget()?;
+        }
         begin::done(&config.data_dir)?;
         // Different election timeouts in every life.
         let seed = config.id ^ u64::from(std::process::id()) << 16;
@@ -112,10 +121,18 @@ impl Node {
         let (admin_path, metrics_at) = (config.admin_path(), config.metrics);
         let log = wal.map(|wal| Log { old: wal.reader(), wal });
         let metrics_too = metrics.clone();
-        let parts =
-            Parts { config, consensus, hello, cluster, launcher, metrics: metrics_too, log };
+        let parts = Parts {
+            config,
+            consensus,
+            hello,
+            cluster,
+            launcher,
+            metrics: metrics_too,
+            images: Some(images.clone()),
+            log,
+        };
         let reactor = Reactor::new(parts)?;
-        Ok(Self { reactor, metrics, admin_path, metrics_at, _identity: identity })
+        Ok(Self { reactor, metrics, admin_path, metrics_at, images, _identity: identity })
     }
 
     /// The way for other threads to reach the node.
@@ -142,6 +159,7 @@ impl Node {
             self.metrics_at,
             self.mailbox(),
             self.metrics(),
+            self.images.clone(),
             clients,
         )?;
         self.reactor.run()

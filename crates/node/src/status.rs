@@ -2,6 +2,37 @@
 
 use serde::{Deserialize, Serialize};
 pub use skein_replica::status::*;
+use std::path::PathBuf;
+
+/// The images of a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImagesListed {
+    /// Their directory.
+    pub dir: PathBuf,
+    /// Oldest first.
+    pub images: Vec<ImageStatus>,
+}
+
+/// An image on a replica's disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageStatus {
+    /// The last entry that the server had executed.
+    pub index: u64,
+    /// Whether the servers were found equal since: only then it counts.
+    pub confirmed: bool,
+    /// When it was taken, ms since 1970.
+    pub taken_ms: u64,
+    /// The length of its file.
+    pub bytes: u64,
+    /// The server's memory in it, unpacked.
+    pub memory_bytes: u64,
+    /// The files that the server has written, packed.
+    pub files_bytes: u64,
+    /// The server's processes.
+    pub processes: u64,
+    /// Why it cannot be used.
+    pub problem: Option<String>,
+}
 
 /// The written files of a replica's server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,6 +34,8 @@ pub struct ReplicaConfig {
     pub data_dir: PathBuf,
     /// Where what the server prints is found, for messages.
     pub output: PathBuf,
+    /// Images of the server.
+    pub checkpoint: CheckpointConfig,
     /// Numbers that seldom need a change.
     pub tuning: Tuning,
 }
@@ -94,6 +96,63 @@ pub enum OnExit {
     Stop,
     /// The server is restarted and rebuilt from the log; when it ends at the same index again, the nodes end.
     Restart,
+}
+
+/// Images of the server: when a replica takes one by itself, and how many it keeps. Only what follows the oldest is kept of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointConfig {
+    /// Whether images are taken without a request: yes.
+    pub enabled: bool,
+    /// The longest time between two images of a server that executes anything: 600 s.
+    pub interval_s: u64,
+    /// An image is taken earlier when the log has grown by so many bytes since the one before: 64 MiB.
+    pub log_bytes: u64,
+    /// Or by so many entries, which a replica would execute again when it starts: 50,000.
+    pub log_entries: u64,
+    /// The images that are kept, the newest ones: 2. When one is damaged, the one before it counts.
+    pub keep: usize,
+    /// Bytes a second at which an image is fetched from another replica at most: 32 MiB, a quarter of a gigabit network.
+    pub fetch_bytes_per_s: u64,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            interval_s: 600,
+            log_bytes: 64 << 20,
+            log_entries: 50_000,
+            keep: 2,
+            fetch_bytes_per_s: 32 << 20,
+        }
+    }
+}
+
+impl CheckpointConfig {
+    /// Checks what types cannot express.
+    ///
+    /// # Errors
+    /// The first invalid value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let bad = |key, why: &str| Err(ConfigError { key, why: why.into() });
+        if self.interval_s == 0 {
+            return bad("checkpoint.interval_s", "must be at least 1");
+        }
+        if self.log_bytes < 1 << 20 {
+            return bad("checkpoint.log_bytes", "must be at least 1 MiB: 1048576");
+        }
+        if self.log_entries == 0 {
+            return bad("checkpoint.log_entries", "must be at least 1");
+        }
+        if !(1..=100).contains(&self.keep) {
+            return bad("checkpoint.keep", "must be from 1 to 100");
+        }
+        if self.fetch_bytes_per_s < 1 << 20 {
+            return bad("checkpoint.fetch_bytes_per_s", "must be at least 1 MiB: 1048576");
+        }
+        Ok(())
+    }
 }
 
 /// Numbers that rarely need a change.

@@ -1,19 +1,20 @@
-//! A replica's environment: clocks, other replicas, a disk, clients, a server's process.
+//! A replica's environment: clocks, other replicas, a disk, clients, a server's process and images of it.
 //!
 //! A [`Replica`](crate::Replica) decides; all effects are behind these traits. A node's environment is the machine; a simulation has one of its own,
 //! and drives the same replica with it. Nothing here blocks: slow work is begun, and its result is told later ([`crate::Inbox`]).
 
 use crate::error::ReplicaError;
 use crate::gateway::Socket;
-use crate::server::Link;
+use crate::server::{Link, ServerState};
 use skein_arena::layout::Sizes;
 use skein_log::frame::Hello;
 use skein_log::{LogEntry, OldEntries, Persist};
-use skein_model::{ConnId, EntryBuilder, ReplicaId, SockAddr, Term, WallNs};
+use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time.
@@ -163,11 +164,12 @@ pub type Places = (ReplicaId, Vec<(u16, SocketAddr)>);
 pub trait Servers {
     /// Makes the arena of a generation, beside the replica; told by [`Inbox::Arena`](crate::Inbox::Arena).
     fn make_arena(&mut self, sizes: Sizes, generation: u64);
-    /// Starts a server with this arena, beside the replica; told by [`Inbox::Server`](crate::Inbox::Server). The one before is killed.
+    /// Starts a server with this arena, beside the replica; told by [`Inbox::Server`](crate::Inbox::Server). The one before is killed. `from`: it continues
+    /// from this replica's image after that entry.
     ///
     /// # Errors
     /// It cannot be begun.
-    fn start(&mut self, link: &Link) -> Result<(), ReplicaError>;
+    fn start(&mut self, link: &Link, from: Option<LogIndex>) -> Result<(), ReplicaError>;
     /// Ends the server.
     fn kill(&mut self);
     /// Ends it and waits until it is gone, and those before it.
@@ -184,6 +186,76 @@ pub trait Servers {
     fn unbind_from_core(&mut self);
 }
 
+/// An image of the server on this replica's disk, whole.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// What the replica knew of the server.
+    pub state: Arc<ServerState>,
+    /// Its file.
+    pub file: ImageFile,
+}
+
+impl Image {
+    /// The last entry that the server had executed.
+    #[must_use]
+    pub fn index(&self) -> LogIndex {
+        self.file.index
+    }
+}
+
+/// The file of an image, as replicas name it to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageFile {
+    /// The last entry that the server had executed.
+    pub index: LogIndex,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// XXH3 of its bytes, 128 bits.
+    pub digest: u128,
+}
+
+/// News of images.
+#[derive(Debug)]
+pub enum ImageNews {
+    /// The server was read, and may go on.
+    Copied,
+    /// An image is whole and durable: it was taken here, or received.
+    Kept(Image),
+    /// No image could be taken of the server: what it has that an image cannot hold, or the error.
+    NotTaken(String),
+    /// So many bytes of a file are there; its next ones are awaited.
+    Received(LogIndex, u64),
+    /// A file could not be received, or is not what its sender said.
+    NotReceived(LogIndex, String),
+    /// A file is not what was written.
+    Damaged(LogIndex),
+    /// Bytes of a file that another replica asked for, from this position on; none: they cannot be had.
+    Part(ReplicaId, LogIndex, u64, Vec<u8>),
+}
+
+/// Images of the server, on the replica's disk. All work is done beside the replica, and told by [`Inbox::Images`](crate::Inbox::Images).
+pub trait Images {
+    /// Bytes that are read at a time for another replica.
+    const PART_BYTES: u64;
+
+    /// The confirmed images that were there at the start, oldest first; others are removed.
+    fn images_at_start(&mut self) -> Vec<Image>;
+    /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`].
+    fn take_image(&mut self, server: &Link, state: ServerState);
+    /// The server that the image of this entry was taken of was like the others' then: the image counts, also at the next start. One that was received counts
+    /// from the beginning.
+    fn confirm_image(&mut self, index: LogIndex);
+    /// Reads a whole image, and compares it with its digest: [`ImageNews::Damaged`] if it is not what was written.
+    fn check_image(&mut self, index: LogIndex);
+    /// Removes the image of this entry. `damaged`: it is kept under another name for an operator.
+    fn remove_image(&mut self, index: LogIndex, damaged: bool);
+    /// Reads bytes of an image for another replica, from a position on: [`ImageNews::Part`].
+    fn read_image(&mut self, to: ReplicaId, index: LogIndex, from: u64);
+    /// Bytes of a file from another replica, from a position on; none: it begins, or continues where an earlier try ended. [`ImageNews::Received`], and at the
+    /// end of the file [`ImageNews::Kept`]; or [`ImageNews::NotReceived`].
+    fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>);
+}
+
 /// An observer: none on a machine, a simulation's checks.
 pub trait Observer {
     /// An entry is committed, and handed out for the first time in this life.
@@ -193,6 +265,6 @@ pub trait Observer {
 }
 
 /// The whole environment.
-pub trait Environment: Clock + Transport + Storage + Outside + Servers + Observer {}
+pub trait Environment: Clock + Transport + Storage + Outside + Servers + Images + Observer {}
 
-impl<T: Clock + Transport + Storage + Outside + Servers + Observer> Environment for T {}
+impl<T: Clock + Transport + Storage + Outside + Servers + Images + Observer> Environment for T {}

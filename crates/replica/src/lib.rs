@@ -1,7 +1,7 @@
 //! One replica: what it decides, without doing anything by itself.
 //!
 //! Start with [`replica`], which decides, and [`environment`], all that is around it: a node's event loop is one, a simulation another. [`gateway`],
-//! [`agreement`], [`modes`], [`verdicts`], [`health`] and [`time`] hold the rules, [`server`] is the replicated program from the replica's side. There are no sockets here, no disk, no processes, no clock.
+//! [`agreement`], [`modes`], [`verdicts`], [`health`], [`images`] and [`time`] hold the rules, [`server`] is the replicated program from the replica's side. There are no sockets here, no disk, no processes, no clock.
 
 pub mod agreement;
 pub mod config;
@@ -9,6 +9,7 @@ pub mod environment;
 pub mod error;
 pub mod gateway;
 pub mod health;
+pub mod images;
 pub mod metrics;
 pub mod modes;
 pub mod outgoing;

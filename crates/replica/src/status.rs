@@ -89,9 +89,30 @@ pub struct ReplicaStatus {
     /// Where calls and instructions came through the safety net, most often first.
     #[serde(default)]
     pub trapped_places: Vec<TrappedPlace>,
+    /// The first entry that its log still has.
+    #[serde(default)]
+    pub first_entry: u64,
+    /// Its images of the server.
+    #[serde(default)]
+    pub images: ImagesStatus,
     /// Counters of its node since its start.
     #[serde(default)]
     pub counts: Counts,
+}
+
+/// A replica's images of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImagesStatus {
+    /// The number of them on its disk.
+    pub count: u64,
+    /// The entry of the newest; 0: there is none.
+    pub index: u64,
+    /// Bytes of all their files.
+    pub bytes: u64,
+    /// The part of one that has come from another replica, in percent, while it is fetched.
+    pub fetched_percent: Option<u64>,
+    /// Why none could be taken the last time.
+    pub not_taken: Option<String>,
 }
 
 /// A place in the server's programs and libraries from which a call, or an instruction, came through the safety net.

@@ -333,15 +333,19 @@ unsafe fn arena(t: &Tables) {
         let all = args([heap, size(&header.heap_bytes), libc::MADV_REMOVE as usize]);
         must(4, libc::SYS_madvise, all);
         t.fill(part(t.runs, [0, t.head.heap_runs]), 0);
-        let from = offset_of!(Header, server_state);
         let asks_nothing = size(&header.asks_nothing);
-        let (to, bytes) = (SERVER_BASE + from, size_of::<Header>() - from);
-        let at = t.head.header_at as usize + from;
-        must(5, libc::SYS_pread64, args([t.file(), to, bytes, at]));
+        // First, and left out below: with it, the words that say how far the server has come mean nothing yet.
+        header.restoring.store(t.head.processes, Ordering::Release);
+        let left_out = offset_of!(Header, restoring);
+        let behind = left_out + size_of_val(&header.restoring);
+        let parts = [offset_of!(Header, server_state)..left_out, behind..size_of::<Header>()];
+        for part in parts {
+            let (to, at) = (SERVER_BASE + part.start, t.head.header_at as usize + part.start);
+            must(5, libc::SYS_pread64, args([t.file(), to, part.len(), at]));
+        }
         header.asks_nothing.store(asks_nothing as u64, Ordering::Relaxed);
         // None of its processes has ended: those that had were of another server.
         header.deaths.store(0, Ordering::Relaxed);
-        header.restoring.store(t.head.processes, Ordering::Relaxed);
         header.restored_from.store(t.file() as u32, Ordering::Relaxed);
     }
 }

@@ -11,9 +11,10 @@ use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, Record, ReplicaId, SockAddr, Term, WallNs};
 use skein_replica::ReplicaError;
 use skein_replica::environment::{
-    Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
+    Clock, Image, ImageFile, Images, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage,
+    Transport,
 };
-use skein_replica::server::Link;
+use skein_replica::server::{Link, ServerState};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -33,6 +34,18 @@ pub enum Wish {
     Start(Box<Scripted>),
     /// Its end.
     Kill,
+    /// An image of it.
+    Take(Box<ServerState>),
+    /// The image of this entry counts.
+    Confirm(LogIndex),
+    /// The image of this entry is read and compared.
+    Check(LogIndex),
+    /// The image of this entry goes.
+    Remove(LogIndex),
+    /// Another replica asks for bytes of an image, from this position on.
+    Read(ReplicaId, LogIndex, u64),
+    /// Bytes of an image came, from this position on.
+    Receive(ImageFile, u64, u64),
 }
 
 /// A message for a peer, over the connection that there was then.
@@ -103,8 +116,12 @@ pub struct Around {
     /// Datagrams that left: destination and bytes.
     pub sent: Vec<(SockAddr, Vec<u8>)>,
 
-    /// Requests about the server.
+    /// Requests about the server and its images.
     pub wishes: Vec<Wish>,
+    /// The images that are on the disk when it begins,
+    pub images: Vec<Image>,
+    /// and the servers in them.
+    pub imaged: BTreeMap<LogIndex, RegisterServer>,
 
     /// Committed entries: index, term and payload.
     pub committed: Vec<(LogIndex, Term, Bytes)>,
@@ -143,6 +160,8 @@ impl Around {
             undeliverable: VecDeque::new(),
             sent: Vec::new(),
             wishes: Vec::new(),
+            images: Vec::new(),
+            imaged: BTreeMap::new(),
             committed: Vec::new(),
             led: Vec::new(),
         }
@@ -362,8 +381,16 @@ impl Servers for Around {
         self.wishes.push(Wish::Arena(sizes, generation));
     }
 
-    fn start(&mut self, link: &Link) -> Result<(), ReplicaError> {
-        let server = Scripted::start(link, RegisterServer::new(self.timer_ns, self.timer_speaks));
+    fn start(&mut self, link: &Link, from: Option<LogIndex>) -> Result<(), ReplicaError> {
+        let server = match from {
+            None => {
+                Scripted::start(link, RegisterServer::new(self.timer_ns, self.timer_speaks), None)
+            }
+            Some(index) => {
+                let program = self.imaged.get(&index).expect("an image that is there").clone();
+                Scripted::start(link, program, Some(index))
+            }
+        };
         self.wishes.push(Wish::Start(Box::new(server)));
         Ok(())
     }
@@ -393,6 +420,38 @@ impl Servers for Around {
     }
 
     fn unbind_from_core(&mut self) {}
+}
+
+impl Images for Around {
+    const PART_BYTES: u64 = 100;
+
+    fn images_at_start(&mut self) -> Vec<Image> {
+        std::mem::take(&mut self.images)
+    }
+
+    fn take_image(&mut self, _server: &Link, state: ServerState) {
+        self.wishes.push(Wish::Take(Box::new(state)));
+    }
+
+    fn confirm_image(&mut self, index: LogIndex) {
+        self.wishes.push(Wish::Confirm(index));
+    }
+
+    fn check_image(&mut self, index: LogIndex) {
+        self.wishes.push(Wish::Check(index));
+    }
+
+    fn remove_image(&mut self, index: LogIndex, _damaged: bool) {
+        self.wishes.push(Wish::Remove(index));
+    }
+
+    fn read_image(&mut self, to: ReplicaId, index: LogIndex, from: u64) {
+        self.wishes.push(Wish::Read(to, index, from));
+    }
+
+    fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>) {
+        self.wishes.push(Wish::Receive(file, from, bytes.len() as u64));
+    }
 }
 
 impl Observer for Around {

@@ -26,6 +26,7 @@ mod outside;
 mod promises;
 mod scripted;
 pub mod server;
+mod shelf;
 mod wire;
 mod world;
 

@@ -6,6 +6,7 @@ use crate::keeper::Keeper;
 use crate::options::{Break, Plan};
 use crate::promises::{Kept, Unsynced};
 use crate::scripted::Scripted;
+use crate::shelf::Shelf;
 use crate::wire::Wire;
 use skein_log::disk::sim::{SimDisk, SimRng};
 use skein_log::identity::Identity;
@@ -120,6 +121,8 @@ pub struct Machine {
     pub slow_disk_us: u64,
     /// The fault of each of its servers.
     pub servers: Servers,
+    /// The images on its disk.
+    pub images: Shelf,
     /// The certainly durable data of its disk, and a write that may be only in its cache.
     pub kept: Kept,
     pub in_flight: bool,
@@ -156,6 +159,7 @@ impl Machine {
             lost: false,
             slow_disk_us: 0,
             servers: Servers::Work,
+            images: Shelf::default(),
             kept: Kept::default(),
             in_flight: false,
         }
@@ -195,6 +199,7 @@ fn replica_config(id: ReplicaId, plan: &Plan) -> ReplicaConfig {
         on_exit: OnExit::Stop,
         data_dir: PathBuf::from("/nowhere"),
         output: PathBuf::from("/nowhere/server.log"),
+        checkpoint: plan.checkpoint.clone(),
         tuning: plan.tuning.clone(),
     }
 }
@@ -256,7 +261,8 @@ impl Process {
         let consensus =
             Consensus::new(consensus_config, recovered, boxed).expect("a sound configuration");
         let timer = (plan.timer_ns, plan.timer_speaks);
-        let env = Around::new(rng, timer, process_wal.is_some(), plan.loss);
+        let mut env = Around::new(rng, timer, process_wal.is_some(), plan.loss);
+        (env.images, env.imaged) = machine.images.at_start();
         let metrics = Arc::<Metrics>::default();
         let has_server = plan.without_server != machine.id.0;
         let server = has_server.then(|| Link::sparse(config.tuning.sizes(), 1).expect("memory"));

@@ -2,7 +2,7 @@
 
 use skein_log::Durability;
 use skein_log::disk::sim::SimRng;
-use skein_replica::config::{DurabilityMode, Tuning};
+use skein_replica::config::{CheckpointConfig, DurabilityMode, Tuning};
 
 /// 365 days.
 pub(crate) const YEAR_US: i64 = 365 * 24 * 3600 * 1_000_000;
@@ -232,6 +232,8 @@ pub struct Plan {
     pub without_server: u64,
     /// The replicas' numbers.
     pub tuning: Tuning,
+    /// Images of servers.
+    pub checkpoint: CheckpointConfig,
 }
 
 /// An end of the server that its input causes: on all replicas at one entry.
@@ -331,6 +333,8 @@ impl Plan {
                 (plan.timer_ns, plan.timer_speaks) = (100_000_000, speaks);
                 (plan.delay_us, plan.sync_us, plan.execute_us) = (1000, 1000, 100);
                 (plan.works, plan.calls, plan.datagrams_us) = (false, false, 0);
+                // As users have it: images at short intervals cost syncs.
+                plan.checkpoint = CheckpointConfig::default();
                 plan.calm_us = 500_000;
             }
             Scenario::Broken(
@@ -372,6 +376,14 @@ impl Plan {
             ..Tuning::default()
         };
         let replicas = one_of(rng, &[3, 3, 3, 5]);
+        let checkpoint = CheckpointConfig {
+            enabled: rng.chance(75),
+            interval_s: one_of(rng, &[1, 600]),
+            log_bytes: one_of(rng, &[500, 64 << 20]),
+            log_entries: one_of(rng, &[3, 20, 100]),
+            keep: one_of(rng, &[1, 2]),
+            fetch_bytes_per_s: one_of(rng, &[500, 1 << 20]),
+        };
         Self {
             replicas,
             durability,
@@ -414,6 +426,7 @@ impl Plan {
             ),
             without_server: 0,
             tuning,
+            checkpoint,
         }
     }
 

@@ -60,7 +60,7 @@ impl Unsynced {
     /// This is written, too.
     pub fn add(&mut self, persist: &Persist) {
         self.state = persist.hard_state.or(self.state);
-        self.last = persist.entries.last().map(|entry| entry.index).or(self.last);
+        self.last = persist.last_index().or(self.last);
     }
 
     /// It is synced.

@@ -31,6 +31,8 @@ pub struct Scripted {
     pub printed: Vec<Cause>,
     /// It has damaged its ring: its output is not read.
     lost: bool,
+    /// It continues after this entry as soon as it is given the log's first one.
+    continues: Option<LogIndex>,
 }
 
 /// The result of putting output into the ring.
@@ -56,8 +58,8 @@ pub struct Ran {
 }
 
 impl Scripted {
-    /// A process in this arena.
-    pub fn start(link: &Link, program: RegisterServer) -> Self {
+    /// A process in this arena. `continues`: the program is as it was after that entry.
+    pub fn start(link: &Link, program: RegisterServer, continues: Option<LogIndex>) -> Self {
         let (arena, _wake) = link.descriptors().expect("there are descriptors");
         let arena = Arena::share(arena.as_raw_fd()).expect("an arena that was just made");
         // SAFETY: the only server of this generation; the arena is dropped after the ends.
@@ -72,7 +74,25 @@ impl Scripted {
             executed: Vec::new(),
             printed: Vec::new(),
             lost: false,
+            continues,
         }
+    }
+
+    /// The entry of the image from which it is to continue.
+    pub const fn continues(&self) -> Option<LogIndex> {
+        self.continues
+    }
+
+    /// Whether all its output so far is in the ring, and taken.
+    pub fn has_said_all(&self) -> bool {
+        self.unsaid.is_empty()
+    }
+
+    /// The first entry is there: it is as it was.
+    fn is_restored(&mut self, index: LogIndex) {
+        let header = self.arena.header();
+        header.now_ns.store(self.program.now_ns(), Ordering::Relaxed);
+        header.applied.store(index.0, Ordering::Release);
     }
 
     /// Whether it does not sleep.
@@ -93,6 +113,10 @@ impl Scripted {
                 break;
             }
             let Some((index, payload)) = self.next() else { break };
+            if let Some(index) = self.continues.take() {
+                self.is_restored(index);
+                continue;
+            }
             self.arena.header().server_state.store(state::RUNNING, Ordering::Release);
             let entry = EntryRef::parse(&payload).expect("the node gives entries");
             self.program.execute(index, &payload, &entry, &mut self.unsaid);

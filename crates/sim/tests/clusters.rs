@@ -87,16 +87,23 @@ fn no_seed_breaks_a_promise() {
     let (answered, operations) = (sum(|r| r.answered), sum(|r| r.operations));
     let (entries, terms, faults) = (sum(|r| r.entries), sum(|r| r.terms), sum(|r| r.faults));
     let (rebuilds, effects) = (sum(|r| r.rebuilds), sum(|r| r.effects));
+    let (images, fetched) = (sum(|r| r.images), sum(|r| r.fetched));
+    let (restores, forgot) = (sum(|r| r.restores), sum(|r| r.forgot));
     let slowest = reports.iter().map(|r| r.served_after_us).max().unwrap_or_default() / 1000;
     let hours = reports.iter().map(|r| r.took_us).sum::<u64>() as f64 / 3.6e9;
     println!(
-        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {hours:.2} simulated hours, served again after {slowest} ms at most"
+        "{count} seeds: {entries} entries, {answered} of {operations} operations answered, {terms} terms, {faults} faults, {rebuilds} servers rebuilt, {effects} effects outside, {images} images, {fetched} fetched, {restores} servers restored, {forgot} logs shortened, {hours:.2} simulated hours, served again after {slowest} ms at most"
     );
     // The run was meaningful: faults happened, leaders changed, and clients were served all the same.
     assert!(answered * 2 > operations && answered > 20 * reports.len());
     assert!(terms > 2 * reports.len() && faults > 3 * reports.len());
     assert!(rebuilds * 4 > reports.len(), "servers end, and go astray");
     assert!(effects > 100 * reports.len(), "servers print, connect and send datagrams");
+    assert!(
+        images > 5 * reports.len() && restores * 10 > reports.len(),
+        "images are taken and used"
+    );
+    assert!(fetched * 20 > reports.len() && forgot * 2 > reports.len(), "fetched, and logs forget");
 }
 
 #[test]

@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "skein-replica",
         &["skein-model", "skein-interpose", "skein-arena", "skein-sched", "skein-log"],
     ),
-    ("skein-image", &["skein-arena"]),
+    ("skein-image", &["skein-model", "skein-arena"]),
     ("skein-sandbox", &["skein-interpose", "skein-arena"]),
     (
         "skein-node",

@@ -11,7 +11,7 @@ use skein_node::check::second::{Former, Replayed, replay};
 use skein_node::check::seen::Use;
 use skein_node::check::{Difference, Kind, Seen, files};
 use skein_node::config::{
-    DurabilityMode, NodeConfig, OnExit, Publish, Publisher, ServerConfig, Tuning,
+    CheckpointConfig, DurabilityMode, NodeConfig, OnExit, Publish, Publisher, ServerConfig, Tuning,
 };
 use skein_node::trace::{TraceFile, Watch};
 use skein_node::{ExitReason, NodeError};
@@ -144,6 +144,7 @@ impl Bench<'_> {
             admin_socket: None,
             metrics: None,
             log_file: None,
+            checkpoint: CheckpointConfig::default(),
             tuning: Tuning::default(),
             corrupt_digest_at: None,
         })

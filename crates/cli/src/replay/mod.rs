@@ -108,6 +108,12 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, Failure> {
     }
     let until = args.at.map(LogIndex);
     let mut run = Replay::start(&config, launcher, &session.stored, until).map_err(failed)?;
+    for why in &run.unusable {
+        println!("image   {why}");
+    }
+    if run.after > LogIndex(0) {
+        println!("begins  as it was after entry {}, from the image there", run.after);
+    }
     let code = session.go(&mut run);
     run.end();
     session.output.pump();
@@ -143,10 +149,11 @@ impl Session<'_> {
     fn introduce(&self, config: &NodeConfig) {
         let (stored, dir) = (&self.stored, self.args.dir.display());
         println!(
-            "{dir}: {}, replica {} of {}, entries 1 to {}, digests at {} of them",
+            "{dir}: {}, replica {} of {}, entries {} to {}, digests at {} of them",
             config.server.program,
             config.id,
             config.peers.len(),
+            stored.first,
             stored.last,
             stored.rounds().len()
         );
@@ -217,7 +224,8 @@ impl Session<'_> {
 
     fn conclude(&self, run: &Replay, came: Came) -> Result<u8, Failure> {
         let place = run.place();
-        let (entry, all) = (place.entry, self.stored.rounds().len());
+        let after_start = self.stored.rounds().iter().filter(|round| round.index > run.after);
+        let (entry, all) = (place.entry, after_start.count());
         let digests = format!("{} of {all} digests compared, all equal", place.equal);
         match came {
             Came::Stands if place.equal < all => {

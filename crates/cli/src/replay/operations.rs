@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 use skein_model::LogIndex;
 use skein_node::check::second::how;
 use skein_node::config::NodeConfig;
-use skein_node::replay::stored::Stored;
+use skein_node::replay::stored::{Begin, Stored};
 use skein_node::replay::{Came, Replay};
 use skein_node::server::program::ProgramLauncher;
 use skein_node::trace::{Seen, TraceFile, Watch};
 use skein_node::{NodeError, server::Launcher};
+use skein_replica::environment::Image;
 
 use super::{EXIT_DIFFERS, EXIT_INTERRUPTED, Session, configuration, difference, failed};
 use crate::check::capture::Capture;
@@ -141,6 +142,13 @@ fn agreed(first: &Stored, second: &Stored) -> Result<LogIndex, Failure> {
             agreed.next()
         );
         return Err(Failure::new("replay", why, "report this with both directories"));
+    }
+    let begin = |stored: &Stored| stored.begin(Some(agreed.next()));
+    let (one, two) = (begin(first)?, begin(second)?);
+    let index = |begin: &Begin| begin.image.as_ref().map(Image::index);
+    if index(&one) != index(&two) {
+        let why = "both logs begin later than at entry 1, and the images beside them are of different entries";
+        return Err(failed(why));
     }
     println!("both    logs hold the same up to entry {agreed}, where the runs end");
     Ok(agreed)

@@ -60,6 +60,11 @@ impl Real {
     pub fn kill_all_and_run_again(&mut self) {
         self.cluster.signal(Signal::SIGKILL);
         self.cluster.wait_end();
+        self.run_again();
+    }
+
+    /// After its end, starts it again on the data on disk.
+    pub fn run_again(&mut self) {
         let place = std::mem::replace(&mut self.cluster.place, Place::new());
         self.cluster = start(place, self.port(), &self.options, &self.server);
     }

@@ -8,6 +8,10 @@
 //! GET  /memory/ENTRY            MemoryStatus as JSON: the held server's memory at this entry; it stands there
 //! POST /memory/look             a memory::Question as JSON: pages of the server that stands; answers memory::Page as JSON, one for each
 //! POST /go-on                   the held server goes on
+//! POST /images                  takes an image of the server; answers Checkpointed as JSON
+//! GET  /images                  ImagesListed as JSON
+//! GET  /images/ENTRY/verified   reads an image to its end
+//! POST /images/ENTRY/remove     removes it
 //! POST /stop                    ends the node in order
 //! POST /transfer[/REPLICA]       hands leadership over
 //! ```
@@ -17,10 +21,12 @@
 //! Threads: one, with a small tokio runtime. It asks the reactor through its mailbox and gives up after a time, so a
 //! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
 
+mod images;
 mod standstill;
 
 use crate::error::NodeError;
 use crate::forward::{self, Forward};
+use crate::images::Store;
 use crate::reactor::Mailbox;
 use crate::status::NodeStatus;
 use axum::extract::{Path as Segment, State};
@@ -49,6 +55,7 @@ const MAX_FORWARDED: usize = 10_000;
 struct Shared {
     mailbox: Mailbox,
     metrics: Arc<Metrics>,
+    images: Store,
 }
 
 /// The admin interface; when dropped, it ends and its socket is removed.
@@ -69,6 +76,7 @@ impl Admin {
         metrics_at: Option<SocketAddr>,
         mailbox: Mailbox,
         metrics: Arc<Metrics>,
+        images: Store,
         clients: mpsc::UnboundedReceiver<Forward>,
     ) -> Result<Self, NodeError> {
         let unix = unix_socket(path)?;
@@ -81,7 +89,7 @@ impl Admin {
             .build()
             .map_err(NodeError::system("start the admin interface"))?;
         let (end, ended) = oneshot::channel();
-        let shared = Shared { mailbox, metrics };
+        let shared = Shared { mailbox, metrics, images };
         let thread = std::thread::Builder::new()
             .name("skein-admin".into())
             .spawn(move || runtime.block_on(serve(unix, tcp, shared, clients, ended)))
@@ -137,6 +145,9 @@ async fn serve(
         .route("/memory/{entry}", get(standstill::memory))
         .route("/memory/look", post(standstill::look))
         .route("/go-on", post(standstill::go_on))
+        .route("/images", get(images::list).post(images::take))
+        .route("/images/{entry}/verified", get(images::verify))
+        .route("/images/{entry}/remove", post(images::remove))
         .route("/stop", post(stop))
         .route("/signal/{number}", post(signal))
         .route("/transfer", post(transfer))

@@ -46,6 +46,7 @@ pub fn alone(mut config: NodeConfig) -> NodeConfig {
     config.id = 1;
     config.peers = vec![Peer { id: 1, address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()) }];
     config.listen = None;
+    config.checkpoint.enabled = false;
     config.tuning.max_rebuilds = 0;
     config
 }
@@ -66,7 +67,8 @@ impl FirstRun {
         let hello = Hello { replica: id, incarnation: 0, durability, program };
         let cluster = ClusterId(config.cluster());
         let metrics = Arc::new(Metrics::default());
-        let parts = Parts { config, consensus, hello, cluster, launcher, metrics, log: None };
+        let parts =
+            Parts { config, consensus, hello, cluster, launcher, metrics, images: None, log: None };
         let (results, recording) = mpsc::channel();
         let seen = Shared::default();
         let recorder = Recorder::new(seen.clone(), results)

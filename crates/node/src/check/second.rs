@@ -116,7 +116,7 @@ impl Run {
     ) -> Result<Self, NodeError> {
         let last = (LogIndex(0), WallNs(0), Term(0));
         let backlog = Backlog::new(Recorded { entries, quantum, last, filled: 0 });
-        Ok(Self { server: Offline::start(link, launcher)?, backlog })
+        Ok(Self { server: Offline::start(link, launcher, None)?, backlog })
     }
 
     /// True when the server has repeated everything that the first one did.

@@ -10,6 +10,7 @@
 mod clients;
 mod datagrams;
 mod forwarding;
+mod images;
 mod old;
 mod peers;
 mod ports;
@@ -22,12 +23,14 @@ use crate::begin::Answered;
 use crate::config::{NodeConfig, unsafe_admission};
 use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
+use crate::images::Store;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
 use crate::timer::Timer;
 use crate::transport::{self, Key};
 use datagrams::Datagrams;
 use forwarding::Forwarding;
+use images::ImageWork;
 use mio::{Token, Waker};
 use old::OldReader;
 use peers::Peers;
@@ -41,7 +44,6 @@ use skein_model::{LogIndex, ReplicaId};
 use skein_replica::metrics::Metrics;
 use skein_replica::modes::Order;
 use skein_replica::server::Link;
-use skein_replica::server::feed::Feed;
 use skein_replica::{Inbox, Replica, replica};
 use sources::{Happened, Sources};
 use std::sync::mpsc::Receiver;
@@ -98,6 +100,8 @@ pub struct Parts {
     pub launcher: Arc<dyn Launcher>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// The directory of images; a run without one takes none.
+    pub images: Option<Store>,
     /// The log on disk, and the reader of old entries for others.
     pub log: Option<Log>,
 }
@@ -126,7 +130,7 @@ impl Reactor {
     /// # Errors
     /// A system resource is missing.
     pub fn new(parts: Parts) -> Result<Self, NodeError> {
-        let Parts { config, consensus, hello, cluster, launcher, metrics, log } = parts;
+        let Parts { config, consensus, hello, cluster, launcher, metrics, images, log } = parts;
         let sources = Sources::new().map_err(NodeError::system("make an event loop"))?;
         let waker =
             Waker::new(sources.urgent(), WAKER).map_err(NodeError::system("make a waker"))?;
@@ -152,6 +156,7 @@ impl Reactor {
             Duration::from_millis(config.tuning.election_timeout_ms),
         );
         peers.register(sources.urgent()).map_err(listen)?;
+        let images = images.map(|store| ImageWork::new(store, mailbox.clone()));
         let mut env = System {
             sources,
             start: Instant::now(),
@@ -164,6 +169,7 @@ impl Reactor {
             wal: None,
             old: None,
             data_dir: config.data_dir.clone(),
+            images,
             launcher,
             keeper: None,
             former: Vec::new(),
@@ -183,17 +189,7 @@ impl Reactor {
         }
         let replicas = members.len();
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
-        // A server is built from the whole log.
-        let whole = consensus.first_index() <= Feed::default().next();
-        let server = whole.then(|| Link::new(config.tuning.sizes(), 1, corrupt_at)).transpose()?;
-        if !whole {
-            let first = consensus.first_index().0;
-            tracing::warn!(
-                event = "no_server",
-                why = "the log no longer has its first entries",
-                first
-            );
-        }
+        let server = Some(Link::new(config.tuning.sizes(), 1, corrupt_at)?);
         let mode = Box::new(Order::new(&config.tuning, unsafe_admission(&config.server.env)));
         let config = config.replica();
         let parts = replica::Parts { config, mode, consensus, env, server, metrics };

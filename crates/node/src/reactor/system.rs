@@ -3,6 +3,7 @@
 use super::clients::ClientSocket;
 use super::datagrams::Datagrams;
 use super::forwarding::Forwarding;
+use super::images::{ImageWork, PART_BYTES};
 use super::old::OldReader;
 use super::peers::Peers;
 use super::ports::Ports;
@@ -10,6 +11,7 @@ use super::sources::Sources;
 use super::{CLIENTS, Mailbox, SERVER};
 use crate::begin::Answered;
 use crate::error::NodeError;
+use crate::images::Restart;
 use crate::place;
 use crate::server::Launcher;
 use crate::server::cores::Cores;
@@ -21,13 +23,14 @@ use nix::time::{ClockId, clock_gettime};
 use skein_arena::layout::Sizes;
 use skein_log::wal::thread::WalThread;
 use skein_log::{OldEntries, Persist};
-use skein_model::{ConnId, EntryBuilder, ReplicaId, SockAddr, Term, WallNs};
+use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 use skein_replica::ReplicaError;
 use skein_replica::environment::{
-    Clock, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage, Transport,
+    Clock, Image, ImageFile, ImageNews, Images, Kept, Observer, Outside, PeerEvent, Places,
+    Servers, Storage, Transport,
 };
 use skein_replica::replica::Inbox;
-use skein_replica::server::Link;
+use skein_replica::server::{Link, ServerState};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -53,6 +56,8 @@ pub struct System {
     /// Reads old entries for followers that are far behind.
     pub(super) old: Option<OldReader>,
     pub(super) data_dir: PathBuf,
+    /// Images of the server; none in a run without a directory.
+    pub(super) images: Option<ImageWork>,
     pub(super) launcher: Arc<dyn Launcher>,
     /// The server's process, and earlier ones.
     pub(super) keeper: Option<Keeper>,
@@ -257,7 +262,7 @@ impl Servers for System {
         }
     }
 
-    fn start(&mut self, link: &Link) -> Result<(), ReplicaError> {
+    fn start(&mut self, link: &Link, from: Option<LogIndex>) -> Result<(), ReplicaError> {
         if let Some(mut keeper) = self.keeper.take() {
             keeper.kill();
             self.former.push(keeper);
@@ -274,7 +279,12 @@ impl Servers for System {
             // The reactor is gone when the node ends.
             let _ = mailbox.tell(Inbox::Server(generation, event));
         };
-        let keeper = Keeper::start(self.launcher.clone(), arena, wake, link.passage.clone(), tell)
+        let from = from.map(|index| {
+            let images = self.images.as_ref().expect("an image of this environment's");
+            Restart { store: images.store().clone(), index }
+        });
+        let (launcher, passage) = (self.launcher.clone(), link.passage.clone());
+        let keeper = Keeper::start(launcher, arena, wake, passage, from, tell)
             .map_err(NodeError::system("start a thread for the server"))?;
         self.keeper = Some(keeper);
         Ok(())
@@ -312,6 +322,56 @@ impl Servers for System {
 
     fn unbind_from_core(&mut self) {
         self.cores.unbind();
+    }
+}
+
+impl Images for System {
+    const PART_BYTES: u64 = PART_BYTES;
+
+    fn images_at_start(&mut self) -> Vec<Image> {
+        self.images.as_ref().map(|images| images.store().all()).unwrap_or_default()
+    }
+
+    fn take_image(&mut self, server: &Link, state: ServerState) {
+        let images = self.images.as_mut().ok_or("this run has no directory for images");
+        let begun = images.map_err(String::from).and_then(|images| {
+            images.take(server.stood()?, state);
+            Ok(())
+        });
+        if let Err(why) = begun {
+            // Read in the next turn.
+            let _ = self.mailbox.tell(Inbox::Images(ImageNews::NotTaken(why)));
+        }
+    }
+
+    fn confirm_image(&mut self, index: LogIndex) {
+        if let Some(images) = &mut self.images {
+            images.confirm(index);
+        }
+    }
+
+    fn check_image(&mut self, index: LogIndex) {
+        if let Some(images) = &mut self.images {
+            images.check(index);
+        }
+    }
+
+    fn remove_image(&mut self, index: LogIndex, damaged: bool) {
+        if let Some(images) = &mut self.images {
+            images.remove(index, damaged);
+        }
+    }
+
+    fn read_image(&mut self, to: ReplicaId, index: LogIndex, from: u64) {
+        if let Some(images) = &mut self.images {
+            images.read(to, index, from);
+        }
+    }
+
+    fn receive_image(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>) {
+        if let Some(images) = &mut self.images {
+            images.receive(file, from, bytes);
+        }
     }
 }
 

@@ -11,16 +11,19 @@
 pub mod stored;
 pub mod watch;
 
+use crate::check::second::how;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::images::Restart;
 use crate::memory::ServerMemory;
 use crate::server::{Backlog, Launcher, Offline};
 use skein_arena::layout::state;
 use skein_model::{LogIndex, Record};
+use skein_replica::environment::Image;
 use skein_replica::server::Link;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stored::{Given, Round, Stored};
+use stored::{Begin, Given, Round, Stored};
 use watch::{Mismatch, Watch};
 
 /// A server that runs from a stored log.
@@ -29,6 +32,10 @@ pub struct Replay {
     server: Offline,
     backlog: Backlog<Given>,
     watch: Watch,
+    /// The entry of the image that it continues from; 0: it began with the log.
+    pub after: LogIndex,
+    /// Newer images that cannot be used, and why.
+    pub unusable: Vec<String>,
 }
 
 /// The reason why a run stopped.
@@ -68,10 +75,10 @@ pub struct Place {
 }
 
 impl Replay {
-    /// Starts the server; it gets the entries before `until`, or all.
+    /// Starts the server; it gets the entries before `until`, or all: from the log's first one on, or from the newest image before that place.
     ///
     /// # Errors
-    /// The system lacks a resource.
+    /// The system lacks a resource, or the log begins later and there is no image.
     pub fn start(
         config: &NodeConfig,
         launcher: Arc<dyn Launcher>,
@@ -80,10 +87,19 @@ impl Replay {
     ) -> Result<Self, NodeError> {
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
         let mut link = Link::new(config.tuning.sizes(), 1, None)?;
-        let watch = Watch::new(stored.rounds(), config.peers.len(), corrupt_at);
+        let Begin { image, unusable } = stored.begin(until)?;
+        let after = image.as_ref().map_or(LogIndex(0), Image::index);
+        let rounds = stored.rounds().iter().filter(|round| round.index > after).cloned();
+        let watch = Watch::new(rounds.collect(), config.peers.len(), corrupt_at);
+        let from = image.map(|image| {
+            link.continue_from(&image.state);
+            watch.continue_from(&image.state);
+            Restart { store: stored.images.clone(), index: image.index() }
+        });
         link.tap = Some(watch.tap());
-        let server = Offline::start(link, launcher)?;
-        Ok(Self { server, backlog: Backlog::new(stored.entries(until)), watch })
+        let server = Offline::start(link, launcher, from)?;
+        let backlog = Backlog::new(stored.entries(after, until));
+        Ok(Self { server, backlog, watch, after, unusable })
     }
 
     /// The server gets the entries before `until`, or all, from the next [`go`](Self::go) on.
@@ -116,6 +132,13 @@ impl Replay {
                 return Ok(Came::HostFile(text));
             }
             if let Some(status) = self.server.status {
+                if link.is_restoring() {
+                    let why = link.fatal.take().unwrap_or_else(|| how(status));
+                    let image = format!("the image of entry {}", self.after);
+                    return Err(NodeError::NotRestored {
+                        why: format!("{image}: the server {why}"),
+                    });
+                }
                 return Ok(link.last_words().map_or(Came::Ended(status), Came::HostFile));
             }
             if self.backlog.is_empty() && stands(link) {

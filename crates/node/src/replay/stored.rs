@@ -2,14 +2,17 @@
 
 use super::describe;
 use crate::begin::has_log;
-use crate::config::NodeConfig;
+use crate::config::{IMAGES, NodeConfig};
 use crate::error::NodeError;
+use crate::images::Store;
 use crate::server::Source;
+use skein_image::file::Owner;
 use skein_log::disk::StoredDir;
 use skein_log::wal::{Repair, Wal, WalError, WalOptions, WalReader};
 use skein_log::{ClusterId, LogEntry, ProgramHash};
 use skein_model::{EntryRef, LogIndex, Record};
 use skein_replica::ReplicaError;
+use skein_replica::environment::Image;
 use skein_replica::server::feed::is_for_server;
 use skein_replica::verdicts::rounds::Answer;
 use std::collections::VecDeque;
@@ -29,10 +32,23 @@ pub struct Round {
     pub answers: Vec<Answer>,
 }
 
+/// Where a run begins.
+#[derive(Debug, Default)]
+pub struct Begin {
+    /// The image that the server continues from; none: it begins with the log.
+    pub image: Option<Image>,
+    /// Newer ones that cannot be used, and why.
+    pub unusable: Vec<String>,
+}
+
 /// A stored log.
 pub struct Stored {
     reader: WalReader,
     rounds: Vec<Round>,
+    /// The images beside it.
+    pub(super) images: Store,
+    /// The first entry that it can hold; later than 1 where an image has the ones before.
+    pub first: LogIndex,
     /// The last whole entry.
     pub last: LogIndex,
     /// The last entry for a server.
@@ -63,6 +79,8 @@ impl Stored {
         if !has_log(data_dir) {
             return Err(WalError::NoLog { dir: data_dir.display().to_string() }.into());
         }
+        let owner = Owner { cluster: config.cluster(), program };
+        let images = Store::new(data_dir.join(IMAGES), owner);
         let options = WalOptions::new(ClusterId(config.cluster()), ProgramHash(program));
         // The newest entries are read again with the others.
         let options = WalOptions { tail_bytes: 0, ..options };
@@ -72,6 +90,8 @@ impl Stored {
         let mut stored = Self {
             reader: found.reader,
             rounds: Vec::new(),
+            images,
+            first: found.first,
             last: found.last,
             last_given: LogIndex(0),
             commit,
@@ -83,7 +103,7 @@ impl Stored {
 
     /// Finds the digests, and checks that all entries can be read.
     fn survey(&mut self) -> Result<(), NodeError> {
-        let mut entries = Entries::new(self.reader.clone(), self.last);
+        let mut entries = self.from(self.first);
         while let Some(entry) = entries.next()? {
             let parsed = parse(&entry)?;
             let answers: Vec<Answer> = parsed.records().filter_map(answer).collect();
@@ -105,6 +125,30 @@ impl Stored {
         &self.rounds
     }
 
+    /// Where a run begins that gets the entries before `until`: with the log, or with the newest usable image before that place.
+    ///
+    /// # Errors
+    /// The log begins later, and there is no image.
+    pub fn begin(&self, until: Option<LogIndex>) -> Result<Begin, NodeError> {
+        let mut begin = Begin::default();
+        if self.first <= LogIndex(1) {
+            return Ok(begin);
+        }
+        let until = until.unwrap_or(self.last.next());
+        let fits = |index: &LogIndex| *index < until && index.next() >= self.first;
+        for index in self.images.indices()?.into_iter().rev().filter(fits) {
+            match self.images.image(index) {
+                Ok(image) => {
+                    begin.image = Some(image);
+                    return Ok(begin);
+                }
+                Err(error) => begin.unusable.push(error.to_string()),
+            }
+        }
+        let dir = self.images.dir().to_owned();
+        Err(NodeError::NoImage { first: self.first, until, dir })
+    }
+
     /// An entry in words.
     ///
     /// # Errors
@@ -122,8 +166,7 @@ impl Stored {
     /// # Errors
     /// They cannot be read.
     pub fn count_from(&self, from: LogIndex) -> Result<u64, NodeError> {
-        let mut entries = Entries::new(self.reader.clone(), self.last);
-        entries.next = LogIndex(from.0.max(1));
+        let mut entries = self.from(from);
         let mut count = 0;
         while let Some(entry) = entries.next()? {
             count += u64::from(is_for_server(&parse(&entry)?));
@@ -136,8 +179,8 @@ impl Stored {
     /// # Errors
     /// One of them cannot be read.
     pub fn agrees_to(&self, other: &Self) -> Result<LogIndex, NodeError> {
-        let mut ours = Entries::new(self.reader.clone(), self.last);
-        let mut theirs = Entries::new(other.reader.clone(), other.last);
+        let first = self.first.max(other.first);
+        let (mut ours, mut theirs) = (self.from(first), other.from(first));
         let mut last = self.last.min(other.last);
         loop {
             match (ours.next()?, theirs.next()?) {
@@ -152,8 +195,14 @@ impl Stored {
         }
     }
 
-    pub(super) fn entries(&self, until: Option<LogIndex>) -> Given {
-        let entries = Entries::new(self.reader.clone(), self.last);
+    /// All entries with a payload from this one on, as far as they are there.
+    fn from(&self, first: LogIndex) -> Entries {
+        Entries::new(self.reader.clone(), first.max(self.first), self.last)
+    }
+
+    /// What a server gets that has executed all up to `after`.
+    pub(super) fn entries(&self, after: LogIndex, until: Option<LogIndex>) -> Given {
+        let entries = self.from(after.next());
         Given { entries, until, ahead: None }
     }
 }
@@ -172,7 +221,7 @@ fn parse(entry: &LogEntry) -> Result<EntryRef<'_>, NodeError> {
     })
 }
 
-/// All entries with a payload, in order.
+/// Entries with a payload, in order.
 struct Entries {
     reader: WalReader,
     chunk: VecDeque<LogEntry>,
@@ -181,8 +230,8 @@ struct Entries {
 }
 
 impl Entries {
-    const fn new(reader: WalReader, last: LogIndex) -> Self {
-        Self { reader, chunk: VecDeque::new(), next: LogIndex(1), last }
+    const fn new(reader: WalReader, next: LogIndex, last: LogIndex) -> Self {
+        Self { reader, chunk: VecDeque::new(), next, last }
     }
 
     fn next(&mut self) -> Result<Option<LogEntry>, NodeError> {

@@ -3,8 +3,8 @@
 use super::stored::Round;
 use skein_arena::layout::Header;
 use skein_model::{LogIndex, OutFrame};
-use skein_replica::server::Files;
 use skein_replica::server::tap::Tap;
+use skein_replica::server::{Files, ServerState};
 use skein_replica::verdicts::digest::OutputDigest;
 use skein_replica::verdicts::rounds::Answer;
 use std::collections::VecDeque;
@@ -52,14 +52,23 @@ impl State {
 pub struct Watch(Arc<Mutex<State>>);
 
 impl Watch {
-    pub(super) fn new(rounds: &[Round], replicas: usize, corrupt_at: Option<LogIndex>) -> Self {
+    pub(super) fn new(
+        rounds: VecDeque<Round>,
+        replicas: usize,
+        corrupt_at: Option<LogIndex>,
+    ) -> Self {
         Self(Arc::new(Mutex::new(State {
             digest: OutputDigest::new(corrupt_at),
-            rounds: rounds.iter().cloned().collect(),
+            rounds,
             equal: 0,
             mismatch: None,
             replicas,
         })))
+    }
+
+    /// The server continues from an image.
+    pub(super) fn continue_from(&self, state: &ServerState) {
+        self.lock().digest.continue_from(state.index, &state.digest);
     }
 
     pub(super) fn tap(&self) -> Box<dyn Tap> {
@@ -152,12 +161,12 @@ mod tests {
 
     #[test]
     fn each_digest_is_compared_when_it_is_known() {
-        let mut plain = Watch::new(&[], 3, None);
+        let mut plain = Watch::new([].into(), 3, None);
         run(&mut plain);
         let known = |n| plain.lock().digest.at(LogIndex(n)).unwrap();
         let (two, three) = (known(2), known(3));
         let rounds = [round(2, &[two; 3]), round(3, &[three, three, 9]), round(4, &[1, 1, 1])];
-        let mut watch = Watch::new(&rounds, 3, None);
+        let mut watch = Watch::new(rounds.clone().into(), 3, None);
         run(&mut watch);
         assert_eq!((watch.equal(), watch.mismatch()), (2, None), "the last one is not settled");
         assert_eq!(watch.next_round(), Some(rounds[2].clone()));
@@ -165,11 +174,11 @@ mod tests {
         watch.lock().look();
         assert_eq!(watch.mismatch().unwrap().round, rounds[2]);
         // Two replicas that disagree, and no third one.
-        let mut watch = Watch::new(&[round(2, &[1, two]), round(3, &[1, 2])], 3, None);
+        let mut watch = Watch::new([round(2, &[1, two]), round(3, &[1, 2])].into(), 3, None);
         run(&mut watch);
         assert_eq!((watch.equal(), watch.mismatch().unwrap().own), (1, three));
         // A digest that a test has spoilt.
-        let mut watch = Watch::new(&rounds, 3, Some(LogIndex(3)));
+        let mut watch = Watch::new(rounds.clone().into(), 3, Some(LogIndex(3)));
         run(&mut watch);
         assert_eq!((watch.equal(), watch.mismatch().unwrap().round), (1, rounds[1].clone()));
     }

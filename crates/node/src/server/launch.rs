@@ -3,6 +3,9 @@
 //! The thread ends the server when its [`Keeper`] is dropped. When the node dies, the supervisor's own watch does.
 
 use crate::error::NodeError;
+use crate::images::Restart;
+use crate::images::restart::{RestartError, Unpacked};
+use crate::server::memory::Outfit;
 use crate::server::printed::{LOOK, LOOK_AGAIN, Printed};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use skein_replica::server::{Files, Passage, ServerEvent};
@@ -15,7 +18,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// Starts servers; one for each generation.
 pub trait Launcher: Send + Sync {
-    /// Starts a server that finds its arena and the node's eventfd.
+    /// Starts a server that finds its arena and the node's eventfd; with a restore file, it continues from that when it gets its first entry.
     ///
     /// # Errors
     /// It cannot be started.
@@ -23,6 +26,7 @@ pub trait Launcher: Send + Sync {
         &self,
         arena: BorrowedFd<'_>,
         wake: BorrowedFd<'_>,
+        restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError>;
     /// The parts that must be equal on all replicas: the program, its libraries, arguments and environment.
     fn program_hash(&self) -> [u8; 32];
@@ -38,6 +42,10 @@ pub trait Running: Send {
     }
     /// Its private layer, if it has one.
     fn layer(&self) -> Option<Arc<Layer>> {
+        None
+    }
+    /// What it was given as standard output and standard error, if an image of it can be taken.
+    fn given(&self) -> Option<OwnedFd> {
         None
     }
     /// Its output, if its keeper must pass that on.
@@ -74,6 +82,9 @@ impl Running for Started {
     fn layer(&self) -> Option<Arc<Layer>> {
         self.process.layer()
     }
+    fn given(&self) -> Option<OwnedFd> {
+        self.printed.as_ref()?.descriptor().try_clone_to_owned().ok()
+    }
     fn printed(&mut self) -> Option<Printed> {
         self.printed.take()
     }
@@ -96,7 +107,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a server on a thread of its own; `tell` is called there.
+    /// Starts a server on a thread of its own, perhaps from an image; `tell` is called there.
     ///
     /// # Errors
     /// No thread or socket can be made.
@@ -105,16 +116,17 @@ impl Keeper {
         arena: OwnedFd,
         wake: OwnedFd,
         passage: Arc<Passage>,
+        from: Option<Restart>,
         tell: impl Fn(ServerEvent) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let thread = Builder::new().name("skein-server".into()).spawn(move || {
-            let mut running = match launcher.launch(arena.as_fd(), wake.as_fd()) {
+            let mut running = match start(&*launcher, arena.as_fd(), wake.as_fd(), from) {
                 Ok(running) => running,
-                Err(error) => return tell(ServerEvent::Failed(error.into())),
+                Err(event) => return tell(event),
             };
             let (pid, init) = (running.pid(), running.init());
-            let files = running.layer().map(|layer| layer as Files);
+            let files = Outfit::of(&*running).map(|outfit| Arc::new(outfit) as Files);
             let mut output = Output { printed: running.printed(), passage };
             tell(ServerEvent::Launched { pid, init, files });
             let status = keep(&mut *running, &stopped, &mut output);
@@ -140,6 +152,29 @@ impl Keeper {
             let _ = thread.join();
         }
     }
+}
+
+/// A server that has all that it needs to get its first entry; or what is to be told instead.
+fn start(
+    launcher: &dyn Launcher,
+    arena: BorrowedFd<'_>,
+    wake: BorrowedFd<'_>,
+    from: Option<Restart>,
+) -> Result<Box<dyn Running>, ServerEvent> {
+    let unusable = |error: RestartError| ServerEvent::NotRestored(error.to_string());
+    let image = from.map(|from| from.unpack()).transpose().map_err(unusable)?;
+    let restore = image.as_ref().map(Unpacked::memory);
+    let mut running =
+        launcher.launch(arena, wake, restore).map_err(|error| ServerEvent::Failed(error.into()))?;
+    if let Some(image) = image
+        && let Err(error) = image.give_files(running.layer().as_deref())
+    {
+        // Waited for, so that it is gone when the next one is started. What fails here failed because it has ended.
+        let _ = running.kill();
+        let _ = running.wait();
+        return Err(unusable(error));
+    }
+    Ok(running)
 }
 
 /// The server's output on its way out.

@@ -1,15 +1,42 @@
 //! What a replica says of a server that stands still, as what can be read here.
 
+use super::launch::Running;
 use crate::memory::ServerMemory;
 use skein_replica::server::{Files, MemoryPlace};
 use skein_sandbox::{KeptTimes, Layer};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// The server's layer, which is all that this node ever tells a replica of its files.
+/// What this node tells a replica of a server's files; the replica only hands it on.
+#[derive(Debug)]
+pub struct Outfit {
+    layer: Arc<Layer>,
+    /// What it prints into.
+    given: Option<OwnedFd>,
+}
+
+impl Outfit {
+    /// That of a server that was just started; none if it writes into the host's files.
+    pub(super) fn of(running: &dyn Running) -> Option<Self> {
+        running.layer().map(|layer| Self { layer, given: running.given() })
+    }
+
+    /// What the server was given as standard output and standard error.
+    pub fn given(&self) -> Option<BorrowedFd<'_>> {
+        self.given.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// The server's files.
+#[must_use]
+pub fn outfit(files: &Files) -> Arc<Outfit> {
+    files.clone().downcast().expect("a node tells an outfit")
+}
+
+/// The server's layer.
 #[must_use]
 pub fn layer(files: &Files) -> Arc<Layer> {
-    files.clone().downcast().expect("a node's servers write into layers")
+    outfit(files).layer.clone()
 }
 
 /// When it wrote what it wrote.

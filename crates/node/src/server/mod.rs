@@ -8,5 +8,5 @@ pub mod printed;
 pub mod program;
 
 pub use launch::{Launcher, Running};
-pub use memory::{layer, memory, times};
+pub use memory::{layer, memory, outfit, times};
 pub use offline::{Backlog, Offline, Source};

@@ -5,6 +5,7 @@
 use super::Launcher;
 use super::launch::Keeper;
 use crate::error::NodeError;
+use crate::images::Restart;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use skein_model::LogIndex;
 use skein_replica::server::{Broken, Link, ServerEvent};
@@ -30,18 +31,23 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// Starts the server of a link.
+    /// Starts the server of a link, perhaps from an image, of which the link knows.
     ///
     /// # Errors
     /// The system lacks a resource.
-    pub fn start(link: Link, launcher: Arc<dyn Launcher>) -> Result<Self, NodeError> {
+    pub fn start(
+        link: Link,
+        launcher: Arc<dyn Launcher>,
+        from: Option<Restart>,
+    ) -> Result<Self, NodeError> {
         let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
         let (sender, events) = channel();
-        let keeper = Keeper::start(launcher, arena, wake, link.passage.clone(), move |event| {
+        let tell = move |event| {
             // The run is over and no receiver is left.
             let _ = sender.send(event);
-        })
-        .map_err(NodeError::system("start a thread for the server"))?;
+        };
+        let keeper = Keeper::start(launcher, arena, wake, link.passage.clone(), from, tell)
+            .map_err(NodeError::system("start a thread for the server"))?;
         Ok(Self { link, status: None, keeper: Some(keeper), events })
     }
 
@@ -55,6 +61,7 @@ impl Offline {
         match self.events.try_recv() {
             Ok(ServerEvent::Launched { pid, init, files }) => self.link.launched(pid, init, files),
             Ok(ServerEvent::Failed(error)) => return Err(error.into()),
+            Ok(ServerEvent::NotRestored(why)) => return Err(NodeError::NotRestored { why }),
             Ok(ServerEvent::Ended { status }) => {
                 self.take_output()?;
                 self.status = Some(self.link.exit.unwrap_or(status));

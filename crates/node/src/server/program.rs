@@ -110,6 +110,7 @@ impl Launcher for ProgramLauncher {
         &self,
         arena: BorrowedFd<'_>,
         wake: BorrowedFd<'_>,
+        restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError> {
         let printed = arena
             .try_clone_to_owned()
@@ -130,8 +131,8 @@ impl Launcher for ProgramLauncher {
             writable: Vec::new(),
             limits: Limits { open_files_max: self.max_open_files, ..Limits::default() },
             isolation: self.isolation,
-            restore: None,
             random: *b"skein replicates",
+            restore,
         })?;
         if let Some(traced) = &self.traced {
             traced.launched(process.pid());

@@ -70,6 +70,7 @@ impl Launcher for FakeLauncher {
         &self,
         arena: BorrowedFd<'_>,
         wake: BorrowedFd<'_>,
+        _restore: Option<BorrowedFd<'_>>,
     ) -> Result<Box<dyn Running>, NodeError> {
         // Maps the same file a second time, wherever there is room: a real server maps it at a fixed address.
         let arena = Arc::new(Arena::share(arena.as_raw_fd())?);

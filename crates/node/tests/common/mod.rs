@@ -7,7 +7,8 @@ pub mod wires;
 
 use fake::{FakeLauncher, PORT, Seen};
 use skein_node::config::{
-    DurabilityMode, Isolation, NodeConfig, OnExit, Peer, Publish, Publisher, ServerConfig, Tuning,
+    CheckpointConfig, DurabilityMode, Isolation, NodeConfig, OnExit, Peer, Publish, Publisher,
+    ServerConfig, Tuning,
 };
 use skein_node::reactor::Mailbox;
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
@@ -109,6 +110,7 @@ impl Cluster {
                 admin_socket: None,
                 metrics: None,
                 log_file: None,
+                checkpoint: CheckpointConfig::default(),
                 tuning: Tuning::default(),
                 corrupt_digest_at: None,
             };

@@ -42,9 +42,11 @@ impl<E: Environment> Replica<E> {
                     self.pulse_for(hello.replica);
                     self.tell_places();
                     self.compare.untold.insert(hello.replica);
+                    self.tell_image();
                 }
                 PeerEvent::Lost(peer) => {
                     self.health.neighbours.connected(peer, false, self.now);
+                    self.images.lost(peer);
                     self.consensus.peer_lost(peer);
                     self.pulse.lost(peer);
                 }
@@ -65,6 +67,9 @@ impl<E: Environment> Replica<E> {
                             | StepError::Sender(..)
                             | StepError::Entry { .. }),
                         ) => self.distrust(peer, &error.to_string()),
+                        Err(StepError::BelowBase { first, .. }) => {
+                            self.need_image(LogIndex(first.0 - 1));
+                        }
                         Err(error) => {
                             self.note_rarely(
                                 "peer_message_refused",
@@ -249,6 +254,9 @@ impl<E: Environment> Replica<E> {
         if let Some(role) = batch.role {
             self.change_role(role)?;
         }
+        if let Some(base) = &batch.reset {
+            self.log_was_reset(base.index);
+        }
         for message in &batch.messages {
             if !self.env.send(message.to, frame::KIND_RAFT, &message.bytes) {
                 self.consensus.report_unreachable(message.to);
@@ -287,6 +295,7 @@ impl<E: Environment> Replica<E> {
             let parsed = self.parsed(entry)?;
             self.pulse.committed(entry.index, parsed.wall(), &self.env);
             self.started = true;
+            self.images.committed(entry.payload.len() as u64);
             if self.has_gone_past(entry, &parsed) {
                 continue;
             }

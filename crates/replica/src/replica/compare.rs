@@ -61,6 +61,8 @@ pub struct Comparison {
     pub places: Places,
     /// There was a leader before.
     pub saw_leader: bool,
+    /// The last entry at which this replica's server was found to be like the others'.
+    pub agreed: LogIndex,
     /// The last entry compared, and whether all were equal.
     pub last: Option<(LogIndex, bool)>,
     /// The last actions of this replica's server when it differed, until another replica has reported its own.
@@ -124,6 +126,7 @@ impl<E: Environment> Replica<E> {
                 self.compare.places =
                     (peer, places.into_iter().map(|(p, at)| (p, reachable(at))).collect());
             }
+            _ if self.peer_says_of_images(peer, kind, bytes) => {}
             _ => self.distrust(peer, &format!("a malformed message ({kind})")),
         }
     }
@@ -294,7 +297,17 @@ impl<E: Environment> Replica<E> {
             }
             let again = self.compare.dispute.is_again(index);
             match judge(&answers, self.replicas, self.own, own, again) {
-                Judgement::Right => {}
+                Judgement::Right if undecided => {
+                    // Its server was rebuilt and comes to the other's digest: that one need not stand by it any more.
+                    if answers.iter().any(|a| a.replica == self.own && a.digest != own) {
+                        let bytes = [index.0.to_le_bytes(), own.to_le_bytes()].concat();
+                        self.tell_all(STANDS, &bytes);
+                    }
+                }
+                Judgement::Right => {
+                    self.compare.agreed = self.compare.agreed.max(index);
+                    self.confirm_image();
+                }
                 Judgement::Stands => self.stand_by(index, own),
                 // It stands by its digest, with the consequences.
                 Judgement::Wrong(_) if undecided && self.compare.dispute.stands() => {}
@@ -336,6 +349,8 @@ impl<E: Environment> Replica<E> {
             }
         }
         self.compare.pending.clear();
+        let again = self.slot.rebuilds_in_a_row() > 0;
+        self.distrust_images(self.compare.agreed, again);
         self.kill_server();
         self.slot.note_divergence();
     }

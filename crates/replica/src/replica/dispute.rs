@@ -126,7 +126,11 @@ impl<E: Environment> Replica<E> {
     pub(super) fn peer_stands(&mut self, peer: ReplicaId, index: LogIndex, digest: u64) {
         let dispute = &mut self.compare.dispute;
         let own = dispute.own.iter().rev().find(|(at, _)| *at == index).map(|(_, own)| *own);
-        let Some(own) = own.filter(|own| *own != digest) else { return };
+        if own == Some(digest) {
+            // It was rebuilt, and agrees.
+            return dispute.is_over();
+        }
+        let Some(own) = own else { return };
         if !dispute.stands() {
             return self.diverged(index, own, digest, Some(peer));
         }

@@ -81,6 +81,9 @@ impl<E: Environment> Replica<E> {
         if self.slot.stays_empty() {
             return Some("it has no server");
         }
+        if !self.slot.can_be_fed() && self.source().is_none() {
+            return Some("its server can begin nowhere without another replica's image");
+        }
         if self.disk_is_full() {
             return Some("its disk is full");
         }
@@ -123,7 +126,7 @@ impl<E: Environment> Replica<E> {
     }
 
     fn watch_server(&mut self) {
-        let standing = self.standstill.is_some();
+        let standing = self.standstill.is_some() || self.images.is_copying();
         let Some(server) = self.slot.link().filter(|_| self.slot.has_process() && !standing) else {
             self.health.progress.forget();
             return;

@@ -1,7 +1,7 @@
 //! The server's life: started, ended, rebuilt from the log. [`crate::server::slot`] knows what there is; here is what is done about it.
 //!
 //! A server that ends on this replica alone (it crashed, was killed, differed, or broke the arena) is restarted and
-//! executes the log from entry 1. One that ends on a majority of the replicas after the same entry, in the same way, has ended: `on_exit`
+//! executes the log from its newest image on, or from entry 1. One that ends on a majority of the replicas after the same entry, in the same way, has ended: `on_exit`
 //! decides. The replicas tell each other their servers' ends, and which servers live on after that entry ([`crate::verdicts::exits`]).
 //!
 //! An arena is thousands of pages: making or unmapping one takes a busy machine longer than an election timeout. So both are done beside the
@@ -13,7 +13,7 @@ use crate::config::{Member, OnExit};
 use crate::error::{ExitReason, ReplicaError};
 use crate::health::{Fault, SERVER_ENDED};
 use crate::server::slot::State;
-use crate::server::{Broken, Link, ServerEvent};
+use crate::server::{Broken, Link, ServerEvent, Source};
 use crate::verdicts::exits::Exits;
 use skein_arena::layout::state;
 use skein_log::Role;
@@ -66,6 +66,14 @@ impl<E: Environment> Replica<E> {
                 }
             }
             ServerEvent::Failed(error) => return Err(error),
+            ServerEvent::NotRestored(why) => self.restore_failed(&why),
+            ServerEvent::Ended { status } if self.is_restoring() => {
+                self.fetch_output()?;
+                Self::check_files(self.slot.link().and_then(|server| server.differs.clone()))?;
+                let said = self.server().and_then(|server| server.fatal.clone());
+                let why = said.unwrap_or_else(|| how(status));
+                self.restore_failed(&why);
+            }
             ServerEvent::Ended { status } => {
                 self.fetch_output()?;
                 Self::check_files(self.slot.link_mut().and_then(Link::last_words))?;
@@ -74,6 +82,18 @@ impl<E: Environment> Replica<E> {
             }
         }
         Ok(())
+    }
+
+    /// Whether its server is on its way to where an image was taken.
+    fn is_restoring(&self) -> bool {
+        self.slot.can_be_fed() && self.server().is_some_and(Link::is_restoring)
+    }
+
+    /// Its server could not be restored from an image: it begins again, from another one if that repeats.
+    fn restore_failed(&mut self, why: &str) {
+        let index = self.server().map_or_else(Default::default, |server| server.admitted);
+        self.not_restored(index, why);
+        self.kill_server();
     }
 
     /// The server has ended; the others are told when the entry after which it ended is committed.
@@ -209,9 +229,12 @@ impl<E: Environment> Replica<E> {
                         self.hand_leadership_to(to);
                     }
                 }
-                if self.slot.is_due(self.now) && self.ending.is_none() {
+                if self.slot.is_due(self.now)
+                    && self.ending.is_none()
+                    && let Some(source) = self.source()
+                {
                     match self.slot.take_next() {
-                        Some(link) => self.rebuild(link)?,
+                        Some(link) => self.rebuild(link, &source)?,
                         None => self.make_next(),
                     }
                 }
@@ -225,7 +248,7 @@ impl<E: Environment> Replica<E> {
         Ok(())
     }
 
-    fn rebuild(&mut self, link: Link) -> Result<(), ReplicaError> {
+    fn rebuild(&mut self, mut link: Link, source: &Source) -> Result<(), ReplicaError> {
         let times = self.slot.count_rebuild();
         if times > self.config.tuning.max_rebuilds {
             let index = self.server().map_or_else(Default::default, |server| server.admitted);
@@ -240,11 +263,11 @@ impl<E: Environment> Replica<E> {
         tracing::info!(event = "rebuilding", generation = link.generation, entries = self.handed.0);
         // A server that this thread starts may run anywhere.
         self.leave_core();
+        if let Some(stamp) = super::begin(&mut self.env, &mut link, source)? {
+            self.pulse.observe(stamp, &self.env);
+        }
         if let Some(former) = self.slot.refill(link) {
             self.env.retire(former);
-        }
-        if let Some(server) = self.slot.link() {
-            self.env.start(server)?;
         }
         self.health.progress.forget();
         self.compare.held.clear();
@@ -270,6 +293,7 @@ impl<E: Environment> Replica<E> {
         if let Some(took) = self.slot.look(self.now, goal) {
             let (index, ms) = (self.applied().0, took.as_millis() as u64);
             tracing::info!(event = "caught_up", index, ms);
+            self.restored_well();
         }
     }
 
@@ -301,7 +325,9 @@ impl<E: Environment> Replica<E> {
         self.slot.has_process()
             && !waits
             && self.server().is_some_and(|server| {
-                server.admitted != server.feed.given() || server.state() == state::RUNNING
+                server.admitted != server.feed.given()
+                    || server.state() == state::RUNNING
+                    || server.is_restoring()
             })
     }
 }

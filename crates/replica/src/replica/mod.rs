@@ -23,6 +23,7 @@ mod ahead;
 mod compare;
 mod dispute;
 mod health;
+mod images;
 mod inputs;
 mod lifecycle;
 mod outgoing;
@@ -40,18 +41,19 @@ use crate::agreement::lead::Lead;
 use crate::agreement::unhurried::Unhurried;
 pub use crate::config::TICK;
 use crate::config::{DurabilityMode, ReplicaConfig};
-use crate::environment::Environment;
+use crate::environment::{Environment, Image, ImageNews};
 use crate::error::{ExitReason, ReplicaError};
 use crate::gateway::{Gateway, Limits};
 use crate::metrics::Metrics;
 use crate::modes::Mode;
 pub use crate::server::Stood;
-use crate::server::{Link, ServerEvent, Slot};
+use crate::server::{Link, ServerEvent, Slot, Source};
 use crate::status::NodeStatus;
 use crate::verdicts::rounds::Rounds;
 use bytes::Bytes;
 use compare::Comparison;
 use health::Health;
+pub use images::{Checkpointed, Reply as CheckpointReply};
 use lifecycle::Ends;
 use pulse::Pulse;
 use shared_core::SharedCore;
@@ -86,6 +88,8 @@ pub enum Inbox {
     Arena(Result<Box<Link>, ReplicaError>),
     /// An event of the process of a server's generation.
     Server(u64, ServerEvent),
+    /// News of images of the server.
+    Images(ImageNews),
     /// An operator's request.
     Command(Command),
 }
@@ -109,6 +113,10 @@ pub enum Command {
     Places(oneshot::Sender<Vec<(u16, std::net::SocketAddr)>>),
     /// Send the server a signal through the log; answers the entry when it is committed.
     Signal(u8, oneshot::Sender<Result<u64, String>>),
+    /// Take an image of the server now.
+    Checkpoint(CheckpointReply),
+    /// Remove the image of this entry.
+    RemoveImage(LogIndex, oneshot::Sender<Result<(), String>>),
     /// Hand leadership to this replica, or to any.
     Transfer(Option<u64>, oneshot::Sender<Result<u64, String>>),
 }
@@ -123,7 +131,7 @@ pub struct Parts<E> {
     pub consensus: Consensus,
     /// Its environment.
     pub env: E,
-    /// The arena of the first server. A replica without one votes and keeps the log, and never serves.
+    /// The arena of the first server, which was given nothing. A replica without one votes and keeps the log, and never serves.
     pub server: Option<Link>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
@@ -167,6 +175,8 @@ pub struct Replica<E: Environment> {
     unhurried: Unhurried,
     /// A leader waits for the commit of the entries up to this one.
     sync_asked: LogIndex,
+    /// When this leader asked for syncs again.
+    sync_told: Duration,
     /// The write for the caller before it sleeps,
     own_writes: Vec<Persist>,
     /// unless the disk has been slow, until then.
@@ -206,6 +216,7 @@ pub struct Replica<E: Environment> {
     health: Health,
     /// The server must stop at an entry.
     standstill: Option<Standstill>,
+    images: images::Images,
     rounds: Rounds,
     compare: Comparison,
     metrics: Arc<Metrics>,
@@ -218,19 +229,30 @@ impl<E: Environment> Replica<E> {
     ///
     /// # Errors
     /// A resource is missing.
-    ///
-    /// # Panics
-    /// The server would need entries that the log no longer has.
     pub fn new(parts: Parts<E>) -> Result<Self, ReplicaError> {
-        let Parts { config, mode, consensus, mut env, server, metrics } = parts;
+        let Parts { config, mode, mut consensus, mut env, server, metrics } = parts;
         let tuning = &config.tuning;
         let limits =
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
-        if let Some(server) = &server {
-            let (first, next) = (consensus.first_index(), server.feed.next());
-            assert!(next >= first, "the server needs entry {next}, and the log begins at {first}");
-            env.start(server)?;
-        }
+        let kept = env.images_at_start();
+        consensus.hold_images(kept.iter().map(Image::index));
+        let images = images::Images::new(&config.checkpoint, kept);
+        let (first, last) = (consensus.first_index(), consensus.last_index());
+        let source = images.source(first, last);
+        // Virtual time continues from there even if no entry is left of the log.
+        let imaged = match &source {
+            Some(Source::Image(state)) => Some(state.wall),
+            _ => None,
+        };
+        let slot = match (server, source) {
+            (Some(mut server), Some(source)) => {
+                begin(&mut env, &mut server, &source)?;
+                Slot::new(Some(server))
+            }
+            // It begins when there is an image.
+            (Some(server), None) => Slot::awaiting(server),
+            (None, _) => Slot::new(None),
+        };
         let recovered = last_stamp(&consensus)?;
         let alone = config.members.len() == 1 && config.durability == DurabilityMode::Memory;
         let cost = match config.durability {
@@ -242,7 +264,7 @@ impl<E: Environment> Replica<E> {
         let mut pulse =
             Pulse::new(config.id, config.members.len(), Duration::from_millis(tuning.max_lag_ms));
         // Virtual time continues from the log's stamps, independent of wall clocks.
-        if let Some(stamp) = recovered {
+        for stamp in recovered.into_iter().chain(imaged) {
             pulse.observe(stamp, &env);
         }
         Ok(Self {
@@ -262,6 +284,7 @@ impl<E: Environment> Replica<E> {
             deferred_sync: DeferredSync::default(),
             unhurried: Unhurried::default(),
             sync_asked: LogIndex(0),
+            sync_told: Duration::ZERO,
             own_writes: Vec::new(),
             slow_until: Duration::ZERO,
             slow_at: None,
@@ -275,12 +298,13 @@ impl<E: Environment> Replica<E> {
             unsent: None,
             asked_at: None,
             spare: Vec::new(),
-            slot: Slot::new(server),
+            slot,
             core: SharedCore::new(false),
             wake_at: None,
             ends: Ends::default(),
             health: Health::new(others),
             standstill: None,
+            images,
             rounds: Rounds::default(),
             compare: Comparison::default(),
             metrics,
@@ -378,6 +402,7 @@ impl<E: Environment> Replica<E> {
         }
         self.fetch_output()?;
         self.tend_standstill();
+        self.tend_images();
         self.look_after_followers();
         self.propose_inputs();
         let leads = self.consensus.leader().map(|leader| (leader, self.consensus.term()));
@@ -505,6 +530,7 @@ impl<E: Environment> Replica<E> {
             Inbox::Old(from, entries) => self.consensus.give_old(from, entries),
             Inbox::Arena(link) => self.slot.arena_made(link?),
             Inbox::Server(generation, event) => self.server_event(generation, event)?,
+            Inbox::Images(news) => self.image_news(news),
             Inbox::Command(command) => self.command(command)?,
         }
         Ok(())
@@ -547,6 +573,11 @@ impl<E: Environment> Replica<E> {
                     Err(why) => drop(reply.send(Err(why))),
                 }
             }
+            Command::Checkpoint(reply) => self.checkpoint(reply),
+            Command::RemoveImage(index, reply) => {
+                // The requester may be gone.
+                let _ = reply.send(self.remove_image(index));
+            }
             Command::Transfer(to, reply) => {
                 let to = to.map(ReplicaId).or_else(|| self.heir());
                 let result = match to {
@@ -575,6 +606,7 @@ impl<E: Environment> Replica<E> {
         rest.at(self.slot.wake());
         rest.at(self.ends.wake());
         rest.at(self.standstill_wake());
+        rest.at(self.images_wake());
         rest.at(self.followers_wake());
         rest.at(self.env.answering_wake(self.now));
         rest.at(self.wake_at);
@@ -613,6 +645,24 @@ impl<E: Environment> Replica<E> {
         }
         Some(rest)
     }
+}
+
+/// Starts a server there; answers the stamp of the last entry that it has executed, if it continues from an image.
+fn begin<E: Environment>(
+    env: &mut E,
+    server: &mut Link,
+    source: &Source,
+) -> Result<Option<WallNs>, ReplicaError> {
+    let state = match source {
+        Source::Log => None,
+        Source::Image(state) => Some(state),
+    };
+    if let Some(state) = state {
+        tracing::info!(event = "restoring", index = state.index.0);
+        server.continue_from(state);
+    }
+    env.start(server, state.map(|state| state.index))?;
+    Ok(state.map(|state| state.wall))
 }
 
 /// The stamp of the last committed entry with a payload, if there is one: then the log begins with a `Start`.

@@ -78,6 +78,8 @@ impl<E: Environment> Replica<E> {
                     .map_or_else(Default::default, |h| trapped_by_name(h.patched.counts())),
                 trapped_places: header
                     .map_or_else(Default::default, |h| trapped_places(h.places.seen())),
+                first_entry: self.consensus.first_index().0,
+                images: self.images.status(),
                 counts: Counts {
                     peer_out_bytes,
                     peer_in_bytes,

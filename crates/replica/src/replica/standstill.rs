@@ -106,6 +106,7 @@ impl<E: Environment> Replica<E> {
     /// Whether the server must not have the entry at `index` yet.
     pub(super) fn is_held_before(&self, index: LogIndex) -> bool {
         self.standstill.as_ref().is_some_and(|held| index > held.after)
+            || self.images.holds_before(index)
     }
 
     /// When a standstill ends by itself.

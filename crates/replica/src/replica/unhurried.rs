@@ -19,6 +19,9 @@ use std::time::Duration;
 /// "Make your log durable at once, up to this entry": index u64.
 pub(super) const SYNC: u8 = KIND_APP + 12;
 
+/// A follower that has not answered by then is asked again: the message may be lost, or the follower may have connected since.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 impl<E: Environment> Replica<E> {
     /// Whether this leader defers its newest proposal; `past`: its server is past it already.
     pub(super) fn defers(&mut self, index: LogIndex, payload: &Bytes, past: bool) -> bool {
@@ -77,6 +80,12 @@ impl<E: Environment> Replica<E> {
 
     /// Ends the delay of entries for which somebody waits by now.
     pub(super) fn tend_unhurried(&mut self) {
+        let Some(lead) = &self.lead else { return };
+        if lead.oldest_awaited().is_some_and(|at| self.now >= at.max(self.sync_told) + ASK_AGAIN) {
+            let last = lead.last_proposed();
+            self.sync_told = self.now;
+            self.tell_all(SYNC, &last.0.to_le_bytes());
+        }
         let Some(lead) = &self.lead else { return };
         let Some((count, _, since)) = lead.unawaited() else { return };
         // What is waited for before them may have said it.

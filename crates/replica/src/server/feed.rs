@@ -2,7 +2,8 @@
 //! ([`super::ahead`]).
 //!
 //! Committed entries are given to the server at once while its ring has room. When it has none, nothing is kept: the
-//! position stays, and entries are read again from the log when the server has made room. A fresh server starts at 1.
+//! position stays, and entries are read again from the log when the server has made room. A fresh server starts at 1, one that continues from an
+//! image behind its entry.
 
 use skein_model::{EntryRef, LogIndex, Record};
 
@@ -44,6 +45,12 @@ pub fn is_for_server(entry: &EntryRef<'_>) -> bool {
 }
 
 impl Feed {
+    /// The position of a server that has executed all up to `index`.
+    #[must_use]
+    pub const fn after(index: LogIndex) -> Self {
+        Self { next: index.next(), given: index }
+    }
+
     /// The entry that the server gets next, unless it is skipped.
     #[must_use]
     pub const fn next(&self) -> LogIndex {

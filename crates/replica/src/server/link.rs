@@ -8,7 +8,7 @@ use crate::server::ahead::Ahead;
 use crate::server::feed::Feed;
 use crate::server::passage::Passage;
 use crate::server::tap::Tap;
-use crate::server::{Files, MemoryPlace, Stood};
+use crate::server::{Files, MemoryPlace, ServerState, Stood};
 use crate::verdicts::digest::OutputDigest;
 use crate::verdicts::events::Events;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -16,10 +16,11 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::inodes::{INODE_BYTES, INODES};
 use skein_arena::layout::{Header, Sizes, state};
 use skein_arena::{Arena, Consumer, Producer, asks, full};
+use skein_model::entry;
 use skein_model::fact::are_facts;
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::pad8;
-use skein_model::{LogIndex, OutFrame, SockAddr};
+use skein_model::{EntryRef, LogIndex, OutFrame, SockAddr, Term, WallNs};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -102,6 +103,14 @@ pub struct Link {
     settled: LogIndex,
     /// Its output no longer counts.
     condemned: bool,
+    /// It is to be restored as it was after this entry, and has not been yet.
+    restoring: Option<LogIndex>,
+    /// The first entry that it was given, by which it was started.
+    start: Vec<u8>,
+    /// The stamp of the last one that it was given.
+    wall: WallNs,
+    /// The paths of its host's files that were agreed on.
+    paths: BTreeSet<Vec<u8>>,
 }
 
 impl Link {
@@ -171,7 +180,51 @@ impl Link {
             answers: VecDeque::new(),
             settled: LogIndex(0),
             condemned: false,
+            restoring: None,
+            start: Vec::new(),
+            wall: WallNs(0),
+            paths: BTreeSet::new(),
         })
+    }
+
+    /// Before its server is started: it continues from an image, and what was known of the server then is known again.
+    pub fn continue_from(&mut self, state: &ServerState) {
+        let index = state.index;
+        assert_eq!(self.feed, Feed::default(), "a link whose server was given nothing");
+        self.feed = Feed::after(index);
+        (self.admitted, self.settled) = (index, index);
+        self.digest.continue_from(index, &state.digest);
+        self.listening.clone_from(&state.listening);
+        self.receiving.clone_from(&state.receiving);
+        self.start.clone_from(&state.start);
+        self.paths.clone_from(&state.paths);
+        self.wall = state.wall;
+        self.passage.gives(index);
+        self.passage.committed(index);
+        self.restoring = Some(index);
+    }
+
+    /// Whether its server is not yet as it was when the image was taken.
+    #[must_use]
+    pub const fn is_restoring(&self) -> bool {
+        self.restoring.is_some()
+    }
+
+    /// What is to be known of the server when another one continues from here. It stands, and all that it has executed is committed; `base` is
+    /// the log's at its last entry.
+    #[must_use]
+    pub fn server_state(&self, term: Term, base: Vec<u8>) -> ServerState {
+        ServerState {
+            index: self.feed.given(),
+            term,
+            base,
+            wall: self.wall,
+            start: self.start.clone(),
+            digest: self.digest.state(),
+            listening: self.listening.clone(),
+            receiving: self.receiving.clone(),
+            paths: self.paths.clone(),
+        }
     }
 
     /// Copies of the descriptors that the server inherits: arena and eventfd.
@@ -216,12 +269,20 @@ impl Link {
     }
 
     /// The server's process runs, as a child of `init`.
+    ///
+    /// One that is to be restored gets the log's first entry now, and nothing else before it is.
     pub fn launched(&mut self, pid: u32, init: u32, files: Option<Files>) {
         self.init = init;
         if let Some(tap) = &mut self.tap {
             tap.launched(files.as_ref());
         }
         (self.pid, self.files) = (pid, files);
+        if self.restoring.is_some() {
+            let start = std::mem::take(&mut self.start);
+            // The ring is as it was made: empty.
+            let _ = self.put(LogIndex(1), &start);
+            self.start = start;
+        }
     }
 
     /// The eventfd by which the runtime wakes the reactor.
@@ -247,6 +308,22 @@ impl Link {
     /// # Errors
     /// The ring is damaged.
     pub fn push(&mut self, index: LogIndex, entry: &[u8]) -> Result<bool, Broken> {
+        if self.restoring.is_some() {
+            return Ok(false);
+        }
+        self.passage.gives(index);
+        if !self.put(index, entry)? {
+            return Ok(false);
+        }
+        self.feed.gave(index);
+        self.note(index, entry);
+        if let Some(tap) = &mut self.tap {
+            tap.entry(index, entry);
+        }
+        Ok(true)
+    }
+
+    fn put(&mut self, index: LogIndex, entry: &[u8]) -> Result<bool, Broken> {
         let whole = pad8(FRAME_HEADER_BYTES + entry.len());
         let Some(space) = self.input.reserve(whole).map_err(Broken::new)? else { return Ok(false) };
         space[..4].copy_from_slice(&(entry.len() as u32).to_le_bytes());
@@ -254,17 +331,48 @@ impl Link {
         space[8..16].copy_from_slice(&index.0.to_le_bytes());
         space[FRAME_HEADER_BYTES..][..entry.len()].copy_from_slice(entry);
         space[FRAME_HEADER_BYTES + entry.len()..].fill(0);
-        self.passage.gives(index);
         self.input.publish(whole);
-        self.feed.gave(index);
-        if let Some(ask) = skein_model::entry::answers(entry) {
-            self.answers.push_back((ask, index));
-        }
-        if let Some(tap) = &mut self.tap {
-            tap.entry(index, entry);
-        }
         self.unseen = true;
         Ok(true)
+    }
+
+    /// What an image would have to say of this entry.
+    fn note(&mut self, index: LogIndex, entry: &[u8]) {
+        if self.start.is_empty() {
+            self.start = entry.to_vec();
+        }
+        // The entry is a whole one: consensus, or the caller, has parsed it.
+        let parsed = EntryRef::parsed(entry);
+        self.wall = parsed.wall();
+        let Some(ask) = entry::answers(entry) else { return };
+        self.answers.push_back((ask, index));
+        self.paths.extend(entry::host_files(entry).map(<[u8]>::to_vec));
+    }
+
+    /// Looks whether the server is restored by now; what was sent before belongs to no entry.
+    fn look_at_restoring(&mut self) -> Result<(), Broken> {
+        let Some(index) = self.restoring else { return Ok(()) };
+        // Before the ring: the runtime sends nothing more until it is given an entry.
+        let header = self.header();
+        let restored = header.applied.load(Ordering::Acquire) == index.0
+            && header.restoring.load(Ordering::Acquire) == 0;
+        let ring = self.output.readable().map_err(Broken::new)?;
+        let mut at = 0;
+        while let Some((frame, len)) = OutFrame::parse(&ring[at..]).map_err(Broken::new)? {
+            match frame {
+                OutFrame::Fatal { text } => self.fatal = Some(printable(text)),
+                OutFrame::Differs { text } => self.differs = Some(printable(text)),
+                _ => {}
+            }
+            at += len;
+        }
+        if at > 0 {
+            self.output.release(at);
+        }
+        if restored {
+            self.restoring = None;
+        }
+        Ok(())
     }
 
     /// Whether an entry of `bytes` would fit.
@@ -272,7 +380,8 @@ impl Link {
     /// # Errors
     /// The ring is damaged.
     pub fn has_room(&self, bytes: usize) -> Result<bool, Broken> {
-        Ok(self.input.free().map_err(Broken::new)? >= pad8(FRAME_HEADER_BYTES + bytes))
+        Ok(self.restoring.is_none()
+            && self.input.free().map_err(Broken::new)? >= pad8(FRAME_HEADER_BYTES + bytes))
     }
 
     /// Whether an entry was pushed, or awaited room released, since it was woken.
@@ -365,7 +474,8 @@ impl Link {
         done: impl FnOnce(&mut C, &[u8]) -> Result<(), Broken>,
     ) -> Result<usize, Broken> {
         self.released(released);
-        if self.is_held(released) {
+        self.look_at_restoring()?;
+        if self.restoring.is_some() || self.is_held(released) {
             return Ok(0);
         }
         let Self { output, digest, events, admitted, listening, receiving, exit, tap, .. } = self;
@@ -455,7 +565,8 @@ impl Link {
     #[must_use]
     pub fn is_asking(&self) -> bool {
         // As for `waits`: the state is raised before the last entry is noted.
-        self.header().applied.load(Ordering::Acquire) == self.feed.given().0
+        self.restoring.is_none()
+            && self.header().applied.load(Ordering::Acquire) == self.feed.given().0
             && self.state() == state::ASKS
     }
 
@@ -490,7 +601,7 @@ impl Link {
     pub fn waits(&self) -> Option<u32> {
         // The mark of the last entry is read, and the runtime raised its state to RUNNING before it wrote that mark: the state
         // read here is of that moment or later.
-        if self.admitted != self.feed.given() {
+        if self.admitted != self.feed.given() || self.restoring.is_some() {
             return None;
         }
         let now = self.state();

@@ -2,7 +2,7 @@
 
 use super::*;
 use skein_model::frame::FRAME_SCRATCH_BYTES;
-use skein_model::{Clock, ConnId};
+use skein_model::{Clock, ConnId, EntryBuilder};
 
 fn put(output: &mut Producer, frame: OutFrame<'_>) {
     let mut scratch = [0; FRAME_SCRATCH_BYTES];
@@ -17,7 +17,8 @@ fn put(output: &mut Producer, frame: OutFrame<'_>) {
 #[test]
 fn what_was_sent_before_damage_leaves_once_and_nothing_after_it() {
     let mut link = Link::new(crate::config::Tuning::default().sizes(), 1, None).unwrap();
-    assert!(link.push(LogIndex(1), &[0; 32]).unwrap());
+    let entry = EntryBuilder::new(Vec::new()).finish(WallNs(1), Term(1));
+    assert!(link.push(LogIndex(1), &entry).unwrap());
     // SAFETY: the only server ends in use on this arena, which outlives them.
     let (_input, mut output) = unsafe { link.arena.server_ends() };
     let conn = ConnId(7);

@@ -9,11 +9,13 @@ pub mod link;
 pub mod passage;
 pub mod rebuilds;
 pub mod slot;
+pub mod state;
 pub mod tap;
 
 pub use link::{Broken, Link};
 pub use passage::Passage;
 pub use slot::Slot;
+pub use state::ServerState;
 
 use crate::error::ReplicaError;
 use skein_arena::Sizes;
@@ -23,6 +25,15 @@ use std::sync::Arc;
 
 /// What a server writes, as its environment keeps it: the replica only hands it on.
 pub type Files = Arc<dyn Any + Send + Sync>;
+
+/// Where a server begins.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// With the log's first entry.
+    Log,
+    /// Where an image was taken, of which this is known.
+    Image(Arc<ServerState>),
+}
 
 /// An event of a server's process.
 #[derive(Debug)]
@@ -38,6 +49,8 @@ pub enum ServerEvent {
     },
     /// It could not be started.
     Failed(ReplicaError),
+    /// It could not be started from its image, for this reason.
+    NotRestored(String),
     /// It ended, with this status as `waitpid` reports it.
     Ended {
         /// The status.

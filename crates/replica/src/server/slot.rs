@@ -97,6 +97,14 @@ impl Slot {
         }
     }
 
+    /// An empty slot for this server, which is started when there is an image from which it can continue.
+    #[must_use]
+    pub fn awaiting(link: Link) -> Self {
+        let zero = Duration::ZERO;
+        let vacancy = Vacancy::Due { since: zero, again: zero, handed_over: true };
+        Self { state: State::None(vacancy), ..Self::new(Some(link)) }
+    }
+
     /// What stands in it.
     #[must_use]
     pub const fn state(&self) -> State {
@@ -284,7 +292,7 @@ impl Slot {
             return None;
         };
         *known = known.or_else(|| goal(link));
-        if known.is_none_or(|goal| link.admitted < goal) {
+        if link.is_restoring() || known.is_none_or(|goal| link.admitted < goal) {
             return None;
         }
         let took = now.saturating_sub(*since);

@@ -26,11 +26,34 @@ pub struct OutputDigest {
     corrupt_at: Option<LogIndex>,
 }
 
+/// A digest at an entry, from which another one continues.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DigestState {
+    /// Of all output.
+    pub value: u64,
+    /// Of the output of each open connection, in order of their ids.
+    pub connections: Vec<(ConnId, u64)>,
+}
+
 impl OutputDigest {
     /// Empty. With `corrupt_at` the digest is wrong from that entry on: for tests of a divergence.
     #[must_use]
     pub fn new(corrupt_at: Option<LogIndex>) -> Self {
         Self { corrupt_at, ..Self::default() }
+    }
+
+    /// At the newest entry, all of whose consequences are included.
+    #[must_use]
+    pub fn state(&self) -> DigestState {
+        DigestState { value: self.value, connections: self.connections() }
+    }
+
+    /// Continues from a state at this entry.
+    pub fn continue_from(&mut self, index: LogIndex, state: &DigestState) {
+        self.value = state.value;
+        self.open = Some(index);
+        self.history = [(index, state.value)].into();
+        self.conns = state.connections.iter().copied().collect();
     }
 
     /// Adds a frame; `raw` are its bytes with header and padding.
@@ -146,6 +169,23 @@ mod tests {
         assert_eq!(run(b"a", false), run(b"a", true));
         assert_ne!(run(b"a", false).0, run(b"b", false).0);
         assert_ne!(run(b"a", false).1, run(b"b", false).1);
+    }
+
+    #[test]
+    fn another_one_continues_from_a_state() {
+        let mut whole = OutputDigest::default();
+        add(&mut whole, mark(2));
+        add(&mut whole, OutFrame::Send { conn: ConnId(1), bytes: b"pong" });
+        whole.settle();
+        let mut rest = OutputDigest::default();
+        rest.continue_from(LogIndex(2), &whole.state());
+        assert_eq!((rest.latest(), rest.connections()), (whole.latest(), whole.connections()));
+        for digest in [&mut whole, &mut rest] {
+            add(digest, mark(3));
+            add(digest, OutFrame::Send { conn: ConnId(1), bytes: b"again" });
+            digest.settle();
+        }
+        assert_eq!((rest.latest(), rest.connections()), (whole.latest(), whole.connections()));
     }
 
     #[test]

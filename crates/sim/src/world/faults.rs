@@ -3,6 +3,7 @@
 use super::{Event, World};
 use crate::machine::Machine;
 use crate::options::{Break, YEAR_US};
+use crate::shelf::Shelf;
 use skein_log::Durability;
 use skein_log::disk::Disk;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
@@ -110,6 +111,7 @@ impl World {
                 self.kill(id, true);
                 let machine = self.at(id);
                 machine.disk = SimDisk::new();
+                machine.images = Shelf::default();
                 machine.begin = Some(machine.incarnation + 1);
                 self.trace(|| format!("{id}: loses its disk"));
             }
@@ -148,6 +150,7 @@ impl World {
             15 if self.is_whole() => self.rot(id),
             16 => return self.signal(id),
             17 => self.differ(id),
+            18 => self.rot_image(id),
             _ => self.hurt_disk(id),
         }
         Ok(())

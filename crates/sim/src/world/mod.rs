@@ -8,6 +8,7 @@ mod clients;
 mod end;
 mod faults;
 mod idle;
+mod images;
 mod lag;
 mod network;
 mod nodes;
@@ -20,12 +21,16 @@ use crate::history::Operation;
 use crate::machine::Machine;
 use crate::machines::Machines;
 use crate::options::{Options, Plan, Scenario, YEAR_US};
+use crate::shelf::{Imaged, Shelved};
 use crate::wire::Wire;
 use network::{Frames, Network};
 use skein_arena::Sizes;
 use skein_log::disk::sim::SimRng;
 use skein_log::{OldEntries, Role};
 use skein_model::{ConnId, LogIndex, ReplicaId, WallNs};
+use skein_replica::environment::ImageNews;
+use skein_replica::replica::Inbox;
+use skein_replica::server::ServerState;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -54,6 +59,14 @@ pub struct Report {
     pub faults: usize,
     /// Servers that were started beyond the first of each node's life.
     pub rebuilds: usize,
+    /// Images that were taken.
+    pub images: usize,
+    /// Images that a replica received from another one.
+    pub fetched: usize,
+    /// Servers that continued from an image.
+    pub restores: usize,
+    /// Logs that begin later than with entry 1 at the end.
+    pub forgot: usize,
     /// Time from the last fault to the first client's answer, in us.
     pub served_after_us: u64,
     /// The longest time without an answer from then on, in us.
@@ -144,6 +157,11 @@ enum Event {
     ServerRuns(Life, u64),
     ServerEnded(Life, u64, i32),
     ServerGoesOn(u64),
+    /// A server was read, and what its replica knew of it then.
+    ImageCopied(Life, u64, Box<ServerState>),
+    ImageWritten(Life, Box<Shelved>),
+    /// Other news of images.
+    Images(Life, Box<ImageNews>),
     Start(u64),
     Continue(u64),
     Heal,
@@ -197,6 +215,9 @@ impl Event {
             | Self::OldRead(at, _)
             | Self::ArenaMade(at, ..)
             | Self::Launched(at, _)
+            | Self::ImageCopied(at, ..)
+            | Self::ImageWritten(at, _)
+            | Self::Images(at, _)
             | Self::Outside(at, ..)
             | Self::ServerEnded(at, ..) => Some(at.replica),
             _ => None,
@@ -246,6 +267,11 @@ pub(crate) struct World {
     faults: usize,
     rebuilds: usize,
     fingerprint: u64,
+    /// All images that were ever taken.
+    images: Vec<Imaged>,
+    /// The number of those that another replica received, and of servers that continued from one.
+    fetched: usize,
+    restores: usize,
 }
 
 impl World {
@@ -284,6 +310,9 @@ impl World {
             faults: 0,
             rebuilds: 0,
             fingerprint: 0,
+            images: Vec::new(),
+            fetched: 0,
+            restores: 0,
             plan,
         };
         for id in 1..=world.plan.replicas {
@@ -321,6 +350,10 @@ impl World {
                 terms: self.checker.terms(),
                 faults: self.faults,
                 rebuilds: self.rebuilds,
+                images: self.images.len(),
+                fetched: self.fetched,
+                restores: self.restores,
+                forgot: self.forgot(),
                 served_after_us: self.served_after_us().unwrap_or_default(),
                 silence_us: self.silence_us(),
                 effects: self.effects,
@@ -366,7 +399,7 @@ impl World {
                 let server = process.replica.server();
                 let server = server.map_or((0, 0), |link| (link.admitted.0, link.generation));
                 format!(
-                    "{}{}{}: {} term {} commit {} last {} server {} of generation {}{}{}",
+                    "{}{}{}: {} term {} commit {} last {} from {} image {} server {} of generation {}{}{}",
                     machine.id,
                     if machine.lost { " (lost)" } else { "" },
                     if machine.stopped { " (stopped)" } else { "" },
@@ -374,6 +407,8 @@ impl World {
                     status.term,
                     status.commit,
                     status.last_index,
+                    status.first_index,
+                    process.replica.snapshot().replica.images.index,
                     server.0,
                     server.1,
                     if process.server_lives { "" } else { " (down)" },
@@ -383,6 +418,15 @@ impl World {
         };
         let lines: Vec<_> = self.machines.values().map(line).collect();
         format!("{}; the goal is {:?}", lines.join("; "), self.goal)
+    }
+
+    /// The number of replicas whose log begins later than with entry 1.
+    fn forgot(&self) -> usize {
+        let forgot = |machine: &&Machine| {
+            let process = machine.process.as_ref();
+            process.is_some_and(|p| p.replica.consensus().first_index() > LogIndex(1))
+        };
+        self.machines.values().filter(forgot).count()
     }
 
     fn schedule(&mut self, delay_us: u64, event: Event) {
@@ -429,6 +473,11 @@ impl World {
         }
         match event {
             Event::Wake(life) => self.wake(life),
+            Event::ImageCopied(life, generation, state) => {
+                self.image_copied(life, generation, state)
+            }
+            Event::ImageWritten(life, image) => self.image_written(life, *image),
+            Event::Images(life, news) => self.tell(life, Inbox::Images(*news)),
             Event::Frames { from, to, connection, frames } => {
                 self.frames(from, to, connection, frames)
             }

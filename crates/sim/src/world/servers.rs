@@ -36,10 +36,16 @@ impl World {
                 Wish::Start(server) => {
                     let generation = server.generation;
                     self.rebuilds += usize::from(generation > 1);
+                    let from = server.continues().unwrap_or_default();
+                    let differs = self.image_differs(id, from);
+                    self.restores += usize::from(from > LogIndex(0));
                     let process = self.at(id).process.as_mut().expect("it runs");
+                    if differs {
+                        process.differs = generation;
+                    }
                     process.server = Some(*server);
                     process.keeper = Keeper::default();
-                    process.executed = LogIndex(0);
+                    process.executed = from;
                     process.server_lives = false;
                     process.server_hangs = false;
                     process.server_runs = false;
@@ -48,6 +54,7 @@ impl World {
                     self.schedule(delay, Event::Launched(life, generation));
                 }
                 Wish::Kill => self.end_server(id, KILLED),
+                image => self.do_image(life, image),
             }
         }
     }

@@ -1,0 +1,350 @@
+//! `skein checkpoint`: images of the server, which replicas continue from when they start.
+//!
+//! Nodes take and remove images; this asks them. Only `export` reads a file itself: that of a node of this machine.
+//!
+//! Exit codes: 0 done; 2 it cannot be done, or told; 3 no such cluster. `verify`: 1 when an image is not whole.
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use skein_node::images::export;
+use skein_node::status::{ImageStatus, ImagesListed};
+use skein_replica::replica::Checkpointed;
+
+use crate::admin::{self, AdminError};
+use crate::args::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
+use crate::failure::{EXIT_USAGE, Failure};
+use crate::instance::{self, NodeFiles, State};
+use crate::run::poll;
+use crate::status::state_of;
+use crate::words::{bytes, number};
+
+/// How long a node may take to answer what it knows.
+const LIMIT: Duration = Duration::from_secs(2);
+/// To write an image of a large server, or to read all of one.
+const LONG: Duration = Duration::from_secs(600);
+/// An image is not whole.
+const EXIT_DAMAGED: u8 = 1;
+
+/// Does the task; answers the exit code.
+pub fn checkpoint(args: &CheckpointArgs) -> Result<u8, Failure> {
+    match &args.task {
+        CheckpointTask::Create(args) => create(args),
+        CheckpointTask::Ls(args) => ls(args),
+        CheckpointTask::Rm(args) => rm(args),
+        CheckpointTask::Verify(args) => verify(args),
+        CheckpointTask::Export(args) => export_newest(args),
+    }
+}
+
+fn state(name: Option<&str>) -> Result<State, Failure> {
+    state_of(&instance::find(name)?)
+}
+
+fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
+    Failure::new(format!("cluster {}", state.name), why, fix)
+}
+
+fn of_replica(node: &NodeFiles, error: &AdminError) -> String {
+    format!("replica {}: {error}", node.id)
+}
+
+/// The nodes of this replica, or of all of this machine.
+fn chosen(state: &State, replica: Option<u64>) -> Result<Vec<&NodeFiles>, Failure> {
+    let nodes: Vec<_> =
+        state.nodes.iter().filter(|node| replica.is_none_or(|id| id == node.id)).collect();
+    match (nodes.is_empty(), replica) {
+        (true, Some(id)) => {
+            let why = format!("replica {id} is not on this machine");
+            Err(failure(state, why, "say which with --replica N; 'skein status' shows them"))
+        }
+        _ => Ok(nodes),
+    }
+}
+
+fn create(args: &CreateArgs) -> Result<u8, Failure> {
+    let state = state(args.name.as_deref())?;
+    let nodes = chosen(&state, args.replica)?;
+    let node = match args.replica {
+        Some(_) => nodes.first().copied(),
+        None => follower(&nodes),
+    };
+    let node =
+        node.ok_or_else(|| failure(&state, "no replica here answers", "see 'skein status'"))?;
+    let taken = admin::post(&node.admin, "/images", LONG).and_then(|body| parsed(&body));
+    let taken: Checkpointed = taken.map_err(|error| {
+        failure(
+            &state,
+            of_replica(node, &error),
+            "see 'skein status'; the server goes on as before",
+        )
+    })?;
+    println!(
+        "skein: {}: replica {} has an image of entry {}: {}; its server stood for {} ms, written after {} ms",
+        state.name,
+        node.id,
+        taken.index,
+        bytes(taken.bytes),
+        number(taken.stood_us.div_ceil(1000)),
+        number(taken.took_us.div_ceil(1000))
+    );
+    Ok(0)
+}
+
+/// A follower whose server is in step, or else whoever answers.
+fn follower<'a>(nodes: &[&'a NodeFiles]) -> Option<&'a NodeFiles> {
+    let told = ask_all(nodes, |node| poll::status(&node.admin, LIMIT));
+    let rank = |(_, status): &(&&NodeFiles, skein_node::NodeStatus)| {
+        let own = &status.replica;
+        (own.role != "follower", own.lag_entries)
+    };
+    let answers = nodes.iter().zip(told).filter_map(|(node, status)| Some((node, status?)));
+    answers.min_by_key(rank).map(|(node, _)| *node)
+}
+
+/// Asks all nodes at a time.
+fn ask_all<T: Send>(nodes: &[&NodeFiles], ask: impl Fn(&NodeFiles) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let ask = &ask;
+        let asked: Vec<_> = nodes.iter().map(|node| scope.spawn(move || ask(node))).collect();
+        asked.into_iter().map(|answer| answer.join().expect("asking does not panic")).collect()
+    })
+}
+
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {
+    serde_json::from_slice(body).map_err(|error| AdminError::Wrong(error.to_string()))
+}
+
+fn images_of(node: &NodeFiles) -> Result<ImagesListed, AdminError> {
+    parsed(&admin::get(&node.admin, "/images", LIMIT)?)
+}
+
+/// A replica's images, as `--json` prints them.
+#[derive(Debug, Serialize)]
+struct Listed {
+    replica: u64,
+    /// Why the node gave no answer.
+    problem: Option<String>,
+    images: Vec<ImageStatus>,
+}
+
+fn listed(state: &State) -> Vec<Listed> {
+    let nodes: Vec<_> = state.nodes.iter().collect();
+    let answers = ask_all(&nodes, images_of);
+    let one = |(node, answer): (&&NodeFiles, Result<ImagesListed, AdminError>)| match answer {
+        Ok(found) => Listed { replica: node.id, problem: None, images: found.images },
+        Err(error) => {
+            Listed { replica: node.id, problem: Some(error.to_string()), images: Vec::new() }
+        }
+    };
+    nodes.iter().zip(answers).map(one).collect()
+}
+
+fn ls(args: &LsArgs) -> Result<u8, Failure> {
+    let state = state(args.name.as_deref())?;
+    let listed = listed(&state);
+    let silent = listed.iter().any(|one| one.problem.is_some());
+    print(if args.json { json(&listed) } else { table(&listed, now_ms()) });
+    Ok(if silent { EXIT_USAGE } else { 0 })
+}
+
+fn json(listed: &[Listed]) -> String {
+    serde_json::to_string_pretty(listed).expect("plain structs are valid JSON") + "\n"
+}
+
+fn print(text: String) {
+    // A reader that closed the pipe wants no more.
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn table(listed: &[Listed], now_ms: u64) -> String {
+    let mut text = format!(
+        "{:<8} {:>12} {:>10} {:>12} {:>12} {:>12}  {}\n",
+        "REPLICA", "ENTRY", "AGE", "ON DISK", "MEMORY", "FILES", "STATE"
+    );
+    for Listed { replica, problem, images } in listed {
+        if let Some(problem) = problem {
+            text.push_str(&format!("{replica:<8} {problem}\n"));
+        } else if images.is_empty() {
+            text.push_str(&format!("{replica:<8} {:>12}\n", "none"));
+        }
+        for image in images {
+            let index = number(image.index);
+            text.push_str(&match &image.problem {
+                Some(problem) => format!("{replica:<8} {index:>12} {problem}\n"),
+                None => format!(
+                    "{replica:<8} {index:>12} {:>10} {:>12} {:>12} {:>12}  {}\n",
+                    age(now_ms.saturating_sub(image.taken_ms)),
+                    bytes(image.bytes),
+                    bytes(image.memory_bytes),
+                    bytes(image.files_bytes),
+                    if image.confirmed { "counts" } else { "to be compared" }
+                ),
+            });
+        }
+    }
+    text
+}
+
+/// `42 s`, `17 min`, `5 h`, `3 d`.
+fn age(ms: u64) -> String {
+    match ms / 1000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+fn rm(args: &RmArgs) -> Result<u8, Failure> {
+    let state = state(args.name.as_deref())?;
+    let mut removed = 0;
+    for node in chosen(&state, args.replica)? {
+        let told = |error: &AdminError| {
+            failure(&state, of_replica(node, error), "see 'skein checkpoint ls'")
+        };
+        let there = images_of(node).map_err(|error| told(&error))?;
+        if there.images.iter().any(|image| image.index == args.entry) {
+            let target = format!("/images/{}/remove", args.entry);
+            admin::post(&node.admin, &target, LIMIT).map_err(|error| told(&error))?;
+            println!(
+                "skein: {}: replica {} has removed its image of entry {}",
+                state.name, node.id, args.entry
+            );
+            removed += 1;
+        }
+    }
+    if removed == 0 {
+        let why = format!("there is no image of entry {}", args.entry);
+        return Err(failure(&state, why, "see 'skein checkpoint ls'"));
+    }
+    Ok(0)
+}
+
+fn verify(args: &LsArgs) -> Result<u8, Failure> {
+    let state = state(args.name.as_deref())?;
+    let mut listed = listed(&state);
+    let mut code = 0;
+    for (one, node) in listed.iter_mut().zip(&state.nodes) {
+        if one.problem.is_some() {
+            code = EXIT_USAGE;
+        }
+        // One that does not count yet may be removed at any time.
+        for image in one.images.iter_mut().filter(|image| image.confirmed) {
+            let target = format!("/images/{}/verified", image.index);
+            match admin::get(&node.admin, &target, LONG) {
+                Ok(_) => image.problem = None,
+                Err(AdminError::Refused(why)) => {
+                    image.problem = Some(why);
+                    code = code.max(EXIT_DAMAGED);
+                }
+                Err(error) => {
+                    image.problem = Some(error.to_string());
+                    code = EXIT_USAGE;
+                }
+            }
+        }
+    }
+    print(if args.json { json(&listed) } else { verified(&listed) });
+    Ok(code)
+}
+
+fn verified(listed: &[Listed]) -> String {
+    let mut text = String::new();
+    for Listed { replica, problem, images } in listed {
+        match problem {
+            Some(problem) => text.push_str(&format!("replica {replica}: {problem}\n")),
+            None if images.is_empty() => text.push_str(&format!("replica {replica}: no images\n")),
+            None => {}
+        }
+        for image in images.iter().filter(|image| image.confirmed) {
+            let state = image.problem.as_deref().unwrap_or("whole");
+            text.push_str(&format!("replica {replica}: entry {}: {state}\n", image.index));
+        }
+    }
+    text
+}
+
+fn export_newest(args: &ExportArgs) -> Result<u8, Failure> {
+    let state = state(args.name.as_deref())?;
+    let nodes = chosen(&state, args.replica)?;
+    let answers = ask_all(&nodes, images_of);
+    let mut newest = None;
+    for (node, answer) in nodes.iter().zip(answers) {
+        let Ok(there) = answer else { continue };
+        let last = there.images.iter().rfind(|image| image.confirmed && image.problem.is_none());
+        if let Some(image) = last
+            && newest.as_ref().is_none_or(|(_, index, _)| *index < image.index)
+        {
+            newest = Some((node.id, image.index, there.dir));
+        }
+    }
+    let (replica, index, dir) = newest.ok_or_else(|| {
+        failure(&state, "no replica here has an image", "take one with 'skein checkpoint create'")
+    })?;
+    let image = dir.join(format!("image-{index}"));
+    let copied = export(&image, &args.file)
+        .map_err(|error| Failure::new("export", error, "nothing was written"))?;
+    println!(
+        "skein: {}: the image of entry {index} of replica {replica} is in {}: {}",
+        state.name,
+        args.file.display(),
+        bytes(copied)
+    );
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_shows_what_there_is_and_who_does_not_answer() {
+        let image = ImageStatus {
+            index: 12_345,
+            confirmed: true,
+            taken_ms: 1_000,
+            bytes: 123_456,
+            memory_bytes: 12_345_678,
+            files_bytes: 9,
+            processes: 1,
+            problem: None,
+        };
+        let bad =
+            ImageStatus { index: 7, problem: Some("image-7: damaged".into()), ..image.clone() };
+        let listed = [
+            Listed { replica: 1, problem: None, images: vec![bad, image] },
+            Listed { replica: 2, problem: Some("it does not answer".into()), images: vec![] },
+            Listed { replica: 3, problem: None, images: vec![] },
+        ];
+        let text = table(&listed, 301_000);
+        let rows: Vec<_> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            rows[1..],
+            [
+                "1 7 image-7: damaged",
+                "1 12,345 5 min 123 KB 12 MB 9 bytes counts",
+                "2 it does not answer",
+                "3 none"
+            ]
+        );
+        assert!(verified(&listed).contains("replica 1: entry 7: image-7: damaged\n"));
+        assert!(verified(&listed).contains("replica 1: entry 12345: whole\n"));
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let ms = [0, 119, 120, 7199, 7200, 200_000].map(|s| age(s * 1000));
+        assert_eq!(ms, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 d"]);
+    }
+}

@@ -1,0 +1,242 @@
+//! Images of a real server: replicas continue from them after their nodes were killed, a damaged one is set aside, and `skein checkpoint` shows, checks,
+//! copies and removes them.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::cluster::{free_port, wait_for_or};
+use common::real::{ANSWER, Random, Real};
+use common::resp::{Redis, Reply};
+use common::{Place, assert_line, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Requests on one connection: each is an entry of its own.
+fn work(real: &Real, requests: usize, random: &mut Random) {
+    let mut client = Redis::connect(real.port(), ANSWER).unwrap();
+    for _ in 0..requests {
+        let (key, len) = (format!("key:{}", random.below(300)), random.below(400) as usize);
+        client.ask(&[b"APPEND", key.as_bytes(), &random.bytes(len)]).unwrap();
+    }
+}
+
+/// redis with an append-only file: the server's files are a part of its images.
+fn with_files() -> Real {
+    let (place, port) = (Place::new(), free_port());
+    let dir = place.path("redis");
+    fs::create_dir(&dir).unwrap();
+    let (port_word, dir) = (port.to_string(), dir.to_str().unwrap().to_owned());
+    let words = ["/usr/bin/redis-server", "--port", &port_word, "--dir", &dir];
+    let words = words.into_iter().chain(["--appendonly", "yes", "--save", ""]);
+    let server = words.map(ToString::to_string).collect();
+    Real::serve(place, port, &[], server)
+}
+
+fn size(real: &Real) -> Reply {
+    let mut client = wait_for("a connection", || Redis::connect(real.port(), ANSWER).ok());
+    client.say("DBSIZE")
+}
+
+/// `skein checkpoint TASK --name t`: its exit code and output.
+fn checkpoint(real: &Real, words: &[&str]) -> (Option<i32>, String) {
+    let words = [&["checkpoint"], words, &["--name", "t"]].concat();
+    let output = real.cluster.place.run(&words);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), said + &String::from_utf8_lossy(&output.stderr))
+}
+
+/// The images of a replica, oldest first.
+fn images(real: &Real, replica: u64) -> Vec<Value> {
+    let (code, said) = checkpoint(real, &["ls", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let all: Value = serde_json::from_str(&said).unwrap();
+    let row = all.as_array().unwrap().iter().find(|row| row["replica"] == replica).unwrap();
+    row["images"].as_array().unwrap().clone()
+}
+
+/// Takes an image on a replica, and works until the servers were compared behind it; answers its entry.
+fn take(real: &Real, replica: u64, random: &mut Random) -> u64 {
+    let (code, said) = checkpoint(real, &["create", "--replica", &replica.to_string()]);
+    assert_eq!(code, Some(0), "{said}\n{}", real.cluster.evidence());
+    assert!(said.contains(&format!("replica {replica} has an image of entry ")), "{said}");
+    let entry = said.split("of entry ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
+    let entry: u64 = entry.parse().unwrap();
+    let counts = || {
+        work(real, 50, random);
+        let image = images(real, replica).into_iter().find(|image| image["index"] == entry)?;
+        (image["confirmed"] == true).then_some(())
+    };
+    wait_for_or("the image to count", || real.cluster.evidence(), counts);
+    entry
+}
+
+fn log(real: &Real, replica: u64) -> PathBuf {
+    real.cluster.place.path(&format!("data/node-{replica}/node.log"))
+}
+
+fn image(real: &Real, replica: u64, entry: u64) -> PathBuf {
+    real.cluster.place.path(&format!("data/node-{replica}/images/image-{entry}"))
+}
+
+/// The events of a node's log with this name.
+fn events(real: &Real, replica: u64, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(log(real, replica)).unwrap();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["event"] == name).collect()
+}
+
+/// A follower, and its node's process.
+fn follower(real: &Real) -> (u64, Pid) {
+    let status = real.cluster.wait_status(0);
+    let rows = status["replicas"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["role"] == "follower").unwrap();
+    (row["id"].as_u64().unwrap(), Pid::from_raw(row["node_pid"].as_i64().unwrap() as i32))
+}
+
+#[test]
+fn killed_replicas_continue_from_their_newest_whole_image() {
+    let mut real = with_files();
+    let mut random = Random::new(7);
+    work(&real, 500, &mut random);
+    let (replica, node) = follower(&real);
+    let first = take(&real, replica, &mut random);
+    assert!(events(&real, replica, "restoring").is_empty());
+
+    // Its node alone.
+    kill(node, Signal::SIGKILL).unwrap();
+    real.cluster.wait_said(&format!("node {replica} died"));
+    work(&real, 200, &mut random);
+    real.cluster.wait_status(0);
+    real.wait_agreed();
+    let restored: Vec<_> = events(&real, replica, "restoring");
+    assert_eq!(restored.len(), 1, "{}", real.cluster.evidence());
+    assert_eq!(restored[0]["index"], first);
+    assert!(events(&real, replica, "server_ended").is_empty(), "{}", real.cluster.evidence());
+    real.wait_files_agreed();
+    real.wait_memory_agreed();
+
+    // All nodes; the other replicas have no image, and begin with the log.
+    let before = size(&real);
+    real.kill_all_and_run_again();
+    real.cluster.wait_ready();
+    assert_eq!(size(&real), before);
+    real.wait_agreed();
+    assert_eq!(events(&real, replica, "restoring").len(), 2, "{}", real.cluster.evidence());
+
+    // A damaged one: the one before it counts.
+    let second = take(&real, replica, &mut random);
+    assert_eq!(checkpoint(&real, &["verify"]).0, Some(0));
+    let path = image(&real, replica, second);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let (code, said) = checkpoint(&real, &["verify"]);
+    assert!(code == Some(1) && said.contains("the image is damaged"), "{code:?} {said}");
+    let before = size(&real);
+    real.kill_all_and_run_again();
+    real.cluster.wait_ready();
+    assert_eq!(size(&real), before);
+    assert!(path.with_extension("damaged").exists() && !path.exists());
+    let restored = events(&real, replica, "restoring");
+    assert_eq!(restored.last().unwrap()["index"], first, "{}", real.cluster.evidence());
+    assert_eq!(events(&real, replica, "image_unusable").len(), 1);
+    real.end();
+}
+
+#[test]
+fn a_cluster_whose_logs_are_cut_short_continues_and_fills_a_lost_replica() {
+    let mut real = Real::redis(&[], &["--save", ""]);
+    let mut random = Random::new(9);
+    let mut entries = [0; 2];
+    for entry in &mut entries {
+        work(&real, 200, &mut random);
+        for replica in 1..=3 {
+            *entry = take(&real, replica, &mut random);
+        }
+    }
+    for replica in 1..=3 {
+        let forgot = || (!events(&real, replica, "log_forgot").is_empty()).then_some(());
+        wait_for_or("the log to be cut short", || real.cluster.evidence(), forgot);
+    }
+    let before = size(&real);
+    real.kill_all_and_run_again();
+    real.cluster.wait_ready();
+    assert_eq!(size(&real), before);
+    for replica in 1..=3 {
+        assert_eq!(events(&real, replica, "restoring").len(), 1, "{}", real.cluster.evidence());
+    }
+    work(&real, 100, &mut random);
+    real.wait_agreed();
+    real.wait_memory_agreed();
+
+    // The newest image of the last replica is before the last entries, so its log runs again from there.
+    real.cluster.signal(Signal::SIGTERM);
+    assert_eq!(real.cluster.wait_end(), Some(0), "{}", real.cluster.evidence());
+    let dir = real.cluster.place.path("data/node-3");
+    let replay = |more: &[&str]| {
+        let mut command = real.cluster.place.skein_with_runtime();
+        let output = command.arg("replay").arg(&dir).args(more).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), said + &String::from_utf8_lossy(&output.stderr))
+    };
+    let (code, said) = replay(&[]);
+    let begins = format!("begins  as it was after entry {}, from the image there", entries[1]);
+    assert!(code == Some(0) && said.contains(&begins), "{code:?} {said}");
+    let (code, said) = replay(&["--at", "2"]);
+    assert!(code == Some(2) && said.contains("no image in"), "{code:?} {said}");
+
+    // The others no longer have the log's beginning.
+    fs::remove_dir_all(&dir).unwrap();
+    real.run_again();
+    real.cluster.wait_said("holds no log");
+    let output = real.cluster.place.run(&["rejoin", "--name", "t", "--replica", "3"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    real.cluster.wait_status(0);
+    assert_eq!(events(&real, 3, "image_received").len(), 1, "{}", real.cluster.evidence());
+    work(&real, 100, &mut random);
+    real.end();
+}
+
+#[test]
+fn images_are_shown_copied_and_removed() {
+    let real = Real::redis(&[], &["--save", ""]);
+    let mut random = Random::new(8);
+    work(&real, 100, &mut random);
+    let (replica, _) = follower(&real);
+    let entry = take(&real, replica, &mut random);
+    let (code, said) = checkpoint(&real, &["ls"]);
+    assert!(code == Some(0) && said.contains("counts") && said.contains("none"), "{said}");
+    let (code, said) = checkpoint(&real, &["verify"]);
+    assert!(code == Some(0) && said.contains(&format!("entry {entry}: whole")), "{said}");
+
+    let copy = real.cluster.place.path("copy");
+    let to = copy.to_str().unwrap();
+    let (code, said) = checkpoint(&real, &["export", to]);
+    assert!(code == Some(0) && said.contains(to), "{said}");
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(image(&real, replica, entry)).unwrap());
+    let (code, said) = checkpoint(&real, &["export", to]);
+    assert!(code == Some(2) && said.contains("exists"), "{said}");
+
+    let (code, said) = checkpoint(&real, &["rm", "999999999"]);
+    assert!(code == Some(2) && said.contains("there is no image of entry 999999999"), "{said}");
+    let (code, said) = checkpoint(&real, &["rm", &entry.to_string()]);
+    assert_eq!(code, Some(0), "{said}");
+    wait_for("the file to go", || (!image(&real, replica, entry).exists()).then_some(()));
+    assert!(images(&real, replica).is_empty());
+    let (code, said) = checkpoint(&real, &["create", "--replica", "9"]);
+    assert!(code == Some(2) && said.contains("replica 9 is not on this machine"), "{said}");
+    real.end();
+}
+
+#[test]
+fn without_a_cluster_there_is_nothing_to_ask() {
+    let place = Place::new();
+    for task in [&["create"][..], &["ls"], &["verify"], &["rm", "1"], &["export", "x"]] {
+        let words = [&["checkpoint"], task, &["--name", "nobody"]].concat();
+        assert_line(&place.run(&words), 3, &["nobody"]);
+    }
+}

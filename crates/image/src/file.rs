@@ -1,0 +1,469 @@
+//! The file of an image: a server at an entry of its log, as a replica keeps it and sends it to others.
+//!
+//! ```text
+//! head      magic, version, cluster, program, entry, term, time, sizes: readable without unpacking
+//! body      zstd of what the replica knew of the server, the restore file (`skein_arena::restore`), the layer of files that the server wrote
+//! trailer   magic, length and XXH3 (128 bits) of all bytes before it
+//! ```
+//!
+//! Numbers are little-endian; the head has the lengths of the body's parts. A reader looks at the whole file before it uses any of it
+//! ([`Opened::verify`]): one that was damaged or cut, or is another cluster's or program's, is refused by name. Nothing in it is trusted beyond that:
+//! lengths are bounded by the head's, and those of the head by what is there.
+
+use skein_model::{LogIndex, Term};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
+
+/// `skeinimg`.
+const MAGIC: [u8; 8] = *b"skeinimg";
+/// Of the trailer.
+const END_MAGIC: [u8; 8] = *b"skeinend";
+/// The format that is written, and the newest that is read.
+const VERSION: u32 = 1;
+/// Magic, version, length of the rest (4 bytes each), cluster, program, and 7 numbers.
+const HEAD_BYTES: usize = 8 + 4 + 4 + 16 + 32 + 7 * 8;
+/// Magic, length, digest.
+const TRAILER_BYTES: usize = 8 + 8 + 16;
+/// Read at a time.
+const PIECE_BYTES: usize = 256 << 10;
+/// The most bytes of what a replica knows of its server.
+const MAX_STATE_BYTES: u64 = 256 << 20;
+/// Of zstd: fast, and four to five times smaller than memory is.
+const LEVEL: i32 = 1;
+
+/// Why an image cannot be used or written. Every message is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The file system.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// There is no room.
+    #[error("{}: disk full; free space, each image takes about as much as the one before", path.display())]
+    DiskFull {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else.
+    #[error("{}: it is no image of a server; move it out of the directory", path.display())]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Written by a later Skein.
+    #[error("{}: an image of format {version}, and this Skein reads up to {VERSION}; run the version that wrote it", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
+    },
+    /// Not of this cluster.
+    #[error("{}: an image of another cluster's server; move it out of the directory", path.display())]
+    OtherCluster {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not of this program.
+    #[error("{}: an image of another program, or of this one with other libraries, arguments or another Skein; run what it was taken of, or remove it", path.display())]
+    OtherProgram {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The end is missing.
+    #[error("{}: it ends after {bytes} bytes, too early for an image; remove it, another replica has a whole one", path.display())]
+    Cut {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Bytes changed.
+    #[error("{}: the image is damaged: {why}; remove it, another replica has a whole one", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How that shows.
+        why: String,
+    },
+}
+
+impl ImageError {
+    /// Wraps an error of the file system.
+    pub fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::DiskFull { path: path.clone() }
+            }
+            _ => Self::Io { path: path.clone(), error },
+        }
+    }
+
+    /// The file's own fault: reading it again would not help, and nobody needs to change a setting.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::NotAnImage { .. } | Self::Cut { .. } | Self::Damaged { .. })
+    }
+
+    fn damaged(path: &Path, why: impl std::fmt::Display) -> Self {
+        Self::Damaged { path: path.to_owned(), why: why.to_string() }
+    }
+}
+
+/// Whose images are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The cluster's id.
+    pub cluster: u128,
+    /// The program with all that must be equal on all replicas.
+    pub program: [u8; 32],
+}
+
+/// What a file says of its image before all else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The last entry that the server had executed.
+    pub index: LogIndex,
+    /// That entry's term.
+    pub term: Term,
+    /// When it was taken, ms since 1970 by the clock of its replica's host.
+    pub taken_ms: u64,
+    /// The server's processes.
+    pub processes: u64,
+    /// The length of what the replica knew.
+    pub state_bytes: u64,
+    /// The length of the restore file.
+    pub memory_bytes: u64,
+    /// The length of the packed files.
+    pub layer_bytes: u64,
+}
+
+/// The end of a file: what tells one image from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// The length of the file.
+    pub bytes: u64,
+    /// XXH3 of all bytes before the trailer.
+    pub digest: u128,
+}
+
+impl Head {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD_BYTES);
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        // Lossless: a hundred bytes.
+        out.extend(((HEAD_BYTES - 16) as u32).to_le_bytes());
+        out.extend(self.owner.cluster.to_le_bytes());
+        out.extend(self.owner.program);
+        let numbers = [
+            self.index.0,
+            self.term.0,
+            self.taken_ms,
+            self.processes,
+            self.state_bytes,
+            self.memory_bytes,
+            self.layer_bytes,
+        ];
+        numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
+        assert_eq!(out.len(), HEAD_BYTES, "the head's fields");
+        out
+    }
+
+    fn decode(bytes: &[u8; HEAD_BYTES], path: &Path) -> Result<Self, ImageError> {
+        let path = || path.to_owned();
+        if bytes[..8] != MAGIC {
+            return Err(ImageError::NotAnImage { path: path() });
+        }
+        let version = u32::from_le_bytes(field(bytes, 8));
+        match version {
+            VERSION => {}
+            0 => return Err(ImageError::damaged(&path(), "its format is 0")),
+            _ => return Err(ImageError::Newer { path: path(), version }),
+        }
+        if u32::from_le_bytes(field(bytes, 12)) as usize != HEAD_BYTES - 16 {
+            return Err(ImageError::damaged(&path(), "its head has another length"));
+        }
+        let number = |n: usize| u64::from_le_bytes(field(bytes, 64 + 8 * n));
+        Ok(Self {
+            owner: Owner {
+                cluster: u128::from_le_bytes(field(bytes, 16)),
+                program: field(bytes, 32),
+            },
+            index: LogIndex(number(0)),
+            term: Term(number(1)),
+            taken_ms: number(2),
+            processes: number(3),
+            state_bytes: number(4),
+            memory_bytes: number(5),
+            layer_bytes: number(6),
+        })
+    }
+
+    /// Reads it from the beginning of a file.
+    ///
+    /// # Errors
+    /// The file is no image, or of a later version.
+    pub fn read(path: &Path) -> Result<Self, ImageError> {
+        let failed = ImageError::io(path);
+        let file = File::open(path).map_err(&failed)?;
+        Self::of(&file, path)
+    }
+
+    fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
+        let mut bytes = [0; HEAD_BYTES];
+        match file.read_exact_at(&mut bytes, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                let bytes = file.metadata().map_err(ImageError::io(path))?.len();
+                Err(ImageError::Cut { path: path.to_owned(), bytes })
+            }
+            Err(error) => Err(ImageError::io(path)(error)),
+            Ok(()) => Self::decode(&bytes, path),
+        }
+    }
+}
+
+/// `N` bytes at a place that is inside.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut found = [0; N];
+    found.copy_from_slice(&bytes[at..at + N]);
+    found
+}
+
+/// Counts and hashes what goes through.
+struct Hashed<W> {
+    out: W,
+    bytes: u64,
+    hash: Xxh3,
+}
+
+impl<W: Write> Write for Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// What goes into an image beside its head.
+pub struct Contents<'a> {
+    /// What the replica knew of the server.
+    pub state: &'a [u8],
+    /// The restore file, from its beginning.
+    pub memory: &'a mut dyn Read,
+    /// The packed files.
+    pub layer: &'a mut dyn Read,
+}
+
+/// Writes an image into an empty file, whose name is for messages. The head's sizes are those of the contents.
+///
+/// # Errors
+/// The file cannot be written, or the contents cannot be read or have another length.
+pub fn write(
+    file: &mut dyn Write,
+    path: &Path,
+    head: &Head,
+    contents: Contents<'_>,
+) -> Result<Seal, ImageError> {
+    write_all(file, head, contents).map_err(ImageError::io(path))
+}
+
+fn write_all(file: &mut dyn Write, head: &Head, contents: Contents<'_>) -> io::Result<Seal> {
+    let mut out = Hashed { out: BufWriter::new(file), bytes: 0, hash: Xxh3::new() };
+    out.write_all(&head.encode())?;
+    let mut body = zstd::Encoder::new(&mut out, LEVEL)?;
+    let Contents { mut state, memory, layer } = contents;
+    let parts: [(&str, &mut dyn Read, u64); 3] = [
+        ("state", &mut state, head.state_bytes),
+        ("memory", memory, head.memory_bytes),
+        ("files", layer, head.layer_bytes),
+    ];
+    for (part, from, bytes) in parts {
+        let copied = io::copy(from, &mut body)?;
+        if copied != bytes {
+            let why = format!("the server's {part} have {copied} bytes and not {bytes}");
+            return Err(io::Error::other(why));
+        }
+    }
+    body.finish()?;
+    let (before, digest) = (out.bytes, out.hash.digest128());
+    out.write_all(&END_MAGIC)?;
+    out.write_all(&before.to_le_bytes())?;
+    out.write_all(&digest.to_le_bytes())?;
+    out.flush()?;
+    Ok(Seal { bytes: out.bytes, digest })
+}
+
+/// The file of an image of the right cluster and program.
+#[derive(Debug)]
+pub struct Opened {
+    file: File,
+    path: PathBuf,
+    /// Its head.
+    pub head: Head,
+}
+
+/// A file whose bytes are those that were written.
+#[derive(Debug)]
+pub struct Verified {
+    opened: Opened,
+    /// Its end.
+    pub seal: Seal,
+}
+
+impl Opened {
+    /// Opens a file and reads its head.
+    ///
+    /// # Errors
+    /// It is no image, or not one of `owner`.
+    pub fn open(path: &Path, owner: &Owner) -> Result<Self, ImageError> {
+        let file = File::open(path).map_err(ImageError::io(path))?;
+        let head = Head::of(&file, path)?;
+        let path = path.to_owned();
+        if head.owner.cluster != owner.cluster {
+            return Err(ImageError::OtherCluster { path });
+        }
+        if head.owner.program != owner.program {
+            return Err(ImageError::OtherProgram { path });
+        }
+        Ok(Self { file, path, head })
+    }
+
+    /// Reads the whole file and compares it with what its end says.
+    ///
+    /// # Errors
+    /// It is cut or damaged.
+    pub fn verify(self) -> Result<Verified, ImageError> {
+        let failed = ImageError::io(&self.path);
+        let bytes = self.file.metadata().map_err(&failed)?.len();
+        let cut = || ImageError::Cut { path: self.path.clone(), bytes };
+        let least = (HEAD_BYTES + TRAILER_BYTES) as u64;
+        let before = if bytes < least { Err(cut()) } else { Ok(bytes - TRAILER_BYTES as u64) }?;
+        let mut trailer = [0; TRAILER_BYTES];
+        self.file.read_exact_at(&mut trailer, before).map_err(&failed)?;
+        if trailer[..8] != END_MAGIC || u64::from_le_bytes(field(&trailer, 8)) != before {
+            return Err(cut());
+        }
+        let said = u128::from_le_bytes(field(&trailer, 16));
+        let mut hash = Xxh3::new();
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut at = 0;
+        while at < before {
+            let part = piece.len().min((before - at) as usize);
+            self.file.read_exact_at(&mut piece[..part], at).map_err(&failed)?;
+            hash.update(&piece[..part]);
+            at += part as u64;
+        }
+        let digest = hash.digest128();
+        if digest != said {
+            return Err(ImageError::damaged(&self.path, "its checksum does not fit"));
+        }
+        Ok(Verified { opened: self, seal: Seal { bytes, digest } })
+    }
+}
+
+impl Verified {
+    /// Its head.
+    #[must_use]
+    pub const fn head(&self) -> &Head {
+        &self.opened.head
+    }
+
+    /// Unpacks what the replica knew of the server; the rest follows.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what the head says.
+    pub fn unpack(&self) -> Result<(Vec<u8>, Body), ImageError> {
+        let Opened { file, path, head } = &self.opened;
+        let failed = ImageError::io(path);
+        let mut from = file.try_clone().map_err(&failed)?;
+        from.seek(SeekFrom::Start(HEAD_BYTES as u64)).map_err(&failed)?;
+        let body = self.seal.bytes - (HEAD_BYTES + TRAILER_BYTES) as u64;
+        let from = zstd::Decoder::new(from.take(body)).map_err(&failed)?;
+        let mut body = Body { from, head: *head, path: path.clone() };
+        let mut state = Vec::new();
+        if head.state_bytes > MAX_STATE_BYTES {
+            return Err(ImageError::damaged(path, "its state is impossibly long"));
+        }
+        body.copy("state", head.state_bytes, &mut state)?;
+        Ok((state, body))
+    }
+}
+
+/// The parts of an image that follow its state, in order.
+pub struct Body {
+    from: zstd::Decoder<'static, io::BufReader<io::Take<File>>>,
+    head: Head,
+    path: PathBuf,
+}
+
+impl Body {
+    /// Writes the restore file.
+    ///
+    /// # Errors
+    /// It is not as the head says, or cannot be written.
+    pub fn memory(&mut self, out: &mut dyn Write) -> Result<(), ImageError> {
+        self.copy("memory", self.head.memory_bytes, out)
+    }
+
+    /// Hands over the packed files, which `read` reads to their end; answers its result.
+    ///
+    /// # Errors
+    /// They are not as the head says.
+    pub fn layer<T, E>(
+        mut self,
+        read: impl FnOnce(&mut dyn Read) -> Result<T, E>,
+    ) -> Result<Result<T, E>, ImageError> {
+        let damaged = |why: &dyn std::fmt::Display| ImageError::damaged(&self.path, why);
+        let mut layer = (&mut self.from).take(self.head.layer_bytes);
+        let result = read(&mut layer);
+        if result.is_err() {
+            return Ok(result);
+        }
+        let left = layer.limit();
+        if left > 0 {
+            return Err(damaged(&format!("its last {left} bytes of files are of no use")));
+        }
+        // The compressed data must end here, too.
+        match self.from.read(&mut [0]) {
+            Ok(0) => Ok(result),
+            Ok(_) => Err(damaged(&"it is longer than its head says")),
+            Err(error) => Err(damaged(&error)),
+        }
+    }
+
+    fn copy(&mut self, part: &str, bytes: u64, out: &mut dyn Write) -> Result<(), ImageError> {
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut left = bytes;
+        while left > 0 {
+            let most = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let read = match self.from.read(&mut piece[..most]) {
+                Ok(0) => Err(format!("its {part} ends {left} bytes too early")),
+                read => read.map_err(|error| error.to_string()),
+            };
+            let read = read.map_err(|why| ImageError::damaged(&self.path, why))?;
+            out.write_all(&piece[..read]).map_err(ImageError::io(&self.path))?;
+            left -= read as u64;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -1,0 +1,44 @@
+//! A copy of an image outside of its directory.
+
+use skein_image::file::{Head, ImageError, Opened};
+use skein_log::disk::durable;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Copies an image into a new file, which has its name when it is whole and durable. Answers its length.
+///
+/// # Errors
+/// The image is damaged, there is such a file already, or it cannot be written.
+pub fn export(image: &Path, to: &Path) -> Result<u64, ImageError> {
+    if to.exists() {
+        let error = io::Error::from(io::ErrorKind::AlreadyExists);
+        return Err(ImageError::io(to)(error));
+    }
+    let mut name = to.as_os_str().to_owned();
+    name.push(".part");
+    let part = Path::new(&name);
+    let copied = copy(image, part).and_then(|bytes| {
+        durable::rename(part, to).map_err(ImageError::io(to))?;
+        Ok(bytes)
+    });
+    if copied.is_err() {
+        // The error of the copy is the one that matters.
+        let _ = fs::remove_file(part);
+    }
+    copied
+}
+
+fn copy(image: &Path, part: &Path) -> Result<u64, ImageError> {
+    let failed = ImageError::io(part);
+    let mut from = File::open(image).map_err(ImageError::io(image))?;
+    let mut new = OpenOptions::new();
+    let out = new.write(true).create(true).truncate(true).mode(0o600).open(part);
+    let mut out = out.map_err(&failed)?;
+    let bytes = io::copy(&mut from, &mut out).map_err(&failed)?;
+    out.sync_all().map_err(&failed)?;
+    let owner = Head::read(part)?.owner;
+    Opened::open(part, &owner)?.verify()?;
+    Ok(bytes)
+}

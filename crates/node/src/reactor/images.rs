@@ -1,0 +1,315 @@
+//! The threads that work on images: the loop never waits for one.
+//!
+//! * One for each image that is taken: it copies the server while that stands, at the loop's priority; then it compresses and writes at a lower one.
+//! * One for all else: parts for other replicas and from them, removals. It begins with the first of these.
+//!
+//! Both end by themselves; a node that ends does not wait for them, and its next start removes what they left ([`crate::images::store`]).
+
+use super::Mailbox;
+use crate::images::Store;
+use crate::images::incoming::{Incoming, Progress, read_part};
+use crate::server;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use skein_image::file::{Contents, Head, ImageError};
+use skein_image::take::{Figures, Source};
+use skein_model::{LogIndex, ReplicaId};
+use skein_replica::environment::{Image, ImageFile, ImageNews};
+use skein_replica::replica::Inbox;
+use skein_replica::server::{MemoryPlace, ServerState, Stood};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A part for another replica: 256 KiB.
+pub(super) const PART_BYTES: u64 = 256 << 10;
+/// The longest time to copy a server that stands.
+const COPIES: Duration = Duration::from_secs(20);
+/// How much other threads go before: half of what there is.
+const NICE: i32 = 10;
+
+/// See the [module](self).
+pub(super) struct ImageWork {
+    store: Store,
+    mailbox: Mailbox,
+    sender: Option<Sender<Job>>,
+    /// An image is being taken.
+    taking: Arc<AtomicBool>,
+}
+
+enum Job {
+    /// The names in the directory become durable.
+    Sync,
+    Check(LogIndex),
+    Remove(LogIndex, bool),
+    Read(ReplicaId, LogIndex, u64),
+    Receive(ImageFile, u64, Vec<u8>),
+}
+
+impl ImageWork {
+    pub(super) fn new(store: Store, mailbox: Mailbox) -> Self {
+        Self { store, mailbox, sender: None, taking: Arc::default() }
+    }
+
+    pub(super) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn take(&mut self, stood: Stood, state: ServerState) {
+        if self.taking.swap(true, Ordering::Relaxed) {
+            let why = "the image before it is still being written";
+            return tell(&self.mailbox, ImageNews::NotTaken(why.into()));
+        }
+        let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
+        let taking = self.taking.clone();
+        let take = move || {
+            let news = match take(&store, &mailbox, stood, state) {
+                Ok(image) => ImageNews::Kept(image),
+                Err(why) => ImageNews::NotTaken(why),
+            };
+            // The next one may be asked for as soon as this is told.
+            taking.store(false, Ordering::Relaxed);
+            tell(&mailbox, news);
+        };
+        if let Err(error) = Builder::new().name("skein-image".into()).spawn(take) {
+            self.taking.store(false, Ordering::Relaxed);
+            let why = format!("no thread can be started for it: {error}");
+            tell(&self.mailbox, ImageNews::NotTaken(why));
+        }
+    }
+
+    /// Names it at once: the log may forget its entries next, and a crash of the node must find it.
+    pub(super) fn confirm(&mut self, index: LogIndex) {
+        match self.store.confirm(index) {
+            Ok(()) => self.work(Job::Sync),
+            Err(error) => {
+                tracing::warn!(event = "image_not_confirmed", index = index.0, %error);
+            }
+        }
+    }
+
+    pub(super) fn check(&mut self, index: LogIndex) {
+        self.work(Job::Check(index));
+    }
+
+    pub(super) fn remove(&mut self, index: LogIndex, damaged: bool) {
+        self.work(Job::Remove(index, damaged));
+    }
+
+    pub(super) fn read(&mut self, to: ReplicaId, index: LogIndex, from: u64) {
+        self.work(Job::Read(to, index, from));
+    }
+
+    pub(super) fn receive(&mut self, file: ImageFile, from: u64, bytes: Vec<u8>) {
+        self.work(Job::Receive(file, from, bytes));
+    }
+
+    fn work(&mut self, job: Job) {
+        if self.sender.is_none() {
+            let (sender, jobs) = channel();
+            let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
+            let work = move || Worker { store, mailbox, incoming: None }.run(&jobs);
+            match Builder::new().name("skein-images".into()).spawn(work) {
+                Ok(_) => self.sender = Some(sender),
+                Err(error) => {
+                    tracing::warn!(event = "images_stand", %error, "no thread can be started for them");
+                    return job.failed(&self.mailbox, &error.to_string());
+                }
+            }
+        }
+        if let Some(sender) = &self.sender {
+            // It ends with the reactor, not before.
+            let _ = sender.send(job);
+        }
+    }
+}
+
+impl Job {
+    /// What the replica waits for does not come.
+    fn failed(self, mailbox: &Mailbox, why: &str) {
+        match self {
+            Self::Sync | Self::Check(_) | Self::Remove(..) => {}
+            Self::Read(to, index, from) => {
+                tell(mailbox, ImageNews::Part(to, index, from, Vec::new()));
+            }
+            Self::Receive(file, ..) => {
+                tell(mailbox, ImageNews::NotReceived(file.index, why.into()));
+            }
+        }
+    }
+}
+
+fn tell(mailbox: &Mailbox, news: ImageNews) {
+    // The reactor is gone when the node ends.
+    let _ = mailbox.tell(Inbox::Images(news));
+}
+
+struct Worker {
+    store: Store,
+    mailbox: Mailbox,
+    incoming: Option<Incoming>,
+}
+
+impl Worker {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        step_back();
+        for job in jobs {
+            match job {
+                Job::Sync => {
+                    if let Err(error) = self.store.sync() {
+                        tracing::warn!(event = "image_not_confirmed", %error);
+                    }
+                }
+                Job::Check(index) => self.check(index),
+                Job::Remove(index, damaged) => self.remove(index, damaged),
+                Job::Read(to, index, from) => self.read(to, index, from),
+                Job::Receive(file, from, bytes) => {
+                    let index = file.index;
+                    let news = match self.receive(file, from, &bytes) {
+                        Ok(Progress::Has(bytes)) => ImageNews::Received(index, bytes),
+                        Ok(Progress::Whole(image)) => ImageNews::Kept(image),
+                        Err(error) => ImageNews::NotReceived(index, error.to_string()),
+                    };
+                    tell(&self.mailbox, news);
+                }
+            }
+        }
+    }
+
+    fn check(&self, index: LogIndex) {
+        if let Err(error) = self.store.image(index) {
+            tracing::warn!(event = "image_unusable", index = index.0, %error);
+            if error.is_damage() {
+                tell(&self.mailbox, ImageNews::Damaged(index));
+            }
+        }
+    }
+
+    fn remove(&self, index: LogIndex, damaged: bool) {
+        if damaged {
+            self.store.set_aside(index);
+        } else if let Err(error) = self.store.remove(index) {
+            tracing::warn!(event = "image_not_removed", index = index.0, %error);
+        }
+    }
+
+    fn read(&self, to: ReplicaId, index: LogIndex, from: u64) {
+        let bytes = read_part(&self.store.any_path(index), from, PART_BYTES as usize)
+            .unwrap_or_else(|error| {
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    tracing::warn!(event = "image_unread", index = index.0, %error);
+                }
+                Vec::new()
+            });
+        tell(&self.mailbox, ImageNews::Part(to, index, from, bytes));
+    }
+
+    fn receive(
+        &mut self,
+        file: ImageFile,
+        from: u64,
+        bytes: &[u8],
+    ) -> Result<Progress, ImageError> {
+        // Without bytes it is a new try: another may have removed the file.
+        let mut incoming = match self.incoming.take().filter(|one| one.expected() == file) {
+            Some(incoming) if !bytes.is_empty() => incoming,
+            _ => Incoming::begin(&self.store, file)?,
+        };
+        let progress = incoming.take(from, bytes)?;
+        if matches!(progress, Progress::Has(_)) {
+            self.incoming = Some(incoming);
+        }
+        Ok(progress)
+    }
+}
+
+/// Other threads of the machine go before this one from now on.
+fn step_back() {
+    // SAFETY: takes no pointers. 0 is the calling thread; should it fail, the work is only less polite.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
+/// Takes an image of a server that stands; tells when it need not any longer.
+fn take(
+    store: &Store,
+    mailbox: &Mailbox,
+    stood: Stood,
+    state: ServerState,
+) -> Result<Image, String> {
+    let begun = Instant::now();
+    let Copied { figures, mut memory, mut layer } = copy(store, stood, &state, begun + COPIES)?;
+    tell(mailbox, ImageNews::Copied);
+    let pause_ms = begun.elapsed().as_millis() as u64;
+    step_back();
+    let encoded = state.encode();
+    let unread = |error: std::io::Error| format!("its copy cannot be read: {error}");
+    let length = |file: &mut File| {
+        let bytes = file.seek(SeekFrom::End(0))?;
+        file.rewind()?;
+        Ok(bytes)
+    };
+    let head = Head {
+        owner: *store.owner(),
+        index: state.index,
+        term: state.term,
+        taken_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+        processes: figures.processes as u64,
+        state_bytes: encoded.len() as u64,
+        memory_bytes: length(&mut memory).map_err(unread)?,
+        layer_bytes: length(&mut layer).map_err(unread)?,
+    };
+    let contents = Contents { state: &encoded, memory: &mut memory, layer: &mut layer };
+    let file = store.write(&head, contents).map_err(|error| error.to_string())?;
+    tracing::debug!(
+        event = "image_written",
+        index = head.index.0,
+        bytes = file.bytes,
+        memory = head.memory_bytes,
+        files = head.layer_bytes,
+        processes = head.processes,
+        pause_ms,
+        ms = begun.elapsed().as_millis() as u64
+    );
+    Ok(Image { state: Arc::new(state), file })
+}
+
+/// A copy of a server.
+struct Copied {
+    figures: Figures,
+    memory: File,
+    layer: File,
+}
+
+fn copy(
+    store: &Store,
+    stood: Stood,
+    state: &ServerState,
+    deadline: Instant,
+) -> Result<Copied, String> {
+    let outfit = server::outfit(&stood.files);
+    let given = outfit.given().ok_or("what the server prints into is not known")?;
+    let MemoryPlace { init, arena, sizes, .. } = stood.memory;
+    let arena = File::from(arena);
+    let memory = memfd_create(c"skein-image", MFdFlags::MFD_CLOEXEC);
+    let memory = memory.map(File::from).map_err(|e| format!("there is no memory for it: {e}"))?;
+    let layer = server::layer(&stood.files);
+    let root = layer.root().ok_or("the server's root was not seen")?;
+    let host = state.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    let own = layer.paths().map_err(|e| format!("the server's files cannot be listed: {e}"))?;
+    let paths = own.into_iter().chain(host).collect();
+    let given = [given, given];
+    let source = Source { init, arena: &arena, sizes, given, root, paths: &paths };
+    let figures = source.take(&memory, deadline).map_err(|error| error.to_string())?;
+    let packed = store.nameless(state.index).map_err(|error| error.to_string())?;
+    let mut out = BufWriter::new(packed);
+    let packed = layer.pack(&mut out).and_then(|()| out.flush());
+    packed.map_err(|error| format!("the server's files cannot be packed: {error}"))?;
+    let layer = out.into_inner().map_err(|error| error.to_string())?;
+    Ok(Copied { figures, memory, layer })
+}

@@ -1,0 +1,632 @@
+//! Takes, fetches, hands out and forgets images of the server; the rules are in [`crate::images`].
+//!
+//! A server *stands* for its image: it gets no entry beyond the one of the image until it was read. That is apart from a [standstill](super::standstill), which may last
+//! longer and begin meanwhile.
+
+use super::Replica;
+use crate::environment::{Environment, Image, ImageFile, ImageNews};
+use crate::images::{Fetch, Schedule};
+use crate::server::Source;
+use crate::status::ImagesStatus;
+use serde::{Deserialize, Serialize};
+use skein_log::frame::KIND_APP;
+use skein_model::{LogIndex, ReplicaId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// "My newest image, and a later one that is not confirmed": twice index u64, bytes u64, digest u128; all 0 for none.
+pub(super) const HELD: u8 = KIND_APP + 13;
+/// "Send the bytes of this image from here on": index u64, position u64.
+pub(super) const FETCH: u8 = KIND_APP + 14;
+/// "These are they": index u64, position u64, bytes; none: there are no more.
+pub(super) const PART: u8 = KIND_APP + 15;
+
+/// "What you sent as this image is damaged": index u64.
+pub(super) const DAMAGED: u8 = KIND_APP + 16;
+
+/// How often is looked at what is due.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often peers are told, as messages may be lost.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// A leader that others serve with images takes one itself when it has been due for so many times as long.
+const BY_ITSELF: u32 = 3;
+/// A server that does not come to stand within this time goes on,
+const STANDS_WITHIN: Duration = Duration::from_millis(500);
+/// and one that was not read within this time is ended: nothing else ends the reading.
+const READ_WITHIN: Duration = Duration::from_secs(60);
+/// The next image waits so long for the confirmation of the one before.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
+/// How often a server may fail to be restored from an image before that is given up.
+const MAX_TRIES: u32 = 2;
+
+/// A requested image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpointed {
+    /// The last entry that the server had executed.
+    pub index: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// How long the server stood, in microseconds.
+    pub stood_us: u64,
+    /// How long it took until it was on disk, in microseconds.
+    pub took_us: u64,
+}
+
+/// The answer to such a request.
+pub type Reply = oneshot::Sender<Result<Checkpointed, String>>;
+
+/// An image that is being taken.
+#[derive(Debug)]
+struct Taking {
+    /// The server's last entry in it.
+    after: LogIndex,
+    /// The server.
+    generation: u64,
+    /// When the server was told to stand,
+    since: Duration,
+    /// when it stood,
+    stood: Option<Duration>,
+    /// and how long.
+    copied: Option<Duration>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Images {
+    /// Confirmed ones on disk, oldest first.
+    kept: Vec<Image>,
+    /// One that was taken here, until the servers' digests at its entry or a later one were found equal: the log keeps what it covers.
+    unconfirmed: Option<Image>,
+    /// The number of them to keep.
+    keep: usize,
+    /// Bytes a second that are fetched at most.
+    rate: u64,
+    schedule: Schedule,
+    taking: Option<Taking>,
+    fetch: Option<Fetch>,
+    /// The newest image of each connected replica, and a later one that is not confirmed.
+    held: BTreeMap<ReplicaId, [Option<ImageFile>; 2]>,
+    /// This replica cannot continue without an image of this entry or a later one.
+    need: Option<LogIndex>,
+    /// Failed restores from an image.
+    tries: BTreeMap<LogIndex, u32>,
+    /// Who asked for an image.
+    asked: Vec<Reply>,
+    /// Why none could be taken last.
+    refused: Option<String>,
+    next: Duration,
+    /// When the newest one was taken.
+    came: Duration,
+    /// When peers were told of the images here.
+    told: Duration,
+}
+
+impl Images {
+    pub(super) fn new(config: &crate::config::CheckpointConfig, mut kept: Vec<Image>) -> Self {
+        kept.sort_by_key(Image::index);
+        let newest = kept.last().map(Image::index).unwrap_or_default();
+        Self {
+            kept,
+            unconfirmed: None,
+            keep: config.keep.max(1),
+            rate: config.fetch_bytes_per_s,
+            schedule: Schedule::new(config.clone(), newest),
+            taking: None,
+            fetch: None,
+            held: BTreeMap::new(),
+            need: None,
+            tries: BTreeMap::new(),
+            asked: Vec::new(),
+            refused: None,
+            next: Duration::ZERO,
+            came: Duration::ZERO,
+            told: Duration::ZERO,
+        }
+    }
+
+    pub(super) const fn committed(&mut self, bytes: u64) {
+        self.schedule.committed(bytes);
+    }
+
+    fn newest(&self) -> Option<&Image> {
+        self.kept.last()
+    }
+
+    /// Where a server can begin, with a log that holds the entries from `first` to `last`.
+    pub(super) fn source(&self, first: LogIndex, last: LogIndex) -> Option<Source> {
+        let fits = |image: &&Image| image.index().next() >= first && image.index() <= last;
+        let newest =
+            self.kept.iter().rev().find(fits).map(|image| Source::Image(image.state.clone()));
+        newest.or((first <= LogIndex(1)).then_some(Source::Log))
+    }
+
+    /// Whether the server must not have the entry at `index` yet.
+    pub(super) fn holds_before(&self, index: LogIndex) -> bool {
+        self.taking.as_ref().is_some_and(|taking| taking.copied.is_none() && index > taking.after)
+    }
+
+    /// Whether the server stands because it is being read.
+    pub(super) fn is_copying(&self) -> bool {
+        self.taking.as_ref().is_some_and(|t| t.stood.is_some() && t.copied.is_none())
+    }
+
+    /// A peer is gone.
+    pub(super) fn lost(&mut self, peer: ReplicaId) {
+        self.held.remove(&peer);
+        if self.fetch.as_ref().is_some_and(|fetch| fetch.from == peer) {
+            self.fetch = None;
+        }
+    }
+
+    pub(super) fn status(&self) -> ImagesStatus {
+        ImagesStatus {
+            count: self.kept.len() as u64,
+            index: self.newest().map_or(0, |image| image.index().0),
+            bytes: self.kept.iter().map(|image| image.file.bytes).sum(),
+            fetched_percent: self.fetch.as_ref().map(Fetch::percent),
+            not_taken: self.refused.clone(),
+        }
+    }
+
+    fn answer(&mut self, answer: &Result<Checkpointed, String>) {
+        for reply in self.asked.drain(..) {
+            // The requester may be gone.
+            let _ = reply.send(answer.clone());
+        }
+    }
+}
+
+impl<E: Environment> Replica<E> {
+    /// Where a server can begin.
+    pub(super) fn source(&self) -> Option<Source> {
+        self.images.source(self.consensus.first_index(), self.consensus.last_index())
+    }
+
+    /// A request for an image, now.
+    pub(super) fn checkpoint(&mut self, reply: Reply) {
+        self.images.asked.push(reply);
+        if self.images.taking.is_none()
+            && let Err(why) = self.begin_image()
+        {
+            self.images.answer(&Err(why));
+        }
+    }
+
+    /// Begins, continues and ends what is to be done about images.
+    pub(super) fn tend_images(&mut self) {
+        if self.images.taking.is_some() {
+            self.tend_taking();
+        }
+        if self.now < self.images.next {
+            return;
+        }
+        self.images.next = self.now + LOOK_EVERY;
+        if self.now >= self.images.told + TELL_EVERY {
+            self.tell_image();
+        }
+        self.forget_log();
+        self.look_for_need();
+        self.tend_fetch();
+        let executed = self.survived();
+        let waits =
+            self.images.unconfirmed.is_some() && self.now < self.images.came + CONFIRMED_WITHIN;
+        if self.images.taking.is_some() || self.images.fetch.is_some() || waits {
+            return;
+        }
+        // Another replica needs one, and there is none that would do.
+        let base = LogIndex(self.consensus.first_index().0 - 1);
+        let asked = !self.consensus.take_below_base().is_empty();
+        if asked && self.images.newest().is_none_or(|image| image.index() < base) {
+            let _ = self.begin_image();
+            return;
+        }
+        let others_serve = self.lead.is_some() && self.env.connected().next().is_some();
+        let times = if others_serve { BY_ITSELF } else { 1 };
+        if self.images.schedule.is_due(executed, times, self.now) {
+            // When it cannot begin now, it is tried again soon.
+            let _ = self.begin_image();
+        } else if others_serve && self.images.schedule.is_due(executed, 1, self.now) {
+            self.fetch(LogIndex(1), false);
+        }
+    }
+
+    /// When images need attention by time alone, if ever.
+    pub(super) fn images_wake(&self) -> Option<Duration> {
+        let busy = self.images.fetch.is_some() || self.images.need.is_some();
+        let changed = self.images.newest().map(Image::index).unwrap_or_default() < self.survived();
+        match (busy, changed) {
+            (true, _) => Some(self.images.next),
+            (false, true) => Some(self.images.schedule.wake().max(self.images.next)),
+            (false, false) => None,
+        }
+    }
+
+    /// Lets the server stand where it is.
+    fn begin_image(&mut self) -> Result<(), String> {
+        let Some(server) = self.slot.link().filter(|_| self.slot.is_in_step()) else {
+            return Err(
+                "its server does not run, or still executes what the others have executed".into()
+            );
+        };
+        let (after, generation) = (server.feed.given(), server.generation);
+        if self.images.newest().is_some_and(|newest| newest.index() >= after) {
+            return Err(format!("there is an image of entry {after} already"));
+        }
+        let (since, stood, copied) = (self.now, None, None);
+        self.images.taking = Some(Taking { after, generation, since, stood, copied });
+        Ok(())
+    }
+
+    /// Reads the server when it stands, or lets it go on.
+    fn tend_taking(&mut self) {
+        let Some(taking) = &mut self.images.taking else { return };
+        if let Some(stood) = taking.stood {
+            if taking.copied.is_none() && self.now >= stood + READ_WITHIN {
+                self.not_taken("its server could not be read in time".into());
+                self.kill_server();
+            }
+            return;
+        }
+        if self.now >= taking.since + STANDS_WITHIN {
+            return self.not_taken("its server did not come to rest".into());
+        }
+        let (after, generation) = (taking.after, taking.generation);
+        let there = self.slot.link_mut().filter(|server| server.generation == generation);
+        let Some(server) = there.filter(|server| server.pid != 0) else {
+            return self.not_taken("its server has ended".into());
+        };
+        if server.is_asking() {
+            // What it found out about its host is agreed on first.
+            return self.not_taken("its server asks about files of its host; try again".into());
+        }
+        if server.feed.given() != after || after > self.handed || server.waits().is_none() {
+            return;
+        }
+        server.settle();
+        let Some((term, base)) =
+            self.consensus.base_at(after).map(|base| (base.term, base.to_bytes()))
+        else {
+            return self.not_taken(format!("entry {after} is not in the log any more"));
+        };
+        let state = server.server_state(term, base);
+        taking.stood = Some(self.now);
+        if let Some(server) = self.slot.link() {
+            self.env.take_image(server, state);
+        }
+    }
+
+    fn not_taken(&mut self, why: String) {
+        self.images.taking = None;
+        self.images.schedule.failed(self.now);
+        if self.images.refused.as_ref() != Some(&why) {
+            tracing::warn!(event = "no_image", why);
+        }
+        self.images.answer(&Err(why.clone()));
+        self.images.refused = Some(why);
+    }
+
+    /// News of images.
+    pub(super) fn image_news(&mut self, news: ImageNews) {
+        match news {
+            ImageNews::Copied => {
+                let now = self.now;
+                if let Some(taking) = &mut self.images.taking {
+                    taking.copied = taking.stood.map(|stood| now.saturating_sub(stood));
+                }
+            }
+            ImageNews::Kept(image) => self.image_kept(image),
+            ImageNews::NotTaken(why) => self.not_taken(why),
+            ImageNews::Received(index, bytes) => {
+                let fetch = self.images.fetch.as_mut().filter(|fetch| fetch.index() == index);
+                if let Some(fetch) = fetch {
+                    fetch.is_stored(bytes, self.now);
+                }
+                self.ask_for_parts();
+            }
+            ImageNews::NotReceived(index, why) => {
+                if let Some(fetch) = self.images.fetch.take_if(|fetch| fetch.index() == index) {
+                    tracing::warn!(event = "image_not_received", index = index.0, why);
+                    self.images.held.remove(&fetch.from);
+                    self.images.schedule.failed(self.now);
+                    self.env.send(fetch.from, DAMAGED, &index.0.to_le_bytes());
+                }
+            }
+            ImageNews::Damaged(index) => {
+                if self.images.kept.iter().any(|image| image.index() == index) {
+                    self.note(format!("its image of entry {index} is damaged: that is set aside"));
+                    self.give_up_image(index, true);
+                }
+            }
+            ImageNews::Part(to, index, from, bytes) => {
+                let mut payload = index.0.to_le_bytes().to_vec();
+                payload.extend_from_slice(&from.to_le_bytes());
+                payload.extend_from_slice(&bytes);
+                // One that is lost is asked for again.
+                self.env.send(to, PART, &payload);
+            }
+        }
+    }
+
+    fn image_kept(&mut self, image: Image) {
+        let (index, bytes) = (image.index(), image.file.bytes);
+        let fetched = self.images.fetch.take_if(|fetch| fetch.index() == index);
+        let taken = match fetched {
+            Some(_) => None,
+            None => self.images.taking.take_if(|taking| taking.after == index),
+        };
+        let since = fetched.as_ref().map(|f| f.since).or(taken.as_ref().map(|t| t.since));
+        let took = since.map_or(Duration::ZERO, |since| self.now.saturating_sub(since));
+        if let Some(taking) = &taken {
+            let lives = self.server().is_some_and(|s| s.generation == taking.generation);
+            if !lives || self.slot.has_diverged() {
+                // It may have ended, or been found wrong, while it was read.
+                self.env.remove_image(index, false);
+                return self.not_taken("its server has ended meanwhile".into());
+            }
+            let stood = taking.copied.unwrap_or_default();
+            let (stood_us, took_us) = (stood.as_micros() as u64, took.as_micros() as u64);
+            tracing::info!(event = "image_taken", index = index.0, bytes, stood_us, took_us);
+            self.images.answer(&Ok(Checkpointed { index: index.0, bytes, stood_us, took_us }));
+            self.images.refused = None;
+        } else {
+            tracing::info!(
+                event = "image_received",
+                index = index.0,
+                bytes,
+                took_ms = took.as_millis() as u64
+            );
+        }
+        self.images.schedule.came(index, took, self.now);
+        if taken.is_none() {
+            return self.image_confirmed(image);
+        }
+        if let Some(other) = self.images.unconfirmed.replace(image) {
+            self.env.remove_image(other.index(), false);
+        }
+        self.images.came = self.now;
+        self.tell_image();
+        self.confirm_image();
+    }
+
+    /// The servers may have been found equal since an image was taken.
+    pub(super) fn confirm_image(&mut self) {
+        let (agreed, alone) = (self.compare.agreed, self.replicas == 1);
+        let confirmed = |image: &mut Image| alone || image.index() <= agreed;
+        if let Some(image) = self.images.unconfirmed.take_if(confirmed) {
+            self.env.confirm_image(image.index());
+            self.image_confirmed(image);
+        }
+    }
+
+    fn image_confirmed(&mut self, image: Image) {
+        let index = image.index();
+        // A log that continues behind it may have no entry yet.
+        self.pulse.observe(image.state.wall, &self.env);
+        self.images.kept.retain(|kept| kept.index() != index);
+        self.images.kept.push(image);
+        self.images.kept.sort_by_key(Image::index);
+        self.images.need.take_if(|need| index >= *need);
+        self.forget_old_images();
+        self.hold_images();
+        self.tell_image();
+    }
+
+    /// Removes images beyond those to keep, and what the oldest of these covers from the log.
+    fn forget_old_images(&mut self) {
+        while self.images.kept.len() > self.images.keep {
+            let old = self.images.kept.remove(0);
+            self.env.remove_image(old.index(), false);
+        }
+        self.forget_log();
+    }
+
+    /// What the oldest image covers goes from the log, once that is on disk so far.
+    fn forget_log(&mut self) {
+        if self.images.kept.len() == self.images.keep
+            && let Some(oldest) = self.images.kept.first()
+            && oldest.index() >= self.consensus.first_index()
+            && let Some(base) = self.consensus.compact(oldest.index(), 0)
+        {
+            tracing::info!(event = "log_forgot", index = base.index.0);
+        }
+    }
+
+    /// A server could not be restored from an image.
+    pub(super) fn not_restored(&mut self, index: LogIndex, why: &str) {
+        let tries = self.images.tries.entry(index).or_default();
+        *tries += 1;
+        tracing::warn!(event = "not_restored", index = index.0, why, tries);
+        if *tries >= MAX_TRIES {
+            self.note(format!("its server cannot continue from the image of entry {index} ({why}): that is set aside"));
+            self.give_up_image(index, true);
+        }
+    }
+
+    /// A server that continued from an image has executed entries since.
+    pub(super) fn restored_well(&mut self) {
+        self.images.tries.clear();
+    }
+
+    fn give_up_image(&mut self, index: LogIndex, damaged: bool) {
+        self.env.remove_image(index, damaged);
+        self.images.kept.retain(|kept| kept.index() != index);
+        self.images.tries.remove(&index);
+        let newest = self.images.newest().map(Image::index).unwrap_or_default();
+        self.images.schedule.is_left(newest);
+        self.hold_images();
+        self.tell_image();
+    }
+
+    /// This replica's server differed from the others' after `agreed`: later images of it may have what made it differ. `again`: even those from before.
+    pub(super) fn distrust_images(&mut self, agreed: LogIndex, again: bool) {
+        if let Some(image) = self.images.unconfirmed.take() {
+            self.env.remove_image(image.index(), false);
+        }
+        let doubtful = |image: &&Image| again || image.index() > agreed;
+        let indexes: Vec<_> = self.images.kept.iter().filter(doubtful).map(Image::index).collect();
+        for index in indexes {
+            self.give_up_image(index, false);
+        }
+    }
+
+    /// A request to remove an image: refused where the log alone would not be the whole.
+    pub(super) fn remove_image(&mut self, index: LogIndex) -> Result<(), String> {
+        if self.images.unconfirmed.take_if(|image| image.index() == index).is_some() {
+            self.env.remove_image(index, false);
+            return Ok(());
+        }
+        let kept = || self.images.kept.iter().map(Image::index);
+        if !kept().any(|other| other == index) {
+            return Err(format!("there is no image of entry {index}"));
+        }
+        let first = self.consensus.first_index();
+        let stays = kept().any(|other| other != index && other.next() >= first);
+        if first > LogIndex(1) && !stays {
+            return Err(format!(
+                "the log begins at entry {first}, and no other image here reaches that"
+            ));
+        }
+        self.give_up_image(index, false);
+        Ok(())
+    }
+
+    /// Tells all peers which image is the newest here.
+    pub(super) fn tell_image(&mut self) {
+        self.images.told = self.now;
+        let mut bytes = Vec::new();
+        // After a start less may be known to be committed than before: no leader can count on a later image.
+        let applied = self.consensus.applied();
+        let confirmed = self.images.kept.iter().rfind(|image| image.index() <= applied);
+        for image in [confirmed, self.images.unconfirmed.as_ref()] {
+            let none = ImageFile { index: LogIndex(0), bytes: 0, digest: 0 };
+            let file = image.map_or(none, |image| image.file);
+            bytes.extend_from_slice(&file.index.0.to_le_bytes());
+            bytes.extend_from_slice(&file.bytes.to_le_bytes());
+            bytes.extend_from_slice(&file.digest.to_le_bytes());
+        }
+        self.tell_all(HELD, &bytes);
+    }
+
+    /// A peer speaks of images; false when that means nothing.
+    pub(super) fn peer_says_of_images(&mut self, peer: ReplicaId, kind: u8, bytes: &[u8]) -> bool {
+        let u64_at = |at: usize| {
+            bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")))
+        };
+        match (kind, u64_at(0), u64_at(8), bytes.len()) {
+            (HELD, .., 64) => {
+                let file = |at: usize| {
+                    let digest = &bytes[at + 16..at + 32];
+                    let digest = u128::from_le_bytes(digest.try_into().expect("16 bytes"));
+                    let (index, bytes) = (LogIndex(u64_at(at)?), u64_at(at + 8)?);
+                    (index > LogIndex(0)).then_some(ImageFile { index, bytes, digest })
+                };
+                self.images.held.insert(peer, [file(0), file(32)]);
+            }
+            (FETCH, Some(index), Some(from), 16) => {
+                self.env.read_image(peer, LogIndex(index), from);
+            }
+            (DAMAGED, Some(index), None, 8) => self.env.check_image(LogIndex(index)),
+            (PART, Some(index), Some(from), 16..) => {
+                self.part_came(peer, LogIndex(index), from, &bytes[16..]);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn part_came(&mut self, peer: ReplicaId, index: LogIndex, from: u64, bytes: &[u8]) {
+        let is_it = |fetch: &&mut Fetch| fetch.from == peer && fetch.index() == index;
+        let Some(fetch) = self.images.fetch.as_mut().filter(is_it) else { return };
+        if bytes.is_empty() {
+            self.images.held.remove(&peer);
+            self.images.fetch = None;
+        } else if fetch.takes(from, bytes.len() as u64, self.now) {
+            let file = fetch.file;
+            self.env.receive_image(file, from, bytes.to_vec());
+            self.ask_for_parts();
+        }
+    }
+
+    fn ask_for_parts(&mut self) {
+        while let Some(fetch) = &mut self.images.fetch
+            && let Some(from) = fetch.ask(self.now)
+        {
+            let (to, index) = (fetch.from, fetch.index());
+            let bytes = [index.0.to_le_bytes(), from.to_le_bytes()].concat();
+            if !self.env.send(to, FETCH, &bytes) {
+                self.images.fetch = None;
+            }
+        }
+    }
+
+    fn tend_fetch(&mut self) {
+        if let Some(fetch) = self.images.fetch.take_if(|fetch| fetch.is_over(self.now)) {
+            tracing::warn!(
+                event = "image_not_received",
+                index = fetch.index().0,
+                why = "its sender is silent"
+            );
+            self.images.held.remove(&fetch.from);
+        }
+        self.ask_for_parts();
+        if self.images.fetch.is_none()
+            && let Some(need) = self.images.need
+        {
+            self.fetch(need, true);
+        }
+    }
+
+    /// Fetches the newest image that a peer has, if it is of this entry or a later one, and newer than any here. `any`: one that is not confirmed will do, if it is
+    /// the leader's: clients have seen its answers.
+    fn fetch(&mut self, least: LogIndex, any: bool) {
+        let newest = self.images.newest().map(Image::index).unwrap_or_default();
+        let leader = self.consensus.leader().filter(|_| any);
+        let held = self.images.held.iter();
+        let of_all = held.filter_map(|(peer, files)| Some((*peer, files[0]?)));
+        let of_leader = leader.and_then(|id| Some((id, self.images.held.get(&id)?[1]?)));
+        let fits = |file: &ImageFile| file.index >= least && file.index > newest;
+        let confirmed = of_all.filter(|(_, file)| fits(file)).max_by_key(|(_, file)| file.index);
+        let other = of_leader.filter(|(_, file)| fits(file));
+        let Some((peer, file)) = confirmed.or(other) else { return };
+        tracing::info!(
+            event = "fetching_image",
+            from = peer.0,
+            index = file.index.0,
+            bytes = file.bytes
+        );
+        self.images.fetch = Some(Fetch::new(peer, file, E::PART_BYTES, self.images.rate, self.now));
+        self.env.receive_image(file, 0, Vec::new());
+    }
+
+    /// A server that can begin nowhere needs an image.
+    fn look_for_need(&mut self) {
+        if !self.slot.stays_empty() && self.source().is_none() {
+            self.need_image(LogIndex(self.consensus.first_index().0 - 1));
+        }
+    }
+
+    /// This replica cannot continue without an image of this entry or a later one: its leader's log begins there.
+    pub(super) fn need_image(&mut self, index: LogIndex) {
+        if self.images.need.is_none_or(|need| need < index) {
+            tracing::info!(event = "needs_image", index = index.0);
+            self.images.need = Some(index);
+            self.images.next = self.now;
+        }
+    }
+
+    /// The log was replaced by a base, which an image here fills: the server continues from that.
+    pub(super) fn log_was_reset(&mut self, index: LogIndex) {
+        tracing::info!(event = "log_reset", index = index.0);
+        self.images.need = None;
+        self.started = true;
+        self.slot.forgive();
+        if self.slot.can_be_fed() {
+            self.kill_server();
+        }
+    }
+
+    /// Tells consensus which images there are.
+    fn hold_images(&mut self) {
+        self.consensus.hold_images(self.images.kept.iter().map(Image::index));
+    }
+}

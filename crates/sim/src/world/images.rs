@@ -1,0 +1,154 @@
+//! Images of servers: taken, kept on disks, sent to other machines.
+
+use super::{Event, Life, World};
+use crate::around::Wish;
+use crate::shelf::{Imaged, Shelved};
+use skein_model::LogIndex;
+use skein_replica::environment::{ImageFile, ImageNews};
+use skein_replica::replica::Inbox;
+use skein_replica::server::ServerState;
+use std::sync::Arc;
+
+/// The longest time for which a server is read,
+const COPY_US: u64 = 20_000;
+/// and until the image is on disk.
+const WRITE_US: u64 = 60_000;
+/// The longest image, in bytes: some parts.
+const BYTES: u64 = 900;
+
+impl World {
+    /// Carries out a replica's request about images.
+    pub(super) fn do_image(&mut self, life: Life, wish: Wish) {
+        let id = life.replica;
+        match wish {
+            Wish::Take(state) => {
+                let process = self.machines[&id].process.as_ref().expect("it runs");
+                let generation = process.server.as_ref().map_or(0, |server| server.generation);
+                let delay = 1 + self.rng.below(COPY_US);
+                self.schedule(delay, Event::ImageCopied(life, generation, state));
+            }
+            Wish::Confirm(index) => {
+                if let Some(image) = self.at(id).images.images.get_mut(&index) {
+                    image.confirmed = true;
+                }
+            }
+            Wish::Check(index) => {
+                if self.machines[&id].images.images.get(&index).is_some_and(|image| image.rotten) {
+                    let delay = 100 + self.rng.below(10_000);
+                    let news = ImageNews::Damaged(index);
+                    self.schedule(delay, Event::Images(life, Box::new(news)));
+                }
+            }
+            Wish::Remove(index) => {
+                self.at(id).images.images.remove(&index);
+            }
+            Wish::Read(to, index, from) => {
+                let image = self.machines[&id].images.images.get(&index);
+                let rest = image.map_or(0, |image| image.file.bytes.saturating_sub(from));
+                let bytes = vec![0; rest.min(100) as usize];
+                let delay = 10 + self.rng.below(2_000);
+                let news = ImageNews::Part(to, index, from, bytes);
+                self.schedule(delay, Event::Images(life, Box::new(news)));
+            }
+            Wish::Receive(file, from, bytes) => self.receive(life, file, from, bytes),
+            Wish::Arena(..) | Wish::Start(_) | Wish::Kill => unreachable!("not about images"),
+        }
+    }
+
+    pub(super) fn image_copied(
+        &mut self,
+        life: Life,
+        generation: u64,
+        state: Box<ServerState>,
+    ) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        let id = life.replica;
+        let process = self.machines[&id].process.as_ref().expect("it lives");
+        let server = process.server.as_ref();
+        let Some(server) = server.filter(|server| server.generation == generation) else {
+            let why = "its server has ended".to_owned();
+            return self.tell(life, Inbox::Images(ImageNews::NotTaken(why)));
+        };
+        let index = state.index;
+        if process.executed != index || !server.has_said_all() {
+            return Err(format!(
+                "replica {id} takes an image at entry {index} of a server that has executed entry {}",
+                process.executed
+            ));
+        }
+        let differs = process.differs == generation;
+        let (program, state) = (server.program.image(), Arc::new(*state));
+        let holds = Imaged { state, program, differs };
+        self.trace(|| format!("{id}: image of entry {index}"));
+        let bytes = 1 + self.rng.below(BYTES);
+        let file = ImageFile { index, bytes, digest: self.images.len() as u128 + 1 };
+        self.images.push(holds.clone());
+        let delay = 1 + self.rng.below(WRITE_US);
+        let image = Shelved { file, holds, confirmed: false, rotten: false };
+        self.schedule(delay, Event::ImageWritten(life, Box::new(image)));
+        self.tell(life, Inbox::Images(ImageNews::Copied))
+    }
+
+    /// One that was taken, or has come, is on disk.
+    pub(super) fn image_written(&mut self, life: Life, image: Shelved) -> Result<(), String> {
+        if !self.lives(life) {
+            return Ok(());
+        }
+        let id = life.replica;
+        let known = image.image();
+        let machine = self.at(id);
+        machine.images.images.insert(image.file.index, image.clone());
+        // Its servers find it there.
+        let process = machine.process.as_mut().expect("it lives");
+        process.replica.env.imaged.insert(image.file.index, image.holds.program);
+        self.tell(life, Inbox::Images(ImageNews::Kept(known)))
+    }
+
+    fn receive(&mut self, life: Life, file: ImageFile, from: u64, bytes: u64) {
+        let delay = 10 + self.rng.below(2_000);
+        let shelf = &mut self.at(life.replica).images;
+        let come = shelf.parts.entry((file.index, file.digest)).or_default();
+        if bytes > 0 {
+            assert_eq!(*come, from, "parts are stored in order");
+            *come += bytes;
+        }
+        let come = *come;
+        if come < file.bytes {
+            let news = ImageNews::Received(file.index, come);
+            return self.schedule(delay, Event::Images(life, Box::new(news)));
+        }
+        shelf.parts.remove(&(file.index, file.digest));
+        let rotten = self.machines.values().any(|machine| {
+            machine.images.images.values().any(|image| image.file == file && image.rotten)
+        });
+        if rotten {
+            let why = "its bytes are not those that its sender named".to_owned();
+            let news = ImageNews::NotReceived(file.index, why);
+            return self.schedule(delay, Event::Images(life, Box::new(news)));
+        }
+        self.trace(|| format!("{}: has image of entry {}", life.replica, file.index));
+        self.fetched += 1;
+        let holds = self.images[file.digest as usize - 1].clone();
+        let image = Shelved { file, holds, confirmed: true, rotten: false };
+        self.schedule(delay, Event::ImageWritten(life, Box::new(image)));
+    }
+
+    /// The bytes of a machine's newest image change. Never those of two machines: nothing would be left.
+    pub(super) fn rot_image(&mut self, id: u64) {
+        let rotten = |id: u64| self.machines[&id].images.images.values().any(|image| image.rotten);
+        if (1..=self.plan.replicas).any(|other| other != id && rotten(other)) {
+            return;
+        }
+        let Some((index, image)) = self.at(id).images.images.iter_mut().next_back() else { return };
+        image.rotten = true;
+        let index = *index;
+        self.trace(|| format!("{id}: its image of entry {index} rots"));
+    }
+
+    /// Whether the server that starts from this image will answer otherwise than others.
+    pub(super) fn image_differs(&self, id: u64, index: LogIndex) -> bool {
+        self.machines[&id].images.images.get(&index).is_some_and(|image| image.holds.differs)
+    }
+}
