@@ -337,6 +337,13 @@ pub struct Descriptor {
     pub flags: i32,
 }
 
+/// The name of memory of no file that processes share, once it was restored,
+pub const SHARED_NAME: &core::ffi::CStr = c"skein-shared";
+/// as mappings of it say it,
+pub const SHARED_SHOWN: &str = "/memfd:skein-shared (deleted)";
+/// and as they said it before: for the server, and where servers are compared, it still is that.
+pub const SHARED_WAS: &str = "/dev/zero (deleted)";
+
 /// See [`Descriptor::description`].
 pub const PLACEHOLDER: u32 = u32::MAX;
 /// What a server's standard output was when it began.

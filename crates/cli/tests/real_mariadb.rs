@@ -118,5 +118,10 @@ fn transactions_that_wait_for_each_other_end_the_same_way_everywhere() {
     .sum();
     println!("{deadlocks} deadlocks");
     assert_eq!(sql.column("SELECT SUM(money) FROM bank.account").unwrap(), ["4000"]);
+    real.continue_a_follower_from_an_image(|| {
+        sql.query("UPDATE bank.account SET money = money + 1 WHERE id = 0").unwrap();
+        sql.query("UPDATE bank.account SET money = money - 1 WHERE id = 0").unwrap();
+    });
+    assert_eq!(sql.column("SELECT SUM(money) FROM bank.account").unwrap(), ["4000"]);
     real.end();
 }

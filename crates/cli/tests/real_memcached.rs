@@ -109,6 +109,10 @@ fn values_of_a_megabyte() {
     let answer = memcached.store("set", "huge", &vec![b'x'; 2 << 20], 0, None).unwrap();
     assert_eq!(answer, "SERVER_ERROR object too large for cache");
     assert_eq!(memcached.get("huge").unwrap(), None);
+    real.continue_a_follower_from_an_image(|| {
+        assert_eq!(memcached.store("set", "0:1", b"new", 0, None).unwrap(), "STORED");
+    });
+    assert_eq!(memcached.get("0:1").unwrap().expect("what was stored").value, b"new");
     real.end();
 }
 

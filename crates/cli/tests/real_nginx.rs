@@ -55,6 +55,7 @@ fn uploads_survive_the_leader() {
     usual_tools(port, "/3.txt");
     uploads_survive(&real);
     usual_tools(port, "/4.txt");
+    real.continue_a_follower_from_an_image(|| usual_tools(port, "/3.txt"));
     real.end();
 }
 

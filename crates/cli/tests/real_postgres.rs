@@ -120,6 +120,9 @@ fn its_processes_work_together() {
     let plan = sql.column("EXPLAIN (ANALYZE) SELECT sum(n) FROM numbers").unwrap().join("\n");
     assert!(plan.contains("Workers Launched: ") && !plan.contains("Launched: 0"), "{plan}");
     assert_eq!(sql.column("SELECT sum(n) FROM numbers").unwrap(), ["1250025000"]);
+    real.continue_a_follower_from_an_image(|| {
+        assert_eq!(sql.column("SELECT sum(n) FROM numbers").unwrap(), ["1250025000"]);
+    });
 
     // A process wakes another one by a signal.
     let mut listener = Postgres::connect(port, ANSWER).unwrap();

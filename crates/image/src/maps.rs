@@ -2,6 +2,7 @@
 
 use crate::{MemoryError, Result};
 use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
+use skein_arena::restore::{SHARED_SHOWN, SHARED_WAS};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -148,7 +149,11 @@ fn parse(line: &str) -> Option<Mapping> {
     let device = nix::sys::stat::makedev(hex(major)?, hex(minor)?);
     let inode = words.next()?.parse().ok()?;
     let (start, end) = (hex(start)?, hex(end)?);
-    let name = if name.is_empty() { "anonymous" } else { name };
+    let name = match name {
+        "" => "anonymous",
+        SHARED_SHOWN => SHARED_WAS,
+        name => name,
+    };
     (start < end && permissions.len() == 4).then(|| Mapping {
         start,
         end,
@@ -199,6 +204,8 @@ mod tests {
         let plain = parse("1000-2000 rw-s 00000000 00:00 0 ").unwrap();
         assert!(plain.is_shared() && !plain.is_of_file() && plain.name == "anonymous");
         assert_eq!(parse("1000-2000 rw-s 00000000 00:00 0").unwrap().name, "anonymous");
+        let restored = "1000-2000 rw-s 00000000 00:01 9    /memfd:skein-shared (deleted)";
+        assert_eq!(parse(restored).unwrap().name, "/dev/zero (deleted)");
         for wrong in
             ["", "1000", "2000-1000 rw-p 0 0:0 0", "1000-2000 rw-p 0 0:0", "x-y rw-p 0 0:0 0"]
         {

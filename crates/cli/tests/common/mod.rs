@@ -10,6 +10,7 @@ pub mod faults;
 pub mod gerbera;
 pub mod hosts;
 pub mod http;
+pub mod imaged;
 pub mod load;
 pub mod machine;
 pub mod mysql;

@@ -7,6 +7,7 @@ use crate::time;
 use crate::turn::{self, trace};
 use core::fmt::{self, Write};
 use libc::c_int;
+use skein_arena::restore::{SHARED_SHOWN, SHARED_WAS};
 use skein_libos::errno::{Result, fail};
 use skein_libos::identity::{CPUS, MEMORY_BYTES};
 use skein_libos::net::interface::Interfaces;
@@ -456,7 +457,8 @@ fn maps(out: &mut Sheet<'_>, pid: u32) {
                 out.put(b" ");
                 column += 1;
             }
-            out.put(path);
+            let restored = path == SHARED_SHOWN.as_bytes();
+            out.put(if restored { SHARED_WAS.as_bytes() } else { path });
         }
         out.put(b"\n");
         Fate::Written

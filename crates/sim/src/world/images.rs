@@ -59,7 +59,7 @@ impl World {
         &mut self,
         life: Life,
         generation: u64,
-        state: Box<ServerState>,
+        state: ServerState,
     ) -> Result<(), String> {
         if !self.lives(life) {
             return Ok(());
@@ -79,7 +79,7 @@ impl World {
             ));
         }
         let differs = process.differs == generation;
-        let (program, state) = (server.program.image(), Arc::new(*state));
+        let (program, state) = (server.program.image(), Arc::new(state));
         let holds = Imaged { state, program, differs };
         self.trace(|| format!("{id}: image of entry {index}"));
         let bytes = 1 + self.rng.below(BYTES);

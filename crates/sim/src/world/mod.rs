@@ -474,7 +474,7 @@ impl World {
         match event {
             Event::Wake(life) => self.wake(life),
             Event::ImageCopied(life, generation, state) => {
-                self.image_copied(life, generation, state)
+                self.image_copied(life, generation, *state)
             }
             Event::ImageWritten(life, image) => self.image_written(life, *image),
             Event::Images(life, news) => self.tell(life, Inbox::Images(*news)),

@@ -1,0 +1,49 @@
+//! A follower of a real server's cluster continues from an image.
+
+use super::cluster::wait_for_or;
+use super::real::Real;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs;
+
+impl Real {
+    /// A follower takes an image of the server and its node is killed: its server continues from the image, and is like the others'. `work` makes the server do
+    /// something, again and again.
+    #[track_caller]
+    pub fn continue_a_follower_from_an_image(&self, mut work: impl FnMut()) {
+        let place = &self.cluster.place;
+        let status = self.cluster.wait_status(0);
+        let rows = status["replicas"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["role"] == "follower").unwrap();
+        let id = row["id"].as_u64().unwrap();
+        let taken =
+            place.run(&["checkpoint", "create", "--name", "t", "--replica", &id.to_string()]);
+        let said = String::from_utf8_lossy(&taken.stderr).into_owned();
+        assert!(taken.status.success(), "{said}\n{}", self.cluster.evidence());
+        // It counts when the servers were compared behind it.
+        let counts = || {
+            work();
+            let all = place.run(&["checkpoint", "ls", "--name", "t", "--json"]).stdout;
+            let all: Value = serde_json::from_slice(&all).ok()?;
+            let row = all.as_array()?.iter().find(|row| row["replica"] == id)?.clone();
+            let image = row["images"].as_array()?.last()?.clone();
+            (image["confirmed"] == true).then(|| image["index"].clone())
+        };
+        let index = wait_for_or("the image to count", || self.cluster.evidence(), counts);
+        let node = Pid::from_raw(row["node_pid"].as_i64().unwrap() as i32);
+        kill(node, Signal::SIGKILL).unwrap();
+        self.cluster.wait_said(&format!("node {id} died"));
+        work();
+        self.cluster.wait_status(0);
+        let log = fs::read_to_string(place.path(&format!("data/node-{id}/node.log"))).unwrap();
+        let mut events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let restored = events.rfind(|line| line["event"] == "restoring");
+        let restored = restored.map(|line| line["index"].clone());
+        assert_eq!(restored, Some(index), "{}", self.cluster.evidence());
+        work();
+        self.wait_agreed();
+        self.wait_files_agreed();
+        self.wait_memory_agreed();
+    }
+}
