@@ -3,13 +3,14 @@
 //! Events of several nodes are put in the order of their times. All replicas of a server print the same, so without
 //! `--replica` only the first one's output is shown. Works for a cluster that has stopped as well: from its data directory.
 
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use skein_node::rolling;
 
 use crate::args::LogsArgs;
 use crate::failure::{EXIT_NOT_RUNNING, EXIT_USAGE, Failure};
@@ -27,7 +28,8 @@ struct Source {
     path: PathBuf,
     /// Whether its lines carry times.
     events: bool,
-    file: Option<File>,
+    /// The files that are not read to their ends, the oldest first; the last one grows.
+    files: VecDeque<File>,
     rest: Vec<u8>,
     /// The time of its last event: lines without a time belong to that.
     time: String,
@@ -176,24 +178,61 @@ fn human(label: &str, event: &Map<String, Value>) -> String {
 
 impl Source {
     fn new(label: String, path: &Path, events: bool) -> Self {
-        Self { label, path: path.into(), events, file: None, rest: Vec::new(), time: String::new() }
+        Self {
+            label,
+            path: path.into(),
+            events,
+            files: VecDeque::new(),
+            rest: Vec::new(),
+            time: String::new(),
+        }
+    }
+
+    /// The files that have been begun after the last known one.
+    fn later(&self) -> Vec<File> {
+        let same = |file: &File, meta: &Metadata| {
+            file.metadata().is_ok_and(|own| rolling::same(&own, meta))
+        };
+        let Some(last) = self.files.back() else { return Vec::new() };
+        // While it has no name, there is none.
+        if std::fs::metadata(&self.path).map_or(true, |named| same(last, &named)) {
+            return Vec::new();
+        }
+        let (Ok(mut parts), Ok(last)) = (rolling::parts(&self.path), last.metadata()) else {
+            return Vec::new();
+        };
+        // If it is gone, so are some after it, perhaps.
+        match parts.iter().position(|file| same(file, &last)) {
+            Some(at) => parts.split_off(at + 1),
+            None => parts,
+        }
     }
 
     /// The complete lines.
     fn read(&mut self) -> Vec<String> {
-        if self.file.is_none() {
-            self.file = File::open(&self.path).ok();
+        if self.files.is_empty() {
+            self.files = rolling::parts(&self.path).unwrap_or_default().into();
         }
-        let Some(file) = &mut self.file else { return Vec::new() };
-        // A file that became shorter was restarted.
-        if let (Ok(at), Ok(meta)) = (file.stream_position(), file.metadata())
-            && meta.len() < at
-        {
-            self.rest.clear();
-            let _ = file.seek(SeekFrom::Start(0));
+        loop {
+            let Some(file) = self.files.front_mut() else { return Vec::new() };
+            // A file that became shorter was restarted.
+            if let (Ok(at), Ok(meta)) = (file.stream_position(), file.metadata())
+                && meta.len() < at
+            {
+                self.rest.clear();
+                let _ = file.seek(SeekFrom::Start(0));
+            }
+            // Looked at before the end of this one is read: what was written before is in there.
+            let later = if self.files.len() == 1 { self.later() } else { Vec::new() };
+            let Some(file) = self.files.front_mut() else { return Vec::new() };
+            // A failed read is tried again at the next look.
+            let _ = file.read_to_end(&mut self.rest);
+            self.files.extend(later);
+            if self.files.len() == 1 {
+                break;
+            }
+            self.files.pop_front();
         }
-        // A failed read is tried again at the next look.
-        let _ = file.read_to_end(&mut self.rest);
         let end = match self.rest.iter().rposition(|byte| *byte == b'\n') {
             Some(newline) => newline + 1,
             None if self.rest.len() > MAX_LINE_BYTES => self.rest.len(),
@@ -222,6 +261,34 @@ mod tests {
         assert!(source.read().is_empty());
         std::fs::write(&path, "x\n").unwrap();
         assert_eq!(source.read(), ["x"], "begun anew");
+    }
+
+    #[test]
+    fn files_that_were_full_are_read_in_their_order_and_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a.log");
+        let bounds = rolling::LogFiles { file_bytes: 30, old_files: 3 };
+        let mut log = rolling::Rolling::open(&path, bounds).unwrap();
+        let mut number = 0;
+        let mut write = |lines: u64| {
+            for _ in 0..lines {
+                number += 1;
+                writeln!(log, "number {number:02}").unwrap();
+            }
+        };
+        let names = |numbers: std::ops::RangeInclusive<u64>| {
+            numbers.map(|n| format!("number {n:02}")).collect::<Vec<_>>()
+        };
+        write(5);
+        let mut source = Source::new("a".into(), &path, false);
+        assert_eq!(source.read(), names(1..=5));
+        write(1);
+        assert_eq!(source.read(), names(6..=6));
+        write(4);
+        assert_eq!(source.read(), names(7..=10), "two files further");
+        write(40);
+        assert_eq!(source.read(), [names(11..=12), names(40..=50)].concat(), "what is left");
+        assert!(source.read().is_empty());
     }
 
     #[test]

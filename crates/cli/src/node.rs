@@ -7,11 +7,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use skein_node::config::LogFiles;
+use skein_node::rolling::Rolling;
 use skein_node::server::program::ProgramLauncher;
-use skein_node::{ExitReason, Node, NodeConfig, NodeError, durable};
+use skein_node::{ExitReason, Node, NodeConfig, NodeError};
 
 use crate::args::{self, NodeArgs};
 use crate::config;
@@ -31,7 +33,7 @@ pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
         Some(_) => None,
         None => Some(claim(&config)?),
     };
-    start_log(config.log_file.as_ref())?;
+    start_log(config.log_file.as_ref(), config.logs)?;
     let name = config.name.clone();
     let end = match run(config) {
         Ok(ExitReason::Stopped) => End::Stopped,
@@ -108,7 +110,7 @@ fn absolute(path: PathBuf) -> PathBuf {
 }
 
 /// Events as JSON lines with the time (UTC); `SKEIN_LOG` sets the lowest level, default `info`.
-fn start_log(file: Option<&PathBuf>) -> Result<(), Failure> {
+fn start_log(file: Option<&PathBuf>, bounds: LogFiles) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SKEIN_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A line that does not fit on a full disk is lost, and nothing else.
@@ -117,10 +119,10 @@ fn start_log(file: Option<&PathBuf>) -> Result<(), Failure> {
     match file {
         None => lines.with_writer(io::stderr).init(),
         Some(path) => {
-            let file = durable::append(path).map_err(|error| {
+            let file = Rolling::open(path, bounds).map_err(|error| {
                 Failure::new(format!("log_file {}", path.display()), error, "choose another place")
             })?;
-            lines.with_writer(Arc::new(file)).init();
+            lines.with_writer(Mutex::new(file)).init();
         }
     }
     Ok(())

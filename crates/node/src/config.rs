@@ -2,6 +2,7 @@
 //!
 //! The command line reads them from TOML; the names of the fields are the names of the keys. Unknown keys are refused.
 
+pub use crate::rolling::LogFiles;
 pub use crate::transport::Address;
 use serde::{Deserialize, Serialize};
 pub use skein_model::Interface;
@@ -69,6 +70,9 @@ pub struct NodeConfig {
     /// Images of the server; default: one from time to time, the last two are kept.
     #[serde(default)]
     pub checkpoint: CheckpointConfig,
+    /// The bounds of `log_file`, and of the server's output.
+    #[serde(default)]
+    pub logs: LogFiles,
     /// Numbers that rarely need a change.
     #[serde(default)]
     pub tuning: Tuning,
@@ -149,6 +153,9 @@ pub struct ServerConfig {
     pub isolation: Isolation,
 }
 
+/// Log files hold some lines at least.
+const LEAST_LOG_BYTES: u64 = 4096;
+
 fn root() -> PathBuf {
     PathBuf::from("/")
 }
@@ -209,6 +216,9 @@ impl NodeConfig {
             if self.peers[..i].iter().any(|q| q.id == p.id || q.address == p.address) {
                 return bad("peers", "two replicas have the same id or address");
             }
+        }
+        if self.logs.file_bytes < LEAST_LOG_BYTES {
+            return bad("logs.file_bytes", "must be at least 4096");
         }
         let local =
             self.peers.iter().map(|p| &p.address).chain(&self.listen).all(Address::is_local);

@@ -15,6 +15,7 @@ pub mod node;
 pub mod place;
 pub mod reactor;
 pub mod replay;
+pub mod rolling;
 pub mod server;
 pub mod status;
 mod timer;

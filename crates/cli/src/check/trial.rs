@@ -11,7 +11,8 @@ use skein_node::check::second::{Former, Replayed, replay};
 use skein_node::check::seen::Use;
 use skein_node::check::{Difference, Kind, Seen, files};
 use skein_node::config::{
-    CheckpointConfig, DurabilityMode, NodeConfig, OnExit, Publish, Publisher, ServerConfig, Tuning,
+    CheckpointConfig, DurabilityMode, LogFiles, NodeConfig, OnExit, Publish, Publisher,
+    ServerConfig, Tuning,
 };
 use skein_node::trace::{TraceFile, Watch};
 use skein_node::{ExitReason, NodeError};
@@ -145,6 +146,7 @@ impl Bench<'_> {
             metrics: None,
             log_file: None,
             checkpoint: CheckpointConfig::default(),
+            logs: LogFiles::default(),
             tuning: Tuning::default(),
             corrupt_digest_at: None,
         })

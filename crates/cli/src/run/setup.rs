@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use skein_node::NodeConfig;
 use skein_node::config::{
-    Address, CheckpointConfig, DurabilityMode, OnExit as NodeOnExit, OutgoingConfig, Peer,
-    Publisher, ServerConfig, Tuning,
+    Address, CheckpointConfig, DurabilityMode, LogFiles, OnExit as NodeOnExit, OutgoingConfig,
+    Peer, Publisher, ServerConfig, Tuning,
 };
 use skein_sandbox::Search;
 
@@ -241,7 +241,8 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
             },
             admin_socket: Some(files.admin.clone()),
             metrics: None,
-            log_file: None,
+            log_file: Some(files.log.clone()),
+            logs: LogFiles::default(),
             checkpoint: CheckpointConfig::default(),
             tuning: tuning.clone(),
             corrupt_digest_at: None,

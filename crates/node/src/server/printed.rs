@@ -12,10 +12,10 @@
 //! Threads: the reactor writes [`Passage`], the keeper's thread owns [`Printed`]. Crash: output that was not copied yet is lost with the node, and printed again
 //! when the log is replayed.
 
+use crate::rolling::{LogFiles, Rolling};
 use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use skein_arena::layout::Header;
-use skein_log::disk::durable;
 use skein_model::LogIndex;
 use skein_replica::server::Passage;
 use std::fs::File;
@@ -47,7 +47,7 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Printed {
     memory: File,
-    log: File,
+    log: Rolling,
     path: PathBuf,
     copied: u64,
     /// The word with the server's question number; none once it has ended.
@@ -62,8 +62,8 @@ impl Printed {
     ///
     /// # Errors
     /// The file cannot be opened, or there is no memory.
-    pub fn new(path: &Path, arena: File) -> io::Result<Self> {
-        let log = durable::append(path)?;
+    pub fn new(path: &Path, arena: File, bounds: LogFiles) -> io::Result<Self> {
+        let log = Rolling::open(path, bounds)?;
         let memory = File::from(memfd_create(c"skein-printed", MFdFlags::MFD_CLOEXEC)?);
         fcntl(&memory, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
         let path = path.to_owned();
@@ -166,7 +166,8 @@ mod tests {
             let path = dir.path().join("server.log");
             let arena = tempfile::tempfile().unwrap();
             arena.set_len(size_of::<Header>() as u64).unwrap();
-            let printed = Printed::new(&path, arena.try_clone().unwrap()).unwrap();
+            let printed =
+                Printed::new(&path, arena.try_clone().unwrap(), LogFiles::default()).unwrap();
             Self { _dir: dir, path, arena, printed, passage: Passage::default() }
         }
 
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(place.copy(), (false, "abc".into()));
         place.print("d");
         assert_eq!(place.copy(), (false, "abcd".into()));
-        place.printed.log = File::options().append(true).open("/dev/full").unwrap();
+        place.printed.log = Rolling::open(Path::new("/dev/full"), LogFiles::default()).unwrap();
         place.print("e");
         assert_eq!(place.copy(), (false, "abcd".into()));
         assert!(place.printed.failed && place.printed.copied == 2);

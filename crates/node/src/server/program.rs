@@ -2,7 +2,7 @@
 
 use super::launch::{Launcher, Running, Started};
 use super::printed::Printed;
-use crate::config::{Isolation, NodeConfig};
+use crate::config::{Isolation, LogFiles, NodeConfig};
 use crate::error::NodeError;
 use crate::trace::Traced;
 use sha2::{Digest, Sha256};
@@ -37,6 +37,7 @@ pub struct ProgramLauncher {
     env: Vec<(OsString, OsString)>,
     cwd: PathBuf,
     output: PathBuf,
+    logs: LogFiles,
     max_open_files: u64,
     isolation: skein_sandbox::Isolation,
     hash: [u8; 32],
@@ -70,6 +71,7 @@ impl ProgramLauncher {
             env,
             cwd: server.cwd.clone(),
             output: config.output_path(),
+            logs: config.logs,
             max_open_files: config.tuning.max_open_files,
             isolation: match server.isolation {
                 Isolation::Full => skein_sandbox::Isolation::Full,
@@ -114,7 +116,7 @@ impl Launcher for ProgramLauncher {
     ) -> Result<Box<dyn Running>, NodeError> {
         let printed = arena
             .try_clone_to_owned()
-            .and_then(|arena| Printed::new(&self.output, arena.into()))
+            .and_then(|arena| Printed::new(&self.output, arena.into(), self.logs))
             .map_err(|error| NodeError::DataDir { path: self.output.clone(), error })?;
         let mut inherit = vec![(arena, ARENA_FD), (wake, WAKE_FD)];
         inherit.extend(self.traced.iter().flat_map(Traced::inherit));

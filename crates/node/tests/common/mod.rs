@@ -7,8 +7,8 @@ pub mod wires;
 
 use fake::{FakeLauncher, PORT, Seen};
 use skein_node::config::{
-    CheckpointConfig, DurabilityMode, Isolation, NodeConfig, OnExit, Peer, Publish, Publisher,
-    ServerConfig, Tuning,
+    CheckpointConfig, DurabilityMode, Isolation, LogFiles, NodeConfig, OnExit, Peer, Publish,
+    Publisher, ServerConfig, Tuning,
 };
 use skein_node::reactor::Mailbox;
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
@@ -111,6 +111,7 @@ impl Cluster {
                 metrics: None,
                 log_file: None,
                 checkpoint: CheckpointConfig::default(),
+                logs: LogFiles::default(),
                 tuning: Tuning::default(),
                 corrupt_digest_at: None,
             };
