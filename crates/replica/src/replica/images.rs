@@ -9,6 +9,7 @@ use crate::images::{Fetch, Schedule};
 use crate::server::Source;
 use crate::status::ImagesStatus;
 use serde::{Deserialize, Serialize};
+use skein_log::Consensus;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId};
 use std::collections::BTreeMap;
@@ -174,6 +175,19 @@ impl Images {
             let _ = reply.send(answer.clone());
         }
     }
+}
+
+/// The images that were there at the start, without those of a log that is not this one: in memory it went with the node, on a disk another one was put in its place.
+pub(super) fn of_this_log<E: Environment>(env: &mut E, consensus: &Consensus) -> Vec<Image> {
+    let (kept, others): (Vec<_>, Vec<_>) = env.images_at_start().into_iter().partition(|image| {
+        let base = consensus.base_at(image.index());
+        env.has_log() && base.is_none_or(|base| base.term == image.state.term)
+    });
+    for image in others {
+        tracing::info!(event = "image_of_another_log", index = image.index().0);
+        env.remove_image(image.index(), false);
+    }
+    kept
 }
 
 impl<E: Environment> Replica<E> {

@@ -234,7 +234,7 @@ impl<E: Environment> Replica<E> {
         let tuning = &config.tuning;
         let limits =
             Limits { connections: tuning.max_connections, memory_bytes: tuning.max_memory_bytes };
-        let kept = env.images_at_start();
+        let kept = images::of_this_log(&mut env, &consensus);
         consensus.hold_images(kept.iter().map(Image::index));
         let images = images::Images::new(&config.checkpoint, kept);
         let (first, last) = (consensus.first_index(), consensus.last_index());
