@@ -356,24 +356,31 @@ impl Consensus {
     /// The next duties, if any. To be called again until there are none.
     pub fn take_ready(&mut self) -> Option<Batch> {
         self.change_members();
-        let mut batch = Batch { messages: std::mem::take(&mut self.released), ..Batch::default() };
-        let mut any = !batch.messages.is_empty();
-        if self.node.has_ready() {
-            any = true;
-            let ready = self.node.ready();
+        let is_ready = self.node.has_ready();
+        let role = self.role_change();
+        if !is_ready && role.is_none() && self.is_settled() {
+            return None;
+        }
+        let mut batch = Batch::default();
+        std::mem::swap(&mut batch.messages, &mut self.released);
+        if is_ready {
             match self.config.durability {
-                Durability::Fsync => self.process_async(ready, &mut batch),
-                Durability::Memory => self.process_in_memory(ready, &mut batch),
+                Durability::Fsync => self.process_async(&mut batch),
+                Durability::Memory => self.process_in_memory(&mut batch),
             }
             let up_to = self.applied.0.min(self.node.raft.raft_log.persisted);
             self.node.mut_store().trim(up_to, self.config.recent_bytes);
         }
-        any |= self.persist_base(&mut batch);
-        any |= self.tell_of_base(&mut batch.messages);
-        batch.role = self.role_change();
-        any |= batch.role.is_some();
+        self.persist_base(&mut batch);
+        self.tell_of_base(&mut batch.messages);
+        batch.role = self.role_change().or(role);
         batch.applied = self.applied;
-        any.then_some(batch)
+        Some(batch)
+    }
+
+    /// Whether there is nothing to be done but what the library has.
+    fn is_settled(&self) -> bool {
+        self.released.is_empty() && self.forgot.is_none() && !self.node.store().has_below_base()
     }
 
     /// Committed entries from `from` on: about `max_bytes` of them or one, up to the last one that batches handed out.

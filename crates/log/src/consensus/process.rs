@@ -16,7 +16,8 @@ use skein_model::{LogIndex, Term};
 const MAX_MEMBERSHIP_BYTES: usize = 1024;
 
 impl Consensus {
-    pub(super) fn process_async(&mut self, mut ready: Ready, batch: &mut Batch) {
+    pub(super) fn process_async(&mut self, batch: &mut Batch) {
+        let mut ready = self.node.ready();
         let number = ready.number();
         // A follower's sign of life promises nothing: a slow disk must not look like a dead follower, or the leader gives up.
         let alive = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
@@ -27,7 +28,9 @@ impl Consensus {
         let committed = ready.take_committed_entries();
         let must_sync = ready.must_sync();
         self.note_hard_state(&ready);
-        self.reset(ready.snapshot(), batch);
+        if ready.snapshot().has_metadata() {
+            self.reset(ready.snapshot(), batch);
+        }
         self.node.mut_store().append(ready.entries());
         if must_sync {
             batch.persist = Some(Persist {
@@ -70,12 +73,15 @@ impl Consensus {
         self.apply(&ahead, batch);
     }
 
-    pub(super) fn process_in_memory(&mut self, mut ready: Ready, batch: &mut Batch) {
+    pub(super) fn process_in_memory(&mut self, batch: &mut Batch) {
+        let mut ready = self.node.ready();
         batch.messages.extend(encode_all(ready.take_messages()));
         let held = ready.take_persisted_messages();
         let committed = ready.take_committed_entries();
         self.note_hard_state(&ready);
-        self.reset(ready.snapshot(), batch);
+        if ready.snapshot().has_metadata() {
+            self.reset(ready.snapshot(), batch);
+        }
         self.node.mut_store().append(ready.entries());
         let mut light = self.node.advance_append(ready);
         batch.messages.extend(encode_all(held));

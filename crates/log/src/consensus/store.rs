@@ -170,6 +170,11 @@ impl LogStore {
         };
     }
 
+    /// Whether there are members for [`take_below_base`](Self::take_below_base).
+    pub(super) fn has_below_base(&self) -> bool {
+        !self.below_base.borrow().is_empty()
+    }
+
     /// Members who need what this log no longer has, since this was asked last.
     pub(super) fn take_below_base(&mut self) -> BTreeSet<u64> {
         take(self.below_base.get_mut())

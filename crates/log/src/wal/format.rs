@@ -269,19 +269,8 @@ fn tag(salt: u64) -> [u8; 4] {
 
 /// Appends a record to `out`.
 pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
-    let start = out.len();
-    out.extend_from_slice(&tag(place.spot.salt));
-    out.extend_from_slice(&[0; 28]);
-    let kind = match record {
-        Record::Entry(entry) => {
-            out.extend_from_slice(&entry.index.0.to_le_bytes());
-            out.extend_from_slice(&entry.term.0.to_le_bytes());
-            out.extend_from_slice(&entry.payload);
-            match entry.kind {
-                EntryKind::Normal => KIND_ENTRY,
-                EntryKind::Membership => KIND_MEMBERSHIP,
-            }
-        }
+    frame(out, place, |out| match record {
+        Record::Entry(entry) => put_entry(out, entry),
         Record::HardState(state) => {
             encode_hard_state(out, state);
             KIND_HARD_STATE
@@ -306,10 +295,34 @@ pub(crate) fn encode(out: &mut Vec<u8>, place: Place, record: &Record) {
             start.base.encode(out);
             KIND_START
         }
-    };
+    });
+}
+
+/// Appends the record of an entry to `out`, as [`encode`] does.
+pub(crate) fn encode_entry(out: &mut Vec<u8>, place: Place, entry: &LogEntry) {
+    out.reserve(entry_record_bytes(entry));
+    frame(out, place, |out| put_entry(out, entry));
+}
+
+fn put_entry(out: &mut Vec<u8>, entry: &LogEntry) -> u8 {
+    out.extend_from_slice(&entry.index.0.to_le_bytes());
+    out.extend_from_slice(&entry.term.0.to_le_bytes());
+    out.extend_from_slice(&entry.payload);
+    match entry.kind {
+        EntryKind::Normal => KIND_ENTRY,
+        EntryKind::Membership => KIND_MEMBERSHIP,
+    }
+}
+
+/// Appends a record whose payload `put` writes; `put` answers its kind.
+fn frame(out: &mut Vec<u8>, place: Place, put: impl FnOnce(&mut Vec<u8>) -> u8) {
+    let start = out.len();
+    out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+    let kind = put(out);
     let len = out.len() - start - RECORD_HEADER_BYTES;
     assert!(len <= MAX_PAYLOAD_BYTES, "a record of {len} bytes");
     let header = &mut out[start..start + RECORD_HEADER_BYTES];
+    header[..4].copy_from_slice(&tag(place.spot.salt));
     // Lossless: at most MAX_PAYLOAD_BYTES.
     header[8..12].copy_from_slice(&(len as u32).to_le_bytes());
     header[12] = kind;
@@ -385,10 +398,13 @@ fn decode_hard_state(cursor: &mut Cursor<'_>) -> Option<HardState> {
 }
 
 fn checksum(spot: Spot, bytes: &[u8]) -> u32 {
+    // In one piece, which is hashed faster than three.
+    let mut place = [0; 24];
+    place[..8].copy_from_slice(&spot.salt.to_le_bytes());
+    place[8..16].copy_from_slice(&spot.segment.to_le_bytes());
+    place[16..].copy_from_slice(&spot.offset.to_le_bytes());
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&spot.salt.to_le_bytes());
-    hasher.update(&spot.segment.to_le_bytes());
-    hasher.update(&spot.offset.to_le_bytes());
+    hasher.update(&place);
     hasher.update(bytes);
     hasher.finalize()
 }

@@ -323,7 +323,9 @@ impl Wal {
             self.roll()?;
         }
         let start = self.end();
-        self.push(&Record::Entry(entry.clone()));
+        let place = self.place();
+        format::encode_entry(&mut self.buffer, place, entry);
+        self.next_seq += 1;
         self.terms.push(entry.index, entry.term);
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.add_entry(entry.index, self.segment, start, self.end());
@@ -335,13 +337,18 @@ impl Wal {
     }
 
     fn push(&mut self, record: &Record) {
-        let place = Place {
+        let place = self.place();
+        format::encode(&mut self.buffer, place, record);
+        self.next_seq += 1;
+    }
+
+    /// The place of the next record.
+    fn place(&self) -> Place {
+        Place {
             spot: Spot { segment: self.segment, salt: self.salt, offset: self.end() },
             seq: self.next_seq,
             synced_seq: self.synced_seq,
-        };
-        format::encode(&mut self.buffer, place, record);
-        self.next_seq += 1;
+        }
     }
 
     fn flush(&mut self) -> Result<(), WalError> {
