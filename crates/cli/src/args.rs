@@ -88,6 +88,10 @@ pub struct RunArgs {
     /// The cluster's name [default: the program's]
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
+    /// Begin a new cluster with the files below DIR, which stands for the server's root: laid over the host's files as `cp -a DIR/. /` would.
+    /// `skein files --export` writes such a directory
+    #[arg(long, value_name = "DIR")]
+    pub import: Option<PathBuf>,
     /// When an input counts as written: fsync = it is on a majority's disks; memory = in a majority's memory, and lost
     /// when a majority dies at once
     #[arg(long, value_enum, default_value_t = Durability::Fsync)]
@@ -160,6 +164,9 @@ pub struct FoundArgs {
     /// The configuration file of this host's replica
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Begin with the files below DIR, which stands for the server's root; the same ones on every host
+    #[arg(long, value_name = "DIR")]
+    pub import: Option<PathBuf>,
 }
 
 /// Arguments of `skein rejoin`.
@@ -279,8 +286,15 @@ pub struct FilesArgs {
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
     /// Machine-readable
-    #[arg(long)]
+    #[arg(long, conflicts_with = "export")]
     pub json: bool,
+    /// Write what the server has written to DIR, a new directory, as it was at one entry: a backup, for `skein run --import`. Clients
+    /// wait for nothing where a follower is on this machine
+    #[arg(long, value_name = "DIR")]
+    pub export: Option<PathBuf>,
+    /// With --export: only these of the server's paths, and what is below them [default: all]
+    #[arg(value_name = "PATH", requires = "export")]
+    pub paths: Vec<PathBuf>,
 }
 
 /// Arguments of `skein verify`.

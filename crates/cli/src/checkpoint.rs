@@ -23,9 +23,9 @@ use crate::status::state_of;
 use crate::words::{bytes, number};
 
 /// How long a node may take to answer what it knows.
-const LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const LIMIT: Duration = Duration::from_secs(2);
 /// To write an image of a large server, or to read all of one.
-const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// An image is not whole.
 const EXIT_DAMAGED: u8 = 1;
 
@@ -44,11 +44,11 @@ fn state(name: Option<&str>) -> Result<State, Failure> {
     state_of(&instance::find(name)?)
 }
 
-fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
+pub(crate) fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
     Failure::new(format!("cluster {}", state.name), why, fix)
 }
 
-fn of_replica(node: &NodeFiles, error: &AdminError) -> String {
+pub(crate) fn of_replica(node: &NodeFiles, error: &AdminError) -> String {
     format!("replica {}: {error}", node.id)
 }
 
@@ -95,7 +95,7 @@ fn create(args: &CreateArgs) -> Result<u8, Failure> {
 }
 
 /// A follower whose server is in step, or else whoever answers.
-fn follower<'a>(nodes: &[&'a NodeFiles]) -> Option<&'a NodeFiles> {
+pub(crate) fn follower<'a>(nodes: &[&'a NodeFiles]) -> Option<&'a NodeFiles> {
     let told = ask_all(nodes, |node| poll::status(&node.admin, LIMIT));
     let rank = |(_, status): &(&&NodeFiles, skein_node::NodeStatus)| {
         let own = &status.replica;
@@ -114,11 +114,11 @@ fn ask_all<T: Send>(nodes: &[&NodeFiles], ask: impl Fn(&NodeFiles) -> T + Sync) 
     })
 }
 
-fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {
+pub(crate) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {
     serde_json::from_slice(body).map_err(|error| AdminError::Wrong(error.to_string()))
 }
 
-fn images_of(node: &NodeFiles) -> Result<ImagesListed, AdminError> {
+pub(crate) fn images_of(node: &NodeFiles) -> Result<ImagesListed, AdminError> {
     parsed(&admin::get(&node.admin, "/images", LIMIT)?)
 }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use skein_node::{begin, durable};
+use skein_node::{NodeError, begin, durable, import};
 
 use crate::args::Durability;
 use crate::failure::Failure;
@@ -55,6 +55,9 @@ pub struct Identity {
     pub quantum: u32,
     /// Turns from slot to slot.
     pub nclock: u32,
+    /// The directory of the files that it began with, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<PathBuf>,
 }
 
 /// A data directory that this process alone uses.
@@ -140,6 +143,7 @@ impl DataDir {
             Durability::Fsync if self.answered_nobody(&kept) => Found::Discarded,
             Durability::Fsync => {
                 self.compare(&kept, &wanted)?;
+                self.share_imported(&kept)?;
                 return Ok((kept, Found::Continued));
             }
         };
@@ -150,10 +154,24 @@ impl DataDir {
 
     /// Lets all replicas begin their logs. The mark that they have is written last: a crash before it founds again.
     fn found(&self, wanted: &Identity) -> Result<(), Failure> {
+        if let Some(dir) = &wanted.import {
+            import::pack(dir, &self.node(1)).map_err(|error| imported(&error))?;
+            self.share_imported(wanted)?;
+        }
         for id in 1..=wanted.replicas {
             begin::found(&self.node(id)).map_err(|error| Failure::new("data", error, ""))?;
         }
         self.write(wanted)
+    }
+
+    /// Gives replicas whose directory is new, or was lost, the files that the cluster began with.
+    fn share_imported(&self, identity: &Identity) -> Result<(), Failure> {
+        let has = |id: &u64| import::is_there(&self.node(*id));
+        let Some(from) = (1..=identity.replicas).find(has) else { return Ok(()) };
+        for id in (1..=identity.replicas).filter(|id| !has(id)) {
+            import::share(&self.node(from), &self.node(id)).map_err(|error| imported(&error))?;
+        }
+        Ok(())
     }
 
     /// Whether all replicas have logs and none of the server's output has reached the outside.
@@ -206,6 +224,16 @@ impl DataDir {
             };
             return refuse(format!("its log was made with {difference}"), "give the same");
         }
+        if wanted.import.is_some() && kept.import != wanted.import {
+            let began = kept.import.as_ref().map_or_else(
+                || "without imported files".to_owned(),
+                |dir| format!("with the files of {}", dir.display()),
+            );
+            return refuse(
+                format!("its cluster exists, and began {began}"),
+                "leave out --import to go on with it, or choose another --data DIR for a new one",
+            );
+        }
         if kept.replicas != wanted.replicas {
             return refuse(
                 format!("its cluster has {} replicas", kept.replicas),
@@ -250,6 +278,10 @@ impl DataDir {
     }
 }
 
+fn imported(error: &NodeError) -> Failure {
+    Failure::new("--import", error, "the cluster was not made")
+}
+
 fn what(path: &Path) -> String {
     format!("data directory {}", path.display())
 }
@@ -276,6 +308,7 @@ mod tests {
             cwd: "/".into(),
             quantum: 256,
             nclock: 16,
+            import: None,
         }
     }
 
@@ -298,7 +331,7 @@ mod tests {
         dir.settle(identity()).unwrap();
         answered(&dir);
         type Change = fn(&mut Identity);
-        let changed: [(&str, Change); 9] = [
+        let changed: [(&str, Change); 10] = [
             ("belongs to the cluster 'a'", |i| i.name = "b".into()),
             ("made by /bin/x", |i| i.program = "/bin/y".into()),
             ("arguments [-p 1]", |i| i.args.clear()),
@@ -308,6 +341,7 @@ mod tests {
             ("has 3 replicas", |i| i.replicas = 5),
             ("on disk", |i| i.durability = Durability::Memory),
             ("quantum", |i| i.quantum = 1),
+            ("began without imported files", |i| i.import = Some("/x".into())),
         ];
         for (words, change) in changed {
             let mut other = identity();

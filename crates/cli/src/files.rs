@@ -2,6 +2,8 @@
 //!
 //! All servers stand at one entry while their files are read ([`crate::standstill`]), so all files are results of the same entries.
 //!
+//! With `--export` they are written to a directory instead ([`crate::export`]).
+//!
 //! Exit codes: 0 the replicas agree; 1 they differ; 2 they cannot be compared; 3 no such cluster.
 
 use std::collections::BTreeMap;
@@ -14,6 +16,7 @@ use skein_sandbox::WrittenFile;
 
 use crate::admin::{self, AdminError};
 use crate::args::FilesArgs;
+use crate::export::export;
 use crate::failure::Failure;
 use crate::instance::{self, NodeFiles};
 use crate::standstill::{self, Verdict};
@@ -50,6 +53,9 @@ type Answer = standstill::Answer<FilesStatus>;
 
 /// Prints the written files; answers the exit code.
 pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
+    if let Some(dir) = &args.export {
+        return export(args, dir);
+    }
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
     let compared = || {

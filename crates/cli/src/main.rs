@@ -11,6 +11,7 @@ mod checkpoint;
 mod cluster;
 mod config;
 mod end;
+mod export;
 mod failure;
 mod files;
 mod instance;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use skein_node::{NodeConfig, NodeError, begin};
+use skein_node::{NodeConfig, NodeError, begin, import};
 
 use crate::args::{FoundArgs, RejoinArgs};
 use crate::config;
@@ -19,6 +19,11 @@ const IN_USE_LIMIT: Duration = Duration::from_secs(3);
 /// Lets the node of a new cluster begin its log.
 pub fn found(args: &FoundArgs) -> Result<u8, Failure> {
     let config = config::read(&args.config)?;
+    if let Some(dir) = &args.import
+        && !begin::has_log(&config.data_dir)
+    {
+        import::pack(dir, &config.data_dir).map_err(|error| failure(&config, &error))?;
+    }
     begin::found(&config.data_dir).map_err(|error| failure(&config, &error))?;
     println!(
         "skein: {}: replica {} begins a new cluster when its node is started; found all {} of them",

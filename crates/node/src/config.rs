@@ -17,6 +17,9 @@ use std::path::PathBuf;
 /// The directory of images in a data directory.
 pub(crate) const IMAGES: &str = "images";
 
+/// The most bytes of all files that a server writes: 4 GiB, used as needed.
+pub(crate) const LAYER_BYTES: u64 = 4 << 30;
+
 /// One replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

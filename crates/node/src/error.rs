@@ -51,6 +51,14 @@ pub enum NodeError {
         /// The reason.
         error: io::Error,
     },
+    /// The files that the cluster begins with.
+    #[error("imported files {}: {error}", path.display())]
+    Import {
+        /// The file or directory.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
     /// The cluster's key.
     #[error("key file {}: {error}", path.display())]
     Key {

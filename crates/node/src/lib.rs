@@ -10,6 +10,7 @@ pub mod config;
 pub mod error;
 pub mod forward;
 pub mod images;
+pub mod import;
 pub mod memory;
 pub mod node;
 pub mod place;

@@ -12,6 +12,7 @@
 mod attributes;
 mod pack;
 mod stream;
+pub(super) mod tree;
 mod unpack;
 
 use std::collections::BTreeMap;

@@ -42,6 +42,7 @@ mod times;
 pub use confine::hide_memory;
 pub use error::{LaunchError, ProgramError};
 pub use launch::launch;
+pub use layer::tree::{Amount, export, own_directories, pack_tree};
 pub use layer::{Layer, Written, WrittenFile};
 pub use process::{Exit, ServerProcess};
 pub use program::{Program, Search, inspect};

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use skein_sandbox::ServerProcess;
@@ -147,4 +148,54 @@ fn a_stream_reaches_nothing_outside_the_servers_root() {
     let third = stands_after(dir.path(), "");
     let error = third.layer().unwrap().unpack(&mut &stream[..]).unwrap_err();
     assert!(error.to_string().contains("leads elsewhere"), "{error}");
+}
+
+#[test]
+fn files_leave_a_layer_and_come_into_another() {
+    let dir = host_files();
+    let script = "mkdir new; echo text > new/a; ln new/a new/b; ln -s a new/c; chmod 640 new/a; rm old/file; \
+                  truncate -s 1M new/hole; echo y >> old/kept/c; mkfifo new/fifo";
+    let first = stands_after(dir.path(), script);
+    let stream = packed(&first);
+    let out = tempfile::tempdir().unwrap();
+    let all = out.path().join("all");
+    fs::create_dir(&all).unwrap();
+    let amount = skein_sandbox::export(&mut &stream[..], &all, &[]).unwrap();
+    let inside = |name: &str| all.join(dir.path().strip_prefix("/").unwrap()).join(name);
+    assert!(amount.files >= 6, "{amount:?}");
+    assert_eq!(fs::read_to_string(inside("new/b")).unwrap(), "text\n");
+    assert_eq!(fs::metadata(inside("new/a")).unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(fs::metadata(inside("new/a")).unwrap().nlink(), 2);
+    assert!(!inside("old/file").exists(), "what was removed has no place");
+    let mark = fs::metadata(inside("old/kept/c")).unwrap();
+    assert_eq!(mark.atime(), mark.mtime(), "marks stay in the server");
+
+    // The same files in another server, but for what it removed.
+    let mut tree = Vec::new();
+    skein_sandbox::pack_tree(&all, &mut tree).unwrap();
+    let second = stands_after(dir.path(), "");
+    second.layer().unwrap().unpack(&mut &tree[..]).unwrap();
+    let shown = |server: &ServerProcess| {
+        let written = server.layer().unwrap().written(None).unwrap();
+        let text = |file: &skein_sandbox::WrittenFile| {
+            (file.path.clone(), file.kind.clone(), file.mode, file.size, file.digest.clone())
+        };
+        let kept = written.files.iter().filter(|file| file.kind != "deleted").map(text);
+        kept.collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&first), shown(&second));
+
+    // Chosen ones.
+    let chosen = |paths: &[&str]| {
+        let to = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = paths.iter().map(|path| dir.path().join(path)).collect();
+        skein_sandbox::export(&mut &stream[..], to.path(), &paths).map(|amount| amount.files)
+    };
+    assert_eq!(chosen(&["new/a"]).unwrap(), 1);
+    assert_eq!(chosen(&["new/hole", "new/c"]).unwrap(), 2);
+    assert_eq!(chosen(&["old"]).unwrap(), 1);
+    let said = |paths: &[&str]| chosen(paths).unwrap_err().to_string();
+    assert!(said(&["new/b"]).contains("one more name of"), "{}", said(&["new/b"]));
+    assert!(said(&["new/a", "new/x"]).contains("written nothing at"), "a missing one");
+    assert!(said(&["ne"]).contains("written nothing at"), "half a name");
 }

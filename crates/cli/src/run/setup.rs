@@ -196,6 +196,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         cwd,
         quantum: tuning.quantum,
         nclock: tuning.nclock,
+        import: args.import.as_deref().map(canonical).transpose()?,
     })?;
     // No other user can reach into the directory, so no other user talks to the nodes.
     let address = |id| Address::Unix(claim.dir.join(format!("peer-{id}.sock")));
@@ -269,6 +270,16 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         state,
         plans,
         publish,
+    })
+}
+
+fn canonical(import: &Path) -> Result<PathBuf, Failure> {
+    import.canonicalize().map_err(|error| {
+        Failure::new(
+            format!("--import {}", import.display()),
+            error,
+            "name a directory that stands for the server's root, as 'skein files --export' writes it",
+        )
     })
 }
 

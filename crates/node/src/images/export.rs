@@ -1,11 +1,12 @@
-//! A copy of an image outside of its directory.
+//! What leaves an image's directory: a copy of the image, or the server's files in it.
 
 use skein_image::file::{Head, ImageError, Opened};
 use skein_log::disk::durable;
+use skein_sandbox::Amount;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Copies an image into a new file, which has its name when it is whole and durable. Answers its length.
 ///
@@ -41,4 +42,18 @@ fn copy(image: &Path, part: &Path) -> Result<u64, ImageError> {
     let owner = Head::read(part)?.owner;
     Opened::open(part, &owner)?.verify()?;
     Ok(bytes)
+}
+
+/// Writes the server's files in an image below `to`, an empty directory, durably; with `wanted`, only these paths of the server and what is below them.
+///
+/// # Errors
+/// The image is damaged, a file cannot be written, or one of the wanted paths is not in it.
+pub fn export_files(image: &Path, to: &Path, wanted: &[PathBuf]) -> Result<Amount, ImageError> {
+    let owner = Head::read(image)?.owner;
+    let (_, mut body) = Opened::open(image, &owner)?.verify()?.unpack()?;
+    body.memory(&mut io::sink())?;
+    let failed = ImageError::io(to);
+    let amount = body.layer(|from| skein_sandbox::export(from, to, wanted))?.map_err(&failed)?;
+    File::open(to).and_then(|dir| Ok(nix::unistd::syncfs(&dir)?)).map_err(&failed)?;
+    Ok(amount)
 }

@@ -5,6 +5,7 @@
 use crate::error::NodeError;
 use crate::images::Restart;
 use crate::images::restart::{RestartError, Unpacked};
+use crate::import::Import;
 use crate::server::memory::Outfit;
 use crate::server::printed::{LOOK, LOOK_AGAIN, Printed};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -30,6 +31,10 @@ pub trait Launcher: Send + Sync {
     ) -> Result<Box<dyn Running>, NodeError>;
     /// The parts that must be equal on all replicas: the program, its libraries, arguments and environment.
     fn program_hash(&self) -> [u8; 32];
+    /// The files that a server begins with, if there are some.
+    fn import(&self) -> Option<&Import> {
+        None
+    }
 }
 
 /// A started server. Dropping it kills it.
@@ -166,13 +171,19 @@ fn start(
     let restore = image.as_ref().map(Unpacked::memory);
     let mut running =
         launcher.launch(arena, wake, restore).map_err(|error| ServerEvent::Failed(error.into()))?;
-    if let Some(image) = image
-        && let Err(error) = image.give_files(running.layer().as_deref())
-    {
+    let layer = running.layer();
+    let given = match (image, launcher.import()) {
+        (Some(image), _) => image.give_files(layer.as_deref()).map_err(unusable),
+        (None, Some(import)) => {
+            import.give(layer.as_deref()).map_err(|error| ServerEvent::Failed(error.into()))
+        }
+        (None, None) => Ok(()),
+    };
+    if let Err(event) = given {
         // Waited for, so that it is gone when the next one is started. What fails here failed because it has ended.
         let _ = running.kill();
         let _ = running.wait();
-        return Err(unusable(error));
+        return Err(event);
     }
     Ok(running)
 }

@@ -2,8 +2,9 @@
 
 use super::launch::{Launcher, Running, Started};
 use super::printed::Printed;
-use crate::config::{Isolation, LogFiles, NodeConfig};
+use crate::config::{Isolation, LAYER_BYTES, LogFiles, NodeConfig};
 use crate::error::NodeError;
+use crate::import::Import;
 use crate::trace::Traced;
 use sha2::{Digest, Sha256};
 use skein_arena::layout::{ARENA_FD, WAKE_FD};
@@ -11,9 +12,6 @@ use skein_sandbox::{LaunchSpec, Limits, Program, Search};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
-
-/// The most bytes of all files that a server writes: 4 GiB, used as needed.
-const LAYER_BYTES: u64 = 4 << 30;
 
 /// The runtime: `SKEIN_RUNTIME`, or `libskein.so` beside this executable.
 ///
@@ -41,6 +39,8 @@ pub struct ProgramLauncher {
     max_open_files: u64,
     isolation: skein_sandbox::Isolation,
     hash: [u8; 32],
+    import: Option<Import>,
+    writable: Vec<PathBuf>,
     traced: Option<Traced>,
 }
 
@@ -63,7 +63,13 @@ impl ProgramLauncher {
         let program = skein_sandbox::inspect(OsStr::new(&server.program), &search)?;
         let mut argv = vec![OsString::from(&server.program)];
         argv.extend(server.args.iter().map(OsString::from));
-        let hash = hash(&program, config, &runtime)?;
+        let import = Import::of(&config.data_dir)?;
+        let hash = hash(&program, config, &runtime, import.as_ref())?;
+        let writable = match &import {
+            // root writes everywhere.
+            Some(import) if !nix::unistd::geteuid().is_root() => import.own_directories()?,
+            _ => Vec::new(),
+        };
         env.push(("LD_PRELOAD".into(), runtime.into()));
         Ok(Self {
             argv: program.argv(&argv),
@@ -78,6 +84,8 @@ impl ProgramLauncher {
                 Isolation::None => skein_sandbox::Isolation::None,
             },
             hash,
+            import,
+            writable,
             traced: None,
         })
     }
@@ -89,7 +97,12 @@ impl ProgramLauncher {
     }
 }
 
-fn hash(program: &Program, config: &NodeConfig, runtime: &PathBuf) -> Result<[u8; 32], NodeError> {
+fn hash(
+    program: &Program,
+    config: &NodeConfig,
+    runtime: &PathBuf,
+    import: Option<&Import>,
+) -> Result<[u8; 32], NodeError> {
     let mut all = Sha256::new();
     let mut add = |bytes: &[u8]| {
         all.update((bytes.len() as u64).to_le_bytes());
@@ -104,6 +117,7 @@ fn hash(program: &Program, config: &NodeConfig, runtime: &PathBuf) -> Result<[u8
     }
     add(&config.tuning.max_open_files.to_le_bytes());
     add(config.server.cwd.as_os_str().as_encoded_bytes());
+    import.into_iter().for_each(|import| add(import.hash()));
     Ok(all.finalize().into())
 }
 
@@ -130,7 +144,7 @@ impl Launcher for ProgramLauncher {
             stderr: printed.descriptor(),
             hostname: "skein",
             layer_bytes: LAYER_BYTES,
-            writable: Vec::new(),
+            writable: self.writable.clone(),
             limits: Limits { open_files_max: self.max_open_files, ..Limits::default() },
             isolation: self.isolation,
             random: *b"skein replicates",
@@ -144,5 +158,9 @@ impl Launcher for ProgramLauncher {
 
     fn program_hash(&self) -> [u8; 32] {
         self.hash
+    }
+
+    fn import(&self) -> Option<&Import> {
+        self.import.as_ref()
     }
 }

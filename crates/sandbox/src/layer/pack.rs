@@ -27,11 +27,17 @@ pub(super) struct Walk<'a, 'b> {
     /// Files with several names: device and number, and the first of these.
     links: HashMap<(u64, u64), Vec<u8>>,
     piece: Vec<u8>,
+    /// What becomes of a file's attributes.
+    shape: fn(&mut Attributes),
 }
 
 impl<'a, 'b> Walk<'a, 'b> {
     pub(super) fn new(out: &'a mut Packer<'b>) -> Self {
-        Self { out, links: HashMap::new(), piece: vec![0; PIECE_BYTES] }
+        Self::shaped(out, |_| ())
+    }
+
+    pub(super) fn shaped(out: &'a mut Packer<'b>, shape: fn(&mut Attributes)) -> Self {
+        Self { out, links: HashMap::new(), piece: vec![0; PIECE_BYTES], shape }
     }
 
     /// Packs the entries below `place`, which the server knows as `path`, that `changed` is true for.
@@ -97,7 +103,8 @@ impl<'a, 'b> Walk<'a, 'b> {
             }
             first.or_insert_with(|| packed(path));
         }
-        let attributes = attributes::of(place, meta)?;
+        let mut attributes = attributes::of(place, meta)?;
+        (self.shape)(&mut attributes);
         if kind.is_dir() {
             let opaque = attributes::value(place, OPAQUE)?.is_some_and(|value| value == b"y");
             let path = packed(path);

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Error};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -28,13 +28,37 @@ struct Open {
 
 /// Unpacks all entries below `root`.
 pub(super) fn all(root: BorrowedFd<'_>, from: &mut dyn io::Read) -> io::Result<()> {
+    chosen(root, from, &mut |_| Ok(true))
+}
+
+/// Unpacks the entries that `choose` is true for, as it leaves them. A chosen entry's directory must be chosen, too.
+pub(super) fn chosen(
+    root: BorrowedFd<'_>,
+    from: &mut dyn io::Read,
+    choose: &mut dyn FnMut(&mut Entry) -> io::Result<bool>,
+) -> io::Result<()> {
     let mut reader = Reader::new(from)?;
     let mut unpack = Unpack { root, open: Vec::new(), piece: vec![0; PIECE_BYTES] };
-    while let Some(entry) = reader.entry()? {
+    while let Some(mut entry) = reader.entry()? {
         unpack.leave(&entry.path)?;
+        if !choose(&mut entry)? {
+            if entry.kind == Kind::File {
+                unpack.content(&mut reader, |_, _| Ok(()), |_| Ok(()))?;
+            }
+            continue;
+        }
         unpack.entry(&entry, &mut reader).map_err(|error| at(&entry.path, &error))?;
     }
     unpack.leave(b"")
+}
+
+/// Tells `see` of all entries, and makes nothing.
+pub(super) fn look(from: &mut dyn io::Read, see: &mut dyn FnMut(&Entry)) -> io::Result<()> {
+    let nowhere = File::open("/")?;
+    chosen(nowhere.as_fd(), from, &mut |entry| {
+        see(entry);
+        Ok(false)
+    })
 }
 
 /// The error with the path that it is about.
@@ -134,15 +158,25 @@ impl Unpack<'_> {
 
     fn file(&mut self, place: &Path, reader: &mut Reader<'_>) -> io::Result<()> {
         let file = File::create_new(place)?;
-        let size = reader.number()?;
-        if i64::try_from(size).is_err() {
+        self.content(reader, |at, piece| file.write_all_at(piece, at), |size| file.set_len(size))
+    }
+
+    /// Reads a file's content: first its size, then its pieces.
+    fn content(
+        &mut self,
+        reader: &mut Reader<'_>,
+        mut piece: impl FnMut(u64, &[u8]) -> io::Result<()>,
+        size: impl FnOnce(u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let end = reader.number()?;
+        if i64::try_from(end).is_err() {
             return Err(damaged("a file is too long"));
         }
-        file.set_len(size)?;
+        size(end)?;
         let mut at = 0;
         loop {
             let (offset, len) = (reader.number()?, reader.number()?);
-            if offset < at || offset > size || len > size - offset {
+            if offset < at || offset > end || len > end - offset {
                 return Err(damaged("a part of a file lies elsewhere"));
             }
             if len == 0 {
@@ -152,7 +186,7 @@ impl Unpack<'_> {
             while at < offset + len {
                 let n = (offset + len - at).min(PIECE_BYTES as u64) as usize;
                 reader.bytes(&mut self.piece[..n])?;
-                file.write_all_at(&self.piece[..n], at)?;
+                piece(at, &self.piece[..n])?;
                 at += n as u64;
             }
         }

@@ -1,0 +1,213 @@
+//! The server's files leave a cluster (`skein files --export`) and a new cluster begins with them (`skein run --import`).
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use common::cluster::free_port;
+use common::real::{ANSWER, Real};
+use common::resp::{Redis, Reply};
+use common::{Place, assert_line, wait_for};
+
+/// redis with an append-only file below `place`.
+fn redis(place: Place, options: &[&str]) -> Real {
+    let port = free_port();
+    let dir = place.path("redis");
+    fs::create_dir_all(&dir).unwrap();
+    let server = words(&dir, port);
+    Real::serve(place, port, options, server)
+}
+
+fn words(dir: &Path, port: u16) -> Vec<String> {
+    let port = port.to_string();
+    let words = ["/usr/bin/redis-server", "--port", &port, "--dir", dir.to_str().unwrap()];
+    words.into_iter().chain(["--appendonly", "yes", "--save", ""]).map(Into::into).collect()
+}
+
+fn connect(port: u16) -> Redis {
+    wait_for("a connection", || Redis::connect(port, ANSWER).ok())
+}
+
+fn set(real: &Real, keys: std::ops::Range<u64>) {
+    let mut client = connect(real.port());
+    for key in keys {
+        assert_eq!(client.say(&format!("SET key:{key} {key}")), Reply::Status("OK".into()));
+    }
+}
+
+/// Keys 0 to `last` are there.
+fn assert_keys(port: u16, last: u64) {
+    let mut client = connect(port);
+    for key in [0, last / 2, last] {
+        let text = key.to_string();
+        assert_eq!(client.say(&format!("GET key:{key}")), Reply::Bulk(text.into_bytes()), "{key}");
+    }
+}
+
+/// `skein files --export DIR PATHS`: exit code, and what it said.
+fn export(real: &Real, dir: &Path, paths: &[&str]) -> std::process::Output {
+    let words = [&["files", "--name", "t", "--export", dir.to_str().unwrap()], paths].concat();
+    real.cluster.place.run(&words)
+}
+
+fn exported(real: &Real, dir: &Path, paths: &[&str]) -> String {
+    let output = export(real, dir, paths);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}{error}\n{}", real.cluster.evidence());
+    assert!(said.contains(" as of entry "), "{said}");
+    said
+}
+
+/// The server's directory in an export.
+fn inside(export: &Path, dir: &Path) -> PathBuf {
+    export.join(dir.strip_prefix("/").unwrap())
+}
+
+/// Keeps setting keys from `from` on, until `work` has ended; answers how many were there before and after.
+fn under_load(real: &Real, from: u64, work: impl FnOnce()) -> (u64, u64) {
+    const MOST: u64 = 200_000;
+    let (next, done) = (AtomicU64::new(from), AtomicBool::new(false));
+    let before = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = connect(real.port());
+            while !done.load(Ordering::Relaxed) && next.load(Ordering::Relaxed) < from + MOST {
+                let key = next.load(Ordering::Relaxed);
+                let reply = client.say(&format!("SET key:{key} {key}"));
+                assert_eq!(reply, Reply::Status("OK".into()));
+                next.store(key + 1, Ordering::Relaxed);
+            }
+        });
+        wait_for("some load", || (next.load(Ordering::Relaxed) > from + 20).then_some(()));
+        let before = next.load(Ordering::Relaxed);
+        // Whatever happens, the thread ends.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(true, Ordering::Relaxed);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        before
+    });
+    (before, next.into_inner())
+}
+
+/// A server without Skein, on a copy of a directory.
+fn natively(place: &Place, dir: &Path, check: impl FnOnce(u16)) {
+    let port = free_port();
+    let words = words(dir, port);
+    let mut server = Command::new(&words[0])
+        .args(&words[1..])
+        .current_dir(place.dir.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(port)));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+#[test]
+fn a_backup_under_load_is_whole_and_a_new_cluster_begins_with_it() {
+    let real = redis(Place::new(), &[]);
+    let (dir, backup) = (real.cluster.place.path("redis"), real.cluster.place.path("backup"));
+    set(&real, 0..200);
+    let (before, after) = under_load(&real, 200, || drop(exported(&real, &backup, &[])));
+    assert!(after > before, "clients went on");
+
+    // What was acknowledged before is in it.
+    let copy = real.cluster.place.path("copy");
+    let files = inside(&backup, &dir);
+    assert!(files.join("appendonlydir").is_dir());
+    let copied = Command::new("cp").arg("-a").arg(&files).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    natively(&real.cluster.place, &copy, |port| {
+        // It loads its files before it answers.
+        wait_for("its keys", || {
+            (connect(port).say("GET key:0") == Reply::Bulk(b"0".into())).then_some(())
+        });
+        assert_keys(port, before - 1);
+    });
+
+    // Chosen paths alone.
+    let some = real.cluster.place.path("some");
+    let path = dir.join("appendonlydir");
+    let said = exported(&real, &some, &[path.to_str().unwrap()]);
+    assert!(inside(&some, &path).is_dir(), "{said}");
+    let names = |dir: &Path| fs::read_dir(dir).unwrap().count();
+    assert_eq!(names(&inside(&some, &dir)), 1);
+
+    // What cannot be.
+    let full = export(&real, &backup, &[]);
+    assert_line(&full, 2, &["backup", "not empty", "nothing was written"]);
+    let missing = export(&real, &real.cluster.place.path("none"), &["/no/such"]);
+    assert_line(&missing, 2, &["none", "has written nothing at /no/such"]);
+    assert!(!real.cluster.place.path("none").exists());
+    assert!(!real.cluster.place.path(".none.part").exists());
+    let relative = export(&real, &real.cluster.place.path("none"), &["redis"]);
+    assert_line(&relative, 2, &["redis", "slash"]);
+
+    // A new cluster.
+    let place = stopped(real);
+    fs::rename(place.path("data"), place.path("old")).unwrap();
+    let backup_word = backup.to_str().unwrap().to_owned();
+    let mut real = redis(place, &["--import", &backup_word]);
+    wait_for("its keys", || {
+        (connect(real.port()).say("GET key:0") == Reply::Bulk(b"0".into())).then_some(())
+    });
+    assert_keys(real.port(), before - 1);
+    set(&real, after..after + 50);
+    real.wait_agreed();
+    real.wait_files_agreed();
+
+    // It goes on from its log and those files, also when a replica's directory was lost; the directory that they came from is not used any more.
+    fs::remove_dir_all(&backup).unwrap();
+    fs::create_dir(&backup).unwrap();
+    real.kill_all_and_run_again();
+    real.cluster.wait_ready();
+    assert_keys(real.port(), before - 1);
+    assert_keys(real.port(), after + 49);
+    real.wait_agreed();
+    real.wait_files_agreed();
+    real.wait_memory_agreed();
+
+    // Another directory for a cluster that exists.
+    let server = words(&dir, real.port());
+    let place = stopped(real);
+    let other = place.path("other");
+    fs::create_dir(&other).unwrap();
+    let output = place
+        .skein_with_runtime()
+        .current_dir(place.dir.path())
+        .args(["run", "--name", "t", "--data", &place.data(), "--import", other.to_str().unwrap()])
+        .arg("--")
+        .args(server)
+        .output()
+        .unwrap();
+    assert_line(&output, 125, &["began with the files of", "backup", "leave out --import"]);
+}
+
+/// Ends a cluster; answers its place.
+fn stopped(real: Real) -> Place {
+    let mut cluster = real.cluster;
+    cluster.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(cluster.wait_end(), Some(0), "{}", cluster.said());
+    cluster.into_place()
+}
+
+#[test]
+fn what_cannot_be_imported_is_refused_and_no_cluster_is_made() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").unwrap();
+    let run = |import: &str| {
+        let words = ["run", "--name", "t", "--data", &place.data(), "--import", import];
+        let mut command = place.skein_with_runtime();
+        let command = command.args(words).args(["--", "/usr/bin/redis-server", "--port", "0"]);
+        command.output().unwrap()
+    };
+    let missing = place.path("missing");
+    assert_line(&run(missing.to_str().unwrap()), 125, &["--import", "missing", "No such file"]);
+    assert_line(&run(place.path("file").to_str().unwrap()), 125, &["--import", "ot a directory"]);
+    assert!(!place.path("data/cluster.json").exists());
+}

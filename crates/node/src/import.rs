@@ -1,0 +1,187 @@
+//! Files that a cluster begins with: a directory that was given when it was made, packed in each replica's data directory.
+//!
+//! A server finds them in its private layer, over its host's files, before its first entry. So they are a part of what the log is executed on: their hash is a part of the
+//! program's, and nodes with other ones refuse each other. They stay for as long as the log may begin at its first entry again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use skein_log::disk::durable;
+use skein_sandbox::{Amount, Layer, own_directories, pack_tree};
+
+use crate::config::LAYER_BYTES;
+use crate::error::NodeError;
+
+const FILE: &str = "import";
+const PART: &str = "import.part";
+/// The hash at the end of a packed layer.
+const HASH_BYTES: usize = 16;
+
+/// The packed files of a data directory.
+#[derive(Clone, Debug)]
+pub struct Import {
+    path: PathBuf,
+    hash: [u8; HASH_BYTES],
+}
+
+fn path(data_dir: &Path) -> PathBuf {
+    data_dir.join(FILE)
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
+    let path = path.to_owned();
+    move |error| NodeError::Import { path: path.clone(), error }
+}
+
+/// Packs the files below `dir`, which stands for the server's root, into a data directory, durably.
+///
+/// # Errors
+/// They cannot be read, are more than a server's layer holds, or there is no room for them.
+pub fn pack(dir: &Path, data_dir: &Path) -> Result<Amount, NodeError> {
+    if !fs::metadata(dir).map_err(failed(dir))?.is_dir() {
+        return Err(failed(dir)(io::Error::from(io::ErrorKind::NotADirectory)));
+    }
+    durable::create_dir(data_dir).map_err(failed(data_dir))?;
+    let part = data_dir.join(PART);
+    let packed = pack_part(dir, &part).and_then(|amount| {
+        durable::rename(&part, &path(data_dir)).map_err(failed(&part))?;
+        Ok(amount)
+    });
+    if packed.is_err() {
+        // The error of the packing is the one that matters.
+        let _ = fs::remove_file(&part);
+    }
+    packed
+}
+
+fn pack_part(dir: &Path, part: &Path) -> Result<Amount, NodeError> {
+    let mut new = OpenOptions::new();
+    let file = new.write(true).create(true).truncate(true).mode(0o600).open(part);
+    let mut out = BufWriter::with_capacity(1 << 20, file.map_err(failed(part))?);
+    let amount = pack_tree(dir, &mut out).map_err(failed(dir))?;
+    if amount.bytes > LAYER_BYTES {
+        let most = LAYER_BYTES >> 30;
+        return Err(failed(dir)(io::Error::other(format!(
+            "it has more than the {most} GiB that a server's files may have"
+        ))));
+    }
+    out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed(part))?;
+    Ok(amount)
+}
+
+/// Gives another data directory of this machine the files of this one, if it has them.
+///
+/// # Errors
+/// There is no room for them.
+pub fn share(from: &Path, to: &Path) -> Result<(), NodeError> {
+    if !path(from).exists() {
+        return Ok(());
+    }
+    durable::create_dir(to).map_err(failed(to))?;
+    let part = to.join(PART);
+    durable::remove(&part).map_err(failed(&part))?;
+    // Nobody ever writes to it, so one file serves both; but not across file systems.
+    if fs::hard_link(path(from), &part).is_err() {
+        let copied = fs::copy(path(from), &part).and_then(|_| File::open(&part)?.sync_all());
+        copied.map_err(failed(&part))?;
+    }
+    durable::rename(&part, &path(to)).map_err(failed(&part))
+}
+
+/// Whether a data directory has imported files.
+#[must_use]
+pub fn is_there(data_dir: &Path) -> bool {
+    path(data_dir).exists()
+}
+
+impl Import {
+    /// Those of a data directory, if it has some.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn of(data_dir: &Path) -> Result<Option<Self>, NodeError> {
+        let path = path(data_dir);
+        let read = || -> io::Result<[u8; HASH_BYTES]> {
+            let mut file = File::open(&path)?;
+            let mut hash = [0; HASH_BYTES];
+            file.seek(SeekFrom::End(-(HASH_BYTES as i64)))?;
+            file.read_exact(&mut hash)?;
+            Ok(hash)
+        };
+        match read() {
+            Ok(hash) => Ok(Some(Self { path, hash })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(&path)(error)),
+        }
+    }
+
+    /// Their hash; equal for equal files.
+    #[must_use]
+    pub const fn hash(&self) -> &[u8; HASH_BYTES] {
+        &self.hash
+    }
+
+    fn open(&self) -> Result<BufReader<File>, NodeError> {
+        let file = File::open(&self.path).map_err(failed(&self.path))?;
+        Ok(BufReader::with_capacity(1 << 20, file))
+    }
+
+    /// Directories of the user's own inside of others' that a server must be able to write to.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn own_directories(&self) -> Result<Vec<PathBuf>, NodeError> {
+        own_directories(&mut self.open()?).map_err(failed(&self.path))
+    }
+
+    /// Puts them into the layer of a server that was just started.
+    ///
+    /// # Errors
+    /// They are damaged, or cannot be made: that server is of no use.
+    pub fn give(&self, layer: Option<&Layer>) -> Result<(), NodeError> {
+        let layer = layer.ok_or_else(|| {
+            failed(&self.path)(io::Error::other(
+                "a server without isolation has no layer for imported files",
+            ))
+        })?;
+        layer.unpack(&mut self.open()?).map_err(failed(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_files_have_equal_hashes_and_are_shared() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        for dir in ["a", "b", "c"] {
+            fs::create_dir_all(path(dir).join("var/x")).unwrap();
+            fs::write(path(dir).join("var/x/file"), "text").unwrap();
+            for name in ["var/x/file", "var/x", "var"] {
+                let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+                File::open(path(dir).join(name)).unwrap().set_modified(at).unwrap();
+            }
+        }
+        fs::write(path("c/var/x/file"), "other").unwrap();
+        let packed = |dir: &str| {
+            let data = path("data").join(dir);
+            let amount = pack(&path(dir), &data).unwrap();
+            assert_eq!(amount.files, 1);
+            *Import::of(&data).unwrap().unwrap().hash()
+        };
+        assert_eq!(packed("a"), packed("b"));
+        assert_ne!(packed("a"), packed("c"));
+        share(&path("data/a"), &path("data/d")).unwrap();
+        assert_eq!(*Import::of(&path("data/d")).unwrap().unwrap().hash(), packed("a"));
+        share(&path("data/none"), &path("data/e")).unwrap();
+        assert!(Import::of(&path("data/e")).unwrap().is_none() && !is_there(&path("data/e")));
+        let error = pack(&path("missing"), &path("data/f")).unwrap_err().to_string();
+        assert!(error.contains("missing") && !is_there(&path("data/f")), "{error}");
+        let error = pack(&path("a/var/x/file"), &path("data/f")).unwrap_err().to_string();
+        assert!(error.contains("ot a directory"), "{error}");
+    }
+}
