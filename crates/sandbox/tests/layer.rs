@@ -170,6 +170,14 @@ fn files_leave_a_layer_and_come_into_another() {
     let mark = fs::metadata(inside("old/kept/c")).unwrap();
     assert_eq!(mark.atime(), mark.mtime(), "marks stay in the server");
 
+    let (way, host) =
+        (dir.path().parent().unwrap(), |path: &Path| fs::metadata(path).unwrap().mode());
+    assert_eq!(
+        host(&all.join(way.strip_prefix("/").unwrap())),
+        host(way),
+        "the way is as on the host"
+    );
+
     // The same files in another server, but for what it removed.
     let mut tree = Vec::new();
     skein_sandbox::pack_tree(&all, &mut tree).unwrap();

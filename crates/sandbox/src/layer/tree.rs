@@ -58,7 +58,8 @@ pub fn export(from: &mut dyn Read, to: &Path, wanted: &[PathBuf]) -> io::Result<
         amount.files += u64::from(entry.kind != Kind::Directory);
         Ok(true)
     };
-    unpack::chosen(root.as_fd(), from, &mut choose)?;
+    let made = unpack::chosen(root.as_fd(), from, &mut choose)?;
+    as_on_the_host(to, made)?;
     if let Some(missing) = found.iter().position(|found| !found) {
         let path = String::from_utf8_lossy(wanted[missing]);
         return Err(Error::new(
@@ -68,6 +69,20 @@ pub fn export(from: &mut dyn Read, to: &Path, wanted: &[PathBuf]) -> io::Result<
     }
     amount.bytes = bytes_below(to)?;
     Ok(amount)
+}
+
+/// Directories on the way to what the server has written, which it has not changed: they get the host's modes and times. The last ones come first.
+fn as_on_the_host(to: &Path, mut made: Vec<Vec<u8>>) -> io::Result<()> {
+    made.sort();
+    for path in made.into_iter().rev() {
+        let path = std::ffi::OsStr::from_bytes(&path);
+        let (Ok(meta), place) = (fs::metadata(Path::new("/").join(path)), to.join(path)) else {
+            continue;
+        };
+        File::open(&place)?.set_modified(meta.modified()?)?;
+        fs::set_permissions(&place, meta.permissions())?;
+    }
+    Ok(())
 }
 
 /// Packs the files below `dir` for a server's layer ([`super::Layer::unpack`]). Of an ordinary user all files become that user's.
@@ -133,4 +148,35 @@ fn bytes_below(dir: &Path) -> io::Result<u64> {
         bytes += if meta.is_file() { meta.len() } else { 0 };
     })?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn directories_that_lead_to_files_are_made_as_they_are_on_the_host() {
+        let host = tempfile::tempdir().unwrap();
+        fs::create_dir(host.path().join("closed")).unwrap();
+        fs::set_permissions(host.path().join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        let path = host.path().join("closed/new/file");
+        let mut stream = Vec::new();
+        let mut packer = Packer::new(&mut stream).unwrap();
+        let attributes = Attributes { mode: 0o640, ..Attributes::default() };
+        let (kind, path) = (Kind::File, below_root(&path).to_vec());
+        packer.entry(&Entry { kind, opaque: false, path, target: Vec::new(), attributes }).unwrap();
+        // A file of two bytes, and its end.
+        [2, 0, 2].into_iter().for_each(|number| packer.number(number).unwrap());
+        packer.bytes(b"ab").unwrap();
+        [2, 0].into_iter().for_each(|number| packer.number(number).unwrap());
+        packer.finish().unwrap();
+        let to = tempfile::tempdir().unwrap();
+        let amount = export(&mut &stream[..], to.path(), &[]).unwrap();
+        assert_eq!(amount, Amount { files: 1, bytes: 2 });
+        let inside = to.path().join(host.path().strip_prefix("/").unwrap());
+        let mode = |name: &str| fs::metadata(inside.join(name)).unwrap().mode() & 0o7777;
+        assert_eq!((mode("closed"), mode("closed/new/file")), (0o700, 0o640));
+        assert_eq!(fs::read(inside.join("closed/new/file")).unwrap(), b"ab");
+    }
 }

@@ -28,17 +28,26 @@ struct Open {
 
 /// Unpacks all entries below `root`.
 pub(super) fn all(root: BorrowedFd<'_>, from: &mut dyn io::Read) -> io::Result<()> {
-    chosen(root, from, &mut |_| Ok(true))
+    some(&mut Unpack::new(root, None), from, &mut |_| Ok(true))
 }
 
-/// Unpacks the entries that `choose` is true for, as it leaves them. A chosen entry's directory must be chosen, too.
+/// Unpacks the entries that `choose` is true for, as it leaves them, below a root in which nothing else is. Answers the directories that lead to them and are no entries themselves.
 pub(super) fn chosen(
     root: BorrowedFd<'_>,
     from: &mut dyn io::Read,
     choose: &mut dyn FnMut(&mut Entry) -> io::Result<bool>,
+) -> io::Result<Vec<Vec<u8>>> {
+    let mut unpack = Unpack::new(root, Some(Vec::new()));
+    some(&mut unpack, from, choose)?;
+    Ok(unpack.made.unwrap_or_default())
+}
+
+fn some(
+    unpack: &mut Unpack<'_>,
+    from: &mut dyn io::Read,
+    choose: &mut dyn FnMut(&mut Entry) -> io::Result<bool>,
 ) -> io::Result<()> {
     let mut reader = Reader::new(from)?;
-    let mut unpack = Unpack { root, open: Vec::new(), piece: vec![0; PIECE_BYTES] };
     while let Some(mut entry) = reader.entry()? {
         unpack.leave(&entry.path)?;
         if !choose(&mut entry)? {
@@ -55,7 +64,7 @@ pub(super) fn chosen(
 /// Tells `see` of all entries, and makes nothing.
 pub(super) fn look(from: &mut dyn io::Read, see: &mut dyn FnMut(&Entry)) -> io::Result<()> {
     let nowhere = File::open("/")?;
-    chosen(nowhere.as_fd(), from, &mut |entry| {
+    some(&mut Unpack::new(nowhere.as_fd(), None), from, &mut |entry| {
         see(entry);
         Ok(false)
     })
@@ -71,6 +80,14 @@ struct Unpack<'a> {
     /// The way to the last directory.
     open: Vec<Open>,
     piece: Vec<u8>,
+    /// The directories that were made because they were missing; none: a missing one is an error.
+    made: Option<Vec<Vec<u8>>>,
+}
+
+impl<'a> Unpack<'a> {
+    fn new(root: BorrowedFd<'a>, made: Option<Vec<Vec<u8>>>) -> Self {
+        Self { root, open: Vec::new(), piece: vec![0; PIECE_BYTES], made }
+    }
 }
 
 impl Unpack<'_> {
@@ -100,9 +117,22 @@ impl Unpack<'_> {
         })
     }
 
+    /// Makes the missing directories on the way to `path`, and it.
+    fn make_way(&mut self, path: &[u8]) -> io::Result<()> {
+        if path.is_empty() || self.made.is_none() || self.directory(path).is_ok() {
+            return Ok(());
+        }
+        let (parent, name) = split(path);
+        self.make_way(parent)?;
+        fs::create_dir(below(&self.directory(parent)?, name))?;
+        self.made.iter_mut().for_each(|made| made.push(path.to_owned()));
+        Ok(())
+    }
+
     fn entry(&mut self, entry: &Entry, reader: &mut Reader<'_>) -> io::Result<()> {
         let Entry { kind, path, attributes, .. } = entry;
         let (parent, name) = split(path);
+        self.make_way(parent)?;
         let known = self.open.last().filter(|open| open.path == parent);
         let other;
         let directory = match known {
