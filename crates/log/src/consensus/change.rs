@@ -62,7 +62,7 @@ pub enum Progress {
     Fills(LogIndex, LogIndex),
     /// The change is in the log, and not yet committed.
     Agreeing,
-    /// It is done, and all replicas that answer know it.
+    /// It is done, and so many replicas know it that one that went may be switched off.
     Done,
 }
 
@@ -277,7 +277,7 @@ impl Consensus {
             return Err(ChangeError::IdInUse(id));
         }
         let gone = place.replaces.is_none_or(|old| !has_replica(&self.members, old));
-        Ok(if gone && self.members.voters_outgoing.is_empty() {
+        Ok(if gone && self.members.voters_outgoing.is_empty() && self.is_known() {
             Progress::Done
         } else {
             Progress::Agreeing
@@ -291,6 +291,9 @@ impl Consensus {
         connected: impl Fn(ReplicaId) -> bool,
     ) -> Result<Progress, ChangeError> {
         if !has_replica(&self.members, id) {
+            if !first && !self.is_known() {
+                return Ok(Progress::Agreeing);
+            }
             let candidate = self.candidate.take_if(|candidate| candidate.replica == id);
             self.version += u64::from(candidate.is_some());
             return match candidate.is_some() || !first {
@@ -385,9 +388,21 @@ impl Consensus {
         }
     }
 
+    /// Whether a majority knows that the newest change is committed. Others may still need the votes of the replicas that it removed.
+    fn is_known(&self) -> bool {
+        let knows = |member: &&u64| {
+            let peer = self.node.raft.prs().get(**member);
+            **member == self.member || peer.is_some_and(|p| p.committed_index >= self.membership.0)
+        };
+        self.members.voters.iter().filter(knows).count() >= majority(self.members.voters.len())
+    }
+
     /// Replicas that are being taken in.
     fn taken_in(&self) -> impl Iterator<Item = ReplicaId> + '_ {
         let learners = self.members.learners.iter().map(|member| replica_of(*member));
+        // One that said hello without its vote is as good as away until it is a learner.
+        let back = self.wanted.keys().copied().filter(|id| has_replica(&self.members, *id));
+        let learners = learners.chain(back);
         learners.chain(self.candidate.iter().map(|candidate| candidate.replica))
     }
 

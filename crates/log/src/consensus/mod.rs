@@ -367,7 +367,8 @@ impl Consensus {
     pub fn request_rejoin(&mut self, peer: ReplicaId, incarnation: u64) {
         let candidate = self.candidate.as_ref().is_some_and(|c| c.replica == peer);
         let known = candidate || members::has_replica(&self.members, peer);
-        if incarnation > 0 && known && peer != self.config.id {
+        let votes = self.members.voters.contains(&member_id(peer, incarnation));
+        if incarnation > 0 && known && !votes && peer != self.config.id {
             let wanted = self.wanted.entry(peer).or_default();
             *wanted = incarnation.max(*wanted);
         }
