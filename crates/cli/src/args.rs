@@ -3,6 +3,7 @@
 //! Checks single values only; the code that uses several values checks that they fit together.
 
 mod checkpoint;
+mod members;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -14,6 +15,7 @@ use skein_node::config::Interface;
 use skein_replica::outgoing::{NoRule, Rule};
 
 pub use checkpoint::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
+pub use members::{JoinArgs, MembersArgs, MembersTask};
 
 use crate::failure::{EXIT_SKEIN, EXIT_USAGE, Failure};
 
@@ -38,6 +40,12 @@ pub enum Command {
     /// Bring back one replica with a lost or damaged data directory: the others refill it, and it votes again when it is
     /// complete. Never do this for a majority at once: entries that only they had are gone
     Rejoin(RejoinArgs),
+    /// Let a new replica join a running cluster: once, on its host, before its node is started for the first time; then 'skein members add' or
+    /// 'skein members replace' takes it in
+    Join(JoinArgs),
+    /// Show the replicas of a cluster of `skein node`s, take one in or out, replace one, or make one lead, while it serves (exit: 0 done, 2 refused or
+    /// not in time, 3 not running)
+    Members(MembersArgs),
     /// Try whether a program runs under Skein: run it twice from one log and compare (exit: 0 deterministic, 1 not, 2 cannot
     /// run or cannot tell)
     Check(CheckArgs),

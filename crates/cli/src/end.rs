@@ -15,6 +15,11 @@ use crate::paths;
 pub enum End {
     /// It was asked to stop.
     Stopped,
+    /// The cluster has it no longer as a member.
+    Removed {
+        /// The exit code that goes with it.
+        code: u8,
+    },
     /// The server ended on a majority of the replicas.
     Server {
         /// Its exit status, or 128 and the number of the signal that killed it.

@@ -1,4 +1,4 @@
-//! The `skein` command: `run`, `found`, `node`, `rejoin`, `check`, `replay`, `status`, `files`, `verify`, `checkpoint`, `logs`, `signal`, `stop`.
+//! The `skein` command: `run`, `found`, `node`, `rejoin`, `join`, `members`, `check`, `replay`, `status`, `files`, `verify`, `checkpoint`, `logs`, `signal`, `stop`.
 //!
 //! Owns the tasks of a whole cluster on one machine: names, directories, published sockets, the node processes. The
 //! work of one replica is in `skein-node`. Start at [`args`] for the options, and at the module of a command's name for its
@@ -16,6 +16,7 @@ mod failure;
 mod files;
 mod instance;
 mod logs;
+mod members;
 mod node;
 mod operations;
 mod paths;
@@ -59,6 +60,8 @@ fn dispatch(words: &[OsString]) -> u8 {
         Command::Found(args) => rejoin::found(args),
         Command::Node(args) => node::node(args),
         Command::Rejoin(args) => rejoin::rejoin(args),
+        Command::Join(args) => rejoin::join(args),
+        Command::Members(args) => members::members(args),
         Command::Check(args) => check::check(args),
         Command::Replay(args) => replay::replay(args),
         Command::Status(args) => status::status(args),

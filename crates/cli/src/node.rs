@@ -37,6 +37,7 @@ pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
     let name = config.name.clone();
     let end = match run(config) {
         Ok(ExitReason::Stopped) => End::Stopped,
+        Ok(reason @ ExitReason::Removed) => End::Removed { code: reason.code() },
         Ok(reason @ ExitReason::ServerEnded { index, status }) => {
             End::Server { code: reason.code(), how: format!("{} after entry {index}", how(status)) }
         }
@@ -51,6 +52,11 @@ pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
         End::Server { code, how } => {
             tracing::info!(event = "ended", how);
             Ok(code)
+        }
+        End::Removed { code } => {
+            let why = "an operator removed this replica from the cluster";
+            let fix = "'skein join' in an empty data directory lets it come back";
+            Err(Failure::new(format!("node {name}"), why, fix).with_code(code))
         }
         End::Failed { line, code } => {
             tracing::error!(event = "failed", error = line);

@@ -1,6 +1,6 @@
-//! `skein found` and `skein rejoin`: the start of a replica's log, which a node never decides by itself ([`skein_node::begin`]).
+//! `skein found`, `skein join` and `skein rejoin`: the start of a replica's log, which a node never decides by itself ([`skein_node::begin`]).
 //!
-//! Both only leave a mark in the replica's data directory. A node that finds no log, or a damaged one, ends and says so; a node that is
+//! They only leave a mark in the replica's data directory. A node that finds no log, or a damaged one, ends and says so; a node that is
 //! restarted again and again, as by `skein run`, finds the mark at its next start.
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use skein_node::{NodeConfig, NodeError, begin, import};
 
-use crate::args::{FoundArgs, RejoinArgs};
+use crate::args::{FoundArgs, JoinArgs, RejoinArgs};
 use crate::config;
 use crate::failure::Failure;
 use crate::{instance, paths};
@@ -30,6 +30,25 @@ pub fn found(args: &FoundArgs) -> Result<u8, Failure> {
         config.name,
         config.id,
         config.peers.len()
+    );
+    Ok(0)
+}
+
+/// Lets the node of a new host begin its log.
+pub fn join(args: &JoinArgs) -> Result<u8, Failure> {
+    let config = config::read(&args.config)?;
+    if config.cluster_id.is_none() {
+        let why = "a replica that joins must know the id of the cluster";
+        let fix = "write cluster_id = \"...\", as 'skein members' on a host of a member shows it";
+        return Err(Failure::new(format!("config {}", args.config.display()), why, fix));
+    }
+    begin::join(&config).map_err(|error| failure(&config, &error))?;
+    println!(
+        "skein: {}: replica {} joins when its node is started and a member's host says 'skein members add {}={}', or replace",
+        config.name,
+        config.id,
+        config.id,
+        config.own_address().map(|address| address.to_string()).unwrap_or_default()
     );
     Ok(0)
 }

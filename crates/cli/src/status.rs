@@ -46,12 +46,14 @@ pub struct ClusterStatus {
 pub fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
-    let (cluster, code) = join(&state, ask_all(&state.nodes));
+    let answers = ask_all(&state.nodes);
+    let of = replicas(&state, &answers);
+    let (cluster, code) = join(&state, answers);
     let text = if args.json {
         serde_json::to_string_pretty(&cluster).expect("plain structs are valid JSON") + "\n"
     } else {
         let calls = if args.calls { calls(&cluster) } else { String::new() };
-        table(&cluster, state.replicas, code) + &calls
+        table(&cluster, of, code) + &calls
     };
     // A reader that closed the pipe wants no more.
     let _ = io::stdout().write_all(text.as_bytes());
@@ -78,6 +80,15 @@ fn ask_all(nodes: &[NodeFiles]) -> Vec<Option<NodeStatus>> {
     })
 }
 
+/// So many replicas has the cluster, as its log says, or at first its configuration.
+fn replicas(state: &State, answers: &[Option<NodeStatus>]) -> usize {
+    let known = answers.iter().flatten().max_by_key(|status| status.replica.commit_index);
+    match known.map_or(0, |status| status.members.len()) {
+        0 => state.replicas,
+        known => known,
+    }
+}
+
 fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) {
     let leader = answers
         .iter()
@@ -100,7 +111,7 @@ fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) 
             .and_then(|status| status.leader)
             .filter(|id| state.nodes.iter().all(|node| node.id != *id)),
     };
-    let all_here = here == state.replicas;
+    let all_here = here == replicas(state, &answers);
     let code = if leads.is_none() || (all_here && alive < majority(here)) {
         NO_QUORUM
     } else if running < here || ail {

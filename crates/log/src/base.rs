@@ -3,13 +3,15 @@
 //! A log need not reach back to the first entry: what lies before its base is in an image of the server. The base names the last entry that the
 //! log does not hold, that entry's term, and the members as they were then, which the log could no longer tell.
 
-use crate::cursor::Cursor;
+use crate::{cursor::Cursor, places::Places};
 use raft::eraftpb::ConfState;
 use skein_model::{LogIndex, Term};
 
 /// More members of one kind than any cluster has.
 const MAX_MEMBERS: usize = 256;
 const AUTO_LEAVE: u8 = 1;
+/// The members' places follow.
+const PLACES: u8 = 2;
 
 /// The entry that a log begins after; the default is the base of a log that holds all entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,12 +57,16 @@ impl Base {
         out.extend_from_slice(&self.index.0.to_le_bytes());
         out.extend_from_slice(&self.term.0.to_le_bytes());
         let members = &self.members;
-        out.push(if members.auto_leave { AUTO_LEAVE } else { 0 });
+        let auto_leave = if members.auto_leave { AUTO_LEAVE } else { 0 };
+        out.push(auto_leave | if members.places.is_empty() { 0 } else { PLACES });
         for ids in members.lists() {
             assert!(ids.len() <= MAX_MEMBERS, "{} members", ids.len());
             // Lossless: checked above.
             out.extend_from_slice(&(ids.len() as u16).to_le_bytes());
             ids.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+        }
+        if !members.places.is_empty() {
+            members.places.encode(out);
         }
     }
 
@@ -77,8 +83,13 @@ impl Base {
         }
         let [voters, outgoing, learners, next_learners] = lists;
         let auto_leave = flags & AUTO_LEAVE != 0;
-        let members = Members { voters, outgoing, learners, next_learners, auto_leave };
-        (flags & !AUTO_LEAVE == 0).then_some(Self { index, term, members })
+        // Programs before version 5 of the log's format knew none.
+        let places = match flags & PLACES {
+            0 => Places::default(),
+            _ => Places::decode(cursor)?,
+        };
+        let members = Members { voters, outgoing, learners, next_learners, auto_leave, places };
+        (flags & !(AUTO_LEAVE | PLACES) == 0).then_some(Self { index, term, members })
     }
 }
 
@@ -113,6 +124,8 @@ pub struct Members {
     pub(crate) next_learners: Vec<u64>,
     /// The change ends by itself.
     pub(crate) auto_leave: bool,
+    /// Where they are reached.
+    pub(crate) places: Places,
 }
 
 impl Members {
@@ -122,7 +135,7 @@ impl Members {
         self.lists().iter().all(|ids| ids.is_empty())
     }
 
-    fn lists(&self) -> [&Vec<u64>; 4] {
+    pub(crate) fn lists(&self) -> [&Vec<u64>; 4] {
         [&self.voters, &self.outgoing, &self.learners, &self.next_learners]
     }
 
@@ -149,8 +162,9 @@ impl Members {
         self
     }
 
-    pub(crate) fn of(state: &ConfState) -> Self {
+    pub(crate) fn of(state: &ConfState, places: Places) -> Self {
         Self {
+            places,
             voters: state.voters.clone(),
             outgoing: state.voters_outgoing.clone(),
             learners: state.learners.clone(),

@@ -12,10 +12,10 @@ use crate::{
     cursor::Cursor,
     types::{ClusterId, Durability, ProgramHash},
 };
-use skein_model::ReplicaId;
+use skein_model::{LogIndex, ReplicaId};
 
 /// The version of the protocol between nodes: two versions do not talk.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The length of a frame's header.
 pub const HEADER_BYTES: usize = 32;
 /// The longest frame with its header.
@@ -183,13 +183,15 @@ pub struct Hello {
     pub durability: Durability,
     /// Its program: equal on all replicas of a cluster.
     pub program: ProgramHash,
+    /// The newest change of the members that it knows. See [`crate::Consensus::membership`].
+    pub membership: LogIndex,
 }
 
 impl Hello {
     /// The payload of a [`KIND_HELLO`] frame.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8 + 8 + 1 + 32);
+        let mut out = Vec::with_capacity(8 + 8 + 1 + 32 + 8);
         out.extend_from_slice(&self.replica.0.to_le_bytes());
         out.extend_from_slice(&self.incarnation.to_le_bytes());
         out.push(match self.durability {
@@ -197,6 +199,7 @@ impl Hello {
             Durability::Memory => 1,
         });
         out.extend_from_slice(&self.program.0);
+        out.extend_from_slice(&self.membership.0.to_le_bytes());
         out
     }
 
@@ -212,7 +215,9 @@ impl Hello {
                 _ => return None,
             };
             let program = ProgramHash(cursor.array()?);
-            (cursor.left() == 0).then_some(Self { replica, incarnation, durability, program })
+            let membership = LogIndex(cursor.u64()?);
+            let hello = Self { replica, incarnation, durability, program, membership };
+            (cursor.left() == 0).then_some(hello)
         };
         fields().ok_or(FrameError::Hello)
     }

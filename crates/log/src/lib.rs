@@ -16,6 +16,7 @@ mod cursor;
 pub mod disk;
 pub mod frame;
 pub mod identity;
+mod places;
 mod recovered;
 mod rng;
 mod types;
@@ -24,9 +25,11 @@ pub mod wire;
 
 pub use base::{Base, Members, NewBase};
 pub use consensus::{
-    Batch, Chunk, Config, Consensus, ConsensusError, EntryReader, OldEntries, Outgoing, PeerStatus,
-    ProposeError, RoleChange, Status, StepError,
+    Batch, Change, ChangeError, Chunk, Config, Consensus, ConsensusError, EntryReader,
+    MemberStatus, OldEntries, Outgoing, PeerStatus, Progress, ProposeError, RoleChange, Status,
+    StepError,
 };
+pub use places::{MAX_ADDRESS_BYTES, MAX_REPLICAS, Place};
 pub use recovered::Recovered;
 pub use types::{
     ClusterId, Durability, EntryKind, HardState, LogEntry, Persist, ProgramHash, Role, Ticket,

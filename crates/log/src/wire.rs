@@ -15,9 +15,10 @@
 use crate::{
     base::{Base, Members},
     cursor::Cursor,
+    places::Places,
 };
 use bytes::Bytes;
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
 use skein_model::{LogIndex, Term};
 
 /// The version of this encoding.
@@ -157,7 +158,8 @@ pub(crate) fn encode(message: &Message) -> Option<Vec<u8>> {
     if kind == KIND_SNAPSHOT {
         let meta = message.get_snapshot().get_metadata();
         let (index, term) = (LogIndex(meta.index), Term(meta.term));
-        Base { index, term, members: Members::of(meta.get_conf_state()) }.encode(&mut out);
+        let members = Members::of(meta.get_conf_state(), places_of(message.get_snapshot()));
+        Base { index, term, members }.encode(&mut out);
     }
     Some(out)
 }
@@ -200,6 +202,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let meta = message.mut_snapshot().mut_metadata();
         (meta.index, meta.term) = (base.index.0, base.term.0);
         meta.set_conf_state(base.members.to_state());
+        message.mut_snapshot().data = base.members.places.to_bytes().into();
         let known = base.term.0 > 0 && base.term.0 <= message.term && base.index.0 <= LIMIT;
         if base.is_start() || !known || !base.members.is_possible() {
             return Err(WireError::Field("base"));
@@ -210,6 +213,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     }
     check_fields(&message)?;
     Ok(message)
+}
+
+/// The members' places in a snapshot, which has them as its data.
+pub(crate) fn places_of(snapshot: &Snapshot) -> Places {
+    // Made by this program: of another replica's they were checked when they came.
+    Places::from_bytes(&snapshot.data).unwrap_or_default()
 }
 
 /// Entries follow on `message.index` and their terms never go back.
@@ -355,7 +364,9 @@ pub fn promise(bytes: &[u8]) -> Option<Promise> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::Place;
     use proptest::{collection::vec, prelude::*};
+    use skein_model::ReplicaId;
 
     fn message() -> impl Strategy<Value = Message> {
         let numbers = [1..1000_u64, 0..500, 0..1000, 0..1000, 0..1000, 0..1000];
@@ -456,6 +467,7 @@ mod tests {
             let meta = message.mut_snapshot().mut_metadata();
             (meta.index, meta.term) = base;
             meta.set_conf_state(members.to_state());
+            message.mut_snapshot().data = members.places.to_bytes().into();
             decode(&encode(&message).unwrap()) == Err(WireError::Field("base"))
         };
         let members = |voters: &[u64], outgoing: &[u64], learners: &[u64], next: &[u64]| Members {
@@ -464,6 +476,7 @@ mod tests {
             learners: learners.to_vec(),
             next_learners: next.to_vec(),
             auto_leave: !outgoing.is_empty(),
+            places: Places::from_iter([(ReplicaId(1), Place::at("a"))]),
         };
         for possible in [
             members(&[1, 2], &[], &[3], &[]),

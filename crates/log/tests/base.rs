@@ -169,16 +169,54 @@ fn a_log_of_the_format_with_a_base_in_front_is_read_and_goes_on_in_the_next() {
     let Opened { mut wal, recovered, .. } = Wal::open(disk.clone(), options()).unwrap();
     assert_eq!((recovered.base(), recovered.last_index()), (&base(), LogIndex(140)));
     let (old, new) = versions(root.path()).into_iter().partition::<Vec<_>, _>(|v| *v == 3);
-    assert!(old.len() == 5 && !new.is_empty() && new.iter().all(|v| *v == 4), "{old:?} {new:?}");
+    assert!(old.len() == 5 && !new.is_empty() && new.iter().all(|v| *v == 5), "{old:?} {new:?}");
     // All of the old format goes when its entries are forgotten.
     let later = Base { index: LogIndex(139), term: Term(6), ..Base::default() };
     let forget = Persist { base: Some(NewBase::Forget(later.clone())), ..persist(None, vec![]) };
     wal.append(&forget).unwrap();
     wal.prepare().unwrap();
     drop(wal);
-    assert!(versions(root.path()).iter().all(|version| *version == 4));
+    assert!(versions(root.path()).iter().all(|version| *version == 5));
     let recovered = Wal::open(disk, options()).unwrap().recovered;
     assert_eq!((recovered.base(), recovered.last_index()), (&later, LogIndex(140)));
+}
+
+#[test]
+fn a_log_of_the_format_whose_members_have_no_places_is_read_and_goes_on_in_the_next() {
+    let root = stored_log("format4");
+    let looked = Wal::look(Arc::new(StoredDir::new(root.path())), options()).unwrap();
+    assert_eq!((looked.first, looked.last), (LogIndex(36), LogIndex(60)));
+    let disk = Arc::new(DirDisk::open(root.path()).unwrap());
+    let Opened { mut wal, recovered, .. } = Wal::open(disk.clone(), options()).unwrap();
+    let base = recovered.base().clone();
+    assert_eq!((base.index, base.term), (LogIndex(35), Term(3)));
+    let wanted = |n| entry(n, if n < 41 { 3 } else { 4 }, 60);
+    let read = wal.reader().read(LogIndex(36), LogIndex(60), usize::MAX).unwrap();
+    assert_eq!(read, (36..=60).map(wanted).collect::<Vec<_>>());
+    // The configuration says where they are, of those that it knows.
+    let mut config = Config::new(ReplicaId(1), [1, 2, 9].map(ReplicaId).to_vec());
+    config.places = [1, 2, 9].map(|id| (ReplicaId(id), format!("host-{id}"))).into();
+    let members =
+        Consensus::new(config, recovered, Some(Box::new(wal.reader()))).unwrap().members();
+    let known = |id: u64, at: &str, learns| (id, at.to_owned(), true, learns);
+    assert_eq!(
+        members
+            .iter()
+            .map(|m| (m.id.0, m.place.address.clone(), m.votes, m.learns))
+            .collect::<Vec<_>>(),
+        [known(1, "host-1", false), known(2, "host-2", false), known(3, "", true)]
+    );
+    wal.append(&persist(None, (61..=80).map(|n| entry(n, 4, 60)).collect())).unwrap();
+    wal.sync().unwrap();
+    wal.append(&Persist {
+        base: Some(NewBase::Forget(Base { index: LogIndex(79), term: Term(4), ..base })),
+        ..persist(None, vec![])
+    })
+    .unwrap();
+    wal.prepare().unwrap();
+    drop(wal);
+    assert!(versions(root.path()).iter().all(|version| *version == 5));
+    assert_eq!(Wal::open(disk, options()).unwrap().recovered.last_index(), LogIndex(80));
 }
 
 #[test]

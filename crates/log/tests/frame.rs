@@ -5,7 +5,7 @@ use skein_log::{
     ClusterId, Durability, ProgramHash,
     frame::{self, Decoder, FrameError, Hello},
 };
-use skein_model::ReplicaId;
+use skein_model::{LogIndex, ReplicaId};
 
 const CLUSTER: ClusterId = ClusterId(0x1234_5678_9abc_def0);
 
@@ -56,7 +56,9 @@ proptest! {
     fn hellos_come_back(replica in any::<u64>(), incarnation in any::<u64>(), program in any::<[u8; 32]>(), memory in any::<bool>()) {
         let durability = if memory { Durability::Memory } else { Durability::Fsync };
         let program = ProgramHash(program);
-        let hello = Hello { replica: ReplicaId(replica), incarnation, durability, program };
+        let membership = LogIndex(incarnation / 2);
+        let hello =
+            Hello { replica: ReplicaId(replica), incarnation, durability, program, membership };
         let bytes = hello.encode();
         prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
         prop_assert_eq!(Hello::decode(&bytes[1..]), Err(FrameError::Hello));

@@ -2,7 +2,7 @@
 //!
 //! A replica that forgot its votes and acknowledgements must not come back as its former self. So a node makes no log by itself: a
 //! data directory without one is refused. `skein found` (and `skein run` for a new cluster) leaves the file `begin` in it, which says "as a
-//! founding member"; `skein rejoin` leaves one that says "as a new member, without a vote". The node makes that log, and removes the
+//! founding member"; `skein rejoin` and `skein join` leave one that says "as a new member, without a vote". The node makes that log, and removes the
 //! file, durably, before it speaks to any peer or client. Until then it has promised nothing, and after a crash it starts over.
 //!
 //! A replica that rejoins has a larger *incarnation* than any before, which no two lives share: the leader makes it a learner, fills its
@@ -176,6 +176,24 @@ pub fn rejoin(config: &NodeConfig) -> Result<Option<PathBuf>, NodeError> {
     Answered::of(dir).note().map_err(failed(dir))?;
     ask(dir, fresh_incarnation())?;
     Ok(aside)
+}
+
+/// Lets the next start of a node with this data directory begin the log of a replica that an existing cluster is to take in.
+///
+/// # Errors
+/// There is a log, nobody else is named, or the directory cannot be written.
+pub fn join(config: &NodeConfig) -> Result<(), NodeError> {
+    if config.peers.len() == 1 {
+        return Err(NodeError::NobodyToJoin);
+    }
+    let dir = &config.data_dir;
+    durable::create_dir(dir).map_err(failed(dir))?;
+    if has_log(dir) {
+        return Err(NodeError::HasLog { path: dir.to_owned() });
+    }
+    // The cluster's outputs have left long ago.
+    Answered::of(dir).note().map_err(failed(dir))?;
+    ask(dir, fresh_incarnation())
 }
 
 /// Larger than any before, because time goes on: seconds since 1970 and 16 bits of their fraction. Consensus takes the larger of two for the later incarnation.

@@ -28,7 +28,8 @@ pub struct NodeConfig {
     pub name: String,
     /// This replica's id, from 1; one of [`peers`](Self::peers).
     pub id: u64,
-    /// All replicas of the cluster, this one included; the same list on all of them.
+    /// The replicas that found the cluster, this one included; the same list on all of them. Later the log's members count. Of a replica that joins: itself, and
+    /// members, where it knocks.
     pub peers: Vec<Peer>,
     /// Listening address for the other nodes; default: this replica's address in `peers`.
     #[serde(default)]
@@ -249,14 +250,14 @@ impl NodeConfig {
     /// What the replica in this node is told.
     #[must_use]
     pub fn replica(&self) -> ReplicaConfig {
-        let member = |peer: &Peer| Member {
-            id: ReplicaId(peer.id),
-            host: peer.address.tcp().map(|address| address.ip()),
-        };
+        let member =
+            |peer: &Peer| Member { id: ReplicaId(peer.id), address: peer.address.to_string() };
         ReplicaConfig {
             name: self.name.clone(),
             id: ReplicaId(self.id),
             members: self.peers.iter().map(member).collect(),
+            // Its parent has as many nodes as it was told.
+            fixed_members: matches!(self.publisher, Publisher::Inherited { .. }),
             address: self.listen_address().map(|address| address.to_string()).unwrap_or_default(),
             process: std::process::id(),
             durability: self.durability,
@@ -288,11 +289,16 @@ impl NodeConfig {
         })
     }
 
+    /// The address of this node in `peers`.
+    #[must_use]
+    pub fn own_address(&self) -> Option<Address> {
+        self.peers.iter().find(|p| p.id == self.id).map(|p| p.address.clone())
+    }
+
     /// This node's listening address for the others.
     #[must_use]
     pub fn listen_address(&self) -> Option<Address> {
-        let own = || self.peers.iter().find(|p| p.id == self.id).map(|p| p.address.clone());
-        self.listen.clone().or_else(own)
+        self.listen.clone().or_else(|| self.own_address())
     }
 
     /// The admin interface's unix socket.

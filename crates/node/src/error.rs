@@ -43,6 +43,11 @@ pub enum NodeError {
         "this is the only replica, so no other replica has its log; 'skein found' begins anew in another directory"
     )]
     NobodyToRejoin,
+    /// A replica is to join, and no member is named.
+    #[error(
+        "`peers` names this replica only: name members of the cluster, too, where it can knock"
+    )]
+    NobodyToJoin,
     /// The data directory.
     #[error("data directory {}: {error}; choose another one, or make it writable", path.display())]
     DataDir {

@@ -1,6 +1,6 @@
 //! Puts a node together and runs it.
 
-use crate::admin::Admin;
+use crate::admin::{About, Admin};
 use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
@@ -14,7 +14,7 @@ use skein_log::frame::Hello;
 use skein_log::identity::Identity;
 use skein_log::wal::{Wal, WalOptions};
 use skein_log::{ClusterId, Consensus, Durability, ProgramHash, Recovered};
-use skein_model::ReplicaId;
+use skein_model::{LogIndex, ReplicaId};
 use skein_replica::metrics::Metrics;
 use skein_replica::replica::{Command, Inbox};
 use std::net::SocketAddr;
@@ -28,6 +28,7 @@ pub struct Node {
     admin_path: PathBuf,
     metrics_at: Option<SocketAddr>,
     images: Store,
+    about: About,
     // Keeps the data directory's lock.
     _identity: Option<Identity>,
 }
@@ -116,9 +117,15 @@ impl Node {
             wal.as_ref().map(|w| Box::new(w.reader()) as Box<dyn skein_log::EntryReader + Send>);
         let consensus = Consensus::new(consensus_config, recovered, reader)?;
         let replica = ReplicaId(config.id);
-        let hello = Hello { replica, incarnation, durability, program };
+        let membership = consensus.membership();
+        let hello = Hello { replica, incarnation, durability, program, membership };
         let metrics = Arc::new(Metrics::default());
         let (admin_path, metrics_at) = (config.admin_path(), config.metrics);
+        say_of_members(&config, &consensus);
+        let about = About {
+            cluster_id: cluster.to_string(),
+            trusts_network: config.key_file.is_some() || config.trust_network,
+        };
         let log = wal.map(|wal| Log { old: wal.reader(), wal });
         let metrics_too = metrics.clone();
         let parts = Parts {
@@ -132,7 +139,7 @@ impl Node {
             log,
         };
         let reactor = Reactor::new(parts)?;
-        Ok(Self { reactor, metrics, admin_path, metrics_at, images, _identity: identity })
+        Ok(Self { reactor, metrics, admin_path, metrics_at, images, about, _identity: identity })
     }
 
     /// The way for other threads to reach the node.
@@ -159,10 +166,26 @@ impl Node {
             self.metrics_at,
             self.mailbox(),
             self.metrics(),
-            self.images.clone(),
+            (self.images.clone(), self.about.clone()),
             clients,
         )?;
         self.reactor.run()
+    }
+}
+
+/// The log's members rule: where the configuration names others, that is said once.
+fn say_of_members(config: &NodeConfig, consensus: &Consensus) {
+    let known: Vec<_> =
+        consensus.members().into_iter().map(|m| (m.id.0, m.place.address)).collect();
+    let mut named: Vec<_> = config.peers.iter().map(|p| (p.id, p.address.to_string())).collect();
+    named.sort_unstable();
+    if consensus.membership() > LogIndex(0) && known != named {
+        let members = known.iter().map(|(id, at)| format!("{id}={at}")).collect::<Vec<_>>();
+        tracing::info!(
+            event = "members",
+            members = members.join(" "),
+            why = "the log has other members than `peers` of the configuration, and counts"
+        );
     }
 }
 

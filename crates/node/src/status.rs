@@ -1,6 +1,7 @@
 //! What a node says about itself and its server at its admin socket.
 
 use serde::{Deserialize, Serialize};
+pub use skein_replica::members::MemberReport;
 pub use skein_replica::status::*;
 use std::path::PathBuf;
 
@@ -50,4 +51,15 @@ pub struct MemoryStatus {
     pub index: u64,
     /// The survey.
     pub survey: crate::memory::Survey,
+}
+
+/// The members of the cluster, as a node's log has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembersStatus {
+    /// The cluster's id: a replica that joins needs it in its configuration.
+    pub cluster_id: String,
+    /// The leader, if the node knows one.
+    pub leader: Option<u64>,
+    /// The members, by their ids.
+    pub members: Vec<MemberReport>,
 }

@@ -67,6 +67,7 @@ impl Liar {
 
     fn hello(&self) -> Vec<u8> {
         Hello {
+            membership: skein_model::LogIndex(0),
             replica: ReplicaId(self.id),
             incarnation: 0,
             durability: Durability::Memory,

@@ -44,6 +44,7 @@ fn forged(config: &NodeConfig) -> Vec<u8> {
     let cluster = ClusterId(config.cluster());
     let other = ReplicaId(if config.id == 1 { 2 } else { 1 });
     let hello = Hello {
+        membership: skein_model::LogIndex(0),
         replica: other,
         incarnation: 0,
         durability: skein_log::Durability::Memory,

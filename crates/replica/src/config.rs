@@ -4,7 +4,6 @@ pub use crate::outgoing::{OutgoingConfig, Rule};
 use serde::{Deserialize, Serialize};
 use skein_log::{Config as ConsensusConfig, Durability};
 use skein_model::{EntryRef, ReplicaId};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,8 +17,10 @@ pub struct ReplicaConfig {
     pub name: String,
     /// This replica; one of [`members`](Self::members).
     pub id: ReplicaId,
-    /// All replicas of the cluster, this one included; the same list on all of them.
+    /// The founders of the cluster, this replica included; of a replica that joins, itself and those where it knocks. What the log says counts more.
     pub members: Vec<Member>,
+    /// Whether the members stay as they are.
+    pub fixed_members: bool,
     /// Where the others find this replica, for its status.
     pub address: String,
     /// The process that the replica is in, for its status.
@@ -41,12 +42,12 @@ pub struct ReplicaConfig {
 }
 
 /// A replica of the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Which.
     pub id: ReplicaId,
-    /// Its host, where it is on one that can be another; what it listens on at all addresses is reached there.
-    pub host: Option<IpAddr>,
+    /// Its node's address for the others.
+    pub address: String,
 }
 
 impl ReplicaConfig {
@@ -61,6 +62,7 @@ impl ReplicaConfig {
             election_ticks: ticks(self.tuning.election_timeout_ms),
             heartbeat_ticks: ticks(self.tuning.heartbeat_ms),
             seed,
+            places: self.members.iter().map(|m| (m.id, m.address.clone())).collect(),
             is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
             ..ConsensusConfig::new(self.id, voters)
         }

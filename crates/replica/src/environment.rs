@@ -12,7 +12,7 @@ use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,23 @@ pub enum PeerEvent {
     Lost(ReplicaId),
 }
 
+/// The change of the members that a replica has applied last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Since {
+    /// Its entry.
+    pub index: LogIndex,
+    /// So many have a vote since.
+    pub voters: usize,
+}
+
+impl Since {
+    /// What a replica is told that is no member.
+    #[must_use]
+    pub fn gone(&self) -> Vec<u8> {
+        [self.index.0, self.voters as u64].map(u64::to_le_bytes).concat()
+    }
+}
+
 /// Messages between replicas: in order while a connection lasts, and lost with it.
 pub trait Transport {
     /// Arrived events that are not yet taken.
@@ -52,6 +69,11 @@ pub trait Transport {
     fn flush(&mut self, now: Duration);
     /// A replica has sent invalid bytes: its connection ends.
     fn distrust(&mut self, peer: ReplicaId, why: &str, now: Duration);
+    /// From now on these are the other replicas, each with its node's address; connections with others end. `since`: the change of the members that says so,
+    /// for one that does not know it; without, this replica joins, and listens to any replica of the cluster.
+    fn set_peers(&mut self, peers: Vec<(ReplicaId, String)>, since: Option<Since>, now: Duration);
+    /// A replica's host, where it is on one that can be another; what it listens on at all addresses is reached there.
+    fn host(&self, peer: ReplicaId) -> Option<IpAddr>;
     /// Bytes received and sent so far.
     fn traffic(&self) -> (u64, u64);
 }

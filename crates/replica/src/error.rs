@@ -6,11 +6,16 @@ use skein_model::LogIndex;
 use std::io;
 use std::path::PathBuf;
 
+/// Exit status of a node that was removed from its cluster: there is nothing that a restart could do.
+pub const EXIT_REMOVED: u8 = 4;
+
 /// The regular end of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
     /// It was told to.
     Stopped,
+    /// The cluster has it no longer as a member.
+    Removed,
     /// The server ended on a majority of the replicas after the same entry.
     ServerEnded {
         /// The last entry that it had executed.
@@ -26,6 +31,7 @@ impl ExitReason {
     pub fn code(&self) -> u8 {
         match self {
             Self::Stopped => 0,
+            Self::Removed => EXIT_REMOVED,
             Self::ServerEnded { status, .. } if status & 0x7f != 0 => 128 + (status & 0x7f) as u8,
             Self::ServerEnded { status, .. } => (status >> 8 & 0xff) as u8,
         }

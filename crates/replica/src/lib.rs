@@ -10,6 +10,7 @@ pub mod error;
 pub mod gateway;
 pub mod health;
 pub mod images;
+pub mod members;
 pub mod metrics;
 pub mod modes;
 pub mod outgoing;

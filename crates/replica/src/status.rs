@@ -1,6 +1,7 @@
 //! A node's status: the reply to `GET /status` at its admin socket.
 
 use crate::health::Fault;
+use crate::members::MemberReport;
 use serde::{Deserialize, Serialize};
 use skein_arena::places::{Seen, Verdict};
 use skein_arena::trapped::{CPUID, INT80, OTHER, RDTSC};
@@ -28,6 +29,9 @@ pub struct NodeStatus {
     pub voters_complete: bool,
     /// This replica.
     pub replica: ReplicaStatus,
+    /// The members as this replica's log has them.
+    #[serde(default)]
+    pub members: Vec<MemberReport>,
     /// Recent warnings for an operator, oldest first.
     pub notes: Vec<String>,
 }

@@ -7,18 +7,19 @@ use crate::wire::{Wire, WireEnd};
 use bytes::Bytes;
 use skein_arena::Sizes;
 use skein_log::disk::sim::SimRng;
+use skein_log::frame::Hello;
 use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, Record, ReplicaId, SockAddr, Term, WallNs};
 use skein_replica::ReplicaError;
 use skein_replica::environment::{
-    Clock, Image, ImageFile, Images, Kept, Observer, Outside, PeerEvent, Places, Servers, Storage,
-    Transport,
+    Clock, Image, ImageFile, Images, Kept, Observer, Outside, PeerEvent, Places, Servers, Since,
+    Storage, Transport,
 };
 use skein_replica::server::{Link, ServerState};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -83,6 +84,13 @@ pub struct Around {
     queued: BTreeMap<u64, u64>,
     /// Messages on their way.
     pub said: Vec<Said>,
+    /// The replicas that it knows, and those whose connections it takes: all, or those of a change of the members.
+    pub known: BTreeSet<ReplicaId>,
+    pub since: Option<Since>,
+    /// The newest change of the members that each peer knew when it was connected.
+    pub claims: BTreeMap<ReplicaId, LogIndex>,
+    /// Connections with replicas that are no members any more, which end.
+    pub parted: Vec<(ReplicaId, u64)>,
     /// Peers that sent invalid bytes, with the bytes.
     pub distrusted: Vec<(ReplicaId, String)>,
 
@@ -144,6 +152,10 @@ impl Around {
             refuses,
             queued: BTreeMap::new(),
             said: Vec::new(),
+            known: BTreeSet::new(),
+            since: None,
+            claims: BTreeMap::new(),
+            parted: Vec::new(),
             distrusted: Vec::new(),
             durable,
             to_write: Vec::new(),
@@ -165,6 +177,14 @@ impl Around {
             committed: Vec::new(),
             led: Vec::new(),
         }
+    }
+}
+
+impl Around {
+    /// Whether it takes a connection with this replica.
+    pub fn takes(&self, hello: &Hello) -> bool {
+        let knows_more = |since: Since| hello.membership > since.index;
+        self.since.is_none_or(knows_more) || self.known.contains(&hello.replica)
     }
 }
 
@@ -218,6 +238,25 @@ impl Transport for Around {
             self.heard.push(PeerEvent::Lost(peer));
         }
         self.distrusted.push((peer, why.to_owned()));
+    }
+
+    fn set_peers(&mut self, peers: Vec<(ReplicaId, String)>, since: Option<Since>, _now: Duration) {
+        self.known = peers.into_iter().map(|(id, _)| id).collect();
+        self.since = since;
+        let Self { known, peers, heard, parted, claims, .. } = self;
+        if let Some(since) = since {
+            let ends = |id: &ReplicaId| {
+                !known.contains(id) && claims.get(id).is_none_or(|claim| *claim <= since.index)
+            };
+            for (peer, connection) in peers.extract_if(.., |id, _| ends(id)) {
+                heard.push(PeerEvent::Lost(peer));
+                parted.push((peer, connection));
+            }
+        }
+    }
+
+    fn host(&self, _peer: ReplicaId) -> Option<IpAddr> {
+        None
     }
 
     fn traffic(&self) -> (u64, u64) {

@@ -97,6 +97,10 @@ pub struct Process {
 pub struct Machine {
     /// The replica's number.
     pub id: ReplicaId,
+    /// The peers in its configuration: of a founder all founders.
+    pub peers: Vec<u64>,
+    /// It was removed from the cluster, and its node has ended; or it never became a member.
+    pub retired: bool,
     /// Grows with each start and end: events of another life are not delivered.
     pub life: u64,
     /// Its incarnation.
@@ -144,9 +148,11 @@ pub enum Servers {
 
 impl Machine {
     /// A new one.
-    pub fn new(id: u64, clock_offset_us: i64) -> Self {
+    pub fn new(id: u64, peers: Vec<u64>, clock_offset_us: i64) -> Self {
         Self {
             id: ReplicaId(id),
+            peers,
+            retired: false,
             life: 0,
             incarnation: 0,
             disk: SimDisk::new(),
@@ -186,13 +192,20 @@ impl Machine {
     }
 }
 
+/// Where a node listens.
+pub fn address(id: u64) -> String {
+    format!("/nowhere/{id}")
+}
+
 /// A node's configuration at its start.
-fn replica_config(id: ReplicaId, plan: &Plan) -> ReplicaConfig {
+fn replica_config(id: ReplicaId, peers: &[u64], plan: &Plan) -> ReplicaConfig {
+    let member = |id| Member { id: ReplicaId(id), address: address(id) };
     ReplicaConfig {
         name: "simulated".into(),
         id,
-        members: (1..=plan.replicas).map(|id| Member { id: ReplicaId(id), host: None }).collect(),
-        address: format!("/nowhere/{id}"),
+        members: peers.iter().map(|id| member(*id)).collect(),
+        fixed_members: false,
+        address: address(id.0),
         process: 0,
         durability: plan.durability_mode(),
         outgoing: OutgoingConfig::default(),
@@ -214,7 +227,7 @@ impl Process {
         now_us: u64,
     ) -> Result<(Self, u64, Kept), WalError> {
         let (disk, begin) = (&machine.disk, machine.begin);
-        let config = replica_config(machine.id, plan);
+        let config = replica_config(machine.id, &machine.peers, plan);
         let mut recovered = Recovered::default();
         let (mut process_wal, mut identity) = (None, None);
         let mut incarnation;

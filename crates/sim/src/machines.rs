@@ -25,6 +25,12 @@ impl Machines {
         &mut self.0[id as usize - 1]
     }
 
+    /// One more, with the next number.
+    pub fn push(&mut self, machine: Machine) {
+        assert_eq!(machine.id.0, self.0.len() as u64 + 1, "numbers without a gap");
+        self.0.push(machine);
+    }
+
     pub fn values(&self) -> impl Iterator<Item = &Machine> {
         self.0.iter()
     }

@@ -230,6 +230,8 @@ pub struct Plan {
     pub finale: Finale,
     /// The replica that has no server; 0: each has one.
     pub without_server: u64,
+    /// An operator changes the members.
+    pub operator: bool,
     /// The replicas' numbers.
     pub tuning: Tuning,
     /// Images of servers.
@@ -289,6 +291,11 @@ impl Plan {
             plan.finale = Finale::None;
         }
         if options.scenario == Scenario::Random {
+            // Members in a log in memory do not change.
+            let possible = plan.durability == Durability::Fsync && !plan.loses_some;
+            let wanted = options.broken.is_none() && plan.without_server == 0;
+            let drawn = SimRng::new(seed.rotate_left(16)).chance(80);
+            plan.operator = possible && wanted && plan.fault_every_us > 0 && drawn;
             return plan;
         }
         // One fault, while clients ask without a pause.
@@ -425,6 +432,7 @@ impl Plan {
                 ],
             ),
             without_server: 0,
+            operator: false,
             tuning,
             checkpoint,
         }

@@ -188,7 +188,7 @@ impl Bench<'_> {
         printed.pump();
         let status = match reason {
             ExitReason::ServerEnded { status, .. } => Some(status),
-            ExitReason::Stopped => None,
+            ExitReason::Stopped | ExitReason::Removed => None,
         };
         let mut trial = Trial {
             came,

@@ -356,6 +356,10 @@ impl Run {
                     }
                 }
                 Some(End::Stopped) => self.say(voice, &format!("node {id} was stopped")),
+                // Its members do not change: another cluster has its place.
+                Some(End::Removed { .. }) => {
+                    self.say(voice, &format!("node {id} is no member of its cluster any more"));
+                }
                 None => self.say(voice, &format!("node {id} died ({how})")),
             }
             if self.memory && self.watch.lost_majority() && self.still_lost(voice) {

@@ -6,6 +6,7 @@ use crate::{
     wire::{self, WireError},
 };
 use skein_model::{LogIndex, ReplicaId, Term};
+use std::collections::BTreeMap;
 
 /// The largest replica id: the upper bits of a member id are the incarnation.
 const MAX_REPLICA_ID: u64 = 0xffff;
@@ -15,8 +16,10 @@ const MAX_REPLICA_ID: u64 = 0xffff;
 pub struct Config {
     /// This replica, from 1 to 65,535.
     pub id: ReplicaId,
-    /// The replicas that founded the cluster, the same list everywhere.
+    /// The replicas that founded the cluster, the same list everywhere; what the log says counts more. A replica that joins may have any list.
     pub voters: Vec<ReplicaId>,
+    /// Their nodes' addresses, until the log has the members' places.
+    pub places: BTreeMap<ReplicaId, String>,
     /// The incarnation of this replica's log: 0 until it lost its log, then larger each time.
     pub incarnation: u64,
     /// Whether an acknowledged entry is on disk or only in memory.
@@ -55,6 +58,7 @@ impl Config {
         Self {
             id,
             voters,
+            places: BTreeMap::new(),
             incarnation: 0,
             durability: Durability::Fsync,
             election_ticks: 15,

@@ -21,6 +21,13 @@ impl History {
         self.changes.push_back((index, members));
     }
 
+    /// Nobody was known to take part at the base: these did.
+    pub(super) fn founded_by(&mut self, members: Members) {
+        if let Some((_, first)) = self.changes.front_mut().filter(|(_, m)| m.is_founders()) {
+            *first = members;
+        }
+    }
+
     /// The members when the entry at `index` was applied; it must be applied and not before the base.
     pub(super) fn at(&self, index: LogIndex) -> &Members {
         let after = self.changes.partition_point(|(since, _)| *since <= index);

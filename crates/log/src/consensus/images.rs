@@ -98,17 +98,25 @@ impl Consensus {
         messages.len() > before
     }
 
-    /// The log on disk is to forget what this has forgotten; true if there is something.
+    /// The log on disk is to forget what this has forgotten, and to know the newest members; true if there is something.
     pub(super) fn persist_base(&mut self, batch: &mut Batch) -> bool {
-        let Some(base) = self.forgot.take().map(NewBase::Forget) else { return false };
-        // A replica that starts again must know that the image is committed.
+        if self.forgot.is_none() && !self.changed {
+            return false;
+        }
+        let changed =
+            std::mem::take(&mut self.changed) && self.config.durability == Durability::Fsync;
+        let base = self.forgot.take().map(NewBase::Forget);
+        if base.is_none() && !changed {
+            return false;
+        }
+        // A replica that starts again must know that the image is committed, and the newest members.
         self.hard_state.commit = self.hard_state.commit.max(self.applied);
         let hard_state = Some(self.hard_state);
         match &mut batch.persist {
-            Some(Persist { base: Some(_), .. }) => {}
-            Some(persist) => (persist.hard_state, persist.base) = (hard_state, Some(base)),
+            Some(persist @ Persist { base: Some(_), .. }) => persist.hard_state = hard_state,
+            Some(persist) => (persist.hard_state, persist.base) = (hard_state, base),
             None => {
-                let (ticket, base) = (self.next_ticket(), Some(base));
+                let ticket = self.next_ticket();
                 batch.persist = Some(Persist { ticket, hard_state, base, entries: Vec::new() });
             }
         }
@@ -206,13 +214,14 @@ impl Consensus {
         if meta.index == 0 {
             return;
         }
-        let members = Members::of(meta.get_conf_state());
+        let members = Members::of(meta.get_conf_state(), wire::places_of(snapshot));
         let base = Base { index: LogIndex(meta.index), term: Term(meta.term), members };
         self.node.mut_store().reset(&base);
         self.node.raft.raft_log.applied = meta.index;
         self.applied = base.index;
         // It may be an earlier one; the members know this entry at the latest.
         self.membership = base.index;
+        self.places = base.members.places.clone();
         self.take_members(base.members.to_state());
         // The disk learns of the later base only.
         self.forgot = None;

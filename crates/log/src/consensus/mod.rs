@@ -61,6 +61,7 @@
 //! ([`crate::wal::WalOptions::incarnation`]).
 
 mod api;
+mod change;
 mod history;
 mod images;
 mod members;
@@ -73,16 +74,18 @@ pub use api::{
     Batch, Chunk, Config, ConsensusError, Outgoing, PeerStatus, ProposeError, RoleChange, Status,
     StepError,
 };
+use change::Candidate;
+pub use change::{Change, ChangeError, MemberStatus, Progress};
 
 use crate::{
-    base::{Base, Members},
+    base::Base,
+    places::Places,
     recovered::Recovered,
     rng::Rng,
     types::{Durability, HardState, LogEntry, Role, Ticket, incarnation_of, member_id, replica_of},
     wal::WalError,
 };
 use bytes::Bytes;
-use protobuf::Message as _;
 use raft::{
     GetEntriesContext, INVALID_ID, RawNode, StateRole,
     eraftpb::{ConfState, Entry, EntryType, Message, MessageType},
@@ -134,6 +137,16 @@ pub struct Consensus {
     membership: LogIndex,
     /// Up to this entry a follower's silence is no reason to ask it again.
     unhurried: LogIndex,
+    /// Where the members are reached.
+    places: Places,
+    /// On a leader: a replica that is to be taken in, and is not a member yet.
+    candidate: Option<Candidate>,
+    /// Grows with each change of members, places and the candidate.
+    version: u64,
+    /// The members changed, and the log on disk does not know yet that this is committed.
+    changed: bool,
+    /// This replica was a member, and is none any more.
+    is_removed: bool,
 }
 
 impl Consensus {
@@ -144,7 +157,7 @@ impl Consensus {
         reader: Option<Box<dyn EntryReader + Send>>,
     ) -> Result<Self, ConsensusError> {
         config.check()?;
-        if config.voters.len() == 1 {
+        if config.voters.len() == 1 && config.durability == Durability::Memory {
             // No other replica remembers what it forgot: its log begins anew.
             config.incarnation = 0;
         }
@@ -157,14 +170,11 @@ impl Consensus {
         }
         let hard_state = recovered.hard_state;
         let membership = recovered.membership.clone();
-        let voters: Vec<u64> = config.voters.iter().map(|id| member_id(*id, 0)).collect();
         let base = recovered.base();
         let begins = base.index;
-        let founders = match base.members.clone() {
-            members if members.is_founders() => Members { voters, ..members },
-            members => members,
-        };
-        if !founders.is_possible() {
+        let founders = change::first_members(&config, &base.members, &membership);
+        // One that joins an existing cluster learns from the log who founded it.
+        if !founders.is_possible() && (!founders.is_founders() || config.incarnation == 0) {
             return Err(ConsensusError::Recovered("its members are impossible".into()));
         }
         let store = LogStore::new(recovered, &founders, reader);
@@ -196,12 +206,19 @@ impl Consensus {
             forgot: None,
             membership: LogIndex(0),
             unhurried: LogIndex(0),
+            places: founders.places,
+            candidate: None,
+            version: 0,
+            changed: false,
+            is_removed: false,
             config,
         };
         for entry in membership.iter().take_while(|entry| entry.index <= applied) {
             consensus.apply_membership(entry);
         }
         consensus.applied = applied;
+        // What was recovered is on disk.
+        consensus.changed = false;
         consensus.reported.term = consensus.hard_state.term;
         Ok(consensus)
     }
@@ -224,6 +241,7 @@ impl Consensus {
         }
         self.tick_campaign();
         self.tick_snapshots();
+        self.tick_candidate();
     }
 
     /// The number of ticks until one may have an effect, at least 1: those before it only count.
@@ -347,7 +365,10 @@ impl Consensus {
     /// A peer's incarnation of its log: if not 0, it lost one. To be called for every peer's hello, on every
     /// replica: the leader acts on it.
     pub fn request_rejoin(&mut self, peer: ReplicaId, incarnation: u64) {
-        if incarnation > 0 && self.config.voters.contains(&peer) && peer != self.config.id {
+        let candidate = self.candidate.as_ref().is_some_and(|c| c.replica == peer);
+        let known = candidate || members::has_replica(&self.members, peer);
+        let votes = self.members.voters.contains(&member_id(peer, incarnation));
+        if incarnation > 0 && known && !votes && peer != self.config.id {
             let wanted = self.wanted.entry(peer).or_default();
             *wanted = incarnation.max(*wanted);
         }
@@ -581,10 +602,15 @@ impl Consensus {
         let committed = raft.raft_log.committed;
         let caught_up =
             |member| raft.prs().get(member).is_some_and(|peer| peer.matched >= committed);
-        let Some(change) = members::next_change(members, &self.wanted, caught_up) else { return };
-        let payload = change.write_to_bytes().expect("a message without required fields");
+        let next = members::Next {
+            members,
+            wanted: &self.wanted,
+            candidate: self.candidate.as_ref(),
+            places: &self.places,
+        };
+        let Some(change) = next.change(caught_up) else { return };
         // Refused while busy: tried again at the next turn.
-        let _ = self.propose_entry(EntryType::EntryConfChangeV2, payload.into());
+        let _ = self.propose_change(change);
     }
 
     fn role_change(&mut self) -> Option<RoleChange> {

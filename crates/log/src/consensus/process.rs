@@ -1,8 +1,14 @@
 //! From what the consensus library wants done to a [`Batch`]: what waits for the disk, what does not, and what is applied.
 
-use super::{Batch, Consensus, Held, messages::encode_all, store};
+use super::{
+    Batch, Consensus, Held,
+    members::{add_voter, has, has_replica},
+    messages::encode_all,
+    store,
+};
 use crate::{
-    base::NewBase,
+    base::{Members, NewBase},
+    places::{Context, Places},
     types::{EntryKind, HardState, LogEntry, Persist, member_id},
 };
 use protobuf::Message as _;
@@ -10,10 +16,10 @@ use raft::{
     Ready, StateRole,
     eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType},
 };
-use skein_model::{LogIndex, Term};
+use skein_model::{LogIndex, ReplicaId, Term};
 
-/// The longest membership entry: far larger than seven changes.
-const MAX_MEMBERSHIP_BYTES: usize = 1024;
+/// The longest membership entry: larger than a change of all members with the longest places. The parser nests no deeper than half of it.
+const MAX_MEMBERSHIP_BYTES: usize = 2048;
 
 impl Consensus {
     pub(super) fn process_async(&mut self, batch: &mut Batch) {
@@ -131,13 +137,38 @@ impl Consensus {
         if payload.len() > MAX_MEMBERSHIP_BYTES || change.merge_from_bytes(payload).is_err() {
             return;
         }
+        let context = Context::decode(&change.context);
+        if self.members.voters.is_empty() {
+            self.found(context.as_ref().map(|context| context.founders.as_slice()));
+        }
         if let Ok(members) = self.node.apply_conf_change(&change) {
-            self.node.mut_store().members_changed(entry.index, &members);
+            self.is_removed |= has(&self.members, self.member) && !has(&members, self.member);
+            if let Some(context) = context {
+                self.places = context.places;
+            }
+            self.places.edit().retain(|replica, _| has_replica(&members, *replica));
+            let known = Members::of(&members, self.places.clone());
+            self.node.mut_store().members_changed(entry.index, known);
             self.take_members(members);
         }
     }
 
+    /// This replica has joined, and comes to the cluster's first change: before it there were the founders. Its configuration has other peers.
+    fn found(&mut self, founders: Option<&[ReplicaId]>) {
+        let known = founders.filter(|founders| !founders.is_empty());
+        for founder in known.unwrap_or(&self.config.voters).to_vec() {
+            // Cannot fail: a voter more, in no joint configuration.
+            let voter = add_voter(member_id(founder, 0));
+            self.members = self.node.apply_conf_change(&voter).unwrap_or_default();
+        }
+        let members = Members::of(&self.members, Places::default());
+        self.node.mut_store().founded_by(members);
+    }
+
     pub(super) fn take_members(&mut self, members: ConfState) {
+        self.version += 1;
+        self.changed = true;
+        self.candidate.take_if(|candidate| has_replica(&members, candidate.replica));
         self.wanted.retain(|replica, incarnation| {
             !members.voters.contains(&member_id(*replica, *incarnation))
         });

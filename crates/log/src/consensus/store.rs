@@ -9,7 +9,7 @@ use crate::{
 };
 use raft::{
     Error, GetEntriesContext, RaftState, Storage, StorageError,
-    eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot},
+    eraftpb::{Entry, EntryType, HardState, Snapshot},
 };
 use skein_model::{LogIndex, Term};
 use std::{
@@ -141,8 +141,18 @@ impl LogStore {
     }
 
     /// The entry at `index` has changed the members.
-    pub(super) fn members_changed(&mut self, index: LogIndex, members: &ConfState) {
-        self.history.push(index, Members::of(members));
+    pub(super) fn members_changed(&mut self, index: LogIndex, members: Members) {
+        self.history.push(index, members);
+    }
+
+    /// This log's first members turned out to be these.
+    pub(super) fn founded_by(&mut self, members: Members) {
+        self.history.founded_by(members);
+    }
+
+    /// The members when the entry at `index` was applied; `None` from before the base.
+    pub(super) fn members_at(&self, index: LogIndex) -> Option<&Members> {
+        (index.next() >= self.first()).then(|| self.history.at(index))
     }
 
     /// Forgets the entries up to a base that is in the log.
@@ -371,7 +381,8 @@ impl Storage for LogStore {
         let meta = snapshot.mut_metadata();
         (meta.index, meta.term) = (base.index.0, base.term.0);
         // It may have become a learner behind that entry. Being one before does no harm: learners do not count, and becoming one again has no effect.
-        meta.set_conf_state(base.members.with(to).to_state());
+        meta.set_conf_state(base.members.clone().with(to).to_state());
+        snapshot.data = base.members.places.to_bytes().into();
         Ok(snapshot)
     }
 }

@@ -19,10 +19,11 @@
 //! |---|---|---|
 //! | 2 | a log that holds all entries | any |
 //! | 3 | a log that begins later, as programs before version 4 wrote it: read, no longer written | in segment 1 its base |
-//! | 4 | a log that begins later | its [`Start`]: no earlier segment is needed for more than entries |
+//! | 4 | the same, as programs before version 5 wrote it: read, no longer written | its [`Start`]: no earlier segment is needed for more than entries |
+//! | 5 | a log that begins later | its [`Start`], whose members have places |
 //!
-//! Nothing else is different. A log of version 2 or 3 gets its first segment of version 4 when it forgets entries, one of version 3 also when a
-//! segment is full; no older version follows a version 4.
+//! Nothing else is different. A log of version 2 gets its first segment of version 5 when it forgets entries, one of version 3 or 4 also when a
+//! segment is full; no older version follows a version 5.
 
 use crate::{
     base::Base,
@@ -36,8 +37,10 @@ use skein_model::{LogIndex, Term};
 pub const VERSION: u32 = 2;
 /// The version for a log that begins with its base in the first segment.
 pub const VERSION_WITH_BASE: u32 = 3;
-/// The version of a segment that begins with a [`Start`], and the newest one.
+/// The version of a segment that begins with a [`Start`] in which members have no places.
 pub const VERSION_WITH_START: u32 = 4;
+/// The version of a segment that begins with a [`Start`], and the newest one.
+pub const VERSION_WITH_PLACES: u32 = 5;
 /// The length of a segment's header.
 pub const HEADER_BYTES: usize = 96;
 /// The length of a record's header.
@@ -50,7 +53,7 @@ const SEGMENT_MAGIC: [u8; 8] = *b"SKEINWAL";
 pub const SECTOR_BYTES: u64 = 4096;
 /// index, term
 const ENTRY_HEAD_BYTES: usize = 8 + 8;
-/// Longer than any record of a [`Start`]: two numbers, a hard state, and four full lists of members.
+/// Longer than any record of a [`Start`]: two numbers, a hard state, four full lists of members, and their places.
 pub(crate) const MAX_START_BYTES: usize = 16 << 10;
 
 const KIND_ENTRY: u8 = 1;
@@ -88,7 +91,7 @@ pub enum Layout {
     Whole,
     /// Version 3: the log's base, in the first segment.
     Based,
-    /// Version 4: a [`Start`].
+    /// Version 5, and 4: a [`Start`].
     Started,
 }
 
@@ -97,12 +100,17 @@ impl Layout {
         match self {
             Self::Whole => VERSION,
             Self::Based => VERSION_WITH_BASE,
-            Self::Started => VERSION_WITH_START,
+            Self::Started => VERSION_WITH_PLACES,
         }
     }
 
     fn of(version: u32) -> Option<Self> {
-        [Self::Whole, Self::Based, Self::Started].into_iter().find(|l| l.version() == version)
+        match version {
+            VERSION => Some(Self::Whole),
+            VERSION_WITH_BASE => Some(Self::Based),
+            VERSION_WITH_START | VERSION_WITH_PLACES => Some(Self::Started),
+            _ => None,
+        }
     }
 }
 

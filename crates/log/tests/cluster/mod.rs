@@ -28,12 +28,31 @@ pub struct Replica {
     /// It neither runs nor reads, but its messages wait: SIGSTOP.
     pub stopped: bool,
     pub incarnation: u64,
+    /// Its configuration's peers.
+    voters: Vec<u64>,
     /// Persists are not written until this is false again.
     pub slow_disk: bool,
     pending: VecDeque<skein_log::Persist>,
     pub refused: Vec<StepError>,
     /// Images of the state machine on this replica's disk, by the last entry in them.
     pub images: BTreeMap<u64, Vec<Executed>>,
+}
+
+/// Where a replica is said to be.
+pub fn address(id: u64) -> String {
+    format!("host-{id}:7100")
+}
+
+/// Whether another step is left.
+fn step(left: &mut Option<u64>) -> bool {
+    match left {
+        Some(0) => false,
+        Some(left) => {
+            *left -= 1;
+            true
+        }
+        None => true,
+    }
 }
 
 /// An executed entry: index, term, payload.
@@ -54,6 +73,8 @@ pub struct Cluster {
     pub base: Option<Base>,
     /// Leaders bring their newest image to members who need one.
     pub brings_images: bool,
+    /// The steps of writes, on all disks, until all of them hang: a write, or its sync.
+    pub steps_left: Option<u64>,
     /// Some messages are lost.
     pub loses: Option<SimRng>,
 }
@@ -69,7 +90,7 @@ impl Replica {
     #[allow(clippy::too_many_arguments)]
     fn start(
         id: u64,
-        count: u64,
+        voters: Vec<u64>,
         durability: Durability,
         incarnation: u64,
         disk: SimDisk,
@@ -77,8 +98,10 @@ impl Replica {
         base: Option<&Base>,
         images: BTreeMap<u64, Vec<Executed>>,
     ) -> Self {
-        let voters = (1..=count).map(ReplicaId).collect();
-        let mut config = Config { durability, incarnation, ..Config::new(ReplicaId(id), voters) };
+        let ids: Vec<_> = voters.iter().copied().map(ReplicaId).collect();
+        let places = ids.iter().map(|id| (*id, address(id.0))).collect();
+        let config = Config::new(ReplicaId(id), ids);
+        let mut config = Config { durability, incarnation, places, ..config };
         // Readable scenarios: timeouts differ by replica and nothing else.
         config.election_ticks = 10;
         config.recent_bytes = 64;
@@ -106,6 +129,7 @@ impl Replica {
             alive: true,
             stopped: false,
             incarnation,
+            voters,
             slow_disk: false,
             pending: VecDeque::new(),
             refused: Vec::new(),
@@ -147,11 +171,15 @@ impl Replica {
         self.consensus.hold_images(self.images.keys().copied().map(LogIndex));
     }
 
-    fn write_pending(&mut self) {
+    fn write_pending(&mut self, steps_left: &mut Option<u64>) {
         let Some(wal) = &mut self.wal else { return };
         let Some(ticket) = self.pending.back().map(|persist| persist.ticket) else { return };
         for persist in self.pending.drain(..) {
             wal.append(&persist).expect("the log takes it");
+        }
+        if !step(steps_left) {
+            // It hangs with what is written and not synced.
+            return;
         }
         wal.sync().expect("the disk works");
         wal.prepare().expect("the disk works");
@@ -181,7 +209,8 @@ impl Cluster {
     ) -> Self {
         let start = |id| {
             let (disk, images) = (SimDisk::new(), BTreeMap::new());
-            Replica::start(id, count, durability, 0, disk, config, base.as_ref(), images)
+            let voters = (1..=count).collect();
+            Replica::start(id, voters, durability, 0, disk, config, base.as_ref(), images)
         };
         let replicas = (1..=count).map(|id| (id, start(id))).collect();
         let network = VecDeque::new();
@@ -196,6 +225,7 @@ impl Cluster {
             count,
             base,
             brings_images: false,
+            steps_left: None,
             loses: None,
         }
     }
@@ -235,10 +265,14 @@ impl Cluster {
             }
             if let Some(batch) = replica.consensus.take_ready() {
                 self.handle(id, batch);
-            } else if replica.slow_disk || replica.pending.is_empty() {
-                return;
             } else {
-                replica.write_pending();
+                let writes = !replica.slow_disk && !replica.pending.is_empty();
+                if !writes || !step(&mut self.steps_left) {
+                    return;
+                }
+                let mut left = self.steps_left;
+                self.at(id).write_pending(&mut left);
+                self.steps_left = left;
             }
         }
     }
@@ -377,7 +411,7 @@ impl Cluster {
     }
 
     pub fn restart(&mut self, id: u64) {
-        let (durability, config, count) = (self.durability, self.config, self.count);
+        let (durability, config) = (self.durability, self.config);
         let base = self.base.clone();
         let replica = self.at(id);
         let incarnation = match durability {
@@ -385,8 +419,19 @@ impl Cluster {
             Durability::Memory => replica.incarnation + 1,
         };
         let (disk, images) = (replica.disk.clone(), std::mem::take(&mut replica.images));
-        let base = base.as_ref();
-        *replica = Replica::start(id, count, durability, incarnation, disk, config, base, images);
+        let (base, voters) = (base.as_ref(), replica.voters.clone());
+        *replica = Replica::start(id, voters, durability, incarnation, disk, config, base, images);
+    }
+
+    /// A replica that the others do not know yet, with the next number. Its peers are not the founders.
+    pub fn join(&mut self) -> u64 {
+        self.count += 1;
+        let (id, durability, config) = (self.count, self.durability, self.config);
+        let (voters, disk) = ((1..=id).collect(), SimDisk::new());
+        let images = BTreeMap::new();
+        let new = Replica::start(id, voters, durability, 1, disk, config, None, images);
+        self.replicas.insert(id, new);
+        id
     }
 
     /// The disk is replaced by an empty one; the process has died before.

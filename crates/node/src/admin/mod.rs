@@ -12,6 +12,8 @@
 //! GET  /images                  ImagesListed as JSON
 //! GET  /images/ENTRY/verified   reads an image to its end
 //! POST /images/ENTRY/remove     removes it
+//! GET  /members                 MembersStatus as JSON
+//! POST /members                 a members::Request as JSON: does its next step, here or on the leader; answers members::Answer as JSON
 //! POST /stop                    ends the node in order
 //! POST /transfer[/REPLICA]       hands leadership over
 //! ```
@@ -22,6 +24,7 @@
 //! reactor that hangs shows as 504. Crash: nothing of the node depends on it.
 
 mod images;
+mod members;
 mod standstill;
 
 use crate::error::NodeError;
@@ -56,6 +59,16 @@ struct Shared {
     mailbox: Mailbox,
     metrics: Arc<Metrics>,
     images: Store,
+    about: About,
+}
+
+/// What the interface knows of its node's configuration.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The cluster's id, 32 hexadecimal digits.
+    pub cluster_id: String,
+    /// Whether nodes on other machines may be spoken to.
+    pub trusts_network: bool,
 }
 
 /// The admin interface; when dropped, it ends and its socket is removed.
@@ -76,7 +89,7 @@ impl Admin {
         metrics_at: Option<SocketAddr>,
         mailbox: Mailbox,
         metrics: Arc<Metrics>,
-        images: Store,
+        (images, about): (Store, About),
         clients: mpsc::UnboundedReceiver<Forward>,
     ) -> Result<Self, NodeError> {
         let unix = unix_socket(path)?;
@@ -89,7 +102,7 @@ impl Admin {
             .build()
             .map_err(NodeError::system("start the admin interface"))?;
         let (end, ended) = oneshot::channel();
-        let shared = Shared { mailbox, metrics, images };
+        let shared = Shared { mailbox, metrics, images, about };
         let thread = std::thread::Builder::new()
             .name("skein-admin".into())
             .spawn(move || runtime.block_on(serve(unix, tcp, shared, clients, ended)))
@@ -148,6 +161,7 @@ async fn serve(
         .route("/images", get(images::list).post(images::take))
         .route("/images/{entry}/verified", get(images::verify))
         .route("/images/{entry}/remove", post(images::remove))
+        .route("/members", get(members::list).post(members::change))
         .route("/stop", post(stop))
         .route("/signal/{number}", post(signal))
         .route("/transfer", post(transfer))

@@ -64,7 +64,8 @@ impl FirstRun {
         let durability = Durability::Memory;
         let log = Config { durability, ..Config::new(id, vec![id]) };
         let consensus = Consensus::new(log, Recovered::default(), None)?;
-        let hello = Hello { replica: id, incarnation: 0, durability, program };
+        let membership = consensus.membership();
+        let hello = Hello { replica: id, incarnation: 0, durability, program, membership };
         let cluster = ClusterId(config.cluster());
         let metrics = Arc::new(Metrics::default());
         let parts =

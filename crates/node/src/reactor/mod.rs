@@ -40,7 +40,7 @@ use skein_log::frame::Hello;
 use skein_log::wal::thread::{Claim, WalThread};
 use skein_log::wal::{WalError, WalReader};
 use skein_log::{Consensus, Persist, Ticket};
-use skein_model::{LogIndex, ReplicaId};
+use skein_model::LogIndex;
 use skein_replica::metrics::Metrics;
 use skein_replica::modes::Order;
 use skein_replica::server::Link;
@@ -117,7 +117,6 @@ pub struct Log {
 /// See the [module](self).
 pub struct Reactor {
     replica: Replica<System>,
-    replicas: usize,
     timer: Timer,
     inbox: Receiver<Inbox>,
     /// The result of this thread's own write.
@@ -137,8 +136,6 @@ impl Reactor {
         let (sender, inbox) = mpsc::channel();
         let mailbox = Mailbox { sender, waker: Arc::new(waker) };
         let timer = Timer::new(sources.urgent(), TIMER)?;
-        let members: Vec<_> =
-            config.peers.iter().map(|p| (ReplicaId(p.id), p.address.clone())).collect();
         let address = config.listen_address().expect("a checked configuration lists this replica");
         let key = config.key_file.as_ref().map(|path| {
             Key::read(path).map_err(|error| NodeError::Key { path: path.clone(), error })
@@ -149,7 +146,6 @@ impl Reactor {
         let mut peers = Peers::new(
             cluster,
             hello,
-            &members,
             key,
             listener,
             PEERS,
@@ -187,13 +183,12 @@ impl Reactor {
             (env.wal, env.old) = (Some(thread), Some(OldReader::new(old)));
             env.answered = Answered::of(&config.data_dir);
         }
-        let replicas = members.len();
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
         let server = Some(Link::new(config.tuning.sizes(), 1, corrupt_at)?);
         let mode = Box::new(Order::new(&config.tuning, unsafe_admission(&config.server.env)));
         let config = config.replica();
         let parts = replica::Parts { config, mode, consensus, env, server, metrics };
-        Ok(Self { replica: Replica::new(parts)?, replicas, timer, inbox, written: None })
+        Ok(Self { replica: Replica::new(parts)?, timer, inbox, written: None })
     }
 
     /// The way for other threads to reach this reactor.
@@ -221,7 +216,7 @@ impl Reactor {
         self.replica.env.start = Instant::now();
         self.replica.begin();
         let relief = Relief::default();
-        let writes = self.replica.env.wal.is_some() && self.replicas > 1;
+        let writes = self.replica.env.wal.is_some();
         std::thread::scope(|scope| {
             let other = writes.then(|| {
                 let other = std::thread::Builder::new().name("skein-relief".into());
@@ -328,7 +323,7 @@ impl Reactor {
     fn sleep(&mut self, happened: &mut Happened) -> Result<(), NodeError> {
         let now = self.replica.now();
         let mut dials = None;
-        if self.replicas > 1 {
+        if !self.replica.is_alone() {
             let System { peers, sources, .. } = &mut self.replica.env;
             dials = peers.tend(sources.urgent(), now);
         }

@@ -1,9 +1,12 @@
 //! Connections between nodes.
 //!
 //! One connection a pair: the replica with the greater id connects, again and again with a growing pause, the other
-//! accepts. Both send a hello first, the accepting side only to a peer that has proved the key and named the cluster ([`crate::transport`]). A peer of
+//! accepts. When that has brought nothing for a second, the other connects, too: the first may not know yet that this one is a member, or no longer. Both send a hello first, the accepting side only to a peer that has proved the key and named the cluster ([`crate::transport`]). A peer of
 //! another cluster, with another program or another durability, is refused with one log line. A peer's bytes are checked by
 //! `skein-log`'s frames; invalid bytes end the connection.
+//!
+//! Whose connections are taken changes with the cluster's members ([`Peers::set`]). A replica of the cluster that is none of them is told so before its connection
+//! ends: it may have been removed while it was away. One that knows of later members is taken, as this node may be the one that was away.
 //!
 //! Strangers are connections whose hello has not come. There are few at a time, and not for long; a new one takes the place of the oldest,
 //! first of those from hosts without a peer: so a client that only connects keeps no one out.
@@ -19,8 +22,9 @@ use mio::event::Event;
 use mio::{Registry, Token};
 use skein_log::ClusterId;
 use skein_log::frame::{self, Decoder, Hello};
-use skein_model::ReplicaId;
-use skein_replica::environment::PeerEvent;
+use skein_model::{LogIndex, ReplicaId};
+use skein_replica::environment::{PeerEvent, Since};
+use skein_replica::replica::members::GONE;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::IpAddr;
@@ -28,6 +32,8 @@ use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// The replica with the smaller id of a pair connects when the other has not for so long.
+const LATE: Duration = Duration::from_secs(1);
 /// A peer that sent invalid bytes is not dialled again for this long.
 const DISTRUST_FOR: Duration = Duration::from_secs(1);
 /// A connection is silent after this many election timeouts; an attempt without an answer is given up as early.
@@ -53,6 +59,8 @@ struct Link {
     /// The remote host, if it was accepted over TCP.
     from: Option<IpAddr>,
     peer: Option<ReplicaId>,
+    /// The newest change of the members that the other side knows.
+    membership: LogIndex,
     sealer: Sealer,
     /// Sealed, or sent before sealing is possible.
     wire: Vec<u8>,
@@ -71,6 +79,8 @@ struct Link {
 struct Dialer {
     peer: ReplicaId,
     address: Address,
+    /// The other side connects first.
+    late: bool,
     at: Duration,
     pause: Duration,
 }
@@ -81,7 +91,9 @@ pub struct Peers {
     hello: Hello,
     members: Vec<ReplicaId>,
     /// Hosts of the members.
-    hosts: Vec<IpAddr>,
+    hosts: BTreeMap<ReplicaId, IpAddr>,
+    /// The change that made these the members; none: this replica joins, and takes any replica of the cluster for one.
+    since: Option<Since>,
     key: Option<Key>,
     listener: Box<dyn Listener>,
     links: BTreeMap<usize, Link>,
@@ -102,31 +114,26 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Connections to `members`; tokens count from `first_token`, which is the listener's. A peer is silent after a few times `election_timeout`.
+    /// No connections yet; tokens count from `first_token`, which is the listener's. A peer is silent after a few times `election_timeout`.
     pub fn new(
         cluster: ClusterId,
         hello: Hello,
-        members: &[(ReplicaId, Address)],
         key: Option<Key>,
         listener: Box<dyn Listener>,
         first_token: usize,
         election_timeout: Duration,
     ) -> Self {
-        let own = hello.replica;
-        let dialer = |(peer, address): &(ReplicaId, Address)| {
-            let (peer, address) = (*peer, address.clone());
-            (own > peer).then_some(Dialer { peer, address, at: Duration::ZERO, pause: FIRST_PAUSE })
-        };
         Self {
             cluster,
             hello,
-            members: members.iter().map(|(id, _)| *id).filter(|id| *id != own).collect(),
-            hosts: members.iter().filter_map(|(_, at)| Some(at.tcp()?.ip())).collect(),
+            members: Vec::new(),
+            hosts: BTreeMap::new(),
+            since: Some(Since { index: LogIndex(0), voters: 0 }),
             key,
             listener,
             links: BTreeMap::new(),
             by_peer: BTreeMap::new(),
-            dialers: members.iter().filter_map(dialer).collect(),
+            dialers: Vec::new(),
             refused: BTreeMap::new(),
             silence: SILENT_TIMEOUTS * election_timeout,
             looked: Duration::ZERO,
@@ -136,6 +143,54 @@ impl Peers {
             bytes_in: 0,
             bytes_out: 0,
         }
+    }
+
+    /// From now on these are the peers; connections with others end. `since`: the change that made them the members; none while this replica joins.
+    pub fn set(
+        &mut self,
+        peers: Vec<(ReplicaId, Address)>,
+        since: Option<Since>,
+        now: Duration,
+        events: &mut Vec<PeerEvent>,
+    ) {
+        let own = self.hello.replica;
+        self.since = since;
+        self.hello.membership = since.map_or(LogIndex(0), |since| since.index);
+        self.members = peers.iter().map(|(id, _)| *id).collect();
+        let host = |(id, at): &(ReplicaId, Address)| Some((*id, at.tcp()?.ip()));
+        self.hosts = peers.iter().filter_map(host).collect();
+        let mut known = std::mem::take(&mut self.dialers);
+        for (peer, address) in peers {
+            let same = |d: &Dialer| d.peer == peer && d.address == address;
+            let dialer = match known.iter().position(same) {
+                Some(place) => known.swap_remove(place),
+                None => {
+                    let late = own < peer;
+                    let at = if late { now + LATE } else { Duration::ZERO };
+                    Dialer { peer, address, late, at, pause: FIRST_PAUSE }
+                }
+            };
+            self.dialers.push(dialer);
+        }
+        let is_other = |link: &Link| match (&link.peer, &link.side) {
+            (Some(peer), _) => {
+                !self.members.contains(peer)
+                    && since.is_some_and(|since| link.membership <= since.index)
+            }
+            (None, Side::Dialed(peer)) => !self.members.contains(peer),
+            (None, Side::Accepted) => false,
+        };
+        let others = self.links.iter().filter(|(_, link)| since.is_some() && is_other(link));
+        let others: Vec<usize> = others.map(|(serial, _)| *serial).collect();
+        for serial in others {
+            self.drop_link(serial, now, events);
+        }
+    }
+
+    /// A peer's host, if it is on one that can be another.
+    #[must_use]
+    pub fn host(&self, peer: ReplicaId) -> Option<IpAddr> {
+        self.hosts.get(&peer).copied()
     }
 
     /// Begins to listen.
@@ -302,7 +357,8 @@ impl Peers {
         if strangers().count() < MAX_STRANGERS {
             return;
         }
-        let foreign = |l: &Link| l.from.is_some_and(|from| !self.hosts.contains(&from));
+        let foreign =
+            |l: &Link| l.from.is_some_and(|from| self.hosts.values().all(|host| *host != from));
         let oldest = strangers().find(|(_, l)| foreign(l)).or_else(|| strangers().next());
         if let Some(serial) = oldest.map(|(serial, _)| *serial) {
             self.close(serial, now);
@@ -335,6 +391,7 @@ impl Peers {
             side,
             from,
             peer: None,
+            membership: LogIndex(0),
             sealer,
             wire,
             wire_start: 0,
@@ -396,12 +453,16 @@ impl Peers {
                             if hello.is_ok() {
                                 self.answer(serial);
                             }
+                            let gone = hello.as_ref().is_ok_and(|h| !self.is_taken(h));
                             let judged = hello
                                 .map_err(|e| e.to_string())
                                 .and_then(|h| self.judge(serial, h));
                             match judged {
                                 Ok(hello) => self.join(serial, hello, now, events),
                                 Err(why) => {
+                                    if gone {
+                                        self.tell_gone(serial);
+                                    }
                                     self.refuse(serial, &why, now);
                                     return false;
                                 }
@@ -423,17 +484,39 @@ impl Peers {
             && link.side == Side::Accepted
         {
             frame::encode(&mut link.out, self.cluster, frame::KIND_HELLO, &self.hello.encode());
-            // A broken connection is found by the next read.
+            // The event that says that it can be written may not have come. A broken connection is found by the next read.
+            link.writable = true;
             let _ = link.flush(&mut self.bytes_out);
         }
+    }
+
+    /// The other side is a replica of this cluster, and perhaps no member of it any more.
+    fn tell_gone(&mut self, serial: usize) {
+        if let Some(since) = self.since.filter(|since| since.index.0 > 0)
+            && let Some(link) = self.links.get_mut(&serial)
+        {
+            frame::encode(&mut link.out, self.cluster, GONE, &since.gone());
+            // The event that says so may not have come; it connects again if this is lost.
+            link.writable = true;
+            let _ = link.flush(&mut self.bytes_out);
+        }
+    }
+
+    /// A replica that knows of later members than this one may be one of these, and know the leader.
+    fn is_taken(&self, hello: &Hello) -> bool {
+        let knows_more = |since: Since| hello.membership > since.index;
+        self.since.is_none_or(knows_more) || self.members.contains(&hello.replica)
     }
 
     fn judge(&self, serial: usize, hello: Hello) -> Result<Hello, String> {
         let own = &self.hello;
         let replica = hello.replica;
-        if !self.members.contains(&replica) {
+        if replica == own.replica {
+            return Err(format!("replica {replica} is what this node is; each one has its own id"));
+        }
+        if !self.is_taken(&hello) {
             return Err(format!(
-                "replica {replica} is not one of this node's peers; write the same `peers` everywhere"
+                "replica {replica} is not a member of the cluster: 'skein members add' takes it in; founders have the same `peers` everywhere"
             ));
         }
         if let Some(Link { side: Side::Dialed(peer), .. }) = self.links.get(&serial)
@@ -465,6 +548,7 @@ impl Peers {
         }
         if let Some(link) = self.links.get_mut(&serial) {
             link.peer = Some(peer);
+            link.membership = hello.membership;
         }
         self.by_peer.insert(peer, serial);
         if let Some(dialer) = self.dialers.iter_mut().find(|d| d.peer == peer) {
@@ -495,7 +579,8 @@ impl Peers {
 
     fn pause(&mut self, peer: ReplicaId, now: Duration) {
         if let Some(dialer) = self.dialers.iter_mut().find(|d| d.peer == peer) {
-            dialer.at = now + dialer.pause;
+            let pause = if dialer.late { LATE } else { dialer.pause };
+            dialer.at = now + pause;
             dialer.pause = (dialer.pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -510,7 +595,11 @@ impl Peers {
     /// Closes a connection; answers its peer, if it was that peer's current one.
     fn close(&mut self, serial: usize, now: Duration) -> Option<ReplicaId> {
         let link = self.links.remove(&serial)?;
-        if let Side::Dialed(peer) = link.side {
+        let peer = match link.side {
+            Side::Dialed(peer) => Some(peer),
+            Side::Accepted => link.peer,
+        };
+        if let Some(peer) = peer {
             self.pause(peer, now);
         }
         let peer = link.peer?;

@@ -27,13 +27,13 @@ use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, Wal
 use skein_replica::ReplicaError;
 use skein_replica::environment::{
     Clock, Image, ImageFile, ImageNews, Images, Kept, Observer, Outside, PeerEvent, Places,
-    Servers, Storage, Transport,
+    Servers, Since, Storage, Transport,
 };
 use skein_replica::replica::Inbox;
 use skein_replica::server::{Link, ServerState};
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -110,6 +110,21 @@ impl Transport for System {
 
     fn distrust(&mut self, peer: ReplicaId, why: &str, now: Duration) {
         self.peers.distrust(peer, why, now, &mut self.heard);
+    }
+
+    fn set_peers(&mut self, peers: Vec<(ReplicaId, String)>, since: Option<Since>, now: Duration) {
+        let parsed = peers.into_iter().filter_map(|(id, text)| match text.parse() {
+            Ok(address) => Some((id, address)),
+            Err(why) => {
+                tracing::error!(event = "peer_address", replica = id.0, address = text, why);
+                None
+            }
+        });
+        self.peers.set(parsed.collect(), since, now, &mut self.heard);
+    }
+
+    fn host(&self, peer: ReplicaId) -> Option<IpAddr> {
+        self.peers.host(peer)
     }
 
     fn traffic(&self) -> (u64, u64) {

@@ -120,6 +120,11 @@ impl Followers {
         }
     }
 
+    /// From now on there are so many replicas.
+    pub const fn count(&mut self, replicas: usize) {
+        self.needed = majority(replicas) - 1;
+    }
+
     /// A replica's server is at `at`.
     pub fn heard(&mut self, replica: ReplicaId, at: LogIndex, ready: bool) {
         let new = || Follower { at, ready, progress: Progress::default(), left_out: false };

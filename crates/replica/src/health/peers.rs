@@ -34,6 +34,13 @@ impl Neighbours {
         Self(others.map(|id| (id, Peer::default())).collect())
     }
 
+    /// From now on these are the others.
+    pub fn set(&mut self, others: impl Iterator<Item = ReplicaId>, now: Duration) {
+        let mut known = std::mem::take(&mut self.0);
+        let new = || Peer { since: now, ..Peer::default() };
+        self.0 = others.map(|id| (id, known.remove(&id).unwrap_or_else(new))).collect();
+    }
+
     /// A replica was connected, or lost.
     pub fn connected(&mut self, id: ReplicaId, connected: bool, now: Duration) {
         if let Some(peer) = self.0.get_mut(&id)
@@ -114,6 +121,19 @@ mod tests {
         all.pulse(ReplicaId(3), LogIndex(7), true);
         assert!(!all.is_fit(ReplicaId(3)));
         assert_eq!(all.foremost(), LogIndex(7), "of those that are there");
+    }
+
+    #[test]
+    fn others_come_and_go_with_the_members() {
+        let at = Duration::from_millis;
+        let mut all = Neighbours::new([ReplicaId(2), ReplicaId(3)].into_iter());
+        all.connected(ReplicaId(2), true, at(0));
+        all.set([ReplicaId(2), ReplicaId(4)].into_iter(), at(5000));
+        assert_eq!(names(&all, at(5900)), [""; 0], "3 is gone, and 4 is new");
+        assert!(all.is_fit(ReplicaId(2)), "what is known of the others stays");
+        assert_eq!(names(&all, at(6000)), ["silent_4"]);
+        all.connected(ReplicaId(3), true, at(6000));
+        assert!(!all.is_fit(ReplicaId(3)));
     }
 
     #[test]

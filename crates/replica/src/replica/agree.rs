@@ -30,7 +30,9 @@ impl<E: Environment> Replica<E> {
     /// Gives the peers' messages to consensus.
     pub(super) fn hear_peers(&mut self) -> Result<(), ReplicaError> {
         let mut events = std::mem::take(self.env.heard());
+        let mut moved = false;
         for event in events.drain(..) {
+            moved |= !matches!(event, PeerEvent::Frame(..));
             match event {
                 PeerEvent::Joined(hello) => {
                     self.health.neighbours.connected(hello.replica, true, self.now);
@@ -52,7 +54,9 @@ impl<E: Environment> Replica<E> {
                 }
                 PeerEvent::Frame(peer, frame::KIND_RAFT, bytes) => {
                     if let Some(heard) = &mut self.hearing {
-                        heard.insert(peer);
+                        if self.members.voters.contains(&peer) {
+                            heard.insert(peer);
+                        }
                         if heard.len() + 1 >= majority(self.replicas) {
                             self.hearing = None;
                         }
@@ -80,6 +84,9 @@ impl<E: Environment> Replica<E> {
                 }
                 PeerEvent::Frame(peer, kind, bytes) => self.peer_says(peer, kind, &bytes),
             }
+        }
+        if moved {
+            self.count_connected();
         }
         // Keeps the memory.
         if self.env.heard().is_empty() {
@@ -232,6 +239,7 @@ impl<E: Environment> Replica<E> {
             while let Some(batch) = self.consensus.take_ready() {
                 self.process(batch)?;
             }
+            self.follow_members();
             for wanted in self.consensus.take_wanted() {
                 self.env.read_old(wanted)?;
             }
@@ -372,7 +380,7 @@ impl<E: Environment> Replica<E> {
 
     /// Until when this write may be deferred, if at all.
     fn deferred_until(&mut self, persist: &Persist) -> Option<Duration> {
-        let others = self.env.connected().count();
+        let others = self.members.connected;
         self.may_wait_until(persist).or_else(|| {
             let deferred =
                 self.lead.is_some() && self.deferred_sync.defer_next(others, self.replicas);
@@ -407,7 +415,7 @@ impl<E: Environment> Replica<E> {
     pub(super) fn tend_log(&mut self) {
         let oldest = self.oldest_awaited();
         let Some(due) = self.deferred_sync.due(oldest) else { return };
-        let alone = || self.env.connected().count() < majority(self.replicas);
+        let alone = || self.members.connected < majority(self.replicas);
         if due <= self.now || oldest.is_some() && alone() {
             self.write_held();
         }
@@ -434,7 +442,7 @@ impl<E: Environment> Replica<E> {
         match server.feed.step(entry.index, Some(parsed)) {
             Step::Give => self.hand_in(entry.index, &entry.payload),
             Step::Skip => {
-                self.digests_committed(parsed);
+                self.digests_committed(entry.index, parsed);
                 true
             }
             Step::NotNow => true,

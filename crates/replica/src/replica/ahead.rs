@@ -21,12 +21,11 @@ impl<E: Environment> Replica<E> {
         let has_all_before = before.is_some_and(|before| {
             self.server().is_some_and(|server| server.feed.has_all(self.handed, before))
         });
-        let others = self.env.connected().count();
         if self.mode.execution(true).from == Stage::Committed
             || self.agrees_alone
             || !has_all_before
             || !self.serves()
-            || others + 1 < majority(self.replicas)
+            || self.members.connected + 1 < majority(self.replicas)
             || !self.slot.can_go_ahead()
             || self.is_held_before(index)
         {
@@ -54,7 +53,7 @@ impl<E: Environment> Replica<E> {
         match server.ahead.committed(entry.index, entry.term) {
             Ok(past) => {
                 if past && !is_for_server(parsed) {
-                    self.digests_committed(parsed);
+                    self.digests_committed(entry.index, parsed);
                 }
                 past
             }

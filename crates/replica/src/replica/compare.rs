@@ -1,10 +1,10 @@
 //! Digests between nodes, and other messages outside of consensus; see [`crate::verdicts::rounds`].
 
-use super::Replica;
 use super::dispute::{Dispute, STANDS};
 use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
 use super::unhurried::SYNC;
+use super::{Replica, members};
 use crate::environment::{Environment, Places};
 use crate::error::ReplicaError;
 use crate::modes::Recorded;
@@ -38,13 +38,20 @@ const MAX_LINES: usize = 128;
 /// Rounds whose verdict waits for this replica's server.
 const MAX_PENDING: usize = 64;
 
+/// Answers from the log, and how many replicas had a vote there.
+#[derive(Debug)]
+struct Vote {
+    answers: Vec<Answer>,
+    replicas: usize,
+}
+
 /// The state of comparisons.
 #[derive(Debug, Default)]
 pub struct Comparison {
     /// Entries that others asked about and this server has not executed yet.
     asked: VecDeque<(ReplicaId, LogIndex)>,
     /// Answers from the log that this server has not reached yet.
-    pending: VecDeque<Vec<Answer>>,
+    pending: VecDeque<Vote>,
     /// The next record for the log.
     to_propose: Option<Vec<Answer>>,
     /// On a leader: entries given to the server, whose outputs have not left yet, with their times.
@@ -84,7 +91,10 @@ impl<E: Environment> Replica<E> {
                 }
             }
             (DIGEST, Some(index), Some(digest)) => {
-                self.rounds.answer(Answer { replica: peer, index: LogIndex(index), digest });
+                // One without a vote is compared by itself.
+                if self.members.voters.contains(&peer) {
+                    self.rounds.answer(Answer { replica: peer, index: LogIndex(index), digest });
+                }
             }
             (ASK_EVENTS, ..) => {
                 let text = self.last_words().join("\n");
@@ -117,8 +127,7 @@ impl<E: Environment> Replica<E> {
             (PLACES, ..) => {
                 let places: Vec<(u16, SocketAddr)> =
                     serde_json::from_slice(bytes).unwrap_or_default();
-                let of_peer = self.config.members.iter().find(|member| member.id == peer);
-                let host = of_peer.and_then(|member| member.host);
+                let host = self.env.host(peer);
                 let reachable = |at: SocketAddr| match host {
                     Some(host) if at.ip().is_unspecified() => SocketAddr::new(host, at.port()),
                     _ => at,
@@ -126,6 +135,11 @@ impl<E: Environment> Replica<E> {
                 self.compare.places =
                     (peer, places.into_iter().map(|(p, at)| (p, reachable(at))).collect());
             }
+            (members::GONE, Some(index), Some(voters)) => {
+                self.hear_of_removal(peer, index, voters);
+            }
+            (members::ASK, ..) => self.peer_requests(peer, bytes),
+            (members::ANSWER, ..) => self.request_answered(peer, bytes),
             _ if self.peer_says_of_images(peer, kind, bytes) => {}
             _ => self.distrust(peer, &format!("a malformed message ({kind})")),
         }
@@ -254,9 +268,9 @@ impl<E: Environment> Replica<E> {
         self.rounds.wake(latest.map(|(index, _)| index))
     }
 
-    /// The server's position passed an entry of digests.
-    pub(super) fn digests_committed(&mut self, entry: &EntryRef<'_>) {
-        let answers: Vec<_> = entry
+    /// The server's position passed an entry of digests. All replicas count the same votes: those of the members at this entry.
+    pub(super) fn digests_committed(&mut self, index: LogIndex, entry: &EntryRef<'_>) {
+        let mut answers: Vec<_> = entry
             .records()
             .filter_map(|r| match r {
                 Record::Digest { replica, index, digest } => {
@@ -268,23 +282,29 @@ impl<E: Environment> Replica<E> {
         if answers.is_empty() {
             return;
         }
+        let known = self.consensus.voters_at(index).filter(|voters| !voters.is_empty());
+        let voters = known.unwrap_or_else(|| self.members.voters.clone());
+        answers.retain(|answer| voters.contains(&answer.replica));
+        if answers.is_empty() {
+            return;
+        }
         if self.compare.pending.len() == MAX_PENDING {
             self.compare.pending.pop_front();
         }
-        self.compare.pending.push_back(answers);
+        self.compare.pending.push_back(Vote { answers, replicas: voters.len() });
     }
 
     fn judge_pending(&mut self) {
-        while let Some(answers) = self.compare.pending.front() {
-            let index = answers[0].index;
+        while let Some(vote) = self.compare.pending.front() {
+            let index = vote.answers[0].index;
             let Some(server) = self.slot.link() else { return };
             let known = server.digest.at(index);
             if known.is_none() && server.digest.latest().is_none_or(|(i, _)| i < index) {
                 return;
             }
-            let Some(answers) = self.compare.pending.pop_front() else { return };
-            let Some(right) = right(&answers, self.replicas) else { continue };
-            let undecided = is_undecided(&answers, self.replicas);
+            let Some(Vote { answers, replicas }) = self.compare.pending.pop_front() else { return };
+            let Some(right) = right(&answers, replicas) else { continue };
+            let undecided = is_undecided(&answers, replicas);
             for answer in answers.iter().filter(|a| a.digest != right && a.replica != self.own) {
                 tracing::error!(event = "diverged", replica = answer.replica.0, index = index.0);
             }
@@ -296,7 +316,7 @@ impl<E: Environment> Replica<E> {
                 self.compare.dispute.is_over();
             }
             let again = self.compare.dispute.is_again(index);
-            match judge(&answers, self.replicas, self.own, own, again) {
+            match judge(&answers, replicas, self.own, own, again) {
                 Judgement::Right if undecided => {
                     // Its server was rebuilt and comes to the other's digest: that one need not stand by it any more.
                     if answers.iter().any(|a| a.replica == self.own && a.digest != own) {

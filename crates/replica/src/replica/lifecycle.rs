@@ -9,7 +9,7 @@
 
 use super::{Environment, Replica};
 use crate::agreement::lead::Lead;
-use crate::config::{Member, OnExit};
+use crate::config::OnExit;
 use crate::error::{ExitReason, ReplicaError};
 use crate::health::{Fault, SERVER_ENDED};
 use crate::server::slot::State;
@@ -117,7 +117,9 @@ impl<E: Environment> Replica<E> {
     /// Tells the others its end, which their servers may share.
     fn report_end(&mut self, index: LogIndex, status: i32) {
         self.vacate(EXIT_WAIT);
-        self.ends.exits.ended(self.own, (index, status));
+        if self.members.voters.contains(&self.own) {
+            self.ends.exits.ended(self.own, (index, status));
+        }
         self.tell_exit(index, status);
         self.judge_exits();
     }
@@ -144,8 +146,11 @@ impl<E: Environment> Replica<E> {
 
     /// Another replica's server ended.
     pub(super) fn peer_exit(&mut self, peer: ReplicaId, index: LogIndex, status: i32) {
-        self.ends.exits.ended(peer, (index, status));
-        self.judge_exits();
+        // One without a vote decides nothing for the others.
+        if self.members.voters.contains(&peer) {
+            self.ends.exits.ended(peer, (index, status));
+            self.judge_exits();
+        }
     }
 
     /// Another replica's living server has executed this entry.
@@ -177,8 +182,8 @@ impl<E: Environment> Replica<E> {
         let (end @ (index, status), replicas) = (common.end, common.count);
         let since = *self.ends.common_since.get_or_insert(self.now);
         // A disconnected replica may have a living server.
-        let ended = |member: &Member| self.ends.exits.of(member.id) == Some(end);
-        let all = self.config.members.iter().all(ended);
+        let ended = |id: &ReplicaId| self.ends.exits.of(*id) == Some(end);
+        let all = self.members.voters.iter().all(ended);
         if !all && !self.slot.is_due(self.now) && self.now < since + EXIT_WAIT {
             return;
         }

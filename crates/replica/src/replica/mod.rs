@@ -26,6 +26,7 @@ mod health;
 mod images;
 mod inputs;
 mod lifecycle;
+pub mod members;
 mod outgoing;
 mod pulse;
 mod serve;
@@ -44,6 +45,7 @@ use crate::config::{DurabilityMode, ReplicaConfig};
 use crate::environment::{Environment, Image, ImageNews};
 use crate::error::{ExitReason, ReplicaError};
 use crate::gateway::{Gateway, Limits};
+use crate::members::{Answer, Request};
 use crate::metrics::Metrics;
 use crate::modes::Mode;
 pub use crate::server::Stood;
@@ -55,6 +57,7 @@ use compare::Comparison;
 use health::Health;
 pub use images::{Checkpointed, Reply as CheckpointReply};
 use lifecycle::Ends;
+use members::Members;
 use pulse::Pulse;
 use shared_core::SharedCore;
 use skein_log::wal::WalError;
@@ -117,6 +120,8 @@ pub enum Command {
     Checkpoint(CheckpointReply),
     /// Remove the image of this entry.
     RemoveImage(LogIndex, oneshot::Sender<Result<(), String>>),
+    /// Change the members.
+    Members(Request, oneshot::Sender<Answer>),
     /// Hand leadership to this replica, or to any.
     Transfer(Option<u64>, oneshot::Sender<Result<u64, String>>),
 }
@@ -161,7 +166,9 @@ pub struct Replica<E: Environment> {
     pub env: E,
     config: ReplicaConfig,
     own: ReplicaId,
+    /// So many have a vote.
     replicas: usize,
+    members: Members,
     now: Duration,
     next_tick: Duration,
     /// Ticks were counted in this turn.
@@ -254,7 +261,7 @@ impl<E: Environment> Replica<E> {
             (None, _) => Slot::new(None),
         };
         let recovered = last_stamp(&consensus)?;
-        let alone = config.members.len() == 1 && config.durability == DurabilityMode::Memory;
+        let alone = consensus.is_alone() && config.durability == DurabilityMode::Memory;
         let cost = match config.durability {
             DurabilityMode::Fsync => Cost::Highest,
             DurabilityMode::Memory if alone => Cost::Low,
@@ -271,6 +278,7 @@ impl<E: Environment> Replica<E> {
             env,
             own: config.id,
             replicas: config.members.len(),
+            members: Members::default(),
             now: Duration::ZERO,
             next_tick: TICK,
             ticked: false,
@@ -323,9 +331,7 @@ impl<E: Environment> Replica<E> {
 
     /// Time begins. From now on the calling thread may share its core with the server, if that is configured.
     pub fn begin(&mut self) {
-        if self.replicas == 1 {
-            self.consensus.campaign_now();
-        }
+        self.follow_members();
         if self.env.has_log() {
             self.consensus.read_aside();
         }
@@ -422,6 +428,7 @@ impl<E: Environment> Replica<E> {
             self.drive()?;
         }
         self.wake_server();
+        self.tend_removal();
         self.tend_server()
     }
 
@@ -487,7 +494,7 @@ impl<E: Environment> Replica<E> {
 
     /// Counts the ticks that passed during the rest, up to the one that may have an effect: what peers said meanwhile was said later.
     fn count_ticks(&mut self) {
-        self.ticked = self.replicas > 1 && self.next_tick <= self.now;
+        self.ticked = !self.members.alone && self.next_tick <= self.now;
         if !self.ticked {
             return;
         }
@@ -573,6 +580,7 @@ impl<E: Environment> Replica<E> {
                     Err(why) => drop(reply.send(Err(why))),
                 }
             }
+            Command::Members(request, reply) => self.requested(&request, reply),
             Command::Checkpoint(reply) => self.checkpoint(reply),
             Command::RemoveImage(index, reply) => {
                 // The requester may be gone.
@@ -598,7 +606,7 @@ impl<E: Environment> Replica<E> {
     /// Closes the server's gate to the node and decides how long to rest; nothing when there is work to do.
     pub fn rest(&mut self) -> Option<Rest> {
         let mut rest = Rest::default();
-        if self.replicas > 1 {
+        if !self.members.alone {
             rest.at(Some(self.tick_wake()));
         }
         rest.at(self.gateway.expire(self.now));
@@ -607,6 +615,7 @@ impl<E: Environment> Replica<E> {
         rest.at(self.ends.wake());
         rest.at(self.standstill_wake());
         rest.at(self.images_wake());
+        rest.at(self.removal_wake());
         rest.at(self.followers_wake());
         rest.at(self.env.answering_wake(self.now));
         rest.at(self.wake_at);

@@ -58,6 +58,12 @@ impl Pulse {
         }
     }
 
+    /// From now on so many replicas have a vote.
+    pub(super) const fn count(&mut self, replicas: usize) {
+        self.clocks.count(replicas);
+        self.followers.count(replicas);
+    }
+
     /// This node leads from now on.
     pub(super) fn begin_term(&mut self, now: Duration) {
         self.time.begin_term();
@@ -201,12 +207,15 @@ impl<E: Environment> Replica<E> {
             return;
         };
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        self.pulse.clocks.heard(peer, WallNs(number(0)), self.env.steady());
+        let votes = self.members.voters.contains(&peer);
+        if votes {
+            self.pulse.clocks.heard(peer, WallNs(number(0)), self.env.steady());
+        }
         let ms = u32::from_le_bytes(bytes[17..].try_into().expect("4 bytes"));
         if ms != NOT_LEADING {
             self.pulse.behind = (peer, Duration::from_millis(ms.into()));
         }
-        self.pulse.followers.heard(peer, LogIndex(number(8)), bytes[16] != 0);
+        self.pulse.followers.heard(peer, LogIndex(number(8)), votes && bytes[16] != 0);
     }
 
     /// Decides whether this leader waits for its followers' servers.

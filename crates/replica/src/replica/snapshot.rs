@@ -91,6 +91,7 @@ impl<E: Environment> Replica<E> {
                     fact_entries: m.fact_entries.get(),
                 },
             },
+            members: self.report_members(),
             notes: self.notes.iter().cloned().collect(),
         }
     }

@@ -48,6 +48,11 @@ impl Clocks {
         Self { own, replicas, heard: BTreeMap::new(), contradict: BTreeMap::new() }
     }
 
+    /// From now on there are so many replicas.
+    pub const fn count(&mut self, replicas: usize) {
+        self.replicas = replicas;
+    }
+
     /// Another replica's clock shows `wall`; this node's steady clock shows `at`.
     pub fn heard(&mut self, replica: ReplicaId, wall: WallNs, at: Duration) {
         let readings = self.heard.entry(replica).or_default();

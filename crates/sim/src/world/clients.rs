@@ -102,7 +102,7 @@ impl World {
         if self.clients[n].wire.is_none() {
             let target = match self.rng.chance(70).then(|| self.leader()).flatten() {
                 Some(leader) => leader,
-                None => 1 + self.rng.below(self.plan.replicas),
+                None => self.any(),
             };
             self.clients[n].target = target;
             let delay = self.delay();

@@ -72,6 +72,10 @@ impl World {
         if self.plan.finale == Finale::None {
             return Ok(true);
         }
+        let members = self.members();
+        for id in self.ids().into_iter().filter(|id| !members.contains(id)) {
+            self.retire(id);
+        }
         self.finale_since_us = Some(self.now_us);
         self.schedule(0, Event::Finale);
         Ok(false)
@@ -82,7 +86,9 @@ impl World {
         let Some(leader) = self.leader() else { return Err("nobody leads".to_owned()) };
         let leads = self.machines[&leader].process.as_ref().expect("it leads");
         let open = open_connections(leads);
-        for machine in self.machines.values().filter(|machine| !machine.lost) {
+        let members = self.members();
+        let there = |m: &&Machine| !m.lost && members.contains(&m.id.0);
+        for machine in self.machines.values().filter(there) {
             let Some(process) = &machine.process else { continue };
             let id = machine.id;
             // Virtual time never stands still: a server with a timer has executed something recently.
@@ -131,6 +137,7 @@ impl World {
     /// All remaining replicas have executed every entry of the time when clients ended, and no client waits.
     fn is_done(&mut self) -> bool {
         if self.is_asked()
+            || !self.operator.rests()
             || self
                 .clients
                 .iter()
@@ -148,7 +155,11 @@ impl World {
                 && process.replica.applied() >= goal
                 && process.replica.consensus().role() != Role::Learner
         };
-        let mut left = self.machines.values().filter(|machine| !machine.lost);
+        let members = self.members();
+        let mut left = self
+            .machines
+            .values()
+            .filter(|machine| !machine.lost && members.contains(&machine.id.0));
         left.all(has_come)
     }
 
@@ -179,6 +190,12 @@ impl World {
 
     /// A node ends, with its reason.
     pub(super) fn node_ends(&mut self, id: u64, reason: ExitReason) -> Result<(), String> {
+        if reason == ExitReason::Removed && self.operator.going.contains(&id) {
+            self.trace(|| format!("{id}: ends, as it was removed"));
+            self.carry_frames(id)?;
+            self.retire(id);
+            return Ok(());
+        }
         let ExitReason::ServerEnded { index, status } = reason else {
             return Err(format!("replica {id} ends: {reason:?}"));
         };

@@ -19,7 +19,7 @@ impl World {
         self.trace(|| "faults end".to_owned());
         self.heal();
         let starts_at = 1000;
-        for id in 1..=self.plan.replicas {
+        for id in self.ids() {
             if self.machines[&id].lost {
                 continue;
             }
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// Everyone runs, has its vote, and the leader knows it.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
         let process = self.machines[&leader].process.as_ref().expect("it leads");
         let status = process.replica.consensus().status();
@@ -54,15 +54,19 @@ impl World {
             status.peers.iter().any(|peer| (peer.id, peer.incarnation) == (machine.id, incarnation))
         };
         status.is_whole()
+            && self.operator.rests()
             && self
                 .machines
                 .values()
+                .filter(|machine| !machine.retired)
                 .all(|machine| machine.process.is_some() && machine.is_sound() && is_known(machine))
     }
 
     /// All servers but this one's run and are in step: its end is then its own.
     fn others_servers_run(&self, id: u64) -> bool {
-        let other = |machine: &&Machine| ![id, self.plan.without_server].contains(&machine.id.0);
+        let other = |machine: &&Machine| {
+            !machine.retired && ![id, self.plan.without_server].contains(&machine.id.0)
+        };
         self.machines.values().filter(other).all(|machine| {
             machine.process.as_ref().is_some_and(|process| {
                 process.server_lives
@@ -78,7 +82,7 @@ impl World {
         let next = 1000 + self.rng.below(2 * self.plan.fault_every_us);
         self.schedule(next, Event::Fault);
         self.faults += 1;
-        let any = 1 + self.rng.below(self.plan.replicas);
+        let any = self.any();
         // Faults of leaders have the largest effect.
         let id = if self.rng.chance(50) { self.leader().unwrap_or(any) } else { any };
         if self.machines[&id].lost {
@@ -91,7 +95,7 @@ impl World {
         match kind {
             0 => self.partition(),
             1 => {
-                let other = 1 + self.rng.below(self.plan.replicas);
+                let other = self.any();
                 self.trace(|| format!("{id} -> {other}: cut"));
                 self.network.cut.insert((id, other));
             }
@@ -122,7 +126,7 @@ impl World {
                 self.schedule(delay, Event::Continue(id));
             }
             8 => {
-                let other = id % self.plan.replicas + 1;
+                let other = self.next_to(id);
                 self.trace(|| format!("{id} and {other}: connection closes"));
                 self.break_connection(id, other);
             }
@@ -177,13 +181,13 @@ impl World {
     }
 
     fn partition(&mut self) {
-        let side: BTreeSet<u64> =
-            (1..=self.plan.replicas).filter(|_| self.rng.chance(50)).collect();
+        let ids = self.ids();
+        let side: BTreeSet<u64> = ids.iter().copied().filter(|_| self.rng.chance(50)).collect();
         self.trace(|| format!("partition: {side:?} alone"));
-        for from in 1..=self.plan.replicas {
-            for to in 1..=self.plan.replicas {
-                if side.contains(&from) != side.contains(&to) {
-                    self.network.cut.insert((from, to));
+        for from in &ids {
+            for to in &ids {
+                if side.contains(from) != side.contains(to) {
+                    self.network.cut.insert((*from, *to));
                 }
             }
         }

@@ -138,7 +138,7 @@ impl World {
     /// The bytes of a machine's newest image change. Never those of two machines: nothing would be left.
     pub(super) fn rot_image(&mut self, id: u64) {
         let rotten = |id: u64| self.machines[&id].images.images.values().any(|image| image.rotten);
-        if (1..=self.plan.replicas).any(|other| other != id && rotten(other)) {
+        if self.ids().into_iter().any(|other| other != id && rotten(other)) {
             return;
         }
         let Some((index, image)) = self.at(id).images.images.iter_mut().next_back() else { return };

@@ -12,6 +12,7 @@ mod images;
 mod lag;
 mod network;
 mod nodes;
+mod operator;
 mod outside;
 mod servers;
 
@@ -65,6 +66,8 @@ pub struct Report {
     pub fetched: usize,
     /// Servers that continued from an image.
     pub restores: usize,
+    /// Changes of the members, and of the leader, that an operator brought to their end.
+    pub changes: usize,
     /// Logs that begin later than with entry 1 at the end.
     pub forgot: usize,
     /// Time from the last fault to the first client's answer, in us.
@@ -145,6 +148,12 @@ enum Event {
         connection: u64,
     },
     Dial(u64, u64),
+    /// A connection ends, as the second is no member any more.
+    Part {
+        from: u64,
+        to: u64,
+        connection: u64,
+    },
     /// A node checks whether a connection is silent.
     LookAtPeers(Life),
     /// A sync ends.
@@ -194,6 +203,8 @@ enum Event {
     Outside(Life, ConnId, outside::Does),
     /// The server gets a datagram from outside.
     Datagram,
+    /// The operator looks at what is wanted.
+    Operator,
     /// The scenario's one fault.
     Break,
     /// A server that cannot work acts as it does.
@@ -263,6 +274,7 @@ pub(crate) struct World {
     /// The replica that the scenario broke.
     broken: u64,
     refused: bool,
+    operator: operator::Operator,
     effects: usize,
     faults: usize,
     rebuilds: usize,
@@ -288,7 +300,9 @@ impl World {
             now_us: 0,
             queue: BTreeMap::new(),
             order: 0,
-            machines: (1..=plan.replicas).map(|id| Machine::new(id, clock(id))).collect(),
+            machines: (1..=plan.replicas)
+                .map(|id| Machine::new(id, (1..=plan.replicas).collect(), clock(id)))
+                .collect(),
             backlog: BTreeMap::new(),
             network: Network::default(),
             clients: (0..plan.clients).map(|_| Client::default()).collect(),
@@ -306,6 +320,7 @@ impl World {
             idle: idle::Idle::default(),
             broken: 0,
             refused: false,
+            operator: operator::Operator::default(),
             effects: 0,
             faults: 0,
             rebuilds: 0,
@@ -333,6 +348,9 @@ impl World {
             // After what is to end has ended.
             world.schedule(world.plan.faults_until_us + 20_000, Event::Break);
         }
+        if world.plan.operator {
+            world.schedule(500_000, Event::Operator);
+        }
         if world.plan.datagrams_us > 0 {
             world.schedule(400_000, Event::Datagram);
         }
@@ -353,6 +371,7 @@ impl World {
                 images: self.images.len(),
                 fetched: self.fetched,
                 restores: self.restores,
+                changes: self.operator.done,
                 forgot: self.forgot(),
                 served_after_us: self.served_after_us().unwrap_or_default(),
                 silence_us: self.silence_us(),
@@ -401,7 +420,13 @@ impl World {
                 format!(
                     "{}{}{}: {} term {} commit {} last {} from {} image {} server {} of generation {}{}{}",
                     machine.id,
-                    if machine.lost { " (lost)" } else { "" },
+                    if machine.retired {
+                        " (retired)"
+                    } else if machine.lost {
+                        " (lost)"
+                    } else {
+                        ""
+                    },
                     if machine.stopped { " (stopped)" } else { "" },
                     status.role,
                     status.term,
@@ -417,7 +442,12 @@ impl World {
             }
         };
         let lines: Vec<_> = self.machines.values().map(line).collect();
-        format!("{}; the goal is {:?}", lines.join("; "), self.goal)
+        let (members, operator) = (self.members(), &self.operator);
+        format!(
+            "{}; members {members:?}, {operator:?}; the goal is {:?}",
+            lines.join("; "),
+            self.goal
+        )
     }
 
     /// The number of replicas whose log begins later than with entry 1.
@@ -487,6 +517,10 @@ impl World {
                 self.dial(low, high);
                 Ok(())
             }
+            Event::Part { from, to, connection } => {
+                self.part(from, to, connection);
+                Ok(())
+            }
             Event::LookAtPeers(life) => self.look_at_peers(life),
             Event::Synced(life) => self.synced(life),
             Event::Witness(life) => {
@@ -530,6 +564,7 @@ impl World {
             Event::Took(life, wire) => self.took(life, &wire),
             Event::Outside(life, conn, does) => self.outside_does(life, conn, does),
             Event::Datagram => self.datagram(),
+            Event::Operator => self.operate(),
             Event::Break => self.break_one(),
             Event::Spoil(life, generation) => {
                 self.spoil(life, generation);
@@ -553,8 +588,9 @@ impl World {
     }
 
     fn pairs(&self) -> Vec<(u64, u64)> {
-        let ids = || 1..=self.plan.replicas;
-        ids().flat_map(|low| ids().map(move |high| (low, high))).filter(|(l, h)| l < h).collect()
+        let ids = self.ids();
+        let with = |low: u64| ids.iter().map(move |high| (low, *high));
+        ids.iter().flat_map(|low| with(*low)).filter(|(low, high)| low < high).collect()
     }
 }
 

@@ -4,16 +4,20 @@
 //! is mended, if the connection still lives. A node that hears nothing for a few election timeouts closes the connection, and it is dialled anew.
 
 use super::{Event, Life, World, id};
+use crate::around::Around;
 use skein_log::Durability;
 use skein_log::frame::{self, Hello};
 use skein_log::wire::{self, Promise};
 use skein_model::ReplicaId;
 use skein_replica::environment::PeerEvent;
+use skein_replica::replica::members::GONE;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pauses between attempts, in us.
 const FIRST_PAUSE_US: u64 = 20_000;
 const LONGEST_PAUSE_US: u64 = 200_000;
+/// After a refusal, in us.
+const LATE_US: u64 = 500_000;
 /// How often a node looks for silent connections.
 const LOOK_EVERY_US: u64 = 50_000;
 /// A connection is silent after so many election timeouts.
@@ -72,7 +76,8 @@ impl World {
         let Some(process) = &mut self.at(from).process else { return Ok(()) };
         let said = std::mem::take(&mut process.replica.env.said);
         let distrusted = std::mem::take(&mut process.replica.env.distrusted);
-        if said.is_empty() && distrusted.is_empty() {
+        let parted = std::mem::take(&mut process.replica.env.parted);
+        if said.is_empty() && distrusted.is_empty() && parted.is_empty() {
             return Ok(());
         }
         let mut groups: BTreeMap<(u64, u64), Frames> = BTreeMap::new();
@@ -98,6 +103,12 @@ impl World {
             *last = (self.now_us + delay).max(*last + 1);
             let arrives = *last;
             self.schedule_at(arrives, Event::Frames { from, to, connection, frames });
+        }
+        for (peer, connection) in parted {
+            // After its last words.
+            let last = self.network.arrives_us.get(&(from, id(peer))).copied().unwrap_or_default();
+            let at = last.max(self.now_us) + 1;
+            self.schedule_at(at, Event::Part { from, to: id(peer), connection });
         }
         for (peer, why) in distrusted {
             self.trace(|| format!("{from}: distrusts {peer}: {why}"));
@@ -146,24 +157,36 @@ impl World {
     }
 
     pub(super) fn dial(&mut self, low: u64, high: u64) {
-        if self.network.connections.contains_key(&(low, high)) {
+        let retired = |id: &u64| self.machines[id].retired;
+        if retired(&low) || retired(&high) || self.network.connections.contains_key(&(low, high)) {
             return;
         }
         let ready =
             |machine: &crate::machine::Machine| machine.process.is_some() && !machine.stopped;
         let cut = &self.network.cut;
-        let knows = |process: &crate::machine::Process| {
-            process.replica.env.peers.contains_key(&ReplicaId(low))
+        let of = |at: u64, peer: u64, what: fn(&Around, &Hello) -> bool| {
+            let process = self.machines[&at].process.as_ref();
+            process.is_some_and(|process| what(&process.replica.env, &self.hello(peer)))
         };
+        let knows = |at, peer| of(at, peer, |env, hello| env.known.contains(&hello.replica));
+        let takes = |at, peer| of(at, peer, Around::takes);
+        let connected = of(high, low, |env, hello| env.peers.contains_key(&hello.replica));
         let possible = ready(&self.machines[&low])
             && ready(&self.machines[&high])
-            && !self.machines[&high].process.as_ref().is_some_and(knows)
+            && !connected
+            && (knows(low, high) || knows(high, low))
             && !cut.contains(&(low, high))
             && !cut.contains(&(high, low));
         if !possible {
             let pause = FIRST_PAUSE_US + self.rng.below(LONGEST_PAUSE_US - FIRST_PAUSE_US);
             self.schedule(pause, Event::Dial(low, high));
             return;
+        }
+        for (at, peer) in [(low, high), (high, low)] {
+            if !takes(at, peer) {
+                self.schedule(LATE_US, Event::Dial(low, high));
+                return self.refuse(at, peer);
+            }
         }
         self.network.next += 1;
         let connection = self.network.next;
@@ -178,19 +201,47 @@ impl World {
         }
     }
 
+    /// A node tells another one that it is no member.
+    fn refuse(&mut self, at: u64, peer: u64) {
+        let hello = self.hello(at);
+        let since = self.machines[&at].process.as_ref().and_then(|p| p.replica.env.since);
+        let (Some(since), from) = (since.filter(|since| since.index.0 > 0), ReplicaId(at)) else {
+            return;
+        };
+        let Some(process) = &mut self.at(peer).process else { return };
+        let env = &mut process.replica.env;
+        if env.takes(&hello) {
+            env.heard.push(PeerEvent::Joined(hello));
+            env.heard.push(PeerEvent::Frame(from, GONE, since.gone()));
+            env.heard.push(PeerEvent::Lost(from));
+        }
+    }
+
+    fn hello(&self, of: u64) -> Hello {
+        Hello {
+            replica: ReplicaId(of),
+            incarnation: self.machines[&of].incarnation,
+            durability: self.plan.durability,
+            program: crate::machine::PROGRAM,
+            membership: self.machines[&of]
+                .process
+                .as_ref()
+                .map_or_else(Default::default, |p| p.replica.consensus().membership()),
+        }
+    }
+
     pub(super) fn joined(&mut self, at: Life, peer: u64, connection: u64) -> Result<(), String> {
         if !self.lives(at) || !self.is_current(at.replica, peer, connection) {
             return Ok(());
         }
-        let (durability, now) = (self.plan.durability, self.now_us);
-        let incarnation = self.machines[&peer].incarnation;
+        let (hello, now) = (self.hello(peer), self.now_us);
         let env = &mut self.at(at.replica).process.as_mut().expect("it lives").replica.env;
         let replica = ReplicaId(peer);
         if env.peers.insert(replica, connection).is_some() {
             env.heard.push(PeerEvent::Lost(replica));
         }
-        let program = crate::machine::PROGRAM;
-        env.heard.push(PeerEvent::Joined(Hello { replica, incarnation, durability, program }));
+        env.claims.insert(replica, hello.membership);
+        env.heard.push(PeerEvent::Joined(hello));
         self.network.heard_us.insert((peer, at.replica), now);
         self.round(at.replica)
     }
@@ -219,9 +270,16 @@ impl World {
         self.schedule(FIRST_PAUSE_US, Event::Dial(low, high));
     }
 
+    /// A node ends its connection with one that is no member any more.
+    pub(super) fn part(&mut self, from: u64, to: u64, connection: u64) {
+        if self.is_current(from, to, connection) {
+            self.close(from, to, true);
+        }
+    }
+
     /// The connections of a dead node.
     pub(super) fn close_all(&mut self, id: u64, noticed: bool) {
-        for peer in (1..=self.plan.replicas).filter(|peer| *peer != id) {
+        for peer in self.ids().into_iter().filter(|peer| *peer != id) {
             self.close(id, peer, noticed);
         }
     }

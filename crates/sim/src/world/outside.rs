@@ -142,7 +142,7 @@ impl World {
         }
         let pause = 1 + self.rng.below(2 * self.plan.datagrams_us);
         self.schedule(pause, Event::Datagram);
-        let any = 1 + self.rng.below(self.plan.replicas);
+        let any = self.any();
         let id = if self.rng.chance(80) { self.leader().unwrap_or(any) } else { any };
         let port = if self.rng.chance(20) { NOBODY } else { 1000 };
         let from = SockAddr::v4([10, 1, 0, 1], port);

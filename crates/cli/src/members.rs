@@ -1,0 +1,260 @@
+//! `skein members`: replicas come, go and are replaced while the cluster serves.
+//!
+//! Each request is repeated at a node of this machine, which passes it on to the leader, until it is done ([`skein_replica::members`]). So neither a new leader nor a lost
+//! answer ends it.
+//!
+//! Exit codes: 0 done; 2 refused, or not done in time; 3 no such cluster.
+
+use std::io::{self, Write};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use skein_node::status::{MemberReport, MembersStatus};
+use skein_replica::members::{Answer, Request, Step, Wanted};
+
+use crate::admin::{self, AdminError};
+use crate::args::{MembersArgs, MembersTask};
+use crate::failure::Failure;
+use crate::instance::{self, NodeFiles, State};
+use crate::status::state_of;
+
+/// How long a node may take to answer, which may ask the leader.
+const LIMIT: Duration = Duration::from_secs(3);
+/// The pause between two requests.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How long a replica that has not come in may take to be withdrawn.
+const WITHDRAWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Does the task; answers the exit code.
+pub fn members(args: &MembersArgs) -> Result<u8, Failure> {
+    let instance = instance::find(args.how.name.as_deref())?;
+    let state = state_of(&instance)?;
+    let limit = Duration::from_secs(args.how.timeout);
+    let (wanted, done) = match args.task.as_ref().unwrap_or(&MembersTask::Ls) {
+        MembersTask::Ls => return ls(&state, args.how.json),
+        MembersTask::Add { place: (id, at) } => {
+            let wanted = Wanted::Add { id: *id, address: at.to_string() };
+            (wanted, format!("replica {id} at {at} is a member and votes"))
+        }
+        MembersTask::Remove { id } => {
+            (Wanted::Remove { id: *id }, format!("replica {id} is no member any more"))
+        }
+        MembersTask::Replace { old, place: (id, at) } => {
+            let wanted = Wanted::Replace { old: *old, id: *id, address: at.to_string() };
+            (
+                wanted,
+                format!(
+                    "replica {id} at {at} votes instead of replica {old}, which is no member any more"
+                ),
+            )
+        }
+        MembersTask::Transfer { id } => {
+            (Wanted::Transfer { to: *id }, format!("replica {id} leads"))
+        }
+    };
+    let mut asker = Asker { state: &state, said: String::new(), json: args.how.json };
+    match asker.until(&wanted, Instant::now() + limit)? {
+        End::Done => {}
+        End::Late(line) => asker.withdraw(&wanted, &line, limit)?,
+    }
+    if args.how.json {
+        println!("{}", serde_json::json!({ "done": done }));
+    } else {
+        println!("skein: {}: {done}", state.name);
+    }
+    Ok(0)
+}
+
+fn failure(state: &State, why: impl std::fmt::Display, fix: &str) -> Failure {
+    Failure::new(format!("cluster {}", state.name), why, fix)
+}
+
+/// The answer of the first node of this machine that gives one.
+fn ask_any<T>(
+    state: &State,
+    ask: impl Fn(&NodeFiles) -> Result<T, AdminError>,
+) -> Result<T, AdminError> {
+    let mut result = None;
+    for node in &state.nodes {
+        match ask(node) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => result = result.or(Some(error)),
+        }
+    }
+    Err(result.unwrap_or(AdminError::Silent))
+}
+
+fn ls(state: &State, json: bool) -> Result<u8, Failure> {
+    let listed = ask_any(state, |node| {
+        let body = admin::get(&node.admin, "/members", LIMIT)?;
+        serde_json::from_slice::<MembersStatus>(&body)
+            .map_err(|error| AdminError::Wrong(error.to_string()))
+    });
+    let listed = listed.map_err(|error| failure(state, error, "see 'skein status'"))?;
+    let text = if json {
+        serde_json::to_string_pretty(&listed).expect("a plain struct is valid JSON") + "\n"
+    } else {
+        table(&state.name, &listed)
+    };
+    // A reader that closed the pipe wants no more.
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(0)
+}
+
+fn table(name: &str, listed: &MembersStatus) -> String {
+    let leader = listed.leader.map_or("none".into(), |id| format!("replica {id}"));
+    let mut text = format!("{name}: cluster_id {}; leader {leader}\n\n", listed.cluster_id);
+    if listed.members.is_empty() {
+        return text
+            + "This replica has joined, and is to be taken in: 'skein members add' on a host of a member.\n";
+    }
+    text.push_str(&format!("{:<8} {:<24} {}\n", "REPLICA", "ADDRESS", "VOTE"));
+    for member in &listed.members {
+        let MemberReport { id, address, votes, learns, replaces } = member;
+        let vote = match (votes, learns, replaces) {
+            (true, false, _) => "yes".to_owned(),
+            (true, true, _) => "lost with its log; it is filled".to_owned(),
+            (false, _, None) => "not yet: it is filled".to_owned(),
+            (false, _, Some(old)) => {
+                format!("not yet: it is filled, and takes that of replica {old}")
+            }
+        };
+        let address = if address.is_empty() { "unknown" } else { address };
+        text.push_str(&format!("{id:<8} {address:<24} {vote}\n"));
+    }
+    text
+}
+
+enum End {
+    Done,
+    /// Not in time, with the last answer.
+    Late(String),
+}
+
+struct Asker<'a> {
+    state: &'a State,
+    /// The last line of progress.
+    said: String,
+    json: bool,
+}
+
+impl Asker<'_> {
+    fn until(&mut self, wanted: &Wanted, limit: Instant) -> Result<End, Failure> {
+        let mut first = true;
+        loop {
+            let request = Request { wanted: wanted.clone(), first };
+            let json = serde_json::to_string(&request).expect("a plain struct is valid JSON");
+            let answer = ask_any(self.state, |node| {
+                let body = admin::post_json(&node.admin, "/members", &json, LIMIT)?;
+                serde_json::from_slice::<Answer>(&body)
+                    .map_err(|error| AdminError::Wrong(error.to_string()))
+            });
+            match answer {
+                Ok(Answer { step: Step::Done, .. }) => return Ok(End::Done),
+                Ok(Answer { step: Step::Refused, line }) => {
+                    return Err(failure(self.state, line, ""));
+                }
+                Ok(Answer { step: Step::Later, line }) => self.say(&line),
+                Ok(Answer { step: Step::Goes, line }) => {
+                    first = false;
+                    self.say(&line);
+                }
+                // It was the one to go, and knows it.
+                Err(AdminError::Absent(_)) if !first && self.is_of_here(wanted) => {
+                    return Ok(End::Done);
+                }
+                Err(error) => {
+                    // What was asked without an answer may have been accepted.
+                    first = first && matches!(error, AdminError::Absent(_));
+                    self.say(&format!("the node of this machine: {error}"));
+                }
+            }
+            if Instant::now() > limit {
+                return Ok(End::Late(self.said.clone()));
+            }
+            sleep(AGAIN);
+        }
+    }
+
+    /// Whether the only node of this machine is to go.
+    fn is_of_here(&self, wanted: &Wanted) -> bool {
+        let going = match wanted {
+            Wanted::Remove { id } | Wanted::Replace { old: id, .. } => *id,
+            _ => return false,
+        };
+        self.state.nodes.iter().all(|node| node.id == going)
+    }
+
+    fn say(&mut self, line: &str) {
+        // How much of the log it has changes all the time.
+        let known =
+            |said: &str, line: &str| match (said.split_once(" of "), line.split_once(" of ")) {
+                (Some((a, _)), Some((b, _))) => {
+                    a.split(" up to ").next() == b.split(" up to ").next()
+                }
+                _ => said == line,
+            };
+        if !known(&self.said, line) && !self.json {
+            println!("skein: {}: {line}", self.state.name);
+        }
+        line.clone_into(&mut self.said);
+    }
+
+    /// A replica has not come in in time.
+    fn withdraw(&mut self, wanted: &Wanted, line: &str, limit: Duration) -> Result<(), Failure> {
+        let why = format!("not done within {} s: {line}", limit.as_secs());
+        let (Wanted::Add { id, .. } | Wanted::Replace { id, .. }) = wanted else {
+            return Err(failure(self.state, why, "see 'skein members' and 'skein status'"));
+        };
+        let gone = self.until(&Wanted::Withdraw { id: *id }, Instant::now() + WITHDRAWN_WITHIN);
+        match gone {
+            Ok(End::Done) => {
+                let fix = format!(
+                    "replica {id} was withdrawn again; see that its node runs and reaches the members, then ask again"
+                );
+                Err(failure(self.state, why, &fix))
+            }
+            Ok(End::Late(_)) => {
+                let fix = format!(
+                    "it could not be withdrawn either: 'skein members remove {id}' when a leader answers"
+                );
+                Err(failure(self.state, why, &fix))
+            }
+            Err(refused) if refused.why.contains("with a vote by now") => Ok(()),
+            Err(refused) => Err(refused),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_listed_with_what_they_wait_for() {
+        let member = |id, votes, learns, replaces| MemberReport {
+            id,
+            address: format!("10.0.0.{id}:7100"),
+            votes,
+            learns,
+            replaces,
+        };
+        let listed = MembersStatus {
+            cluster_id: "ab".into(),
+            leader: Some(1),
+            members: vec![
+                member(1, true, false, None),
+                member(2, true, true, None),
+                member(4, false, true, Some(3)),
+            ],
+        };
+        assert_eq!(
+            table("t", &listed),
+            "t: cluster_id ab; leader replica 1\n\n\
+             REPLICA  ADDRESS                  VOTE\n\
+             1        10.0.0.1:7100            yes\n\
+             2        10.0.0.2:7100            lost with its log; it is filled\n\
+             4        10.0.0.4:7100            not yet: it is filled, and takes that of replica 3\n"
+        );
+    }
+}

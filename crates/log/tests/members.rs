@@ -1,0 +1,322 @@
+//! Members that come, go and are replaced, at an operator's request that is repeated until it is done.
+
+mod cluster;
+
+use cluster::{Cluster, address};
+use skein_log::{Change, ChangeError, Durability, MAX_REPLICAS, Progress};
+use skein_model::{LogIndex, ReplicaId};
+
+fn add(id: u64) -> Change {
+    Change::Add(ReplicaId(id), address(id))
+}
+
+fn remove(id: u64) -> Change {
+    Change::Remove(ReplicaId(id))
+}
+
+fn replace(old: u64, id: u64) -> Change {
+    Change::Replace(ReplicaId(old), ReplicaId(id), address(id))
+}
+
+/// One request to the leader. All hear the hello of who has joined, and of those that are cut off nobody is connected.
+fn ask(cluster: &mut Cluster, change: &Change, first: bool) -> Result<Progress, ChangeError> {
+    let leader = cluster.leader().ok_or(ChangeError::NotLeader(None))?;
+    let there: Vec<u64> = cluster
+        .replicas
+        .iter()
+        .filter(|(id, replica)| replica.alive && !cluster.cut.contains(&(leader, **id)))
+        .map(|(id, _)| *id)
+        .collect();
+    let progress = cluster.at(leader).consensus.change(change, first, |id| there.contains(&id.0));
+    for id in there {
+        let incarnation = cluster.at(id).incarnation;
+        cluster.at(leader).consensus.request_rejoin(ReplicaId(id), incarnation);
+    }
+    progress
+}
+
+/// As an operator does it, with all that may be in its way.
+fn carry_out(cluster: &mut Cluster, change: &Change) {
+    go_on(cluster, change, true);
+}
+
+/// `first`: nobody has asked for it yet.
+fn go_on(cluster: &mut Cluster, change: &Change, mut first: bool) {
+    cluster.tick_until(&format!("{change:?}"), |cluster| match ask(cluster, change, first) {
+        Ok(progress) => {
+            first = false;
+            progress == Progress::Done
+        }
+        Err(ChangeError::Leads) => {
+            let leader = cluster.leader().unwrap();
+            let heir = cluster.replicas.keys().find(|id| {
+                **id != leader
+                    && cluster.replicas[&leader].consensus.voters().contains(&ReplicaId(**id))
+            });
+            let heir = ReplicaId(*heir.unwrap());
+            cluster.at(leader).consensus.transfer_leadership(heir);
+            false
+        }
+        Err(ChangeError::NotLeader(_) | ChangeError::Busy) => false,
+        Err(error) => panic!("{change:?}: {error}"),
+    });
+}
+
+fn voters(cluster: &mut Cluster, id: u64) -> Vec<u64> {
+    cluster.at(id).consensus.voters().into_iter().map(|id| id.0).collect()
+}
+
+/// All members know these members, at these places.
+fn assert_members(cluster: &mut Cluster, ids: &[u64]) {
+    let what = format!("members {ids:?}");
+    cluster.tick_until(&what, |cluster| {
+        ids.iter().all(|id| !cluster.at(*id).alive || voters(cluster, *id) == ids)
+    });
+    for id in ids {
+        for member in cluster.at(*id).consensus.members() {
+            assert_eq!(member.place.address, address(member.id.0));
+            assert!(member.votes && !member.learns && member.place.replaces.is_none());
+        }
+    }
+}
+
+/// All of these come to execute these entries.
+fn assert_executes(cluster: &mut Cluster, ids: &[u64], payloads: &[&str]) {
+    cluster.tick_until(&format!("all have executed {payloads:?}"), |cluster| {
+        ids.iter().all(|id| {
+            let executed = &cluster.replicas[id].executed;
+            executed.iter().map(|(_, _, payload)| payload.as_str()).eq(payloads.iter().copied())
+        })
+    });
+}
+
+fn refusal(cluster: &mut Cluster, change: &Change) -> String {
+    ask(cluster, change, true).unwrap_err().to_string()
+}
+
+#[test]
+fn a_cluster_of_one_grows_to_five_and_shrinks_again() {
+    let mut cluster = Cluster::new(1, Durability::Fsync);
+    let leader = cluster.elect();
+    cluster.propose(leader, "alone");
+    for id in 2..=5 {
+        assert_eq!(cluster.join(), id);
+        carry_out(&mut cluster, &add(id));
+        let leader = cluster.elect();
+        cluster.propose(leader, &format!("with {id}"));
+    }
+    assert_members(&mut cluster, &[1, 2, 3, 4, 5]);
+    for id in 1..=4 {
+        carry_out(&mut cluster, &remove(id));
+        cluster.kill(id, true);
+        let leader = cluster.elect();
+        cluster.propose(leader, &format!("without {id}"));
+    }
+    assert_members(&mut cluster, &[5]);
+    cluster.assert_executed(&[
+        "alone",
+        "with 2",
+        "with 3",
+        "with 4",
+        "with 5",
+        "without 1",
+        "without 2",
+        "without 3",
+        "without 4",
+    ]);
+}
+
+#[test]
+fn all_three_are_replaced_in_turn_and_the_new_ones_know_each_other_after_a_restart() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    cluster.propose(leader, "before");
+    for old in 1..=3 {
+        // It is dead: its disk is lost, and there is no other for its id.
+        cluster.kill(old, true);
+        cluster.elect();
+        let new = cluster.join();
+        carry_out(&mut cluster, &replace(old, new));
+        let leader = cluster.elect();
+        cluster.propose(leader, &format!("{new} for {old}"));
+    }
+    assert_members(&mut cluster, &[4, 5, 6]);
+    for id in 4..=6 {
+        cluster.crash(id, id);
+    }
+    (4..=6).for_each(|id| cluster.restart(id));
+    let leader = cluster.elect();
+    cluster.propose(leader, "after");
+    assert_members(&mut cluster, &[4, 5, 6]);
+    assert_executes(
+        &mut cluster,
+        &[4, 5, 6],
+        &["before", "4 for 1", "5 for 2", "6 for 3", "after"],
+    );
+}
+
+#[test]
+fn a_leader_is_replaced_by_way_of_another() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    assert_eq!(ask(&mut cluster, &remove(leader), true), Err(ChangeError::Leads));
+    let new = cluster.join();
+    carry_out(&mut cluster, &replace(leader, new));
+    let next = cluster.elect();
+    assert_ne!(next, leader);
+    let rest: Vec<u64> = (1..=4).filter(|id| *id != leader).collect();
+    assert_members(&mut cluster, &rest);
+}
+
+/// A new replica gets the members with the image that it begins with.
+#[test]
+fn a_replica_that_begins_with_an_image_knows_the_members() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    cluster.brings_images = true;
+    cluster.elect();
+    let fourth = cluster.join();
+    carry_out(&mut cluster, &add(fourth));
+    let leader = cluster.elect();
+    for n in 0..5 {
+        cluster.propose(leader, &format!("{n}"));
+    }
+    assert_members(&mut cluster, &[1, 2, 3, 4]);
+    for id in 1..=4 {
+        let image = cluster.at(id).take_image();
+        cluster.at(id).consensus.compact(image, 0).expect("a base");
+        cluster.run(id);
+    }
+    let fifth = cluster.join();
+    carry_out(&mut cluster, &add(fifth));
+    assert_members(&mut cluster, &[1, 2, 3, 4, 5]);
+    assert!(cluster.at(fifth).consensus.first_index() > LogIndex(5));
+    for id in 1..=5 {
+        cluster.crash(id, id);
+    }
+    (1..=5).for_each(|id| cluster.restart(id));
+    cluster.elect();
+    assert_members(&mut cluster, &[1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_would_do_harm_is_refused_with_the_reason() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    let (other, third) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    let refused = |cluster: &mut Cluster, change: &Change, why: &str| {
+        let line = refusal(cluster, change);
+        assert!(line.contains(why), "{change:?}: {line}");
+    };
+    refused(&mut cluster, &add(2), "replica 2 is a member already");
+    refused(&mut cluster, &Change::Add(ReplicaId(9), address(2)), "replica 2 is at this address");
+    refused(&mut cluster, &Change::Add(ReplicaId(9), String::new()), "an address must");
+    refused(&mut cluster, &Change::Add(ReplicaId(9), "x".repeat(129)), "an address must");
+    refused(&mut cluster, &Change::Add(ReplicaId(70_000), "a:1".into()), "from 1 to 65535");
+    refused(&mut cluster, &remove(9), "replica 9 is not a member");
+    refused(&mut cluster, &replace(9, 8), "replica 9 is not a member");
+    refused(&mut cluster, &replace(2, 3), "replica 3 is a member already");
+    refused(&mut cluster, &Change::Withdraw(ReplicaId(2)), "with a vote by now");
+    // One is on its way in.
+    assert_eq!(ask(&mut cluster, &add(7), true), Ok(Progress::Unreached));
+    assert_eq!(ask(&mut cluster, &add(7), false), Ok(Progress::Unreached));
+    refused(&mut cluster, &add(8), "another change is under way: replica 7");
+    refused(&mut cluster, &remove(other), "another change is under way: replica 7");
+    assert_eq!(ask(&mut cluster, &Change::Withdraw(ReplicaId(7)), true), Ok(Progress::Done));
+    // Nobody asks any more: it is forgotten.
+    assert_eq!(ask(&mut cluster, &add(7), true), Ok(Progress::Unreached));
+    cluster.tick_until("it is forgotten", |c| c.at(leader).consensus.candidate().is_none());
+    // Two of three are left, and one of them is to go.
+    cluster.kill(third, true);
+    refused(&mut cluster, &remove(other), "only 1 of 2 replicas would be connected, and 2");
+    refused(&mut cluster, &remove(leader), "only 1 of 2 replicas would be connected, and 2");
+    carry_out(&mut cluster, &remove(third));
+    assert_members(&mut cluster, &if other < leader { [other, leader] } else { [leader, other] });
+    carry_out(&mut cluster, &remove(other));
+    refused(&mut cluster, &remove(leader), "is the last one");
+    let mut crowd = Cluster::new(MAX_REPLICAS as u64, Durability::Fsync);
+    crowd.elect();
+    refused(&mut crowd, &add(10), "at most 9 replicas");
+    let mut forgetful = Cluster::new(3, Durability::Memory);
+    forgetful.elect();
+    refused(&mut forgetful, &add(4), "in memory only");
+}
+
+#[test]
+fn a_learner_that_does_not_come_is_withdrawn_and_one_that_died_can_be() {
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let leader = cluster.elect();
+    let fourth = cluster.join();
+    ask(&mut cluster, &add(4), true).unwrap();
+    ask(&mut cluster, &add(4), false).unwrap();
+    cluster.kill(fourth, true);
+    cluster.tick_until("a learner", |c| c.at(leader).consensus.members().len() == 4);
+    assert!(matches!(ask(&mut cluster, &add(4), false), Ok(Progress::Fills(..))));
+    let other = refusal(&mut cluster, &remove(leader % 3 + 1));
+    assert!(other.contains("replica 4 is being taken in"), "{other}");
+    carry_out(&mut cluster, &Change::Withdraw(ReplicaId(4)));
+    assert_members(&mut cluster, &[1, 2, 3]);
+}
+
+#[test]
+fn one_that_is_removed_knows_it_if_it_hears_of_it() {
+    for hears in [true, false] {
+        let mut cluster = Cluster::new(3, Durability::Fsync);
+        let leader = cluster.elect();
+        let other = leader % 3 + 1;
+        assert!(cluster.at(other).consensus.takes_part());
+        if !hears {
+            cluster.isolate(other);
+        }
+        carry_out(&mut cluster, &remove(other));
+        let removed = &cluster.replicas[&other].consensus;
+        assert_eq!((removed.is_removed(), removed.takes_part()), (hears, !hears));
+        // The others know of a later change than it does.
+        let known = cluster.replicas[&leader].consensus.membership();
+        assert_eq!(removed.membership() < known, !hears);
+        // Also after a restart.
+        cluster.kill(other, false);
+        cluster.restart(other);
+        assert_eq!(cluster.at(other).consensus.is_removed(), hears);
+    }
+    let mut cluster = Cluster::new(3, Durability::Fsync);
+    let joined = cluster.join();
+    let joined = &cluster.at(joined).consensus;
+    assert!(!joined.takes_part() && !joined.is_removed() && joined.members().is_empty());
+}
+
+/// Power is lost everywhere after each step of a write, on any disk, while one replica is replaced by another, and the replaced one's disk with it. What is left elects a
+/// leader, and the operator comes to an end.
+#[test]
+fn a_loss_of_power_at_any_write_of_a_change_leaves_members_who_agree() {
+    for steps in 0.. {
+        assert!(steps < 400, "the change never ends");
+        let mut cluster = Cluster::new(3, Durability::Fsync);
+        let leader = cluster.elect();
+        cluster.propose(leader, "before");
+        cluster.tick();
+        let old = leader % 3 + 1;
+        let fourth = cluster.join();
+        let change = replace(old, fourth);
+        let mut first = true;
+        cluster.steps_left = Some(steps);
+        let mut ended = false;
+        while cluster.steps_left != Some(0) && !ended {
+            ended = ask(&mut cluster, &change, first) == Ok(Progress::Done);
+            first = false;
+            cluster.tick();
+        }
+        cluster.steps_left = None;
+        (1..=4).for_each(|id| cluster.crash(id, steps * 4 + id));
+        (1..=4).filter(|id| *id != old).for_each(|id| cluster.restart(id));
+        go_on(&mut cluster, &change, false);
+        let rest: Vec<u64> = (1..=4).filter(|id| *id != old).collect();
+        assert_members(&mut cluster, &rest);
+        let leader = cluster.elect();
+        cluster.propose(leader, "after");
+        assert_executes(&mut cluster, &rest, &["before", "after"]);
+        if ended {
+            assert!(steps > 20, "a change without writes");
+            return;
+        }
+    }
+}

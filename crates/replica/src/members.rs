@@ -1,0 +1,148 @@
+//! Requests about the members, as an operator's command and replicas exchange them: in JSON.
+//!
+//! A command repeats its request until the answer says that it is done, on any replica: one that does not lead asks the leader.
+
+use serde::{Deserialize, Serialize};
+use skein_log::{Change, ChangeError, Progress};
+use skein_model::ReplicaId;
+
+/// What is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Wanted {
+    /// A replica more.
+    Add {
+        /// Its id.
+        id: u64,
+        /// Its node's address for the others.
+        address: String,
+    },
+    /// A replica less.
+    Remove {
+        /// Its id.
+        id: u64,
+    },
+    /// A replica in place of another.
+    Replace {
+        /// The one to go.
+        old: u64,
+        /// The one to come.
+        id: u64,
+        /// Its node's address for the others.
+        address: String,
+    },
+    /// A replica that is being taken in is to go again.
+    Withdraw {
+        /// Its id.
+        id: u64,
+    },
+    /// Another leader.
+    Transfer {
+        /// Its id.
+        to: u64,
+    },
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// What is wanted.
+    pub wanted: Wanted,
+    /// It was not made before: what is done already is refused.
+    pub first: bool,
+}
+
+/// How far a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Not accepted: there is no leader, or it does not answer. To be repeated as it was.
+    Later,
+    /// Accepted; to be repeated as one that was made before.
+    Goes,
+    /// At its end.
+    Done,
+    /// Impossible.
+    Refused,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// How far it is.
+    pub step: Step,
+    /// The same in words, or why it is refused.
+    pub line: String,
+}
+
+impl Answer {
+    /// An answer.
+    #[must_use]
+    pub fn new(step: Step, line: impl Into<String>) -> Self {
+        Self { step, line: line.into() }
+    }
+}
+
+/// A member, for reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// Its id.
+    pub id: u64,
+    /// Its node's address for the others; empty if the log does not have it.
+    pub address: String,
+    /// Whether it has a vote.
+    pub votes: bool,
+    /// Whether it is being taken in, for the first time or again.
+    pub learns: bool,
+    /// The replica whose vote it takes.
+    pub replaces: Option<u64>,
+}
+
+impl Wanted {
+    /// The change of the log's members that this is, if it is one.
+    #[must_use]
+    pub fn change(&self) -> Option<Change> {
+        let id = |id: u64| ReplicaId(id);
+        Some(match self {
+            Self::Add { id: new, address } => Change::Add(id(*new), address.clone()),
+            Self::Remove { id: old } => Change::Remove(id(*old)),
+            Self::Replace { old, id: new, address } => {
+                Change::Replace(id(*old), id(*new), address.clone())
+            }
+            Self::Withdraw { id: new } => Change::Withdraw(id(*new)),
+            Self::Transfer { .. } => return None,
+        })
+    }
+}
+
+/// The answer to a change that is this far.
+pub(crate) fn answer(change: &Change, result: Result<Progress, ChangeError>) -> Answer {
+    let id = match change {
+        Change::Add(id, _)
+        | Change::Replace(_, id, _)
+        | Change::Remove(id)
+        | Change::Withdraw(id) => id,
+    };
+    match result {
+        Ok(Progress::Waits) => {
+            Answer::new(Step::Later, "another change, or an election, must end first")
+        }
+        Ok(Progress::Unreached) => Answer::new(
+            Step::Goes,
+            format!(
+                "the leader has not heard of replica {id} yet: 'skein join' there, then 'skein node'"
+            ),
+        ),
+        Ok(Progress::Fills(has, of)) => Answer::new(
+            Step::Goes,
+            format!("replica {id} is filled: it has the log up to entry {has} of {of}"),
+        ),
+        Ok(Progress::Agreeing) => Answer::new(Step::Goes, "the members agree on it"),
+        Ok(Progress::Done) => Answer::new(Step::Done, "done"),
+        Err(error @ (ChangeError::NotLeader(_) | ChangeError::Busy)) => {
+            Answer::new(Step::Later, error.to_string())
+        }
+        Err(error) => Answer::new(Step::Refused, error.to_string()),
+    }
+}

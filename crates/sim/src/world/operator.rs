@@ -1,0 +1,239 @@
+//! An operator who adds, removes and replaces replicas, and moves leadership, in the middle of all faults.
+//!
+//! One request at a time, repeated to any node that runs until it is done or refused; a replica that does not come in within some seconds is withdrawn. The operator gives
+//! up a machine only when its removal is wanted, and never has fewer than three members.
+
+use super::{Event, World};
+use crate::machine::{Machine, address};
+use oneshot::TryRecvError;
+use skein_replica::members::{Answer, Request, Step, Wanted};
+use skein_replica::replica::{Command, Inbox};
+use std::collections::BTreeSet;
+
+const LEAST: usize = 3;
+const MOST: usize = 6;
+/// More machines than this are never made.
+const MAX_MACHINES: u64 = 12;
+/// The pause between two requests.
+const AGAIN_US: u64 = 100_000;
+/// A replica that has not come in for so long is withdrawn.
+const PATIENCE_US: u64 = 6_000_000;
+
+/// What the operator is at.
+#[derive(Debug, Default)]
+pub(super) struct Operator {
+    at: Option<Task>,
+    /// Those that may have been removed, or were withdrawn.
+    pub going: BTreeSet<u64>,
+    /// Requests that came to their end.
+    pub done: usize,
+}
+
+#[derive(Debug)]
+struct Task {
+    wanted: Wanted,
+    since_us: u64,
+    first: bool,
+    reply: Option<oneshot::Receiver<Answer>>,
+}
+
+impl Operator {
+    pub(super) const fn rests(&self) -> bool {
+        self.at.is_none()
+    }
+}
+
+impl World {
+    /// The replicas of machines that are there, members or not.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        let there = self.machines.values().filter(|machine| !machine.retired);
+        there.map(|machine| machine.id.0).collect()
+    }
+
+    /// One of them.
+    pub(super) fn any(&mut self) -> u64 {
+        let ids = self.ids();
+        ids[self.rng.below(ids.len() as u64) as usize]
+    }
+
+    /// The one after it.
+    pub(super) fn next_to(&self, id: u64) -> u64 {
+        let ids = self.ids();
+        ids.iter().find(|other| **other > id).copied().unwrap_or(ids[0])
+    }
+
+    /// The members, as the leader knows them; all that are there without one.
+    pub(super) fn members(&self) -> BTreeSet<u64> {
+        let leads = self.leader().and_then(|leader| self.machines[&leader].process.as_ref());
+        match leads {
+            Some(process) => {
+                process.replica.consensus().members().iter().map(|member| member.id.0).collect()
+            }
+            None => self.ids().into_iter().collect(),
+        }
+    }
+
+    pub(super) fn operate(&mut self) -> Result<(), String> {
+        self.schedule(AGAIN_US, Event::Operator);
+        if !self.operator.rests() {
+            return self.go_on_with_it();
+        }
+        if self.now_us < self.plan.faults_until_us && self.rng.chance(40) {
+            self.begin_one();
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self) {
+        let members = self.members();
+        // Where one without a vote is, another request is refused.
+        if self.leader().is_none() {
+            return;
+        }
+        let chosen: Vec<u64> = members.iter().copied().collect();
+        let old = chosen[self.rng.below(chosen.len() as u64) as usize];
+        let room = (self.machines.values().count() as u64) < MAX_MACHINES;
+        let wanted = match self.rng.below(4) {
+            0 if members.len() < MOST && room => {
+                let id = self.new_machine(&members);
+                Wanted::Add { id, address: address(id) }
+            }
+            1 if members.len() > LEAST => Wanted::Remove { id: old },
+            2 if room => {
+                if self.rng.chance(40) && self.is_whole() {
+                    // Its machine is broken: that is why.
+                    self.kill(old, true);
+                    self.at(old).lost = true;
+                    self.trace(|| format!("{old}: breaks, and is to be replaced"));
+                }
+                let id = self.new_machine(&members);
+                Wanted::Replace { old, id, address: address(id) }
+            }
+            3 => Wanted::Transfer { to: old },
+            _ => return,
+        };
+        self.want(wanted);
+    }
+
+    fn want(&mut self, wanted: Wanted) {
+        self.trace(|| format!("the operator begins {wanted:?}"));
+        match wanted {
+            Wanted::Remove { id } | Wanted::Replace { old: id, .. } | Wanted::Withdraw { id } => {
+                self.operator.going.insert(id);
+            }
+            Wanted::Add { .. } | Wanted::Transfer { .. } => {}
+        }
+        let since_us = self.now_us;
+        self.operator.at = Some(Task { wanted, since_us, first: true, reply: None });
+    }
+
+    fn new_machine(&mut self, members: &BTreeSet<u64>) -> u64 {
+        let id = self.machines.values().count() as u64 + 1;
+        let peers = members.iter().copied().chain([id]).collect();
+        let mut machine = Machine::new(id, peers, id as i64 * 1000);
+        machine.begin = Some(1);
+        for other in self.ids() {
+            let delay = 1 + self.rng.below(100_000);
+            self.schedule(delay, Event::Dial(other, id));
+        }
+        self.machines.push(machine);
+        let delay = self.rng.below(500_000);
+        self.schedule(delay, Event::Start(id));
+        id
+    }
+
+    fn go_on_with_it(&mut self) -> Result<(), String> {
+        let now = self.now_us;
+        let Some(task) = &mut self.operator.at else { return Ok(()) };
+        let answer = match task.reply.as_mut().map(|reply| reply.try_recv()) {
+            Some(Ok(answer)) => Some(answer),
+            // A node that died or has no leader does not answer: another one is asked.
+            Some(Err(TryRecvError::Empty | TryRecvError::Disconnected)) | None => None,
+        };
+        let asked = task.reply.take().is_some();
+        // What was asked without an answer may have been accepted.
+        task.first &= !asked || answer.as_ref().is_some_and(|answer| answer.step == Step::Later);
+        let late = now - task.since_us > PATIENCE_US;
+        let wanted = task.wanted.clone();
+        match answer.as_ref().map(|answer| answer.step) {
+            Some(Step::Done) => return self.did(&wanted),
+            Some(Step::Refused) => {
+                let line = answer.expect("as above").line;
+                return self.refused_to(&wanted, &line);
+            }
+            _ => {}
+        }
+        if late {
+            match wanted {
+                Wanted::Add { id, .. } | Wanted::Replace { id, .. } => {
+                    self.want(Wanted::Withdraw { id });
+                }
+                Wanted::Transfer { .. } => self.operator.at = None,
+                Wanted::Remove { .. } | Wanted::Withdraw { .. } => {}
+            }
+        }
+        self.request()
+    }
+
+    /// Asks any node that runs.
+    fn request(&mut self) -> Result<(), String> {
+        let id = self.any();
+        let runs = self.machines[&id].process.is_some() && !self.machines[&id].stopped;
+        let Some(task) = self.operator.at.as_mut().filter(|_| runs) else { return Ok(()) };
+        let (reply, answer) = oneshot::channel();
+        task.reply = Some(answer);
+        let request = Request { wanted: task.wanted.clone(), first: task.first };
+        let life = self.life(id);
+        self.tell(life, Inbox::Command(Command::Members(request, reply)))
+    }
+
+    fn did(&mut self, wanted: &Wanted) -> Result<(), String> {
+        self.trace(|| format!("the operator has done {wanted:?}"));
+        self.operator.done += 1;
+        self.operator.at = None;
+        match wanted {
+            Wanted::Remove { id } | Wanted::Replace { old: id, .. } | Wanted::Withdraw { id } => {
+                self.gone_for_good(*id);
+            }
+            Wanted::Add { .. } | Wanted::Transfer { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The members do without this machine.
+    fn gone_for_good(&mut self, id: u64) {
+        if self.rng.chance(50) && self.machines[&id].process.is_some() {
+            // Its node finds out by itself.
+            return;
+        }
+        self.retire(id);
+    }
+
+    pub(super) fn retire(&mut self, id: u64) {
+        let machine = self.at(id);
+        machine.lost = true;
+        machine.retired = true;
+        self.kill(id, true);
+    }
+
+    fn refused_to(&mut self, wanted: &Wanted, line: &str) -> Result<(), String> {
+        self.trace(|| format!("the operator is refused {wanted:?}: {line}"));
+        self.operator.at = None;
+        match wanted {
+            // It may have become a learner, or a member by now.
+            Wanted::Add { id, .. } | Wanted::Replace { id, .. } => {
+                self.want(Wanted::Withdraw { id: *id });
+            }
+            Wanted::Withdraw { id } => {
+                if !line.contains("has its vote") && !line.contains("with a vote by now") {
+                    // Something else must end before.
+                    self.want(Wanted::Withdraw { id: *id });
+                    return Ok(());
+                }
+                self.operator.going.remove(id);
+            }
+            Wanted::Remove { .. } | Wanted::Transfer { .. } => {}
+        }
+        Ok(())
+    }
+}
