@@ -32,10 +32,12 @@ pub const PARK_OUT_FD: i32 = 904;
 pub const TRACE_FD: i32 = 905;
 /// The descriptor of an earlier run's trace, if operations are compared with one.
 pub const FORMER_TRACE_FD: i32 = 906;
+/// The descriptor by which the node sees which pages the process writes, if the kernel has that.
+pub const WRITTEN_FD: i32 = 907;
 /// The descriptor of the restore file ([`crate::restore`]), if a server continues from an image.
-pub const RESTORE_FD: i32 = 907;
+pub const RESTORE_FD: i32 = 908;
 /// The descriptor at which a server that continues from an image asks for numbers of processes, if it may not choose them itself.
-pub const NUMBERS_FD: i32 = 908;
+pub const NUMBERS_FD: i32 = 909;
 /// While a process is restored, its stack and the restore file's tables are here: [`RESTORE_SPAN`] bytes.
 pub const RESTORE_AT: usize = 0x2d00_0000_0000;
 /// See [`RESTORE_AT`].

@@ -166,8 +166,8 @@ fn now_ms() -> u64 {
 
 fn table(listed: &[Listed], now_ms: u64) -> String {
     let mut text = format!(
-        "{:<8} {:>12} {:>10} {:>12} {:>12} {:>12}  {}\n",
-        "REPLICA", "ENTRY", "AGE", "ON DISK", "MEMORY", "FILES", "STATE"
+        "{:<8} {:>12} {:>10} {:>12} {:>12} {:>12} {:>12}  {}\n",
+        "REPLICA", "ENTRY", "AGE", "ON DISK", "ALONE", "MEMORY", "FILES", "STATE"
     );
     for Listed { replica, problem, images } in listed {
         if let Some(problem) = problem {
@@ -180,9 +180,10 @@ fn table(listed: &[Listed], now_ms: u64) -> String {
             text.push_str(&match &image.problem {
                 Some(problem) => format!("{replica:<8} {index:>12} {problem}\n"),
                 None => format!(
-                    "{replica:<8} {index:>12} {:>10} {:>12} {:>12} {:>12}  {}\n",
+                    "{replica:<8} {index:>12} {:>10} {:>12} {:>12} {:>12} {:>12}  {}\n",
                     age(now_ms.saturating_sub(image.taken_ms)),
                     bytes(image.bytes),
+                    bytes(image.total_bytes),
                     bytes(image.memory_bytes),
                     bytes(image.files_bytes),
                     if image.confirmed { "counts" } else { "to be compared" }
@@ -312,6 +313,7 @@ mod tests {
             confirmed: true,
             taken_ms: 1_000,
             bytes: 123_456,
+            total_bytes: 1_234_567,
             memory_bytes: 12_345_678,
             files_bytes: 9,
             processes: 1,
@@ -333,7 +335,7 @@ mod tests {
             rows[1..],
             [
                 "1 7 image-7: damaged",
-                "1 12,345 5 min 123 KB 12 MB 9 bytes counts",
+                "1 12,345 5 min 123 KB 1,234 KB 12 MB 9 bytes counts",
                 "2 it does not answer",
                 "3 none"
             ]

@@ -6,117 +6,36 @@
 //! trailer   magic, length and XXH3 (128 bits) of all bytes before it
 //! ```
 //!
+//! Such a file stands alone. A replica's own are of format 2: their pages are in packs beside them, and with their pages they make the same body ([`crate::packed`]).
+//!
 //! Numbers are little-endian; the head has the lengths of the body's parts. A reader looks at the whole file before it uses any of it
 //! ([`Opened::verify`]): one that was damaged or cut, or is another cluster's or program's, is refused by name. Nothing in it is trusted beyond that:
 //! lengths are bounded by the head's, and those of the head by what is there.
 
+use crate::form::{MAX_STATE_BYTES, PACKED, PIECE_BYTES, field};
+use crate::pack::{LEVEL, Pack, PackId};
+use crate::packed::{self, MAX_NAMED, Planned, Stream};
 use skein_model::{LogIndex, Term};
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use xxhash_rust::xxh3::Xxh3;
+
+pub use crate::form::ImageError;
 
 /// `skeinimg`.
 const MAGIC: [u8; 8] = *b"skeinimg";
 /// Of the trailer.
 const END_MAGIC: [u8; 8] = *b"skeinend";
-/// The format that is written, and the newest that is read.
-const VERSION: u32 = 1;
+/// The format of a file that stands alone.
+const WHOLE: u32 = 1;
 /// Magic, version, length of the rest (4 bytes each), cluster, program, and 7 numbers.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 16 + 32 + 7 * 8;
 /// Magic, length, digest.
 const TRAILER_BYTES: usize = 8 + 8 + 16;
-/// Read at a time.
-const PIECE_BYTES: usize = 256 << 10;
-/// The most bytes of what a replica knows of its server.
-const MAX_STATE_BYTES: u64 = 256 << 20;
-/// Of zstd: fast, and four to five times smaller than memory is.
-const LEVEL: i32 = 1;
-
-/// Why an image cannot be used or written. Every message is one line.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// The file system.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
-    /// There is no room.
-    #[error("{}: disk full; free space, each image takes about as much as the one before", path.display())]
-    DiskFull {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Something else.
-    #[error("{}: it is no image of a server; move it out of the directory", path.display())]
-    NotAnImage {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Written by a later Skein.
-    #[error("{}: an image of format {version}, and this Skein reads up to {VERSION}; run the version that wrote it", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        version: u32,
-    },
-    /// Not of this cluster.
-    #[error("{}: an image of another cluster's server; move it out of the directory", path.display())]
-    OtherCluster {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Not of this program.
-    #[error("{}: an image of another program, or of this one with other libraries, arguments or another Skein; run what it was taken of, or remove it", path.display())]
-    OtherProgram {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The end is missing.
-    #[error("{}: it ends after {bytes} bytes, too early for an image; remove it, another replica has a whole one", path.display())]
-    Cut {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        bytes: u64,
-    },
-    /// Bytes changed.
-    #[error("{}: the image is damaged: {why}; remove it, another replica has a whole one", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// How that shows.
-        why: String,
-    },
-}
-
-impl ImageError {
-    /// Wraps an error of the file system.
-    pub fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::DiskFull { path: path.clone() }
-            }
-            _ => Self::Io { path: path.clone(), error },
-        }
-    }
-
-    /// The file's own fault: reading it again would not help, and nobody needs to change a setting.
-    #[must_use]
-    pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::NotAnImage { .. } | Self::Cut { .. } | Self::Damaged { .. })
-    }
-
-    fn damaged(path: &Path, why: impl std::fmt::Display) -> Self {
-        Self::Damaged { path: path.to_owned(), why: why.to_string() }
-    }
-}
 
 /// Whose images are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,10 +77,10 @@ pub struct Seal {
 }
 
 impl Head {
-    fn encode(&self) -> Vec<u8> {
+    fn encode(&self, version: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD_BYTES);
         out.extend(MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        out.extend(version.to_le_bytes());
         // Lossless: a hundred bytes.
         out.extend(((HEAD_BYTES - 16) as u32).to_le_bytes());
         out.extend(self.owner.cluster.to_le_bytes());
@@ -180,14 +99,14 @@ impl Head {
         out
     }
 
-    fn decode(bytes: &[u8; HEAD_BYTES], path: &Path) -> Result<Self, ImageError> {
+    fn decode(bytes: &[u8; HEAD_BYTES], path: &Path) -> Result<(Self, u32), ImageError> {
         let path = || path.to_owned();
         if bytes[..8] != MAGIC {
             return Err(ImageError::NotAnImage { path: path() });
         }
         let version = u32::from_le_bytes(field(bytes, 8));
         match version {
-            VERSION => {}
+            WHOLE | PACKED => {}
             0 => return Err(ImageError::damaged(&path(), "its format is 0")),
             _ => return Err(ImageError::Newer { path: path(), version }),
         }
@@ -195,7 +114,7 @@ impl Head {
             return Err(ImageError::damaged(&path(), "its head has another length"));
         }
         let number = |n: usize| u64::from_le_bytes(field(bytes, 64 + 8 * n));
-        Ok(Self {
+        let head = Self {
             owner: Owner {
                 cluster: u128::from_le_bytes(field(bytes, 16)),
                 program: field(bytes, 32),
@@ -207,7 +126,8 @@ impl Head {
             state_bytes: number(4),
             memory_bytes: number(5),
             layer_bytes: number(6),
-        })
+        };
+        Ok((head, version))
     }
 
     /// Reads it from the beginning of a file.
@@ -217,10 +137,11 @@ impl Head {
     pub fn read(path: &Path) -> Result<Self, ImageError> {
         let failed = ImageError::io(path);
         let file = File::open(path).map_err(&failed)?;
-        Self::of(&file, path)
+        Self::of(&file, path).map(|(head, _)| head)
     }
 
-    fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
+    /// With the file's format.
+    fn of(file: &File, path: &Path) -> Result<(Self, u32), ImageError> {
         let mut bytes = [0; HEAD_BYTES];
         match file.read_exact_at(&mut bytes, 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -231,13 +152,6 @@ impl Head {
             Ok(()) => Self::decode(&bytes, path),
         }
     }
-}
-
-/// `N` bytes at a place that is inside.
-fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut found = [0; N];
-    found.copy_from_slice(&bytes[at..at + N]);
-    found
 }
 
 /// Counts and hashes what goes through.
@@ -285,7 +199,7 @@ pub fn write(
 
 fn write_all(file: &mut dyn Write, head: &Head, contents: Contents<'_>) -> io::Result<Seal> {
     let mut out = Hashed { out: BufWriter::new(file), bytes: 0, hash: Xxh3::new() };
-    out.write_all(&head.encode())?;
+    out.write_all(&head.encode(WHOLE))?;
     let mut body = zstd::Encoder::new(&mut out, LEVEL)?;
     let Contents { mut state, memory, layer } = contents;
     let parts: [(&str, &mut dyn Read, u64); 3] = [
@@ -301,6 +215,11 @@ fn write_all(file: &mut dyn Write, head: &Head, contents: Contents<'_>) -> io::R
         }
     }
     body.finish()?;
+    seal(out)
+}
+
+/// Writes the end of a file.
+fn seal(mut out: Sink<'_>) -> io::Result<Seal> {
     let (before, digest) = (out.bytes, out.hash.digest128());
     out.write_all(&END_MAGIC)?;
     out.write_all(&before.to_le_bytes())?;
@@ -309,11 +228,66 @@ fn write_all(file: &mut dyn Write, head: &Head, contents: Contents<'_>) -> io::R
     Ok(Seal { bytes: out.bytes, digest })
 }
 
+/// A file that is being written.
+type Sink<'a> = Hashed<BufWriter<&'a mut dyn Write>>;
+
+/// Writes the file of an image whose pages are in packs, into an empty file.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_packed(
+    file: &mut dyn Write,
+    path: &Path,
+    head: &Head,
+    state: &[u8],
+    planned: &Planned,
+) -> Result<Seal, ImageError> {
+    let write = || {
+        let mut out = Hashed { out: BufWriter::new(file), bytes: 0, hash: Xxh3::new() };
+        out.write_all(&head.encode(PACKED))?;
+        packed::write_body(&mut out, state, planned)?;
+        seal(out)
+    };
+    write().map_err(ImageError::io(path))
+}
+
+/// The packs that an image in a file needs; `None`: so little of it is there that they are not known yet.
+///
+/// # Errors
+/// The file is no image, or cannot be read.
+pub fn packs_of(path: &Path) -> Result<Option<Vec<PackId>>, ImageError> {
+    let file = File::open(path).map_err(ImageError::io(path))?;
+    match Head::of(&file, path) {
+        Err(ImageError::Cut { .. }) => Ok(None),
+        Err(error) => Err(error),
+        Ok((_, WHOLE)) => Ok(Some(Vec::new())),
+        Ok(_) => packs(&file, path).map(|found| found.map(|(packs, _)| packs)),
+    }
+}
+
+/// The names behind the head, and their length.
+fn packs(file: &File, path: &Path) -> Result<Option<(Vec<PackId>, usize)>, ImageError> {
+    let mut bytes = vec![0; 4 + MAX_NAMED * 24];
+    let mut len = 0;
+    while len < bytes.len() {
+        let read = file.read_at(&mut bytes[len..], (HEAD_BYTES + len) as u64);
+        match read.map_err(ImageError::io(path))? {
+            0 => break,
+            n => len += n,
+        }
+    }
+    if len >= 4 && u32::from_le_bytes(field(&bytes, 0)) as usize > MAX_NAMED {
+        return Err(ImageError::damaged(path, "it names more packs than an image has"));
+    }
+    Ok(packed::named(&bytes[..len]))
+}
+
 /// The file of an image of the right cluster and program.
 #[derive(Debug)]
 pub struct Opened {
     file: File,
     path: PathBuf,
+    version: u32,
     /// Its head.
     pub head: Head,
 }
@@ -322,8 +296,12 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct Verified {
     opened: Opened,
-    /// Its end.
+    /// The file's end.
     pub seal: Seal,
+    /// Its packs.
+    packs: Vec<Pack>,
+    /// Where its body is.
+    body_at: u64,
 }
 
 impl Opened {
@@ -333,7 +311,7 @@ impl Opened {
     /// It is no image, or not one of `owner`.
     pub fn open(path: &Path, owner: &Owner) -> Result<Self, ImageError> {
         let file = File::open(path).map_err(ImageError::io(path))?;
-        let head = Head::of(&file, path)?;
+        let (head, version) = Head::of(&file, path)?;
         let path = path.to_owned();
         if head.owner.cluster != owner.cluster {
             return Err(ImageError::OtherCluster { path });
@@ -341,13 +319,13 @@ impl Opened {
         if head.owner.program != owner.program {
             return Err(ImageError::OtherProgram { path });
         }
-        Ok(Self { file, path, head })
+        Ok(Self { file, path, version, head })
     }
 
-    /// Reads the whole file and compares it with what its end says.
+    /// Reads the whole file, and the packs beside it that it names, and compares them with what their ends say.
     ///
     /// # Errors
-    /// It is cut or damaged.
+    /// One is cut, damaged, or missing.
     pub fn verify(self) -> Result<Verified, ImageError> {
         let failed = ImageError::io(&self.path);
         let bytes = self.file.metadata().map_err(&failed)?.len();
@@ -373,7 +351,21 @@ impl Opened {
         if digest != said {
             return Err(ImageError::damaged(&self.path, "its checksum does not fit"));
         }
-        Ok(Verified { opened: self, seal: Seal { bytes, digest } })
+        let (mut packs, mut body_at) = (Vec::new(), HEAD_BYTES as u64);
+        if self.version == PACKED {
+            let found = self::packs(&self.file, &self.path)?.ok_or_else(cut)?;
+            let dir = self.path.parent().unwrap_or(Path::new(""));
+            for id in found.0 {
+                let pack = Pack::open(dir, id)?;
+                pack.verify()?;
+                packs.push(pack);
+            }
+            body_at += found.1 as u64;
+        }
+        if body_at > before {
+            return Err(cut());
+        }
+        Ok(Verified { opened: self, seal: Seal { bytes, digest }, packs, body_at })
     }
 }
 
@@ -384,32 +376,76 @@ impl Verified {
         &self.opened.head
     }
 
+    /// The length of the file and of all its packs.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.packs.iter().map(|pack| pack.id().bytes).sum::<u64>() + self.seal.bytes
+    }
+
     /// Unpacks what the replica knew of the server; the rest follows.
     ///
     /// # Errors
     /// It cannot be read, or is not what the head says.
-    pub fn unpack(&self) -> Result<(Vec<u8>, Body), ImageError> {
-        let Opened { file, path, head } = &self.opened;
-        let failed = ImageError::io(path);
-        let mut from = file.try_clone().map_err(&failed)?;
-        from.seek(SeekFrom::Start(HEAD_BYTES as u64)).map_err(&failed)?;
-        let body = self.seal.bytes - (HEAD_BYTES + TRAILER_BYTES) as u64;
-        let from = zstd::Decoder::new(from.take(body)).map_err(&failed)?;
-        let mut body = Body { from, head: *head, path: path.clone() };
+    pub fn unpack(self) -> Result<(Vec<u8>, Body), ImageError> {
+        let Opened { file, path, head, version } = self.opened;
+        let failed = ImageError::io(&path);
+        let mut from = file;
+        from.seek(SeekFrom::Start(self.body_at)).map_err(&failed)?;
+        let body = self.seal.bytes - TRAILER_BYTES as u64 - self.body_at;
+        let mut from = zstd::Decoder::new(from.take(body)).map_err(&failed)?;
+        if version == PACKED {
+            let lengths = [head.state_bytes, head.memory_bytes, head.layer_bytes];
+            let contained = packed::contained(&mut from, lengths, self.packs.len())
+                .map_err(|error| ImageError::damaged(&path, error))?;
+            let packs = Rc::new(RefCell::new(self.packs));
+            let memory = Stream::new(contained.memory, packs.clone());
+            let layer = Stream::new(contained.layer, packs);
+            let from = Source::Packs(Box::new(memory), Box::new(layer));
+            return Ok((contained.state, Body { from, head, path }));
+        }
+        let mut body = Body { from: Source::Own(from), head, path };
         let mut state = Vec::new();
         if head.state_bytes > MAX_STATE_BYTES {
-            return Err(ImageError::damaged(path, "its state is impossibly long"));
+            return Err(ImageError::damaged(&body.path, "its state is impossibly long"));
         }
         body.copy("state", head.state_bytes, &mut state)?;
         Ok((state, body))
+    }
+
+    /// Writes it as one file that stands alone.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub fn write_whole(self, out: &mut dyn Write, to: &Path) -> Result<Seal, ImageError> {
+        let (head, seal) = (*self.head(), self.seal);
+        if self.opened.version == WHOLE {
+            let mut from = &self.opened.file;
+            from.rewind().map_err(ImageError::io(&self.opened.path))?;
+            io::copy(&mut from, out).map_err(ImageError::io(to))?;
+            return Ok(seal);
+        }
+        let (state, body) = self.unpack()?;
+        let Source::Packs(mut memory, mut layer) = body.from else {
+            return Err(ImageError::damaged(to, "it has no packs"));
+        };
+        let contents = Contents { state: &state, memory: &mut *memory, layer: &mut *layer };
+        write(out, to, &head, contents)
     }
 }
 
 /// The parts of an image that follow its state, in order.
 pub struct Body {
-    from: zstd::Decoder<'static, io::BufReader<io::Take<File>>>,
+    from: Source,
     head: Head,
     path: PathBuf,
+}
+
+/// Where they come from.
+enum Source {
+    /// The file itself.
+    Own(zstd::Decoder<'static, io::BufReader<io::Take<File>>>),
+    /// Packs: the memory and the files.
+    Packs(Box<Stream>, Box<Stream>),
 }
 
 impl Body {
@@ -418,7 +454,10 @@ impl Body {
     /// # Errors
     /// It is not as the head says, or cannot be written.
     pub fn memory(&mut self, out: &mut dyn Write) -> Result<(), ImageError> {
-        self.copy("memory", self.head.memory_bytes, out)
+        match &mut self.from {
+            Source::Own(_) => self.copy("memory", self.head.memory_bytes, out),
+            Source::Packs(memory, _) => memory.copy(out, &self.path),
+        }
     }
 
     /// Hands over the packed files, which `read` reads to their end; answers its result.
@@ -430,7 +469,11 @@ impl Body {
         read: impl FnOnce(&mut dyn Read) -> Result<T, E>,
     ) -> Result<Result<T, E>, ImageError> {
         let damaged = |why: &dyn std::fmt::Display| ImageError::damaged(&self.path, why);
-        let mut layer = (&mut self.from).take(self.head.layer_bytes);
+        let from: &mut dyn Read = match &mut self.from {
+            Source::Own(from) => from,
+            Source::Packs(_, layer) => &mut **layer,
+        };
+        let mut layer = from.take(self.head.layer_bytes);
         let result = read(&mut layer);
         if result.is_err() {
             return Ok(result);
@@ -439,8 +482,8 @@ impl Body {
         if left > 0 {
             return Err(damaged(&format!("its last {left} bytes of files are of no use")));
         }
-        // The compressed data must end here, too.
-        match self.from.read(&mut [0]) {
+        // What it was made of must end here, too.
+        match layer.into_inner().read(&mut [0]) {
             Ok(0) => Ok(result),
             Ok(_) => Err(damaged(&"it is longer than its head says")),
             Err(error) => Err(damaged(&error)),
@@ -452,7 +495,10 @@ impl Body {
         let mut left = bytes;
         while left > 0 {
             let most = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let read = match self.from.read(&mut piece[..most]) {
+            let Source::Own(from) = &mut self.from else {
+                return Err(ImageError::damaged(&self.path, "its body is in packs"));
+            };
+            let read = match from.read(&mut piece[..most]) {
                 Ok(0) => Err(format!("its {part} ends {left} bytes too early")),
                 read => read.map_err(|error| error.to_string()),
             };

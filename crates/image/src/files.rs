@@ -33,11 +33,19 @@ pub struct Files<'a> {
     directories: BTreeSet<Vec<u8>>,
     /// Whether what is looked at is a process's.
     in_use: bool,
+    /// Sought for an earlier image, and nowhere.
+    nowhere: HashSet<FileId>,
 }
 
 impl<'a> Files<'a> {
-    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file.
-    pub fn new(root: BorrowedFd<'a>, arena: &File, heap: u64, deadline: Instant) -> Result<Self> {
+    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file. The files in `nowhere` are not sought among the others again.
+    pub fn new(
+        root: BorrowedFd<'a>,
+        arena: &File,
+        heap: u64,
+        nowhere: HashSet<FileId>,
+        deadline: Instant,
+    ) -> Result<Self> {
         let failed = || MemoryError::read("the arena");
         let mut word = [0; 8];
         let at = offset_of!(Header, inodes_at) as u64;
@@ -52,7 +60,8 @@ impl<'a> Files<'a> {
         }
         let (found, directories) = (BTreeMap::new(), BTreeSet::new());
         let seen = HashSet::new();
-        Ok(Self { root, deadline, wanted, marked, found, seen, directories, in_use: false })
+        let in_use = false;
+        Ok(Self { root, deadline, wanted, marked, found, seen, directories, in_use, nowhere })
     }
 
     /// A process has this path open, or mapped, or is there. Before other paths.
@@ -118,10 +127,13 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// All that were found, by their numbers.
-    pub fn finish(mut self) -> Result<BTreeMap<FileId, Vec<u8>>> {
+    /// All that were found, by their numbers; and the host's that are nowhere.
+    pub fn finish(mut self) -> Result<(BTreeMap<FileId, Vec<u8>>, HashSet<FileId>)> {
         let missing = |files: &Self| {
-            files.wanted.iter().any(|(file, is_hosts)| *is_hosts && !files.found.contains_key(file))
+            let is_missing = |(file, is_hosts): (&FileId, &bool)| {
+                *is_hosts && !files.found.contains_key(file) && !files.nowhere.contains(file)
+            };
+            files.wanted.iter().any(is_missing)
         };
         for directory in std::mem::take(&mut self.directories) {
             if !missing(&self) {
@@ -141,7 +153,9 @@ impl<'a> Files<'a> {
                 }
             }
         }
-        Ok(self.found)
+        let hosts = self.wanted.iter().filter(|(_, is_hosts)| **is_hosts).map(|(file, _)| *file);
+        let nowhere = hosts.filter(|file| !self.found.contains_key(file)).collect();
+        Ok((self.found, nowhere))
     }
 }
 

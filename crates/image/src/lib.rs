@@ -4,20 +4,32 @@
 //! * [`maps`]: the mappings of one.
 //! * [`pages`]: their pages, those that were written.
 //! * [`files`]: the files that the server knows by the kernel's numbers.
-//! * [`take`]: all of it as the restore file that a server continues from.
-//! * [`file`]: an image as a replica keeps it: the restore file, the server's files, and what the replica knew.
+//! * [`take`]: all of it as the restore file that a server continues from,
+//!   with the pages that changed since the image [`before`];
+//! * [`copied`]: in memory, until it is written.
+//! * [`file`]: an image as a replica keeps it: the restore file, the server's files, and what the replica knew;
+//! * [`packed`]: without pages, which are in packs of several images,
+//! * [`pack`]: one of these.
 //!
 //! The server's data are not trusted: each list is bounded, and what cannot be understood is an error.
 
+pub mod before;
+pub mod copied;
 mod error;
 pub mod file;
 mod files;
+mod form;
 pub mod maps;
+pub mod pack;
+pub mod packed;
 pub mod pages;
 pub mod processes;
 pub mod take;
+mod written;
 
+pub use copied::Copied;
 pub use error::{MemoryError, Result};
+pub use form::PAGE_BYTES;
 pub use maps::Mapping;
-pub use pages::{PAGE_BYTES, Pages, is_zero};
+pub use pages::{Pages, is_zero};
 pub use processes::Process;

@@ -132,7 +132,7 @@ fn detail(line: &str) -> Option<(&str, &str)> {
 }
 
 /// `start-end permissions offset major:minor inode   path`
-fn parse(line: &str) -> Option<Mapping> {
+pub(crate) fn parse(line: &str) -> Option<Mapping> {
     let (head, name) = {
         let mut spaces = line.char_indices().filter(|(_, c)| *c == ' ');
         match spaces.nth(4) {

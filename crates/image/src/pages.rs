@@ -1,18 +1,20 @@
 //! The pages of a process, from `/proc/PID/pagemap` and `/proc/PID/mem`.
 
+use crate::before::Lookup;
+use crate::copied::Page;
+pub use crate::form::PAGE_BYTES;
 use crate::maps::Mapping;
 use crate::processes::Process;
+use crate::written::{Row, Watch};
 use crate::{MemoryError, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// A page.
-pub const PAGE_BYTES: u64 = 4096;
 /// The entries of `/proc/PID/pagemap` per read: for 16 MiB of addresses.
 const ENTRIES: u64 = 4096;
-/// The pages of memory per read.
-const PIECE: u64 = 256;
+/// The pages of memory per read: what stays in the processor's cache until it is looked at.
+const PIECE: u64 = 64;
 /// In an entry: the page is there, it is swapped out, it is a file's (or shared).
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
@@ -32,10 +34,72 @@ pub fn is_zero(page: &[u8]) -> bool {
     page.iter().all(|byte| *byte == 0)
 }
 
+/// A whole page that was read.
+fn here(page: &[u8]) -> Page<'_> {
+    Page::Here(page.try_into().expect("memory is read in pages"))
+}
+
+/// Pages that are read together.
+const BATCH: usize = 64;
+
+/// Pages in order, of which some are to be read.
+struct Batch {
+    pages: Vec<(u64, Option<u128>)>,
+    to_read: Vec<u64>,
+    piece: Vec<u8>,
+}
+
+impl Batch {
+    fn new() -> Self {
+        let piece = vec![0; BATCH * PAGE_BYTES as usize];
+        Self { pages: Vec::new(), to_read: Vec::with_capacity(BATCH), piece }
+    }
+
+    fn add(&mut self, address: u64, known: Option<u128>) {
+        self.pages.push((address, known));
+        if known.is_none() {
+            self.to_read.push(address);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.to_read.len() == BATCH
+    }
+
+    /// Reads them, and calls `each` for all.
+    fn empty(
+        &mut self,
+        from: &Pages,
+        mapping: &Mapping,
+        of_file: bool,
+        each: &mut impl FnMut(u64, Page<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let piece = &mut self.piece[..self.to_read.len() * PAGE_BYTES as usize];
+        if !piece.is_empty() {
+            from.gather(mapping, &self.to_read, piece)?;
+        }
+        let mut read = piece.chunks_exact(PAGE_BYTES as usize);
+        for (address, known) in self.pages.drain(..) {
+            match known {
+                Some(hash) => each(address, Page::Known(hash))?,
+                None => {
+                    let page = read.next().expect("as many were read as are unknown");
+                    if of_file || !is_zero(page) {
+                        each(address, here(page))?;
+                    }
+                }
+            }
+        }
+        self.to_read.clear();
+        Ok(())
+    }
+}
+
 /// Reads the pages of a process.
 #[derive(Debug)]
 pub struct Pages {
     pid: u32,
+    host_pid: u32,
     pagemap: File,
     memory: File,
 }
@@ -50,7 +114,8 @@ impl Pages {
             let path = format!("/proc/{}/{name}", process.host_pid);
             File::open(&path).map_err(MemoryError::read(path))
         };
-        Ok(Self { pid: process.pid, pagemap: open("pagemap")?, memory: open("mem")? })
+        let Process { pid, host_pid, .. } = *process;
+        Ok(Self { pid, host_pid, pagemap: open("pagemap")?, memory: open("mem")? })
     }
 
     /// Calls `each` for the pages of a private mapping that the process has written itself.
@@ -73,6 +138,44 @@ impl Pages {
             // Zeros over a file's content were written; other zero pages may never have been.
             if of_file || !is_zero(page) { each(address, page) } else { Ok(()) }
         })
+    }
+
+    /// The same, for those that may have changed since the image before; of the others it gives the hash.
+    ///
+    /// # Errors
+    /// As [`private`](Self::private).
+    pub(crate) fn changed(
+        &self,
+        mapping: &Mapping,
+        watch: &Watch,
+        before: &mut Lookup<'_>,
+        deadline: Instant,
+        mut each: impl FnMut(u64, Page<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if !mapping.is_used {
+            return Ok(());
+        }
+        let of_file = mapping.is_of_file();
+        let mut batch = Batch::new();
+        let mut next = mapping.start;
+        let all = watch.rows(&self.pagemap, mapping, |row: Row| {
+            in_time(deadline)?;
+            for address in (row.start..row.end).step_by(PAGE_BYTES as usize) {
+                let known = if row.written { None } else { before.find(address) };
+                batch.add(address, known);
+                if batch.is_full() {
+                    batch.empty(self, mapping, of_file, &mut each)?;
+                }
+            }
+            next = row.end;
+            Ok::<(), MemoryError>(())
+        })?;
+        batch.empty(self, mapping, of_file, &mut each)?;
+        if !all {
+            let rest = Mapping { start: next, ..mapping.clone() };
+            self.private(&rest, deadline, |address, page| each(address, here(page)))?;
+        }
+        Ok(())
     }
 
     /// Calls `each` for the pages of a mapping that the process has in its page tables.
@@ -128,8 +231,7 @@ impl Pages {
                 let len = row.take_while(|wanted| **wanted).count();
                 let address = at + first as u64 * PAGE_BYTES;
                 let piece = &mut piece[..len * PAGE_BYTES as usize];
-                let failed = |error| self.failed("mem", address, error);
-                self.memory.read_exact_at(piece, address).map_err(failed)?;
+                self.read(mapping, address, piece)?;
                 let (pages, _) = piece.as_chunks::<{ PAGE_BYTES as usize }>();
                 for (n, page) in pages.iter().enumerate() {
                     each(address + n as u64 * PAGE_BYTES, page)?;
@@ -139,6 +241,46 @@ impl Pages {
             at += n * PAGE_BYTES;
         }
         Ok(())
+    }
+
+    /// Fills `piece` from an address of a mapping on.
+    fn read(&self, mapping: &Mapping, address: u64, piece: &mut [u8]) -> Result<()> {
+        // Half as expensive as the file, but only for memory that the process itself may read.
+        if mapping.permissions.starts_with('r') {
+            let own = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
+            let there = libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(address as usize),
+                iov_len: piece.len(),
+            };
+            let pid = self.host_pid.cast_signed();
+            // SAFETY: the kernel writes into `piece` only, and no more than its length.
+            let read =
+                unsafe { libc::process_vm_readv(pid, &raw const own, 1, &raw const there, 1, 0) };
+            if usize::try_from(read) == Ok(piece.len()) {
+                return Ok(());
+            }
+        }
+        let failed = |error| self.failed("mem", address, error);
+        self.memory.read_exact_at(piece, address).map_err(failed)
+    }
+
+    /// Fills `piece` with these pages of a mapping, wherever they are.
+    fn gather(&self, mapping: &Mapping, addresses: &[u64], piece: &mut [u8]) -> Result<()> {
+        let own = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
+        let mut there = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        for (place, address) in there.iter_mut().zip(addresses) {
+            place.iov_base = std::ptr::without_provenance_mut(*address as usize);
+            place.iov_len = PAGE_BYTES as usize;
+        }
+        let (pid, count) = (self.host_pid.cast_signed(), addresses.len() as libc::c_ulong);
+        // SAFETY: the kernel writes into `piece` only, and no more than its length.
+        let read =
+            unsafe { libc::process_vm_readv(pid, &raw const own, 1, there.as_ptr(), count, 0) };
+        if usize::try_from(read) == Ok(piece.len()) {
+            return Ok(());
+        }
+        let pages = piece.chunks_exact_mut(PAGE_BYTES as usize);
+        pages.zip(addresses).try_for_each(|(page, address)| self.read(mapping, *address, page))
     }
 
     fn failed(&self, file: &str, at: u64, error: std::io::Error) -> MemoryError {

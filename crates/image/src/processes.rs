@@ -3,6 +3,7 @@
 use crate::{MemoryError, Result};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 /// The most processes; the runtime allows a server fewer.
 const MAX_PROCESSES: usize = 4096;
@@ -34,20 +35,17 @@ struct Status {
 /// # Errors
 /// `/proc` cannot be read, or there are too many.
 pub fn below(init: u32) -> Result<Vec<Process>> {
-    let mut children: BTreeMap<u32, Vec<(u32, Status)>> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").map_err(MemoryError::read("/proc"))?.flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-        let Some(pid) = pid else { continue };
-        // A process that ended meanwhile is not the server's, which stands still.
-        let text = fs::read(entry.path().join("status")).unwrap_or_default();
-        if let Some(status) = parse(&String::from_utf8_lossy(&text)) {
-            children.entry(status.parent).or_default().push((pid, status));
-        }
-    }
+    // A look at all processes of a busy host takes longer than a small server may stand.
+    let listed = Path::new("/proc/thread-self/children").exists();
+    let mut all = if listed { None } else { Some(by_parent()?) };
     let mut found = Vec::new();
     let mut parents = vec![init];
     while let Some(parent) = parents.pop() {
-        for (host_pid, status) in children.remove(&parent).unwrap_or_default() {
+        let children = match &mut all {
+            Some(all) => all.remove(&parent).unwrap_or_default(),
+            None => children(parent),
+        };
+        for (host_pid, status) in children {
             parents.push(host_pid);
             if status.has_memory {
                 let command = command(host_pid).unwrap_or(status.name);
@@ -60,6 +58,37 @@ pub fn below(init: u32) -> Result<Vec<Process>> {
     }
     found.sort_by_key(|process| process.pid);
     Ok(found)
+}
+
+/// The children of a process, of all its threads. What ended meanwhile is not the server's, which stands still.
+fn children(parent: u32) -> Vec<(u32, Status)> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids: Vec<u32> = lists
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect();
+    pids.into_iter().filter_map(|pid| Some((pid, status(pid)?))).collect()
+}
+
+/// All processes by their parents, for a kernel that does not list children.
+fn by_parent() -> Result<BTreeMap<u32, Vec<(u32, Status)>>> {
+    let mut children: BTreeMap<u32, Vec<(u32, Status)>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").map_err(MemoryError::read("/proc"))?.flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let Some(pid) = pid else { continue };
+        if let Some(status) = status(pid) {
+            children.entry(status.parent).or_default().push((pid, status));
+        }
+    }
+    Ok(children)
+}
+
+fn status(pid: u32) -> Option<Status> {
+    parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/status")).ok()?))
 }
 
 fn parse(status: &str) -> Option<Status> {
@@ -115,10 +144,12 @@ mod tests {
             std::thread::yield_now();
         }
         let found = below(std::process::id());
+        let scanned = by_parent().unwrap().remove(&std::process::id()).unwrap_or_default();
         child.kill().unwrap();
         child.wait().unwrap();
         let found = found.unwrap();
         let sleeps = found.iter().find(|process| process.host_pid == child.id()).unwrap();
         assert_eq!(sleeps.command, "sleep 60");
+        assert!(scanned.iter().any(|(pid, _)| *pid == child.id()));
     }
 }

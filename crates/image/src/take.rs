@@ -13,10 +13,13 @@ use self::descriptors::Opened;
 use self::objects::{Shared, each_page};
 use self::program::Given;
 use self::settings::Ids;
+use crate::before::{Before, Lookup, Places};
+use crate::copied::{self, Copied, Page};
 use crate::files::Files;
 use crate::maps::{self, Mapping};
 use crate::pages::{PAGE_BYTES, Pages};
 use crate::processes::{self, Process};
+use crate::written::Watch;
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
 use skein_arena::layout::{HEADER_BYTES, LIBRARY_AT, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE};
@@ -68,19 +71,33 @@ pub struct Source<'a> {
     /// The paths of files that it may know: all that are in its private layer, and those of the host that the log has facts about
     /// (`skein_model::entry::host_files`), or that the server is asking about (`skein_model::fact::paths`).
     pub paths: &'a BTreeSet<PathBuf>,
+    /// Whether the kernel is asked which pages were written. Otherwise all are read and compared.
+    pub watches: bool,
+}
+
+/// What was taken.
+#[derive(Debug)]
+pub struct Taken {
+    /// The restore file.
+    pub copied: Copied,
+    /// Its size.
+    pub figures: Figures,
+    /// Where its pages are.
+    pub places: Places,
 }
 
 impl Source<'_> {
-    /// Writes an image into an empty file.
+    /// Copies what the restore file of an image is made of; of pages that have not changed since the image `before`, their hashes. After an error the one before does
+    /// not count any more: some of what was written since is not noted any longer.
     ///
     /// # Errors
-    /// The server has what an image cannot hold; it does not stand; or a file cannot be read or written, or not until `deadline`.
-    pub fn take(&self, file: &File, deadline: Instant) -> Result<Figures> {
+    /// The server has what an image cannot hold; it does not stand; or a file cannot be read, or not until `deadline`.
+    pub fn take(&self, before: Option<&Before>, deadline: Instant) -> Result<Taken> {
         let processes = processes::below(self.init)?;
         for process in &processes {
             await_sleep(process, deadline)?;
         }
-        let mut image = Image::new(file, self.init, self.given);
+        let mut image = Image::new(self.init, self.given, before, self.watches);
         self.heap(&mut image)?;
         image.head.heap_runs = image.runs.len() as u32;
         let arena = self.arena.metadata().map_err(MemoryError::read("the arena"))?;
@@ -99,20 +116,29 @@ impl Source<'_> {
         self.files(&mut image, deadline)?;
         let mut header = vec![0; HEADER_BYTES];
         self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
-        image.finish(&header)
+        image.finish(&header, &processes)
     }
 
     /// The files that the arena knows by the kernel's numbers.
     fn files(&self, image: &mut Image<'_>, deadline: Instant) -> Result<()> {
         let heap = (self.sizes.file_bytes() - self.sizes.heap) as u64;
-        let mut files = Files::new(self.root, self.arena, heap, deadline)?;
+        let nowhere = image.before.map(|before| before.places.nowhere.clone());
+        let nowhere = nowhere.unwrap_or_default();
+        let mut files = Files::new(self.root, self.arena, heap, nowhere, deadline)?;
         for path in image.names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }
         for path in self.paths {
             files.note(path.as_os_str().as_bytes())?;
         }
-        for ((device, inode), path) in files.finish()? {
+        // Those that were sought in directories need not be again.
+        for path in image.before.iter().flat_map(|before| &before.places.files) {
+            files.note(path)?;
+        }
+        let (found, nowhere) = files.finish()?;
+        image.places.nowhere = nowhere;
+        image.places.files = found.values().cloned().collect();
+        for ((device, inode), path) in found {
             let path = image.bytes_name(&path);
             image.known.push(Known { was: [device, inode], path, is: [0; 2] });
         }
@@ -124,7 +150,10 @@ impl Source<'_> {
         let failed = |error: std::io::Error| MemoryError::Read { what: "the arena".into(), error };
         let begin = (self.sizes.file_bytes() - self.sizes.heap) as u64;
         let address = (SERVER_BASE + self.sizes.span_bytes() - self.sizes.heap) as u64;
-        let page = |offset: u64, page: &[u8]| image.page(address + (offset - begin), page);
+        let mut before = image.before.map(Before::heap);
+        let page = |offset: u64, page: &[u8]| {
+            image.compared(address + (offset - begin), page, before.as_mut())
+        };
         each_page(self.arena, begin, self.sizes.file_bytes() as u64, page, failed)
     }
 }
@@ -186,12 +215,14 @@ type FileId = (u64, u64);
 
 /// An image that is being written.
 struct Image<'a> {
-    file: &'a File,
+    copied: Copied,
+    /// The image before.
+    before: Option<&'a Before>,
+    places: Places,
+    watches: bool,
     /// The parent of all processes, whose root is the server's first one.
     init: u32,
     given: [BorrowedFd<'a>; 2],
-    /// Where the next page goes.
-    at: u64,
     head: Head,
     processes: Vec<restore::Process>,
     objects: Vec<Object>,
@@ -222,12 +253,22 @@ struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    fn new(file: &'a File, init: u32, given: [BorrowedFd<'a>; 2]) -> Self {
+    fn new(
+        init: u32,
+        given: [BorrowedFd<'a>; 2],
+        before: Option<&'a Before>,
+        watches: bool,
+    ) -> Self {
+        let mut copied = Copied::new();
+        // The head's place: what it says is known at the end.
+        copied.put(&[0; PAGE_BYTES as usize]);
         Self {
-            file,
+            copied,
+            before,
+            places: Places::default(),
+            watches,
             init,
             given,
-            at: PAGE_BYTES,
             head: Head { magic: restore::MAGIC, ..Head::default() },
             processes: Vec::new(),
             objects: Vec::new(),
@@ -264,15 +305,38 @@ impl<'a> Image<'a> {
         at
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<u64> {
-        let at = self.at;
-        self.file.write_all_at(bytes, at).map_err(MemoryError::read("the image"))?;
-        self.at += bytes.len() as u64;
-        Ok(at)
+    /// Adds bytes; answers their position.
+    fn put(&mut self, bytes: &[u8]) -> u64 {
+        let at = self.copied.len();
+        self.copied.put(bytes);
+        at
     }
 
     fn page(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
-        let at = self.write(bytes)?;
+        self.add(address, Page::Here(bytes.try_into().expect("memory is read in pages")))
+    }
+
+    /// A page that was read, and may be as it was before.
+    fn compared(
+        &mut self,
+        address: u64,
+        bytes: &[u8],
+        before: Option<&mut Lookup<'_>>,
+    ) -> Result<()> {
+        match before.and_then(|before| before.find(address)) {
+            Some(known) if copied::hash(bytes) == known => self.add(address, Page::Known(known)),
+            _ => self.page(address, bytes),
+        }
+    }
+
+    fn add(&mut self, address: u64, page: Page<'_>) -> Result<()> {
+        let at = self.copied.len();
+        match page {
+            Page::Known(hash) => self.copied.known(hash, PAGE_BYTES as usize),
+            Page::Here(bytes) => {
+                self.copied.page(bytes).map_err(MemoryError::read("memory for an image"))?;
+            }
+        }
         match self.runs.last_mut() {
             Some(run) if run.address + run.bytes == address && run.at + run.bytes == at => {
                 run.bytes += PAGE_BYTES;
@@ -311,6 +375,9 @@ impl<'a> Image<'a> {
     ) -> Result<()> {
         let (first_mapping, first_run) = (self.mappings.len(), self.runs.len());
         let pages = Pages::of(process)?;
+        let watch = Watch::of(process).filter(|_| self.watches);
+        let before = self.before;
+        let mut before = before.map_or_else(Lookup::default, |b| b.process(process.host_pid));
         let mappings = maps::select(process.host_pid, |m| {
             !OWN.contains(&m.start) && m.file != arena && m.name != "[vsyscall]"
         })?;
@@ -325,12 +392,19 @@ impl<'a> Image<'a> {
                 _ => self.name(&mapping.name),
             };
             let is_stored = !matches!(kind, kind::SHARED | kind::SHARED_FILE | kind::WRITTEN_FILE);
-            let each = |address, page: &[u8]| self.page(address, page);
+            let mut compare =
+                |address, page: &[u8]| self.compared(address, page, Some(&mut before));
             if kind == kind::ANONYMOUS && mapping.is_of_file() {
                 // The file is gone: what it held is the process's own from now on.
-                pages.all(&mapping, deadline, each)?;
+                pages.all(&mapping, deadline, compare)?;
             } else if is_stored && !mapping.name.starts_with("[v") {
-                pages.private(&mapping, deadline, each)?;
+                match &watch {
+                    None => pages.private(&mapping, deadline, &mut compare)?,
+                    Some(watch) => {
+                        let each = |address, page: Page<'_>| self.add(address, page);
+                        pages.changed(&mapping, watch, &mut before, deadline, each)?;
+                    }
+                }
             }
             let Mapping { start, end, offset, .. } = mapping;
             self.mappings.push(restore::Mapping {
@@ -387,10 +461,10 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    fn finish(mut self, header: &[u8]) -> Result<Figures> {
-        let pages = (self.at - PAGE_BYTES) / PAGE_BYTES;
-        self.head.header_at = self.write(header)?;
-        self.head.tables_at = self.at;
+    fn finish(mut self, header: &[u8], processes: &[Process]) -> Result<Taken> {
+        let pages = (self.copied.len() - PAGE_BYTES) / PAGE_BYTES;
+        self.head.header_at = self.put(header);
+        self.head.tables_at = self.copied.len();
         self.head.processes = self.processes.len() as u32;
         self.head.objects = self.objects.len() as u32;
         self.head.descriptions = self.descriptions.len() as u32;
@@ -422,12 +496,23 @@ impl<'a> Image<'a> {
         .concat();
         self.head.tables_bytes = tables.len() as u64;
         self.head.names_at = (tables.len() - self.names.len()) as u64;
-        self.write(&tables)?;
-        self.file
-            .write_all_at(bytes(std::slice::from_ref(&self.head)), 0)
-            .map_err(MemoryError::read("the image"))?;
+        self.copied.put(&tables);
+        self.copied.put_first(bytes(std::slice::from_ref(&self.head)));
+        let runs =
+            |[first, count]: [u32; 2]| self.runs[first as usize..(first + count) as usize].to_vec();
+        let of_process =
+            |(process, found): (&Process, &restore::Process)| (process.host_pid, runs(found.runs));
+        let Places { files, nowhere, .. } = std::mem::take(&mut self.places);
+        let places = Places {
+            files,
+            nowhere,
+            heap: runs([0, self.head.heap_runs]),
+            processes: processes.iter().zip(&self.processes).map(of_process).collect(),
+            objects: self.objects.iter().map(|object| runs(object.runs)).collect(),
+        };
         let (processes, mappings) = (self.processes.len(), self.mappings.len());
-        Ok(Figures { processes, mappings, pages })
+        let figures = Figures { processes, mappings, pages };
+        Ok(Taken { copied: self.copied, figures, places })
     }
 }
 

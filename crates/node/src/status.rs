@@ -23,8 +23,10 @@ pub struct ImageStatus {
     pub confirmed: bool,
     /// When it was taken, ms since 1970.
     pub taken_ms: u64,
-    /// The length of its file.
+    /// What it takes on the disk beside what images before it take.
     pub bytes: u64,
+    /// With what it shares with them.
+    pub total_bytes: u64,
     /// The server's memory in it, unpacked.
     pub memory_bytes: u64,
     /// The files that the server has written, packed.

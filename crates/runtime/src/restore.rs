@@ -23,7 +23,7 @@ use crate::io::table;
 use crate::kernel::{Kernel, kernel};
 use crate::local::{LOCAL, header};
 use crate::sys::{self, args};
-use crate::{glibc, spin, stack, thread};
+use crate::{glibc, process, spin, stack, thread};
 use core::mem::offset_of;
 use core::slice::from_raw_parts;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -524,6 +524,7 @@ pub fn end(k: &Kernel) {
     let _ = sys::close(t.file() as i32);
     stack::take_signals(stack::of_main());
     if is_child {
+        process::written::begin();
         // It has none of its parent's timers.
         spin::start_timers();
         glibc::tell_of_main();

@@ -31,6 +31,8 @@ const RETURN: u16 = 0x06;
 const AT_NR: u32 = 0;
 const AT_ARCH: u32 = 4;
 const AT_ARG_0_LOW: u32 = 16;
+/// Of `userfaultfd`: it does not catch faults inside the kernel, as any user may ask for.
+const USER_MODE_ONLY: u32 = 1;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 /// All namespaces that `clone` can make.
 const NAMESPACES: u32 = (libc::CLONE_NEWUSER
@@ -52,12 +54,15 @@ enum Fate {
     Missing,
     /// Allowed without new namespaces.
     Clone,
+    /// Allowed for faults in user mode: the node sees by it which pages a process writes.
+    Faults,
 }
 
 fn fate(nr: i64) -> Fate {
     match nr {
         libc::SYS_clone => Fate::Clone,
         libc::SYS_clone3 => Fate::Missing,
+        libc::SYS_userfaultfd => Fate::Faults,
         _ if forbidden(nr) => Fate::Forbidden,
         _ => Fate::Allowed,
     }
@@ -90,6 +95,12 @@ fn decide(code: &mut Vec<libc::sock_filter>, changes: &[i64], first: i64) {
             Fate::Clone => code.extend([
                 instruction(LOAD, AT_ARG_0_LOW, 0, 0),
                 instruction(JUMP_SET, NAMESPACES, 0, 1),
+                instruction(RETURN, answer(libc::EPERM), 0, 0),
+                instruction(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+            ]),
+            Fate::Faults => code.extend([
+                instruction(LOAD, AT_ARG_0_LOW, 0, 0),
+                instruction(JUMP_SET, USER_MODE_ONLY, 1, 0),
                 instruction(RETURN, answer(libc::EPERM), 0, 0),
                 instruction(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
             ]),

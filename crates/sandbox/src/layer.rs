@@ -18,7 +18,7 @@ mod unpack;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -29,6 +29,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::plan::Step;
 use super::times::{Time, Times};
+pub use stream::Packs;
 
 /// The most entries in a list; the digest covers all.
 const LISTED: usize = 20_000;
@@ -136,7 +137,7 @@ impl Layer {
     ///
     /// # Errors
     /// The layer cannot be read, or `out` not be written to.
-    pub fn pack(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn pack(&self, out: &mut dyn Packs) -> io::Result<()> {
         let mut packer = stream::Packer::new(out)?;
         let mut walk = pack::Walk::new(&mut packer);
         let top = self.place();

@@ -51,6 +51,13 @@ fn sequences(what: &str, left: (&str, &[String]), right: (&str, &[String])) -> S
     report
 }
 
+/// Where two files differ first.
+#[must_use]
+pub fn bytes(left: &[u8], right: &[u8]) -> Option<usize> {
+    let common = left.iter().zip(right).position(|(a, b)| a != b);
+    common.or((left.len() != right.len()).then_some(left.len().min(right.len())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,7 @@
 //! Threads: one a run; runs share nothing. Crash: a guest's pid namespace dies with the thread that started it.
 
 pub mod catalogue;
+pub mod chain;
 mod clients;
 pub mod compare;
 pub mod head;

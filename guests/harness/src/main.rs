@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
     if let Some(flag) = flags.iter().find(|flag| *flag != "--leader") {
         eprintln!(
-            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], --sequences FIRST COUNT [WORD...], or --images COUNT [--sandboxed] [WORD...]"
+            "skein-harness: unknown option {flag}; usage: skein-harness [--leader] [WORD...], --time PROGRAM [ARG...], --sequences FIRST COUNT [WORD...], or --images COUNT [--sandboxed | --in-a-row] [WORD...]"
         );
         return ExitCode::from(2);
     }
@@ -69,6 +69,10 @@ fn images(words: &[String]) -> std::io::Result<bool> {
     match words.get(1).map(String::as_str) {
         Some("--sandboxed") => {
             skein_harness::restored::in_sandbox(&Images::build()?, count, &words[2..])
+        }
+        Some("--in-a-row") => {
+            let how = runner::How::default();
+            skein_harness::restored::rows(&Images::build()?, count, &words[2..], how)
         }
         _ => skein_harness::restored::all(count, &words[1..]),
     }

@@ -4,6 +4,7 @@
 //! entries and waits, so its decisions depend on the guest alone and not on how fast anything runs; a follower
 //! decides nothing.
 
+use crate::chain::{Chain, Reading};
 use crate::heap;
 use crate::input::Input;
 use crate::launch::Launch;
@@ -162,6 +163,8 @@ pub struct Node {
     progress_since: Instant,
     started: Instant,
     record: Account,
+    /// The images of it so far.
+    pub chain: Chain,
 }
 
 /// The guest's last seen wait.
@@ -215,6 +218,7 @@ impl Node {
             progress_since: now,
             started: now,
             record,
+            chain: Chain::default(),
         })
     }
 
@@ -253,10 +257,11 @@ impl Node {
     /// # Errors
     /// There is no memory for it.
     pub fn image(
-        &self,
+        &mut self,
         given: [BorrowedFd<'_>; 2],
         mut paths: BTreeSet<PathBuf>,
         since: u64,
+        reading: Reading,
     ) -> io::Result<Result<(File, Figures), MemoryError>> {
         let sizes = Sizes { heap: HEAP_BYTES, ..Sizes::default() };
         let init = self.guest.init();
@@ -270,10 +275,14 @@ impl Node {
         paths.extend(all.map(|path| PathBuf::from(OsStr::from_bytes(path))));
         let (arena, root) = (&self.memory, self.guest.root()?);
         let root = root.as_fd();
-        let source = Source { init, arena, sizes, given, root, paths: &paths };
-        let file = sys::memfd(c"image")?;
-        let taken = source.take(&file, Instant::now() + IDLE_LIMIT);
-        Ok(taken.map(|figures| (file, figures)))
+        let watches = reading == Reading::Watched;
+        let source = Source { init, arena, sizes, given, root, paths: &paths, watches };
+        let mut whole = Chain::default();
+        let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
+        match source.take(chain.before(), Instant::now() + IDLE_LIMIT) {
+            Ok(taken) => chain.file(taken).map(Ok),
+            Err(why) => Ok(Err(why)),
+        }
     }
 
     /// Its output frames so far.
@@ -320,6 +329,15 @@ impl Node {
             }
         }
         self.collect()
+    }
+
+    /// Runs the guest to its end, with the rest of this log.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn follow(mut self, log: &[Vec<u8>]) -> io::Result<Account> {
+        self.role = Role::Follower(log.to_vec());
+        self.run(false)
     }
 
     /// Runs the guest to its end. With `stop_at_spin` the first spinning thread ends the run.

@@ -1,6 +1,7 @@
 //! Continues guests from images: a guest runs as a follower up to an entry, an image of it is taken there, and other processes continue from that.
 
 use crate::catalogue::{self, Guest};
+use crate::chain::Reading;
 use crate::compare;
 use crate::head::Image;
 use crate::images::Images;
@@ -11,7 +12,7 @@ use crate::started::Files;
 use skein_image::MemoryError;
 use skein_image::take::{self, Figures};
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -55,7 +56,8 @@ pub fn at(
         let files = Files::of(node.guest())?;
         known.extend(files.paths()?);
         let launch = output.launch(program, args);
-        let image = node.image([launch.stdout, launch.stderr], known, since)?;
+        let given = [launch.stdout, launch.stderr];
+        let image = node.image(given, known, since, Reading::Watched)?;
         let (image, figures) = match image {
             Ok(image) => image,
             Err(MemoryError::CannotHold(why)) => return Ok(Came::Refused(why)),
@@ -94,6 +96,102 @@ pub fn at(
     Ok(Came::Continued(Box::new(run), figures, took))
 }
 
+/// Takes images of a guest in a row, at each of these entries, and each a second time as if it were the first. Answers how many pages each had itself, or the first
+/// difference between the two, or between what the guest then does and what it did without; `None`: an image cannot hold it.
+///
+/// # Errors
+/// It cannot be started or read.
+pub fn in_a_row(
+    guest: &Guest,
+    library: &Path,
+    leader: &Run,
+    entries: &[u64],
+    reading: Reading,
+    how: How<'_>,
+) -> io::Result<Option<Result<Vec<usize>, String>>> {
+    let How { no_cpuid_faulting, sandbox, .. } = how;
+    let log = &leader.account.log;
+    let (output, args) = (Output::new()?, guest.head.arguments());
+    let launch = Launch { no_cpuid_faulting, sandbox, ..output.launch(&guest.program, &args) };
+    let given = [launch.stdout, launch.stderr];
+    let mut node = Node::start(&launch, library, Role::Follower(Vec::new()))?;
+    let mut fresh = Vec::new();
+    for at in entries.iter().copied() {
+        if !node.stand(log, at)? {
+            let (stdout, stderr) = output.texts()?;
+            let said = [tail(&stdout), tail(&stderr)].join(" ");
+            return Ok(Some(Err(format!("it ends before entry {at}, after images: {said}"))));
+        }
+        let paths = Files::of(node.guest())?.paths()?;
+        let mut bytes = [Vec::new(), Vec::new()];
+        // The whole one first: the kernel may join mappings when it begins to watch them.
+        for (reading, bytes) in [Reading::Whole, reading].into_iter().zip(&mut bytes) {
+            let (mut file, _) = match node.image(given, paths.clone(), 0, reading)? {
+                Ok(taken) => taken,
+                Err(MemoryError::CannotHold(_)) => return Ok(None),
+                Err(e) => return Err(io::Error::other(e)),
+            };
+            file.rewind()?;
+            file.read_to_end(bytes)?;
+        }
+        fresh.push(node.chain.fresh);
+        if let Some(place) = compare::bytes(&bytes[0], &bytes[1]) {
+            return Ok(Some(Err(format!("the image of entry {at} differs at {place:#x}"))));
+        }
+    }
+    // Nothing of it is seen by the guest.
+    let account = node.follow(log)?;
+    let (stdout, stderr) = output.texts()?;
+    let run = Run { stdout, stderr, account, trace: None };
+    Ok(Some(difference(leader, &run, "after images").map_or(Ok(fresh), Err)))
+}
+
+/// The first difference of two runs of a guest.
+fn difference(leader: &Run, run: &Run, name: &str) -> Option<String> {
+    let texts = |what, left, right| compare::text(what, ("leader", left), (name, right));
+    let Account { end, advice, .. } = &run.account;
+    let ends = (*end != leader.account.end).then(|| {
+        let last = advice.last().map_or("without a word", |last| last);
+        format!("{name}: ends with {end:?}, {last}")
+    });
+    ends.or_else(|| texts("standard output", &leader.stdout, &run.stdout))
+        .or_else(|| texts("standard error", &leader.stderr, &run.stderr))
+        .or_else(|| {
+            let (left, right) = (&leader.account.frames, &run.account.frames);
+            compare::frames(("leader", left), (name, right))
+        })
+}
+
+/// Takes up to `count` images in a row of each guest that `words` select. Answers whether all are what whole ones are.
+///
+/// # Errors
+/// A guest cannot be built or run.
+pub fn rows(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::Result<bool> {
+    let mut alike = true;
+    for guest in catalogue::all(&images.sources, &images.guests)? {
+        if !words.is_empty() && !words.iter().any(|word| guest.is_meant_by(word)) {
+            continue;
+        }
+        let role = Role::Leader(guest.head.script.clone().unwrap_or_default(), ORDINARY);
+        let args = guest.head.arguments();
+        let leader = runner::skein(&guest.program, &args, &images.library, role, how)?;
+        let last = leader.account.log.len() as u64;
+        let count = count.min(last.saturating_sub(2));
+        let entries: Vec<u64> = (0..count).map(|n| 2 + (last - 2) * n / count).collect();
+        for reading in [Reading::Watched, Reading::Compared] {
+            match in_a_row(&guest, &images.library, &leader, &entries, reading, how)? {
+                None => {}
+                Some(Ok(pages)) => println!("alike   {:28} {reading:?}: {pages:?}", guest.name),
+                Some(Err(why)) => {
+                    alike = false;
+                    println!("DIFFERS {:28} {reading:?}: {why}", guest.name);
+                }
+            }
+        }
+    }
+    Ok(alike)
+}
+
 /// The first difference of a run from `leader`, whose log it had, when other processes continue from an image at each of these entries.
 ///
 /// # Errors
@@ -120,21 +218,7 @@ pub fn judge(
         (Came::Continued(run, figures, took), _) => (run, figures, took),
     };
     let name = format!("restored at {entries:?} of {}", log.len());
-    let texts = |what, left, right| compare::text(what, ("leader", left), (&name, right));
-    let difference = (run.account.end != leader.account.end)
-        .then(|| {
-            let Account { end, advice, .. } = &run.account;
-            format!(
-                "{name}: ends with {end:?}, {}",
-                advice.last().map_or("without a word", |last| last)
-            )
-        })
-        .or_else(|| texts("standard output", &leader.stdout, &run.stdout))
-        .or_else(|| texts("standard error", &leader.stderr, &run.stderr))
-        .or_else(|| {
-            let (left, right) = (&leader.account.frames, &run.account.frames);
-            compare::frames(("leader", left), (&name, right))
-        });
+    let difference = difference(leader, &run, &name);
     let Figures { processes, mappings, pages } = figures;
     Ok(difference.map_or_else(
         || Ok(format!("{processes} processes, {mappings} mappings, {pages} pages, {took:?}")),

@@ -3,6 +3,8 @@
 //! The content of what a descriptor names is read through that; other objects are known by their mappings only.
 
 use super::{FileId, Image, refused};
+use crate::before::Lookup;
+use crate::copied::{Page, hash};
 use crate::maps::Mapping;
 use crate::pages::{PAGE_BYTES, Pages, in_time, is_zero};
 use crate::processes::Process;
@@ -14,13 +16,16 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::Instant;
 
 /// The end of a removed file's name.
 const DELETED: &str = " (deleted)";
 /// The begin of a memory file's name.
 const MEMFD: &str = "/memfd:";
+
+/// Read at a time.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// An object.
 pub(super) struct Shared {
@@ -73,7 +78,7 @@ impl Image<'_> {
         if let Some(number) = self.by_file.get(&id) {
             return Ok(*number);
         }
-        let file = File::open(path).map_err(MemoryError::read(path))?;
+        let file = unnoticed(path).map_err(MemoryError::read(path))?;
         let (kind, name) = match removed {
             Removed::Memory(name) => (object::MEMORY_FILE, name),
             Removed::At(path) => (object::REMOVED, path),
@@ -145,7 +150,11 @@ impl Image<'_> {
 
     /// Writes the objects' contents.
     pub(super) fn objects(&mut self, processes: &[Process], deadline: Instant) -> Result<()> {
-        for Shared { mut record, content } in std::mem::take(&mut self.shared) {
+        let images = self.before;
+        for (number, Shared { mut record, content }) in
+            std::mem::take(&mut self.shared).into_iter().enumerate()
+        {
+            let mut before = images.map(|before| before.object(number));
             let first = self.runs.len();
             match content {
                 Content::File(file) => {
@@ -157,13 +166,13 @@ impl Image<'_> {
                         record.bytes,
                         |offset, page| {
                             in_time(deadline)?;
-                            self.page(offset, page)
+                            self.compared(offset, page, before.as_mut())
                         },
                         failed,
                     )?;
                 }
                 Content::Mapped(places) => {
-                    record.bytes = self.mapped(processes, places, deadline)?
+                    record.bytes = self.mapped(processes, places, before, deadline)?
                 }
             }
             record.runs = self.since(first);
@@ -177,28 +186,83 @@ impl Image<'_> {
         &mut self,
         processes: &[Process],
         places: Vec<(u32, Mapping)>,
+        mut before: Option<Lookup<'_>>,
         deadline: Instant,
     ) -> Result<u64> {
         let mut bytes = 0;
-        let mut found: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut found: BTreeMap<u64, Seen> = BTreeMap::new();
+        let mut read = Read::default();
         for (pid, mapping) in places {
             bytes = bytes.max(mapping.offset + (mapping.end - mapping.start));
             let Some(process) = processes.iter().find(|process| process.pid == pid) else {
                 continue;
             };
-            Pages::of(process)?.all(&mapping, deadline, |address, page| {
-                let offset = mapping.offset + (address - mapping.start);
-                if !is_zero(page) {
-                    found.entry(offset).or_insert_with(|| page.to_vec());
-                }
-                Ok(())
-            })?;
+            for part in read.rest_of(&mapping) {
+                Pages::of(process)?.all(&part, deadline, |address, page| {
+                    if !is_zero(page) {
+                        let offset = part.offset + (address - part.start);
+                        let known = before.as_mut().and_then(|before| before.find(offset));
+                        let seen = match known {
+                            Some(known) if hash(page) == known => Seen::Known(known),
+                            _ => Seen::New(page.to_vec()),
+                        };
+                        found.insert(offset, seen);
+                    }
+                    Ok(())
+                })?;
+            }
         }
         for (offset, page) in found {
-            self.page(offset, &page)?;
+            match page {
+                Seen::Known(hash) => self.add(offset, Page::Known(hash))?,
+                Seen::New(page) => self.page(offset, &page)?,
+            }
         }
         Ok(bytes)
     }
+}
+
+/// A page of an object: as in the image before, or another one.
+enum Seen {
+    Known(u128),
+    New(Vec<u8>),
+}
+
+/// The parts of an object that were read: the first byte of each, and the one behind its last.
+#[derive(Debug, Default)]
+struct Read(BTreeMap<u64, u64>);
+
+impl Read {
+    /// The parts of a mapping whose part of the object was not read yet; from now on it was.
+    fn rest_of(&mut self, mapping: &Mapping) -> Vec<Mapping> {
+        let (first, end) = (mapping.offset, mapping.offset + (mapping.end - mapping.start));
+        let mut rest = Vec::new();
+        let mut add = |from: u64, to: u64| {
+            if from < to {
+                let start = mapping.start + (from - first);
+                let end = start + (to - from);
+                rest.push(Mapping { start, end, offset: from, ..mapping.clone() });
+            }
+        };
+        let mut at = first;
+        for (from, to) in &self.0 {
+            if *from >= end {
+                break;
+            }
+            add(at, *from);
+            at = at.max(*to);
+        }
+        add(at, end);
+        let last = self.0.get(&first).copied().unwrap_or(end);
+        self.0.insert(first, last.max(end));
+        rest
+    }
+}
+
+/// Opens a file whose time of access stays as it is when it is read, where that is allowed.
+fn unnoticed(path: &str) -> io::Result<File> {
+    let quiet = File::options().read(true).custom_flags(libc::O_NOATIME).open(path);
+    quiet.or_else(|_| File::open(path))
 }
 
 /// Calls `each` for the pages of a file from `begin` to `end` that are not zero.
@@ -214,25 +278,31 @@ pub(super) fn each_page(
         Err(nix::Error::ENXIO) => Ok(None),
         Err(error) => Err(failed(error.into())),
     };
-    let mut page = [0; PAGE_BYTES as usize];
+    let mut piece = vec![0; PIECE_BYTES];
     let mut at = begin;
     while at < end {
         let Some(data) = seek(at, Whence::SeekData)? else { return Ok(()) };
         let Some(hole) = seek(data, Whence::SeekHole)? else { return Ok(()) };
-        let first = begin + (data - begin) / PAGE_BYTES * PAGE_BYTES;
-        for offset in (first..hole.min(end)).step_by(page.len()) {
+        let mut offset = begin + (data - begin) / PAGE_BYTES * PAGE_BYTES;
+        let last = hole.min(end);
+        while offset < last {
+            let bytes = (last - offset).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES as u64);
+            let piece = &mut piece[..bytes as usize];
             let mut len = 0;
             // The last page of a file may be a part of one.
-            while len < page.len() {
-                match file.read_at(&mut page[len..], offset + len as u64).map_err(&failed)? {
+            while len < piece.len() {
+                match file.read_at(&mut piece[len..], offset + len as u64).map_err(&failed)? {
                     0 => break,
                     n => len += n,
                 }
             }
-            page[len..].fill(0);
-            if !is_zero(&page) {
-                each(offset, &page)?;
+            piece[len..].fill(0);
+            for (n, page) in piece.chunks_exact(PAGE_BYTES as usize).enumerate() {
+                if !is_zero(page) {
+                    each(offset + n as u64 * PAGE_BYTES, page)?;
+                }
             }
+            offset += bytes;
         }
         at = hole;
     }
@@ -287,6 +357,27 @@ mod tests {
         let failed = |error| MemoryError::Read { what: "it".into(), error };
         each_page(&file, 0, 10 * PAGE_BYTES + 5, each, failed).unwrap();
         assert_eq!(found, [(3, 3), (10, 3)]);
+    }
+
+    #[test]
+    fn no_part_of_an_object_is_read_twice() {
+        let mut read = Read::default();
+        let mut rest = |offset: u64, pages: u64| -> Vec<(u64, u64, u64)> {
+            let line =
+                format!("10000-{:x} rw-s {offset:08x} 00:01 9", 0x10000 + pages * PAGE_BYTES);
+            let mapping = crate::maps::parse(&line).unwrap();
+            let parts = read.rest_of(&mapping);
+            parts.iter().map(|m| (m.start, m.end, m.offset)).collect()
+        };
+        assert_eq!(rest(0x2000, 2), [(0x10000, 0x12000, 0x2000)]);
+        assert_eq!(rest(0x2000, 2), []);
+        assert_eq!(rest(0x8000, 1), [(0x10000, 0x11000, 0x8000)]);
+        assert_eq!(
+            rest(0, 16),
+            [(0x10000, 0x12000, 0), (0x14000, 0x18000, 0x4000), (0x19000, 0x20000, 0x9000)]
+        );
+        assert_eq!(rest(0x3000, 4), []);
+        assert_eq!(rest(0xf000, 2), [(0x11000, 0x12000, 0x10000)]);
     }
 
     #[test]

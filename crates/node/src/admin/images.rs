@@ -36,6 +36,7 @@ fn status(index: LogIndex, found: Result<Found, ImageError>) -> ImageStatus {
             let head = found.head;
             status.taken_ms = head.taken_ms;
             status.bytes = found.bytes;
+            status.total_bytes = found.total_bytes;
             status.confirmed = found.confirmed;
             status.memory_bytes = head.memory_bytes;
             status.files_bytes = head.layer_bytes;

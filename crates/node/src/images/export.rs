@@ -33,15 +33,14 @@ pub fn export(image: &Path, to: &Path) -> Result<u64, ImageError> {
 
 fn copy(image: &Path, part: &Path) -> Result<u64, ImageError> {
     let failed = ImageError::io(part);
-    let mut from = File::open(image).map_err(ImageError::io(image))?;
+    let owner = Head::read(image)?.owner;
+    let verified = Opened::open(image, &owner)?.verify()?;
     let mut new = OpenOptions::new();
     let out = new.write(true).create(true).truncate(true).mode(0o600).open(part);
     let mut out = out.map_err(&failed)?;
-    let bytes = io::copy(&mut from, &mut out).map_err(&failed)?;
+    verified.write_whole(&mut out, part)?;
     out.sync_all().map_err(&failed)?;
-    let owner = Head::read(part)?.owner;
-    Opened::open(part, &owner)?.verify()?;
-    Ok(bytes)
+    Ok(Opened::open(part, &owner)?.verify()?.seal.bytes)
 }
 
 /// Writes the server's files in an image below `to`, an empty directory, durably; with `wanted`, only these paths of the server and what is below them.

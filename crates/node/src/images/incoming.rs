@@ -1,27 +1,31 @@
-//! An image that another replica sends, in parts.
+//! An image that another replica sends, in parts: its file, and behind that its packs in order, as if all were one file. What is here already is skipped.
 //!
-//! It is written into a file of its own, whose name has its digest: so a later try, also in another life of the node, goes on behind what is there, and
-//! never behind another image's bytes. Only the whole file is believed, after all of it was read and compared.
+//! All is written into files of their own, whose names have their digests: so a later try, also in another life of the node, goes on behind what is there, and
+//! never behind another image's bytes. Only whole files are believed, after all of them was read and compared.
 
 use super::store::Store;
-use skein_image::file::ImageError;
+use skein_image::file::{self, ImageError};
+use skein_image::pack::{Pack, PackId};
 use skein_log::disk::durable;
 use skein_replica::environment::{Image, ImageFile};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-const INCOMING: &str = "incoming";
+pub(super) const INCOMING: &str = "incoming";
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Incoming {
     store: Store,
     expected: ImageFile,
+    /// The image's own file.
     path: PathBuf,
-    out: File,
-    come: u64,
+    /// The packs that it needs, once so much of it has come.
+    packs: Option<Vec<PackId>>,
+    /// The next byte.
+    at: u64,
 }
 
 /// The state after bytes have come.
@@ -34,7 +38,7 @@ pub enum Progress {
 }
 
 impl Incoming {
-    /// Begins to receive this file, or goes on. Files of other images that were not received to their end are removed.
+    /// Begins to receive this image, or goes on. Files of other images that were not received to their end are removed.
     ///
     /// # Errors
     /// It cannot be written.
@@ -45,18 +49,28 @@ impl Incoming {
         store.make_dir()?;
         for entry in fs::read_dir(store.dir()).map_err(&failed)? {
             let other = entry.map_err(&failed)?.path();
-            if other != path && other.extension().is_some_and(|ending| ending == INCOMING) {
+            let is_image = other
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"image-"));
+            if is_image
+                && other != path
+                && other.extension().is_some_and(|ending| ending == INCOMING)
+            {
                 durable::remove(&other).map_err(ImageError::io(&other))?;
             }
         }
-        let failed = ImageError::io(&path);
-        let out = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let out = out.map_err(&failed)?;
-        let come = out.metadata().map_err(&failed)?.len();
-        Ok(Self { store: store.clone(), expected, path, out, come })
+        store.collect()?;
+        let mut incoming = Self { store: store.clone(), expected, path, packs: None, at: 0 };
+        append(&incoming.path)?;
+        if let Err(error) = incoming.look() {
+            // The next try begins anew.
+            let _ = durable::remove(&incoming.path);
+            return Err(error);
+        }
+        Ok(incoming)
     }
 
-    /// The file that is received.
+    /// The image that is received.
     #[must_use]
     pub const fn expected(&self) -> ImageFile {
         self.expected
@@ -65,30 +79,129 @@ impl Incoming {
     /// Takes bytes from a position on; those that are not the next ones are left out. None: looks at what is there.
     ///
     /// # Errors
-    /// They cannot be written, or the whole file is not the expected one: then nothing of it stays.
+    /// They cannot be written, or a whole file is not the expected one: then nothing of it stays.
     pub fn take(&mut self, from: u64, bytes: &[u8]) -> Result<Progress, ImageError> {
-        if from == self.come && !bytes.is_empty() {
-            let written = self.out.write_all(bytes);
-            if let Err(error) = written {
-                // What was written of them is not counted.
-                let _ = self.out.set_len(self.come);
-                return Err(ImageError::io(&self.path)(error));
+        let taken = self.put(from, bytes).and_then(|()| {
+            if self.at < self.expected.bytes {
+                Ok(Progress::Has(self.at))
+            } else {
+                self.finish().map(Progress::Whole)
             }
-            self.come += bytes.len() as u64;
-        }
-        if self.come < self.expected.bytes {
-            return Ok(Progress::Has(self.come));
-        }
-        let whole = self.finish();
-        if whole.is_err() {
+        });
+        if taken.as_ref().is_err_and(ImageError::is_damage) {
             let _ = durable::remove(&self.path);
         }
-        whole.map(Progress::Whole)
+        taken
+    }
+
+    fn put(&mut self, from: u64, given: &[u8]) -> Result<(), ImageError> {
+        let mut bytes = given;
+        if from != self.at {
+            return Ok(());
+        }
+        // A part may be the end of one file and the beginning of the next.
+        while !bytes.is_empty() {
+            let (path, end) = self.next();
+            let most = bytes.len().min(usize::try_from(end - self.at).unwrap_or(usize::MAX));
+            let mut out = append(&path)?;
+            let there = out.metadata().map_err(ImageError::io(&path))?.len();
+            if let Err(error) = out.write_all(&bytes[..most]) {
+                // What was written of them is not counted.
+                let _ = out.set_len(there);
+                return Err(ImageError::io(&path)(error));
+            }
+            let written = self.at + most as u64;
+            let knew = self.packs.is_some();
+            self.at = written;
+            bytes = &bytes[most..];
+            if !knew || written == end {
+                self.look()?;
+            }
+            // More of it is here already; or it was the beginning of a pack, which is known only now, and is cut off again.
+            match self.at.checked_sub(written) {
+                Some(more) => bytes = bytes.get(more as usize..).unwrap_or(&[]),
+                None => return self.put(self.at, &given[(self.at - from) as usize..]),
+            }
+        }
+        Ok(())
+    }
+
+    /// The file that the next byte belongs to, and the position of its end.
+    fn next(&self) -> (PathBuf, u64) {
+        let Some(packs) = &self.packs else { return (self.path.clone(), self.expected.bytes) };
+        let mut end = self.own_bytes(packs);
+        if self.at < end {
+            return (self.path.clone(), end);
+        }
+        for pack in packs {
+            end += pack.bytes;
+            if self.at < end {
+                return (self.part(*pack), end);
+            }
+        }
+        (self.path.clone(), self.expected.bytes)
+    }
+
+    /// The length of the image's own file.
+    fn own_bytes(&self, packs: &[PackId]) -> u64 {
+        self.expected.bytes.saturating_sub(packs.iter().map(|pack| pack.bytes).sum())
+    }
+
+    fn part(&self, pack: PackId) -> PathBuf {
+        pack.path(self.store.dir()).with_extension(INCOMING)
+    }
+
+    /// Finds out which byte is the next one that is not here.
+    fn look(&mut self) -> Result<(), ImageError> {
+        let bytes = fs::metadata(&self.path).map_err(ImageError::io(&self.path))?.len();
+        if self.packs.is_none() {
+            self.packs = file::packs_of(&self.path)?;
+        }
+        self.at = bytes;
+        let Some(packs) = self.packs.clone() else { return Ok(()) };
+        let mut start = self.own_bytes(&packs);
+        if bytes > start {
+            append(&self.path)?.set_len(start).map_err(ImageError::io(&self.path))?;
+            self.at = start;
+        }
+        if bytes != start {
+            return Ok(());
+        }
+        for pack in packs {
+            if !pack.path(self.store.dir()).exists() {
+                let path = self.part(pack);
+                let there = match fs::metadata(&path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+                    about => about.map_err(ImageError::io(&path))?.len(),
+                };
+                if there < pack.bytes {
+                    self.at = start + there;
+                    return Ok(());
+                }
+                self.keep(pack)?;
+            }
+            start += pack.bytes;
+        }
+        self.at = start;
+        Ok(())
+    }
+
+    /// A pack that is whole gets its name.
+    fn keep(&self, pack: PackId) -> Result<(), ImageError> {
+        let (part, name) = (self.part(pack), pack.path(self.store.dir()));
+        let failed = ImageError::io(&part);
+        File::open(&part).and_then(|file| file.sync_all()).map_err(&failed)?;
+        let checked = Pack::check(&part, pack);
+        if checked.as_ref().is_err_and(ImageError::is_damage) {
+            durable::remove(&part).map_err(&failed)?;
+        }
+        checked?;
+        durable::rename(&part, &name).map_err(failed)
     }
 
     fn finish(&self) -> Result<Image, ImageError> {
         let failed = ImageError::io(&self.path);
-        self.out.sync_all().map_err(&failed)?;
+        File::open(&self.path).and_then(|file| file.sync_all()).map_err(&failed)?;
         let index = self.expected.index;
         let image = Store::image_of(&self.path, index, self.store.owner())?;
         if image.file != self.expected {
@@ -100,22 +213,36 @@ impl Incoming {
     }
 }
 
-/// Reads a part of a file to be sent; less at its end.
+/// A file that grows at its end; a new one is for this user only.
+fn append(path: &Path) -> Result<File, ImageError> {
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+    file.map_err(ImageError::io(path))
+}
+
+/// Reads a part of an image to be sent: of its file, or of its packs behind that; less at the end of the last one.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn read_part(path: &Path, from: u64, bytes: usize) -> io::Result<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
-    let file = File::open(path)?;
+    let packs = file::packs_of(path).map_err(io::Error::other)?.unwrap_or_default();
+    let dir = path.parent().unwrap_or(Path::new(""));
+    let files = std::iter::once(path.to_owned()).chain(packs.iter().map(|pack| pack.path(dir)));
     let mut part = vec![0; bytes];
-    let mut filled = 0;
-    while filled < bytes {
-        match file.read_at(&mut part[filled..], from + filled as u64) {
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    let (mut filled, mut start) = (0, 0);
+    for path in files {
+        let file = File::open(&path)?;
+        let end = start + file.metadata()?.len();
+        while filled < bytes && from + (filled as u64) < end {
+            let most = (bytes - filled).min((end - from - filled as u64) as usize);
+            let into = &mut part[filled..filled + most];
+            match file.read_at(into, from + filled as u64 - start) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
+        start = end;
     }
     part.truncate(filled);
     Ok(part)

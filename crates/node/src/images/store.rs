@@ -6,33 +6,38 @@
 //! image-INDEX.part             being written; one that a crash left is removed at the next start
 //! image-INDEX-DIGEST.incoming  being received; the next try continues behind it ([`super::incoming`])
 //! image-INDEX.damaged          set aside for an operator
+//! pack-DIGEST                  pages of images, which name it ([`skein_image::pack`]); those that no image names are removed ([`super::packs`])
+//! pack-DIGEST.incoming         being received, with the image that names it
+//! pack-DIGEST.damaged          set aside, as all images that name it
 //! ```
 //!
 //! A name without an ending, or with that of an unconfirmed one, says that the file was synced before it was named so. All is for the node's user only: an image holds clients' bytes.
 
-use skein_image::file::{self, Contents, Head, ImageError, Opened, Owner, Seal, Verified};
+use super::packs::Pins;
+use skein_image::file::{self, Head, ImageError, Opened, Owner, Verified};
+use skein_image::pack::PackId;
 use skein_log::disk::durable;
 use skein_model::LogIndex;
 use skein_replica::environment::{Image, ImageFile};
 use skein_replica::server::ServerState;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const NAME: &str = "image-";
-const PART: &str = "part";
-const UNCONFIRMED: &str = "unconfirmed";
-const DAMAGED: &str = "damaged";
-/// So much is synced at a time: the log's syncs do not wait behind gigabytes.
-const SYNC_BYTES: usize = 8 << 20;
+pub(super) const NAME: &str = "image-";
+pub(super) const PART: &str = "part";
+pub(super) const UNCONFIRMED: &str = "unconfirmed";
+pub(super) const DAMAGED: &str = "damaged";
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
     owner: Owner,
+    /// Shared by all that work with this directory.
+    pub(super) pins: Pins,
 }
 
 /// What is known of a file without unpacking it.
@@ -40,8 +45,10 @@ pub struct Store {
 pub struct Found {
     /// Its head.
     pub head: Head,
-    /// Its length.
+    /// The length of its file, and of the packs that no image before it needs.
     pub bytes: u64,
+    /// With all packs that it needs.
+    pub total_bytes: u64,
     /// Its server was like the others'.
     pub confirmed: bool,
 }
@@ -52,8 +59,8 @@ pub type Listed = (LogIndex, Result<Found, ImageError>);
 impl Store {
     /// The images of `owner` in this directory, which need not exist: changes nothing.
     #[must_use]
-    pub const fn new(dir: PathBuf, owner: Owner) -> Self {
-        Self { dir, owner }
+    pub fn new(dir: PathBuf, owner: Owner) -> Self {
+        Self { dir, owner, pins: Pins::default() }
     }
 
     /// Makes the directory, if it is not there.
@@ -80,7 +87,7 @@ impl Store {
                 durable::remove(&path).map_err(ImageError::io(&path))?;
             }
         }
-        Ok(())
+        self.collect()
     }
 
     /// Removes all that is there: a cluster that is founded has no past.
@@ -106,7 +113,7 @@ impl Store {
         self.dir.join(format!("{NAME}{index}"))
     }
 
-    fn unconfirmed(&self, index: LogIndex) -> PathBuf {
+    pub(super) fn unconfirmed(&self, index: LogIndex) -> PathBuf {
         self.path(index).with_extension(UNCONFIRMED)
     }
 
@@ -169,15 +176,31 @@ impl Store {
     /// # Errors
     /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, ImageError> {
+        let mut seen = BTreeSet::new();
         let named = self.named()?.into_iter();
-        Ok(named.map(|(index, confirmed)| (index, self.find(index, confirmed))).collect())
+        Ok(named
+            .map(|(index, confirmed)| (index, self.find(index, confirmed, &mut seen)))
+            .collect())
     }
 
-    fn find(&self, index: LogIndex, confirmed: bool) -> Result<Found, ImageError> {
+    /// `seen`: the packs of the images before it.
+    fn find(
+        &self,
+        index: LogIndex,
+        confirmed: bool,
+        seen: &mut BTreeSet<PackId>,
+    ) -> Result<Found, ImageError> {
         let path = if confirmed { self.path(index) } else { self.unconfirmed(index) };
         let head = Opened::open(&path, &self.owner)?.head;
-        let bytes = fs::metadata(&path).map_err(ImageError::io(&path))?.len();
-        Ok(Found { head, bytes, confirmed })
+        let mut bytes = fs::metadata(&path).map_err(ImageError::io(&path))?.len();
+        let mut total_bytes = bytes;
+        for pack in file::packs_of(&path)?.unwrap_or_default() {
+            total_bytes += pack.bytes;
+            if seen.insert(pack) {
+                bytes += pack.bytes;
+            }
+        }
+        Ok(Found { head, bytes, total_bytes, confirmed })
     }
 
     /// Reads an image from its beginning to its end.
@@ -211,13 +234,13 @@ impl Store {
         owner: &Owner,
     ) -> Result<Image, ImageError> {
         let verified = Self::verify_file(path, index, owner)?;
+        let (bytes, digest) = (verified.total_bytes(), verified.seal.digest);
         let (state, _) = verified.unpack()?;
         let state = ServerState::decode(&state).filter(|state| state.index == index);
         let state = state.ok_or_else(|| ImageError::Damaged {
             path: path.to_owned(),
             why: "its state is none of a server at this entry".into(),
         })?;
-        let Seal { bytes, digest } = verified.seal;
         Ok(Image { state: Arc::new(state), file: ImageFile { index, bytes, digest } })
     }
 
@@ -239,53 +262,6 @@ impl Store {
         indices.into_iter().filter_map(usable).collect()
     }
 
-    /// Writes an image, which is to be [confirmed](Self::confirm), durably. When that fails, nothing of it is left.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write(&self, head: &Head, contents: Contents<'_>) -> Result<ImageFile, ImageError> {
-        let part = self.path(head.index).with_extension(PART);
-        let written = self.write_part(&part, head, contents);
-        if written.is_err() {
-            // A file that stays is removed at the next start.
-            let _ = durable::remove(&part);
-        }
-        let Seal { bytes, digest } = written?;
-        Ok(ImageFile { index: head.index, bytes, digest })
-    }
-
-    fn write_part(
-        &self,
-        part: &Path,
-        head: &Head,
-        contents: Contents<'_>,
-    ) -> Result<Seal, ImageError> {
-        let failed = ImageError::io(part);
-        self.make_dir()?;
-        let mut new = OpenOptions::new();
-        let file = new.write(true).create(true).truncate(true).mode(0o600).open(part);
-        let mut file = Synced::new(file.map_err(&failed)?);
-        let seal = file::write(&mut file, part, head, contents)?;
-        file.file.sync_all().map_err(&failed)?;
-        durable::rename(part, &self.unconfirmed(head.index)).map_err(&failed)?;
-        Ok(seal)
-    }
-
-    /// A file in the directory that goes when it is closed.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    pub fn nameless(&self, index: LogIndex) -> Result<File, ImageError> {
-        let path = self.dir.join(format!("files-{index}")).with_extension(PART);
-        let failed = ImageError::io(&path);
-        self.make_dir()?;
-        let mut new = OpenOptions::new();
-        let file = new.read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = file.map_err(&failed)?;
-        fs::remove_file(&path).map_err(&failed)?;
-        Ok(file)
-    }
-
     /// Removes an image, confirmed or not; also one that is not there.
     ///
     /// # Errors
@@ -294,51 +270,26 @@ impl Store {
         for path in [self.unconfirmed(index), self.path(index)] {
             durable::remove(&path).map_err(ImageError::io(&path))?;
         }
-        Ok(())
+        self.collect()
     }
 
-    /// Gives an image a name under which it is not used; false, with a line, when it cannot.
+    /// Gives an image, and packs of it that are damaged, names under which they are not used; false, with a line, when it cannot.
     pub fn set_aside(&self, index: LogIndex) -> bool {
         let path = self.path(index);
-        let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
-        if let Err(error) = &renamed {
+        let aside = self.set_packs_aside(&path).and_then(|()| {
+            let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
+            renamed.map_err(ImageError::io(&path))
+        });
+        if let Err(error) = &aside {
             tracing::warn!(event = "image_not_set_aside", index = index.0, %error);
         }
-        renamed.is_ok()
+        aside.is_ok()
     }
 
     /// Whose images they are.
     #[must_use]
     pub const fn owner(&self) -> &Owner {
         &self.owner
-    }
-}
-
-/// A file that is synced while it grows.
-struct Synced {
-    file: File,
-    since: usize,
-}
-
-impl Synced {
-    const fn new(file: File) -> Self {
-        Self { file, since: 0 }
-    }
-}
-
-impl Write for Synced {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.since += written;
-        if self.since >= SYNC_BYTES {
-            self.since = 0;
-            self.file.sync_data()?;
-        }
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

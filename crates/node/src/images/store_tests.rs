@@ -2,6 +2,7 @@
 
 use super::super::incoming::{Incoming, Progress, read_part};
 use super::*;
+use skein_image::Copied;
 use skein_model::{Term, WallNs};
 use skein_replica::verdicts::digest::DigestState;
 use std::os::unix::fs::PermissionsExt;
@@ -28,24 +29,47 @@ fn state(index: u64) -> ServerState {
     }
 }
 
-fn write(store: &Store, named: u64, state: &ServerState) -> ImageFile {
-    let state = state.encode();
-    let (memory, layer) = ([named as u8; 5000], [3; 70]);
-    let head = Head {
+fn stream(pages: &[u8]) -> Copied {
+    let mut copied = Copied::new();
+    copied.put(&[9; 70]);
+    pages.iter().for_each(|page| copied.page(&[*page; 4096]).unwrap());
+    copied
+}
+
+fn head(store: &Store, named: u64, state: &[u8], [memory, layer]: [&Copied; 2]) -> Head {
+    Head {
         owner: *store.owner(),
         index: LogIndex(named),
         term: Term(3),
         taken_ms: 12,
         processes: 1,
         state_bytes: state.len() as u64,
-        memory_bytes: memory.len() as u64,
-        layer_bytes: layer.len() as u64,
-    };
-    let (memory, layer) = (&mut &memory[..], &mut &layer[..]);
-    let file = store.write(&head, Contents { state: &state, memory, layer }).unwrap();
+        memory_bytes: memory.len(),
+        layer_bytes: layer.len(),
+    }
+}
+
+fn write_pages(store: &Store, named: u64, state: &ServerState, pages: &[u8]) -> ImageFile {
+    let state = state.encode();
+    let (memory, layer) = (stream(pages), stream(&[]));
+    let head = head(store, named, &state, [&memory, &layer]);
+    let written = store.write(&head, &state, [&memory, &layer]).unwrap();
     store.confirm(LogIndex(named)).unwrap();
     store.sync().unwrap();
-    file
+    written.file
+}
+
+fn write(store: &Store, named: u64, state: &ServerState) -> ImageFile {
+    write_pages(store, named, state, &[named as u8, 250])
+}
+
+fn packs(store: &Store) -> Vec<PathBuf> {
+    let names = names(store).into_iter().filter(|name| name.starts_with("pack-"));
+    names.map(|name| store.dir().join(name)).collect()
+}
+
+fn images(store: &Store) -> Vec<String> {
+    names(store).into_iter().filter(|name| name.starts_with("image-")).collect()
 }
 
 fn names(store: &Store) -> Vec<String> {
@@ -77,10 +101,14 @@ fn images_are_there_by_their_entries_and_for_this_user_only() {
     let listed = store.list().unwrap();
     let (index, Ok(found)) = &listed[1] else { panic!("{listed:?}") };
     assert_eq!((*index, found.confirmed), (LogIndex(300), true));
-    assert_eq!((found.bytes, found.head.memory_bytes), (late.bytes, 5000));
+    assert_eq!((found.total_bytes, found.head.memory_bytes), (late.bytes, 70 + 2 * 4096));
+    let disk: u64 =
+        names(&store).iter().map(|n| fs::metadata(store.dir().join(n)).unwrap().len()).sum();
+    let listed: u64 = listed.iter().map(|(_, found)| found.as_ref().unwrap().bytes).sum();
+    assert_eq!(listed, disk, "each pack counts once");
     store.remove(LogIndex(20)).unwrap();
     store.remove(LogIndex(20)).unwrap();
-    assert_eq!(names(&store), ["image-300"]);
+    assert_eq!(images(&store), ["image-300"]);
 }
 
 #[test]
@@ -107,7 +135,7 @@ fn a_damaged_one_is_set_aside_and_the_one_before_it_counts() {
     // Whole, and another's.
     fs::rename(store.path(LogIndex(20)), store.path(LogIndex(21))).unwrap();
     assert_eq!(store.all().iter().map(Image::index).collect::<Vec<_>>(), [LogIndex(10)]);
-    assert_eq!(names(&store), ["image-10", "image-21.damaged", "image-30.damaged"]);
+    assert_eq!(images(&store), ["image-10", "image-21.damaged", "image-30.damaged"]);
 }
 
 #[test]
@@ -126,7 +154,7 @@ fn another_programs_images_are_named_and_left() {
     let other = Store::new(store.dir().to_owned(), Owner { program: [1; 32], ..OWNER });
     write(&other, 10, &state(10));
     assert!(store.all().is_empty());
-    assert_eq!(names(&store), ["image-10"]);
+    assert_eq!(images(&store), ["image-10"]);
     assert_eq!(other.all().len(), 1);
 }
 
@@ -134,26 +162,19 @@ fn another_programs_images_are_named_and_left() {
 fn a_writer_that_fails_leaves_nothing_and_what_a_crash_leaves_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
-    let head = Head {
-        owner: OWNER,
-        index: LogIndex(10),
-        term: Term(1),
-        taken_ms: 0,
-        processes: 1,
-        state_bytes: 0,
-        memory_bytes: 9,
-        layer_bytes: 0,
-    };
-    // The memory is shorter than it was said to be.
-    let contents = Contents { state: &[], memory: &mut &[1, 2][..], layer: &mut io::empty() };
-    let error = store.write(&head, contents).unwrap_err().to_string();
-    assert!(error.contains("memory"), "{error}");
+    // A page that is said not to have changed, and is nowhere.
+    let (mut memory, layer) = (stream(&[1, 2]), stream(&[]));
+    memory.known(5, 4096);
+    let head = head(&store, 10, &[], [&memory, &layer]);
+    let error = store.write(&head, &[], [&memory, &layer]).unwrap_err().to_string();
+    assert!(error.contains("no earlier image"), "{error}");
     assert!(names(&store).is_empty());
-    drop(store.nameless(LogIndex(3)).unwrap());
+    let lost = format!("pack-{:032x}", 5);
     for name in [
         "image-4.part",
         "image-3.unconfirmed",
-        "files-4.part",
+        "pack-4.part",
+        &lost,
         "image-4-0.incoming",
         "image-5.damaged",
     ] {
@@ -163,17 +184,27 @@ fn a_writer_that_fails_leaves_nothing_and_what_a_crash_leaves_is_removed() {
     assert_eq!(names(&store), ["image-4-0.incoming", "image-5.damaged"]);
 }
 
-/// Sends a file in parts of `step` bytes, from where the receiver is.
-fn send(from: &Path, file: ImageFile, incoming: &mut Incoming, step: usize) -> Option<Image> {
+/// Sends an image in parts of `step` bytes, from where the receiver is; answers it, and how many bytes were sent.
+fn send(
+    from: &Path,
+    file: ImageFile,
+    incoming: &mut Incoming,
+    step: usize,
+) -> Option<(Image, u64)> {
     let Ok(Progress::Has(mut at)) = incoming.take(0, &[]) else { panic!("it is there already") };
+    let mut sent = 0;
     while at < file.bytes {
         let part = read_part(from, at, step).unwrap();
+        sent += part.len() as u64;
         match incoming.take(at, &part).ok()? {
             Progress::Has(bytes) => {
-                assert_eq!(bytes, at + part.len() as u64);
+                assert!(
+                    bytes >= at + part.len() as u64,
+                    "nothing that has come is asked for again"
+                );
                 at = bytes;
             }
-            Progress::Whole(image) => return Some(image),
+            Progress::Whole(image) => return Some((image, sent)),
         }
     }
     None
@@ -182,22 +213,70 @@ fn send(from: &Path, file: ImageFile, incoming: &mut Incoming, step: usize) -> O
 #[test]
 fn one_that_is_received_is_the_senders_also_in_several_tries() {
     let dir = tempfile::tempdir().unwrap();
-    let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
+    let path = |name: &str| dir.path().join(name);
+    let from = store(&path("from"));
     let file = write(&from, 10, &state(10));
+    let image = from.path(LogIndex(10));
+    // Parts that end inside of everything, and one that has all.
+    for step in [33, 100, 257, 1 << 20] {
+        let to = store(&path(&format!("to-{step}")));
+        let mut incoming = Incoming::begin(&to, file).unwrap();
+        let part = read_part(&image, 0, 50).unwrap();
+        assert!(matches!(incoming.take(0, &part), Ok(Progress::Has(50))));
+        assert!(matches!(incoming.take(0, &part), Ok(Progress::Has(50))), "it has come before");
+        assert!(matches!(incoming.take(90, &part), Ok(Progress::Has(50))), "not the next ones");
+        drop(incoming);
+        to.tidy().unwrap();
+        let mut incoming = Incoming::begin(&to, file).unwrap();
+        assert!(matches!(incoming.take(0, &[]), Ok(Progress::Has(50))));
+        let (received, _) = send(&image, file, &mut incoming, step).unwrap();
+        assert_eq!((received.file, &*received.state), (file, &state(10)));
+        assert_eq!(names(&to), names(&from));
+        for name in names(&to) {
+            let read = |store: &Store| fs::read(store.dir().join(&name)).unwrap();
+            assert_eq!(read(&to), read(&from));
+        }
+    }
+}
+
+#[test]
+fn a_try_that_ends_anywhere_goes_on_behind_what_has_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = store(&dir.path().join("from"));
+    write_pages(&from, 10, &state(10), &(0..200).collect::<Vec<_>>());
+    let file = write_pages(&from, 20, &state(20), &(1..=200).collect::<Vec<_>>());
+    let image = from.path(LogIndex(20));
+    for ends in (1..file.bytes).step_by(61) {
+        let to = store(&dir.path().join("to"));
+        let mut incoming = Incoming::begin(&to, file).unwrap();
+        let part = read_part(&image, 0, ends as usize).unwrap();
+        assert!(matches!(incoming.take(0, &part), Ok(Progress::Has(at)) if at == ends));
+        drop(incoming);
+        to.tidy().unwrap();
+        let mut incoming = Incoming::begin(&to, file).unwrap();
+        assert!(matches!(incoming.take(0, &[]), Ok(Progress::Has(at)) if at == ends), "{ends}");
+        assert!(send(&image, file, &mut incoming, 300).is_some());
+        fs::remove_dir_all(to.dir()).unwrap();
+    }
+}
+
+#[test]
+fn packs_that_are_here_already_are_not_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
+    let pages: Vec<u8> = (0..200).collect();
+    let first = write_pages(&from, 10, &state(10), &pages);
+    let mut incoming = Incoming::begin(&to, first).unwrap();
     let path = from.path(LogIndex(10));
-    let mut incoming = Incoming::begin(&to, file).unwrap();
-    let part = read_part(&path, 0, 50).unwrap();
-    assert!(matches!(incoming.take(0, &part), Ok(Progress::Has(50))));
-    assert!(matches!(incoming.take(0, &part), Ok(Progress::Has(50))), "it has come before");
-    assert!(matches!(incoming.take(90, &part), Ok(Progress::Has(50))), "not the next ones");
-    drop(incoming);
-    to.tidy().unwrap();
-    let mut incoming = Incoming::begin(&to, file).unwrap();
-    assert!(matches!(incoming.take(0, &[]), Ok(Progress::Has(50))));
-    let image = send(&path, file, &mut incoming, 33).unwrap();
-    assert_eq!((image.file, &*image.state), (file, &state(10)));
-    assert_eq!(names(&to), ["image-10"]);
-    assert_eq!(fs::read(to.path(LogIndex(10))).unwrap(), fs::read(path).unwrap());
+    let (_, sent) = send(&path, first, &mut incoming, 64).unwrap();
+    assert_eq!(sent, first.bytes);
+    let second = write_pages(&from, 20, &state(20), &[&pages[..150], &[201, 202]].concat());
+    let mut incoming = Incoming::begin(&to, second).unwrap();
+    let path = from.path(LogIndex(20));
+    let (received, sent) = send(&path, second, &mut incoming, 64).unwrap();
+    assert_eq!(received.file, second);
+    assert!(sent < second.bytes / 2, "{sent} of {}", second.bytes);
+    assert_eq!(names(&to), names(&from));
 }
 
 #[test]
@@ -208,14 +287,113 @@ fn another_or_a_damaged_one_is_not_taken_for_it() {
     let path = from.path(LogIndex(10));
     let mut half = Incoming::begin(&to, ImageFile { digest: 1, ..file }).unwrap();
     half.take(0, &read_part(&path, 0, 50).unwrap()).unwrap();
-    let mut incoming = Incoming::begin(&to, file).unwrap();
-    assert_eq!(names(&to).len(), 1, "only this one is received now");
-    damage(&path);
-    assert!(send(&path, file, &mut incoming, 64).is_none());
-    assert!(names(&to).is_empty(), "nothing of it stays");
+    for damaged in [path.clone(), packs(&from).remove(0)] {
+        let mut incoming = Incoming::begin(&to, file).unwrap();
+        assert_eq!(names(&to).len(), 1, "only this one is received now");
+        let whole = fs::read(&damaged).unwrap();
+        damage(&damaged);
+        assert!(send(&path, file, &mut incoming, 64).is_none());
+        assert!(images(&to).is_empty(), "nothing of it stays");
+        fs::write(&damaged, whole).unwrap();
+    }
     // Whole, and not what was named.
-    let file = write(&from, 10, &state(10));
     let named = ImageFile { digest: 1, ..file };
     assert!(send(&path, named, &mut Incoming::begin(&to, named).unwrap(), 64).is_none());
-    assert!(names(&to).is_empty());
+    assert!(images(&to).is_empty());
+    to.collect().unwrap();
+    assert!(names(&to).is_empty(), "nor do its packs");
+}
+
+#[test]
+fn a_copy_stands_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
+    write_pages(&from, 10, &state(10), &[1, 2, 3, 4]);
+    write_pages(&from, 20, &state(20), &[1, 2, 3, 5]);
+    let copy = to.path(LogIndex(20));
+    let bytes = super::super::export(&from.path(LogIndex(20)), &copy).unwrap();
+    assert_eq!((bytes, names(&to)), (fs::metadata(&copy).unwrap().len(), vec!["image-20".into()]));
+    assert_eq!(*to.image(LogIndex(20)).unwrap().state, state(20));
+    // It is sent like any other.
+    let file = to.image(LogIndex(20)).unwrap().file;
+    let third = store(&dir.path().join("third"));
+    assert!(send(&copy, file, &mut Incoming::begin(&third, file).unwrap(), 64).is_some());
+    assert_eq!(names(&third), ["image-20"]);
+}
+
+#[test]
+fn packs_stay_as_long_as_an_image_needs_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    write_pages(&store, 20, &state(20), &[1, 2, 3, 5]);
+    write_pages(&store, 30, &state(30), &[1, 2, 3, 5]);
+    assert_eq!(packs(&store).len(), 2, "the third has nothing of its own");
+    store.remove(LogIndex(10)).unwrap();
+    assert_eq!(packs(&store).len(), 2);
+    store.remove(LogIndex(20)).unwrap();
+    assert_eq!((packs(&store).len(), store.all().len()), (2, 1));
+    write_pages(&store, 40, &state(40), &[6, 7, 8, 9]);
+    store.remove(LogIndex(30)).unwrap();
+    assert_eq!((packs(&store).len(), store.all().len()), (1, 1));
+    store.remove(LogIndex(40)).unwrap();
+    assert!(names(&store).is_empty());
+}
+
+#[test]
+fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    write_pages(&store, 20, &state(20), &[1, 2, 3, 5]);
+    let path = file::packs_of(&store.path(LogIndex(10))).unwrap().unwrap()[0].path(store.dir());
+    damage(&path);
+    assert!(store.set_aside(LogIndex(10)));
+    assert!(!path.exists() && path.with_extension(DAMAGED).exists());
+    write_pages(&store, 30, &state(30), &[1, 2, 3, 5]);
+    assert_eq!(store.all().iter().map(Image::index).collect::<Vec<_>>(), [LogIndex(30)]);
+    store.collect().unwrap();
+    assert_eq!(images(&store), ["image-10.damaged", "image-20.damaged", "image-30"]);
+    assert_eq!(store.all().len(), 1);
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_whole_images() {
+    // What the directory is after each step of a writer that has nothing to remove, of a remover, and of both.
+    let dir = tempfile::tempdir().unwrap();
+    let whole = store(&dir.path().join("whole"));
+    write_pages(&whole, 10, &state(10), &[1, 2, 3, 4]);
+    write_pages(&whole, 20, &state(20), &[1, 2, 3, 5]);
+    let own = packs(&whole).into_iter().find(|path| {
+        let first = file::packs_of(&whole.path(LogIndex(10))).unwrap().unwrap();
+        !first.iter().any(|pack| pack.path(whole.dir()) == *path)
+    });
+    let own = own.unwrap();
+    let steps: [&dyn Fn(&Path); 4] = [
+        // The pack is written in part, or whole, and has no name yet; then its image has none.
+        &|dir| {
+            fs::remove_file(dir.join("image-20")).unwrap();
+            let name = dir.join(own.file_name().unwrap());
+            fs::rename(&name, dir.join("pack-20.part")).unwrap();
+        },
+        &|dir| fs::remove_file(dir.join("image-20")).unwrap(),
+        &|dir| fs::rename(dir.join("image-20"), dir.join("image-20.part")).unwrap(),
+        // The image is removed, its pack is not yet.
+        &|dir| fs::remove_file(dir.join("image-10")).unwrap(),
+    ];
+    for (n, step) in steps.iter().enumerate() {
+        let crashed = store(&dir.path().join(n.to_string()));
+        for name in names(&whole) {
+            fs::copy(whole.dir().join(&name), crashed.dir().join(&name)).unwrap();
+        }
+        step(crashed.dir());
+        crashed.tidy().unwrap();
+        let there: Vec<_> = crashed.all().iter().map(Image::index).collect();
+        assert_eq!(there, [LogIndex(if n == 3 { 20 } else { 10 })]);
+        let needed = file::packs_of(&crashed.path(there[0])).unwrap().unwrap().len();
+        assert_eq!((names(&crashed).len(), packs(&crashed).len()), (1 + needed, needed));
+        // It goes on.
+        write_pages(&crashed, 30, &state(30), &[1, 2, 3, 5]);
+        assert_eq!(crashed.all().len(), 2);
+    }
 }

@@ -7,23 +7,24 @@
 
 use super::Mailbox;
 use crate::images::Store;
+use crate::images::files::FilesCopied;
 use crate::images::incoming::{Incoming, Progress, read_part};
 use crate::server;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use skein_image::file::{Contents, Head, ImageError};
-use skein_image::take::{Figures, Source};
+use skein_image::Copied;
+use skein_image::before::Before;
+use skein_image::file::{Head, ImageError};
+use skein_image::take::{Source, Taken};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews};
 use skein_replica::replica::Inbox;
 use skein_replica::server::{MemoryPlace, ServerState, Stood};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(super) const PART_BYTES: u64 = 256 << 10;
 /// The longest time to copy a server that stands.
 const COPIES: Duration = Duration::from_secs(20);
+/// The variable of a node's environment that lets it read and compare all pages, as where the kernel does not tell which were written.
+const COMPARES: &str = "SKEIN_COMPARE_PAGES";
 /// How much other threads go before: half of what there is.
 const NICE: i32 = 10;
 
@@ -41,7 +44,12 @@ pub(super) struct ImageWork {
     sender: Option<Sender<Job>>,
     /// An image is being taken.
     taking: Arc<AtomicBool>,
+    /// What the next one need not read or write again.
+    before: Known,
 }
+
+/// The last image that was taken here, if nothing has gone wrong since.
+type Known = Arc<Mutex<Option<(LogIndex, Before)>>>;
 
 enum Job {
     /// The names in the directory become durable.
@@ -54,7 +62,7 @@ enum Job {
 
 impl ImageWork {
     pub(super) fn new(store: Store, mailbox: Mailbox) -> Self {
-        Self { store, mailbox, sender: None, taking: Arc::default() }
+        Self { store, mailbox, sender: None, taking: Arc::default(), before: Arc::default() }
     }
 
     pub(super) const fn store(&self) -> &Store {
@@ -67,9 +75,9 @@ impl ImageWork {
             return tell(&self.mailbox, ImageNews::NotTaken(why.into()));
         }
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
-        let taking = self.taking.clone();
+        let (taking, before) = (self.taking.clone(), self.before.clone());
         let take = move || {
-            let news = match take(&store, &mailbox, stood, state) {
+            let news = match take(&store, &mailbox, &before, stood, state) {
                 Ok(image) => ImageNews::Kept(image),
                 Err(why) => ImageNews::NotTaken(why),
             };
@@ -239,21 +247,21 @@ fn step_back() {
 fn take(
     store: &Store,
     mailbox: &Mailbox,
+    known: &Known,
     stood: Stood,
     state: ServerState,
 ) -> Result<Image, String> {
     let begun = Instant::now();
-    let Copied { figures, mut memory, mut layer } = copy(store, stood, &state, begun + COPIES)?;
+    // It counts again when this one is written. Its pages are in a file of this directory, or it is worth nothing.
+    let before = known.lock().expect("no holder panics").take();
+    let before = before.filter(|(index, _)| store.any_path(*index).exists());
+    let before = before.as_ref().map(|(_, before)| before);
+    let Standing { taken, layer } = copy(stood, &state, before, begun + COPIES)?;
+    let Taken { copied: memory, figures, places } = taken;
     tell(mailbox, ImageNews::Copied);
     let pause_ms = begun.elapsed().as_millis() as u64;
     step_back();
     let encoded = state.encode();
-    let unread = |error: std::io::Error| format!("its copy cannot be read: {error}");
-    let length = |file: &mut File| {
-        let bytes = file.seek(SeekFrom::End(0))?;
-        file.rewind()?;
-        Ok(bytes)
-    };
     let head = Head {
         owner: *store.owner(),
         index: state.index,
@@ -261,15 +269,20 @@ fn take(
         taken_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
         processes: figures.processes as u64,
         state_bytes: encoded.len() as u64,
-        memory_bytes: length(&mut memory).map_err(unread)?,
-        layer_bytes: length(&mut layer).map_err(unread)?,
+        memory_bytes: memory.len(),
+        layer_bytes: layer.len(),
     };
-    let contents = Contents { state: &encoded, memory: &mut memory, layer: &mut layer };
-    let file = store.write(&head, contents).map_err(|error| error.to_string())?;
+    let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
+    let file = written.file;
+    let before = (state.index, places.with(written.hashes));
+    *known.lock().expect("no holder panics") = Some(before);
     tracing::debug!(
         event = "image_written",
         index = head.index.0,
         bytes = file.bytes,
+        written = written.written,
+        pages = figures.pages,
+        copied = memory.fresh(),
         memory = head.memory_bytes,
         files = head.layer_bytes,
         processes = head.processes,
@@ -279,37 +292,33 @@ fn take(
     Ok(Image { state: Arc::new(state), file })
 }
 
-/// A copy of a server.
-struct Copied {
-    figures: Figures,
-    memory: File,
-    layer: File,
+/// A copy of a server that stood.
+struct Standing {
+    taken: Taken,
+    layer: Copied,
 }
 
 fn copy(
-    store: &Store,
     stood: Stood,
     state: &ServerState,
+    before: Option<&Before>,
     deadline: Instant,
-) -> Result<Copied, String> {
+) -> Result<Standing, String> {
     let outfit = server::outfit(&stood.files);
     let given = outfit.given().ok_or("what the server prints into is not known")?;
     let MemoryPlace { init, arena, sizes, .. } = stood.memory;
     let arena = File::from(arena);
-    let memory = memfd_create(c"skein-image", MFdFlags::MFD_CLOEXEC);
-    let memory = memory.map(File::from).map_err(|e| format!("there is no memory for it: {e}"))?;
     let layer = server::layer(&stood.files);
     let root = layer.root().ok_or("the server's root was not seen")?;
     let host = state.paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path)));
     let own = layer.paths().map_err(|e| format!("the server's files cannot be listed: {e}"))?;
     let paths = own.into_iter().chain(host).collect();
     let given = [given, given];
-    let source = Source { init, arena: &arena, sizes, given, root, paths: &paths };
-    let figures = source.take(&memory, deadline).map_err(|error| error.to_string())?;
-    let packed = store.nameless(state.index).map_err(|error| error.to_string())?;
-    let mut out = BufWriter::new(packed);
-    let packed = layer.pack(&mut out).and_then(|()| out.flush());
+    let watches = std::env::var_os(COMPARES).is_none();
+    let source = Source { init, arena: &arena, sizes, given, root, paths: &paths, watches };
+    let taken = source.take(before, deadline).map_err(|error| error.to_string())?;
+    let mut files = FilesCopied::default();
+    let packed = layer.pack(&mut files);
     packed.map_err(|error| format!("the server's files cannot be packed: {error}"))?;
-    let layer = out.into_inner().map_err(|error| error.to_string())?;
-    Ok(Copied { figures, memory, layer })
+    Ok(Standing { taken, layer: files.finish() })
 }

@@ -134,6 +134,7 @@ fn begin_server() {
     check_glibc();
     // The descriptors that it was started with are all the kernel's, and stay so.
     io::table::begin();
+    process::written::begin();
     io::park::open();
     files::begin();
     inputs::libraries::begin();
@@ -147,6 +148,7 @@ fn go_on_in_new_program() {
     let process = process::exec::find_executing(k);
     local::set_state(READY);
     net::join();
+    process::written::begin();
     process::exec::join(k, process);
     thread::be_new_main(k, k.current());
     check_glibc();

@@ -5,6 +5,7 @@ use crate::kernel::Kernel;
 use crate::sys;
 use crate::time;
 use crate::turn::{self, trace};
+use core::cell::Cell;
 use core::fmt::{self, Write};
 use libc::c_int;
 use skein_arena::restore::{SHARED_SHOWN, SHARED_WAS};
@@ -95,6 +96,13 @@ impl Sheet<'_> {
         let args = sys::args([self.fd as usize, bytes.as_ptr() as usize, bytes.len()]);
         // SAFETY: a live buffer.
         self.failed |= unsafe { sys::call(libc::SYS_write, args) } != Ok(bytes.len());
+    }
+
+    /// Writes over what is there.
+    fn put_at(&mut self, bytes: &[u8], at: usize) {
+        let args = sys::args([self.fd as usize, bytes.as_ptr() as usize, bytes.len(), at]);
+        // SAFETY: a live buffer.
+        self.failed |= unsafe { sys::call(libc::SYS_pwrite64, args) } != Ok(bytes.len());
     }
 }
 
@@ -325,13 +333,23 @@ enum Fate {
 
 /// Writes the lines of the kernel's own file, as `each` decides.
 fn filter(out: &mut Sheet<'_>, pid: u32, name: &str, each: impl Fn(&mut Sheet<'_>, &[u8]) -> Fate) {
+    let opened = each_line(pid, name, |text| {
+        if let Fate::Kept = each(out, text) {
+            out.put(text);
+            out.put(b"\n");
+        }
+    });
+    out.failed |= !opened;
+}
+
+/// Calls `each` for the lines of a file of process `pid`; false: it cannot be opened.
+fn each_line(pid: u32, name: &str, mut each: impl FnMut(&[u8])) -> bool {
     let path = line!("/proc/{pid}/{name}\0");
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let args = [libc::AT_FDCWD as usize, path.bytes().as_ptr() as usize, flags as usize];
     // SAFETY: a string that ends in zero.
     let Ok(fd) = (unsafe { sys::call(libc::SYS_openat, sys::args(args)) }) else {
-        out.failed = true;
-        return;
+        return false;
     };
     let mut buffer = [0u8; 2048];
     let mut filled = 0;
@@ -343,11 +361,7 @@ fn filter(out: &mut Sheet<'_>, pid: u32, name: &str, each: impl Fn(&mut Sheet<'_
         filled += n;
         let mut start = 0;
         while let Some(len) = buffer[start..filled].iter().position(|byte| *byte == b'\n') {
-            let text = &buffer[start..start + len];
-            if let Fate::Kept = each(out, text) {
-                out.put(text);
-                out.put(b"\n");
-            }
+            each(&buffer[start..start + len]);
             start += len + 1;
         }
         buffer.copy_within(start..filled, 0);
@@ -358,6 +372,28 @@ fn filter(out: &mut Sheet<'_>, pid: u32, name: &str, each: impl Fn(&mut Sheet<'_
         }
     }
     let _ = sys::close(fd as i32);
+    true
+}
+
+/// Whether all these addresses of this process are shown to it as parts of one mapping of nothing.
+pub fn is_one_mapping(from: usize, to: usize) -> bool {
+    // SAFETY: no memory is involved.
+    let pid = unsafe { sys::raw(libc::SYS_getpid, sys::args([])) } as u32;
+    // How far they are alike, and what they are.
+    let (mut at, mut kind) = (from, None);
+    each_line(pid, "maps", |line| {
+        let mut fields = line.splitn(6, |byte| *byte == b' ');
+        let mut next = || fields.next().unwrap_or(b"");
+        let [place, permissions, _, device, inode, path] = [(); 6].map(|()| next());
+        let mut parts = place.split(|byte| *byte == b'-');
+        let (Some(start), Some(end)) = (hex(parts.next()), hex(parts.next())) else { return };
+        let own = Some(fnv(&[permissions, device, inode, path.trim_ascii_start()]));
+        if (start..end).contains(&at) && at < to && inode == b"0" && *kind.get_or_insert(own) == own
+        {
+            at = end;
+        }
+    });
+    at >= to
 }
 
 fn status(out: &mut Sheet<'_>, pid: u32) {
@@ -430,8 +466,23 @@ fn limits(out: &mut Sheet<'_>, pid: u32) {
     });
 }
 
-/// Mappings: `address permissions offset device inode path`. Device and inode number differ; what the kernel maps by itself follows its version.
+/// The line of a mapping that was written last: one that only continues it is joined with it.
+#[derive(Clone, Copy)]
+struct Last {
+    /// Where in the text its end is, and how many digits that has.
+    at: usize,
+    digits: usize,
+    /// The address behind it, and the offset in the file there.
+    end: usize,
+    offset: usize,
+    /// Of permissions, file and name.
+    rest: u64,
+}
+
+/// Mappings: `address permissions offset device inode path`. Device and inode number differ; what the kernel maps by itself follows its version. It may keep apart
+/// what is one mapping, as where an image was taken in between.
 fn maps(out: &mut Sheet<'_>, pid: u32) {
+    let (written, last) = (Cell::new(0), Cell::new(None::<Last>));
     filter(out, pid, "maps", |out, line| {
         if [b"[vvar".as_slice(), b"[vdso", b"[vsys"].iter().any(|own| contains(line, own)) {
             return Fate::Dropped;
@@ -442,14 +493,35 @@ fn maps(out: &mut Sheet<'_>, pid: u32) {
         let mut fields = line.splitn(6, |byte| *byte == b' ');
         let mut next = || fields.next().unwrap_or(b"");
         let place = [next(), next(), next()];
-        let (_device, inode, path) = (next(), next(), next().trim_ascii_start());
+        let (device, inode, path) = (next(), next(), next().trim_ascii_start());
+        let mut parts = place[0].split(|byte| *byte == b'-');
+        let (start, end_text) = (hex(parts.next()), parts.next().unwrap_or(b""));
+        let (Some(start), Some(end), Some(offset)) =
+            (start, hex(Some(end_text)), hex(Some(place[2])))
+        else {
+            return Fate::Dropped;
+        };
+        let is_of_file = inode != b"0";
+        let rest = fnv(&[place[1], device, inode, path]);
+        if let Some(shown) = last.get()
+            && (shown.end, shown.rest, shown.digits) == (start, rest, end_text.len())
+            && (!is_of_file || shown.offset == offset)
+        {
+            out.put_at(end_text, shown.at);
+            let offset = offset + (end - start);
+            last.set(Some(Last { end, offset, ..shown }));
+            return Fate::Written;
+        }
+        let at = written.get() + place[0].len() - end_text.len();
+        let (digits, offset) = (end_text.len(), offset + (end - start));
+        last.set(Some(Last { at, digits, end, offset, rest }));
         let mut column = 0;
         for field in place {
             out.put(field);
             out.put(b" ");
             column += field.len() + 1;
         }
-        let file: &[u8] = if inode == b"0" { b"00:00 0" } else { b"08:01 1" };
+        let file: &[u8] = if is_of_file { b"08:01 1" } else { b"00:00 0" };
         out.put(file);
         column += file.len();
         if !path.is_empty() {
@@ -458,17 +530,32 @@ fn maps(out: &mut Sheet<'_>, pid: u32) {
                 column += 1;
             }
             let restored = path == SHARED_SHOWN.as_bytes();
-            out.put(if restored { SHARED_WAS.as_bytes() } else { path });
+            let path = if restored { SHARED_WAS.as_bytes() } else { path };
+            out.put(path);
+            column += path.len();
         }
         out.put(b"\n");
+        written.set(written.get() + column + 1);
         Fate::Written
     });
 }
 
+/// A hexadecimal number.
+fn hex(digits: Option<&[u8]>) -> Option<usize> {
+    usize::from_str_radix(core::str::from_utf8(digits?).ok()?, 16).ok()
+}
+
+/// FNV-1a, to tell lines apart.
+fn fnv(parts: &[&[u8]]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.iter().chain(b" "));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
 /// Where a mapping begins.
 fn begin_of(line: &[u8]) -> Option<usize> {
-    let digits = line.split(|byte| *byte == b'-').next()?;
-    usize::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
+    hex(line.split(|byte| *byte == b'-').next())
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

@@ -22,7 +22,7 @@
 
 pub mod change;
 pub mod close;
-mod fake;
+pub mod fake;
 pub mod inode;
 pub mod inputs;
 pub mod kernel_files;

@@ -5,7 +5,7 @@
 
 use crate::fatal::refuse;
 use crate::sys;
-use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD};
+use skein_arena::layout::{ARENA_FD, FORMER_TRACE_FD, TRACE_FD, WAKE_FD, WRITTEN_FD};
 use skein_libos::errno::{Result, fail};
 use skein_libos::host::Kernels;
 
@@ -14,15 +14,16 @@ pub const SPARE_FD: i32 = WAKE_FD + 1;
 pub use skein_arena::layout::{PARK_IN_FD, PARK_OUT_FD};
 const _: () = assert!(SPARE_FD + 1 == PARK_IN_FD && PARK_IN_FD + 1 == PARK_OUT_FD);
 const _: () = assert!(PARK_OUT_FD + 1 == TRACE_FD && TRACE_FD + 1 == FORMER_TRACE_FD);
+const _: () = assert!(FORMER_TRACE_FD + 1 == WRITTEN_FD);
 
 /// Whether a descriptor belongs to the runtime: the server may not touch it.
 pub const fn is_own(fd: i32) -> bool {
-    matches!(fd, ARENA_FD..=FORMER_TRACE_FD)
+    matches!(fd, ARENA_FD..=WRITTEN_FD)
 }
 
 /// The runtime's own descriptors, first and last.
 pub const fn own_range() -> (u32, u32) {
-    (ARENA_FD as u32, FORMER_TRACE_FD as u32)
+    (ARENA_FD as u32, WRITTEN_FD as u32)
 }
 
 /// Refuses one of the runtime's own descriptors, as one that is not open.

@@ -96,6 +96,7 @@ pub unsafe fn clone(a: [usize; 6], on_stack: impl FnOnce(usize)) -> Result<usize
     match result {
         Ok(0) => {
             become_process(k, process);
+            super::written::begin();
             turn::carrier::be_main();
             stack::forked(k.threads.get(thread).stack.get());
             turn::above::above().forked();

@@ -18,6 +18,7 @@ pub mod pidfd;
 pub mod shared;
 pub mod spawn;
 pub mod wait;
+pub mod written;
 
 use crate::kernel::Kernel;
 use crate::local::LOCAL;

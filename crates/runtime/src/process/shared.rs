@@ -227,7 +227,10 @@ pub fn munmap(start: usize, len: usize) -> Result<()> {
 pub fn mremap(a: [usize; 6]) -> Result<usize> {
     let [start, len, new_len, ..] = a;
     // SAFETY: the server's own call.
-    let at = unsafe { sys::call(libc::SYS_mremap, a)? };
+    let at = match unsafe { sys::call(libc::SYS_mremap, a) } {
+        Ok(at) => at,
+        Err(refusal) => super::written::mremap(a, refusal)?,
+    };
     if any() {
         let k = kernel();
         let mut mapping = this().mappings.front();

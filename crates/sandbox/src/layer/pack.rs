@@ -1,7 +1,7 @@
 //! Writes a layer's content as a stream ([`super::stream`]): what the server has changed, in the view of its own mounts. So it can be unpacked where the host's
 //! directories are overlays in other places.
 //!
-//! The server stands still. Memory: one directory's names, one piece of a file, and the paths of files with several names.
+//! The server stands still. Memory: one directory's names, and the paths of files with several names.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Error};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Whence, lseek64};
@@ -17,7 +17,6 @@ use nix::unistd::{Whence, lseek64};
 use super::attributes;
 use super::stream::{Attributes, Entry, Kind, Packer};
 
-const PIECE_BYTES: usize = 256 << 10;
 /// The note of overlayfs on a directory in which nothing of the host's shows.
 const OPAQUE: &[u8] = b"user.overlay.opaque";
 
@@ -26,7 +25,6 @@ pub(super) struct Walk<'a, 'b> {
     pub(super) out: &'a mut Packer<'b>,
     /// Files with several names: device and number, and the first of these.
     links: HashMap<(u64, u64), Vec<u8>>,
-    piece: Vec<u8>,
     /// What becomes of a file's attributes.
     shape: fn(&mut Attributes),
 }
@@ -37,7 +35,7 @@ impl<'a, 'b> Walk<'a, 'b> {
     }
 
     pub(super) fn shaped(out: &'a mut Packer<'b>, shape: fn(&mut Attributes)) -> Self {
-        Self { out, links: HashMap::new(), piece: vec![0; PIECE_BYTES], shape }
+        Self { out, links: HashMap::new(), shape }
     }
 
     /// Packs the entries below `place`, which the server knows as `path`, that `changed` is true for.
@@ -134,14 +132,9 @@ impl<'a, 'b> Walk<'a, 'b> {
         while let Some((start, end)) = extent(&file, at)? {
             let (start, end) = (start.min(size), end.min(size));
             at = start;
-            while at < end {
-                let len = (end - at).min(PIECE_BYTES as u64) as usize;
-                let piece = &mut self.piece[..len];
-                file.read_exact_at(piece, at)?;
-                self.out.number(at)?;
-                self.out.number(len as u64)?;
-                self.out.bytes(piece)?;
-                at += len as u64;
+            if at < end {
+                self.out.contents(&file, meta, at, end)?;
+                at = end;
             }
             if at >= size {
                 break;

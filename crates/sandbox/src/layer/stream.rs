@@ -1,22 +1,30 @@
-//! The form of a packed layer: entries in a row, each directory before what is in it, and a hash of all of them at the end.
+//! The form of a packed layer: entries in a row, each directory before what is in it, and a hash of all of them at the end. In an image, which keeps contents of
+//! files apart and checks them, these have no part in the hash; its version says so.
 //!
 //! ```text
 //! "skeinla" version u8 | entry... | 0 u8 | xxh3 of all bytes before, 128 bits
 //! entry = kind u8 | opaque u8 | path text | target text | attributes, if it has some | extents, of a file
 //! text = bytes u32 | the bytes
 //! attributes = mode u32 | user u32 | group u32 | accessed i64 ns u32 | modified i64 ns u32 | count u32 | (name text | value text)...
-//! extents = size u64 | (offset u64 | bytes u64 | the bytes)... | size u64 | 0 u64
+//! extents = size u64 | (offset u64 | bytes u64 | contents)... | size u64 | 0 u64
 //! ```
 //!
 //! It is no tar: that has no place for removed and opaque directories or sockets, and an old way with holes and with the times by which the runtime knows its copies.
 //!
 //! All numbers are little-endian. A reader trusts nothing: each length has a bound, and damage that keeps the form is found by the hash.
 
-use std::io::{self, Error, Read, Write};
+use std::fs::{File, Metadata};
+use std::io::{self, Error, Read};
+use std::os::unix::fs::FileExt;
 
 use xxhash_rust::xxh3::Xxh3;
 
+/// With contents in the hash.
 const MAGIC: [u8; 8] = *b"skeinla\x01";
+/// Without.
+const APART: [u8; 8] = *b"skeinla\x02";
+/// Read at a time.
+const PIECE_BYTES: u64 = 256 << 10;
 /// The longest path and target: Linux's `PATH_MAX`.
 const MAX_TEXT_BYTES: usize = 4096;
 /// The most bytes of extended attributes of one file: sixteen of the largest.
@@ -85,22 +93,75 @@ pub(super) struct Entry {
     pub(super) attributes: Attributes,
 }
 
+/// Takes a packed layer. The server stands still meanwhile, so this only copies.
+pub trait Packs {
+    /// The next bytes.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Whether contents of files are kept, and checked, apart from the other bytes: then they have no part in the hash, and go to [`Self::contents`].
+    fn keeps_contents(&self) -> bool {
+        false
+    }
+
+    /// The next bytes are those of a file between two positions.
+    ///
+    /// # Errors
+    /// They cannot be read, or there is no room for them.
+    fn contents(&mut self, file: &File, about: &Metadata, start: u64, end: u64) -> io::Result<()> {
+        let _ = (file, about, start, end);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Packs for Vec<u8> {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
 /// Writes a stream.
 pub(super) struct Packer<'a> {
-    out: &'a mut dyn Write,
+    out: &'a mut dyn Packs,
     hash: Xxh3,
 }
 
 impl<'a> Packer<'a> {
-    pub(super) fn new(out: &'a mut dyn Write) -> io::Result<Self> {
+    pub(super) fn new(out: &'a mut dyn Packs) -> io::Result<Self> {
         let mut packer = Self { out, hash: Xxh3::new() };
-        packer.bytes(&MAGIC)?;
+        packer.bytes(if packer.out.keeps_contents() { &APART } else { &MAGIC })?;
         Ok(packer)
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.hash.update(bytes);
-        self.out.write_all(bytes)
+        self.out.bytes(bytes)
+    }
+
+    pub(super) fn contents(
+        &mut self,
+        file: &File,
+        about: &Metadata,
+        start: u64,
+        end: u64,
+    ) -> io::Result<()> {
+        self.number(start)?;
+        self.number(end - start)?;
+        if self.out.keeps_contents() {
+            return self.out.contents(file, about, start, end);
+        }
+        let mut piece = vec![0; PIECE_BYTES as usize];
+        let mut at = start;
+        while at < end {
+            let piece = &mut piece[..(end - at).min(PIECE_BYTES) as usize];
+            file.read_exact_at(piece, at)?;
+            self.bytes(piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     fn text(&mut self, text: &[u8]) -> io::Result<()> {
@@ -144,7 +205,7 @@ impl<'a> Packer<'a> {
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.bytes(&[Kind::End as u8])?;
         let hash = self.hash.digest128();
-        self.out.write_all(&hash.to_le_bytes())
+        self.out.bytes(&hash.to_le_bytes())
     }
 }
 
@@ -157,24 +218,37 @@ pub(super) fn damaged(how: &str) -> Error {
 pub(super) struct Reader<'a> {
     from: &'a mut dyn Read,
     hash: Xxh3,
+    /// Contents have no part in the hash.
+    apart: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(from: &'a mut dyn Read) -> io::Result<Self> {
-        let mut reader = Self { from, hash: Xxh3::new() };
-        if reader.array()? != MAGIC {
+        let mut reader = Self { from, hash: Xxh3::new(), apart: false };
+        let magic = reader.array()?;
+        if magic != MAGIC && magic != APART {
             return Err(damaged("they do not begin as such of this version do"));
         }
+        reader.apart = magic == APART;
         Ok(reader)
     }
 
-    pub(super) fn bytes(&mut self, into: &mut [u8]) -> io::Result<()> {
+    /// A file's content.
+    pub(super) fn contents(&mut self, into: &mut [u8]) -> io::Result<()> {
+        if self.apart { self.read(into) } else { self.bytes(into) }
+    }
+
+    fn bytes(&mut self, into: &mut [u8]) -> io::Result<()> {
+        self.read(into)?;
+        self.hash.update(into);
+        Ok(())
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<()> {
         self.from.read_exact(into).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged("they end too early"),
             _ => error,
-        })?;
-        self.hash.update(into);
-        Ok(())
+        })
     }
 
     fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {

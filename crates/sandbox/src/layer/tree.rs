@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-use super::stream::{Attributes, Entry, Kind, Packer};
+use super::stream::{Attributes, Entry, Kind, Packer, Packs};
 use super::{pack, unpack};
 
 /// How much was written or packed.
@@ -85,12 +85,22 @@ fn as_on_the_host(to: &Path, mut made: Vec<Vec<u8>>) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes a packed layer as it comes.
+struct Plain<'a>(&'a mut dyn Write);
+
+impl Packs for Plain<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+}
+
 /// Packs the files below `dir` for a server's layer ([`super::Layer::unpack`]). Of an ordinary user all files become that user's.
 ///
 /// # Errors
 /// They cannot be read, one is a device, or `out` cannot be written to.
 pub fn pack_tree(dir: &Path, out: &mut dyn Write) -> io::Result<Amount> {
-    let mut packer = Packer::new(out)?;
+    let mut plain = Plain(out);
+    let mut packer = Packer::new(&mut plain)?;
     let shape = if geteuid().is_root() { without_access } else { own };
     let mut walk = pack::Walk::shaped(&mut packer, shape);
     let mut amount = Amount::default();

@@ -215,7 +215,7 @@ impl Unpack<'_> {
             at = offset;
             while at < offset + len {
                 let n = (offset + len - at).min(PIECE_BYTES as u64) as usize;
-                reader.bytes(&mut self.piece[..n])?;
+                reader.contents(&mut self.piece[..n])?;
                 piece(at, &self.piece[..n])?;
                 at += n as u64;
             }

@@ -1,0 +1,100 @@
+//! What is known from the image before: which page was where, and the hash of its content.
+
+use skein_arena::restore::Run;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::form::PAGE_BYTES;
+
+/// Where the pages of an image are in its restore file.
+#[derive(Debug, Default)]
+pub struct Places {
+    pub(crate) heap: Vec<Run>,
+    /// By their numbers on the host.
+    pub(crate) processes: BTreeMap<u32, Vec<Run>>,
+    pub(crate) objects: Vec<Vec<Run>>,
+    /// The paths of the files that the server knows,
+    pub(crate) files: BTreeSet<Vec<u8>>,
+    /// and those of the host that it knows, and that are nowhere: device and inode number.
+    pub(crate) nowhere: HashSet<(u64, u64)>,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Before {
+    pub(crate) places: Places,
+    hashes: Vec<u128>,
+}
+
+/// Finds the pages of one part of it, fastest in the order of their addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup<'a> {
+    runs: &'a [Run],
+    hashes: &'a [u128],
+    /// The run that was found last.
+    last: usize,
+}
+
+impl Places {
+    /// With the hashes of all pages in the restore file, in their order.
+    #[must_use]
+    pub const fn with(self, hashes: Vec<u128>) -> Before {
+        Before { places: self, hashes }
+    }
+}
+
+impl Before {
+    pub(crate) fn heap(&self) -> Lookup<'_> {
+        self.lookup(Some(&self.places.heap))
+    }
+
+    pub(crate) fn process(&self, host_pid: u32) -> Lookup<'_> {
+        self.lookup(self.places.processes.get(&host_pid))
+    }
+
+    pub(crate) fn object(&self, number: usize) -> Lookup<'_> {
+        self.lookup(self.places.objects.get(number))
+    }
+
+    fn lookup<'a>(&'a self, runs: Option<&'a Vec<Run>>) -> Lookup<'a> {
+        Lookup { runs: runs.map_or(&[], |runs| runs), hashes: &self.hashes, last: 0 }
+    }
+}
+
+impl Lookup<'_> {
+    /// The hash of the page that was at this address.
+    pub(crate) fn find(&mut self, address: u64) -> Option<u128> {
+        let holds = |run: &Run| (run.address..run.address + run.bytes).contains(&address);
+        if !self.runs.get(self.last).is_some_and(holds) {
+            let behind = self.runs.partition_point(|run| run.address <= address);
+            self.last = behind.checked_sub(1)?;
+        }
+        let run = self.runs.get(self.last).filter(|run| holds(run))?;
+        // Pages of a restore file begin behind its head.
+        let place = (run.at + (address - run.address)) / PAGE_BYTES - 1;
+        self.hashes.get(place as usize).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_found_by_their_addresses() {
+        let run = |address, pages, place| Run {
+            address,
+            bytes: pages * PAGE_BYTES,
+            at: (place + 1_u64) * PAGE_BYTES,
+        };
+        let runs = vec![run(0x10000, 2, 0), run(0x20000, 1, 5)];
+        let processes = BTreeMap::from([(7, runs)]);
+        let places = Places { processes, ..Places::default() };
+        let before = places.with((100..106).collect());
+        let mut found = before.process(7);
+        let mut at = |address| found.find(address);
+        assert_eq!([at(0x10000), at(0x11000), at(0x20000)], [Some(100), Some(101), Some(105)]);
+        assert_eq!([at(0xf000), at(0x12000), at(0x21000)], [None; 3]);
+        assert_eq!(at(0x11000), Some(101), "also backwards");
+        assert_eq!([before.process(8).find(0x10000), before.heap().find(0x10000)], [None; 2]);
+    }
+}

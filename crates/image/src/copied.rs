@@ -1,0 +1,290 @@
+//! A copy of what an image is made of: bytes, and pages among them, as they were while the server stood still. Compressing, hashing and writing follow when it
+//! has gone on.
+//!
+//! A page is here itself, or known by its content's hash: then an earlier image has it.
+
+use crate::form::PAGE_BYTES;
+use std::io::{self, Read};
+use std::ptr;
+use std::ptr::NonNull;
+
+const PAGE: usize = PAGE_BYTES as usize;
+/// Memory for pages is got in pieces of 8 MiB: so huge pages fit, and little is left over.
+const CHUNK_BYTES: usize = 8 << 20;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Copied {
+    bytes: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// In order; 0: the next one of those that are here.
+    pages: Vec<u128>,
+    chunks: Vec<Chunk>,
+    /// The number of pages in them.
+    fresh: usize,
+    len: u64,
+}
+
+/// Bytes, and the pages behind them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// The number of bytes.
+    pub bytes: u64,
+    /// What the pages stand for: the last one may be filled up with zeros.
+    pub paged: u64,
+}
+
+impl Piece {
+    /// The number of its pages.
+    #[must_use]
+    pub const fn pages(&self) -> u64 {
+        self.paged.div_ceil(PAGE_BYTES)
+    }
+}
+
+/// A page of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page<'a> {
+    /// It is here.
+    Here(&'a [u8; PAGE]),
+    /// An earlier image has a page with this hash.
+    Known(u128),
+}
+
+/// The hash of a page; never 0.
+#[must_use]
+pub fn hash(page: &[u8]) -> u128 {
+    xxhash_rust::xxh3::xxh3_128(page).max(1)
+}
+
+impl Copied {
+    /// Nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it is nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes that are in no page.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The order of bytes and pages.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The number of pages that are here.
+    #[must_use]
+    pub const fn fresh(&self) -> usize {
+        self.fresh
+    }
+
+    /// Adds bytes.
+    pub fn put(&mut self, bytes: &[u8]) {
+        match self.pieces.last_mut() {
+            Some(last) if last.paged == 0 => last.bytes += bytes.len() as u64,
+            _ => self.pieces.push(Piece { bytes: bytes.len() as u64, paged: 0 }),
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.len += bytes.len() as u64;
+    }
+
+    /// Replaces the first bytes.
+    ///
+    /// # Panics
+    /// They are not there.
+    pub fn put_first(&mut self, bytes: &[u8]) {
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Adds a page, or the last part of one.
+    ///
+    /// # Errors
+    /// There is no memory.
+    ///
+    /// # Panics
+    /// It is longer than a page.
+    pub fn page(&mut self, page: &[u8]) -> io::Result<()> {
+        let (chunk, at) = (self.fresh * PAGE / CHUNK_BYTES, self.fresh * PAGE % CHUNK_BYTES);
+        if chunk == self.chunks.len() {
+            self.chunks.push(Chunk::new()?);
+        }
+        // Memory that was never used is zero, which fills the page up.
+        self.chunks[chunk].bytes_mut()[at..at + page.len()].copy_from_slice(page);
+        self.fresh += 1;
+        self.paged(0, page.len());
+        Ok(())
+    }
+
+    /// Adds a page that an earlier image has, or the last part of one.
+    pub fn known(&mut self, hash: u128, len: usize) {
+        self.paged(hash, len);
+    }
+
+    fn paged(&mut self, page: u128, len: usize) {
+        assert!(0 < len && len <= PAGE, "a page");
+        self.pages.push(page);
+        match self.pieces.last_mut() {
+            // Nothing may follow a part of a page but bytes.
+            Some(last) if last.paged.is_multiple_of(PAGE_BYTES) => last.paged += len as u64,
+            _ => self.pieces.push(Piece { bytes: 0, paged: len as u64 }),
+        }
+        self.len += len as u64;
+    }
+
+    /// All pages, in order.
+    pub fn each(&self) -> impl Iterator<Item = Page<'_>> {
+        let mut here = self.chunks.iter().flat_map(|chunk| chunk.bytes().as_chunks::<PAGE>().0);
+        self.pages.iter().map(move |page| match page {
+            0 => Page::Here(here.next().expect("as many pages are here as the list says")),
+            hash => Page::Known(*hash),
+        })
+    }
+
+    /// Reads it from its beginning. Fails at a page that is not here.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        let pieces = self.pieces.iter().copied().collect();
+        Reader { bytes: &self.bytes, pieces, pages: Box::new(self.each()), page: &[] }
+    }
+}
+
+/// Reads a copy whose pages are all here.
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    pieces: std::collections::VecDeque<Piece>,
+    pages: Box<dyn Iterator<Item = Page<'a>> + 'a>,
+    /// What is left of a page.
+    page: &'a [u8],
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.page.is_empty() {
+            while self.pieces.front().is_some_and(|piece| *piece == Piece::default()) {
+                self.pieces.pop_front();
+            }
+            let Some(piece) = self.pieces.front_mut() else { return Ok(0) };
+            if piece.bytes > 0 {
+                let n = out.len().min(usize::try_from(piece.bytes).unwrap_or(usize::MAX));
+                let (now, later) = self.bytes.split_at(n);
+                out[..n].copy_from_slice(now);
+                self.bytes = later;
+                piece.bytes -= n as u64;
+                return Ok(n);
+            }
+            match self.pages.next() {
+                Some(Page::Here(page)) => {
+                    let len = piece.paged.min(PAGE_BYTES);
+                    self.page = &page[..len as usize];
+                    piece.paged -= len;
+                }
+                _ => return Err(io::Error::other("a page of it is only in an earlier image")),
+            }
+        }
+        let n = out.len().min(self.page.len());
+        let (now, later) = self.page.split_at(n);
+        out[..n].copy_from_slice(now);
+        self.page = later;
+        Ok(n)
+    }
+}
+
+/// [`CHUNK_BYTES`] of memory of its own, in huge pages if there are some: a fault for each page costs more than the copy of it.
+#[derive(Debug)]
+struct Chunk(NonNull<u8>);
+
+// SAFETY: it owns its memory, as a box does.
+unsafe impl Send for Chunk {}
+// SAFETY: as above; it is changed through exclusive references only.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    fn new() -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory of nothing.
+        let at = unsafe { libc::mmap(ptr::null_mut(), CHUNK_BYTES, access, kind, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: that memory. A kernel without huge pages refuses, which only costs time.
+        unsafe { libc::madvise(at, CHUNK_BYTES, libc::MADV_HUGEPAGE) };
+        Ok(Self(NonNull::new(at.cast()).expect("no mapping is at 0")))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is mapped until this is dropped, and any bytes are valid.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), CHUNK_BYTES) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the reference is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), CHUNK_BYTES) }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and nothing refers to it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), CHUNK_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_comes_out_in_order() {
+        let mut copied = Copied::new();
+        let mut expected = vec![7; 10];
+        copied.put(&[0; 10]);
+        for n in 0..5000_u32 {
+            let page = [(n % 251) as u8 + 1; PAGE];
+            copied.page(&page).unwrap();
+            expected.extend(page);
+        }
+        copied.page(&[9; 5]).unwrap();
+        copied.page(&[8; 3]).unwrap();
+        copied.put(b"end");
+        copied.put_first(&[7; 10]);
+        expected.extend([9; 5]);
+        expected.extend([8; 3]);
+        expected.extend(b"end");
+        let mut found = Vec::new();
+        copied.reader().read_to_end(&mut found).unwrap();
+        assert!(found == expected && copied.len() == expected.len() as u64);
+        assert_eq!((copied.fresh(), copied.pieces().len()), (5002, 3));
+        assert_eq!(copied.pieces()[0], Piece { bytes: 10, paged: 5000 * PAGE_BYTES + 5 });
+        assert!(copied.each().nth(5000).is_some_and(|page| page
+            == Page::Here(&{
+                let mut page = [0; PAGE];
+                page[..5].fill(9);
+                page
+            })));
+    }
+
+    #[test]
+    fn a_page_that_is_elsewhere_is_not_read() {
+        let mut copied = Copied::new();
+        copied.known(5, PAGE);
+        assert_eq!(copied.each().next(), Some(Page::Known(5)));
+        assert!(copied.reader().read_to_end(&mut Vec::new()).is_err());
+    }
+}

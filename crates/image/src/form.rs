@@ -1,0 +1,106 @@
+//! What images have in common: pages, and the errors and bounds of their files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A page.
+pub const PAGE_BYTES: u64 = 4096;
+/// The format of an image whose pages are in packs.
+pub(crate) const PACKED: u32 = 2;
+/// The newest that is read.
+const VERSION: u32 = PACKED;
+/// Read at a time.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// The most bytes of what a replica knows of its server.
+pub(crate) const MAX_STATE_BYTES: u64 = 256 << 20;
+
+/// Why an image cannot be used or written. Every message is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The file system.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// There is no room.
+    #[error("{}: disk full; free space, each image takes about as much as the one before", path.display())]
+    DiskFull {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else.
+    #[error("{}: it is no image of a server; move it out of the directory", path.display())]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Written by a later Skein.
+    #[error("{}: an image of format {version}, and this Skein reads up to {VERSION}; run the version that wrote it", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
+    },
+    /// Not of this cluster.
+    #[error("{}: an image of another cluster's server; move it out of the directory", path.display())]
+    OtherCluster {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not of this program.
+    #[error("{}: an image of another program, or of this one with other libraries, arguments or another Skein; run what it was taken of, or remove it", path.display())]
+    OtherProgram {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The end is missing.
+    #[error("{}: it ends after {bytes} bytes, too early for an image; remove it, another replica has a whole one", path.display())]
+    Cut {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Bytes changed.
+    #[error("{}: the image is damaged: {why}; remove it, another replica has a whole one", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How that shows.
+        why: String,
+    },
+}
+
+impl ImageError {
+    /// Wraps an error of the file system.
+    pub fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::DiskFull { path: path.clone() }
+            }
+            _ => Self::Io { path: path.clone(), error },
+        }
+    }
+
+    /// The file's own fault: reading it again would not help, and nobody needs to change a setting.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::NotAnImage { .. } | Self::Cut { .. } | Self::Damaged { .. })
+    }
+
+    pub(crate) fn damaged(path: &Path, why: impl std::fmt::Display) -> Self {
+        Self::Damaged { path: path.to_owned(), why: why.to_string() }
+    }
+}
+
+/// `N` bytes at a place that is inside.
+pub(crate) fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut found = [0; N];
+    found.copy_from_slice(&bytes[at..at + N]);
+    found
+}

@@ -1,0 +1,330 @@
+//! A pack: pages that one image has written, for itself and for those after it.
+//!
+//! ```text
+//! head      magic, version
+//! blocks    zstd of 64 pages each, the last one of fewer
+//! index     per block its end, u64; per page the hash of its content, 128 bits
+//! trailer   magic, number of pages, XXH3 (128 bits) of all bytes before it
+//! ```
+//!
+//! Numbers are little-endian. A pack is never changed. Its digest is its name, so images name packs by what they hold, and a pack of one replica is the same on
+//! another. XXH3 and not a cryptographic hash: replicas trust each other, so what is to be found is rot and accident, and memory is hashed at the speed of a copy.
+
+use crate::copied::hash;
+use crate::form::{ImageError, PAGE_BYTES, PIECE_BYTES, field};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
+
+/// `skeinpck` and the version.
+const HEAD: [u8; 12] = *b"skeinpck\x01\0\0\0";
+/// Of the trailer.
+const END: [u8; 8] = *b"skeinpke";
+const TRAILER_BYTES: usize = 8 + 8 + 16;
+/// Pages that are compressed together: 256 KiB. To read one costs 64.
+const BLOCK_PAGES: usize = 64;
+const PAGE: usize = PAGE_BYTES as usize;
+/// The most pages of a pack: 16 TiB of memory.
+const MAX_PAGES: u64 = 1 << 32;
+/// Of zstd: fast, and four to five times smaller than memory is.
+pub(crate) const LEVEL: i32 = 1;
+
+/// A pack's name: what it holds, and the length of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackId {
+    /// XXH3 of all bytes before the trailer's digest.
+    pub digest: u128,
+    /// The length of the file.
+    pub bytes: u64,
+}
+
+impl PackId {
+    /// Its file in a directory of images.
+    #[must_use]
+    pub fn path(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("pack-{:032x}", self.digest))
+    }
+}
+
+/// Writes a pack.
+pub struct PackWriter<'a> {
+    out: &'a mut dyn Write,
+    hash: Xxh3,
+    bytes: u64,
+    block: Vec<u8>,
+    ends: Vec<u64>,
+    hashes: Vec<u128>,
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+impl<'a> PackWriter<'a> {
+    /// Into an empty file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(out: &'a mut dyn Write) -> io::Result<Self> {
+        let (block, hash) = (Vec::with_capacity(BLOCK_PAGES * PAGE), Xxh3::new());
+        let compressor = zstd::bulk::Compressor::new(LEVEL)?;
+        let (ends, hashes) = (Vec::new(), Vec::new());
+        let mut writer = Self { out, hash, bytes: 0, block, ends, hashes, compressor };
+        writer.put(&HEAD)?;
+        Ok(writer)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    /// The number of its pages so far.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        // A pack has at most as many pages as its images' tables can name.
+        self.hashes.len() as u32
+    }
+
+    /// Adds a page with this hash; answers its place.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn page(&mut self, page: &[u8; PAGE], hash: u128) -> io::Result<u32> {
+        let place = self.pages();
+        if place == u32::MAX {
+            return Err(io::Error::other("an image has more than 16 TiB"));
+        }
+        self.block.extend_from_slice(page);
+        self.hashes.push(hash);
+        if self.block.len() == BLOCK_PAGES * PAGE {
+            self.end_block()?;
+        }
+        Ok(place)
+    }
+
+    fn end_block(&mut self) -> io::Result<()> {
+        let compressed = self.compressor.compress(&self.block)?;
+        self.block.clear();
+        self.put(&compressed)?;
+        self.ends.push(self.bytes);
+        Ok(())
+    }
+
+    /// Writes the rest; answers the pack's name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn finish(mut self) -> io::Result<PackId> {
+        if !self.block.is_empty() {
+            self.end_block()?;
+        }
+        let (ends, hashes) = (std::mem::take(&mut self.ends), std::mem::take(&mut self.hashes));
+        let mut index = Vec::with_capacity(ends.len() * 8 + hashes.len() * 16);
+        ends.iter().for_each(|end| index.extend(end.to_le_bytes()));
+        hashes.iter().for_each(|hash| index.extend(hash.to_le_bytes()));
+        index.extend(END);
+        index.extend((hashes.len() as u64).to_le_bytes());
+        self.put(&index)?;
+        let digest = self.hash.digest128();
+        self.out.write_all(&digest.to_le_bytes())?;
+        self.out.flush()?;
+        Ok(PackId { digest, bytes: self.bytes + 16 })
+    }
+}
+
+/// A pack that can be read.
+#[derive(Debug)]
+pub struct Pack {
+    id: PackId,
+    path: PathBuf,
+    file: File,
+    ends: Vec<u64>,
+    hashes: Vec<u128>,
+    /// The number of the block that was read last, and its pages.
+    block: (usize, Vec<u8>),
+}
+
+impl Pack {
+    /// Opens the pack with this name, and reads its index.
+    ///
+    /// # Errors
+    /// It is missing or damaged.
+    pub fn open(dir: &Path, id: PackId) -> Result<Self, ImageError> {
+        Self::of(id.path(dir), id)
+    }
+
+    /// Reads all of a file that is to be this pack.
+    ///
+    /// # Errors
+    /// It is another one, or damaged.
+    pub fn check(path: &Path, id: PackId) -> Result<(), ImageError> {
+        Self::of(path.to_owned(), id)?.verify()
+    }
+
+    fn of(path: PathBuf, id: PackId) -> Result<Self, ImageError> {
+        let failed = ImageError::io(&path);
+        let damaged = |why: &str| ImageError::damaged(&path, why);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged("an image's pages were in this file, which is gone"));
+            }
+            file => file.map_err(&failed)?,
+        };
+        let bytes = file.metadata().map_err(&failed)?.len();
+        if bytes != id.bytes || bytes < (HEAD.len() + TRAILER_BYTES) as u64 {
+            return Err(damaged("it has another length than its image says"));
+        }
+        let mut trailer = [0; TRAILER_BYTES];
+        let trailer_at = bytes - TRAILER_BYTES as u64;
+        file.read_exact_at(&mut trailer, trailer_at).map_err(&failed)?;
+        let mut head = [0; HEAD.len()];
+        file.read_exact_at(&mut head, 0).map_err(&failed)?;
+        let pages = u64::from_le_bytes(field(&trailer, 8));
+        let is_own = u128::from_le_bytes(field(&trailer, 16)) == id.digest;
+        if head != HEAD || trailer[..8] != END || !is_own || pages > MAX_PAGES {
+            return Err(damaged("it is no pack of pages, or another one"));
+        }
+        let blocks = pages.div_ceil(BLOCK_PAGES as u64);
+        let index_bytes = blocks * 8 + pages * 16;
+        if index_bytes > trailer_at - HEAD.len() as u64 {
+            return Err(damaged("it has no room for its index"));
+        }
+        let mut index = vec![0; index_bytes as usize];
+        file.read_exact_at(&mut index, trailer_at - index_bytes).map_err(&failed)?;
+        let (ends, hashes) = index.split_at(blocks as usize * 8);
+        let ends: Vec<u64> =
+            ends.as_chunks().0.iter().map(|end| u64::from_le_bytes(*end)).collect();
+        let hashes = hashes.as_chunks().0.iter().map(|hash| u128::from_le_bytes(*hash)).collect();
+        let first = HEAD.len() as u64;
+        let starts = std::iter::once(&first).chain(&ends);
+        let in_order = starts.zip(&ends).all(|(start, end)| start < end);
+        if !in_order || ends.last().is_some_and(|end| *end > trailer_at - index_bytes) {
+            return Err(damaged("its index is none"));
+        }
+        Ok(Self { id, path, file, ends, hashes, block: (usize::MAX, Vec::new()) })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn id(&self) -> PackId {
+        self.id
+    }
+
+    /// The hashes of its pages, by their places.
+    #[must_use]
+    pub fn hashes(&self) -> &[u128] {
+        &self.hashes
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// It is not as it was written, or cannot be read.
+    pub fn verify(&self) -> Result<(), ImageError> {
+        let mut hash = Xxh3::new();
+        let mut piece = vec![0; PIECE_BYTES];
+        let (mut at, before) = (0, self.id.bytes - 16);
+        while at < before {
+            let part = piece.len().min((before - at) as usize);
+            let read = self.file.read_exact_at(&mut piece[..part], at);
+            read.map_err(ImageError::io(&self.path))?;
+            hash.update(&piece[..part]);
+            at += part as u64;
+        }
+        if hash.digest128() == self.id.digest {
+            Ok(())
+        } else {
+            Err(ImageError::damaged(&self.path, "its checksum does not fit"))
+        }
+    }
+
+    /// Reads a page, which is compared with its hash. Those behind it are there already.
+    ///
+    /// # Errors
+    /// It is damaged, or cannot be read.
+    pub fn page(&mut self, place: u32) -> Result<&[u8; PAGE], ImageError> {
+        let number = place as usize;
+        let damaged = |why: &dyn std::fmt::Display| ImageError::damaged(&self.path, why);
+        let Some(expected) = self.hashes.get(number).copied() else {
+            return Err(damaged(&"an image names a page that it has not got"));
+        };
+        let block = number / BLOCK_PAGES;
+        if self.block.0 != block {
+            let start = block.checked_sub(1).map_or(HEAD.len() as u64, |before| self.ends[before]);
+            let mut compressed = vec![0; (self.ends[block] - start) as usize];
+            let read = self.file.read_exact_at(&mut compressed, start);
+            read.map_err(ImageError::io(&self.path))?;
+            let pages = zstd::bulk::decompress(&compressed, BLOCK_PAGES * PAGE);
+            self.block = (block, pages.map_err(|error| damaged(&error))?);
+        }
+        let pages = self.block.1.as_chunks::<PAGE>().0;
+        match pages.get(number % BLOCK_PAGES) {
+            Some(page) if hash(page) == expected => Ok(page),
+            _ => Err(ImageError::damaged(&self.path, "a page of it is not what was written")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn page(n: u32) -> [u8; PAGE] {
+        let mut page = [0; PAGE];
+        page.as_chunks_mut().0[..700].fill(n.to_le_bytes());
+        page
+    }
+
+    fn written(dir: &Path, pages: u32) -> PackId {
+        let mut bytes = Vec::new();
+        let mut writer = PackWriter::new(&mut bytes).unwrap();
+        for n in 0..pages {
+            assert_eq!(writer.page(&page(n), hash(&page(n))).unwrap(), n);
+        }
+        let id = writer.finish().unwrap();
+        assert_eq!(id.bytes, bytes.len() as u64);
+        fs::write(id.path(dir), bytes).unwrap();
+        id
+    }
+
+    #[test]
+    fn pages_are_read_as_they_were_written() {
+        let dir = tempfile::tempdir().unwrap();
+        for pages in [0, 1, 63, 64, 65, 1000] {
+            let id = written(dir.path(), pages);
+            let mut pack = Pack::open(dir.path(), id).unwrap();
+            pack.verify().unwrap();
+            assert_eq!(pack.hashes().len(), pages as usize);
+            for n in (0..pages).rev() {
+                assert_eq!(pack.page(n).unwrap(), &page(n));
+            }
+            assert!(pack.page(pages).unwrap_err().is_damage());
+        }
+    }
+
+    #[test]
+    fn no_changed_byte_and_no_missing_end_goes_unseen() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = written(dir.path(), 3);
+        let path = id.path(dir.path());
+        let whole = fs::read(&path).unwrap();
+        let open = || {
+            let pack = Pack::open(dir.path(), id)?;
+            pack.verify()
+        };
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, damaged).unwrap();
+            assert!(open().unwrap_err().is_damage(), "byte {at}");
+            fs::write(&path, &whole[..at]).unwrap();
+            assert!(open().unwrap_err().is_damage(), "cut at {at}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(open().unwrap_err().is_damage(), "it is gone");
+        fs::write(&path, &whole).unwrap();
+        open().unwrap();
+    }
+}

@@ -1,0 +1,166 @@
+//! The packs in a directory of images: which must stay, and the removal of the others.
+//!
+//! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it. Who pins and who
+//! removes have one lock, so no pack goes between the decision to use it and the file that says so. A crash leaves packs that nobody names; the next start removes
+//! them.
+
+use super::incoming::INCOMING;
+use super::store::{DAMAGED, NAME, Store, UNCONFIRMED};
+use skein_image::file::{self, ImageError};
+use skein_image::pack::{Pack, PackId};
+use skein_image::packed::Earlier;
+use skein_log::disk::durable;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const PACK: &str = "pack-";
+
+/// How many need each pack that is pinned.
+#[derive(Clone, Debug, Default)]
+pub struct Pins(Arc<Mutex<BTreeMap<PackId, usize>>>);
+
+impl Pins {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PackId, usize>> {
+        self.0.lock().expect("no holder panics")
+    }
+}
+
+/// Packs that stay until this is dropped.
+pub(super) struct Pinned {
+    pins: Pins,
+    ids: Mutex<Vec<PackId>>,
+}
+
+impl Pinned {
+    /// Their names.
+    pub(super) fn ids(&self) -> Vec<PackId> {
+        self.ids.lock().expect("no holder panics").clone()
+    }
+
+    /// One more.
+    pub(super) fn add(&self, id: PackId) {
+        *self.pins.lock().entry(id).or_default() += 1;
+        self.ids.lock().expect("no holder panics").push(id);
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut pins = self.pins.lock();
+        for id in self.ids() {
+            if let Some(count) = pins.get_mut(&id) {
+                *count -= 1;
+                if *count == 0 {
+                    pins.remove(&id);
+                }
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Pins the packs of all images.
+    pub(super) fn pin_all(&self) -> Result<Pinned, ImageError> {
+        let mut pins = self.pins.lock();
+        let ids: Vec<PackId> = self.named_packs(false)?.into_iter().collect();
+        for id in &ids {
+            *pins.entry(*id).or_default() += 1;
+        }
+        drop(pins);
+        Ok(Pinned { pins: self.pins.clone(), ids: Mutex::new(ids) })
+    }
+
+    /// Opens packs. What is missing or damaged is left out: what it had is written again.
+    pub(super) fn open_packs(&self, ids: Vec<PackId>) -> Earlier {
+        let opened = ids.into_iter().filter_map(|id| match Pack::open(self.dir(), id) {
+            Ok(pack) => Some(pack),
+            Err(error) => {
+                tracing::warn!(event = "pack_unusable", %error);
+                None
+            }
+        });
+        Earlier::new(opened.collect())
+    }
+
+    /// The packs that images name, on request also one that is being received.
+    fn named_packs(&self, incoming: bool) -> Result<BTreeSet<PackId>, ImageError> {
+        let mut named = BTreeSet::new();
+        for path in self.files(NAME)? {
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            let counts = match ending {
+                None | Some(UNCONFIRMED) => true,
+                Some(INCOMING) => incoming,
+                _ => false,
+            };
+            if !counts {
+                continue;
+            }
+            match file::packs_of(&path) {
+                Ok(packs) => named.extend(packs.into_iter().flatten()),
+                // It cannot be used, whatever it names.
+                Err(error) if error.is_damage() => {}
+                Err(ImageError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(named)
+    }
+
+    /// The files whose names begin so.
+    fn files(&self, start: &str) -> Result<Vec<PathBuf>, ImageError> {
+        let failed = ImageError::io(self.dir());
+        let entries = match fs::read_dir(self.dir()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(&failed)?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(&failed)?;
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(start)) {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes the packs that no image needs.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file not removed.
+    pub fn collect(&self) -> Result<(), ImageError> {
+        let pins = self.pins.lock();
+        let mut needed = self.named_packs(true)?;
+        needed.extend(pins.keys());
+        let names: BTreeSet<PathBuf> = needed.iter().map(|id| id.path(self.dir())).collect();
+        for path in self.files(PACK)? {
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            let whole = path.with_extension("");
+            let is_needed = match ending {
+                None | Some(INCOMING) => names.contains(&whole),
+                // An operator's, and a writer's.
+                _ => true,
+            };
+            if !is_needed {
+                durable::remove(&path).map_err(ImageError::io(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives those packs of an image that are damaged other names.
+    pub(super) fn set_packs_aside(&self, image: &Path) -> Result<(), ImageError> {
+        // An image that is damaged itself says nothing about its packs.
+        for id in file::packs_of(image).ok().flatten().into_iter().flatten() {
+            let checked = Pack::open(self.dir(), id).and_then(|pack| pack.verify());
+            let path = id.path(self.dir());
+            if checked.is_err_and(|error| error.is_damage()) && path.exists() {
+                let aside = durable::rename(&path, &path.with_extension(DAMAGED));
+                aside.map_err(ImageError::io(&path))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Writes an image: its new pages into a pack, then the file that names it. Each is synced before it has its name, so a crash leaves at most a pack that nobody names.
+
+use super::store::{PART, Store};
+use skein_image::Copied;
+use skein_image::file::{self, Head, ImageError, Seal};
+use skein_image::packed::{self, Planned};
+use skein_log::disk::durable;
+use skein_replica::environment::ImageFile;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// So much is synced at a time: the log's syncs do not wait behind gigabytes.
+const SYNC_BYTES: usize = 8 << 20;
+
+/// An image that is on the disk, and not confirmed.
+#[derive(Debug)]
+pub struct WrittenImage {
+    /// Its file, with all its packs.
+    pub file: ImageFile,
+    /// The bytes that were written for it.
+    pub written: u64,
+    /// The hashes of the pages of its memory.
+    pub hashes: Vec<u128>,
+}
+
+impl Store {
+    /// Writes an image, which is to be [confirmed](Self::confirm), durably. When that fails, nothing of it is left.
+    ///
+    /// # Errors
+    /// It cannot be written, or a page that it does not have itself is in no other image.
+    pub fn write(
+        &self,
+        head: &Head,
+        state: &[u8],
+        [memory, layer]: [&Copied; 2],
+    ) -> Result<WrittenImage, ImageError> {
+        self.make_dir()?;
+        let path = self.path(head.index);
+        let part = path.with_extension(PART);
+        let pack = self.dir().join(format!("pack-{}", head.index)).with_extension(PART);
+        // Nothing that it refers to goes meanwhile.
+        let pinned = self.pin_all()?;
+        let written = || {
+            let earlier = self.open_packs(pinned.ids());
+            let (planned, own) =
+                synced(&pack, |out| packed::plan(memory, layer, earlier, out, &pack))?;
+            self.keep_pack(&planned, &pack, own, &pinned)?;
+            let write = |out: &mut dyn Write| file::write_packed(out, &part, head, state, &planned);
+            let (seal, file) = synced(&part, write)?;
+            file.sync_all().map_err(ImageError::io(&part))?;
+            let name = self.unconfirmed(head.index);
+            durable::rename(&part, &name).map_err(ImageError::io(&part))?;
+            Ok((seal, planned))
+        };
+        let written = written();
+        if written.is_err() {
+            // Files that stay are removed at the next start.
+            let _ = durable::remove(&part);
+            let _ = durable::remove(&pack);
+        }
+        drop(pinned);
+        if let Err(error) = self.collect() {
+            tracing::warn!(event = "packs_not_removed", %error);
+        }
+        let (Seal { bytes, digest }, planned) = written?;
+        let Planned { packs, own, hashes, .. } = planned;
+        let total = bytes + packs.iter().map(|pack| pack.bytes).sum::<u64>();
+        let written = bytes + own.map_or(0, |pack| pack.bytes);
+        let file = ImageFile { index: head.index, bytes: total, digest };
+        Ok(WrittenImage { file, written, hashes })
+    }
+
+    /// Gives a new pack its name.
+    fn keep_pack(
+        &self,
+        planned: &Planned,
+        part: &Path,
+        file: File,
+        pinned: &super::packs::Pinned,
+    ) -> Result<(), ImageError> {
+        let failed = ImageError::io(part);
+        let Some(own) = planned.own else { return durable::remove(part).map_err(failed) };
+        file.sync_all().map_err(&failed)?;
+        pinned.add(own);
+        durable::rename(part, &own.path(self.dir())).map_err(failed)
+    }
+}
+
+/// Writes a new file, for this user only, which is to be synced to its end.
+fn synced<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, ImageError>,
+) -> Result<(T, File), ImageError> {
+    let mut new = OpenOptions::new();
+    let file = new.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let mut file = Synced { file: file.map_err(ImageError::io(path))?, since: 0 };
+    let done = write(&mut file)?;
+    Ok((done, file.file))
+}
+
+/// A file that is synced while it grows.
+struct Synced {
+    file: File,
+    since: usize,
+}
+
+impl Write for Synced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.since += written;
+        if self.since >= SYNC_BYTES {
+            self.since = 0;
+            self.file.sync_data()?;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
