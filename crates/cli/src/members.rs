@@ -52,7 +52,8 @@ pub fn members(args: &MembersArgs) -> Result<u8, Failure> {
             (Wanted::Transfer { to: *id }, format!("replica {id} leads"))
         }
     };
-    let mut asker = Asker { state: &state, said: String::new(), json: args.how.json };
+    let mut asker =
+        Asker { state: &state, said: String::new(), accepted: false, json: args.how.json };
     match asker.until(&wanted, Instant::now() + limit)? {
         End::Done => {}
         End::Late(line) => asker.withdraw(&wanted, &line, limit)?,
@@ -135,12 +136,14 @@ struct Asker<'a> {
     state: &'a State,
     /// The last line of progress.
     said: String,
+    /// The leader has taken the request up.
+    accepted: bool,
     json: bool,
 }
 
 impl Asker<'_> {
     fn until(&mut self, wanted: &Wanted, limit: Instant) -> Result<End, Failure> {
-        let mut first = true;
+        let (mut first, mut agrees) = (true, false);
         loop {
             let request = Request { wanted: wanted.clone(), first };
             let json = serde_json::to_string(&request).expect("a plain struct is valid JSON");
@@ -155,12 +158,13 @@ impl Asker<'_> {
                     return Err(failure(self.state, line, ""));
                 }
                 Ok(Answer { step: Step::Later, line }) => self.say(&line),
-                Ok(Answer { step: Step::Goes, line }) => {
-                    first = false;
+                Ok(Answer { step: step @ (Step::Goes | Step::Agrees), line }) => {
+                    (first, agrees) = (false, step == Step::Agrees);
+                    self.accepted = true;
                     self.say(&line);
                 }
                 // It was the one to go, and knows it.
-                Err(AdminError::Absent(_)) if !first && self.is_of_here(wanted) => {
+                Err(AdminError::Absent(_)) if agrees && self.is_of_here(wanted) => {
                     return Ok(End::Done);
                 }
                 Err(error) => {
@@ -220,7 +224,7 @@ impl Asker<'_> {
                 );
                 Err(failure(self.state, why, &fix))
             }
-            Err(refused) if refused.why.contains("with a vote by now") => Ok(()),
+            Err(refused) if self.accepted && refused.why.contains("with a vote by now") => Ok(()),
             Err(refused) => Err(refused),
         }
     }

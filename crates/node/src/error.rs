@@ -40,7 +40,7 @@ pub enum NodeError {
     },
     /// The only replica is to be refilled from others.
     #[error(
-        "this is the only replica, so no other replica has its log; 'skein found' begins anew in another directory"
+        "its configuration names no other replica that could have its log; if members were added, name them in `peers`, and the cluster's id in `cluster_id` as 'skein members' shows it on them, then ask again"
     )]
     NobodyToRejoin,
     /// A replica is to join, and no member is named.

@@ -61,6 +61,8 @@ pub enum Step {
     Later,
     /// Accepted; to be repeated as one that was made before.
     Goes,
+    /// The same, and it is in the log.
+    Agrees,
     /// At its end.
     Done,
     /// Impossible.
@@ -138,7 +140,7 @@ pub(crate) fn answer(change: &Change, result: Result<Progress, ChangeError>) -> 
             Step::Goes,
             format!("replica {id} is filled: it has the log up to entry {has} of {of}"),
         ),
-        Ok(Progress::Agreeing) => Answer::new(Step::Goes, "the members agree on it"),
+        Ok(Progress::Agreeing) => Answer::new(Step::Agrees, "the members agree on it"),
         Ok(Progress::Done) => Answer::new(Step::Done, "done"),
         Err(error @ (ChangeError::NotLeader(_) | ChangeError::Busy)) => {
             Answer::new(Step::Later, error.to_string())

@@ -2,6 +2,7 @@
 
 use crate::{
     base::Base,
+    places::MAX_REPLICAS,
     types::{Durability, LogEntry, Persist, Role},
     wire::{self, WireError},
 };
@@ -90,6 +91,9 @@ impl Config {
         sorted.dedup();
         if sorted.len() != self.voters.len() {
             return refuse("a replica is listed twice");
+        }
+        if self.voters.len() > MAX_REPLICAS {
+            return refuse("a cluster has at most 9 replicas");
         }
         if self.incarnation >= 1 << 48 {
             return refuse("an incarnation must be less than 2^48");

@@ -11,7 +11,7 @@
 
 use super::{
     Consensus, ProposeError,
-    members::{all, change, has, has_replica, of_replica, removes},
+    members::{adds_learner, all, change, has, has_replica, of_replica, removes},
 };
 use crate::{
     base::Members,
@@ -106,6 +106,15 @@ pub enum ChangeError {
     /// More replicas than a cluster can have.
     #[error("a cluster has at most {MAX_REPLICAS} replicas")]
     TooMany,
+    /// The log begins with a change of a program that did not say who founded the cluster.
+    #[error(
+        "the log still has a change of the members by an earlier version of Skein, from which a new replica could not tell who founded the cluster: \
+         ask again when images have taken the log's place ('skein checkpoint create' on each replica, twice)"
+    )]
+    OldChange,
+    /// Nobody else could lead when it goes.
+    #[error("replica {0} is the only one with a vote: add the new one, then remove it")]
+    Only(ReplicaId),
     /// The last one.
     #[error("replica {0} is the last one: 'skein stop' ends the cluster")]
     Last(ReplicaId),
@@ -237,6 +246,12 @@ impl Consensus {
         if let Some((other, _)) = self.places.iter().find(taken) {
             return Err(ChangeError::AddressInUse(other));
         }
+        if self.names_no_founders && self.first_index() == LogIndex(1) {
+            return Err(ChangeError::OldChange);
+        }
+        if let Some(only) = old.filter(|_| self.voters().len() == 1) {
+            return Err(ChangeError::Only(only));
+        }
         if old.is_none() && self.replicas().len() >= MAX_REPLICAS {
             return Err(ChangeError::TooMany);
         }
@@ -360,8 +375,20 @@ impl Consensus {
 
     fn context(&self, change: &ConfChangeV2) -> Context {
         let mut places = self.places.clone();
+        for replica in all(&self.members).map(replica_of) {
+            // Unknown to a log of a program that did not keep them.
+            if places.get(replica).is_none()
+                && let Some(address) = self.config.places.get(&replica).filter(|at| is_address(at))
+            {
+                places.edit().insert(replica, Place::at(address.clone()));
+            }
+        }
         for single in &change.changes {
             let replica = replica_of(single.node_id);
+            if adds_learner(change, replica) && self.members.learners.contains(&single.node_id) {
+                // It lost its log once more: it still replaces what it was to replace.
+                continue;
+            }
             if let Some(candidate) = self.candidate.as_ref().filter(|c| c.replica == replica) {
                 places.edit().insert(replica, candidate.place.clone());
             } else if self.members.learners.contains(&single.node_id)
@@ -371,8 +398,8 @@ impl Consensus {
                 place.replaces = None;
             }
         }
-        let founded = self.membership == LogIndex(0)
-            && self.members.voters.iter().all(|member| *member == replica_of(*member).0);
+        // Read in a log's first change only; in later ones they do no harm.
+        let founded = self.members.voters.iter().all(|member| *member == replica_of(*member).0);
         let founders = self.members.voters.iter().map(|member| replica_of(*member));
         Context { founders: if founded { founders.collect() } else { Vec::new() }, places }
     }

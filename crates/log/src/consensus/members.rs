@@ -53,10 +53,10 @@ impl Next<'_> {
         self.wanted.iter().find_map(|(replica, incarnation)| {
             let member = member_id(*replica, *incarnation);
             let is_newer = |known: &u64| *known < member && replica_of(*known) == *replica;
-            let voted = members.voters.iter().any(is_newer);
+            let known = members.voters.iter().chain(&members.learners).any(is_newer);
             let is_candidate = self.candidate.is_some_and(|c| c.replica == *replica)
                 && !has_replica(members, *replica);
-            if has(members, member) || !voted && !is_candidate {
+            if has(members, member) || !known && !is_candidate {
                 return None;
             }
             let mut changes = vec![single(ConfChangeType::AddLearnerNode, member)];
@@ -96,6 +96,13 @@ pub(super) fn of_replica(
 pub(super) fn removes(change: &ConfChangeV2, member: u64) -> bool {
     let removal = ConfChangeType::RemoveNode;
     change.changes.iter().any(|c| c.node_id == member && c.get_change_type() == removal)
+}
+
+/// Whether a change takes a replica in without a vote.
+pub(super) fn adds_learner(change: &ConfChangeV2, replica: ReplicaId) -> bool {
+    let admission = ConfChangeType::AddLearnerNode;
+    let adds = |c: &ConfChangeSingle| c.get_change_type() == admission;
+    change.changes.iter().any(|c| adds(c) && replica_of(c.node_id) == replica)
 }
 
 fn former_selves(members: &[u64], member: u64) -> impl Iterator<Item = ConfChangeSingle> + '_ {

@@ -147,6 +147,8 @@ pub struct Consensus {
     changed: bool,
     /// This replica was a member, and is none any more.
     is_removed: bool,
+    /// The first change in the log does not say who founded the cluster.
+    names_no_founders: bool,
 }
 
 impl Consensus {
@@ -172,6 +174,8 @@ impl Consensus {
         let membership = recovered.membership.clone();
         let base = recovered.base();
         let begins = base.index;
+        // They are known as of the base at least.
+        let known_since = if base.members.is_founders() { LogIndex(0) } else { begins };
         let founders = change::first_members(&config, &base.members, &membership);
         // One that joins an existing cluster learns from the log who founded it.
         if !founders.is_possible() && (!founders.is_founders() || config.incarnation == 0) {
@@ -204,13 +208,14 @@ impl Consensus {
             below_base: BTreeSet::new(),
             snapshots: BTreeMap::new(),
             forgot: None,
-            membership: LogIndex(0),
+            membership: known_since,
             unhurried: LogIndex(0),
             places: founders.places,
             candidate: None,
             version: 0,
             changed: false,
             is_removed: false,
+            names_no_founders: false,
             config,
         };
         for entry in membership.iter().take_while(|entry| entry.index <= applied) {
@@ -367,8 +372,11 @@ impl Consensus {
     pub fn request_rejoin(&mut self, peer: ReplicaId, incarnation: u64) {
         let candidate = self.candidate.as_ref().is_some_and(|c| c.replica == peer);
         let known = candidate || members::has_replica(&self.members, peer);
-        let votes = self.members.voters.contains(&member_id(peer, incarnation));
-        if incarnation > 0 && known && !votes && peer != self.config.id {
+        // Also in a later life: then the hello came from an older copy of its data.
+        let has_it =
+            |member: u64| replica_of(member) == peer && incarnation_of(member) >= incarnation;
+        let is_member = members::all(&self.members).any(has_it);
+        if incarnation > 0 && known && !is_member && peer != self.config.id {
             let wanted = self.wanted.entry(peer).or_default();
             *wanted = incarnation.max(*wanted);
         }

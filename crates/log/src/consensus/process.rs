@@ -131,6 +131,7 @@ impl Consensus {
 
     /// All replicas apply the same changes in the same order; an impossible change has no effect on any of them.
     pub(super) fn apply_membership(&mut self, entry: &LogEntry) {
+        let is_first = self.membership == LogIndex(0);
         self.membership = entry.index;
         let payload = &entry.payload;
         let mut change = ConfChangeV2::default();
@@ -138,11 +139,13 @@ impl Consensus {
             return;
         }
         let context = Context::decode(&change.context);
+        if is_first {
+            self.names_no_founders = context.as_ref().is_none_or(|c| c.founders.is_empty());
+        }
         if self.members.voters.is_empty() {
             self.found(context.as_ref().map(|context| context.founders.as_slice()));
         }
         if let Ok(members) = self.node.apply_conf_change(&change) {
-            self.is_removed |= has(&self.members, self.member) && !has(&members, self.member);
             if let Some(context) = context {
                 self.places = context.places;
             }
@@ -168,6 +171,8 @@ impl Consensus {
     pub(super) fn take_members(&mut self, members: ConfState) {
         self.version += 1;
         self.changed = true;
+        let was_member = self.is_removed || has(&self.members, self.member);
+        self.is_removed = was_member && !has(&members, self.member);
         self.candidate.take_if(|candidate| has_replica(&members, candidate.replica));
         self.wanted.retain(|replica, incarnation| {
             !members.voters.contains(&member_id(*replica, *incarnation))

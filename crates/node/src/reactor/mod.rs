@@ -147,6 +147,11 @@ impl Reactor {
             cluster,
             hello,
             key,
+            config
+                .peers
+                .iter()
+                .map(|peer| (skein_model::ReplicaId(peer.id), peer.address.clone()))
+                .collect(),
             listener,
             PEERS,
             Duration::from_millis(config.tuning.election_timeout_ms),

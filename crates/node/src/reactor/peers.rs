@@ -79,6 +79,8 @@ struct Link {
 struct Dialer {
     peer: ReplicaId,
     address: Address,
+    /// How often it was dialed.
+    tries: u32,
     /// The other side connects first.
     late: bool,
     at: Duration,
@@ -92,6 +94,8 @@ pub struct Peers {
     members: Vec<ReplicaId>,
     /// Hosts of the members.
     hosts: BTreeMap<ReplicaId, IpAddr>,
+    /// Where this node's configuration says that they are.
+    configured: BTreeMap<ReplicaId, Address>,
     /// The change that made these the members; none: this replica joins, and takes any replica of the cluster for one.
     since: Option<Since>,
     key: Option<Key>,
@@ -119,6 +123,7 @@ impl Peers {
         cluster: ClusterId,
         hello: Hello,
         key: Option<Key>,
+        configured: BTreeMap<ReplicaId, Address>,
         listener: Box<dyn Listener>,
         first_token: usize,
         election_timeout: Duration,
@@ -128,6 +133,7 @@ impl Peers {
             hello,
             members: Vec::new(),
             hosts: BTreeMap::new(),
+            configured,
             since: Some(Since { index: LogIndex(0), voters: 0 }),
             key,
             listener,
@@ -167,7 +173,7 @@ impl Peers {
                 None => {
                     let late = own < peer;
                     let at = if late { now + LATE } else { Duration::ZERO };
-                    Dialer { peer, address, late, at, pause: FIRST_PAUSE }
+                    Dialer { peer, address, tries: 0, late, at, pause: FIRST_PAUSE }
                 }
             };
             self.dialers.push(dialer);
@@ -224,12 +230,17 @@ impl Peers {
             self.close(serial, now);
         }
         for index in 0..self.dialers.len() {
-            let Dialer { peer, ref address, at, .. } = self.dialers[index];
+            let Dialer { peer, ref address, at, tries, .. } = self.dialers[index];
             let busy = self.links.values().any(|l| l.side == Side::Dialed(peer));
             if busy || self.by_peer.contains_key(&peer) || at > now {
                 continue;
             }
-            match transport::connect(address) {
+            // Where all hosts got new addresses, only the configuration knows them.
+            let other = self.configured.get(&peer).filter(|_| tries % 2 == 1);
+            let address = other.unwrap_or(address);
+            let connected = transport::connect(address);
+            self.dialers[index].tries = tries.wrapping_add(1);
+            match connected {
                 Ok(stream) => self.add(stream, Side::Dialed(peer), None, registry, now),
                 Err(_) => self.pause(peer, now),
             }

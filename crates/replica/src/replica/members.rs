@@ -40,6 +40,8 @@ pub(super) struct Members {
     asked: u64,
     /// Those that say that this replica is no member,
     gone_by: BTreeSet<ReplicaId>,
+    /// the newest change after which they say so,
+    gone_at: u64,
     /// and since when that is known.
     gone_since: Option<Duration>,
 }
@@ -75,6 +77,12 @@ impl<E: Environment> Replica<E> {
         self.count_connected();
         if self.consensus.is_removed() {
             self.members.gone_since.get_or_insert(self.now);
+        } else if self.consensus.takes_part()
+            && self.consensus.membership().0 >= self.members.gone_at
+        {
+            // Taken in again.
+            self.members.gone_since = None;
+            self.members.gone_by.clear();
         }
         if was_alone && !self.members.alone {
             // Time went by without ticks.
@@ -135,6 +143,7 @@ impl<E: Environment> Replica<E> {
             return;
         }
         self.members.gone_since.get_or_insert(self.now);
+        self.members.gone_at = self.members.gone_at.max(index);
         self.members.gone_by.insert(peer);
         let enough = majority(usize::try_from(voters).unwrap_or(usize::MAX));
         if self.members.gone_by.len() >= enough {
