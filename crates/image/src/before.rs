@@ -3,6 +3,7 @@
 use skein_arena::restore::Run;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use crate::files::Nowhere;
 use crate::form::PAGE_BYTES;
 
 /// Where the pages of an image are in its restore file.
@@ -14,8 +15,8 @@ pub struct Places {
     pub(crate) objects: Vec<Vec<Run>>,
     /// The paths of the files that the server knows,
     pub(crate) files: BTreeSet<Vec<u8>>,
-    /// and those of the host that it knows, and that are nowhere: device and inode number.
-    pub(crate) nowhere: HashSet<(u64, u64)>,
+    /// and those of the host that it knows, and that are nowhere.
+    pub(crate) nowhere: Nowhere,
 }
 
 /// See the [module](self).
@@ -23,6 +24,7 @@ pub struct Places {
 pub struct Before {
     pub(crate) places: Places,
     hashes: Vec<u128>,
+    of_files: HashSet<u128>,
 }
 
 /// Finds the pages of one part of it, fastest in the order of their addresses.
@@ -35,14 +37,20 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl Places {
-    /// With the hashes of all pages in the restore file, in their order.
+    /// With the hashes of all pages in the restore file, in their order, and of those of files.
     #[must_use]
-    pub const fn with(self, hashes: Vec<u128>) -> Before {
-        Before { places: self, hashes }
+    pub fn with(self, hashes: Vec<u128>, of_files: Vec<u128>) -> Before {
+        Before { places: self, hashes, of_files: of_files.into_iter().collect() }
     }
 }
 
 impl Before {
+    /// Whether it has a page of a file with this hash.
+    #[must_use]
+    pub fn has_of_files(&self, hash: u128) -> bool {
+        self.of_files.contains(&hash)
+    }
+
     pub(crate) fn heap(&self) -> Lookup<'_> {
         self.lookup(Some(&self.places.heap))
     }
@@ -89,7 +97,8 @@ mod tests {
         let runs = vec![run(0x10000, 2, 0), run(0x20000, 1, 5)];
         let processes = BTreeMap::from([(7, runs)]);
         let places = Places { processes, ..Places::default() };
-        let before = places.with((100..106).collect());
+        let before = places.with((100..106).collect(), vec![7]);
+        assert!(before.has_of_files(7) && !before.has_of_files(100));
         let mut found = before.process(7);
         let mut at = |address| found.find(address);
         assert_eq!([at(0x10000), at(0x11000), at(0x20000)], [Some(100), Some(101), Some(105)]);

@@ -51,10 +51,12 @@ pub enum Page<'a> {
     Known(u128),
 }
 
-/// The hash of a page; never 0.
+/// The hash of a page; never 0. BLAKE3: clients choose what is in pages, and must not be able to make two that are taken for one.
 #[must_use]
 pub fn hash(page: &[u8]) -> u128 {
-    xxhash_rust::xxh3::xxh3_128(page).max(1)
+    let hash = blake3::hash(page);
+    let half = hash.as_bytes().first_chunk().expect("32 bytes");
+    u128::from_le_bytes(*half).max(1)
 }
 
 impl Copied {

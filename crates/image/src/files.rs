@@ -20,6 +20,17 @@ use std::time::Instant;
 /// Device and inode number.
 pub type FileId = (u64, u64);
 
+/// The paths of known files, and what is nowhere.
+type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere);
+
+/// Files of the host that the server knows, and that are not to be found.
+#[derive(Clone, Debug, Default)]
+pub struct Nowhere {
+    files: HashSet<FileId>,
+    /// Where they were sought.
+    directories: BTreeSet<Vec<u8>>,
+}
+
 /// Looks for files.
 pub struct Files<'a> {
     root: BorrowedFd<'a>,
@@ -33,17 +44,17 @@ pub struct Files<'a> {
     directories: BTreeSet<Vec<u8>>,
     /// Whether what is looked at is a process's.
     in_use: bool,
-    /// Sought for an earlier image, and nowhere.
-    nowhere: HashSet<FileId>,
+    /// Sought for an earlier image.
+    nowhere: Nowhere,
 }
 
 impl<'a> Files<'a> {
-    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file. The files in `nowhere` are not sought among the others again.
+    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file. The files in `nowhere` are not sought again where they were not.
     pub fn new(
         root: BorrowedFd<'a>,
         arena: &File,
         heap: u64,
-        nowhere: HashSet<FileId>,
+        nowhere: Nowhere,
         deadline: Instant,
     ) -> Result<Self> {
         let failed = || MemoryError::read("the arena");
@@ -128,34 +139,39 @@ impl<'a> Files<'a> {
     }
 
     /// All that were found, by their numbers; and the host's that are nowhere.
-    pub fn finish(mut self) -> Result<(BTreeMap<FileId, Vec<u8>>, HashSet<FileId>)> {
+    pub fn finish(mut self) -> Result<Found> {
+        let directories = std::mem::take(&mut self.directories);
+        if !directories.is_subset(&self.nowhere.directories) {
+            self.nowhere.files.clear();
+        }
         let missing = |files: &Self| {
             let is_missing = |(file, is_hosts): (&FileId, &bool)| {
-                *is_hosts && !files.found.contains_key(file) && !files.nowhere.contains(file)
+                let is_nowhere = files.nowhere.files.contains(file);
+                *is_hosts && !files.found.contains_key(file) && !is_nowhere
             };
             files.wanted.iter().any(is_missing)
         };
-        for directory in std::mem::take(&mut self.directories) {
+        for directory in &directories {
             if !missing(&self) {
                 break;
             }
             in_time(self.deadline)?;
             let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-            let Ok(opened) = self.open(&directory, flags) else { continue };
+            let Ok(opened) = self.open(directory, flags) else { continue };
             let Ok(entries) = fs::read_dir(place(&opened)) else { continue };
             for name in entries.flatten().map(|entry| entry.file_name()) {
                 if let Ok(stat) = fstatat(&opened, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
                     && self.wanted.contains_key(&(stat.st_dev, stat.st_ino))
                 {
                     let slash = if directory.ends_with(b"/") { b"".as_slice() } else { b"/" };
-                    let path = [&directory, slash, name.as_bytes()].concat();
+                    let path = [directory, slash, name.as_bytes()].concat();
                     self.found.entry((stat.st_dev, stat.st_ino)).or_insert(path);
                 }
             }
         }
         let hosts = self.wanted.iter().filter(|(_, is_hosts)| **is_hosts).map(|(file, _)| *file);
-        let nowhere = hosts.filter(|file| !self.found.contains_key(file)).collect();
-        Ok((self.found, nowhere))
+        let files = hosts.filter(|file| !self.found.contains_key(file)).collect();
+        Ok((self.found, Nowhere { files, directories }))
     }
 }
 

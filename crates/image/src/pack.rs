@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Numbers are little-endian. A pack is never changed. Its digest is its name, so images name packs by what they hold, and a pack of one replica is the same on
-//! another. XXH3 and not a cryptographic hash: replicas trust each other, so what is to be found is rot and accident, and memory is hashed at the speed of a copy.
+//! another. The file's digest is XXH3: replicas trust each other, so what is to be found is rot. Pages have a cryptographic hash, since their contents are strangers'.
 
 use crate::copied::hash;
 use crate::form::{ImageError, PAGE_BYTES, PIECE_BYTES, field};

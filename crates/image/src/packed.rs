@@ -83,8 +83,10 @@ pub struct Planned {
     pub packs: Vec<PackId>,
     /// Its own one.
     pub own: Option<PackId>,
-    /// The hashes of the pages of its memory.
+    /// The hashes of the pages of its memory,
     pub hashes: Vec<u128>,
+    /// and of its files.
+    pub of_files: Vec<u128>,
     pub(crate) memory: Plan,
     pub(crate) layer: Plan,
 }
@@ -160,8 +162,8 @@ pub fn plan(
         bytes: copied.bytes().to_vec(),
     };
     let (memory, layer) = (plan(memory, memory_rows), plan(layer, layer_rows));
-    let [hashes, _] = hashes;
-    Ok(Planned { packs, own, hashes, memory, layer })
+    let [hashes, of_files] = hashes;
+    Ok(Planned { packs, own, hashes, of_files, memory, layer })
 }
 
 fn add(rows: &mut Vec<Row>, pack: u32, place: u32) {

@@ -41,6 +41,8 @@ fn here(page: &[u8]) -> Page<'_> {
 
 /// Pages that are read together.
 const BATCH: usize = 64;
+/// Pages that are handed on together, read or known.
+const MOST: usize = 4096;
 
 /// Pages in order, of which some are to be read.
 struct Batch {
@@ -63,7 +65,7 @@ impl Batch {
     }
 
     fn is_full(&self) -> bool {
-        self.to_read.len() == BATCH
+        self.to_read.len() == BATCH || self.pages.len() >= MOST
     }
 
     /// Reads them, and calls `each` for all.

@@ -16,6 +16,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// `UFFDIO_API` and `UFFDIO_REGISTER`: `_IOWR(0xaa, 0x3f, struct uffdio_api)`, `_IOWR(0xaa, 0, struct uffdio_register)`.
 const API_CALL: libc::Ioctl = 0xc018_aa3f;
 const REGISTER_CALL: libc::Ioctl = 0xc020_aa00;
+/// `UFFDIO_WRITEPROTECT`: `_IOWR(0xaa, 6, struct uffdio_writeprotect)`.
+const PROTECT_CALL: libc::Ioctl = 0xc018_aa06;
 /// `UFFD_API`, `UFFD_FEATURE_WP_ASYNC`, `UFFDIO_REGISTER_MODE_WP`.
 const API: u64 = 0xaa;
 const WP_ASYNC: u64 = 1 << 15;
@@ -92,14 +94,18 @@ impl Watch {
         Some(watch)
     }
 
-    /// Begins to watch a mapping.
+    /// Begins to watch a mapping. Pages that moved here, or whose mapping the kernel has ceased to watch, may bear an old mark of their protection, which would say for ever
+    /// that they are unwritten: it is taken off.
     fn register(&self, start: u64, end: u64) -> io::Result<()> {
         let mut range = [start, end - start, MODE_WP, 0];
         // SAFETY: the structure as the kernel reads and writes it.
-        match unsafe { libc::ioctl(self.0.as_raw_fd(), REGISTER_CALL, range.as_mut_ptr()) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let registered =
+            unsafe { libc::ioctl(self.0.as_raw_fd(), REGISTER_CALL, range.as_mut_ptr()) };
+        let mut unmark = [start, end - start, 0];
+        // SAFETY: the structure as the kernel reads and writes it.
+        let done = registered == 0
+            && unsafe { libc::ioctl(self.0.as_raw_fd(), PROTECT_CALL, unmark.as_mut_ptr()) } == 0;
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Calls `each` for the pages of a private mapping that are the process's own, in order, and protects them. False: this kernel cannot, and `each` may have been

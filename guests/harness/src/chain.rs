@@ -57,7 +57,7 @@ impl Chain {
         self.fresh = copied.fresh();
         let mut file = sys::memfd(c"image")?;
         self.write(&copied, &hashes, &mut file)?;
-        self.before = Some(places.with(hashes));
+        self.before = Some(places.with(hashes, Vec::new()));
         Ok((file, figures))
     }
 

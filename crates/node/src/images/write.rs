@@ -21,8 +21,10 @@ pub struct WrittenImage {
     pub file: ImageFile,
     /// The bytes that were written for it.
     pub written: u64,
-    /// The hashes of the pages of its memory.
+    /// The hashes of the pages of its memory,
     pub hashes: Vec<u128>,
+    /// and of its files.
+    pub of_files: Vec<u128>,
 }
 
 impl Store {
@@ -65,11 +67,11 @@ impl Store {
             tracing::warn!(event = "packs_not_removed", %error);
         }
         let (Seal { bytes, digest }, planned) = written?;
-        let Planned { packs, own, hashes, .. } = planned;
+        let Planned { packs, own, hashes, of_files, .. } = planned;
         let total = bytes + packs.iter().map(|pack| pack.bytes).sum::<u64>();
         let written = bytes + own.map_or(0, |pack| pack.bytes);
         let file = ImageFile { index: head.index, bytes: total, digest };
-        Ok(WrittenImage { file, written, hashes })
+        Ok(WrittenImage { file, written, hashes, of_files })
     }
 
     /// Gives a new pack its name.

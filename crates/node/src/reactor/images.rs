@@ -274,7 +274,7 @@ fn take(
     };
     let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
     let file = written.file;
-    let before = (state.index, places.with(written.hashes));
+    let before = (state.index, places.with(written.hashes, written.of_files));
     *known.lock().expect("no holder panics") = Some(before);
     tracing::debug!(
         event = "image_written",
@@ -317,7 +317,7 @@ fn copy(
     let watches = std::env::var_os(COMPARES).is_none();
     let source = Source { init, arena: &arena, sizes, given, root, paths: &paths, watches };
     let taken = source.take(before, deadline).map_err(|error| error.to_string())?;
-    let mut files = FilesCopied::default();
+    let mut files = FilesCopied::new(before);
     let packed = layer.pack(&mut files);
     packed.map_err(|error| format!("the server's files cannot be packed: {error}"))?;
     Ok(Standing { taken, layer: files.finish() })
