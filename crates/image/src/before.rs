@@ -3,7 +3,6 @@
 use skein_arena::restore::Run;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::files::Nowhere;
 use crate::form::PAGE_BYTES;
 
 /// Where the pages of an image are in its restore file.
@@ -17,6 +16,14 @@ pub struct Places {
     pub(crate) files: BTreeSet<Vec<u8>>,
     /// and those of the host that it knows, and that are nowhere.
     pub(crate) nowhere: Nowhere,
+}
+
+/// Files of the host that the server knows, by device and inode number, and that are not to be found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Nowhere {
+    pub(crate) files: HashSet<(u64, u64)>,
+    /// Where they were sought.
+    pub(crate) directories: BTreeSet<Vec<u8>>,
 }
 
 /// See the [module](self).

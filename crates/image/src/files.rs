@@ -3,6 +3,7 @@
 //! Paths come from the private layer, from the facts in the log, and from the processes. Each is looked up below the server's root, with the directories on the way and behind symbolic
 //! links. A file of the host without any of these (the loader looks at some) is sought beside the others. What is still nowhere was removed.
 
+use crate::before::Nowhere;
 use crate::pages::in_time;
 use crate::{MemoryError, Result};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
@@ -22,14 +23,6 @@ pub type FileId = (u64, u64);
 
 /// The paths of known files, and what is nowhere.
 type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere);
-
-/// Files of the host that the server knows, and that are not to be found.
-#[derive(Clone, Debug, Default)]
-pub struct Nowhere {
-    files: HashSet<FileId>,
-    /// Where they were sought.
-    directories: BTreeSet<Vec<u8>>,
-}
 
 /// Looks for files.
 pub struct Files<'a> {
