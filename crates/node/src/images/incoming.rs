@@ -3,6 +3,7 @@
 //! All is written into files of their own, whose names have their digests: so a later try, also in another life of the node, goes on behind what is there, and
 //! never behind another image's bytes. Only whole files are believed, after all of them was read and compared.
 
+use super::packs::Pinned;
 use super::store::Store;
 use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
@@ -24,6 +25,8 @@ pub struct Incoming {
     path: PathBuf,
     /// The packs that it needs, once so much of it has come.
     packs: Option<Vec<PackId>>,
+    /// They stay meanwhile.
+    pinned: Option<Pinned>,
     /// The next byte.
     at: u64,
 }
@@ -60,7 +63,8 @@ impl Incoming {
             }
         }
         store.collect()?;
-        let mut incoming = Self { store: store.clone(), expected, path, packs: None, at: 0 };
+        let store = store.clone();
+        let mut incoming = Self { store, expected, path, packs: None, pinned: None, at: 0 };
         append(&incoming.path)?;
         if let Err(error) = incoming.look() {
             // The next try begins anew.
@@ -156,6 +160,7 @@ impl Incoming {
         let bytes = fs::metadata(&self.path).map_err(ImageError::io(&self.path))?.len();
         if self.packs.is_none() {
             self.packs = file::packs_of(&self.path)?;
+            self.pinned = self.packs.as_ref().map(|packs| self.store.pin(packs));
         }
         self.at = bytes;
         let Some(packs) = self.packs.clone() else { return Ok(()) };
@@ -208,7 +213,8 @@ impl Incoming {
             let why = "it is not the one that the other replica named".into();
             return Err(ImageError::Damaged { path: self.path.clone(), why });
         }
-        durable::rename(&self.path, &self.store.path(index)).map_err(&failed)?;
+        self.store.give_name(&self.path, &self.store.path(index))?;
+        self.store.sync()?;
         Ok(image)
     }
 }

@@ -1,11 +1,12 @@
 //! The packs in a directory of images: which must stay, and the removal of the others.
 //!
-//! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it. Who pins and who
-//! removes have one lock, so no pack goes between the decision to use it and the file that says so. A crash leaves packs that nobody names; the next start removes
-//! them.
+//! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it, or by its receiver.
+//! One lock is held while packs are pinned, while packs are removed, and while an image gets a name by which it counts. So no pack goes between the decision to
+//! use it and the file that says so. The reactor takes the lock when it confirms an image: its other holders only list and rename. A crash leaves packs that nobody
+//! names; the next start removes them.
 
 use super::incoming::INCOMING;
-use super::store::{DAMAGED, NAME, Store, UNCONFIRMED};
+use super::store::{DAMAGED, NAME, PART, Store, UNCONFIRMED};
 use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
 use skein_image::packed::Earlier;
@@ -18,17 +19,26 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const PACK: &str = "pack-";
 
-/// How many need each pack that is pinned.
+/// The packs that are pinned. Its lock is that of the [module](self).
 #[derive(Clone, Debug, Default)]
-pub struct Pins(Arc<Mutex<BTreeMap<PackId, usize>>>);
+pub struct Pins(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many need each pack.
+    counts: BTreeMap<PackId, usize>,
+    /// How often an image got a name, or packs were removed: what was read before is out of date.
+    changes: u64,
+}
 
 impl Pins {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PackId, usize>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no holder panics")
     }
 }
 
 /// Packs that stay until this is dropped.
+#[derive(Debug)]
 pub(super) struct Pinned {
     pins: Pins,
     ids: Mutex<Vec<PackId>>,
@@ -42,19 +52,19 @@ impl Pinned {
 
     /// One more.
     pub(super) fn add(&self, id: PackId) {
-        *self.pins.lock().entry(id).or_default() += 1;
+        *self.pins.lock().counts.entry(id).or_default() += 1;
         self.ids.lock().expect("no holder panics").push(id);
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let mut pins = self.pins.lock();
+        let counts = &mut self.pins.lock().counts;
         for id in self.ids() {
-            if let Some(count) = pins.get_mut(&id) {
+            if let Some(count) = counts.get_mut(&id) {
                 *count -= 1;
                 if *count == 0 {
-                    pins.remove(&id);
+                    counts.remove(&id);
                 }
             }
         }
@@ -64,13 +74,42 @@ impl Drop for Pinned {
 impl Store {
     /// Pins the packs of all images.
     pub(super) fn pin_all(&self) -> Result<Pinned, ImageError> {
-        let mut pins = self.pins.lock();
-        let ids: Vec<PackId> = self.named_packs(false)?.into_iter().collect();
+        let (named, mut pins) = self.named_now(false)?;
+        let ids: Vec<PackId> = named.into_iter().collect();
         for id in &ids {
-            *pins.entry(*id).or_default() += 1;
+            *pins.counts.entry(*id).or_default() += 1;
         }
         drop(pins);
         Ok(Pinned { pins: self.pins.clone(), ids: Mutex::new(ids) })
+    }
+
+    /// Pins these packs.
+    pub(super) fn pin(&self, ids: &[PackId]) -> Pinned {
+        let pinned = Pinned { pins: self.pins.clone(), ids: Mutex::default() };
+        ids.iter().for_each(|id| pinned.add(*id));
+        pinned
+    }
+
+    /// Gives the file of an image a name by which it counts. The name is durable once [`Self::sync`] has returned.
+    pub(super) fn give_name(&self, file: &Path, name: &Path) -> Result<(), ImageError> {
+        let mut pins = self.pins.lock();
+        pins.changes += 1;
+        fs::rename(file, name).map_err(ImageError::io(name))
+    }
+
+    /// The packs that images name, and the lock under which no image gets a name. The images are read without it.
+    fn named_now(
+        &self,
+        incoming: bool,
+    ) -> Result<(BTreeSet<PackId>, MutexGuard<'_, State>), ImageError> {
+        loop {
+            let changes = self.pins.lock().changes;
+            let named = self.named_packs(incoming)?;
+            let pins = self.pins.lock();
+            if pins.changes == changes {
+                return Ok((named, pins));
+            }
+        }
     }
 
     /// Opens packs. What is missing or damaged is left out: what it had is written again.
@@ -102,6 +141,7 @@ impl Store {
                 Ok(packs) => named.extend(packs.into_iter().flatten()),
                 // It cannot be used, whatever it names.
                 Err(error) if error.is_damage() => {}
+                // It was removed, or it got another name: then its packs are asked for again.
                 Err(ImageError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -131,10 +171,10 @@ impl Store {
     /// # Errors
     /// The directory cannot be read, or a file not removed.
     pub fn collect(&self) -> Result<(), ImageError> {
-        let pins = self.pins.lock();
-        let mut needed = self.named_packs(true)?;
-        needed.extend(pins.keys());
+        let (mut needed, mut pins) = self.named_now(true)?;
+        needed.extend(pins.counts.keys());
         let names: BTreeSet<PathBuf> = needed.iter().map(|id| id.path(self.dir())).collect();
+        let mut unneeded = BTreeSet::new();
         for path in self.files(PACK)? {
             let ending = path.extension().and_then(|ending| ending.to_str());
             let whole = path.with_extension("");
@@ -144,8 +184,16 @@ impl Store {
                 _ => true,
             };
             if !is_needed {
-                durable::remove(&path).map_err(ImageError::io(&path))?;
+                // To remove a large file takes long: under the lock it only loses its name.
+                let part = whole.with_extension(PART);
+                fs::rename(&path, &part).map_err(ImageError::io(&path))?;
+                pins.changes += 1;
+                unneeded.insert(part);
             }
+        }
+        drop(pins);
+        for path in unneeded {
+            durable::remove(&path).map_err(ImageError::io(&path))?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! image-INDEX.damaged          set aside for an operator
 //! pack-DIGEST                  pages of images, which name it ([`skein_image::pack`]); those that no image names are removed ([`super::packs`])
 //! pack-DIGEST.incoming         being received, with the image that names it
+//! pack-DIGEST.part             about to be removed
 //! pack-DIGEST.damaged          set aside, as all images that name it
 //! ```
 //!
@@ -129,8 +130,7 @@ impl Store {
     /// # Errors
     /// It is not there.
     pub fn confirm(&self, index: LogIndex) -> Result<(), ImageError> {
-        let path = self.path(index);
-        fs::rename(self.unconfirmed(index), &path).map_err(ImageError::io(&path))
+        self.give_name(&self.unconfirmed(index), &self.path(index))
     }
 
     /// Makes the names in the directory durable.

@@ -341,6 +341,28 @@ fn packs_stay_as_long_as_an_image_needs_them() {
 }
 
 #[test]
+fn packs_stay_while_their_image_gets_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    let index = LogIndex(10);
+    let ends = std::time::Instant::now() + std::time::Duration::from_millis(300);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while std::time::Instant::now() < ends {
+                store.give_name(&store.path(index), &store.unconfirmed(index)).unwrap();
+                store.confirm(index).unwrap();
+            }
+        });
+        while std::time::Instant::now() < ends {
+            store.collect().unwrap();
+            assert_eq!(packs(&store).len(), 1);
+        }
+    });
+    store.verify(index).unwrap();
+}
+
+#[test]
 fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());

@@ -51,7 +51,8 @@ impl Store {
             let (seal, file) = synced(&part, write)?;
             file.sync_all().map_err(ImageError::io(&part))?;
             let name = self.unconfirmed(head.index);
-            durable::rename(&part, &name).map_err(ImageError::io(&part))?;
+            self.give_name(&part, &name)?;
+            self.sync()?;
             Ok((seal, planned))
         };
         let written = written();
