@@ -37,6 +37,14 @@ impl Pins {
     }
 }
 
+/// What images name.
+#[derive(Default)]
+struct Named {
+    packs: BTreeSet<PackId>,
+    /// Some image could not be read, or is of a later version: it may name others.
+    is_incomplete: bool,
+}
+
 /// Packs that stay until this is dropped.
 #[derive(Debug)]
 pub(super) struct Pinned {
@@ -72,10 +80,10 @@ impl Drop for Pinned {
 }
 
 impl Store {
-    /// Pins the packs of all images.
+    /// Pins the packs of all images that can be read.
     pub(super) fn pin_all(&self) -> Result<Pinned, ImageError> {
         let (named, mut pins) = self.named_now(false)?;
-        let ids: Vec<PackId> = named.into_iter().collect();
+        let ids: Vec<PackId> = named.packs.into_iter().collect();
         for id in &ids {
             *pins.counts.entry(*id).or_default() += 1;
         }
@@ -98,10 +106,7 @@ impl Store {
     }
 
     /// The packs that images name, and the lock under which no image gets a name. The images are read without it.
-    fn named_now(
-        &self,
-        incoming: bool,
-    ) -> Result<(BTreeSet<PackId>, MutexGuard<'_, State>), ImageError> {
+    fn named_now(&self, incoming: bool) -> Result<(Named, MutexGuard<'_, State>), ImageError> {
         loop {
             let changes = self.pins.lock().changes;
             let named = self.named_packs(incoming)?;
@@ -125,8 +130,8 @@ impl Store {
     }
 
     /// The packs that images name, on request also one that is being received.
-    fn named_packs(&self, incoming: bool) -> Result<BTreeSet<PackId>, ImageError> {
-        let mut named = BTreeSet::new();
+    fn named_packs(&self, incoming: bool) -> Result<Named, ImageError> {
+        let mut named = Named::default();
         for path in self.files(NAME)? {
             let ending = path.extension().and_then(|ending| ending.to_str());
             let counts = match ending {
@@ -138,12 +143,15 @@ impl Store {
                 continue;
             }
             match file::packs_of(&path) {
-                Ok(packs) => named.extend(packs.into_iter().flatten()),
+                Ok(packs) => named.packs.extend(packs.into_iter().flatten()),
                 // It cannot be used, whatever it names.
                 Err(error) if error.is_damage() => {}
                 // It was removed, or it got another name: then its packs are asked for again.
                 Err(ImageError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(event = "image_packs_unknown", %error);
+                    named.is_incomplete = true;
+                }
             }
         }
         Ok(named)
@@ -166,12 +174,16 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes the packs that no image needs.
+    /// Removes the packs that no image needs; none as long as an image cannot be read.
     ///
     /// # Errors
     /// The directory cannot be read, or a file not removed.
     pub fn collect(&self) -> Result<(), ImageError> {
-        let (mut needed, mut pins) = self.named_now(true)?;
+        let (named, mut pins) = self.named_now(true)?;
+        if named.is_incomplete {
+            return Ok(());
+        }
+        let mut needed = named.packs;
         needed.extend(pins.counts.keys());
         let names: BTreeSet<PathBuf> = needed.iter().map(|id| id.path(self.dir())).collect();
         let mut unneeded = BTreeSet::new();

@@ -72,7 +72,7 @@ impl Store {
         durable::create_dir(&self.dir).map_err(ImageError::io(&self.dir))
     }
 
-    /// Removes what an interrupted writer left, and images that were not confirmed.
+    /// Removes what an interrupted writer left, and images that were not confirmed. Packs that cannot be removed stay.
     ///
     /// # Errors
     /// The directory cannot be read or written.
@@ -88,7 +88,10 @@ impl Store {
                 durable::remove(&path).map_err(ImageError::io(&path))?;
             }
         }
-        self.collect()
+        if let Err(error) = self.collect() {
+            tracing::warn!(event = "packs_not_removed", %error);
+        }
+        Ok(())
     }
 
     /// Removes all that is there: a cluster that is founded has no past.

@@ -363,6 +363,30 @@ fn packs_stay_while_their_image_gets_another_name() {
 }
 
 #[test]
+fn an_image_that_cannot_be_read_keeps_all_packs_and_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    write_pages(&store, 20, &state(20), &[5, 6, 7, 8]);
+    let whole = fs::read(store.path(LogIndex(10))).unwrap();
+    let mut newer = whole.clone();
+    newer[8] = 99;
+    fs::write(store.path(LogIndex(10)), newer).unwrap();
+    // What is no file cannot be read at all.
+    fs::create_dir(store.dir().join("image-5")).unwrap();
+    store.tidy().unwrap();
+    write_pages(&store, 30, &state(30), &[5, 6, 7, 9]);
+    store.remove(LogIndex(20)).unwrap();
+    assert_eq!(store.all().iter().map(Image::index).collect::<Vec<_>>(), [LogIndex(30)]);
+    assert_eq!(packs(&store).len(), 3);
+    fs::write(store.path(LogIndex(10)), whole).unwrap();
+    fs::remove_dir(store.dir().join("image-5")).unwrap();
+    assert_eq!(store.all().len(), 2);
+    store.remove(LogIndex(10)).unwrap();
+    assert_eq!(packs(&store).len(), 2, "now it is known what is needed");
+}
+
+#[test]
 fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
