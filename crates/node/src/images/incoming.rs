@@ -67,8 +67,7 @@ impl Incoming {
         let mut incoming = Self { store, expected, path, packs: None, pinned: None, at: 0 };
         append(&incoming.path)?;
         if let Err(error) = incoming.look() {
-            // The next try begins anew.
-            let _ = durable::remove(&incoming.path);
+            incoming.give_up(&error);
             return Err(error);
         }
         Ok(incoming)
@@ -92,10 +91,23 @@ impl Incoming {
                 self.finish().map(Progress::Whole)
             }
         });
-        if taken.as_ref().is_err_and(ImageError::is_damage) {
-            let _ = durable::remove(&self.path);
+        if let Err(error) = &taken
+            && error.is_damage()
+        {
+            self.give_up(error);
         }
         taken
+    }
+
+    /// The next try begins anew, and gets the packs that were damaged here.
+    fn give_up(&self, error: &ImageError) {
+        if error.is_damage()
+            && let Err(error) = self.store.set_aside_all_of(&self.path)
+        {
+            tracing::warn!(event = "packs_not_set_aside", %error);
+        }
+        // The try has failed already, for a reason that is told.
+        let _ = durable::remove(&self.path);
     }
 
     fn put(&mut self, from: u64, given: &[u8]) -> Result<(), ImageError> {

@@ -210,15 +210,41 @@ impl Store {
         Ok(())
     }
 
-    /// Gives those packs of an image that are damaged other names.
-    pub(super) fn set_packs_aside(&self, image: &Path) -> Result<(), ImageError> {
+    /// Gives those packs of an image that are damaged other names; answers them.
+    pub(super) fn set_packs_aside(&self, image: &Path) -> Result<Vec<PackId>, ImageError> {
+        let mut aside = Vec::new();
         // An image that is damaged itself says nothing about its packs.
         for id in file::packs_of(image).ok().flatten().into_iter().flatten() {
-            let checked = Pack::open(self.dir(), id).and_then(|pack| pack.verify());
             let path = id.path(self.dir());
-            if checked.is_err_and(|error| error.is_damage()) && path.exists() {
-                let aside = durable::rename(&path, &path.with_extension(DAMAGED));
-                aside.map_err(ImageError::io(&path))?;
+            let Ok(about) = fs::metadata(&path) else { continue };
+            // The image may be wrong about the length: that damages no pack.
+            let id = PackId { bytes: about.len(), ..id };
+            if Pack::check(&path, id).is_err_and(|error| error.is_damage()) {
+                let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
+                renamed.map_err(ImageError::io(&path))?;
+                aside.push(id);
+            }
+        }
+        Ok(aside)
+    }
+
+    /// Sets the packs aside that damaged an image in this file, and with them all images that name them.
+    pub(super) fn set_aside_all_of(&self, image: &Path) -> Result<(), ImageError> {
+        let aside = self.set_packs_aside(image)?;
+        if aside.is_empty() {
+            return Ok(());
+        }
+        let is_aside = |pack: &PackId| aside.iter().any(|aside| aside.digest == pack.digest);
+        for index in self.indices()? {
+            let packs = file::packs_of(&self.path(index)).ok().flatten().unwrap_or_default();
+            if packs.iter().any(is_aside) {
+                let aside = self.set_aside(index);
+                tracing::warn!(
+                    event = "image_unusable",
+                    index = index.0,
+                    aside,
+                    "a pack of it is damaged"
+                );
             }
         }
         Ok(())

@@ -279,7 +279,7 @@ impl Store {
     /// Gives an image, and packs of it that are damaged, names under which they are not used; false, with a line, when it cannot.
     pub fn set_aside(&self, index: LogIndex) -> bool {
         let path = self.path(index);
-        let aside = self.set_packs_aside(&path).and_then(|()| {
+        let aside = self.set_packs_aside(&path).and_then(|_| {
             let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
             renamed.map_err(ImageError::io(&path))
         });

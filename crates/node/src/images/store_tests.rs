@@ -305,6 +305,31 @@ fn another_or_a_damaged_one_is_not_taken_for_it() {
 }
 
 #[test]
+fn packs_that_are_damaged_here_are_received_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = store(&dir.path().join("from"));
+    let first = write_pages(&from, 10, &state(10), &(0..200).collect::<Vec<_>>());
+    let second = write_pages(&from, 20, &state(20), &(1..=200).collect::<Vec<_>>());
+    let [first_path, path] = [10, 20].map(|index| from.path(LogIndex(index)));
+    let cut = |pack: &Path| fs::write(pack, &fs::read(pack).unwrap()[..30]).unwrap();
+    let rots: [&dyn Fn(&Path); 2] = [&damage, &cut];
+    for (n, rot) in rots.iter().enumerate() {
+        let to = store(&dir.path().join(format!("to-{n}")));
+        send(&first_path, first, &mut Incoming::begin(&to, first).unwrap(), 300).unwrap();
+        rot(&packs(&to)[0]);
+        // Its end shows that something is wrong.
+        if let Ok(mut incoming) = Incoming::begin(&to, second) {
+            assert!(send(&path, second, &mut incoming, 300).is_none());
+        }
+        assert_eq!(images(&to), ["image-10.damaged"], "it needs the same pack");
+        let mut incoming = Incoming::begin(&to, second).unwrap();
+        let (received, _) = send(&path, second, &mut incoming, 300).unwrap();
+        assert_eq!(received.file, second);
+        to.verify(LogIndex(20)).unwrap();
+    }
+}
+
+#[test]
 fn a_copy_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
