@@ -225,8 +225,8 @@ impl Incoming {
             let why = "it is not the one that the other replica named".into();
             return Err(ImageError::Damaged { path: self.path.clone(), why });
         }
-        self.store.give_name(&self.path, &self.store.path(index))?;
-        self.store.sync()?;
+        let packs = self.packs.as_deref().unwrap_or_default();
+        self.store.give_new_name(&self.path, &self.store.path(index), packs)?;
         Ok(image)
     }
 }

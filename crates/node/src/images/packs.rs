@@ -1,8 +1,8 @@
 //! The packs in a directory of images: which must stay, and the removal of the others.
 //!
 //! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it, or by its receiver.
-//! One lock is held while packs are pinned, while packs are removed, and while an image gets a name by which it counts. So no pack goes between the decision to
-//! use it and the file that says so. The reactor takes the lock when it confirms an image: its other holders only list and rename. A crash leaves packs that nobody
+//! One lock is held while packs are pinned, removed or set aside, and while an image gets a name by which it counts. So no pack is removed between the decision to
+//! use it and the file that says so, and no new image names one that was set aside. The reactor takes the lock when it confirms an image: its other holders only list and rename. A crash leaves packs that nobody
 //! names; the next start removes them.
 
 use super::incoming::INCOMING;
@@ -103,6 +103,26 @@ impl Store {
         let mut pins = self.pins.lock();
         pins.changes += 1;
         fs::rename(file, name).map_err(ImageError::io(name))
+    }
+
+    /// The same for a new image, which needs these packs: durably.
+    pub(super) fn give_new_name(
+        &self,
+        file: &Path,
+        name: &Path,
+        packs: &[PackId],
+    ) -> Result<(), ImageError> {
+        let mut pins = self.pins.lock();
+        // One may have been set aside since it was read.
+        let gone = packs.iter().map(|pack| pack.path(self.dir())).find(|path| !path.exists());
+        if let Some(path) = gone {
+            let why = format!("its pack {} is gone", path.display());
+            return Err(ImageError::Damaged { path: file.to_owned(), why });
+        }
+        pins.changes += 1;
+        fs::rename(file, name).map_err(ImageError::io(name))?;
+        drop(pins);
+        self.sync()
     }
 
     /// The packs that images name, and the lock under which no image gets a name. The images are read without it.
@@ -220,8 +240,11 @@ impl Store {
             // The image may be wrong about the length: that damages no pack.
             let id = PackId { bytes: about.len(), ..id };
             if Pack::check(&path, id).is_err_and(|error| error.is_damage()) {
-                let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
+                let pins = self.pins.lock();
+                let renamed = fs::rename(&path, path.with_extension(DAMAGED));
+                drop(pins);
                 renamed.map_err(ImageError::io(&path))?;
+                self.sync()?;
                 aside.push(id);
             }
         }

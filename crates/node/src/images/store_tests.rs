@@ -429,6 +429,22 @@ fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
 }
 
 #[test]
+fn no_image_gets_a_name_once_a_pack_of_it_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    let (first, part) = (store.path(LogIndex(10)), store.dir().join("image-20.part"));
+    // A writer has got this far with an image of the same pages.
+    fs::copy(&first, &part).unwrap();
+    let needed = file::packs_of(&part).unwrap().unwrap();
+    damage(&packs(&store)[0]);
+    assert!(store.set_aside(LogIndex(10)));
+    let name = store.unconfirmed(LogIndex(20));
+    let error = store.give_new_name(&part, &name, &needed).unwrap_err().to_string();
+    assert!(error.contains("is gone") && !name.exists(), "{error}");
+}
+
+#[test]
 fn a_crash_at_any_step_leaves_whole_images() {
     // What the directory is after each step of a writer that has nothing to remove, of a remover, and of both.
     let dir = tempfile::tempdir().unwrap();
