@@ -277,6 +277,14 @@ pub(crate) fn named(mut from: &[u8]) -> Option<(Vec<PackId>, usize)> {
     Some((packs, whole - from.len()))
 }
 
+/// Whether packs can have the lengths that a file says. The sum of such lengths and that of a file does not overflow.
+pub(crate) fn is_possible(packs: &[PackId]) -> bool {
+    // Longer files than the kernel has.
+    const MAX_BYTES: u64 = i64::MAX as u64;
+    let sum = packs.iter().try_fold(0_u64, |sum, pack| sum.checked_add(pack.bytes));
+    sum.is_some_and(|sum| sum <= MAX_BYTES) && packs.iter().all(|pack| pack.bytes > 0)
+}
+
 /// The body of an image, unpacked.
 pub(crate) struct Contained {
     pub(crate) state: Vec<u8>,

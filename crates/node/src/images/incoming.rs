@@ -1,7 +1,8 @@
 //! An image that another replica sends, in parts: its file, and behind that its packs in order, as if all were one file. What is here already is skipped.
 //!
 //! All is written into files of their own, whose names have their digests: so a later try, also in another life of the node, goes on behind what is there, and
-//! never behind another image's bytes. Only whole files are believed, after all of them was read and compared.
+//! never behind another image's bytes. Only whole files are believed, after all of them was read and compared. Lengths are those that another replica says: one
+//! that does not fit the others is damage.
 
 use super::packs::Pinned;
 use super::store::Store;
@@ -115,6 +116,9 @@ impl Incoming {
         if from != self.at {
             return Ok(());
         }
+        if bytes.len() as u64 > self.expected.bytes - from {
+            return Err(self.damaged("more has come than its length"));
+        }
         // A part may be the end of one file and the beginning of the next.
         while !bytes.is_empty() {
             let (path, end) = self.next();
@@ -136,7 +140,11 @@ impl Incoming {
             // More of it is here already; or it was the beginning of a pack, which is known only now, and is cut off again.
             match self.at.checked_sub(written) {
                 Some(more) => bytes = bytes.get(more as usize..).unwrap_or(&[]),
-                None => return self.put(self.at, &given[(self.at - from) as usize..]),
+                None => {
+                    let again = self.at.checked_sub(from).and_then(|n| given.get(n as usize..));
+                    let again = again.ok_or_else(|| self.damaged("its lengths do not fit"))?;
+                    return self.put(self.at, again);
+                }
             }
         }
         Ok(())
@@ -158,6 +166,10 @@ impl Incoming {
         (self.path.clone(), self.expected.bytes)
     }
 
+    fn damaged(&self, why: &str) -> ImageError {
+        ImageError::Damaged { path: self.path.clone(), why: why.into() }
+    }
+
     /// The length of the image's own file.
     fn own_bytes(&self, packs: &[PackId]) -> u64 {
         self.expected.bytes.saturating_sub(packs.iter().map(|pack| pack.bytes).sum())
@@ -170,8 +182,16 @@ impl Incoming {
     /// Finds out which byte is the next one that is not here.
     fn look(&mut self) -> Result<(), ImageError> {
         let bytes = fs::metadata(&self.path).map_err(ImageError::io(&self.path))?.len();
+        if bytes > self.expected.bytes {
+            return Err(self.damaged("it is longer than the other replica said"));
+        }
         if self.packs.is_none() {
-            self.packs = file::packs_of(&self.path)?;
+            let packs = file::packs_of(&self.path)?;
+            let sum: u64 = packs.iter().flatten().map(|pack| pack.bytes).sum();
+            if sum > self.expected.bytes {
+                return Err(self.damaged("its packs are longer than the other replica said"));
+            }
+            self.packs = packs;
             self.pinned = self.packs.as_ref().map(|packs| self.store.pin(packs));
         }
         self.at = bytes;
@@ -185,7 +205,13 @@ impl Incoming {
             return Ok(());
         }
         for pack in packs {
-            if !pack.path(self.store.dir()).exists() {
+            let whole = pack.path(self.store.dir());
+            if whole.exists() {
+                let there = fs::metadata(&whole).map_err(ImageError::io(&whole))?.len();
+                if there != pack.bytes {
+                    return Err(self.damaged("a pack of it has another length here"));
+                }
+            } else {
                 let path = self.part(pack);
                 let there = match fs::metadata(&path) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -222,8 +248,7 @@ impl Incoming {
         let index = self.expected.index;
         let image = Store::image_of(&self.path, index, self.store.owner())?;
         if image.file != self.expected {
-            let why = "it is not the one that the other replica named".into();
-            return Err(ImageError::Damaged { path: self.path.clone(), why });
+            return Err(self.damaged("it is not the one that the other replica named"));
         }
         let packs = self.packs.as_deref().unwrap_or_default();
         self.store.give_new_name(&self.path, &self.store.path(index), packs)?;

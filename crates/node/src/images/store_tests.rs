@@ -330,6 +330,50 @@ fn packs_that_are_damaged_here_are_received_again() {
 }
 
 #[test]
+fn a_replica_that_is_wrong_about_lengths_does_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
+    let has = write_pages(&from, 10, &state(10), &[1, 2, 3, 4]);
+    let file = write_pages(&from, 20, &state(20), &[1, 2, 3, 5]);
+    let image = from.path(LogIndex(10));
+    send(&image, has, &mut Incoming::begin(&to, has).unwrap(), 300).unwrap();
+    // Of the head, of the packs' number, of a digest.
+    let length_at = 120 + 4 + 16;
+    let whole = read_part(&from.path(LogIndex(20)), 0, 1 << 20).unwrap();
+    assert_eq!(whole.len() as u64, file.bytes);
+    let first = u64::from_le_bytes(whole[length_at..length_at + 8].try_into().unwrap());
+    let near = |bytes: u64| [0, 1, bytes - 1, bytes, bytes + 1, 2 * bytes, u64::MAX];
+    let lengths = [&near(first)[..], &[file.bytes - 130, file.bytes - 10, file.bytes]].concat();
+    let totals = [&near(file.bytes)[..], &[130, first, u64::MAX / 2]].concat();
+    for (pack, total) in lengths.iter().flat_map(|pack| totals.iter().map(move |t| (*pack, *t))) {
+        if (pack, total) == (first, file.bytes) {
+            continue;
+        }
+        let mut lies = whole.clone();
+        lies[length_at..length_at + 8].copy_from_slice(&pack.to_le_bytes());
+        lies.extend([7; 1000]);
+        for step in [40, 147, 300, 1 << 20] {
+            let expected = ImageFile { bytes: total, ..file };
+            let Ok(mut incoming) = Incoming::begin(&to, expected) else { continue };
+            let mut at = 0;
+            while let Some(rest) = lies.get(at..).filter(|rest| !rest.is_empty()) {
+                match incoming.take(at as u64, &rest[..rest.len().min(step)]) {
+                    Ok(Progress::Has(next)) if next > at as u64 => at = next as usize,
+                    Ok(Progress::Whole(_)) => panic!("{pack} of {total}"),
+                    _ => break,
+                }
+            }
+            drop(incoming);
+            for name in images(&to).iter().filter(|name| name.ends_with("incoming")) {
+                fs::remove_file(to.dir().join(name)).unwrap();
+            }
+        }
+    }
+    to.verify(LogIndex(10)).unwrap();
+    send(&from.path(LogIndex(20)), file, &mut Incoming::begin(&to, file).unwrap(), 300).unwrap();
+}
+
+#[test]
 fn a_copy_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
