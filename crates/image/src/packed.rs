@@ -58,7 +58,7 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// In these packs.
+    /// In these packs: a page that several have is the first one's. Those of the newest image come first, or what it wrote again is written again by each later one.
     #[must_use]
     pub fn new(packs: Vec<Pack>) -> Self {
         let mut places = HashMap::with_capacity(packs.iter().map(|p| p.hashes().len()).sum());

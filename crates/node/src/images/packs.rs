@@ -11,6 +11,7 @@ use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
 use skein_image::packed::Earlier;
 use skein_log::disk::durable;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -40,7 +41,8 @@ impl Pins {
 /// What images name.
 #[derive(Default)]
 struct Named {
-    packs: BTreeSet<PackId>,
+    /// Those of the newest image first; some more than once.
+    packs: Vec<PackId>,
     /// Some image could not be read, or is of a later version: it may name others.
     is_incomplete: bool,
 }
@@ -53,7 +55,7 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    /// Their names.
+    /// Their names, those of the newest image first.
     pub(super) fn ids(&self) -> Vec<PackId> {
         self.ids.lock().expect("no holder panics").clone()
     }
@@ -83,7 +85,8 @@ impl Store {
     /// Pins the packs of all images that can be read.
     pub(super) fn pin_all(&self) -> Result<Pinned, ImageError> {
         let (named, mut pins) = self.named_now(false)?;
-        let ids: Vec<PackId> = named.packs.into_iter().collect();
+        let mut seen = BTreeSet::new();
+        let ids: Vec<PackId> = named.packs.into_iter().filter(|id| seen.insert(*id)).collect();
         for id in &ids {
             *pins.counts.entry(*id).or_default() += 1;
         }
@@ -152,7 +155,9 @@ impl Store {
     /// The packs that images name, on request also one that is being received.
     fn named_packs(&self, incoming: bool) -> Result<Named, ImageError> {
         let mut named = Named::default();
-        for path in self.files(NAME)? {
+        let mut paths = self.files(NAME)?;
+        paths.sort_by_key(|path| Reverse(entry_of(path)));
+        for path in paths {
             let ending = path.extension().and_then(|ending| ending.to_str());
             let counts = match ending {
                 None | Some(UNCONFIRMED) => true,
@@ -203,7 +208,7 @@ impl Store {
         if named.is_incomplete {
             return Ok(());
         }
-        let mut needed = named.packs;
+        let mut needed: BTreeSet<PackId> = named.packs.into_iter().collect();
         needed.extend(pins.counts.keys());
         let names: BTreeSet<PathBuf> = needed.iter().map(|id| id.path(self.dir())).collect();
         let mut unneeded = BTreeSet::new();
@@ -272,4 +277,9 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// The entry in the name of an image's file.
+fn entry_of(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.strip_prefix(NAME)?.split('-').next()?.parse().ok()
 }

@@ -410,6 +410,23 @@ fn packs_stay_as_long_as_an_image_needs_them() {
 }
 
 #[test]
+fn what_was_written_again_is_not_written_once_more() {
+    // Whichever of two packs has the smaller digest.
+    for seed in 0..8 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let pages: Vec<u8> = (seed..seed + 100).collect();
+        write_pages(&store, 10, &state(10), &pages);
+        // Less than half of them: the first pack is left behind.
+        write_pages(&store, 20, &state(20), &pages[..40]);
+        let named = |index| file::packs_of(&store.path(LogIndex(index))).unwrap().unwrap();
+        assert!(!named(20).contains(&named(10)[0]));
+        write_pages(&store, 30, &state(30), &pages[..40]);
+        assert_eq!(named(30), named(20), "{seed}");
+    }
+}
+
+#[test]
 fn packs_stay_while_their_image_gets_another_name() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
