@@ -19,6 +19,8 @@ use std::time::Instant;
 
 /// Device and inode number.
 pub type FileId = (u64, u64);
+/// A path of each file.
+pub type Paths = BTreeMap<FileId, Vec<u8>>;
 
 /// Looks for files.
 pub struct Files<'a> {
@@ -28,7 +30,7 @@ pub struct Files<'a> {
     wanted: HashMap<FileId, bool>,
     /// Copies of the host's files by the time of last access that marks them: their numbers may have changed since the arena noted them.
     marked: HashMap<(i64, i64), FileId>,
-    found: BTreeMap<FileId, Vec<u8>>,
+    found: Paths,
     seen: HashSet<Vec<u8>>,
     directories: BTreeSet<Vec<u8>>,
     /// Whether what is looked at is a process's.
@@ -128,7 +130,7 @@ impl<'a> Files<'a> {
     }
 
     /// All that were found, by their numbers; and the host's that are nowhere.
-    pub fn finish(mut self) -> Result<(BTreeMap<FileId, Vec<u8>>, HashSet<FileId>)> {
+    pub fn finish(mut self) -> Result<(Paths, HashSet<FileId>)> {
         let missing = |files: &Self| {
             let is_missing = |(file, is_hosts): (&FileId, &bool)| {
                 *is_hosts && !files.found.contains_key(file) && !files.nowhere.contains(file)
