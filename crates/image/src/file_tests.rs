@@ -145,9 +145,9 @@ fn strangers_are_refused_by_name() {
     assert!(refusal().contains("another program"));
     written(&path, OWNER, &parts());
     let mut later = fs::read(&path).unwrap();
-    later[8] = 2;
+    later[8] = 3;
     fs::write(&path, &later).unwrap();
-    assert!(refusal().contains("format 2"));
+    assert!(refusal().contains("format 3"));
     fs::write(&path, "a file of something else, which is long enough to have a head like that of an image, and longer by some words and numbers").unwrap();
     assert!(refusal().contains("no image"));
     let nowhere = dir.path().join("nowhere");
