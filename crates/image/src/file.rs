@@ -279,7 +279,11 @@ fn packs(file: &File, path: &Path) -> Result<Option<(Vec<PackId>, usize)>, Image
     if len >= 4 && u32::from_le_bytes(field(&bytes, 0)) as usize > MAX_NAMED {
         return Err(ImageError::damaged(path, "it names more packs than an image has"));
     }
-    Ok(packed::named(&bytes[..len]))
+    let found = packed::named(&bytes[..len]);
+    if found.as_ref().is_some_and(|(packs, _)| !packed::is_possible(packs)) {
+        return Err(ImageError::damaged(path, "its packs have impossible lengths"));
+    }
+    Ok(found)
 }
 
 /// The file of an image of the right cluster and program.

@@ -58,7 +58,7 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// In these packs.
+    /// In these packs: a page that several have is the first one's. Those of the newest image come first, or what it wrote again is written again by each later one.
     #[must_use]
     pub fn new(packs: Vec<Pack>) -> Self {
         let mut places = HashMap::with_capacity(packs.iter().map(|p| p.hashes().len()).sum());
@@ -277,6 +277,14 @@ pub(crate) fn named(mut from: &[u8]) -> Option<(Vec<PackId>, usize)> {
         packs.push(PackId { digest, bytes: number(&mut from)? });
     }
     Some((packs, whole - from.len()))
+}
+
+/// Whether packs can have the lengths that a file says. The sum of such lengths and that of a file does not overflow.
+pub(crate) fn is_possible(packs: &[PackId]) -> bool {
+    // Longer files than the kernel has.
+    const MAX_BYTES: u64 = i64::MAX as u64;
+    let sum = packs.iter().try_fold(0_u64, |sum, pack| sum.checked_add(pack.bytes));
+    sum.is_some_and(|sum| sum <= MAX_BYTES) && packs.iter().all(|pack| pack.bytes > 0)
 }
 
 /// The body of an image, unpacked.

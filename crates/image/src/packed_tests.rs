@@ -181,6 +181,24 @@ fn damage_of_a_pack_is_damage_of_its_images() {
 }
 
 #[test]
+fn packs_of_impossible_lengths_are_damage() {
+    let mut images = Images::new();
+    let written = images.write(1, &[1, 2, 3], &|_| false);
+    let [digest, bytes] = [124, 140];
+    let whole = fs::read(&written.path).unwrap();
+    let own = written.planned.own.unwrap();
+    assert_eq!(whole[digest..bytes], own.digest.to_le_bytes());
+    for (count, len) in [(1, 0), (1, u64::MAX), (2, u64::MAX / 2 + 1), (3, u64::MAX / 4)] {
+        let mut lies = whole[..digest - 4].to_vec();
+        lies.extend(names(&vec![PackId { digest: 1, bytes: len }; count]));
+        lies.extend(&whole[bytes + 8..]);
+        fs::write(&written.path, lies).unwrap();
+        assert!(file::packs_of(&written.path).unwrap_err().is_damage(), "{count} of {len}");
+        assert!(read(&written.path).is_err());
+    }
+}
+
+#[test]
 fn one_that_stands_alone_has_the_same_contents() {
     let mut images = Images::new();
     images.write(1, &[1, 2, 3, 4], &|_| false);

@@ -1,8 +1,10 @@
 //! An image that another replica sends, in parts: its file, and behind that its packs in order, as if all were one file. What is here already is skipped.
 //!
 //! All is written into files of their own, whose names have their digests: so a later try, also in another life of the node, goes on behind what is there, and
-//! never behind another image's bytes. Only whole files are believed, after all of them was read and compared.
+//! never behind another image's bytes. Only whole files are believed, after all of them was read and compared. Lengths are those that another replica says: one
+//! that does not fit the others is damage.
 
+use super::packs::Pinned;
 use super::store::Store;
 use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
@@ -24,6 +26,8 @@ pub struct Incoming {
     path: PathBuf,
     /// The packs that it needs, once so much of it has come.
     packs: Option<Vec<PackId>>,
+    /// They stay meanwhile.
+    pinned: Option<Pinned>,
     /// The next byte.
     at: u64,
 }
@@ -60,11 +64,11 @@ impl Incoming {
             }
         }
         store.collect()?;
-        let mut incoming = Self { store: store.clone(), expected, path, packs: None, at: 0 };
+        let store = store.clone();
+        let mut incoming = Self { store, expected, path, packs: None, pinned: None, at: 0 };
         append(&incoming.path)?;
         if let Err(error) = incoming.look() {
-            // The next try begins anew.
-            let _ = durable::remove(&incoming.path);
+            incoming.give_up(&error);
             return Err(error);
         }
         Ok(incoming)
@@ -88,16 +92,32 @@ impl Incoming {
                 self.finish().map(Progress::Whole)
             }
         });
-        if taken.as_ref().is_err_and(ImageError::is_damage) {
-            let _ = durable::remove(&self.path);
+        if let Err(error) = &taken
+            && error.is_damage()
+        {
+            self.give_up(error);
         }
         taken
+    }
+
+    /// The next try begins anew, and gets the packs that were damaged here.
+    fn give_up(&self, error: &ImageError) {
+        if error.is_damage()
+            && let Err(error) = self.store.set_aside_all_of(&self.path)
+        {
+            tracing::warn!(event = "packs_not_set_aside", %error);
+        }
+        // The try has failed already, for a reason that is told.
+        let _ = durable::remove(&self.path);
     }
 
     fn put(&mut self, from: u64, given: &[u8]) -> Result<(), ImageError> {
         let mut bytes = given;
         if from != self.at {
             return Ok(());
+        }
+        if bytes.len() as u64 > self.expected.bytes - from {
+            return Err(self.damaged("more has come than its length"));
         }
         // A part may be the end of one file and the beginning of the next.
         while !bytes.is_empty() {
@@ -120,7 +140,11 @@ impl Incoming {
             // More of it is here already; or it was the beginning of a pack, which is known only now, and is cut off again.
             match self.at.checked_sub(written) {
                 Some(more) => bytes = bytes.get(more as usize..).unwrap_or(&[]),
-                None => return self.put(self.at, &given[(self.at - from) as usize..]),
+                None => {
+                    let again = self.at.checked_sub(from).and_then(|n| given.get(n as usize..));
+                    let again = again.ok_or_else(|| self.damaged("its lengths do not fit"))?;
+                    return self.put(self.at, again);
+                }
             }
         }
         Ok(())
@@ -142,6 +166,10 @@ impl Incoming {
         (self.path.clone(), self.expected.bytes)
     }
 
+    fn damaged(&self, why: &str) -> ImageError {
+        ImageError::Damaged { path: self.path.clone(), why: why.into() }
+    }
+
     /// The length of the image's own file.
     fn own_bytes(&self, packs: &[PackId]) -> u64 {
         self.expected.bytes.saturating_sub(packs.iter().map(|pack| pack.bytes).sum())
@@ -154,8 +182,17 @@ impl Incoming {
     /// Finds out which byte is the next one that is not here.
     fn look(&mut self) -> Result<(), ImageError> {
         let bytes = fs::metadata(&self.path).map_err(ImageError::io(&self.path))?.len();
+        if bytes > self.expected.bytes {
+            return Err(self.damaged("it is longer than the other replica said"));
+        }
         if self.packs.is_none() {
-            self.packs = file::packs_of(&self.path)?;
+            let packs = file::packs_of(&self.path)?;
+            let sum: u64 = packs.iter().flatten().map(|pack| pack.bytes).sum();
+            if sum > self.expected.bytes {
+                return Err(self.damaged("its packs are longer than the other replica said"));
+            }
+            self.packs = packs;
+            self.pinned = self.packs.as_ref().map(|packs| self.store.pin(packs));
         }
         self.at = bytes;
         let Some(packs) = self.packs.clone() else { return Ok(()) };
@@ -168,7 +205,13 @@ impl Incoming {
             return Ok(());
         }
         for pack in packs {
-            if !pack.path(self.store.dir()).exists() {
+            let whole = pack.path(self.store.dir());
+            if whole.exists() {
+                let there = fs::metadata(&whole).map_err(ImageError::io(&whole))?.len();
+                if there != pack.bytes {
+                    return Err(self.damaged("a pack of it has another length here"));
+                }
+            } else {
                 let path = self.part(pack);
                 let there = match fs::metadata(&path) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -205,10 +248,10 @@ impl Incoming {
         let index = self.expected.index;
         let image = Store::image_of(&self.path, index, self.store.owner())?;
         if image.file != self.expected {
-            let why = "it is not the one that the other replica named".into();
-            return Err(ImageError::Damaged { path: self.path.clone(), why });
+            return Err(self.damaged("it is not the one that the other replica named"));
         }
-        durable::rename(&self.path, &self.store.path(index)).map_err(&failed)?;
+        let packs = self.packs.as_deref().unwrap_or_default();
+        self.store.give_new_name(&self.path, &self.store.path(index), packs)?;
         Ok(image)
     }
 }

@@ -1,15 +1,17 @@
 //! The packs in a directory of images: which must stay, and the removal of the others.
 //!
-//! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it. Who pins and who
-//! removes have one lock, so no pack goes between the decision to use it and the file that says so. A crash leaves packs that nobody names; the next start removes
-//! them.
+//! A pack stays while an image names it, also one that is being received, or while it is pinned: by a writer of an image that will name it, or by its receiver.
+//! One lock is held while packs are pinned, removed or set aside, and while an image gets a name by which it counts. So no pack is removed between the decision to
+//! use it and the file that says so, and no new image names one that was set aside. The reactor takes the lock when it confirms an image: its other holders only list and rename. A crash leaves packs that nobody
+//! names; the next start removes them.
 
 use super::incoming::INCOMING;
-use super::store::{DAMAGED, NAME, Store, UNCONFIRMED};
+use super::store::{DAMAGED, NAME, PART, Store, UNCONFIRMED};
 use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
 use skein_image::packed::Earlier;
 use skein_log::disk::durable;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -18,43 +20,61 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const PACK: &str = "pack-";
 
-/// How many need each pack that is pinned.
+/// The packs that are pinned. Its lock is that of the [module](self).
 #[derive(Clone, Debug, Default)]
-pub struct Pins(Arc<Mutex<BTreeMap<PackId, usize>>>);
+pub struct Pins(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many need each pack.
+    counts: BTreeMap<PackId, usize>,
+    /// How often an image got a name, or packs were removed: what was read before is out of date.
+    changes: u64,
+}
 
 impl Pins {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PackId, usize>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no holder panics")
     }
 }
 
+/// What images name.
+#[derive(Default)]
+struct Named {
+    /// Those of the newest image first; some more than once.
+    packs: Vec<PackId>,
+    /// Some image could not be read, or is of a later version: it may name others.
+    is_incomplete: bool,
+}
+
 /// Packs that stay until this is dropped.
+#[derive(Debug)]
 pub(super) struct Pinned {
     pins: Pins,
     ids: Mutex<Vec<PackId>>,
 }
 
 impl Pinned {
-    /// Their names.
+    /// Their names, those of the newest image first.
     pub(super) fn ids(&self) -> Vec<PackId> {
         self.ids.lock().expect("no holder panics").clone()
     }
 
     /// One more.
     pub(super) fn add(&self, id: PackId) {
-        *self.pins.lock().entry(id).or_default() += 1;
+        *self.pins.lock().counts.entry(id).or_default() += 1;
         self.ids.lock().expect("no holder panics").push(id);
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let mut pins = self.pins.lock();
+        let counts = &mut self.pins.lock().counts;
         for id in self.ids() {
-            if let Some(count) = pins.get_mut(&id) {
+            if let Some(count) = counts.get_mut(&id) {
                 *count -= 1;
                 if *count == 0 {
-                    pins.remove(&id);
+                    counts.remove(&id);
                 }
             }
         }
@@ -62,15 +82,62 @@ impl Drop for Pinned {
 }
 
 impl Store {
-    /// Pins the packs of all images.
+    /// Pins the packs of all images that can be read.
     pub(super) fn pin_all(&self) -> Result<Pinned, ImageError> {
-        let mut pins = self.pins.lock();
-        let ids: Vec<PackId> = self.named_packs(false)?.into_iter().collect();
+        let (named, mut pins) = self.named_now(false)?;
+        let mut seen = BTreeSet::new();
+        let ids: Vec<PackId> = named.packs.into_iter().filter(|id| seen.insert(*id)).collect();
         for id in &ids {
-            *pins.entry(*id).or_default() += 1;
+            *pins.counts.entry(*id).or_default() += 1;
         }
         drop(pins);
         Ok(Pinned { pins: self.pins.clone(), ids: Mutex::new(ids) })
+    }
+
+    /// Pins these packs.
+    pub(super) fn pin(&self, ids: &[PackId]) -> Pinned {
+        let pinned = Pinned { pins: self.pins.clone(), ids: Mutex::default() };
+        ids.iter().for_each(|id| pinned.add(*id));
+        pinned
+    }
+
+    /// Gives the file of an image a name by which it counts. The name is durable once [`Self::sync`] has returned.
+    pub(super) fn give_name(&self, file: &Path, name: &Path) -> Result<(), ImageError> {
+        let mut pins = self.pins.lock();
+        pins.changes += 1;
+        fs::rename(file, name).map_err(ImageError::io(name))
+    }
+
+    /// The same for a new image, which needs these packs: durably.
+    pub(super) fn give_new_name(
+        &self,
+        file: &Path,
+        name: &Path,
+        packs: &[PackId],
+    ) -> Result<(), ImageError> {
+        let mut pins = self.pins.lock();
+        // One may have been set aside since it was read.
+        let gone = packs.iter().map(|pack| pack.path(self.dir())).find(|path| !path.exists());
+        if let Some(path) = gone {
+            let why = format!("its pack {} is gone", path.display());
+            return Err(ImageError::Damaged { path: file.to_owned(), why });
+        }
+        pins.changes += 1;
+        fs::rename(file, name).map_err(ImageError::io(name))?;
+        drop(pins);
+        self.sync()
+    }
+
+    /// The packs that images name, and the lock under which no image gets a name. The images are read without it.
+    fn named_now(&self, incoming: bool) -> Result<(Named, MutexGuard<'_, State>), ImageError> {
+        loop {
+            let changes = self.pins.lock().changes;
+            let named = self.named_packs(incoming)?;
+            let pins = self.pins.lock();
+            if pins.changes == changes {
+                return Ok((named, pins));
+            }
+        }
     }
 
     /// Opens packs. What is missing or damaged is left out: what it had is written again.
@@ -86,9 +153,11 @@ impl Store {
     }
 
     /// The packs that images name, on request also one that is being received.
-    fn named_packs(&self, incoming: bool) -> Result<BTreeSet<PackId>, ImageError> {
-        let mut named = BTreeSet::new();
-        for path in self.files(NAME)? {
+    fn named_packs(&self, incoming: bool) -> Result<Named, ImageError> {
+        let mut named = Named::default();
+        let mut paths = self.files(NAME)?;
+        paths.sort_by_key(|path| Reverse(entry_of(path)));
+        for path in paths {
             let ending = path.extension().and_then(|ending| ending.to_str());
             let counts = match ending {
                 None | Some(UNCONFIRMED) => true,
@@ -99,11 +168,15 @@ impl Store {
                 continue;
             }
             match file::packs_of(&path) {
-                Ok(packs) => named.extend(packs.into_iter().flatten()),
+                Ok(packs) => named.packs.extend(packs.into_iter().flatten()),
                 // It cannot be used, whatever it names.
                 Err(error) if error.is_damage() => {}
+                // It was removed, or it got another name: then its packs are asked for again.
                 Err(ImageError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(event = "image_packs_unknown", %error);
+                    named.is_incomplete = true;
+                }
             }
         }
         Ok(named)
@@ -126,15 +199,19 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes the packs that no image needs.
+    /// Removes the packs that no image needs; none as long as an image cannot be read.
     ///
     /// # Errors
     /// The directory cannot be read, or a file not removed.
     pub fn collect(&self) -> Result<(), ImageError> {
-        let pins = self.pins.lock();
-        let mut needed = self.named_packs(true)?;
-        needed.extend(pins.keys());
+        let (named, mut pins) = self.named_now(true)?;
+        if named.is_incomplete {
+            return Ok(());
+        }
+        let mut needed: BTreeSet<PackId> = named.packs.into_iter().collect();
+        needed.extend(pins.counts.keys());
         let names: BTreeSet<PathBuf> = needed.iter().map(|id| id.path(self.dir())).collect();
+        let mut unneeded = BTreeSet::new();
         for path in self.files(PACK)? {
             let ending = path.extension().and_then(|ending| ending.to_str());
             let whole = path.with_extension("");
@@ -144,23 +221,65 @@ impl Store {
                 _ => true,
             };
             if !is_needed {
-                durable::remove(&path).map_err(ImageError::io(&path))?;
+                // To remove a large file takes long: under the lock it only loses its name.
+                let part = whole.with_extension(PART);
+                fs::rename(&path, &part).map_err(ImageError::io(&path))?;
+                pins.changes += 1;
+                unneeded.insert(part);
             }
+        }
+        drop(pins);
+        for path in unneeded {
+            durable::remove(&path).map_err(ImageError::io(&path))?;
         }
         Ok(())
     }
 
-    /// Gives those packs of an image that are damaged other names.
-    pub(super) fn set_packs_aside(&self, image: &Path) -> Result<(), ImageError> {
+    /// Gives those packs of an image that are damaged other names; answers them.
+    pub(super) fn set_packs_aside(&self, image: &Path) -> Result<Vec<PackId>, ImageError> {
+        let mut aside = Vec::new();
         // An image that is damaged itself says nothing about its packs.
         for id in file::packs_of(image).ok().flatten().into_iter().flatten() {
-            let checked = Pack::open(self.dir(), id).and_then(|pack| pack.verify());
             let path = id.path(self.dir());
-            if checked.is_err_and(|error| error.is_damage()) && path.exists() {
-                let aside = durable::rename(&path, &path.with_extension(DAMAGED));
-                aside.map_err(ImageError::io(&path))?;
+            let Ok(about) = fs::metadata(&path) else { continue };
+            // The image may be wrong about the length: that damages no pack.
+            let id = PackId { bytes: about.len(), ..id };
+            if Pack::check(&path, id).is_err_and(|error| error.is_damage()) {
+                let pins = self.pins.lock();
+                let renamed = fs::rename(&path, path.with_extension(DAMAGED));
+                drop(pins);
+                renamed.map_err(ImageError::io(&path))?;
+                self.sync()?;
+                aside.push(id);
+            }
+        }
+        Ok(aside)
+    }
+
+    /// Sets the packs aside that damaged an image in this file, and with them all images that name them.
+    pub(super) fn set_aside_all_of(&self, image: &Path) -> Result<(), ImageError> {
+        let aside = self.set_packs_aside(image)?;
+        if aside.is_empty() {
+            return Ok(());
+        }
+        let is_aside = |pack: &PackId| aside.iter().any(|aside| aside.digest == pack.digest);
+        for index in self.indices()? {
+            let packs = file::packs_of(&self.path(index)).ok().flatten().unwrap_or_default();
+            if packs.iter().any(is_aside) {
+                let aside = self.set_aside(index);
+                tracing::warn!(
+                    event = "image_unusable",
+                    index = index.0,
+                    aside,
+                    "a pack of it is damaged"
+                );
             }
         }
         Ok(())
     }
+}
+
+/// The entry in the name of an image's file.
+fn entry_of(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.strip_prefix(NAME)?.split('-').next()?.parse().ok()
 }

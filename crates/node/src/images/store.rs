@@ -8,6 +8,7 @@
 //! image-INDEX.damaged          set aside for an operator
 //! pack-DIGEST                  pages of images, which name it ([`skein_image::pack`]); those that no image names are removed ([`super::packs`])
 //! pack-DIGEST.incoming         being received, with the image that names it
+//! pack-DIGEST.part             about to be removed
 //! pack-DIGEST.damaged          set aside, as all images that name it
 //! ```
 //!
@@ -71,7 +72,7 @@ impl Store {
         durable::create_dir(&self.dir).map_err(ImageError::io(&self.dir))
     }
 
-    /// Removes what an interrupted writer left, and images that were not confirmed.
+    /// Removes what an interrupted writer left, and images that were not confirmed. Packs that cannot be removed stay.
     ///
     /// # Errors
     /// The directory cannot be read or written.
@@ -87,7 +88,10 @@ impl Store {
                 durable::remove(&path).map_err(ImageError::io(&path))?;
             }
         }
-        self.collect()
+        if let Err(error) = self.collect() {
+            tracing::warn!(event = "packs_not_removed", %error);
+        }
+        Ok(())
     }
 
     /// Removes all that is there: a cluster that is founded has no past.
@@ -129,8 +133,7 @@ impl Store {
     /// # Errors
     /// It is not there.
     pub fn confirm(&self, index: LogIndex) -> Result<(), ImageError> {
-        let path = self.path(index);
-        fs::rename(self.unconfirmed(index), &path).map_err(ImageError::io(&path))
+        self.give_name(&self.unconfirmed(index), &self.path(index))
     }
 
     /// Makes the names in the directory durable.
@@ -276,7 +279,7 @@ impl Store {
     /// Gives an image, and packs of it that are damaged, names under which they are not used; false, with a line, when it cannot.
     pub fn set_aside(&self, index: LogIndex) -> bool {
         let path = self.path(index);
-        let aside = self.set_packs_aside(&path).and_then(|()| {
+        let aside = self.set_packs_aside(&path).and_then(|_| {
             let renamed = durable::rename(&path, &path.with_extension(DAMAGED));
             renamed.map_err(ImageError::io(&path))
         });

@@ -305,6 +305,75 @@ fn another_or_a_damaged_one_is_not_taken_for_it() {
 }
 
 #[test]
+fn packs_that_are_damaged_here_are_received_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = store(&dir.path().join("from"));
+    let first = write_pages(&from, 10, &state(10), &(0..200).collect::<Vec<_>>());
+    let second = write_pages(&from, 20, &state(20), &(1..=200).collect::<Vec<_>>());
+    let [first_path, path] = [10, 20].map(|index| from.path(LogIndex(index)));
+    let cut = |pack: &Path| fs::write(pack, &fs::read(pack).unwrap()[..30]).unwrap();
+    let rots: [&dyn Fn(&Path); 2] = [&damage, &cut];
+    for (n, rot) in rots.iter().enumerate() {
+        let to = store(&dir.path().join(format!("to-{n}")));
+        send(&first_path, first, &mut Incoming::begin(&to, first).unwrap(), 300).unwrap();
+        rot(&packs(&to)[0]);
+        // Its end shows that something is wrong.
+        if let Ok(mut incoming) = Incoming::begin(&to, second) {
+            assert!(send(&path, second, &mut incoming, 300).is_none());
+        }
+        assert_eq!(images(&to), ["image-10.damaged"], "it needs the same pack");
+        let mut incoming = Incoming::begin(&to, second).unwrap();
+        let (received, _) = send(&path, second, &mut incoming, 300).unwrap();
+        assert_eq!(received.file, second);
+        to.verify(LogIndex(20)).unwrap();
+    }
+}
+
+#[test]
+fn a_replica_that_is_wrong_about_lengths_does_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
+    let has = write_pages(&from, 10, &state(10), &[1, 2, 3, 4]);
+    let file = write_pages(&from, 20, &state(20), &[1, 2, 3, 5]);
+    let image = from.path(LogIndex(10));
+    send(&image, has, &mut Incoming::begin(&to, has).unwrap(), 300).unwrap();
+    // Of the head, of the packs' number, of a digest.
+    let length_at = 120 + 4 + 16;
+    let whole = read_part(&from.path(LogIndex(20)), 0, 1 << 20).unwrap();
+    assert_eq!(whole.len() as u64, file.bytes);
+    let first = u64::from_le_bytes(whole[length_at..length_at + 8].try_into().unwrap());
+    let near = |bytes: u64| [0, 1, bytes - 1, bytes, bytes + 1, 2 * bytes, u64::MAX];
+    let lengths = [&near(first)[..], &[file.bytes - 130, file.bytes - 10, file.bytes]].concat();
+    let totals = [&near(file.bytes)[..], &[130, first, u64::MAX / 2]].concat();
+    for (pack, total) in lengths.iter().flat_map(|pack| totals.iter().map(move |t| (*pack, *t))) {
+        if (pack, total) == (first, file.bytes) {
+            continue;
+        }
+        let mut lies = whole.clone();
+        lies[length_at..length_at + 8].copy_from_slice(&pack.to_le_bytes());
+        lies.extend([7; 1000]);
+        for step in [40, 147, 300, 1 << 20] {
+            let expected = ImageFile { bytes: total, ..file };
+            let Ok(mut incoming) = Incoming::begin(&to, expected) else { continue };
+            let mut at = 0;
+            while let Some(rest) = lies.get(at..).filter(|rest| !rest.is_empty()) {
+                match incoming.take(at as u64, &rest[..rest.len().min(step)]) {
+                    Ok(Progress::Has(next)) if next > at as u64 => at = next as usize,
+                    Ok(Progress::Whole(_)) => panic!("{pack} of {total}"),
+                    _ => break,
+                }
+            }
+            drop(incoming);
+            for name in images(&to).iter().filter(|name| name.ends_with("incoming")) {
+                fs::remove_file(to.dir().join(name)).unwrap();
+            }
+        }
+    }
+    to.verify(LogIndex(10)).unwrap();
+    send(&from.path(LogIndex(20)), file, &mut Incoming::begin(&to, file).unwrap(), 300).unwrap();
+}
+
+#[test]
 fn a_copy_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (store(&dir.path().join("from")), store(&dir.path().join("to")));
@@ -341,6 +410,70 @@ fn packs_stay_as_long_as_an_image_needs_them() {
 }
 
 #[test]
+fn what_was_written_again_is_not_written_once_more() {
+    // Whichever of two packs has the smaller digest.
+    for seed in 0..8 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        let pages: Vec<u8> = (seed..seed + 100).collect();
+        write_pages(&store, 10, &state(10), &pages);
+        // Less than half of them: the first pack is left behind.
+        write_pages(&store, 20, &state(20), &pages[..40]);
+        let named = |index| file::packs_of(&store.path(LogIndex(index))).unwrap().unwrap();
+        assert!(!named(20).contains(&named(10)[0]));
+        // Not the same pages: the same pack would have the same name.
+        write_pages(&store, 30, &state(30), &pages[..39]);
+        assert_eq!(named(30), named(20), "{seed}");
+    }
+}
+
+#[test]
+fn packs_stay_while_their_image_gets_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    let index = LogIndex(10);
+    let ends = std::time::Instant::now() + std::time::Duration::from_millis(300);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while std::time::Instant::now() < ends {
+                store.give_name(&store.path(index), &store.unconfirmed(index)).unwrap();
+                store.confirm(index).unwrap();
+            }
+        });
+        while std::time::Instant::now() < ends {
+            store.collect().unwrap();
+            assert_eq!(packs(&store).len(), 1);
+        }
+    });
+    store.verify(index).unwrap();
+}
+
+#[test]
+fn an_image_that_cannot_be_read_keeps_all_packs_and_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    write_pages(&store, 20, &state(20), &[5, 6, 7, 8]);
+    let whole = fs::read(store.path(LogIndex(10))).unwrap();
+    let mut newer = whole.clone();
+    newer[8] = 99;
+    fs::write(store.path(LogIndex(10)), newer).unwrap();
+    // What is no file cannot be read at all.
+    fs::create_dir(store.dir().join("image-5")).unwrap();
+    store.tidy().unwrap();
+    write_pages(&store, 30, &state(30), &[5, 6, 7, 9]);
+    store.remove(LogIndex(20)).unwrap();
+    assert_eq!(store.all().iter().map(Image::index).collect::<Vec<_>>(), [LogIndex(30)]);
+    assert_eq!(packs(&store).len(), 3);
+    fs::write(store.path(LogIndex(10)), whole).unwrap();
+    fs::remove_dir(store.dir().join("image-5")).unwrap();
+    assert_eq!(store.all().len(), 2);
+    store.remove(LogIndex(10)).unwrap();
+    assert_eq!(packs(&store).len(), 2, "now it is known what is needed");
+}
+
+#[test]
 fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
@@ -355,6 +488,22 @@ fn a_damaged_pack_is_set_aside_with_all_its_images_and_no_new_one_uses_it() {
     store.collect().unwrap();
     assert_eq!(images(&store), ["image-10.damaged", "image-20.damaged", "image-30"]);
     assert_eq!(store.all().len(), 1);
+}
+
+#[test]
+fn no_image_gets_a_name_once_a_pack_of_it_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path());
+    write_pages(&store, 10, &state(10), &[1, 2, 3, 4]);
+    let (first, part) = (store.path(LogIndex(10)), store.dir().join("image-20.part"));
+    // A writer has got this far with an image of the same pages.
+    fs::copy(&first, &part).unwrap();
+    let needed = file::packs_of(&part).unwrap().unwrap();
+    damage(&packs(&store)[0]);
+    assert!(store.set_aside(LogIndex(10)));
+    let name = store.unconfirmed(LogIndex(20));
+    let error = store.give_new_name(&part, &name, &needed).unwrap_err().to_string();
+    assert!(error.contains("is gone") && !name.exists(), "{error}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Store {
             let (seal, file) = synced(&part, write)?;
             file.sync_all().map_err(ImageError::io(&part))?;
             let name = self.unconfirmed(head.index);
-            durable::rename(&part, &name).map_err(ImageError::io(&part))?;
+            self.give_new_name(&part, &name, &planned.packs)?;
             Ok((seal, planned))
         };
         let written = written();

@@ -21,6 +21,8 @@ pub const GONE: u8 = KIND_APP + 19;
 
 /// A replica that is no member any more ends after this, if a majority has not said so before.
 const GONE_FOR: Duration = Duration::from_secs(10);
+/// And when a majority has, it answers the operator who asked here for so long.
+const ANSWERS_FOR: Duration = Duration::from_secs(1);
 /// Requests that wait for the leader's answer.
 const MAX_WAITING: usize = 64;
 
@@ -42,6 +44,8 @@ pub(super) struct Members {
     gone_by: BTreeSet<ReplicaId>,
     /// the newest change after which they say so,
     gone_at: u64,
+    /// whether that is a majority,
+    gone_surely: bool,
     /// and since when that is known.
     gone_since: Option<Duration>,
 }
@@ -83,6 +87,7 @@ impl<E: Environment> Replica<E> {
             // Taken in again.
             self.members.gone_since = None;
             self.members.gone_by.clear();
+            self.members.gone_surely = false;
         }
         if was_alone && !self.members.alone {
             // Time went by without ticks.
@@ -146,21 +151,20 @@ impl<E: Environment> Replica<E> {
         self.members.gone_at = self.members.gone_at.max(index);
         self.members.gone_by.insert(peer);
         let enough = majority(usize::try_from(voters).unwrap_or(usize::MAX));
-        if self.members.gone_by.len() >= enough {
-            self.removed();
-        }
+        self.members.gone_surely |= self.members.gone_by.len() >= enough;
     }
 
     /// Ends a replica that is no member.
     pub(super) fn tend_removal(&mut self) {
-        if self.members.gone_since.is_some_and(|since| since + GONE_FOR <= self.now) {
+        if self.removal_wake().is_some_and(|end| end <= self.now) {
             self.removed();
         }
     }
 
     /// When to look at that again.
     pub(super) fn removal_wake(&self) -> Option<Duration> {
-        self.members.gone_since.map(|since| since + GONE_FOR)
+        let after = if self.members.gone_surely { ANSWERS_FOR } else { GONE_FOR };
+        self.members.gone_since.map(|since| since + after)
     }
 
     fn removed(&mut self) {
@@ -184,6 +188,15 @@ impl<E: Environment> Replica<E> {
 
     /// An operator's request: done here, or by the leader.
     pub(super) fn requested(&mut self, request: &Request, reply: oneshot::Sender<Answer>) {
+        let goes = match request.wanted {
+            Wanted::Remove { id } | Wanted::Replace { old: id, .. } => id == self.own.0,
+            _ => false,
+        };
+        if goes && !request.first && self.members.gone_surely {
+            // It is done, and this replica about to end.
+            let _ = reply.send(Answer::new(Step::Done, "done"));
+            return;
+        }
         let leader = self.consensus.leader().filter(|leader| *leader != self.own);
         let Some(leader) = leader else {
             // The requester may be gone.
