@@ -298,6 +298,9 @@ impl Servers for System {
             let images = self.images.as_ref().expect("an image of this environment's");
             Restart { store: images.store().clone(), index }
         });
+        if from.is_none() && self.launcher.import().is_some() {
+            link.await_launch();
+        }
         let (launcher, passage) = (self.launcher.clone(), link.passage.clone());
         let keeper = Keeper::start(launcher, arena, wake, passage, from, tell)
             .map_err(NodeError::system("start a thread for the server"))?;

@@ -41,6 +41,9 @@ impl Offline {
         from: Option<Restart>,
     ) -> Result<Self, NodeError> {
         let (arena, wake) = link.descriptors().map_err(NodeError::system("copy a descriptor"))?;
+        if from.is_none() && launcher.import().is_some() {
+            link.await_launch();
+        }
         let (sender, events) = channel();
         let tell = move |event| {
             // The run is over and no receiver is left.

@@ -21,6 +21,7 @@ use skein_model::fact::are_facts;
 use skein_model::frame::FRAME_HEADER_BYTES;
 use skein_model::pad8;
 use skein_model::{EntryRef, LogIndex, OutFrame, SockAddr, Term, WallNs};
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -105,6 +106,8 @@ pub struct Link {
     condemned: bool,
     /// It is to be restored as it was after this entry, and has not been yet.
     restoring: Option<LogIndex>,
+    /// Its server is to be given nothing before it is launched: until then its files come.
+    awaits_launch: Cell<bool>,
     /// The first entry that it was given, by which it was started.
     start: Vec<u8>,
     /// The stamp of the last one that it was given.
@@ -181,6 +184,7 @@ impl Link {
             settled: LogIndex(0),
             condemned: false,
             restoring: None,
+            awaits_launch: Cell::new(false),
             start: Vec::new(),
             wall: WallNs(0),
             paths: BTreeSet::new(),
@@ -202,6 +206,11 @@ impl Link {
         self.passage.gives(index);
         self.passage.committed(index);
         self.restoring = Some(index);
+    }
+
+    /// From its start on, until it is [launched](Self::launched), its server is given nothing.
+    pub fn await_launch(&self) {
+        self.awaits_launch.set(true);
     }
 
     /// Whether its server is not yet as it was when the image was taken.
@@ -277,6 +286,7 @@ impl Link {
             tap.launched(files.as_ref());
         }
         (self.pid, self.files) = (pid, files);
+        self.awaits_launch.set(false);
         if self.restoring.is_some() {
             let start = std::mem::take(&mut self.start);
             // The ring is as it was made: empty.
@@ -308,7 +318,7 @@ impl Link {
     /// # Errors
     /// The ring is damaged.
     pub fn push(&mut self, index: LogIndex, entry: &[u8]) -> Result<bool, Broken> {
-        if self.restoring.is_some() {
+        if self.restoring.is_some() || self.awaits_launch.get() {
             return Ok(false);
         }
         self.passage.gives(index);
@@ -381,6 +391,7 @@ impl Link {
     /// The ring is damaged.
     pub fn has_room(&self, bytes: usize) -> Result<bool, Broken> {
         Ok(self.restoring.is_none()
+            && !self.awaits_launch.get()
             && self.input.free().map_err(Broken::new)? >= pad8(FRAME_HEADER_BYTES + bytes))
     }
 
