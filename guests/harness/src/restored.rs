@@ -178,6 +178,10 @@ pub fn rows(images: &Images, count: u64, words: &[String], how: How<'_>) -> io::
         let last = leader.account.log.len() as u64;
         let count = count.min(last.saturating_sub(2));
         let entries: Vec<u64> = (0..count).map(|n| 2 + (last - 2) * n / count).collect();
+        if entries.is_empty() {
+            // It gets so few entries that none is left to take an image at: one that spins for ever, for example.
+            continue;
+        }
         for reading in [Reading::Watched, Reading::Compared] {
             match in_a_row(&guest, &images.library, &leader, &entries, reading, how)? {
                 None => {}
