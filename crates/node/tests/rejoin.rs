@@ -122,5 +122,5 @@ fn who_lost_more_than_a_minority_is_told_nothing_wrong() {
 fn the_only_replica_has_nobody_to_rejoin() {
     let cluster = Cluster::new(1, Fsync);
     let error = begin::rejoin(&cluster.configs[0]).unwrap_err().to_string();
-    assert!(error.contains("the only replica"), "{error}");
+    assert!(error.contains("names no other replica"), "{error}");
 }

@@ -273,12 +273,12 @@ const ASKS: &str = r#"
 #include <unistd.h>
 static int ask(unsigned number) {
     int answer = -1;
-    send(908, &number, sizeof number, MSG_NOSIGNAL);
-    return recv(908, &answer, sizeof answer, 0) == sizeof answer ? answer : -1;
+    send(909, &number, sizeof number, MSG_NOSIGNAL);
+    return recv(909, &answer, sizeof answer, 0) == sizeof answer ? answer : -1;
 }
 int main(int argc, char **argv) {
     char text[6] = "";
-    pread(907, text, 5, 0);
+    pread(908, text, 5, 0);
     printf("%s", text);
     for (unsigned number = 30000; number > 29000; number -= 500) {
         printf(" %d", ask(number));
@@ -291,10 +291,10 @@ int main(int argc, char **argv) {
     printf(" %s", ask(0xffffffff) > 0 ? "refused" : "set");
     /* Anything else is the end of it. */
     if (argc > 1) {
-        send(908, "nonsense", atoi(argv[1]), MSG_NOSIGNAL);
+        send(909, "nonsense", atoi(argv[1]), MSG_NOSIGNAL);
         printf(" %d\n", ask(1000));
     }
-    close(908);
+    close(909);
     return 0;
 }
 "#;

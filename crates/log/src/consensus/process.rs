@@ -13,7 +13,7 @@ use crate::{
 };
 use protobuf::Message as _;
 use raft::{
-    Ready, StateRole,
+    INVALID_ID, Ready, StateRole,
     eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType},
 };
 use skein_model::{LogIndex, ReplicaId, Term};
@@ -153,6 +153,16 @@ impl Consensus {
             let known = Members::of(&members, self.places.clone());
             self.node.mut_store().members_changed(entry.index, known);
             self.take_members(members);
+            self.step_down_if_gone();
+        }
+    }
+
+    /// A leader may have found the proposal of its own removal in its log: the library would go on to count it among the members.
+    fn step_down_if_gone(&mut self) {
+        let raft = &mut self.node.raft;
+        if raft.state == StateRole::Leader && raft.prs().get(self.member).is_none() {
+            let term = raft.term;
+            raft.become_follower(term, INVALID_ID);
         }
     }
 
