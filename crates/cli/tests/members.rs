@@ -189,16 +189,8 @@ impl Nodes {
     }
 
     fn evidence(&self) -> String {
-        let mut text = String::new();
-        for id in 1..=MOST as u64 {
-            for file in [format!("node-{id}.log"), format!("said-{id}")] {
-                let all = fs::read_to_string(self.place.path(&file)).unwrap_or_default();
-                let tail: Vec<&str> = all.lines().rev().take(15).collect();
-                text.push_str(&format!("--- {file}\n"));
-                tail.iter().rev().for_each(|line| text.push_str(&format!("{line}\n")));
-            }
-        }
-        text
+        let files = |id| [format!("node-{id}.log"), format!("said-{id}")];
+        self.place.last_lines((1..=MOST as u64).flat_map(files))
     }
 
     /// What the clients wrote is there, once each.

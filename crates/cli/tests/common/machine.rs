@@ -206,16 +206,8 @@ impl Machine {
 
     /// The last lines of the nodes.
     pub fn evidence(&self) -> String {
-        let mut text = String::new();
-        for id in 1..=3 {
-            for file in [format!("said-{id}"), format!("node-{id}.log")] {
-                let all = fs::read_to_string(self.place.path(&file)).unwrap_or_default();
-                let tail: Vec<&str> = all.lines().rev().take(15).collect();
-                text.push_str(&format!("--- {file}\n"));
-                tail.iter().rev().for_each(|line| text.push_str(&format!("{line}\n")));
-            }
-        }
-        text
+        let files = |id| [format!("said-{id}"), format!("node-{id}.log")];
+        self.place.last_lines((1..=3).flat_map(files))
     }
 
     /// Waits, and shows the evidence on failure.

@@ -56,6 +56,18 @@ impl Place {
         self.dir.path().join(name)
     }
 
+    /// The last lines of these files, for messages.
+    pub fn last_lines(&self, files: impl IntoIterator<Item = String>) -> String {
+        let mut text = String::new();
+        for file in files {
+            let all = fs::read_to_string(self.path(&file)).unwrap_or_default();
+            let tail: Vec<&str> = all.lines().rev().take(15).collect();
+            text.push_str(&format!("--- {file}\n"));
+            tail.iter().rev().for_each(|line| text.push_str(&format!("{line}\n")));
+        }
+        text
+    }
+
     /// Writes a file.
     pub fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
         let path = self.path(name);
