@@ -97,9 +97,9 @@ impl Base {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewBase {
     /// Entries up to the base are forgotten; later ones stay. The base is in the log.
-    Forget(Base),
+    Forget(Box<Base>),
     /// All entries are void, whatever they are: the log continues behind the base, which another replica has committed.
-    Reset(Base),
+    Reset(Box<Base>),
 }
 
 impl NewBase {

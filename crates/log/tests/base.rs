@@ -172,7 +172,7 @@ fn a_log_of_the_format_with_a_base_in_front_is_read_and_goes_on_in_the_next() {
     assert!(old.len() == 5 && !new.is_empty() && new.iter().all(|v| *v == 5), "{old:?} {new:?}");
     // All of the old format goes when its entries are forgotten.
     let later = Base { index: LogIndex(139), term: Term(6), ..Base::default() };
-    let forget = Persist { base: Some(NewBase::Forget(later.clone())), ..persist(None, vec![]) };
+    let forget = Persist { base: Some(NewBase::Forget(Box::new(later.clone()))), ..persist(None, vec![]) };
     wal.append(&forget).unwrap();
     wal.prepare().unwrap();
     drop(wal);
@@ -209,7 +209,7 @@ fn a_log_of_the_format_whose_members_have_no_places_is_read_and_goes_on_in_the_n
     wal.append(&persist(None, (61..=80).map(|n| entry(n, 4, 60)).collect())).unwrap();
     wal.sync().unwrap();
     wal.append(&Persist {
-        base: Some(NewBase::Forget(Base { index: LogIndex(79), term: Term(4), ..base })),
+        base: Some(NewBase::Forget(Box::new(Base { index: LogIndex(79), term: Term(4), ..base }))),
         ..persist(None, vec![])
     })
     .unwrap();

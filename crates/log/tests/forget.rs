@@ -47,11 +47,11 @@ impl Content {
         match &step.base {
             Some(NewBase::Forget(base)) => {
                 state.entries.retain(|entry| entry.index > base.index);
-                state.base = base.clone();
+                state.base = Base::clone(base);
             }
             Some(NewBase::Reset(base)) => {
                 state.entries.clear();
-                state.base = base.clone();
+                state.base = Base::clone(base);
             }
             None => {}
         }
@@ -73,11 +73,11 @@ fn base(index: u64, term: u64) -> Base {
 }
 
 fn forget(index: u64, term: u64) -> Persist {
-    Persist { base: Some(NewBase::Forget(base(index, term))), ..persist(None, vec![]) }
+    Persist { base: Some(NewBase::Forget(Box::new(base(index, term)))), ..persist(None, vec![]) }
 }
 
 fn reset(index: u64, term: u64, state: (u64, u64), entries: Vec<LogEntry>) -> Persist {
-    Persist { base: Some(NewBase::Reset(base(index, term))), ..persist(Some(state), entries) }
+    Persist { base: Some(NewBase::Reset(Box::new(base(index, term)))), ..persist(Some(state), entries) }
 }
 
 /// A log's life: it fills segments, forgets them, is overwritten, replaced, and forgets again.

@@ -75,7 +75,7 @@ fn only_what_is_applied_and_durable_here_is_forgotten() {
         let persist = consensus.take_ready().and_then(|batch| batch.persist);
         assert_eq!(persist.is_some(), durability == Durability::Fsync);
         if let Some(persist) = persist {
-            assert_eq!(persist.base, Some(NewBase::Forget(base)));
+            assert_eq!(persist.base, Some(NewBase::Forget(Box::new(base))));
             assert_eq!(persist.hard_state.map(|state| state.commit), Some(applied));
         }
     }

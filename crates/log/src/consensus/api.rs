@@ -238,7 +238,7 @@ pub struct Batch {
     /// To be sent now.
     pub messages: Vec<Outgoing>,
     /// The log was replaced by this base: the state machine continues from the image of the server at its index, which this replica holds.
-    pub reset: Option<Base>,
+    pub reset: Option<Box<Base>>,
     /// To be made durable. A leader's entries do not wait for it while a majority of the others answers.
     pub persist: Option<Persist>,
     /// Messages that somebody waits for are held until all that was to be made durable is: votes, refusals. Acknowledgements of entries are held silently.

@@ -85,6 +85,9 @@ impl Consensus {
 
     /// Tells members who need entries from before this log's first one; true if there are any.
     pub(super) fn tell_of_base(&mut self, messages: &mut Vec<Outgoing>) -> bool {
+        if !self.node.store().has_below_base() {
+            return false;
+        }
         let before = messages.len();
         for to in self.node.mut_store().take_below_base() {
             let raft = &self.node.raft;
@@ -105,7 +108,7 @@ impl Consensus {
         }
         let changed =
             std::mem::take(&mut self.changed) && self.config.durability == Durability::Fsync;
-        let base = self.forgot.take().map(NewBase::Forget);
+        let base = self.forgot.take().map(|base| NewBase::Forget(Box::new(base)));
         if base.is_none() && !changed {
             return false;
         }
@@ -225,7 +228,7 @@ impl Consensus {
         self.take_members(base.members.to_state());
         // The disk learns of the later base only.
         self.forgot = None;
-        batch.reset = Some(base);
+        batch.reset = Some(Box::new(base));
     }
 
     /// A snapshot, or the answer to it, may be lost: it is small, and sent again.

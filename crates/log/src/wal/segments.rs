@@ -87,7 +87,7 @@ impl Wal {
             }
             NewBase::Reset(base) => (base, (base.index, base.term)),
         };
-        let start = Start { base: base.clone(), last, hard_state: state };
+        let start = Start { base: Base::clone(base), last, hard_state: state };
         self.begin_segment(Some(start))?;
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         match new {
@@ -100,7 +100,7 @@ impl Wal {
                 index.begin_after(base.index);
             }
         }
-        (self.base, self.hard_state) = (base.clone(), state);
+        (self.base, self.hard_state) = (Base::clone(base), state);
         Ok(())
     }
 
