@@ -21,6 +21,8 @@ pub const MARK_AT: usize = 96;
 pub const CHANGED: u32 = 1;
 /// Flag: the server has made the file.
 pub const MADE: u32 = 4;
+/// Flag: the server may have written to the file through a mapping.
+pub const MAPPED: u32 = 32;
 /// Flag: the file is a copy of the server's own, or its metadata is.
 pub const OWNED: u32 = 8;
 

@@ -199,6 +199,8 @@ pub struct Header {
     pub burst_ns: AtomicU64,
     /// Offset of the table of files in the heap ([`crate::inodes`]), 0 when there is none yet; written by the runtime.
     pub inodes_at: AtomicU64,
+    /// Offset of the record of writes to files in the heap ([`crate::writes`]), 0 when there is none yet; written by the runtime.
+    pub writes_at: AtomicU64,
     /// While the server asks ([`state::ASKS`]): offset of its facts in the heap ([`skein_model::fact`]); written by the runtime.
     pub facts_at: AtomicU64,
     /// Length of these facts in bytes.

@@ -7,8 +7,8 @@
 //!
 //! Each ring is mapped twice, one copy behind the other, so that a frame never wraps. In the server the arena lies at
 //! [`layout::SERVER_BASE`] always, so that replicas' heaps can be compared; the node maps
-//! the header and the rings at any address. Of the heap it reads only the table of files ([`inodes`]), when an operator asks for it,
-//! and all of it when replicas are compared ([`parts`]).
+//! the header and the rings at any address. Of the heap it reads only the table of files ([`inodes`]) and the record of writes to them
+//! ([`writes`]), and all of it when replicas are compared ([`parts`]).
 //!
 //! Writers: the node produces the input ring, the runtime the output ring; each field of the header names its writer.
 //! The heap belongs to the runtime, which under the `serial` schedule runs one thread at a time: its objects use [`core::cell::Cell`].
@@ -31,6 +31,7 @@ pub mod restore;
 pub mod ring;
 pub mod trapped;
 pub mod uses;
+pub mod writes;
 
 pub use gate::Gate;
 pub use layout::{Header, Sizes};

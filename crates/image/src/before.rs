@@ -3,6 +3,7 @@
 use skein_arena::restore::Run;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use crate::contents::{Contents, Listed, Rewritten};
 use crate::form::PAGE_BYTES;
 
 /// Where the pages of an image are in its restore file.
@@ -32,6 +33,8 @@ pub struct Before {
     pub(crate) places: Places,
     hashes: Vec<u128>,
     of_files: HashSet<u128>,
+    contents: Contents,
+    contents_hashes: Vec<u128>,
 }
 
 /// Finds the pages of one part of it, fastest in the order of their addresses.
@@ -44,10 +47,11 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl Places {
-    /// With the hashes of all pages in the restore file, in their order, and of those of files.
+    /// With the hashes of all pages in the restore file, in their order, and of those of files, which are listed in `contents`.
     #[must_use]
-    pub fn with(self, hashes: Vec<u128>, of_files: Vec<u128>) -> Before {
-        Before { places: self, hashes, of_files: of_files.into_iter().collect() }
+    pub fn with(self, hashes: Vec<u128>, of_files: Vec<u128>, contents: Contents) -> Before {
+        let all = of_files.iter().copied().collect();
+        Before { places: self, hashes, of_files: all, contents, contents_hashes: of_files }
     }
 }
 
@@ -56,6 +60,17 @@ impl Before {
     #[must_use]
     pub fn has_of_files(&self, hash: u128) -> bool {
         self.of_files.contains(&hash)
+    }
+
+    /// For the files of a server that stands.
+    #[must_use]
+    pub fn list(before: Option<&Self>, now: Rewritten) -> Listed<'_> {
+        Listed::new(now, before.map(Self::contents))
+    }
+
+    /// Where it has files, and the hashes of all their pages.
+    pub(crate) fn contents(&self) -> (&Contents, &[u128]) {
+        (&self.contents, &self.contents_hashes)
     }
 
     pub(crate) fn heap(&self) -> Lookup<'_> {
@@ -104,7 +119,7 @@ mod tests {
         let runs = vec![run(0x10000, 2, 0), run(0x20000, 1, 5)];
         let processes = BTreeMap::from([(7, runs)]);
         let places = Places { processes, ..Places::default() };
-        let before = places.with((100..106).collect(), vec![7]);
+        let before = places.with((100..106).collect(), vec![7], Contents::default());
         assert!(before.has_of_files(7) && !before.has_of_files(100));
         let mut found = before.process(7);
         let mut at = |address| found.find(address);

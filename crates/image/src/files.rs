@@ -3,7 +3,8 @@
 //! Paths come from the private layer, from the facts in the log, and from the processes. Each is looked up below the server's root, with the directories on the way and behind symbolic
 //! links. A file of the host without any of these (the loader looks at some) is sought beside the others. What is still nowhere was removed.
 
-use crate::before::Nowhere;
+use crate::before::{Before, Nowhere};
+use crate::contents::Rewritten;
 use crate::pages::in_time;
 use crate::{MemoryError, Result};
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
@@ -21,8 +22,8 @@ use std::time::Instant;
 /// Device and inode number.
 pub type FileId = (u64, u64);
 
-/// The paths of known files, and what is nowhere.
-type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere);
+/// The paths of known files, what is nowhere, and what was written.
+type Found = (BTreeMap<FileId, Vec<u8>>, Nowhere, Rewritten);
 
 /// Looks for files.
 pub struct Files<'a> {
@@ -39,15 +40,16 @@ pub struct Files<'a> {
     in_use: bool,
     /// Sought for an earlier image.
     nowhere: Nowhere,
+    rewritten: Rewritten,
 }
 
 impl<'a> Files<'a> {
-    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file. The files in `nowhere` are not sought again where they were not.
+    /// For a server with this root and this arena, whose heap begins at byte `heap` of the file. Files that were nowhere for the image `before` are not sought again where they were not.
     pub fn new(
         root: BorrowedFd<'a>,
         arena: &File,
         heap: u64,
-        nowhere: Nowhere,
+        before: Option<&Before>,
         deadline: Instant,
     ) -> Result<Self> {
         let failed = || MemoryError::read("the arena");
@@ -57,6 +59,9 @@ impl<'a> Files<'a> {
         let mut table = vec![0; INODES * INODE_BYTES];
         let at = heap.saturating_add(u64::from_ne_bytes(word));
         arena.read_exact_at(&mut table, at).map_err(failed())?;
+        let contents = before.map(|before| before.contents().0);
+        let rewritten = Rewritten::read(arena, heap, &table, contents).map_err(failed())?;
+        let nowhere = before.map(|before| before.places.nowhere.clone()).unwrap_or_default();
         let (mut wanted, mut marked) = (HashMap::new(), HashMap::new());
         for file in table.as_chunks::<INODE_BYTES>().0.iter().filter_map(known) {
             wanted.insert(file.file, file.is_hosts);
@@ -65,7 +70,18 @@ impl<'a> Files<'a> {
         let (found, directories) = (BTreeMap::new(), BTreeSet::new());
         let seen = HashSet::new();
         let in_use = false;
-        Ok(Self { root, deadline, wanted, marked, found, seen, directories, in_use, nowhere })
+        Ok(Self {
+            root,
+            deadline,
+            wanted,
+            marked,
+            found,
+            seen,
+            directories,
+            in_use,
+            nowhere,
+            rewritten,
+        })
     }
 
     /// A process has this path open, or mapped, or is there. Before other paths.
@@ -131,7 +147,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// All that were found, by their numbers; and the host's that are nowhere.
+    /// All that were found, by their numbers; the host's that are nowhere; and what was written since the image before.
     pub fn finish(mut self) -> Result<Found> {
         let directories = std::mem::take(&mut self.directories);
         if !directories.is_subset(&self.nowhere.directories) {
@@ -164,7 +180,7 @@ impl<'a> Files<'a> {
         }
         let hosts = self.wanted.iter().filter(|(_, is_hosts)| **is_hosts).map(|(file, _)| *file);
         let files = hosts.filter(|file| !self.found.contains_key(file)).collect();
-        Ok((self.found, Nowhere { files, directories }))
+        Ok((self.found, Nowhere { files, directories }, self.rewritten))
     }
 }
 

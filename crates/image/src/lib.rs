@@ -6,6 +6,7 @@
 //! * [`files`]: the files that the server knows by the kernel's numbers.
 //! * [`take`]: all of it as the restore file that a server continues from,
 //!   with the pages that changed since the image [`before`];
+//! * [`contents`]: the same for the server's files;
 //! * [`copied`]: in memory, until it is written.
 //! * [`file`]: an image as a replica keeps it: the restore file, the server's files, and what the replica knew;
 //! * [`packed`]: without pages, which are in packs of several images,
@@ -14,10 +15,12 @@
 //! The server's data are not trusted: each list is bounded, and what cannot be understood is an error.
 
 pub mod before;
+pub mod contents;
 pub mod copied;
 mod error;
 pub mod file;
 mod files;
+mod files_copied;
 mod form;
 pub mod maps;
 pub mod pack;
@@ -29,6 +32,7 @@ mod written;
 
 pub use copied::Copied;
 pub use error::{MemoryError, Result};
+pub use files_copied::FilesCopied;
 pub use form::PAGE_BYTES;
 pub use maps::Mapping;
 pub use pages::{Pages, is_zero};

@@ -14,6 +14,7 @@ use self::objects::{Shared, each_page};
 use self::program::Given;
 use self::settings::Ids;
 use crate::before::{Before, Lookup, Places};
+use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
 use crate::files::Files;
 use crate::maps::{self, Mapping};
@@ -84,6 +85,8 @@ pub struct Taken {
     pub figures: Figures,
     /// Where its pages are.
     pub places: Places,
+    /// What was written to files.
+    pub rewritten: Rewritten,
 }
 
 impl Source<'_> {
@@ -113,18 +116,16 @@ impl Source<'_> {
             image.memory_of(n, process, (arena.dev(), arena.ino()), deadline)?;
         }
         image.objects(&processes, deadline)?;
-        self.files(&mut image, deadline)?;
+        let rewritten = self.files(&mut image, deadline)?;
         let mut header = vec![0; HEADER_BYTES];
         self.arena.read_exact_at(&mut header, 0).map_err(MemoryError::read("the arena"))?;
-        image.finish(&header, &processes)
+        image.finish(&header, &processes, rewritten)
     }
 
     /// The files that the arena knows by the kernel's numbers.
-    fn files(&self, image: &mut Image<'_>, deadline: Instant) -> Result<()> {
+    fn files(&self, image: &mut Image<'_>, deadline: Instant) -> Result<Rewritten> {
         let heap = (self.sizes.file_bytes() - self.sizes.heap) as u64;
-        let nowhere = image.before.map(|before| before.places.nowhere.clone());
-        let nowhere = nowhere.unwrap_or_default();
-        let mut files = Files::new(self.root, self.arena, heap, nowhere, deadline)?;
+        let mut files = Files::new(self.root, self.arena, heap, image.before, deadline)?;
         for path in image.names.split(|byte| *byte == 0) {
             files.note_used(path)?;
         }
@@ -135,14 +136,14 @@ impl Source<'_> {
         for path in image.before.iter().flat_map(|before| &before.places.files) {
             files.note(path)?;
         }
-        let (found, nowhere) = files.finish()?;
+        let (found, nowhere, rewritten) = files.finish()?;
         image.places.nowhere = nowhere;
         image.places.files = found.values().cloned().collect();
         for ((device, inode), path) in found {
             let path = image.bytes_name(&path);
             image.known.push(Known { was: [device, inode], path, is: [0; 2] });
         }
-        Ok(())
+        Ok(rewritten)
     }
 
     /// The pages of the arena's heap.
@@ -461,7 +462,12 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    fn finish(mut self, header: &[u8], processes: &[Process]) -> Result<Taken> {
+    fn finish(
+        mut self,
+        header: &[u8],
+        processes: &[Process],
+        rewritten: Rewritten,
+    ) -> Result<Taken> {
         let pages = (self.copied.len() - PAGE_BYTES) / PAGE_BYTES;
         self.head.header_at = self.put(header);
         self.head.tables_at = self.copied.len();
@@ -512,7 +518,7 @@ impl<'a> Image<'a> {
         };
         let (processes, mappings) = (self.processes.len(), self.mappings.len());
         let figures = Figures { processes, mappings, pages };
-        Ok(Taken { copied: self.copied, figures, places })
+        Ok(Taken { copied: self.copied, figures, places, rewritten })
     }
 }
 

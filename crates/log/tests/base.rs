@@ -172,7 +172,8 @@ fn a_log_of_the_format_with_a_base_in_front_is_read_and_goes_on_in_the_next() {
     assert!(old.len() == 5 && !new.is_empty() && new.iter().all(|v| *v == 5), "{old:?} {new:?}");
     // All of the old format goes when its entries are forgotten.
     let later = Base { index: LogIndex(139), term: Term(6), ..Base::default() };
-    let forget = Persist { base: Some(NewBase::Forget(Box::new(later.clone()))), ..persist(None, vec![]) };
+    let forget =
+        Persist { base: Some(NewBase::Forget(Box::new(later.clone()))), ..persist(None, vec![]) };
     wal.append(&forget).unwrap();
     wal.prepare().unwrap();
     drop(wal);

@@ -77,7 +77,10 @@ fn forget(index: u64, term: u64) -> Persist {
 }
 
 fn reset(index: u64, term: u64, state: (u64, u64), entries: Vec<LogEntry>) -> Persist {
-    Persist { base: Some(NewBase::Reset(Box::new(base(index, term)))), ..persist(Some(state), entries) }
+    Persist {
+        base: Some(NewBase::Reset(Box::new(base(index, term)))),
+        ..persist(Some(state), entries)
+    }
 }
 
 /// A log's life: it fills segments, forgets them, is overwritten, replaced, and forgets again.

@@ -1,13 +1,16 @@
 //! Images in a row of one guest, each of what changed since the one before.
 
 use crate::sys;
-use skein_image::Copied;
 use skein_image::before::Before;
+use skein_image::contents::{Contents, Rewritten};
 use skein_image::copied::{Page, hash};
 use skein_image::take::{Figures, Taken};
-use std::collections::HashMap;
-use std::fs::File;
+use skein_image::{Copied, FilesCopied};
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 
 /// How a guest's memory is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct Chain {
     pages: HashMap<u128, Box<[u8; 4096]>>,
     /// The pages that the last image had itself.
     pub fresh: usize,
+    /// The pages of files that the last image had from one before.
+    pub known: usize,
 }
 
 impl Chain {
@@ -37,12 +42,17 @@ impl Chain {
         self.before.as_ref()
     }
 
-    /// The restore file of an image, with the pages that it shares with those before.
+    /// The restore file of an image, with the pages that it shares with those before. The contents of the guest's own files at `paths` below `root` are what they are found to be in an image.
     ///
     /// # Errors
-    /// There is no memory for it, or a page is nowhere.
-    pub fn file(&mut self, taken: Taken) -> io::Result<(File, Figures)> {
-        let Taken { copied, figures, places } = taken;
+    /// There is no memory for it, a page is nowhere, or one of a file is an old one.
+    pub fn file(
+        &mut self,
+        taken: Taken,
+        root: BorrowedFd<'_>,
+        paths: &BTreeSet<PathBuf>,
+    ) -> io::Result<(File, Figures)> {
+        let Taken { copied, figures, places, rewritten } = taken;
         let mut hashes = Vec::new();
         for page in copied.each() {
             hashes.push(match page {
@@ -57,8 +67,52 @@ impl Chain {
         self.fresh = copied.fresh();
         let mut file = sys::memfd(c"image")?;
         self.write(&copied, &hashes, &mut file)?;
-        self.before = Some(places.with(hashes, Vec::new()));
+        let (of_files, contents) = self.files(rewritten, root, paths)?;
+        self.before = Some(places.with(hashes, of_files, contents));
         Ok((file, figures))
+    }
+
+    /// The pages of the guest's own files, by their hashes.
+    fn files(
+        &mut self,
+        rewritten: Rewritten,
+        root: BorrowedFd<'_>,
+        paths: &BTreeSet<PathBuf>,
+    ) -> io::Result<(Vec<u128>, Contents)> {
+        let root = Path::new("/proc/self/fd").join(root.as_raw_fd().to_string());
+        let mut own = Vec::new();
+        for path in paths.iter().filter_map(|path| path.strip_prefix("/").ok()) {
+            let path = root.join(path);
+            // What is gone, or another's, is not in an image.
+            let Ok(about) = fs::symlink_metadata(&path) else { continue };
+            if about.is_file() && rewritten.is_own(&about) {
+                own.push((fs::read(&path)?, path, about));
+            }
+        }
+        let mut files = FilesCopied::new(self.before.as_ref(), rewritten);
+        for (bytes, path, about) in &own {
+            files.contents(&File::open(path)?, about, 0, bytes.len() as u64)?;
+        }
+        let (copied, contents) = files.finish();
+        self.known = copied.each().filter(|page| matches!(page, Page::Known(_))).count();
+        let pages = own
+            .iter()
+            .flat_map(|(bytes, path, _)| bytes.chunks(4096).map(move |page| (path, page)));
+        let mut hashes = Vec::new();
+        for (found, (path, page)) in copied.each().zip(pages) {
+            let mut whole = [0; 4096];
+            whole[..page.len()].copy_from_slice(page);
+            let found = match found {
+                Page::Known(hash) => hash,
+                Page::Here(page) => hash(page),
+            };
+            if found != hash(&whole) {
+                let why = format!("the image has an old page of {}", path.display());
+                return Err(io::Error::other(why));
+            }
+            hashes.push(found);
+        }
+        Ok((hashes, contents))
     }
 
     fn write(&self, copied: &Copied, hashes: &[u128], file: &mut File) -> io::Result<()> {

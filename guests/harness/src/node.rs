@@ -280,7 +280,7 @@ impl Node {
         let mut whole = Chain::default();
         let chain = if reading == Reading::Whole { &mut whole } else { &mut self.chain };
         match source.take(chain.before(), Instant::now() + IDLE_LIMIT) {
-            Ok(taken) => chain.file(taken).map(Ok),
+            Ok(taken) => chain.file(taken, root, &paths).map(Ok),
             Err(why) => Ok(Err(why)),
         }
     }

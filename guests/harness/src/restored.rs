@@ -96,7 +96,10 @@ pub fn at(
     Ok(Came::Continued(Box::new(run), figures, took))
 }
 
-/// Takes images of a guest in a row, at each of these entries, and each a second time as if it were the first. Answers how many pages each had itself, or the first
+/// The pages that an image had itself, and those of files that it had from one before.
+type Pages = (usize, usize);
+
+/// Takes images of a guest in a row, at each of these entries, and each a second time as if it were the first. Answers how many pages each had, or the first
 /// difference between the two, or between what the guest then does and what it did without; `None`: an image cannot hold it.
 ///
 /// # Errors
@@ -108,7 +111,7 @@ pub fn in_a_row(
     entries: &[u64],
     reading: Reading,
     how: How<'_>,
-) -> io::Result<Option<Result<Vec<usize>, String>>> {
+) -> io::Result<Option<Result<Vec<Pages>, String>>> {
     let How { no_cpuid_faulting, sandbox, .. } = how;
     let log = &leader.account.log;
     let (output, args) = (Output::new()?, guest.head.arguments());
@@ -134,7 +137,7 @@ pub fn in_a_row(
             file.rewind()?;
             file.read_to_end(bytes)?;
         }
-        fresh.push(node.chain.fresh);
+        fresh.push((node.chain.fresh, node.chain.known));
         if let Some(place) = compare::bytes(&bytes[0], &bytes[1]) {
             return Ok(Some(Err(format!("the image of entry {at} differs at {place:#x}"))));
         }

@@ -7,13 +7,14 @@
 
 use super::Mailbox;
 use crate::images::Store;
-use crate::images::files::FilesCopied;
+use crate::images::files::FilesPacked;
 use crate::images::incoming::{Incoming, Progress, read_part};
 use crate::server;
-use skein_image::Copied;
-use skein_image::before::Before;
+use skein_image::before::{Before, Places};
+use skein_image::contents::Contents;
 use skein_image::file::{Head, ImageError};
-use skein_image::take::{Source, Taken};
+use skein_image::take::{Figures, Source, Taken};
+use skein_image::{Copied, FilesCopied};
 use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{Image, ImageFile, ImageNews};
 use skein_replica::replica::Inbox;
@@ -256,8 +257,8 @@ fn take(
     let before = known.lock().expect("no holder panics").take();
     let before = before.filter(|(index, _)| store.any_path(*index).exists());
     let before = before.as_ref().map(|(_, before)| before);
-    let Standing { taken, layer } = copy(stood, &state, before, begun + COPIES)?;
-    let Taken { copied: memory, figures, places } = taken;
+    let Standing { memory, figures, places, layer, contents } =
+        copy(stood, &state, before, begun + COPIES)?;
     tell(mailbox, ImageNews::Copied);
     let pause_ms = begun.elapsed().as_millis() as u64;
     step_back();
@@ -274,7 +275,7 @@ fn take(
     };
     let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
     let file = written.file;
-    let before = (state.index, places.with(written.hashes, written.of_files));
+    let before = (state.index, places.with(written.hashes, written.of_files, contents));
     *known.lock().expect("no holder panics") = Some(before);
     tracing::debug!(
         event = "image_written",
@@ -294,8 +295,11 @@ fn take(
 
 /// A copy of a server that stood.
 struct Standing {
-    taken: Taken,
+    memory: Copied,
+    figures: Figures,
+    places: Places,
     layer: Copied,
+    contents: Contents,
 }
 
 fn copy(
@@ -317,8 +321,10 @@ fn copy(
     let watches = std::env::var_os(COMPARES).is_none();
     let source = Source { init, arena: &arena, sizes, given, root, paths: &paths, watches };
     let taken = source.take(before, deadline).map_err(|error| error.to_string())?;
-    let mut files = FilesCopied::new(before);
+    let Taken { copied: memory, figures, places, rewritten } = taken;
+    let mut files = FilesPacked(FilesCopied::new(before, rewritten));
     let packed = layer.pack(&mut files);
     packed.map_err(|error| format!("the server's files cannot be packed: {error}"))?;
-    Ok(Standing { taken, layer: files.finish() })
+    let (layer, contents) = files.0.finish();
+    Ok(Standing { memory, figures, places, layer, contents })
 }

@@ -1,10 +1,11 @@
 //! Calls that change files and directories: done by the kernel, then recorded with virtual time.
 
 use crate::fatal::{self, line};
-use crate::files::inode::{Id, Time};
+use crate::files::inode::{Id, MAPPED, Seen, Time};
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
-use crate::files::{bytes, inputs, kernel_files, now};
+use crate::files::writes::Place;
+use crate::files::{bytes, inputs, kernel_files, kernels, now};
 use crate::io::table;
 use crate::kernel::Kernel;
 use crate::sys;
@@ -15,47 +16,85 @@ use skein_model::frame::NOT_WRITABLE;
 
 /// A file's descriptor has been written to.
 #[inline]
-pub fn written(k: &Kernel, fd: i32) {
+fn written(k: &Kernel, fd: i32, place: Place) {
     let slot = local::slot(fd);
-    match slot.map_or(Noted::Unknown, local::Slot::noted) {
-        Noted::No => {}
-        Noted::Of(seen) if k.files().inodes.holds(seen) => {
-            k.files().inodes.modified(seen, now(k));
-        }
-        _ => look_up(k, fd, slot),
-    }
+    let seen = match slot.map_or(Noted::Unknown, local::Slot::noted) {
+        Noted::No => return,
+        Noted::Of(seen) if k.files().inodes.holds(seen) => seen,
+        _ => match look_up(k, fd, slot) {
+            Some(seen) => seen,
+            None => return,
+        },
+    };
+    k.files().inodes.modified(seen, now(k));
+    k.files().writes.note(seen.number, fd, place);
 }
 
 #[cold]
-fn look_up(k: &Kernel, fd: i32, slot: Option<&local::Slot>) {
-    let Ok(st) = stat::real_of(fd) else { return };
-    let noted = if stat::class(k, &st) == Class::Own {
-        let seen = k.files().inodes.see(&st);
-        k.files().inodes.modified(seen, now(k));
-        Noted::Of(seen)
-    } else {
-        Noted::No
-    };
+fn look_up(k: &Kernel, fd: i32, slot: Option<&local::Slot>) -> Option<Seen> {
+    let st = stat::real_of(fd).ok()?;
+    let seen = (stat::class(k, &st) == Class::Own).then(|| k.files().inodes.see(&st));
     if let Some(slot) = slot {
-        slot.note(noted);
+        slot.note(seen.map_or(Noted::No, Noted::Of));
     }
+    seen
 }
 
-/// The result of a call that writes to `fd`, with the change recorded.
+/// The result of a call that writes to `fd`, at the descriptor's position or at `at`, with the change recorded.
 #[inline]
-pub fn after_write(k: &Kernel, fd: i32, result: Result<usize>) -> Result<usize> {
-    if matches!(result, Ok(n) if n > 0) {
-        written(k, fd);
+pub fn after_write(k: &Kernel, fd: i32, at: Option<i64>, result: Result<usize>) -> Result<usize> {
+    if let Ok(n) = result
+        && n > 0
+    {
+        written(k, fd, at.map_or(Place::Behind(n), |at| kernels::place(fd, at, n)));
     }
     result
 }
 
-/// The result of a call that changes `fd` when it succeeds.
-pub fn after_change(k: &Kernel, fd: i32, result: Result<usize>) -> Result<usize> {
+/// The same of `pwritev2`, which may be told to append or not to.
+pub fn after_pwritev2(
+    k: &Kernel,
+    fd: i32,
+    at: i64,
+    flags: c_int,
+    result: Result<usize>,
+) -> Result<usize> {
+    if at != -1 && flags & (libc::RWF_APPEND | libc::RWF_NOAPPEND) != 0 {
+        return after_change(k, fd, 0, result);
+    }
+    after_write(k, fd, (at != -1).then_some(at), result)
+}
+
+/// The result of a call that changes `fd` from a position on when it succeeds.
+pub fn after_change(k: &Kernel, fd: i32, from: i64, result: Result<usize>) -> Result<usize> {
     if result.is_ok() {
-        written(k, fd);
+        written(k, fd, Place::From(from));
     }
     result
+}
+
+/// What is at a position that the kernel has moved by what it has written.
+///
+/// # Safety
+/// `at` is null or the server's own number.
+pub unsafe fn moved(at: *const i64, result: &Result<usize>) -> Option<i64> {
+    let moved = result.as_ref().ok()?;
+    // SAFETY: the caller's contract; the kernel has used it.
+    let end = unsafe { at.as_ref() }?;
+    Some(end - *moved as i64)
+}
+
+/// A file was mapped and can be written to there from now on.
+pub fn mapped(k: &Kernel, fd: i32) {
+    let writes = kernels::flags(fd).is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDWR);
+    // What has no name is in no directory that an image has.
+    if writes
+        && let Ok(st) = stat::real_of(fd)
+        && st.st_nlink > 0
+        && stat::class(k, &st) == Class::Own
+    {
+        k.files().inodes.known(k.files().inodes.see(&st)).set(MAPPED);
+    }
 }
 
 /// A file at a path is new.
@@ -203,7 +242,9 @@ pub unsafe fn truncate(k: &Kernel, path: *const c_char, len: i64) -> Result<usiz
         inputs::before_truncation(k, path);
         sys::call(libc::SYS_truncate, sys::args([path as usize, len as usize]))?;
         if let Ok(st) = stat::real_at(libc::AT_FDCWD, path, 0) {
-            k.files().inodes.modified(k.files().inodes.see(&st), now(k));
+            let seen = k.files().inodes.see(&st);
+            k.files().inodes.modified(seen, now(k));
+            k.files().writes.note(seen.number, -1, Place::From(len));
         }
     }
     Ok(0)

@@ -10,7 +10,7 @@
 use core::cell::Cell;
 use core::mem::offset_of;
 use skein_arena::inodes::{self, CHANGED, INODES};
-pub use skein_arena::inodes::{MADE, OWNED};
+pub use skein_arena::inodes::{MADE, MAPPED, OWNED};
 use skein_libos::file::fifo::Name;
 use skein_libos::room::Room;
 

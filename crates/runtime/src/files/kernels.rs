@@ -1,6 +1,7 @@
 //! The kernel's descriptors, on behalf of the library: what a call does to them beside virtual ones.
 
-use super::{change, closed_range};
+use super::writes::Place;
+use super::{change, closed_range, stat};
 use crate::io::table::own_range;
 use crate::kernel::Kernel;
 use crate::sys;
@@ -43,7 +44,25 @@ pub fn write(k: &Kernel, fd: i32, at: Option<i64>, bytes: &[u8]) -> Result<usize
     let nr = if at.is_none() { libc::SYS_write } else { libc::SYS_pwrite64 };
     let place = [fd as usize, bytes.as_ptr() as usize, bytes.len(), at.unwrap_or(0) as usize];
     // SAFETY: the bytes are the caller's.
-    change::after_write(k, fd, unsafe { sys::call(nr, sys::args(place)) })
+    change::after_write(k, fd, at, unsafe { sys::call(nr, sys::args(place)) })
+}
+
+/// The flags of one of the kernel's descriptors.
+pub fn flags(fd: i32) -> Option<i32> {
+    let args = sys::args([fd as usize, libc::F_GETFL as usize]);
+    // SAFETY: no memory is involved.
+    unsafe { sys::call(libc::SYS_fcntl, args) }.ok().map(|flags| flags as i32)
+}
+
+/// Where so many bytes were written that were meant for the position `at`: Linux puts them at the end of a file that is open for appending.
+pub fn place(fd: i32, at: i64, len: usize) -> Place {
+    match flags(fd) {
+        Some(flags) if flags & libc::O_APPEND == 0 => Place::At(at, len),
+        _ => match stat::real_of(fd) {
+            Ok(st) => Place::At(st.st_size - len as i64, len),
+            Err(_) => Place::From(0),
+        },
+    }
 }
 
 /// Moves the position of one of the kernel's descriptors.

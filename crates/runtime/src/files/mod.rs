@@ -14,6 +14,7 @@
 //! - [`lock`]: file locks, which block in the runtime and never in the kernel;
 //! - [`root`]: a process's root directory;
 //! - [`kernel_files`]: the content of /proc and /sys;
+//! - [`writes`]: which pages of files were written;
 //! - [`inputs`]: facts of the host's files, agreed on through the log.
 //!
 //! Invariant: all decisions in here are functions of the server's calls and of the contents of files. The kernel's inode numbers are used as
@@ -35,6 +36,7 @@ pub mod open;
 pub mod root;
 pub mod socket_file;
 pub mod stat;
+pub mod writes;
 
 pub use loaders::from_loader;
 use local::{closed, closed_range};
@@ -53,6 +55,8 @@ use skein_libos::room::Room;
 pub struct Files {
     /// Numbers and times.
     pub inodes: inode::Inodes,
+    /// Which pages of them were written.
+    pub writes: writes::Writes,
     /// Facts of the host's files.
     pub inputs: inputs::Inputs,
     /// The device of /proc.
@@ -85,12 +89,15 @@ pub fn lay_out(k: &Kernel, room: &mut Room) {
     let heap = core::ptr::from_ref(k) as usize;
     let inodes_at = k.files().inodes.address() - heap;
     header().inodes_at.store(inodes_at as u64, Ordering::Relaxed);
+    let writes_at = k.files().writes.address() - heap;
+    header().writes_at.store(writes_at as u64, Ordering::Relaxed);
 }
 
 impl Files {
     /// Takes its memory.
     fn lay_out(&self, room: &mut Room) {
         self.inodes.lay_out(room);
+        self.writes.lay_out(room);
         self.inputs.lay_out(room);
         room.own_here(&self.proc_dev);
         room.own_here(&self.console);

@@ -7,6 +7,7 @@ use crate::fatal::{self, line};
 use crate::files::inode::Id;
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
+use crate::files::writes::Place;
 use crate::files::{bytes, change, inputs, kernel_files, now};
 use crate::io::{descriptor, table};
 use crate::kernel::Kernel;
@@ -156,6 +157,7 @@ unsafe fn finish(
             } else if flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 {
                 let seen = k.files().inodes.see(&st);
                 k.files().inodes.modified(seen, now(k));
+                k.files().writes.note(seen.number, fd, Place::From(0));
                 Some(seen)
             } else {
                 None

@@ -4,6 +4,7 @@
 //! it, a file by its inode, a segment of System V by its id. A process without shared mappings pays a load for all this ([`any`]).
 
 use super::{Process, handle, this};
+use crate::files::change;
 use crate::files::inode::Id;
 use crate::io::{park, table};
 use crate::kernel::memory::{MAX_MAPPINGS, Mapping, Region};
@@ -206,8 +207,11 @@ pub fn mmap(a: [usize; 6]) -> Result<usize> {
     if matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE) {
         if flags & libc::MAP_ANONYMOUS != 0 {
             note(at, len, What::Anonymous, 0);
-        } else if let Some(what) = file(fd as c_int) {
-            note(at, len, what, offset);
+        } else {
+            change::mapped(kernel(), fd as c_int);
+            if let Some(what) = file(fd as c_int) {
+                note(at, len, what, offset);
+            }
         }
     }
     Ok(at)

@@ -65,33 +65,38 @@ calls! {
     SYS_read(fd: c_int, to: *mut c_void, len: usize)
         if virtual { transfer::read(fd, to, len) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_write(fd: c_int, from: *const c_void, len: usize)
-        if virtual { transfer::write(fd, from, len) } else Write |k, call| { change::after_write(k, fd, call.make()) };
+        if virtual { transfer::write(fd, from, len) } else Write |k, call| { change::after_write(k, fd, None, call.make()) };
     SYS_readv(fd: c_int, parts: *const iovec, count: c_int)
         if virtual { transfer::readv(fd, parts, count) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_writev(fd: c_int, parts: *const iovec, count: c_int)
-        if virtual { transfer::writev(fd, parts, count) } else Write |k, call| { change::after_write(k, fd, call.make()) };
+        if virtual { transfer::writev(fd, parts, count) } else Write |k, call| { change::after_write(k, fd, None, call.make()) };
     SYS_pread64(fd: c_int, to: *mut c_void, len: usize, at: i64)
         if virtual { transfer::positioned(fd) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_pwrite64(fd: c_int, from: *const c_void, len: usize, at: i64)
-        if virtual { transfer::positioned(fd) } else Write |k, call| { change::after_write(k, fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Write |k, call| { change::after_write(k, fd, Some(at), call.make()) };
     // A position comes in two halves; the kernel ignores the upper one.
     SYS_preadv(fd: c_int, parts: *const iovec, count: c_int, at: i64)
         if virtual { transfer::positioned(fd) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_pwritev(fd: c_int, parts: *const iovec, count: c_int, at: i64)
-        if virtual { transfer::positioned(fd) } else Write |k, call| { change::after_write(k, fd, call.make()) };
+        if virtual { transfer::positioned(fd) } else Write |k, call| { change::after_write(k, fd, Some(at), call.make()) };
     SYS_preadv2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
         if virtual { transfer::preadv2(fd, parts, count, at, flags) } else Read |k, call| { inputs::after_read(k, fd, call.make()) };
     SYS_pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: i64, high: usize, flags: c_int)
-        if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else Write |k, call| { change::after_write(k, fd, call.make()) };
+        if virtual { transfer::pwritev2(fd, parts, count, at, flags) } else Write |k, call| { change::after_pwritev2(k, fd, at, flags, call.make()) };
     SYS_splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
         if virtual { transfer::splice(from, from_at, to, to_at, len, flags) };
     SYS_tee(from: c_int, to: c_int, len: usize, flags: u32) if virtual { transfer::tee(from, to, len, flags) };
     SYS_vmsplice(fd: c_int, parts: *const iovec, count: usize, flags: u32)
         if virtual { transfer::vmsplice(fd, parts, count, flags) };
     SYS_sendfile(out: c_int, from: c_int, at: *mut i64, count: usize)
-        if virtual { transfer::sendfile(out, from, at, count) } else Move |k, call| { change::after_write(k, out, call.make()) };
+        if virtual { transfer::sendfile(out, from, at, count) } else Move |k, call| { change::after_write(k, out, None, call.make()) };
     SYS_copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: u32)
-        else Move |k, call| { change::after_write(k, to, call.make()) };
+        else Move |k, call| {
+            let result = call.make();
+            // SAFETY: the kernel has read and written the position.
+            let at = unsafe { change::moved(to_at, &result) };
+            change::after_write(k, to, at, result)
+        };
     SYS_close(fd: c_int) if virtual { close::close(fd) };
     SYS_close_range(first: u32, last: u32, flags: u32) if virtual { Some(descriptor::close_range(first, last, flags)) };
     SYS_dup(fd: c_int) if virtual { descriptor::dup(fd) };
@@ -311,9 +316,9 @@ calls! {
     };
     SYS_truncate(path: Path, len: i64) else Set |k, _call| { change::truncate(k, path, len) };
     SYS_ftruncate(fd: c_int, len: i64)
-        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, call.make()) };
+        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, len, call.make()) };
     SYS_fallocate(fd: c_int, mode: c_int, at: i64, len: i64)
-        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, call.make()) };
+        if virtual { descriptor::sync(fd) } else Set |k, call| { change::after_change(k, fd, at, call.make()) };
     SYS_utimensat(at: c_int, path: Path, times: *const [timespec; 2], flags: c_int)
         else Set |k, _call| { change::utimensat(k, at, path, times, flags) };
     SYS_futimesat(at: c_int, path: Path, times: *const [timeval; 2]) else Set |k, _call| { change::utimes(k, at, path, times) };

@@ -1,0 +1,103 @@
+//! The record of which pages of which files a server has written to, as a node reads it: an image reads only those again.
+//!
+//! The runtime keeps it (`crates/runtime/src/files/writes.rs`) and puts its position into the header: a word that counts what was ever noted, an unused word, and the last [`WRITES`] notes
+//! in a circle. A node reads it while the server stands still, and takes every word of it as a plain number.
+
+/// The notes that are kept: 65,536.
+pub const WRITES: usize = 64 << 10;
+/// Bytes of one note.
+pub const WRITE_BYTES: usize = 16;
+/// Bytes of the record: the counter and the notes.
+pub const RECORD_BYTES: usize = (WRITES + 1) * WRITE_BYTES;
+/// So many of the newest notes may still grow: who reads the record again begins so far before its end.
+pub const GROWING: u64 = 4;
+/// In place of a last page: all up to the end of the file, wherever that will be.
+pub const TO_THE_END: u32 = u32::MAX;
+
+/// Pages of a file that were written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The file's number, which the server sees ([`crate::inodes`]).
+    pub number: u64,
+    /// The first page of 4 KiB.
+    pub from: u32,
+    /// The page behind the last one, or [`TO_THE_END`].
+    pub to: u32,
+}
+
+impl Write {
+    /// As the record has it.
+    #[must_use]
+    pub const fn words(self) -> [u64; 2] {
+        [self.number, (self.from as u64) << 32 | self.to as u64]
+    }
+
+    /// Back from the record.
+    #[must_use]
+    pub const fn from_words([number, pages]: [u64; 2]) -> Self {
+        // Lossless: halves.
+        Self { number, from: (pages >> 32) as u32, to: pages as u32 }
+    }
+}
+
+/// How often something was noted, and the notes since it was `since`, the growing ones among them. `None` of these: there were more than the record keeps, or the
+/// record is another one's.
+///
+/// # Panics
+/// It is shorter than [`RECORD_BYTES`].
+#[must_use]
+pub fn since(record: &[u8], since: u64) -> (u64, Option<impl Iterator<Item = Write>>) {
+    let rows = record.as_chunks::<WRITE_BYTES>().0;
+    let words = move |at: usize| {
+        let row = &rows[at];
+        let half = |at| u64::from_ne_bytes(*row[at..].first_chunk().expect("a row is 16 bytes"));
+        [half(0), half(8)]
+    };
+    let [count, _] = words(0);
+    let first = since.saturating_sub(GROWING);
+    let all = since <= count && count - first <= WRITES as u64;
+    let places = all.then_some(first..count);
+    (
+        count,
+        places.map(|places| {
+            places.map(move |n| Write::from_words(words(1 + (n % WRITES as u64) as usize)))
+        }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(count: u64) -> Vec<u8> {
+        let mut record = vec![0; RECORD_BYTES];
+        record[..8].copy_from_slice(&count.to_ne_bytes());
+        for n in count.saturating_sub(WRITES as u64)..count {
+            let at = (1 + (n % WRITES as u64) as usize) * WRITE_BYTES;
+            let [a, b] = Write { number: n, from: 7, to: TO_THE_END }.words();
+            record[at..at + 8].copy_from_slice(&a.to_ne_bytes());
+            record[at + 8..at + 16].copy_from_slice(&b.to_ne_bytes());
+        }
+        record
+    }
+
+    #[test]
+    fn what_was_noted_since_is_told_with_what_may_have_grown() {
+        let record = record(100_000);
+        let (count, found) = since(&record, 99_000);
+        let found: Vec<_> = found.expect("they are kept").collect();
+        assert_eq!((count, found.len()), (100_000, 1004));
+        assert_eq!(found[0], Write { number: 98_996, from: 7, to: TO_THE_END });
+        assert_eq!(found[1003].number, 99_999);
+        let kept = 100_000 - WRITES as u64 + GROWING;
+        assert!(since(&record, kept).1.is_some() && since(&record, kept - 1).1.is_none());
+    }
+
+    #[test]
+    fn a_record_that_is_shorter_than_before_is_another_ones() {
+        let record = record(3);
+        assert!(since(&record, 4).1.is_none());
+        assert_eq!(since(&record, 3).1.map(Iterator::count), Some(3));
+        assert_eq!(since(&record, 0).1.map(Iterator::count), Some(3));
+    }
+}

@@ -1,0 +1,114 @@
+//! Copies the contents of a server's files, while the server stands still.
+
+use crate::PAGE_BYTES;
+use crate::before::Before;
+use crate::contents::{Contents, Listed, Next, OneFile, Rewritten};
+use crate::copied::{Copied, hash};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Read at a time.
+const PIECE_BYTES: u64 = 256 << 10;
+const PAGE: usize = PAGE_BYTES as usize;
+
+/// Files of so many bytes are copied; of what is beyond, only what the image before has not. Hashing costs the server more time than copying, and memory
+/// is bounded.
+const COPIED_BYTES: usize = 256 << 20;
+
+/// See the [module](self).
+pub struct FilesCopied<'a> {
+    copied: Copied,
+    piece: Vec<u8>,
+    before: Option<&'a Before>,
+    listed: Listed<'a>,
+}
+
+impl<'a> FilesCopied<'a> {
+    /// Nothing yet; `rewritten` is from [`crate::take::Taken`].
+    #[must_use]
+    pub fn new(before: Option<&'a Before>, rewritten: Rewritten) -> Self {
+        let listed = Before::list(before, rewritten);
+        Self { copied: Copied::new(), piece: vec![0; PIECE_BYTES as usize], before, listed }
+    }
+
+    /// All that was copied, and which files those are.
+    #[must_use]
+    pub fn finish(self) -> (Copied, Contents) {
+        (self.copied, self.listed.finish())
+    }
+
+    /// Reads a part of a file.
+    fn read(&mut self, file: &File, start: u64, end: u64) -> io::Result<()> {
+        let mut at = start;
+        while at < end {
+            let piece = &mut self.piece[..(end - at).min(PIECE_BYTES) as usize];
+            file.read_exact_at(piece, at)?;
+            for page in piece.chunks(PAGE) {
+                let many = self.copied.fresh() >= COPIED_BYTES / PAGE;
+                // The hash of a part of a page is that of the page filled up with zeros.
+                let known = self.before.filter(|_| many && page.len() == PAGE).and_then(|before| {
+                    let hash = hash(page);
+                    before.has_of_files(hash).then_some(hash)
+                });
+                match known {
+                    Some(hash) => self.copied.known(hash, PAGE),
+                    None => self.copied.page(page)?,
+                }
+            }
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The pages of a file from one to another, all whole.
+    fn pages(&mut self, file: &File, about: &OneFile<'a>, from: u64, to: u64) -> io::Result<()> {
+        let mut at = from;
+        while at < to {
+            let pages = match self.listed.next(about, at, to) {
+                Next::Before(hashes) => {
+                    hashes.iter().for_each(|hash| self.copied.known(*hash, PAGE));
+                    hashes.len() as u64
+                }
+                Next::Read(pages) => {
+                    self.read(file, at * PAGE_BYTES, (at + pages) * PAGE_BYTES)?;
+                    pages
+                }
+            };
+            self.listed.put(about, at, pages);
+            at += pages;
+        }
+        Ok(())
+    }
+
+    /// Adds bytes that are in no file.
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.copied.put(bytes);
+    }
+
+    /// Adds what is in a file from one position to another: there is no hole.
+    ///
+    /// # Errors
+    /// It cannot be read, or there is no memory.
+    pub fn contents(
+        &mut self,
+        file: &File,
+        about: &Metadata,
+        start: u64,
+        end: u64,
+    ) -> io::Result<()> {
+        if !start.is_multiple_of(PAGE_BYTES) {
+            self.read(file, start, end)?;
+            self.listed.put(&OneFile::default(), 0, (end - start).div_ceil(PAGE_BYTES));
+            return Ok(());
+        }
+        let about = self.listed.begin(about);
+        let whole = end / PAGE_BYTES;
+        self.pages(file, &about, start / PAGE_BYTES, whole)?;
+        if whole * PAGE_BYTES < end {
+            self.read(file, whole * PAGE_BYTES, end)?;
+            self.listed.put(&about, whole, 1);
+        }
+        Ok(())
+    }
+}
