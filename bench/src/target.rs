@@ -343,6 +343,12 @@ impl Cluster {
         })
     }
 
+    /// The output of `skein` with these words for this cluster.
+    pub fn skein(&self, words: &[&str]) -> Outcome<String> {
+        let mut command = Command::new(&self.command);
+        process::output(command.args(words).args(["--name", &self.name]), START_MAX)
+    }
+
     /// The output of `skein status`; nothing while it fails.
     fn status(&self) -> Option<Status> {
         let output = Command::new(&self.command)

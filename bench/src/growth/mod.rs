@@ -3,10 +3,13 @@
 //! A topic is one file and one line in [`TOPICS`]; its points go to `bench/results/growth.json`, and from there to tables and plots.
 //! Bounded: no point is begun after `--budget-s`, and each takes a few seconds.
 
+mod beside;
 mod connections;
+mod images;
 mod log_length;
 mod memory;
 mod replicas;
+mod restores;
 mod threads;
 mod values;
 
@@ -79,6 +82,9 @@ pub const TOPICS: &[&Topic] = &[
     &values::TOPIC,
     &memory::TOPIC,
     &log_length::TOPIC,
+    &images::TOPIC,
+    &beside::TOPIC,
+    &restores::TOPIC,
     &threads::TOPIC,
 ];
 

@@ -82,6 +82,10 @@ fn create(args: &CreateArgs) -> Result<u8, Failure> {
             "see 'skein status'; the server goes on as before",
         )
     })?;
+    if args.json {
+        print(json(&Created { replica: node.id, taken }));
+        return Ok(0);
+    }
     println!(
         "skein: {}: replica {} has an image of entry {}: {}; its server stood for {} ms, written after {} ms",
         state.name,
@@ -92,6 +96,14 @@ fn create(args: &CreateArgs) -> Result<u8, Failure> {
         number(taken.took_us.div_ceil(1000))
     );
     Ok(0)
+}
+
+/// An image that was taken, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Created {
+    replica: u64,
+    #[serde(flatten)]
+    taken: Checkpointed,
 }
 
 /// A follower whose server is in step, or else whoever answers.
@@ -151,8 +163,8 @@ fn ls(args: &LsArgs) -> Result<u8, Failure> {
     Ok(if silent { EXIT_USAGE } else { 0 })
 }
 
-fn json(listed: &[Listed]) -> String {
-    serde_json::to_string_pretty(listed).expect("plain structs are valid JSON") + "\n"
+fn json(what: &impl Serialize) -> String {
+    serde_json::to_string_pretty(what).expect("plain structs are valid JSON") + "\n"
 }
 
 fn print(text: String) {

@@ -38,6 +38,9 @@ pub struct CreateArgs {
     /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
+    /// Machine-readable
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `skein checkpoint ls` and `skein checkpoint verify`.

@@ -1,0 +1,167 @@
+//! Images of a follower's redis: how long its server stands, and what is written, by the data's size and what changed since the image before.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{Figure, Recorder, Topic, curve, mib};
+use crate::servers::redis;
+use crate::stats::Spread;
+use crate::target::{Cluster, await_some};
+use crate::wire::{Client, free_address};
+use skein_testkit::{Failure, Outcome};
+
+pub const TOPIC: Topic = Topic {
+    name: "images",
+    title: "Images of what changed",
+    x: "MiB of data",
+    figures: &[STOOD, TOOK, NEW],
+    measure,
+    reading: "Three replicas with fsync; `skein checkpoint create` on a follower after a part of the values was written again, side by side; medians of five images, the first\n\
+         one left out. Clients wait for none of it: the leader's server goes on. What is left of the time when little changed goes with the memory's size: the kernel's list of\n\
+         mappings, and its search for pages that were written.",
+};
+
+const STOOD: Figure =
+    Figure { key: "stood_ms", label: "ms the server stood", digits: 1, plotted: true };
+const TOOK: Figure =
+    Figure { key: "took_ms", label: "ms until it was on disk", digits: 0, plotted: true };
+const NEW: Figure = Figure { key: "new_mib", label: "MiB written", digits: 2, plotted: true };
+
+const PLAIN: &[&str] = &["--enable-debug-command", "yes"];
+const WITH_FILE: &[&str] = &["--appendonly", "yes", "--enable-debug-command", "yes"];
+const MIB: [u64; 4] = [16, 64, 256, 512];
+const IMAGES: usize = 5;
+const VALUE_BYTES: u64 = 920;
+/// A redis command may stand behind an image, or fill gigabytes.
+pub const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// What is said of an image by `skein checkpoint create --json`.
+#[derive(Deserialize)]
+struct Created {
+    index: u64,
+    stood_us: u64,
+    took_us: u64,
+}
+
+/// What is said of images by `skein checkpoint ls --json`.
+#[derive(Deserialize)]
+struct Listed {
+    replica: u64,
+    images: Vec<Image>,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    index: u64,
+    bytes: u64,
+    confirmed: bool,
+}
+
+/// An image.
+pub struct Taken {
+    stood_ms: f64,
+    took_ms: f64,
+    new_mib: f64,
+}
+
+fn measure(recorder: &mut Recorder) -> Outcome {
+    for (name, more, percent) in [
+        ("0.1 % changed", PLAIN, 0.1),
+        ("1 % changed", PLAIN, 1.0),
+        ("10 % changed", PLAIN, 10.0),
+        ("1 % changed, append-only file", WITH_FILE, 1.0),
+    ] {
+        for size in MIB {
+            let point = || one(&redis::Redis { more }, size, percent);
+            if !recorder.point(&curve("redis", name), size as f64, point) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A cluster whose redis has so much data.
+pub fn filled(server: &redis::Redis, size: u64) -> Outcome<(Cluster, Client)> {
+    let cluster = Cluster::of(server, free_address()?, 3, "fsync")?;
+    let failed = |error| Failure::of("redis' client", error);
+    let connected = || Ok(Client::connect(cluster.service, ANSWER_MAX).ok());
+    let mut client = await_some("a connection", connected)?;
+    let keys = keys(size).to_string();
+    let fill = ["DEBUG", "POPULATE", &keys, "filled", &VALUE_BYTES.to_string()];
+    client.exchange(&redis::command(&fill, "+OK")).map_err(failed)?;
+    // What DEBUG made is in no append-only file until it is written anew.
+    if server.more.contains(&"--appendonly") {
+        client.exchange(&redis::command(&["BGREWRITEAOF"], "+")).map_err(failed)?;
+        let ask = "return tonumber(redis.call('INFO','persistence'):match('aof_rewrite_in_progress:(%d)'))";
+        await_some("the append-only file", || {
+            client.exchange(&redis::command(&["EVAL", ask, "0"], ":")).map_err(failed)?;
+            Ok(client.got().starts_with(b":0").then_some(()))
+        })?;
+    }
+    Ok((cluster, client))
+}
+
+fn keys(size: u64) -> u64 {
+    (size << 20) / 1_024
+}
+
+/// Writes some of the values again, from a number on.
+pub fn change(client: &mut Client, from: u64, count: u64, round: usize) -> Outcome {
+    let script = "for i=ARGV[1],ARGV[1]+ARGV[2]-1 do redis.call('SETRANGE','filled:'..string.format('%d',i),0,ARGV[3]) end return 1";
+    let value = round.to_string().repeat(800 / round.to_string().len());
+    let words = ["EVAL", script, "0", &from.to_string(), &count.to_string(), &value];
+    let failed = |error| Failure::of("redis' client", error);
+    client.exchange(&redis::command(&words, ":1")).map_err(failed)
+}
+
+/// Has a follower take an image, and waits until the servers were compared behind it: images are pruned then.
+pub fn take(cluster: &Cluster, follower: u64, client: &mut Client) -> Outcome<Taken> {
+    let parsed = |error| Failure::of("what skein checkpoint says", error);
+    let follower = follower.to_string();
+    let said = cluster.skein(&["checkpoint", "create", "--json", "--replica", &follower])?;
+    let created: Created = serde_json::from_str(&said).map_err(parsed)?;
+    let bytes = await_some("the image to count", || {
+        change(client, 0, 1, 1)?;
+        let said = cluster.skein(&["checkpoint", "ls", "--json"])?;
+        let all: Vec<Listed> = serde_json::from_str(&said).map_err(parsed)?;
+        let own = all.into_iter().filter(|one| one.replica.to_string() == follower);
+        let found = own.flat_map(|one| one.images).find(|image| image.index == created.index);
+        Ok(found.filter(|image| image.confirmed).map(|image| image.bytes))
+    })?;
+    Ok(Taken {
+        stood_ms: created.stood_us as f64 / 1e3,
+        took_ms: created.took_us as f64 / 1e3,
+        new_mib: mib(bytes),
+    })
+}
+
+/// A follower's number.
+pub fn follower(cluster: &Cluster) -> Outcome<u64> {
+    let status = cluster.whole()?;
+    let leader = status.leader()?.id;
+    let other = status.replicas().iter().find(|replica| replica.id != leader);
+    other.map(|found| found.id).ok_or_else(|| Failure("the cluster has no follower".to_owned()))
+}
+
+fn one(server: &redis::Redis, size: u64, percent: f64) -> Outcome<Vec<(&'static str, f64)>> {
+    let (cluster, mut client) = filled(server, size)?;
+    let follower = follower(&cluster)?;
+    let count = ((keys(size) as f64 * percent / 100.0) as u64).max(1);
+    take(&cluster, follower, &mut client)?;
+    let mut all = Vec::new();
+    for round in 0..IMAGES {
+        let from = (round as u64 * count * 3) % (keys(size) - count).max(1);
+        change(&mut client, from, count, round)?;
+        all.push(take(&cluster, follower, &mut client)?);
+    }
+    let median = |of: fn(&Taken) -> f64| {
+        Spread::of(all.iter().map(of).collect()).map_or(0.0, |spread| spread.median)
+    };
+    Ok(vec![
+        (STOOD.key, median(|taken| taken.stood_ms)),
+        (TOOK.key, median(|taken| taken.took_ms)),
+        (NEW.key, median(|taken| taken.new_mib)),
+    ])
+}
