@@ -96,9 +96,9 @@ pub struct RunArgs {
     /// The cluster's name [default: the program's]
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
-    /// Begin a new cluster with the files below DIR, which stands for the server's root: laid over the host's files as `cp -a DIR/. /` would.
-    /// `skein files --export` writes such a directory
-    #[arg(long, value_name = "DIR")]
+    /// Begin a new cluster with what FROM is: a directory that stands for the server's root, whose files are laid over the host's as `cp -a FROM/. /`
+    /// would (`skein files --export` writes one); or an image of the same server with the same arguments, which goes on (`skein checkpoint export`)
+    #[arg(long, value_name = "FROM")]
     pub import: Option<PathBuf>,
     /// When an input counts as written: fsync = it is on a majority's disks; memory = in a majority's memory, and lost
     /// when a majority dies at once
@@ -172,8 +172,8 @@ pub struct FoundArgs {
     /// The configuration file of this host's replica
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Begin with the files below DIR, which stands for the server's root; the same ones on every host
-    #[arg(long, value_name = "DIR")]
+    /// Begin with what FROM is: a directory of files, as `skein run --import` has it, the same on every host; or an image of the server, on one host alone
+    #[arg(long, value_name = "FROM")]
     pub import: Option<PathBuf>,
 }
 

@@ -154,9 +154,17 @@ impl DataDir {
 
     /// Lets all replicas begin their logs. The mark that they have is written last: a crash before it founds again.
     fn found(&self, wanted: &Identity) -> Result<(), Failure> {
-        if let Some(dir) = &wanted.import {
-            import::pack(dir, &self.node(1)).map_err(|error| imported(&error))?;
-            self.share_imported(wanted)?;
+        match &wanted.import {
+            Some(image) if image.is_file() => {
+                for id in 1..=wanted.replicas {
+                    import::take_image(image, &self.node(id)).map_err(|error| imported(&error))?;
+                }
+            }
+            Some(dir) => {
+                import::pack(dir, &self.node(1)).map_err(|error| imported(&error))?;
+                self.share_imported(wanted)?;
+            }
+            None => {}
         }
         for id in 1..=wanted.replicas {
             begin::found(&self.node(id)).map_err(|error| Failure::new("data", error, ""))?;
@@ -227,7 +235,7 @@ impl DataDir {
         if wanted.import.is_some() && kept.import != wanted.import {
             let began = kept.import.as_ref().map_or_else(
                 || "without imported files".to_owned(),
-                |dir| format!("with the files of {}", dir.display()),
+                |from| format!("with {}", from.display()),
             );
             return refuse(
                 format!("its cluster exists, and began {began}"),

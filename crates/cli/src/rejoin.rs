@@ -19,10 +19,18 @@ const IN_USE_LIMIT: Duration = Duration::from_secs(3);
 /// Lets the node of a new cluster begin its log.
 pub fn found(args: &FoundArgs) -> Result<u8, Failure> {
     let config = config::read(&args.config)?;
-    if let Some(dir) = &args.import
-        && !begin::has_log(&config.data_dir)
-    {
-        import::pack(dir, &config.data_dir).map_err(|error| failure(&config, &error))?;
+    if let Some(from) = args.import.as_ref().filter(|_| !begin::has_log(&config.data_dir)) {
+        let imported = if from.is_file() {
+            if config.peers.len() > 1 {
+                let why = "a cluster that begins with an image begins on one host";
+                let fix = "name this replica alone in `peers`, and take the others in by 'skein members add'";
+                return Err(Failure::new(format!("--import {}", from.display()), why, fix));
+            }
+            import::take_image(from, &config.data_dir)
+        } else {
+            import::pack(from, &config.data_dir).map(|_| ())
+        };
+        imported.map_err(|error| failure(&config, &error))?;
     }
     begin::found(&config.data_dir).map_err(|error| failure(&config, &error))?;
     println!(

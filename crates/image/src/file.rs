@@ -416,24 +416,57 @@ impl Verified {
         Ok((state, body))
     }
 
-    /// Writes it as one file that stands alone.
+    /// Writes it as one file that stands alone, as an image of this owner.
     ///
     /// # Errors
     /// It cannot be read or written.
-    pub fn write_whole(self, out: &mut dyn Write, to: &Path) -> Result<Seal, ImageError> {
-        let (head, seal) = (*self.head(), self.seal);
-        if self.opened.version == WHOLE {
+    pub fn write_whole(
+        self,
+        owner: &Owner,
+        out: &mut dyn Write,
+        to: &Path,
+    ) -> Result<Seal, ImageError> {
+        let head = Head { owner: *owner, ..*self.head() };
+        let seal = self.seal;
+        if self.opened.version == WHOLE && head == *self.head() {
             let mut from = &self.opened.file;
             from.rewind().map_err(ImageError::io(&self.opened.path))?;
             io::copy(&mut from, out).map_err(ImageError::io(to))?;
             return Ok(seal);
         }
         let (state, body) = self.unpack()?;
-        let Source::Packs(mut memory, mut layer) = body.from else {
-            return Err(ImageError::damaged(to, "it has no packs"));
-        };
-        let contents = Contents { state: &state, memory: &mut *memory, layer: &mut *layer };
-        write(out, to, &head, contents)
+        match body.from {
+            Source::Packs(mut memory, mut layer) => {
+                let contents = Contents { state: &state, memory: &mut *memory, layer: &mut *layer };
+                write(out, to, &head, contents)
+            }
+            Source::Own(from) => {
+                // One behind the other.
+                let from = RefCell::new(from);
+                let part = |left| Part { from: &from, left };
+                let (mut memory, mut layer) = (part(head.memory_bytes), part(head.layer_bytes));
+                let contents = Contents { state: &state, memory: &mut memory, layer: &mut layer };
+                write(out, to, &head, contents)
+            }
+        }
+    }
+}
+
+/// The next bytes of a reader that several have in turn.
+struct Part<'a, R> {
+    from: &'a RefCell<R>,
+    left: u64,
+}
+
+impl<R: Read> Read for Part<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let most = out.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if most == 0 {
+            return Ok(0);
+        }
+        let read = self.from.borrow_mut().read(&mut out[..most])?;
+        self.left -= read as u64;
+        Ok(read)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Files that a cluster begins with: a directory that was given when it was made, packed in each replica's data directory.
+//! Files that a cluster begins with: a directory that was given when it was made, packed in each replica's data directory. Or an image of a server that goes on, until the log was begun
+//! behind it.
 //!
 //! A server finds them in its private layer, over its host's files, before its first entry. So they are a part of what the log is executed on: their hash is a part of the
 //! program's, and nodes with other ones refuse each other. They stay for as long as the log may begin at its first entry again.
@@ -8,6 +9,7 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use skein_image::file::{Head, Opened};
 use skein_log::disk::durable;
 use skein_sandbox::{Amount, Layer, own_directories, pack_tree};
 
@@ -18,6 +20,47 @@ const FILE: &str = "import";
 const PART: &str = "import.part";
 /// The hash at the end of a packed layer.
 const HASH_BYTES: usize = 16;
+
+/// The image of a data directory whose log is to begin behind it.
+const IMAGE: &str = "import.image";
+
+/// Copies an exported image into a data directory, durably: the log that is begun there begins behind it.
+///
+/// # Errors
+/// It is no image, is damaged, cannot be read, or there is no room for it.
+pub fn take_image(image: &Path, data_dir: &Path) -> Result<(), NodeError> {
+    Opened::open(image, &Head::read(image)?.owner)?.verify()?;
+    durable::create_dir(data_dir).map_err(failed(data_dir))?;
+    let part = data_dir.join(PART);
+    let copy = || -> io::Result<()> {
+        let mut new = OpenOptions::new();
+        let mut out = new.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        io::copy(&mut File::open(image)?, &mut out)?;
+        out.sync_all()?;
+        durable::rename(&part, &data_dir.join(IMAGE))
+    };
+    let copied = copy().map_err(failed(&part));
+    if copied.is_err() {
+        // The error of the copy is the one that matters.
+        let _ = fs::remove_file(&part);
+    }
+    copied
+}
+
+/// The image behind which a log in this data directory is to begin.
+#[must_use]
+pub fn image(data_dir: &Path) -> Option<PathBuf> {
+    Some(data_dir.join(IMAGE)).filter(|path| path.exists())
+}
+
+/// The log was begun.
+///
+/// # Errors
+/// The file of [`image`] cannot be removed.
+pub fn image_taken(data_dir: &Path) -> Result<(), NodeError> {
+    let path = data_dir.join(IMAGE);
+    durable::remove(&path).map_err(failed(&path))
+}
 
 /// The packed files of a data directory.
 #[derive(Clone, Debug)]

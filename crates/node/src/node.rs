@@ -5,6 +5,8 @@ use crate::begin;
 use crate::config::NodeConfig;
 use crate::error::{ExitReason, NodeError};
 use crate::images::Store;
+use crate::images::adopt::Adopted;
+use crate::import;
 use crate::reactor::{Log, Mailbox, Parts, Reactor};
 use crate::server::Launcher;
 use crate::server::program::ProgramLauncher;
@@ -76,6 +78,9 @@ impl Node {
                 durable::make_private(&dir).map_err(data)?;
             }
         }
+        let image = import::image(&config.data_dir).filter(|_| begin == Some(0));
+        let adopted = image.map(|path| Adopted::read(&path, program.0)).transpose()?;
+        let base = adopted.as_ref().map(Adopted::base).unwrap_or_default();
         let durability = config.durability.into();
         let mut identity = None;
         let incarnation;
@@ -85,7 +90,9 @@ impl Node {
             Durability::Fsync => {
                 let options = WalOptions::new(cluster, program);
                 let opened = match begin {
-                    Some(incarnation) => Wal::create(disk, WalOptions { incarnation, ..options })?,
+                    Some(incarnation) => {
+                        Wal::create_after(disk, WalOptions { incarnation, ..options }, base)?
+                    }
                     None => Wal::open(disk, options)?,
                 };
                 incarnation = opened.incarnation;
@@ -102,6 +109,9 @@ impl Node {
                 };
                 incarnation = opened.incarnation();
                 identity = Some(opened);
+                if adopted.is_some() {
+                    recovered = Recovered::after(base);
+                }
             }
         }
         let images = Store::new(config.images_dir(), owner);
@@ -109,7 +119,11 @@ impl Node {
         if begin == Some(0) {
             images.forget()?;
         }
+        if let Some(image) = adopted {
+            image.give(&images)?;
+        }
         begin::done(&config.data_dir)?;
+        import::image_taken(&config.data_dir)?;
         // Different election timeouts in every life.
         let seed = config.id ^ u64::from(std::process::id()) << 16;
         let consensus_config = config.replica().consensus(incarnation, seed);

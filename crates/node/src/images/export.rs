@@ -38,7 +38,7 @@ fn copy(image: &Path, part: &Path) -> Result<u64, ImageError> {
     let mut new = OpenOptions::new();
     let out = new.write(true).create(true).truncate(true).mode(0o600).open(part);
     let mut out = out.map_err(&failed)?;
-    verified.write_whole(&mut out, part)?;
+    verified.write_whole(&owner, &mut out, part)?;
     out.sync_all().map_err(&failed)?;
     Ok(Opened::open(part, &owner)?.verify()?.seal.bytes)
 }

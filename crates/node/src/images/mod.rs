@@ -10,6 +10,7 @@
 //!
 //! Formats are those of [`skein_image::file`]. A crash leaves every whole image whole, and of others files with names of their own.
 
+pub mod adopt;
 pub mod export;
 pub mod files;
 pub mod incoming;
