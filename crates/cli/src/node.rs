@@ -99,6 +99,7 @@ fn claim(config: &NodeConfig) -> Result<Claim, Failure> {
             admin: absolute(config.admin_path()),
             log: config.log_file.clone().map(absolute).unwrap_or_default(),
             output: absolute(config.output_path()),
+            data: absolute(config.data_dir.clone()),
         }],
     })?;
     Ok(claim)

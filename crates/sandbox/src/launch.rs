@@ -175,7 +175,7 @@ fn prepare(
         Isolation::Full => {
             let mut writable = spec.writable.clone();
             writable.extend([spec.cwd.to_owned(), PathBuf::from("/var/tmp")]);
-            let steps = plan::make(spec.layer_bytes, owner, &writable)
+            let steps = plan::make(spec.layer_bytes, owner, &writable, &spec.pins)
                 .map_err(file_system("list the host's directories and mounts"))?;
             Some(Surroundings { owner, hostname: string("the host name", spec.hostname)?, steps })
         }

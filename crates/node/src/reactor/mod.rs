@@ -19,6 +19,7 @@ mod relief;
 mod sources;
 mod system;
 
+use crate::base::work::BaseWork;
 use crate::begin::Answered;
 use crate::config::{NodeConfig, unsafe_admission};
 use crate::error::{ExitReason, NodeError};
@@ -157,6 +158,9 @@ impl Reactor {
             Duration::from_millis(config.tuning.election_timeout_ms),
         );
         peers.register(sources.urgent()).map_err(listen)?;
+        let base = launcher.base().filter(|_| images.is_some());
+        let base = base.map(|(base, program)| BaseWork::start(base, program)).transpose();
+        let base = base.map_err(NodeError::system("start a thread for the base"))?;
         let images = images.map(|store| ImageWork::new(store, mailbox.clone()));
         let mut env = System {
             sources,
@@ -171,6 +175,7 @@ impl Reactor {
             old: None,
             data_dir: config.data_dir.clone(),
             images,
+            base,
             launcher,
             keeper: None,
             former: Vec::new(),
