@@ -67,7 +67,7 @@ pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
 }
 
 fn run(config: NodeConfig) -> Result<ExitReason, NodeError> {
-    let launcher = ProgramLauncher::new(&config)?;
+    let launcher = ProgramLauncher::of_node(&config)?;
     let node = Node::new(config, Arc::new(launcher))?;
     let mailbox = node.mailbox();
     let watch = || -> io::Result<()> {

@@ -197,13 +197,41 @@ fn rot(path: &Path) {
 }
 
 #[test]
-fn rot_is_found_and_the_host_helps_as_long_as_it_can() {
+fn rot_is_mended_from_the_host_or_from_another_replica() {
     let redis = Redis::start();
     assert!(redis.ask(&["SET", "key", "value"]).contains("OK"));
     redis.wait_pinned();
     let redis = redis.again(|_, place| rot(&object(place, 1, "/redis.conf")));
     redis.assert_unchanged();
     assert_eq!(base(&redis.cluster.place, "diff", None).status.code(), Some(0));
+    // The host has another one by now; and one of the program is missing altogether.
+    let redis = redis.again(|dir, place| {
+        rot(&object(place, 1, "/redis.conf"));
+        fs::remove_file(object(place, 1, "/redis-server")).unwrap();
+        fs::write(dir.join("redis.conf"), "nonsense\n").unwrap();
+        lengthen(&dir.join("redis-server"));
+    });
+    redis.assert_unchanged();
+    let log = fs::read_to_string(redis.cluster.place.path("data/node-1/node.log")).unwrap();
+    assert!(log.contains("\"base_fetched\""), "{log}");
+}
+
+#[test]
+fn a_wiped_replica_gets_a_base_from_the_others_on_a_host_that_has_other_files() {
+    let redis = Redis::start();
+    assert!(redis.ask(&["SET", "key", "value"]).contains("OK"));
+    redis.wait_pinned();
+    let redis = redis.again(|dir, place| {
+        fs::remove_dir_all(place.path("data/node-3")).unwrap();
+        fs::write(dir.join("redis.conf"), "nonsense\n").unwrap();
+        fs::remove_file(dir.join("redis-server")).unwrap();
+    });
+    redis.cluster.wait_said("holds no log; 'skein rejoin' brings a replica back");
+    let rejoined = redis.cluster.place.run(&["rejoin", "--name", "t", "--replica", "3"]);
+    assert!(rejoined.status.success(), "{rejoined:?}");
+    redis.assert_unchanged();
+    let listed = |id| text(&base(&redis.cluster.place, "ls", Some(id)));
+    assert_eq!(listed(3), listed(1));
 }
 
 #[test]

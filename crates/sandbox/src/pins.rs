@@ -17,15 +17,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::AT_FDCWD;
+use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
-use nix::unistd::AccessFlags;
+use nix::unistd::{AccessFlags, faccessat};
 use serde::{Deserialize, Serialize};
 use skein_arena::inodes::agreed::{self, Agreed};
 
-use super::ids::id_owner;
-use super::plan::{Owner, allowed};
+use super::ids::{Owner, id_owner};
 
 /// Attributes of a pinned file, as its host had them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +193,11 @@ impl Pins {
         }
         Ok(())
     }
+}
+
+/// Whether the node may do this, by its effective ids.
+pub(super) fn allowed(path: &Path, what: AccessFlags) -> bool {
+    faccessat(AT_FDCWD, path, what, AtFlags::AT_EACCESS).is_ok()
 }
 
 /// Whether overlays over files of this directory are possible: the kernel stacks no more than two.

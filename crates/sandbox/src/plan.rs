@@ -19,12 +19,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::AccessFlags;
 use serde::{Deserialize, Serialize};
 
+use super::ids::Owner;
 use super::mountinfo::{Mounts, ancestors_from_root};
-use super::pins::Pins;
+use super::pins::{Pins, allowed};
 use pinned::{Found, Kind};
 
 /// A file directly in a split directory is copied up to this size, and bound read-only above it.
@@ -61,15 +61,6 @@ const EMPTY_PROC: [&str; 14] = [
 const MOUNT_FLAGS: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
 /// Mount options of the server's writable places. The runtime keeps a mark of its own in the access time.
 pub(super) const LAYER_FLAGS: libc::c_ulong = MOUNT_FLAGS | libc::MS_NOATIME;
-
-/// The owners of files that init creates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Owner {
-    /// Every id is mapped: owners are kept.
-    Kept,
-    /// Only the node's own user is mapped: init's files are that user's.
-    Single { uid: u32, gid: u32 },
-}
 
 /// One step. Strings are ready for the kernel.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -420,11 +411,6 @@ impl Planner<'_> {
         // chain[others] is the last directory of another user: it, or `path` itself, must be an overlay's root.
         self.split.extend(chain.into_iter().take(others));
     }
-}
-
-/// Whether the node may do this, by its effective ids.
-pub(super) fn allowed(path: &Path, what: AccessFlags) -> bool {
-    faccessat(AT_FDCWD, path, what, AtFlags::AT_EACCESS).is_ok()
 }
 
 pub(super) fn under(prefix: &str, path: &Path) -> io::Result<CString> {

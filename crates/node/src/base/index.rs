@@ -245,15 +245,30 @@ impl Index {
         self.files.values().filter_map(digest).collect()
     }
 
-    /// Bytes of all contents, each counted once.
+    /// All contents with their lengths, each once.
+    pub fn contents(&self) -> impl Iterator<Item = (Digest, u64)> + '_ {
+        let mut seen = BTreeSet::new();
+        self.files.values().filter_map(move |kept| match kept {
+            Kept::File { digest, size, .. } if seen.insert(*digest) => Some((*digest, *size)),
+            _ => None,
+        })
+    }
+
+    /// Bytes of all contents.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let mut seen = BTreeSet::new();
-        let size = |kept: &Kept| match kept {
-            Kept::File { digest, size, .. } if seen.insert(*digest) => *size,
-            _ => 0,
-        };
-        self.files.values().map(size).sum()
+        self.contents().map(|(_, size)| size).sum()
+    }
+
+    /// The same for another host, which numbers files otherwise.
+    #[must_use]
+    pub fn without_numbers(mut self) -> Self {
+        for kept in self.files.values_mut() {
+            if let Kept::File { number, .. } = kept {
+                *number = None;
+            }
+        }
+        self
     }
 }
 

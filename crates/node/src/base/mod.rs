@@ -7,6 +7,8 @@
 //! tree-N           the contents under their paths, for one start of the server: links to the objects
 //! ```
 //!
+//! A node whose base lacks something, because it joins a cluster or a disk has lost it, gets that from another replica before it starts ([`fetch`]).
+//!
 //! What the server uses is agreed on as facts ([`skein_model::fact`]). When they are committed, a thread copies what they are about from the host, and compares it with them
 //! ([`pin`]). The program, its loader and its libraries are pinned the same way. The next start of the server, also in a later life of the node, shows all of that in place
 //! of the host's files ([`skein_sandbox::Pins`]). What has never been used comes from the host, and is pinned at its first use.
@@ -14,12 +16,14 @@
 //! Invariants: an object is synced before it has its name, and has its name before the index names it. A pinned path never changes. What cannot be pinned
 //! (devices, what is too large, what has changed in between) stays the host's, and is refused by the runtime once it differs.
 //!
-//! Threads: one ([`work`]), beside the reactor; and the starter of a server, which reads.
+//! Threads: one ([`work`]), beside the reactor; one for each replica that is given contents; and the starter of a server, which reads.
 
 pub mod diff;
+pub mod fetch;
 pub mod index;
 pub mod pin;
 pub mod store;
+pub mod wire;
 pub mod work;
 
 use crate::error::NodeError;
@@ -30,8 +34,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use store::Objects;
+use store::{Digest, Objects};
 
 const NAME: &str = "base";
 const TREE: &str = "tree-";
@@ -42,6 +47,8 @@ pub struct Base {
     dir: PathBuf,
     objects: Objects,
     index: Mutex<Arc<Index>>,
+    /// Its contents have been read, and nothing is lost.
+    is_whole: AtomicBool,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
@@ -58,7 +65,12 @@ impl Base {
         let dir = data_dir.join(NAME);
         let index = Index::read(&dir).map_err(failed(&dir))?;
         let objects = Objects::new(dir.join("objects"));
-        Ok(Self { dir, objects, index: Mutex::new(Arc::new(index)) })
+        Ok(Self {
+            dir,
+            objects,
+            index: Mutex::new(Arc::new(index)),
+            is_whole: AtomicBool::new(false),
+        })
     }
 
     /// Removes all of it: a cluster that is founded has no past.
@@ -91,17 +103,13 @@ impl Base {
     }
 
     /// Reads all contents that are pinned and compares them with their digests. One that is damaged or missing is taken from the host again if that still has
-    /// it. Then the objects that nothing names, and other remains, are removed.
+    /// it. Answers the others, each with a path that has it, and its length.
     ///
     /// # Errors
-    /// Contents are lost, or cannot be read.
-    pub fn check(&self) -> Result<(), NodeError> {
-        let index = self.index();
-        if index.files.is_empty() {
-            return Ok(());
-        }
+    /// The directory cannot be read.
+    pub fn lost(&self) -> Result<BTreeMap<Digest, (PathBuf, u64)>, NodeError> {
         let mut lost = BTreeMap::new();
-        for (path, kept) in &index.files {
+        for (path, kept) in &self.index().files {
             let Kept::File { digest, size, .. } = kept else { continue };
             if lost.contains_key(digest) || self.objects.is_whole(*digest, *size) {
                 continue;
@@ -109,14 +117,29 @@ impl Base {
             tracing::warn!(event = "base_damaged", path = %path.display(), object = %digest);
             match self.objects.add(path) {
                 Ok(added) if added.digest == *digest => {}
-                _ => drop(lost.insert(*digest, path.clone())),
+                _ => drop(lost.insert(*digest, (path.clone(), *size))),
             }
         }
-        self.objects.collect(&index.digests()).map_err(failed(&self.dir))?;
-        match lost.into_iter().next() {
-            None => Ok(()),
-            Some((digest, path)) => Err(NodeError::BaseLost { path, digest: digest.to_string() }),
+        self.is_whole.store(lost.is_empty(), Ordering::Relaxed);
+        Ok(lost)
+    }
+
+    /// Nothing of it is lost, as far as was not found before.
+    ///
+    /// # Errors
+    /// Contents are lost, or cannot be read.
+    pub fn check(&self) -> Result<(), NodeError> {
+        if !self.is_whole.load(Ordering::Relaxed)
+            && let Some((digest, (path, _))) = self.lost()?.into_iter().next()
+        {
+            return Err(NodeError::BaseLost { path, digest: digest.to_string() });
         }
+        Ok(())
+    }
+
+    /// Removes objects that nothing names, and other remains. Only for the node that has the data directory.
+    fn tidy(&self) -> io::Result<()> {
+        self.objects.collect(&self.index().digests())
     }
 
     /// The pinned program, if this command was given for it.

@@ -90,6 +90,9 @@ impl Drop for BaseWork {
 }
 
 fn run(base: &Base, jobs: &Receiver<Job>) {
+    if let Err(error) = base.tidy() {
+        tracing::warn!(event = "base_not_tidied", %error, "objects that nothing names stay");
+    }
     let mut begun = None;
     while let Ok(first) = jobs.recv() {
         let mut pinner = Pinner::new(base.objects(), (*base.index()).clone(), begun);

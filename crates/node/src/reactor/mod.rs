@@ -144,6 +144,7 @@ impl Reactor {
         let key = key.transpose()?;
         let listen = |error| NodeError::Listen { address: address.clone(), error };
         let listener = transport::listen(&address).map_err(listen)?;
+        let base = launcher.base().filter(|_| images.is_some());
         let mut peers = Peers::new(
             cluster,
             hello,
@@ -157,8 +158,8 @@ impl Reactor {
             PEERS,
             Duration::from_millis(config.tuning.election_timeout_ms),
         );
+        peers.base = base.as_ref().map(|(base, _)| base.clone());
         peers.register(sources.urgent()).map_err(listen)?;
-        let base = launcher.base().filter(|_| images.is_some());
         let base = base.map(|(base, program)| BaseWork::start(base, program)).transpose();
         let base = base.map_err(NodeError::system("start a thread for the base"))?;
         let images = images.map(|store| ImageWork::new(store, mailbox.clone()));

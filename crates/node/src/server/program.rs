@@ -2,9 +2,9 @@
 
 use super::launch::{Launcher, Running, Started};
 use super::printed::Printed;
-use crate::base::Base;
 use crate::base::index::Command;
 use crate::base::work::Found;
+use crate::base::{Base, fetch};
 use crate::begin;
 use crate::config::{Isolation, LAYER_BYTES, LogFiles, NodeConfig};
 use crate::error::NodeError;
@@ -58,6 +58,22 @@ impl ProgramLauncher {
     /// # Errors
     /// It cannot be replicated, or there is no runtime.
     pub fn new(config: &NodeConfig) -> Result<Self, NodeError> {
+        Self::with_base(config, Base::open(&config.data_dir)?)
+    }
+
+    /// The same for a node of a cluster, whose other replicas give what its base lacks.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_node(config: &NodeConfig) -> Result<Self, NodeError> {
+        config.check()?;
+        if begin::asked(&config.data_dir)? == Some(0) {
+            Base::forget(&config.data_dir)?;
+        }
+        Self::with_base(config, fetch::filled(config)?)
+    }
+
+    fn with_base(config: &NodeConfig, base: Base) -> Result<Self, NodeError> {
         let runtime = runtime_path()?;
         let server = &config.server;
         let mut env: Vec<(OsString, OsString)> =
@@ -68,10 +84,6 @@ impl ProgramLauncher {
             .find(|(k, _)| k == "PATH")
             .map_or("/usr/bin:/bin", |(_, v)| v.as_str());
         let search = Search { cwd: &server.cwd, path: OsStr::new(path), env: &env };
-        if begin::asked(&config.data_dir)? == Some(0) {
-            Base::forget(&config.data_dir)?;
-        }
-        let base = Base::open(&config.data_dir)?;
         base.check()?;
         let command = Command::new(OsStr::new(&server.program), &search);
         let (program, found) = match base.program(&command) {

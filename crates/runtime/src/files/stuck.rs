@@ -53,16 +53,18 @@ unsafe fn refuse(what: Change, at: c_int, path: *const c_char) -> Result<()> {
     // SAFETY: the caller's contract.
     let found = unsafe { stat::real_at(at, path, libc::AT_SYMLINK_NOFOLLOW) };
     let is_there = found.is_ok();
-    let other_owner = found.is_ok_and(|st| {
-        agreed::of((st.st_atime, st.st_atime_nsec)).is_some_and(|a| a.user.is_some())
-    });
+    let (mut is_file, mut is_others) = (false, false);
+    if let Ok(st) = found {
+        is_file = st.st_mode & libc::S_IFMT == libc::S_IFREG;
+        is_others = agreed::of((st.st_atime, st.st_atime_nsec)).is_some_and(|a| a.user.is_some());
+    }
     // SAFETY: as above.
     let in_directory = || unsafe { change::with_parent(path, |parent| may_write(at, parent)) };
     let would_pass = match what {
         Change::Creation => !is_there && in_directory() == Some(true),
         Change::Entry => is_there && in_directory() == Some(true),
-        Change::Contents => is_there && may_write(at, path),
-        Change::Attributes if other_owner => return Err(Errno(libc::EPERM)),
+        Change::Contents => is_file && may_write(at, path),
+        Change::Attributes if is_others => return Err(Errno(libc::EPERM)),
         Change::Attributes => is_there,
     };
     if would_pass { Err(Errno(libc::EOVERFLOW)) } else { Ok(()) }
