@@ -113,7 +113,7 @@ impl Fetch<'_> {
             return Ok(0);
         }
         for (digest, size) in index.contents() {
-            if !self.base.objects.is_whole(digest, size) {
+            if !self.base.objects.has(digest, size) {
                 bytes += self.contents(digest, size)?;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! A text file of two lines: the format's number and a digest of the second line; and the index in JSON. It is written as a whole, so a crash leaves the old one or the new one.
 
-use super::store::Digest;
+use super::store::{Digest, Sum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use skein_log::disk::durable;
 use skein_sandbox::{About, Program, Search};
@@ -96,6 +96,8 @@ pub enum Kept {
         size: u64,
         /// Its contents.
         digest: Digest,
+        /// Their XXH3, by which rot is found: a start reads all contents.
+        sum: Sum,
         /// It is one more name of this path's file.
         same_as: Option<Text>,
         /// The host's device and inode number, if the file had more names there.
@@ -280,7 +282,8 @@ mod tests {
         let about = About { mode: 0o644, user: 1, group: 2, rights: 4, modified: (5, 6) };
         let listing = Some([Text::of("x"), Text(OsString::from_vec(vec![0xff]))].into());
         let digest = Digest([7; 32]);
-        let file = |same_as| Kept::File { about, size: 3, digest, same_as, number: None };
+        let sum = Sum(u64::MAX, 1);
+        let file = |same_as| Kept::File { about, size: 3, digest, sum, same_as, number: None };
         let files = [
             ("/etc", Kept::Directory { about, listing }),
             ("/etc/gone", Kept::Absent),

@@ -110,8 +110,8 @@ impl Base {
     pub fn lost(&self) -> Result<BTreeMap<Digest, (PathBuf, u64)>, NodeError> {
         let mut lost = BTreeMap::new();
         for (path, kept) in &self.index().files {
-            let Kept::File { digest, size, .. } = kept else { continue };
-            if lost.contains_key(digest) || self.objects.is_whole(*digest, *size) {
+            let Kept::File { digest, size, sum, .. } = kept else { continue };
+            if lost.contains_key(digest) || self.objects.is_whole(*digest, *size, *sum) {
                 continue;
             }
             tracing::warn!(event = "base_damaged", path = %path.display(), object = %digest);

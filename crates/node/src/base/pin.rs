@@ -4,7 +4,7 @@
 //! for a path that leads through what the server itself has made.
 
 use super::index::{Command, Index, Kept, Known, Text};
-use super::store::{Added, BASE_BYTES_MAX, Objects};
+use super::store::{Added, BASE_BYTES_MAX, Objects, Sum};
 use skein_model::fact::{Fact, What};
 use skein_sandbox::{About, Program};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -281,9 +281,10 @@ impl<'a> Pinner<'a> {
         if !is_like(&meta, &fs::symlink_metadata(path)?) {
             return because("it changes while it is read");
         }
-        let (size, digest) = (added.size, added.digest);
+        let (size, digest, sum) = (added.size, added.digest, Sum::of(added.hash));
         self.bytes += size;
-        self.staged.insert(path.to_owned(), Kept::File { about, size, digest, same_as, number });
+        self.staged
+            .insert(path.to_owned(), Kept::File { about, size, digest, sum, same_as, number });
         Ok(Some(added))
     }
 
