@@ -3,6 +3,8 @@
 //! The runtime keeps it (`crates/runtime/src/files/inode.rs`) and puts its position into the header. A node reads it while the server stands still, and
 //! takes every word of it as a plain number.
 
+pub mod agreed;
+
 /// Capacity of the table: 65,536 files.
 pub const INODES: usize = 64 << 10;
 /// Bytes of one row.

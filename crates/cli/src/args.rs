@@ -2,6 +2,7 @@
 //!
 //! Checks single values only; the code that uses several values checks that they fit together.
 
+mod base;
 mod checkpoint;
 mod members;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use skein_node::config::Interface;
 use skein_replica::outgoing::{NoRule, Rule};
 
+pub use base::{BaseArgs, BaseListArgs, BaseTask};
 pub use checkpoint::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
 pub use members::{JoinArgs, MembersArgs, MembersTask};
 
@@ -62,6 +64,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Take an image of the server, list, remove, verify or copy images; replicas start from their newest one
     Checkpoint(CheckpointArgs),
+    /// Show the files of the host that replicas keep and their servers see, and what the host has by now instead
+    Base(BaseArgs),
     /// Show the events of the nodes and the output of the server
     Logs(LogsArgs),
     /// Send a signal to the server, at the same point on all replicas

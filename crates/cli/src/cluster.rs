@@ -16,7 +16,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use skein_node::base::Base;
+use skein_node::base::index::Command;
 use skein_node::{NodeError, begin, durable, import};
+use skein_sandbox::Program;
 
 use crate::args::Durability;
 use crate::failure::Failure;
@@ -111,8 +114,13 @@ impl DataDir {
         self.path.join(format!("node-{id}"))
     }
 
-    /// Compares the directory's identity with `wanted`, or stores that; answers the identity in force.
-    pub fn settle(&self, wanted: Identity) -> Result<(Identity, Found), Failure> {
+    /// Compares the directory's identity with `wanted`, or stores that; answers the identity in force. `pinned`: the hash of the program that the replicas have
+    /// pinned, which they use whatever the host has.
+    pub fn settle(
+        &self,
+        wanted: Identity,
+        pinned: Option<&str>,
+    ) -> Result<(Identity, Found), Failure> {
         let file = self.path.join(FILE);
         let text = match fs::read_to_string(&file) {
             Ok(text) => Some(text),
@@ -142,7 +150,7 @@ impl DataDir {
             Durability::Memory => Found::Emptied,
             Durability::Fsync if self.answered_nobody(&kept) => Found::Discarded,
             Durability::Fsync => {
-                self.compare(&kept, &wanted)?;
+                self.compare(&kept, &wanted, pinned)?;
                 self.share_imported(&kept)?;
                 return Ok((kept, Found::Continued));
             }
@@ -202,7 +210,12 @@ impl DataDir {
         Ok(())
     }
 
-    fn compare(&self, kept: &Identity, wanted: &Identity) -> Result<(), Failure> {
+    fn compare(
+        &self,
+        kept: &Identity,
+        wanted: &Identity,
+        pinned: Option<&str>,
+    ) -> Result<(), Failure> {
         let refuse = |why: String, fix: &str| Err(Failure::new(what(&self.path), why, fix));
         if kept.program != wanted.program {
             return refuse(
@@ -217,7 +230,7 @@ impl DataDir {
                 "give the same ones",
             );
         }
-        if kept.program_hash != wanted.program_hash {
+        if ![Some(wanted.program_hash.as_str()), pinned].contains(&Some(&kept.program_hash)) {
             return refuse(
                 format!("{} or a library of it has changed since its log was made", kept.program),
                 "restore that version, or choose another --data DIR",
@@ -270,11 +283,7 @@ impl DataDir {
     }
 
     fn nodes(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        entries
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with("node-"))
-            .map(|entry| entry.path())
-            .collect()
+        nodes_in(&self.path).into_iter().map(|(_, path)| path).collect()
     }
 
     fn remove_nodes(&self) -> Result<(), Failure> {
@@ -284,6 +293,29 @@ impl DataDir {
         }
         Ok(())
     }
+}
+
+/// The data directories of replicas in a cluster's, by their numbers.
+pub fn nodes_in(dir: &Path) -> Vec<(u64, PathBuf)> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let node = |entry: fs::DirEntry| {
+        let id = entry.file_name().to_str()?.strip_prefix("node-")?.parse().ok()?;
+        Some((id, entry.path()))
+    };
+    let mut nodes: Vec<_> = entries.filter_map(node).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+/// The program that the replicas in a cluster's directory have pinned, if this command was given for it.
+pub fn pinned_in(dir: &Path, command: &Command) -> Result<Option<Program>, Failure> {
+    for (_, node) in nodes_in(dir) {
+        let base = Base::open(&node).map_err(|error| Failure::new("data", error, ""))?;
+        if let Some(program) = base.program(command) {
+            return Ok(Some(program));
+        }
+    }
+    Ok(None)
 }
 
 fn imported(error: &NodeError) -> Failure {
@@ -324,10 +356,10 @@ mod tests {
     fn continues_what_is_the_same_and_keeps_its_id() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&root.path().join("d")).unwrap();
-        let (first, found) = dir.settle(identity()).unwrap();
+        let (first, found) = dir.settle(identity(), None).unwrap();
         assert_eq!(found, Found::New);
         answered(&dir);
-        let (second, found) = dir.settle(identity()).unwrap();
+        let (second, found) = dir.settle(identity(), None).unwrap();
         assert_eq!(found, Found::Continued);
         assert_eq!(first.cluster_id, second.cluster_id);
     }
@@ -336,7 +368,7 @@ mod tests {
     fn refuses_each_difference_by_name() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();
-        dir.settle(identity()).unwrap();
+        dir.settle(identity(), None).unwrap();
         answered(&dir);
         type Change = fn(&mut Identity);
         let changed: [(&str, Change); 10] = [
@@ -354,7 +386,7 @@ mod tests {
         for (words, change) in changed {
             let mut other = identity();
             change(&mut other);
-            let failure = dir.settle(other).unwrap_err().to_string();
+            let failure = dir.settle(other, None).unwrap_err().to_string();
             assert!(failure.contains(words), "{failure}");
         }
     }
@@ -370,20 +402,20 @@ mod tests {
     fn a_log_from_which_nobody_was_answered_is_begun_anew() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();
-        let (first, _) = dir.settle(identity()).unwrap();
+        let (first, _) = dir.settle(identity(), None).unwrap();
         fs::create_dir(dir.node(1).join("log")).unwrap();
         fs::write(dir.node(1).join("log/0000000000000001.wal"), "").unwrap();
         let corrected = || Identity { args: vec!["right".into()], ..identity() };
-        let (second, found) = dir.settle(corrected()).unwrap();
+        let (second, found) = dir.settle(corrected(), None).unwrap();
         assert_eq!((found, &second.args), (Found::Discarded, &corrected().args));
         assert_ne!(first.cluster_id, second.cluster_id);
         assert!(!begin::has_log(&dir.node(1)));
         // Another cluster's directory is left alone; and where a replica's directory is gone, its answers are unknown.
         let other = Identity { name: "b".into(), ..identity() };
-        assert!(dir.settle(other).is_err());
+        assert!(dir.settle(other, None).is_err());
         fs::remove_dir_all(dir.node(2)).unwrap();
-        assert!(dir.settle(identity()).is_err());
-        assert_eq!(dir.settle(corrected()).unwrap().1, Found::Continued);
+        assert!(dir.settle(identity(), None).is_err());
+        assert_eq!(dir.settle(corrected(), None).unwrap().1, Found::Continued);
     }
 
     #[test]
@@ -391,9 +423,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();
         let memory = || Identity { durability: Durability::Memory, ..identity() };
-        let (first, _) = dir.settle(memory()).unwrap();
+        let (first, _) = dir.settle(memory(), None).unwrap();
         answered(&dir);
-        let (second, found) = dir.settle(memory()).unwrap();
+        let (second, found) = dir.settle(memory(), None).unwrap();
         assert_eq!(found, Found::Emptied);
         assert_ne!(first.cluster_id, second.cluster_id);
         assert!(!begin::has_log(&dir.node(1)));
@@ -412,10 +444,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::open(root.path()).unwrap();
         fs::write(root.path().join(FILE), "{\n]").unwrap();
-        let failure = dir.settle(identity()).unwrap_err().to_string();
+        let failure = dir.settle(identity(), None).unwrap_err().to_string();
         assert!(failure.contains("cluster.json:2:1"), "{failure}");
         fs::remove_file(root.path().join(FILE)).unwrap();
         answered(&dir);
-        assert!(dir.settle(identity()).is_err());
+        assert!(dir.settle(identity(), None).is_err());
     }
 }

@@ -48,6 +48,8 @@ pub struct NodeFiles {
     pub log: PathBuf,
     /// The server's output.
     pub output: PathBuf,
+    /// Its data directory.
+    pub data: PathBuf,
 }
 
 /// A cluster that runs.

@@ -15,7 +15,7 @@ use skein_node::rolling;
 use crate::args::LogsArgs;
 use crate::failure::{EXIT_NOT_RUNNING, EXIT_USAGE, Failure};
 use crate::instance::{self, Instance, NodeFiles};
-use crate::{paths, status};
+use crate::{cluster, paths, status};
 
 /// How often followed files are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -95,23 +95,15 @@ fn nodes(args: &LogsArgs) -> Result<(Option<Instance>, Vec<NodeFiles>), Failure>
 
 /// The nodes whose logs lie in a data directory.
 fn nodes_in(dir: &Path) -> Vec<NodeFiles> {
-    let mut nodes: Vec<NodeFiles> = std::fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let id = entry.file_name().to_str()?.strip_prefix("node-")?.parse().ok()?;
-            Some(NodeFiles {
-                id,
-                address: String::new(),
-                admin: PathBuf::new(),
-                log: entry.path().join("node.log"),
-                output: entry.path().join("server.log"),
-            })
-        })
-        .collect();
-    nodes.sort_by_key(|node| node.id);
-    nodes
+    let node = |(id, data): (u64, PathBuf)| NodeFiles {
+        id,
+        address: String::new(),
+        admin: PathBuf::new(),
+        log: data.join("node.log"),
+        output: data.join("server.log"),
+        data,
+    };
+    cluster::nodes_in(dir).into_iter().map(node).collect()
 }
 
 /// Prints what is new.

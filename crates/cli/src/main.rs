@@ -1,4 +1,4 @@
-//! The `skein` command: `run`, `found`, `node`, `rejoin`, `join`, `members`, `check`, `replay`, `status`, `files`, `verify`, `checkpoint`, `logs`, `signal`, `stop`.
+//! The `skein` command: `run`, `found`, `node`, `rejoin`, `join`, `members`, `check`, `replay`, `status`, `files`, `verify`, `checkpoint`, `base`, `logs`, `signal`, `stop`.
 //!
 //! Owns the tasks of a whole cluster on one machine: names, directories, published sockets, the node processes. The
 //! work of one replica is in `skein-node`. Start at [`args`] for the options, and at the module of a command's name for its
@@ -6,6 +6,7 @@
 
 mod admin;
 mod args;
+mod base;
 mod check;
 mod checkpoint;
 mod cluster;
@@ -68,6 +69,7 @@ fn dispatch(words: &[OsString]) -> u8 {
         Command::Files(args) => files::files(args),
         Command::Verify(args) => verify::verify(args),
         Command::Checkpoint(args) => checkpoint::checkpoint(args),
+        Command::Base(args) => base::base(args),
         Command::Logs(args) => logs::logs(args),
         Command::Signal(args) => signal::signal(args),
         Command::Stop(args) => stop::stop(args),

@@ -67,7 +67,7 @@ pub fn node(args: &NodeArgs) -> Result<u8, Failure> {
 }
 
 fn run(config: NodeConfig) -> Result<ExitReason, NodeError> {
-    let launcher = ProgramLauncher::new(&config)?;
+    let launcher = ProgramLauncher::of_node(&config)?;
     let node = Node::new(config, Arc::new(launcher))?;
     let mailbox = node.mailbox();
     let watch = || -> io::Result<()> {
@@ -99,6 +99,7 @@ fn claim(config: &NodeConfig) -> Result<Claim, Failure> {
             admin: absolute(config.admin_path()),
             log: config.log_file.clone().map(absolute).unwrap_or_default(),
             output: absolute(config.output_path()),
+            data: absolute(config.data_dir.clone()),
         }],
     })?;
     Ok(claim)

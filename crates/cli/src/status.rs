@@ -329,6 +329,7 @@ mod tests {
             admin: "".into(),
             log: "".into(),
             output: "".into(),
+            data: "".into(),
         };
         State {
             name: "a".into(),

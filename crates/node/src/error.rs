@@ -64,6 +64,22 @@ pub enum NodeError {
         /// The reason.
         error: io::Error,
     },
+    /// What the server has used of its host, as the data directory keeps it.
+    #[error("the server's base {}: {error}; free some room or repair the disk, or put the directory out of the way: then the host must have these files as they were", path.display())]
+    Base {
+        /// The file or directory.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// Contents of a pinned file are damaged, and the host has others.
+    #[error("the server's base: the contents of {} (object {digest}) are damaged or missing, and the host's file is another by now; put that back as it was, or refill the replica with 'skein rejoin'", path.display())]
+    BaseLost {
+        /// The pinned path.
+        path: PathBuf,
+        /// What it should have.
+        digest: String,
+    },
     /// The cluster's key.
     #[error("key file {}: {error}", path.display())]
     Key {

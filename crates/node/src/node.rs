@@ -42,7 +42,7 @@ impl Node {
     /// The reason why it could not start or continue.
     pub fn run(config: NodeConfig) -> Result<ExitReason, NodeError> {
         config.check()?;
-        let launcher = ProgramLauncher::new(&config)?;
+        let launcher = ProgramLauncher::of_node(&config)?;
         Self::new(config, Arc::new(launcher))?.serve()
     }
 

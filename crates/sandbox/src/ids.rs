@@ -6,9 +6,18 @@
 use std::fs;
 
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::error::LaunchError;
-use super::plan::Owner;
+
+/// The owners of files that init creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Owner {
+    /// Every id is mapped: owners are kept.
+    Kept,
+    /// Only the node's own user is mapped: init's files are that user's.
+    Single { uid: u32, gid: u32 },
+}
 
 /// The file of a new user namespace that could not be written, and the errno.
 pub(super) type MapError = (&'static str, Errno);

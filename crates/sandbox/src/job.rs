@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Owner, Step};
+use super::ids::Owner;
+use super::plan::Step;
 use super::report::Stage;
 use super::spec::Limits;
 use super::sys::Errno;

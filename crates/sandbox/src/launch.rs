@@ -18,10 +18,10 @@ use skein_arena::layout::{NUMBERS_FD, RESTORE_FD};
 
 use super::error::LaunchError;
 use super::handover::Handover;
-use super::ids::{id_owner, namespaces, write_id_maps};
+use super::ids::{Owner, id_owner, namespaces, write_id_maps};
 use super::job::{InitJob, MAX_INHERITED, ServerJob, Surroundings, gaps};
 use super::layer::Layer;
-use super::plan::{self, Owner, Step};
+use super::plan::{self, Step};
 use super::process::{
     Exit, Message, ServerProcess, own_pidfd, pidfd_open, reap, receive, signal_pidfd,
 };
@@ -175,7 +175,7 @@ fn prepare(
         Isolation::Full => {
             let mut writable = spec.writable.clone();
             writable.extend([spec.cwd.to_owned(), PathBuf::from("/var/tmp")]);
-            let steps = plan::make(spec.layer_bytes, owner, &writable)
+            let steps = plan::make(spec.layer_bytes, owner, &writable, &spec.pins)
                 .map_err(file_system("list the host's directories and mounts"))?;
             Some(Surroundings { owner, hostname: string("the host name", spec.hostname)?, steps })
         }

@@ -21,7 +21,7 @@ pub(super) enum Listing {
 }
 
 /// Variables of the server's environment that decide which libraries the loader takes.
-const LOADER_VARIABLES: [&str; 2] = ["LD_LIBRARY_PATH", "GLIBC_TUNABLES"];
+pub(super) const LOADER_VARIABLES: [&str; 2] = ["LD_LIBRARY_PATH", "GLIBC_TUNABLES"];
 
 /// Asks `loader` for the libraries of `program`. The error is one line.
 pub(super) fn list(

@@ -7,21 +7,25 @@
 //! directory again ("split") whose entries are treated alike. root and ordinary users get the same plan.
 //!
 //! While the plan runs: "/" is the layer (a tmpfs), `/old` the host, `/r` the server's future root, `/u`
-//! and `/w` the upper and work directories of the overlays.
+//! and `/w` the upper and work directories of the overlays, `/p` and `/x` pinned files ([`pinned`]).
+
+mod pinned;
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::AccessFlags;
 use serde::{Deserialize, Serialize};
 
+use super::ids::Owner;
 use super::mountinfo::{Mounts, ancestors_from_root};
+use super::pins::{Pins, allowed};
+use pinned::{Found, Kind};
 
 /// A file directly in a split directory is copied up to this size, and bound read-only above it.
 const COPY_BYTES: u64 = 4 * 1024 * 1024;
@@ -57,15 +61,6 @@ const EMPTY_PROC: [&str; 14] = [
 const MOUNT_FLAGS: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
 /// Mount options of the server's writable places. The runtime keeps a mark of its own in the access time.
 pub(super) const LAYER_FLAGS: libc::c_ulong = MOUNT_FLAGS | libc::MS_NOATIME;
-
-/// The owners of files that init creates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Owner {
-    /// Every id is mapped: owners are kept.
-    Kept,
-    /// Only the node's own user is mapped: init's files are that user's.
-    Single { uid: u32, gid: u32 },
-}
 
 /// One step. Strings are ready for the kernel.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +100,8 @@ pub(super) enum Step {
         path: CString,
         to: CString,
     },
+    /// Hides this name of the layers below.
+    Absent(CString),
     /// Access and modification time, seconds and nanoseconds; of a symbolic link itself.
     Times {
         path: CString,
@@ -133,6 +130,7 @@ impl Step {
             Self::Directory { path, .. } => ("directory", path),
             Self::File { path, .. } => ("file", path),
             Self::Symlink { path, .. } => ("symbolic link", path),
+            Self::Absent(path) => ("absent file", path),
             Self::Times { path, .. } => ("times", path),
             Self::Enter(path) => ("enter", path),
             Self::ShowLayer => return ("hand over the layer", PathBuf::from("/")),
@@ -148,17 +146,28 @@ impl Step {
 
 /// Works out the plan for this host.
 ///
-/// `writable` are the directories below which the server must be able to write even where it owns only a part of the path.
-pub(super) fn make(layer_bytes: u64, owner: Owner, writable: &[PathBuf]) -> io::Result<Vec<Step>> {
+/// `writable` are the directories below which the server must be able to write even where it owns only a part of the path. `pins` take the place of
+/// files of the host.
+pub(super) fn make(
+    layer_bytes: u64,
+    owner: Owner,
+    writable: &[PathBuf],
+    pins: &Pins,
+) -> io::Result<Vec<Step>> {
     let mounts = Mounts::parse(&fs::read("/proc/self/mountinfo")?);
     let mut planner =
-        Planner { steps: Vec::new(), layers: 0, mounts, split: BTreeSet::new(), owner };
+        Planner { steps: Vec::new(), layers: 0, mounts, split: BTreeSet::new(), owner, pins };
     for path in writable {
         planner.split_for(path);
     }
     planner.enter_layer(layer_bytes)?;
+    let below = planner.steps.len();
     planner.devices()?;
     planner.split_directory(Path::new("/"))?;
+    // They are laid before the overlays above them are mounted, and depend on where these are.
+    let above = planner.steps.split_off(below);
+    planner.lay_pins(&above)?;
+    planner.steps.extend(above);
     let proc_flags = MOUNT_FLAGS | libc::MS_NOEXEC;
     planner.mount("proc", "/r/proc", "proc", proc_flags, "")?;
     planner.steps.push(Step::OpenNumbers);
@@ -174,16 +183,17 @@ pub(super) fn make(layer_bytes: u64, owner: Owner, writable: &[PathBuf]) -> io::
     Ok(planner.steps)
 }
 
-struct Planner {
+struct Planner<'a> {
     steps: Vec<Step>,
     layers: u32,
     mounts: Mounts,
     /// Directories to split although nothing is mounted below them.
     split: BTreeSet<PathBuf>,
     owner: Owner,
+    pins: &'a Pins,
 }
 
-impl Planner {
+impl Planner<'_> {
     fn mount(
         &mut self,
         source: &str,
@@ -283,7 +293,7 @@ impl Planner {
         Ok(())
     }
 
-    /// A directory of the host, by the step that fits it.
+    /// A directory of the host, or a pinned one, by the step that fits it.
     fn directory(&mut self, path: &Path) -> io::Result<()> {
         if [Path::new("/proc"), Path::new("/sys")].contains(&path) {
             // /proc is mounted afresh. /sys stays empty: it describes the machine, in which replicas differ.
@@ -292,121 +302,98 @@ impl Planner {
         if path == Path::new("/dev") {
             return Ok(());
         }
-        let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
-        if self.mounts.is_kernels(path) || !allowed(path, AccessFlags::R_OK | AccessFlags::X_OK) {
-            self.host_directory(path, &meta)?;
-            return self.times(path, &meta);
+        let Some(found) = self.look(path) else { return Ok(()) };
+        if self.mounts.is_kernels(path) || found.about.rights & 5 != 5 {
+            self.own_directory(path, &found)?;
+            return self.times(path, &found);
         }
         if self.split.contains(path) || self.mounts.any_below(path) {
             return self.split_directory(path);
         }
-        self.overlay(path, &meta)
+        self.overlay(path, &found)
     }
 
     /// A directory of its own, with the host's mode and owner, without the host's entries.
-    fn host_directory(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
-        let (mode, owner) = (self.mode(path, meta), self.owner(meta));
+    fn own_directory(&mut self, path: &Path, found: &Found) -> io::Result<()> {
+        let (mode, owner) = (found.about.mode(self.owner), found.about.owner(self.owner));
         self.steps.push(Step::Directory { path: under("/r", path)?, mode, owner });
         Ok(())
     }
 
-    fn overlay(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
-        self.host_directory(path, meta)?;
+    fn overlay(&mut self, path: &Path, found: &Found) -> io::Result<()> {
+        self.own_directory(path, found)?;
         let layer = self.layers;
         self.layers += 1;
         // The merged directory's own attributes are those of the upper one.
-        let (mode, owner) = (self.mode(path, meta), self.owner(meta));
+        let (mode, owner) = (found.about.mode(self.owner), found.about.owner(self.owner));
         let upper = CString::new(format!("/u/{layer}"))?;
         self.steps.push(Step::Directory { path: upper, mode, owner });
         self.plain_directory(&format!("/w/{layer}"), 0o755)?;
-        // The lower directory is named relative to the working directory, so no path needs escaping. With xino a directory keeps its inode number
-        // when the kernel forgets and finds it again.
-        let data = format!("userxattr,xino=on,lowerdir=.,upperdir=/u/{layer},workdir=/w/{layer}");
+        let lowers = self.lowers(path);
+        // With xino a directory keeps its inode number when the kernel forgets and finds it again.
+        let data = format!("userxattr,xino=on,upperdir=/u/{layer},workdir=/w/{layer},lowerdir=");
         self.steps.push(Step::Overlay {
-            lower: under("/old", path)?,
+            lower: lowers.from,
             target: under("/r", path)?,
-            data: CString::new(data)?,
+            data: CString::new([data.as_bytes(), &lowers.option].concat())?,
             or_read_only: self.mounts.is_mount(path),
         });
-        self.times(path, meta)
+        self.times(path, found)
     }
 
     fn split_directory(&mut self, path: &Path) -> io::Result<()> {
-        let meta = fs::symlink_metadata(path)?;
-        let mut names = Vec::new();
-        for entry in fs::read_dir(path)?.take(SPLIT_ENTRIES + 1) {
-            names.push(entry?.file_name());
-        }
+        let found = self.look(path).ok_or(io::ErrorKind::NotFound)?;
         let is_root = path == Path::new("/");
         if !is_root {
-            self.host_directory(path, &meta)?;
+            self.own_directory(path, &found)?;
         }
-        if names.len() > SPLIT_ENTRIES {
+        let Some(names) = self.names(path)? else {
+            // Pinned entries are not shown here: the runtime refuses the host's as soon as they differ.
             let (source, target) = (under("/old", path)?, under("/r", path)?);
             self.steps.push(Step::ReadOnly { source, target });
             return Ok(());
-        }
-        names.sort();
+        };
         for name in names {
             let entry = path.join(name);
             // A vanished entry never existed for the server.
-            let Ok(meta) = fs::symlink_metadata(&entry) else { continue };
-            if meta.is_dir() {
-                self.directory(&entry)?;
-            } else if meta.is_symlink() {
-                let Ok(to) = fs::read_link(&entry) else { continue };
-                let to = CString::new(to.as_os_str().as_bytes())?;
-                self.steps.push(Step::Symlink { path: under("/r", &entry)?, to });
-                self.times(&entry, &meta)?;
-            } else if meta.is_file() && !self.mounts.is_kernels(&entry) {
-                self.file(&entry, &meta)?;
+            let Some(found) = self.look(&entry) else { continue };
+            match &found.kind {
+                Kind::Directory => self.directory(&entry)?,
+                Kind::Link(to) => {
+                    let to = CString::new(to.as_os_str().as_bytes())?;
+                    self.steps.push(Step::Symlink { path: under("/r", &entry)?, to });
+                    self.times(&entry, &found)?;
+                }
+                Kind::File if !self.mounts.is_kernels(&entry) => self.file(&entry, &found)?,
+                Kind::File | Kind::Other => {}
             }
         }
-        self.times(path, &meta)
+        self.times(path, &found)
     }
 
-    fn file(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
-        let (mode, owner) = (self.mode(path, meta), self.owner(meta));
-        let (source, target) = (under("/old", path)?, under("/r", path)?);
-        let readable = allowed(path, AccessFlags::R_OK);
-        let large = meta.len() > COPY_BYTES;
+    fn file(&mut self, path: &Path, found: &Found) -> io::Result<()> {
+        let (mode, owner) = (found.about.mode(self.owner), found.about.owner(self.owner));
+        let source = under(if found.is_pinned { "/x" } else { "/old" }, path)?;
+        let target = under("/r", path)?;
+        let readable = found.about.rights & 4 != 0;
+        let large = found.size > COPY_BYTES;
         let from = (readable && !large).then(|| source.clone());
         self.steps.push(Step::File { path: target.clone(), from, mode, owner });
         if readable && large {
             self.steps.push(Step::ReadOnly { source, target });
             return Ok(());
         }
-        self.times(path, meta)
+        self.times(path, found)
     }
 
-    fn times(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
+    fn times(&mut self, path: &Path, found: &Found) -> io::Result<()> {
+        let modified = (found.about.modified.0, i64::from(found.about.modified.1));
         self.steps.push(Step::Times {
             path: under("/r", path)?,
-            accessed: (meta.atime(), meta.atime_nsec()),
-            modified: (meta.mtime(), meta.mtime_nsec()),
+            accessed: found.accessed,
+            modified,
         });
         Ok(())
-    }
-
-    fn owner(&self, meta: &Metadata) -> Option<(u32, u32)> {
-        (self.owner == Owner::Kept).then(|| (meta.uid(), meta.gid()))
-    }
-
-    /// The host's mode. A file of another user that becomes the node's user's gives that user no more rights than before.
-    fn mode(&self, path: &Path, meta: &Metadata) -> u32 {
-        let mode = meta.mode() & 0o7777;
-        match self.owner {
-            Owner::Single { uid, gid } if meta.uid() != uid || meta.gid() != gid => {
-                let rights = [
-                    (AccessFlags::R_OK, 0o400),
-                    (AccessFlags::W_OK, 0o200),
-                    (AccessFlags::X_OK, 0o100),
-                ];
-                let own = rights.iter().filter(|(right, _)| allowed(path, *right));
-                (mode & 0o1077) | own.map(|(_, bit)| bit).sum::<u32>()
-            }
-            _ => mode,
-        }
     }
 
     /// Chooses overlays so that an ordinary user can write below `path`: to create a file in a directory of the lower
@@ -426,12 +413,7 @@ impl Planner {
     }
 }
 
-/// Whether the node may do this, by its effective ids.
-fn allowed(path: &Path, what: AccessFlags) -> bool {
-    faccessat(AT_FDCWD, path, what, AtFlags::AT_EACCESS).is_ok()
-}
-
-fn under(prefix: &str, path: &Path) -> io::Result<CString> {
+pub(super) fn under(prefix: &str, path: &Path) -> io::Result<CString> {
     let mut bytes = prefix.as_bytes().to_vec();
     if path != Path::new("/") {
         bytes.extend_from_slice(path.as_os_str().as_bytes());
@@ -443,9 +425,9 @@ fn under(prefix: &str, path: &Path) -> io::Result<CString> {
 mod tests {
     use super::*;
 
-    fn planner(mountinfo: &[u8], owner: Owner) -> Planner {
+    fn planner<'a>(mountinfo: &[u8], owner: Owner, pins: &'a Pins) -> Planner<'a> {
         let mounts = Mounts::parse(mountinfo);
-        Planner { steps: Vec::new(), layers: 0, mounts, split: BTreeSet::new(), owner }
+        Planner { steps: Vec::new(), layers: 0, mounts, split: BTreeSet::new(), owner, pins }
     }
 
     fn lowers(steps: &[Step]) -> Vec<String> {
@@ -466,7 +448,8 @@ mod tests {
         fs::write(path.join("a/file"), "x").unwrap();
         std::os::unix::fs::symlink("file", path.join("a/link")).unwrap();
         let info = format!("1 2 0:1 / {}/a/b/mounted rw - ext4 x rw\n", path.display());
-        let mut planner = planner(info.as_bytes(), Owner::Kept);
+        let pins = Pins::default();
+        let mut planner = planner(info.as_bytes(), Owner::Kept, &pins);
         planner.directory(path).unwrap();
         let old = |name: &str| format!("/old{}/{name}", path.display());
         assert_eq!(lowers(&planner.steps), [old("a/b/mounted"), old("a/c"), old("d")]);
@@ -485,7 +468,8 @@ mod tests {
         for name in 0..=SPLIT_ENTRIES {
             fs::create_dir(root.path().join(name.to_string())).unwrap();
         }
-        let mut planner = planner(b"", Owner::Kept);
+        let pins = Pins::default();
+        let mut planner = planner(b"", Owner::Kept, &pins);
         planner.split_directory(root.path()).unwrap();
         assert!(matches!(planner.steps.last(), Some(Step::ReadOnly { .. })));
         assert_eq!(lowers(&planner.steps), [""; 0]);
@@ -495,7 +479,8 @@ mod tests {
     fn the_kernels_file_systems_are_empty_directories() {
         let root = tempfile::tempdir().unwrap();
         let info = format!("1 2 0:1 / {} rw - cgroup2 x rw\n", root.path().display());
-        let mut planner = planner(info.as_bytes(), Owner::Kept);
+        let pins = Pins::default();
+        let mut planner = planner(info.as_bytes(), Owner::Kept, &pins);
         planner.directory(root.path()).unwrap();
         assert!(matches!(planner.steps[..], [Step::Directory { .. }, Step::Times { .. }]));
     }
@@ -505,7 +490,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(root.path()).unwrap();
         // For a user that owns nothing on the path, the directory itself must be an overlay's root.
-        let mut planner = planner(b"", Owner::Single { uid: u32::MAX - 1, gid: u32::MAX - 1 });
+        let pins = Pins::default();
+        let mut planner =
+            planner(b"", Owner::Single { uid: u32::MAX - 1, gid: u32::MAX - 1 }, &pins);
         planner.split_for(&path);
         assert!(planner.split.contains(path.parent().unwrap()));
         assert!(!planner.split.contains(&path));

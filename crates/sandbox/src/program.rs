@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::elf::{self, Refusal};
 use super::error::ProgramError;
@@ -43,8 +45,15 @@ pub struct Search<'a> {
     pub env: &'a [(OsString, OsString)],
 }
 
+impl<'a> Search<'a> {
+    /// The variables that decide which libraries are loaded.
+    pub fn chosen_env(&self) -> impl Iterator<Item = &'a (OsString, OsString)> + use<'a> {
+        self.env.iter().filter(|(name, _)| libraries::LOADER_VARIABLES.iter().any(|v| name == v))
+    }
+}
+
 /// A program that the runtime can be loaded into.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// The executed file, absolute. For a script, its interpreter (for `#!/usr/bin/env NAME`, the resolved NAME).
     pub path: PathBuf,
@@ -58,6 +67,8 @@ pub struct Program {
     pub glibc: (u32, u32),
     /// SHA-256 over the program, its scripts, its loader and its libraries.
     pub hash: [u8; 32],
+    /// All of these files, each with the XXH3 of its contents, 128 bits.
+    pub files: Vec<(PathBuf, u128)>,
 }
 
 impl Program {
@@ -85,7 +96,7 @@ pub fn inspect(program: &OsStr, search: &Search<'_>) -> Result<Program, ProgramE
         if depth > MAX_SCRIPT_DEPTH {
             return Err(ProgramError::ScriptLoop { path });
         }
-        hasher.add("script", OsStr::new(""), &data);
+        hasher.add("script", OsStr::new(""), &path, &data);
         let line = script_line(&data, &path, search)?;
         // The kernel replaces argv[0] by: interpreter, its one argument, the path of the script.
         let rest = script_args.drain(..).skip(1).collect::<Vec<_>>();
@@ -96,12 +107,12 @@ pub fn inspect(program: &OsStr, search: &Search<'_>) -> Result<Program, ProgramE
         data = read_checked(&path)?;
     }
     let loader = PathBuf::from(check_elf(&data, &path)?);
-    hasher.add("program", OsStr::new(""), &data);
+    hasher.add("program", OsStr::new(""), &path, &data);
     let loader_data = fs::read(&loader).map_err(|error| ProgramError::LibraryMissing {
         path: path.clone(),
         library: format!("{} ({error})", loader.display()),
     })?;
-    hasher.add("loader", file_name(&loader), &loader_data);
+    hasher.add("loader", file_name(&loader), &loader, &loader_data);
     let libraries = match libraries::list(&loader, &path, search.cwd, search.env) {
         Ok(Listing::Found(libraries)) => libraries,
         Ok(Listing::Missing(library)) => {
@@ -110,7 +121,8 @@ pub fn inspect(program: &OsStr, search: &Search<'_>) -> Result<Program, ProgramE
         Err(reason) => return Err(ProgramError::Loader { path, reason }),
     };
     let glibc = hash_libraries(&libraries, &path, &mut hasher)?;
-    Ok(Program { path, script_args, loader, libraries, glibc, hash: hasher.finish() })
+    let (hash, files) = hasher.finish();
+    Ok(Program { path, script_args, loader, libraries, glibc, hash, files })
 }
 
 fn hash_libraries(
@@ -129,7 +141,7 @@ fn hash_libraries(
         if file_name(library) == "libc.so.6" {
             glibc = libraries::glibc_version(&data);
         }
-        hasher.add("library", file_name(library), &data);
+        hasher.add("library", file_name(library), library, &data);
     }
     known(glibc, program)
 }
@@ -286,22 +298,26 @@ fn env_line(argument: &[u8], search: &Search<'_>) -> Option<Result<ScriptLine, P
 }
 
 /// SHA-256 over a sequence of named files, each framed by its lengths.
-struct FileHasher(Sha256);
+struct FileHasher {
+    all: Sha256,
+    files: Vec<(PathBuf, u128)>,
+}
 
 impl FileHasher {
     fn new() -> Self {
-        Self(Sha256::new_with_prefix(b"skein program 1\n"))
+        Self { all: Sha256::new_with_prefix(b"skein program 1\n"), files: Vec::new() }
     }
 
-    fn add(&mut self, role: &str, name: &OsStr, data: &[u8]) {
+    fn add(&mut self, role: &str, name: &OsStr, path: &Path, data: &[u8]) {
         for part in [role.as_bytes(), name.as_bytes(), data] {
-            self.0.update((part.len() as u64).to_le_bytes());
-            self.0.update(part);
+            self.all.update((part.len() as u64).to_le_bytes());
+            self.all.update(part);
         }
+        self.files.push((path.to_owned(), xxh3_128(data)));
     }
 
-    fn finish(self) -> [u8; 32] {
-        self.0.finalize().into()
+    fn finish(self) -> ([u8; 32], Vec<(PathBuf, u128)>) {
+        (self.all.finalize().into(), self.files)
     }
 }
 

@@ -60,6 +60,8 @@ pub struct LaunchSpec<'a> {
     /// Further directories, besides the working directory, that the server must be able to write below. Matters to a node that is
     /// an ordinary user, and there only for directories of its own inside those of others (/var/lib/own).
     pub writable: Vec<PathBuf>,
+    /// Files that take the place of the host's (not with [`Isolation::None`]).
+    pub pins: super::Pins,
     /// Resource limits.
     pub limits: Limits,
     /// Its isolation.

@@ -150,6 +150,7 @@ fn descriptors_arrive_at_their_numbers_even_when_they_overlap() {
         hostname: "flock",
         layer_bytes: 1 << 20,
         writable: Vec::new(),
+        pins: skein_sandbox::Pins::default(),
         limits: Limits::default(),
         isolation: Isolation::Full,
         restore: None,

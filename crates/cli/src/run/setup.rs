@@ -5,11 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use skein_node::NodeConfig;
+use skein_node::base::index::Command;
 use skein_node::config::{
     Address, CheckpointConfig, DurabilityMode, LogFiles, OnExit as NodeOnExit, OutgoingConfig,
     Peer, Publisher, ServerConfig, Tuning,
 };
-use skein_sandbox::Search;
+use skein_sandbox::{Program, ProgramError, Search};
 
 use crate::args::{self, Durability, Mode, OnExit, RunArgs};
 use crate::cluster::{self, DataDir, Found, Identity};
@@ -149,6 +150,10 @@ fn elsewhere(program: &OsStr, server: &Path, path: &OsStr) -> Option<(PathBuf, P
     (dir(&found) != dir(server)).then(|| (server.into(), found))
 }
 
+fn no_program(error: &ProgramError) -> Failure {
+    Failure::new("program", error, "").with_code(error.exit_code())
+}
+
 /// Checks everything, takes the name and the data directory, and writes the nodes' configurations.
 pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     if args.mode != Mode::Order {
@@ -170,19 +175,23 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         env.iter().map(|(name, value)| (name.into(), value.into())).collect();
     let path = env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
     let search = Search { cwd: &cwd, path: OsStr::new(path), env: &os_env };
-    let inspected = skein_sandbox::inspect(program, &search).map_err(|error| {
-        let code = error.exit_code();
-        Failure::new("program", error, "").with_code(code)
-    })?;
     skein_node::server::program::runtime_path()
         .map_err(|error| Failure::new("installation", error, ""))?;
+    let dir = args.data.clone().map_or_else(|| paths::data_dir(&name), Ok)?;
+    let has = |program: &Program| program.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let pinned = cluster::pinned_in(&dir, &Command::new(program, &search))?;
+    let on_host = skein_sandbox::inspect(program, &search);
+    let (inspected, missing) = match (on_host, &pinned) {
+        (Ok(found), _) => (found, None),
+        (Err(error), Some(pinned)) => (pinned.clone(), Some(error)),
+        (Err(error), None) => return Err(no_program(&error)),
+    };
     let users = std::env::var_os("PATH").unwrap_or_default();
     let elsewhere = elsewhere(program, &inspected.path, &users);
     let claim = Claim::take(&name)?;
-    let dir = args.data.clone().map_or_else(|| paths::data_dir(&name), Ok)?;
     let data = DataDir::open(&dir)?;
     let tuning = tuning(args);
-    let (identity, found) = data.settle(Identity {
+    let wanted = Identity {
         format: cluster::FORMAT,
         cluster_id: cluster::draw_cluster_id()
             .map_err(|error| Failure::new("/dev/urandom", error, ""))?,
@@ -190,14 +199,20 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         replicas: args.replicas,
         durability: args.durability,
         program: program_text.clone(),
-        program_hash: inspected.hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+        program_hash: has(&inspected),
         args: words,
         env,
         cwd,
         quantum: tuning.quantum,
         nclock: tuning.nclock,
         import: args.import.as_deref().map(canonical).transpose()?,
-    })?;
+    };
+    let pinned: Option<String> = pinned.as_ref().map(has);
+    let (identity, found) = data.settle(wanted, pinned.as_deref())?;
+    if let Some(error) = missing.filter(|_| found != Found::Continued) {
+        // The new cluster has nothing of the old one's.
+        return Err(no_program(&error));
+    }
     // No other user can reach into the directory, so no other user talks to the nodes.
     let address = |id| Address::Unix(claim.dir.join(format!("peer-{id}.sock")));
     let peers: Vec<Peer> =
@@ -212,6 +227,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
             admin: claim.dir.join(format!("node-{}.sock", peer.id)),
             log: data.node(peer.id).join("node.log"),
             output: data.node(peer.id).join("server.log"),
+            data: data.node(peer.id),
         };
         let config = NodeConfig {
             name: name.clone(),

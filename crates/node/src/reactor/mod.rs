@@ -19,6 +19,7 @@ mod relief;
 mod sources;
 mod system;
 
+use crate::base::work::BaseWork;
 use crate::begin::Answered;
 use crate::config::{NodeConfig, unsafe_admission};
 use crate::error::{ExitReason, NodeError};
@@ -143,6 +144,7 @@ impl Reactor {
         let key = key.transpose()?;
         let listen = |error| NodeError::Listen { address: address.clone(), error };
         let listener = transport::listen(&address).map_err(listen)?;
+        let base = launcher.base().filter(|_| images.is_some());
         let mut peers = Peers::new(
             cluster,
             hello,
@@ -156,7 +158,10 @@ impl Reactor {
             PEERS,
             Duration::from_millis(config.tuning.election_timeout_ms),
         );
+        peers.base = base.as_ref().map(|(base, _)| base.clone());
         peers.register(sources.urgent()).map_err(listen)?;
+        let base = base.map(|(base, program)| BaseWork::start(base, program)).transpose();
+        let base = base.map_err(NodeError::system("start a thread for the base"))?;
         let images = images.map(|store| ImageWork::new(store, mailbox.clone()));
         let mut env = System {
             sources,
@@ -171,6 +176,7 @@ impl Reactor {
             old: None,
             data_dir: config.data_dir.clone(),
             images,
+            base,
             launcher,
             keeper: None,
             former: Vec::new(),

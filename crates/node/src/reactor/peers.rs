@@ -16,6 +16,8 @@
 //!
 //! Messages that cannot be sent at once are queued up to a bound and then dropped: consensus copes with lost messages.
 
+use crate::base::wire::{self, Wire};
+use crate::base::{Base, fetch};
 use crate::transport::channel::Sealer;
 use crate::transport::{self, Address, Key, Listener, Stream};
 use mio::event::Event;
@@ -28,6 +30,7 @@ use skein_replica::replica::members::GONE;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -89,6 +92,8 @@ struct Dialer {
 
 /// All connections to peers.
 pub struct Peers {
+    /// What replicas without a base are given.
+    pub base: Option<Arc<Base>>,
     cluster: ClusterId,
     hello: Hello,
     members: Vec<ReplicaId>,
@@ -129,6 +134,7 @@ impl Peers {
         election_timeout: Duration,
     ) -> Self {
         Self {
+            base: None,
             cluster,
             hello,
             members: Vec::new(),
@@ -455,6 +461,11 @@ impl Peers {
                         Some(peer) => {
                             events.push(PeerEvent::Frame(peer, frame.kind, frame.payload.to_vec()))
                         }
+                        None if frame.kind == wire::KIND && link.side == Side::Accepted => {
+                            let question = frame.payload.to_vec();
+                            self.give_base(serial, question);
+                            return true;
+                        }
                         None => {
                             let hello = if frame.kind == frame::KIND_HELLO {
                                 Hello::decode(frame.payload)
@@ -486,6 +497,15 @@ impl Peers {
                     }
                 }
             }
+        }
+    }
+
+    /// The other side has no base yet, or a damaged one: a thread of its own answers it from here on.
+    fn give_base(&mut self, serial: usize, question: Vec<u8>) {
+        let (Some(link), Some(base)) = (self.links.remove(&serial), &self.base) else { return };
+        let wire = Wire::over(link.stream, link.sealer, link.decoder, self.cluster);
+        if let Err(error) = fetch::serve(base.clone(), wire, question) {
+            tracing::warn!(event = "base_not_given", %error);
         }
     }
 

@@ -9,6 +9,7 @@ use super::peers::Peers;
 use super::ports::Ports;
 use super::sources::Sources;
 use super::{CLIENTS, Mailbox, SERVER};
+use crate::base::work::BaseWork;
 use crate::begin::Answered;
 use crate::error::NodeError;
 use crate::images::Restart;
@@ -22,7 +23,7 @@ use mio::{Interest, Token};
 use nix::time::{ClockId, clock_gettime};
 use skein_arena::layout::Sizes;
 use skein_log::wal::thread::WalThread;
-use skein_log::{OldEntries, Persist};
+use skein_log::{LogEntry, OldEntries, Persist};
 use skein_model::{ConnId, EntryBuilder, LogIndex, ReplicaId, SockAddr, Term, WallNs};
 use skein_replica::ReplicaError;
 use skein_replica::environment::{
@@ -58,6 +59,8 @@ pub struct System {
     pub(super) data_dir: PathBuf,
     /// Images of the server; none in a run without a directory.
     pub(super) images: Option<ImageWork>,
+    /// Keeps what the server uses of its host; none in such a run.
+    pub(super) base: Option<BaseWork>,
     pub(super) launcher: Arc<dyn Launcher>,
     /// The server's process, and earlier ones.
     pub(super) keeper: Option<Keeper>,
@@ -347,7 +350,11 @@ impl Images for System {
     const PART_BYTES: u64 = PART_BYTES;
 
     fn images_at_start(&mut self) -> Vec<Image> {
-        self.images.as_ref().map(|images| images.store().all()).unwrap_or_default()
+        let all = self.images.as_ref().map(|images| images.store().all()).unwrap_or_default();
+        if let (Some(base), Some(image)) = (&mut self.base, all.first()) {
+            base.began(&image.state.start);
+        }
+        all
     }
 
     fn take_image(&mut self, server: &Link, state: ServerState) {
@@ -393,7 +400,13 @@ impl Images for System {
     }
 }
 
-impl Observer for System {}
+impl Observer for System {
+    fn committed(&mut self, entry: &LogEntry) {
+        if let Some(base) = &mut self.base {
+            base.committed(entry);
+        }
+    }
+}
 
 fn token(id: ConnId) -> Token {
     Token(CLIENTS + (id.0 as u32) as usize)

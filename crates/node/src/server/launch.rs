@@ -2,6 +2,8 @@
 //!
 //! The thread ends the server when its [`Keeper`] is dropped. When the node dies, the supervisor's own watch does.
 
+use crate::base::Base;
+use crate::base::work::Found;
 use crate::error::NodeError;
 use crate::images::Restart;
 use crate::images::restart::{RestartError, Unpacked};
@@ -33,6 +35,10 @@ pub trait Launcher: Send + Sync {
     fn program_hash(&self) -> [u8; 32];
     /// The files that a server begins with, if there are some.
     fn import(&self) -> Option<&Import> {
+        None
+    }
+    /// Where what a server uses of its host is kept, and its program, if that is not there yet.
+    fn base(&self) -> Option<(Arc<Base>, Option<Found>)> {
         None
     }
 }

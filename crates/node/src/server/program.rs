@@ -2,6 +2,10 @@
 
 use super::launch::{Launcher, Running, Started};
 use super::printed::Printed;
+use crate::base::index::Command;
+use crate::base::work::Found;
+use crate::base::{Base, fetch};
+use crate::begin;
 use crate::config::{Isolation, LAYER_BYTES, LogFiles, NodeConfig};
 use crate::error::NodeError;
 use crate::import::Import;
@@ -12,6 +16,7 @@ use skein_sandbox::{LaunchSpec, Limits, Program, Search};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The runtime: `SKEIN_RUNTIME`, or `libskein.so` beside this executable.
 ///
@@ -42,6 +47,9 @@ pub struct ProgramLauncher {
     import: Option<Import>,
     writable: Vec<PathBuf>,
     traced: Option<Traced>,
+    base: Arc<Base>,
+    /// The program, if it is not pinned yet.
+    found: Option<Found>,
 }
 
 impl ProgramLauncher {
@@ -50,6 +58,22 @@ impl ProgramLauncher {
     /// # Errors
     /// It cannot be replicated, or there is no runtime.
     pub fn new(config: &NodeConfig) -> Result<Self, NodeError> {
+        Self::with_base(config, Base::open(&config.data_dir)?)
+    }
+
+    /// The same for a node of a cluster, whose other replicas give what its base lacks.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_node(config: &NodeConfig) -> Result<Self, NodeError> {
+        config.check()?;
+        if begin::asked(&config.data_dir)? == Some(0) {
+            Base::forget(&config.data_dir)?;
+        }
+        Self::with_base(config, fetch::filled(config)?)
+    }
+
+    fn with_base(config: &NodeConfig, base: Base) -> Result<Self, NodeError> {
         let runtime = runtime_path()?;
         let server = &config.server;
         let mut env: Vec<(OsString, OsString)> =
@@ -60,7 +84,16 @@ impl ProgramLauncher {
             .find(|(k, _)| k == "PATH")
             .map_or("/usr/bin:/bin", |(_, v)| v.as_str());
         let search = Search { cwd: &server.cwd, path: OsStr::new(path), env: &env };
-        let program = skein_sandbox::inspect(OsStr::new(&server.program), &search)?;
+        base.check()?;
+        let command = Command::new(OsStr::new(&server.program), &search);
+        let (program, found) = match base.program(&command) {
+            Some(program) => (program, None),
+            None => {
+                let program = skein_sandbox::inspect(OsStr::new(&server.program), &search)?;
+                let found = (command, program.clone(), server.cwd.clone());
+                (program, Some(found))
+            }
+        };
         let mut argv = vec![OsString::from(&server.program)];
         argv.extend(server.args.iter().map(OsString::from));
         let import = Import::of(&config.data_dir)?;
@@ -87,6 +120,8 @@ impl ProgramLauncher {
             import,
             writable,
             traced: None,
+            base: Arc::new(base),
+            found,
         })
     }
 
@@ -144,6 +179,10 @@ impl Launcher for ProgramLauncher {
             stderr: printed.descriptor(),
             hostname: "skein",
             layer_bytes: LAYER_BYTES,
+            pins: match self.isolation {
+                skein_sandbox::Isolation::Full => self.base.lay()?,
+                skein_sandbox::Isolation::None => skein_sandbox::Pins::default(),
+            },
             writable: self.writable.clone(),
             limits: Limits { open_files_max: self.max_open_files, ..Limits::default() },
             isolation: self.isolation,
@@ -162,5 +201,11 @@ impl Launcher for ProgramLauncher {
 
     fn import(&self) -> Option<&Import> {
         self.import.as_ref()
+    }
+
+    fn base(&self) -> Option<(Arc<Base>, Option<Found>)> {
+        // Without a sandbox a server uses the host's files in any case.
+        let pins = self.isolation == skein_sandbox::Isolation::Full;
+        pins.then(|| (self.base.clone(), self.found.clone()))
     }
 }

@@ -4,6 +4,7 @@ use crate::fatal::{self, line};
 use crate::files::inode::{Id, MAPPED, Seen, Time};
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
+use crate::files::stuck::{self, Change};
 use crate::files::writes::Place;
 use crate::files::{bytes, inputs, kernel_files, kernels, now};
 use crate::io::table;
@@ -131,6 +132,18 @@ pub unsafe fn parent_changed(k: &Kernel, at: c_int, path: *const c_char) {
 /// # Safety
 /// `path` is a string.
 pub unsafe fn parent(at: c_int, path: *const c_char) -> Option<libc::stat> {
+    // SAFETY: the caller's contract; a string that ends in zero.
+    unsafe { with_parent(path, |parent| stat::real_at(at, parent, 0).ok()) }.flatten()
+}
+
+/// Calls `then` with the path of the directory of the entry `path`; none if it is too long.
+///
+/// # Safety
+/// `path` is a string.
+pub unsafe fn with_parent<T>(
+    path: *const c_char,
+    then: impl FnOnce(*const c_char) -> T,
+) -> Option<T> {
     // SAFETY: the caller's contract.
     let path = unsafe { bytes(path) };
     let name_end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
@@ -144,8 +157,7 @@ pub unsafe fn parent(at: c_int, path: *const c_char) -> Option<libc::stat> {
         }
         Some(_) => return None,
     }
-    // SAFETY: a string that ends in zero.
-    unsafe { stat::real_at(at, parent.as_ptr().cast(), 0) }.ok()
+    Some(then(parent.as_ptr().cast()))
 }
 
 /// Reports why the private layer refuses a change: an ordinary user's cannot hold directories of others.
@@ -172,6 +184,10 @@ pub unsafe fn entries(
         // SAFETY: the caller's contract.
         unsafe { inputs::glance(k, *at, *path, libc::AT_SYMLINK_NOFOLLOW) };
     }
+    for (at, path) in places {
+        // SAFETY: the kernel has read the path, or refuses it.
+        unsafe { stuck::check(Change::Entry, *at, *path) }?;
+    }
     // SAFETY: the caller's contract.
     let result = unsafe { call.make() };
     if result.is_ok() {
@@ -196,7 +212,9 @@ pub unsafe fn creation(
     // SAFETY: the caller's contract.
     unsafe { inputs::glance(k, at, path, libc::AT_SYMLINK_NOFOLLOW) };
     // SAFETY: as above.
-    let result = unsafe { call.make() };
+    let allowed = unsafe { stuck::check(Change::Creation, at, path) };
+    // SAFETY: as above.
+    let result = allowed.and_then(|()| unsafe { call.make() });
     match result {
         // SAFETY: the kernel has read the path.
         Ok(_) => unsafe { created(k, at, path) },
@@ -240,6 +258,7 @@ pub unsafe fn truncate(k: &Kernel, path: *const c_char, len: i64) -> Result<usiz
             return Err(Errno(libc::ENOENT));
         }
         inputs::before_truncation(k, path);
+        stuck::check(Change::Contents, libc::AT_FDCWD, path)?;
         sys::call(libc::SYS_truncate, sys::args([path as usize, len as usize]))?;
         if let Ok(st) = stat::real_at(libc::AT_FDCWD, path, 0) {
             let seen = k.files().inodes.see(&st);
@@ -277,6 +296,9 @@ pub unsafe fn utimensat(
     // SAFETY: the server's own call.
     unsafe {
         let seen = inputs::before_change(k, at, path, flags);
+        if !path.is_null() {
+            stuck::check(Change::Attributes, at, path)?;
+        }
         sys::call(libc::SYS_utimensat, args)?;
         inputs::after_change(k, seen, at, path, flags);
     }
@@ -313,6 +335,9 @@ pub unsafe fn permissions(
     // SAFETY: the caller's contract.
     unsafe {
         let seen = inputs::before_change(k, at, path, flags);
+        if !path.is_null() {
+            stuck::check(Change::Attributes, at, path)?;
+        }
         let result = call.make();
         if result.is_ok() {
             inputs::after_change(k, seen, at, path, flags);

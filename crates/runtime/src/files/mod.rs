@@ -9,6 +9,7 @@
 //! - [`open`]: opening and creating, where devices, FIFOs and the kernel's own files are told apart;
 //! - [`close`]: closing, by whichever call; [`kernels`]: what the library does to the kernel's descriptors;
 //! - [`change`]: calls that change a file or a directory, and record the time;
+//! - [`stuck`]: changes that an ordinary user's host would refuse;
 //! - [`list`]: directories, sorted;
 //! - [`socket_file`]: files of UNIX sockets;
 //! - [`lock`]: file locks, which block in the runtime and never in the kernel;
@@ -36,6 +37,7 @@ pub mod open;
 pub mod root;
 pub mod socket_file;
 pub mod stat;
+pub mod stuck;
 pub mod writes;
 
 pub use loaders::from_loader;

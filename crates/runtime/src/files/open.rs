@@ -7,6 +7,7 @@ use crate::fatal::{self, line};
 use crate::files::inode::Id;
 use crate::files::local::{self, Noted};
 use crate::files::stat::{self, Class};
+use crate::files::stuck::{self, Change};
 use crate::files::writes::Place;
 use crate::files::{bytes, change, inputs, kernel_files, now};
 use crate::io::{descriptor, table};
@@ -61,7 +62,16 @@ pub unsafe fn open(
         };
         let creates = flags & libc::O_CREAT != 0 && flags & (libc::O_PATH | TMPFILE) == 0;
         let original = inputs::original(k, at, path, flags);
-        let opened = if !creates {
+        let changes = flags & (libc::O_ACCMODE | libc::O_TRUNC) != 0 && flags & libc::O_PATH == 0;
+        let stuck = match changes || creates {
+            true => stuck::check(Change::Contents, at, path).and_then(|()| {
+                if creates { stuck::check(Change::Creation, at, path) } else { Ok(()) }
+            }),
+            false => Ok(()),
+        };
+        let opened = if let Err(e) = stuck {
+            Err(e)
+        } else if !creates {
             call(flags).map(|fd| (fd, false))
         } else if flags & libc::O_EXCL != 0 {
             inputs::glance(k, at, path, libc::AT_SYMLINK_NOFOLLOW);

@@ -22,6 +22,7 @@ use crate::sys;
 use crate::turn;
 use core::ffi::CStr;
 use libc::{c_char, c_int, c_uint};
+use skein_arena::inodes::agreed;
 use skein_libos::errno::{Errno, Result};
 use skein_model::fact::What;
 
@@ -41,7 +42,17 @@ pub fn real_of(fd: i32) -> Result<libc::stat> {
     let mut st: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: writes a local.
     unsafe { sys::call(libc::SYS_fstat, sys::args([fd as usize, &raw mut st as usize]))? };
+    as_agreed(&mut st);
     Ok(st)
+}
+
+/// A pinned file of another user has the attributes of its original.
+fn as_agreed(st: &mut libc::stat) {
+    if let Some(agreed) = agreed::of((st.st_atime, st.st_atime_nsec)) {
+        st.st_mode = st.st_mode & libc::S_IFMT | agreed.mode;
+        st.st_uid = agreed.user.unwrap_or(st.st_uid);
+        st.st_gid = agreed.group.unwrap_or(st.st_gid);
+    }
 }
 
 /// The kernel's own name of a descriptor's file, as much of it as fits.
@@ -71,6 +82,7 @@ pub unsafe fn real_at(at: c_int, path: *const c_char, flags: c_int) -> Result<li
             sys::args([at as usize, path as usize, &raw mut st as usize, flags as u32 as usize]);
         sys::call(libc::SYS_newfstatat, args)?;
     }
+    as_agreed(&mut st);
     Ok(st)
 }
 
@@ -183,6 +195,7 @@ pub unsafe fn fstat(k: &Kernel, fd: i32, out: *mut libc::stat) -> Result<usize> 
         sys::call(libc::SYS_fstat, sys::args([fd as usize, out as usize]))?;
         &mut *out
     };
+    as_agreed(st);
     let before = k.files().inodes.renewals();
     inputs::stated(k, fd, st);
     if k.files().inodes.renewals() != before {
@@ -225,7 +238,10 @@ pub unsafe fn fstatat(
     }
     let args = sys::args([at as usize, path as usize, out as usize, flags as u32 as usize]);
     // SAFETY: the kernel checks the addresses; `out` is valid when it has written there.
-    let answer = unsafe { sys::call(libc::SYS_newfstatat, args).map(|_| *out) };
+    let mut answer = unsafe { sys::call(libc::SYS_newfstatat, args).map(|_| *out) };
+    if let Ok(st) = &mut answer {
+        as_agreed(st);
+    }
     let before = k.files().inodes.renewals();
     // SAFETY: the kernel has seen the path.
     unsafe { inputs::looked(k, at, path, flags, &answer, What::About) };

@@ -60,6 +60,8 @@ pub struct Setup {
     pub layer_bytes: u64,
     pub limits: Limits,
     pub isolation: Isolation,
+    /// What takes the place of the host's files.
+    pub pins: skein_sandbox::Pins,
     /// The server's descriptor at the arena's number.
     pub arena: Option<fs::File>,
     /// The image that it continues from.
@@ -77,6 +79,7 @@ impl Setup {
             layer_bytes: 64 << 20,
             limits: Limits::default(),
             isolation: Isolation::Full,
+            pins: skein_sandbox::Pins::default(),
             arena: None,
             restore: None,
             dir: workspace(),
@@ -101,6 +104,7 @@ impl Setup {
             hostname: "flock",
             layer_bytes: self.layer_bytes,
             writable: Vec::new(),
+            pins: self.pins.clone(),
             limits: self.limits,
             isolation: self.isolation,
             restore: self.restore.as_ref().map(AsFd::as_fd),

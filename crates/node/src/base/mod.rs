@@ -1,0 +1,213 @@
+//! The base of a replica's server, `DATA_DIR/base`: what the server has used of its host, by content, and sees from then on instead of the host's files.
+//!
+//! ```text
+//! index            the pinned paths: attributes, and which contents they have ([`index`])
+//! objects/DIGEST   contents, by their SHA-256 ([`store`])
+//! objects/*.part   being written; one that a crash left is removed at the next start
+//! tree-N           the contents under their paths, for one start of the server: links to the objects
+//! ```
+//!
+//! A node whose base lacks something, because it joins a cluster or a disk has lost it, gets that from another replica before it starts ([`fetch`]).
+//!
+//! What the server uses is agreed on as facts ([`skein_model::fact`]). When they are committed, a thread copies what they are about from the host, and compares it with them
+//! ([`pin`]). The program, its loader and its libraries are pinned the same way. The next start of the server, also in a later life of the node, shows all of that in place
+//! of the host's files ([`skein_sandbox::Pins`]). What has never been used comes from the host, and is pinned at its first use.
+//!
+//! Invariants: an object is synced before it has its name, and has its name before the index names it. A pinned path never changes. What cannot be pinned
+//! (devices, what is too large, what has changed in between) stays the host's, and is refused by the runtime once it differs.
+//!
+//! Threads: one ([`work`]), beside the reactor; one for each replica that is given contents; and the starter of a server, which reads.
+
+pub mod diff;
+pub mod fetch;
+pub mod index;
+pub mod pin;
+pub mod store;
+pub mod wire;
+pub mod work;
+
+use crate::error::NodeError;
+use index::{Index, Kept, Text};
+use skein_log::disk::durable;
+use skein_sandbox::{Pin, Pins, Program, can_be_stacked};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use store::{Digest, Objects};
+
+const NAME: &str = "base";
+const TREE: &str = "tree-";
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Base {
+    dir: PathBuf,
+    objects: Objects,
+    index: Mutex<Arc<Index>>,
+    /// Its contents have been read, and nothing is lost.
+    is_whole: AtomicBool,
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> NodeError {
+    let path = path.to_owned();
+    move |error| NodeError::Base { path: path.clone(), error }
+}
+
+impl Base {
+    /// That of a data directory; empty if there is none yet. Changes nothing.
+    ///
+    /// # Errors
+    /// Its index cannot be read or is damaged.
+    pub fn open(data_dir: &Path) -> Result<Self, NodeError> {
+        let dir = data_dir.join(NAME);
+        let index = Index::read(&dir).map_err(failed(&dir))?;
+        let objects = Objects::new(dir.join("objects"));
+        Ok(Self {
+            dir,
+            objects,
+            index: Mutex::new(Arc::new(index)),
+            is_whole: AtomicBool::new(false),
+        })
+    }
+
+    /// Removes all of it: a cluster that is founded has no past.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn forget(data_dir: &Path) -> Result<(), NodeError> {
+        let dir = data_dir.join(NAME);
+        durable::remove(&dir.join(index::FILE)).or_else(none_there).map_err(failed(&dir))?;
+        fs::remove_dir_all(&dir).or_else(none_there).map_err(failed(&dir))
+    }
+
+    /// What is pinned now.
+    #[must_use]
+    pub fn index(&self) -> Arc<Index> {
+        self.index.lock().expect("no holder panics").clone()
+    }
+
+    /// The contents.
+    #[must_use]
+    pub const fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Pins more, durably.
+    fn set(&self, index: Index) -> io::Result<()> {
+        index.write(&self.dir)?;
+        *self.index.lock().expect("no holder panics") = Arc::new(index);
+        Ok(())
+    }
+
+    /// Reads all contents that are pinned and compares them with their digests. One that is damaged or missing is taken from the host again if that still has
+    /// it. Answers the others, each with a path that has it, and its length.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn lost(&self) -> Result<BTreeMap<Digest, (PathBuf, u64)>, NodeError> {
+        let mut lost = BTreeMap::new();
+        for (path, kept) in &self.index().files {
+            let Kept::File { digest, size, sum, .. } = kept else { continue };
+            if lost.contains_key(digest) || self.objects.is_whole(*digest, *size, *sum) {
+                continue;
+            }
+            tracing::warn!(event = "base_damaged", path = %path.display(), object = %digest);
+            match self.objects.add(path) {
+                Ok(added) if added.digest == *digest => {}
+                _ => drop(lost.insert(*digest, (path.clone(), *size))),
+            }
+        }
+        self.is_whole.store(lost.is_empty(), Ordering::Relaxed);
+        Ok(lost)
+    }
+
+    /// Nothing of it is lost, as far as was not found before.
+    ///
+    /// # Errors
+    /// Contents are lost, or cannot be read.
+    pub fn check(&self) -> Result<(), NodeError> {
+        if !self.is_whole.load(Ordering::Relaxed)
+            && let Some((digest, (path, _))) = self.lost()?.into_iter().next()
+        {
+            return Err(NodeError::BaseLost { path, digest: digest.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Removes objects that nothing names, and other remains. Only for the node that has the data directory.
+    fn tidy(&self) -> io::Result<()> {
+        self.objects.collect(&self.index().digests())
+    }
+
+    /// The pinned program, if this command was given for it.
+    #[must_use]
+    pub fn program(&self, command: &index::Command) -> Option<Program> {
+        let index = self.index();
+        let known = index.program.as_ref().filter(|known| known.command == *command)?;
+        can_be_stacked(&self.dir).then(|| known.program.clone())
+    }
+
+    /// What a server that is started now sees in place of its host's files.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn lay(&self) -> Result<Pins, NodeError> {
+        let index = self.index();
+        if index.files.is_empty() {
+            return Ok(Pins::default());
+        }
+        if !can_be_stacked(&self.dir) {
+            tracing::warn!(
+                event = "base_unused",
+                dir = %self.dir.display(),
+                "the data directory is on overlayfs, over which the kernel stacks no further one: files come from the host; use a data directory on another file system"
+            );
+            return Ok(Pins::default());
+        }
+        let tree = self.next_tree().map_err(failed(&self.dir))?;
+        let all = index.files.iter().map(|(path, kept)| (path.clone(), self.pin(kept))).collect();
+        let pins = Pins { tree, all };
+        pins.lay().map_err(failed(&pins.tree))?;
+        Ok(pins)
+    }
+
+    fn pin(&self, kept: &Kept) -> Pin {
+        match kept {
+            Kept::Absent => Pin::Absent,
+            Kept::Directory { about, listing } => {
+                let names = |listing: &std::collections::BTreeSet<Text>| {
+                    listing.iter().map(|name| name.0.clone()).collect()
+                };
+                Pin::Directory { about: *about, listing: listing.as_ref().map(names) }
+            }
+            Kept::Link { about, to } => Pin::Link { about: *about, to: to.0.clone().into() },
+            Kept::File { about, size, digest, same_as, .. } => Pin::File {
+                about: *about,
+                size: *size,
+                from: self.objects.path(*digest),
+                same_as: same_as.as_ref().map(|path| path.0.clone().into()),
+            },
+        }
+    }
+
+    /// The directory for the next start; those of earlier ones are removed, since their servers are being ended.
+    fn next_tree(&self) -> io::Result<PathBuf> {
+        let mut last = 0;
+        for entry in fs::read_dir(&self.dir)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(TREE));
+            if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+                last = last.max(number);
+                fs::remove_dir_all(self.dir.join(&name))?;
+            }
+        }
+        Ok(self.dir.join(format!("{TREE}{}", last + 1)))
+    }
+}
+
+fn none_there(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}

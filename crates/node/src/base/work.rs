@@ -1,0 +1,142 @@
+//! The thread that pins what was agreed on: the reactor hands it committed entries, and never waits for it.
+//!
+//! It ends with the reactor, which waits until all is pinned that was committed. A crash in between loses pins: the next life gets the same entries of the log again.
+
+use super::Base;
+use super::index::Command;
+use super::pin::{Pinner, Why};
+use skein_log::LogEntry;
+use skein_model::fact;
+use skein_model::{EntryRef, Record, entry};
+use skein_sandbox::Program;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+/// What a program was found by, the program, and the server's working directory.
+pub type Found = (Command, Program, PathBuf);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct BaseWork {
+    /// None while it ends.
+    sender: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    /// An entry that tells when the log began has been seen.
+    knows_begin: bool,
+}
+
+enum Job {
+    Program(Box<Found>),
+    /// The log's first entry for a server: seconds and nanoseconds of its stamp.
+    Begun(i64, u32),
+    Facts(bytes::Bytes),
+}
+
+impl BaseWork {
+    /// Starts it. A program is pinned first.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn start(base: Arc<Base>, program: Option<Found>) -> std::io::Result<Self> {
+        let (sender, jobs) = channel();
+        let thread = Builder::new().name("skein-base".into()).spawn(move || run(&base, &jobs))?;
+        let work = Self { sender: Some(sender), thread: Some(thread), knows_begin: false };
+        if let Some(found) = program {
+            work.tell(Job::Program(Box::new(found)));
+        }
+        Ok(work)
+    }
+
+    fn tell(&self, job: Job) {
+        if let Some(sender) = &self.sender {
+            // It ends with this sender, not before.
+            let _ = sender.send(job);
+        }
+    }
+
+    /// An entry is committed.
+    pub fn committed(&mut self, entry: &LogEntry) {
+        if !self.knows_begin {
+            self.began(&entry.payload);
+        }
+        if entry::answers(&entry.payload).is_some() {
+            self.tell(Job::Facts(entry.payload.clone()));
+        }
+    }
+
+    /// The log's first entry for a server, also of a log that has forgotten it: from an image.
+    pub fn began(&mut self, entry: &[u8]) {
+        let Ok(parsed) = EntryRef::parse(entry) else { return };
+        if parsed.records().any(|record| matches!(record, Record::Start(_))) {
+            self.knows_begin = true;
+            let ns = parsed.wall().0;
+            let (s, ns) = ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
+            self.tell(Job::Begun(s, ns));
+        }
+    }
+}
+
+impl Drop for BaseWork {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(event = "base_unwritten", error = "the thread that writes it panicked");
+        }
+    }
+}
+
+fn run(base: &Base, jobs: &Receiver<Job>) {
+    if let Err(error) = base.tidy() {
+        tracing::warn!(event = "base_not_tidied", %error, "objects that nothing names stay");
+    }
+    let mut begun = None;
+    while let Ok(first) = jobs.recv() {
+        let mut pinner = Pinner::new(base.objects(), (*base.index()).clone(), begun);
+        for job in std::iter::once(first).chain(jobs.try_iter()) {
+            match job {
+                Job::Begun(s, ns) => {
+                    begun = Some((s, ns));
+                    pinner.log_begun(s, ns);
+                }
+                Job::Program(found) => {
+                    let (command, program, cwd) = *found;
+                    if let Err(why) = pinner.program(&command, &program, &cwd) {
+                        not_pinned(&program.path, &why);
+                    }
+                }
+                Job::Facts(entry) => pin(&mut pinner, &entry),
+            }
+        }
+        if pinner.changed
+            && let Err(error) = base.objects().sync().and_then(|()| base.set(pinner.index))
+        {
+            tracing::warn!(
+                event = "base_unwritten", %error,
+                "what the server uses of this host stays where it is; the base is written with the next use"
+            );
+        }
+    }
+}
+
+fn pin(pinner: &mut Pinner<'_>, entry: &[u8]) {
+    let Ok(entry) = EntryRef::parse(entry) else { return };
+    for record in entry.records() {
+        let Record::Files { facts, .. } = record else { continue };
+        for fact in fact::facts(facts) {
+            if let Err(why) = pinner.fact(&fact) {
+                let path = String::from_utf8_lossy(fact.path).into_owned();
+                not_pinned(Path::new(&path), &why);
+            }
+        }
+    }
+}
+
+fn not_pinned(path: &Path, why: &Why) {
+    if let Why::Because(why) = why {
+        tracing::info!(event = "not_pinned", path = %path.display(), why);
+    }
+}
