@@ -43,7 +43,7 @@ pub use confine::hide_memory;
 pub use error::{LaunchError, ProgramError};
 pub use launch::launch;
 pub use layer::tree::{Amount, export, own_directories, pack_tree};
-pub use layer::{Layer, Packs, Written, WrittenFile};
+pub use layer::{EXTENT_BYTES, Extent, Extents, Layer, Packs, Written, WrittenFile};
 pub use process::{Exit, ServerProcess};
 pub use program::{Program, Search, inspect};
 pub use spec::{Isolation, LaunchSpec, Limits};
