@@ -15,6 +15,7 @@ pub mod load;
 pub mod machine;
 pub mod mysql;
 pub mod own;
+pub mod planted;
 pub mod postgres;
 pub mod postgres_server;
 pub mod preloaded;

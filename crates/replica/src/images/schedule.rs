@@ -28,6 +28,8 @@ pub struct Schedule {
     not_before: Duration,
     /// Failures in a row.
     failures: u32,
+    /// Whether it is due at once.
+    hurries: bool,
 }
 
 impl Schedule {
@@ -35,7 +37,7 @@ impl Schedule {
     #[must_use]
     pub const fn new(config: CheckpointConfig, newest: LogIndex) -> Self {
         let (since, not_before) = (Duration::ZERO, Duration::ZERO);
-        Self { config, newest, since, bytes: 0, not_before, failures: 0 }
+        Self { config, newest, since, bytes: 0, not_before, failures: 0, hurries: false }
     }
 
     /// Entries of so many bytes were committed.
@@ -46,7 +48,7 @@ impl Schedule {
     /// There is a new image; it took this long.
     pub fn came(&mut self, index: LogIndex, took: Duration, now: Duration) {
         if index > self.newest {
-            (self.newest, self.since, self.bytes) = (index, now, 0);
+            (self.newest, self.since, self.bytes, self.hurries) = (index, now, 0, false);
         }
         self.failures = 0;
         self.not_before = now + SHARE * took;
@@ -73,14 +75,23 @@ impl Schedule {
         enabled
             && entries > 0
             && now >= self.not_before
-            && (entries >= log_entries.saturating_mul(times)
+            && (self.hurries && times == 1
+                || entries >= log_entries.saturating_mul(times)
                 || self.bytes >= log_bytes.saturating_mul(times)
                 || waited >= Duration::from_secs(interval_s.saturating_mul(times)))
+    }
+
+    /// The next one is due as soon as anything has happened since the newest, if not for several times what is configured.
+    pub const fn hurry(&mut self) {
+        self.hurries = true;
     }
 
     /// When it may become due by time alone.
     #[must_use]
     pub fn wake(&self) -> Duration {
+        if self.hurries {
+            return self.not_before;
+        }
         self.not_before.max(self.since + Duration::from_secs(self.config.interval_s))
     }
 }
@@ -114,6 +125,12 @@ mod tests {
         assert!(s.is_due(LogIndex(11), 1, SECOND));
         s.came(LogIndex(11), Duration::ZERO, SECOND);
         assert!(!s.is_due(LogIndex(12), 1, SECOND));
+        s.hurry();
+        assert!(!s.is_due(LogIndex(11), 1, SECOND) && s.is_due(LogIndex(12), 1, SECOND));
+        assert!(!s.is_due(LogIndex(12), 3, SECOND), "a leader fetches it");
+        assert_eq!(s.wake(), SECOND, "at once");
+        s.came(LogIndex(12), Duration::ZERO, SECOND);
+        assert!(!s.is_due(LogIndex(13), 1, SECOND));
         let off = CheckpointConfig { enabled: false, ..schedule().config };
         assert!(!Schedule::new(off, LogIndex(0)).is_due(LogIndex(9999), 1, 1000 * SECOND));
     }

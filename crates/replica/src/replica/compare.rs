@@ -70,6 +70,8 @@ pub struct Comparison {
     pub saw_leader: bool,
     /// The last entry at which this replica's server was found to be like the others'.
     pub agreed: LogIndex,
+    /// The last entry at which all of the replicas' memory and files was found to be equal.
+    pub verified: LogIndex,
     /// The last entry compared, and whether all were equal.
     pub last: Option<(LogIndex, bool)>,
     /// The last actions of this replica's server when it differed, until another replica has reported its own.
@@ -360,19 +362,29 @@ impl<E: Environment> Replica<E> {
         self.note(format!(
             "the server's output differed from {others} at entry {index}; it is rebuilt from the log"
         ));
+        if let Some(whom) = self.give_up_server(self.compare.agreed, by) {
+            self.env.send(whom, ASK_EVENTS, &[]);
+        }
+    }
+
+    /// Ends a server that differs from the others', and gives up its images since the last entry at which they were equal. A leader hands over first, to `by` if it can.
+    /// Answers another replica, if there is one.
+    pub(super) fn give_up_server(
+        &mut self,
+        equal: LogIndex,
+        by: Option<ReplicaId>,
+    ) -> Option<ReplicaId> {
         let heir = by.or_else(|| self.heir()).or_else(|| self.env.connected().next());
         let whom = self.consensus.leader().filter(|l| *l != self.own).or(heir);
-        if let Some(whom) = whom {
-            self.env.send(whom, ASK_EVENTS, &[]);
-            if self.lead.is_some() {
-                self.hand_leadership_to(whom);
-            }
+        if let Some(whom) = whom.filter(|_| self.lead.is_some()) {
+            self.hand_leadership_to(whom);
         }
         self.compare.pending.clear();
         let again = self.slot.rebuilds_in_a_row() > 0;
-        self.distrust_images(self.compare.agreed, again);
+        self.distrust_images(equal, again);
         self.kill_server();
         self.slot.note_divergence();
+        whom
     }
 }
 

@@ -89,6 +89,8 @@ pub(super) struct Images {
     held: BTreeMap<ReplicaId, [Option<ImageFile>; 2]>,
     /// This replica cannot continue without an image of this entry or a later one.
     need: Option<LogIndex>,
+    /// Images of earlier entries are removed when there is one of this entry or a later one: they may have what differed between servers.
+    doubted: LogIndex,
     /// Failed restores from an image.
     tries: BTreeMap<LogIndex, u32>,
     /// Who asked for an image.
@@ -116,6 +118,7 @@ impl Images {
             fetch: None,
             held: BTreeMap::new(),
             need: None,
+            doubted: LogIndex(0),
             tries: BTreeMap::new(),
             asked: Vec::new(),
             refused: None,
@@ -375,7 +378,7 @@ impl<E: Environment> Replica<E> {
             if !lives || self.slot.has_diverged() {
                 // It may have ended, or been found wrong, while it was read.
                 self.env.remove_image(index, false);
-                return self.not_taken("its server has ended meanwhile".into());
+                return self.not_taken("its server has ended, or was repaired, meanwhile".into());
             }
             let stood = taking.copied.unwrap_or_default();
             let (stood_us, took_us) = (stood.as_micros() as u64, took.as_micros() as u64);
@@ -425,11 +428,15 @@ impl<E: Environment> Replica<E> {
         self.tell_image();
     }
 
-    /// Removes images beyond those to keep, and what the oldest of these covers from the log.
+    /// Removes images beyond those to keep and doubted ones, and what the oldest of these covers from the log.
     fn forget_old_images(&mut self) {
-        while self.images.kept.len() > self.images.keep {
-            let old = self.images.kept.remove(0);
-            self.env.remove_image(old.index(), false);
+        let doubted = self.images.doubted;
+        let renewed = self.images.newest().is_some_and(|newest| newest.index() >= doubted);
+        while let Some(oldest) = self.images.kept.first().map(Image::index)
+            && (self.images.kept.len() > self.images.keep || renewed && oldest < doubted)
+        {
+            self.images.kept.remove(0);
+            self.env.remove_image(oldest, false);
         }
         self.forget_log();
     }
@@ -473,6 +480,10 @@ impl<E: Environment> Replica<E> {
 
     /// This replica's server differed from the others' after `agreed`: later images of it may have what made it differ. `again`: even those from before.
     pub(super) fn distrust_images(&mut self, agreed: LogIndex, again: bool) {
+        if let Some(taking) = &mut self.images.taking {
+            // No server's: what is being read is not kept.
+            taking.generation = 0;
+        }
         if let Some(image) = self.images.unconfirmed.take() {
             self.env.remove_image(image.index(), false);
         }
@@ -480,6 +491,15 @@ impl<E: Environment> Replica<E> {
         let indexes: Vec<_> = self.images.kept.iter().filter(doubtful).map(Image::index).collect();
         for index in indexes {
             self.give_up_image(index, false);
+        }
+    }
+
+    /// Images of entries before `index` may have what differed between servers: others are to be had soon.
+    pub(super) fn renew_images(&mut self, index: LogIndex) {
+        self.images.doubted = self.images.doubted.max(index);
+        if !self.images.kept.is_empty() {
+            self.images.schedule.hurry();
+            self.images.next = self.now;
         }
     }
 
@@ -594,6 +614,7 @@ impl<E: Environment> Replica<E> {
     /// the leader's: clients have seen its answers.
     fn fetch(&mut self, least: LogIndex, any: bool) {
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
+        let least = if any { least } else { least.max(self.images.doubted) };
         let leader = self.consensus.leader().filter(|_| any);
         let held = self.images.held.iter();
         let of_all = held.filter_map(|(peer, files)| Some((*peer, files[0]?)));
