@@ -14,6 +14,7 @@ pub mod imaged;
 pub mod load;
 pub mod machine;
 pub mod mysql;
+pub mod nodes;
 pub mod own;
 pub mod planted;
 pub mod postgres;
