@@ -225,5 +225,5 @@ fn a_file_is_repaired_by_pieces_and_its_attributes_by_a_new_server() {
     assert!(done["rebuilt"].is_string(), "{done}");
     let now = real.cluster.wait_status(0);
     assert_ne!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "another server");
-    real.end();
+    real.wait_files_agreed();
 }

@@ -3,6 +3,7 @@
 use super::dispute::{Dispute, STANDS};
 use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
+use super::roots::ROOT;
 use super::unhurried::SYNC;
 use super::{Replica, members};
 use crate::environment::{Environment, Places};
@@ -142,6 +143,7 @@ impl<E: Environment> Replica<E> {
             }
             (members::ASK, ..) => self.peer_requests(peer, bytes),
             (members::ANSWER, ..) => self.request_answered(peer, bytes),
+            (ROOT, Some(index), Some(root)) => self.peer_root(peer, LogIndex(index), root),
             _ if self.peer_says_of_images(peer, kind, bytes) => {}
             _ => self.distrust(peer, &format!("a malformed message ({kind})")),
         }
@@ -256,6 +258,7 @@ impl<E: Environment> Replica<E> {
                 self.propose(entry);
             }
         }
+        self.tend_roots();
         self.judge_pending();
         self.tell_stand();
         Ok(())
@@ -282,7 +285,7 @@ impl<E: Environment> Replica<E> {
             })
             .collect();
         if answers.is_empty() {
-            return;
+            return self.roots_committed(index, entry);
         }
         let known = self.consensus.voters_at(index).filter(|voters| !voters.is_empty());
         let voters = known.unwrap_or_else(|| self.members.voters.clone());

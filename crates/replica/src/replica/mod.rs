@@ -30,6 +30,7 @@ pub mod members;
 mod outgoing;
 mod pulse;
 mod repair;
+mod roots;
 mod serve;
 pub mod shared_core;
 mod snapshot;
@@ -60,6 +61,7 @@ pub use images::{Checkpointed, Reply as CheckpointReply};
 use lifecycle::Ends;
 use members::Members;
 use pulse::Pulse;
+use roots::Roots;
 use shared_core::SharedCore;
 use skein_log::wal::WalError;
 use skein_log::{Consensus, LogEntry, Persist, Role, Ticket};
@@ -238,6 +240,7 @@ pub struct Replica<E: Environment> {
     images: images::Images,
     rounds: Rounds,
     compare: Comparison,
+    roots: Roots,
     metrics: Arc<Metrics>,
     notes: VecDeque<String>,
     ending: Option<ExitReason>,
@@ -327,6 +330,7 @@ impl<E: Environment> Replica<E> {
             images,
             rounds: Rounds::default(),
             compare: Comparison::default(),
+            roots: Roots::default(),
             metrics,
             notes: VecDeque::new(),
             ending: None,

@@ -134,7 +134,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// The generation of the server; 0 without one.
-    fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         self.server().map_or(0, |server| server.generation)
     }
 
