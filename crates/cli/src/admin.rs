@@ -42,12 +42,22 @@ impl std::fmt::Display for AdminError {
 
 /// Gets `target`.
 pub fn get(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    ask(socket, Method::GET, target, "", limit)
+    ask(socket, Method::GET, target, ("", ""), limit)
 }
 
 /// Posts to `target`.
 pub fn post(socket: &Path, target: &str, limit: Duration) -> Result<Vec<u8>, AdminError> {
-    ask(socket, Method::POST, target, "", limit)
+    ask(socket, Method::POST, target, ("", ""), limit)
+}
+
+/// Posts a text to `target`.
+pub fn post_text(
+    socket: &Path,
+    target: &str,
+    text: &str,
+    limit: Duration,
+) -> Result<Vec<u8>, AdminError> {
+    ask(socket, Method::POST, target, ("text/plain; charset=utf-8", text), limit)
 }
 
 /// Posts a question in JSON to `target`.
@@ -57,21 +67,21 @@ pub fn post_json(
     question: &str,
     limit: Duration,
 ) -> Result<Vec<u8>, AdminError> {
-    ask(socket, Method::POST, target, question, limit)
+    ask(socket, Method::POST, target, ("application/json", question), limit)
 }
 
 fn ask(
     socket: &Path,
     method: Method,
     target: &str,
-    json: &str,
+    (kind, text): (&str, &str),
     limit: Duration,
 ) -> Result<Vec<u8>, AdminError> {
     let mut request = Request::builder().method(method).uri(target).header(HOST, "skein");
-    if !json.is_empty() {
-        request = request.header(CONTENT_TYPE, "application/json");
+    if !kind.is_empty() {
+        request = request.header(CONTENT_TYPE, kind);
     }
-    let request = request.body(Full::from(json.to_owned())).map_err(wrong)?;
+    let request = request.body(Full::from(text.to_owned())).map_err(wrong)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(AdminError::Absent)?.block_on(exchange(socket, request, limit))
 }

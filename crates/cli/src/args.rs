@@ -59,8 +59,8 @@ pub enum Command {
     /// Show the files that the server has written, and whether the replicas agree (exit: 0 they do, 1 they differ, 2 they
     /// cannot be compared, 3 not running)
     Files(FilesArgs),
-    /// Compare the memory of the replicas' servers, and name the differences (exit: 0 equal, 1 it differs, 2 cannot tell,
-    /// 3 not running)
+    /// Compare the memory and files of the replicas' servers, name the differences, and repair them if wanted (exit: 0 equal
+    /// or repaired, 1 they differ, 2 cannot tell, 3 not running)
     Verify(VerifyArgs),
     /// Take an image of the server, list, remove, verify or copy images; replicas start from their newest one
     Checkpoint(CheckpointArgs),
@@ -315,6 +315,9 @@ pub struct VerifyArgs {
     /// The cluster; may be left out when exactly one runs
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
+    /// Make replicas that differ equal to the majority, or of two to the leader: first by what differs alone, else by rebuilding their server
+    #[arg(long)]
+    pub repair: bool,
     /// Machine-readable
     #[arg(long)]
     pub json: bool,

@@ -139,7 +139,7 @@ fn replica((node, answer): (&NodeFiles, Answer)) -> ReplicaFiles {
 
 fn text(report: &Report) -> String {
     let verdict = match report.verdict {
-        Verdict::Agree => "all replicas have written the same",
+        Verdict::Agree | Verdict::Repaired => "all replicas have written the same",
         Verdict::Differ => "the replicas' files differ",
         Verdict::Incomparable => "the replicas cannot be compared now",
     };

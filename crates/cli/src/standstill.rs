@@ -84,6 +84,8 @@ pub fn line(replica: u64, index: Option<u64>, problem: Option<&str>, has: &str) 
 pub enum Verdict {
     /// All are equal.
     Agree,
+    /// They differed, and are equal now.
+    Repaired,
     /// They differ.
     Differ,
     /// Unknown for now.
@@ -94,7 +96,7 @@ impl Verdict {
     /// The exit code.
     pub const fn code(self) -> u8 {
         match self {
-            Self::Agree => 0,
+            Self::Agree | Self::Repaired => 0,
             Self::Differ => 1,
             Self::Incomparable => 2,
         }

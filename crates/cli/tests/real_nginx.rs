@@ -7,39 +7,8 @@ use common::Place;
 use common::cluster::free_port;
 use common::http::Http;
 use common::own;
-use common::real::Real;
 use common::story::{PATIENCE_OF_A_CLIENT, kill_leader, leader_dies_under_load, tool};
-use common::web::{page, tree, uploads_survive, usual_tools};
-
-/// Debian's configuration but for the paths and the number of workers; `servers` goes into its `http`.
-fn start(place: Place, port: u16, servers: &str) -> Real {
-    let path = |name: &str| place.path(name).to_str().unwrap().to_string();
-    let config = format!(
-        "user www-data;
-worker_processes 2;
-pid {pid};
-error_log {log}/error.log;
-include /etc/nginx/modules-enabled/*.conf;
-events {{ worker_connections 768; }}
-http {{
-    sendfile on;
-    tcp_nopush on;
-    types_hash_max_size 2048;
-    include /etc/nginx/mime.types;
-    default_type application/octet-stream;
-    access_log {log}/access.log;
-    gzip on;
-    client_body_temp_path {log}/body;
-    {servers}
-}}
-",
-        pid = path("nginx.pid"),
-        log = path("log"),
-    );
-    let config = place.file("nginx.conf", &config, 0o644).to_str().unwrap().to_string();
-    let words = ["/usr/sbin/nginx", "-c", &config, "-g", "daemon off;"];
-    Real::serve(place, port, &[], words.map(String::from).to_vec())
-}
+use common::web::{nginx, page, tree, uploads_survive, usual_tools};
 
 #[test]
 fn uploads_survive_the_leader() {
@@ -51,7 +20,7 @@ fn uploads_survive_the_leader() {
         "server {{ listen 127.0.0.1:{port}; root {www};
         location /up/ {{ dav_methods PUT DELETE; }} }}"
     );
-    let real = start(place, port, &servers);
+    let real = nginx(place, port, &servers);
     usual_tools(port, "/3.txt");
     uploads_survive(&real);
     usual_tools(port, "/4.txt");
@@ -74,7 +43,7 @@ fn tls_survives_the_leader() {
         "server {{ listen 127.0.0.1:{port} ssl; root {www};
         ssl_certificate {cert}; ssl_certificate_key {key}; }}"
     );
-    let real = start(place, port, &servers);
+    let real = nginx(place, port, &servers);
     let get = |number: u64| {
         let url = format!("https://127.0.0.1:{port}/{number}.txt");
         let args = ["-s", "-S", "--retry", "20", "--retry-all-errors", "--retry-delay", "1"];
@@ -106,7 +75,7 @@ fn a_proxy_survives_its_leader_and_its_backend() {
         location / {{ proxy_pass http://pages; proxy_http_version 1.1; proxy_set_header Connection ''; }} }}",
         backend.port()
     );
-    let real = start(place, port, &servers);
+    let real = nginx(place, port, &servers);
     let ask = |http: &mut Http, word: &str| {
         // 502, 504: the backend's connections have ended with its leader.
         let retry = |status: u16| match status {

@@ -2,73 +2,12 @@
 
 mod common;
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-
 use common::Place;
 use common::cluster::Cluster;
+use common::planted::{Planted, mapped, variable, verify};
 use common::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use object::{Object, ObjectSymbol};
-use serde_json::Value;
-
-/// `skein verify --json` and its exit code.
-fn verify(cluster: &Cluster) -> (Value, Option<i32>) {
-    let output = cluster.place.run(&["verify", "--name", "t", "--json"]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let report = serde_json::from_str(&text);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    (report.unwrap_or_else(|_| panic!("no JSON: {text} {errors}")), output.status.code())
-}
-
-/// The first address of the mapping with this name in `maps`.
-fn mapped(pid: i64, name: &str) -> u64 {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let line = maps.lines().find(|line| line.ends_with(name)).expect("the mapping is there");
-    u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap()
-}
-
-/// Changes a byte of a server's memory from outside while this lives; gives its old and its new value.
-struct Planted {
-    memory: fs::File,
-    address: u64,
-    old: u8,
-    new: u8,
-}
-
-impl Planted {
-    fn at(pid: i64, address: u64) -> Self {
-        let path = format!("/proc/{pid}/mem");
-        let memory = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let mut byte = [0];
-        memory.read_exact_at(&mut byte, address).unwrap();
-        let (old, new) = (byte[0], byte[0] ^ 0x5a);
-        memory.write_all_at(&[new], address).unwrap();
-        Self { memory, address, old, new }
-    }
-
-    /// The report about it, if there is any.
-    fn told(&self, report: &Value) -> Option<Value> {
-        let address: Value = format!("{:#x}", self.address).into();
-        let all = report["differences"].as_array().unwrap();
-        all.iter().find(|difference| difference["address"] == address).cloned()
-    }
-}
-
-impl Drop for Planted {
-    fn drop(&mut self) {
-        let _ = self.memory.write_all_at(&[self.old], self.address);
-    }
-}
-
-fn variable(program: &Path, name: &str) -> u64 {
-    let data = fs::read(program).unwrap();
-    let file = object::File::parse(&*data).unwrap();
-    let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
-    found.expect("the variable is in the symbol table").address()
-}
 
 #[test]
 fn a_byte_that_differs_is_found_and_named() {
@@ -83,7 +22,7 @@ fn a_byte_that_differs_is_found_and_named() {
     let on_stack = mapped(pid, "[stack]") + 0x123;
     {
         let planted = [in_variable, on_stack].map(|address| Planted::at(pid, address));
-        let (report, code) = verify(&cluster);
+        let (report, code) = verify(&cluster, &[]);
         assert_eq!(code, Some(1), "{report:#}");
         assert_eq!(report["verdict"], "differ");
         for planted in &planted {
@@ -111,7 +50,7 @@ fn a_byte_that_differs_is_found_and_named() {
         assert!(text.contains("the replicas' memory differs"), "{text}");
         assert!(text.contains("requests+0x1\n"), "{text}");
     }
-    let (report, _) = verify(&cluster);
+    let (report, _) = verify(&cluster, &[]);
     for address in [in_variable, on_stack] {
         let told = report["differences"].as_array().unwrap().iter();
         let address = format!("{address:#x}");
@@ -125,7 +64,7 @@ fn a_byte_that_differs_is_found_and_named() {
 fn all_are_compared_at_one_entry() {
     let cluster = Cluster::start(&[]);
     cluster.wait_ready();
-    let (report, _) = verify(&cluster);
+    let (report, _) = verify(&cluster, &[]);
     let replicas = report["replicas"].as_array().unwrap();
     assert_eq!(replicas.len(), 3);
     for replica in replicas {
@@ -154,7 +93,7 @@ fn a_node_that_does_not_answer_makes_it_unknown() {
     assert!(text.contains(&format!("replica {other}  it does not answer")), "{text}");
     // The others continued meanwhile, and the comparison works again.
     assert!(cluster.count() > 0);
-    wait_for("an answer of all", || (verify(&cluster).1 != Some(2)).then_some(()));
+    wait_for("an answer of all", || (verify(&cluster, &[]).1 != Some(2)).then_some(()));
 }
 
 #[test]

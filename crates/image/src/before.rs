@@ -1,17 +1,24 @@
 //! What is known from the image before: which page was where, and the hash of its content.
 
+use skein_arena::layout::{RUNTIME_END, SERVER_BASE};
 use skein_arena::restore::Run;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::contents::{Contents, Listed, Rewritten};
+use crate::copied::hash;
 use crate::form::PAGE_BYTES;
 
 /// Where the pages of an image are in its restore file.
 #[derive(Debug, Default)]
 pub struct Places {
     pub(crate) heap: Vec<Run>,
+    /// A hash of the heap without the bytes that belong to one replica.
+    pub(crate) heap_root: u64,
     /// By their numbers on the host.
     pub(crate) processes: BTreeMap<u32, Vec<Run>>,
+    /// The same numbers by those in the server.
+    pub(crate) pids: BTreeMap<u32, u32>,
     pub(crate) objects: Vec<Vec<Run>>,
     /// The paths of the files that the server knows,
     pub(crate) files: BTreeSet<Vec<u8>>,
@@ -35,6 +42,8 @@ pub struct Before {
     of_files: HashSet<u128>,
     contents: Contents,
     contents_hashes: Vec<u128>,
+    /// A hash of the pages of files in their order.
+    files_root: u64,
 }
 
 /// Finds the pages of one part of it, fastest in the order of their addresses.
@@ -50,8 +59,12 @@ impl Places {
     /// With the hashes of all pages in the restore file, in their order, and of those of files, which are listed in `contents`.
     #[must_use]
     pub fn with(self, hashes: Vec<u128>, of_files: Vec<u128>, contents: Contents) -> Before {
+        let mut files = Xxh3::new();
+        of_files.iter().for_each(|page| files.update(&page.to_le_bytes()));
+        let files_root = files.digest();
         let all = of_files.iter().copied().collect();
-        Before { places: self, hashes, of_files: all, contents, contents_hashes: of_files }
+        let contents_hashes = of_files;
+        Before { places: self, hashes, of_files: all, contents, contents_hashes, files_root }
     }
 }
 
@@ -71,6 +84,38 @@ impl Before {
     /// Where it has files, and the hashes of all their pages.
     pub(crate) fn contents(&self) -> (&Contents, &[u128]) {
         (&self.contents, &self.contents_hashes)
+    }
+
+    /// A hash of all pages of the server and of its files: the same on replicas whose servers are equal. Left out is what `skein verify` leaves out, mappings, and files'
+    /// names and attributes.
+    #[must_use]
+    pub fn root(&self) -> u64 {
+        // Whether a page of zeros was ever touched does not matter.
+        let zeros = hash(&[0; PAGE_BYTES as usize]);
+        let mut all = Xxh3::new();
+        let mut pages = |of: u64, runs: &[Run]| {
+            for run in runs {
+                for address in (run.address..run.address + run.bytes).step_by(PAGE_BYTES as usize) {
+                    let known = self.hashes.get(place(run, address)).copied().unwrap_or_default();
+                    let is_own = (SERVER_BASE as u64..RUNTIME_END as u64).contains(&address);
+                    if known != zeros && !is_own {
+                        all.update(&of.to_le_bytes());
+                        all.update(&address.to_le_bytes());
+                        all.update(&known.to_le_bytes());
+                    }
+                }
+            }
+        };
+        for (pid, host_pid) in &self.places.pids {
+            pages(u64::from(*pid), self.places.processes.get(host_pid).map_or(&[], |runs| runs));
+        }
+        for (number, runs) in self.places.objects.iter().enumerate() {
+            // Numbers of processes are below.
+            pages(1 << 32 | number as u64, runs);
+        }
+        all.update(&self.places.heap_root.to_le_bytes());
+        all.update(&self.files_root.to_le_bytes());
+        all.digest()
     }
 
     pub(crate) fn heap(&self) -> Lookup<'_> {
@@ -99,10 +144,13 @@ impl Lookup<'_> {
             self.last = behind.checked_sub(1)?;
         }
         let run = self.runs.get(self.last).filter(|run| holds(run))?;
-        // Pages of a restore file begin behind its head.
-        let place = (run.at + (address - run.address)) / PAGE_BYTES - 1;
-        self.hashes.get(place as usize).copied()
+        self.hashes.get(place(run, address)).copied()
     }
+}
+
+/// The number of a page of a run: pages of a restore file begin behind its head.
+const fn place(run: &Run, address: u64) -> usize {
+    ((run.at + (address - run.address)) / PAGE_BYTES - 1) as usize
 }
 
 #[cfg(test)]
@@ -127,5 +175,24 @@ mod tests {
         assert_eq!([at(0xf000), at(0x12000), at(0x21000)], [None; 3]);
         assert_eq!(at(0x11000), Some(101), "also backwards");
         assert_eq!([before.process(8).find(0x10000), before.heap().find(0x10000)], [None; 2]);
+    }
+
+    #[test]
+    fn the_root_says_whether_servers_are_equal() {
+        let run = |address| Run { address, bytes: PAGE_BYTES, at: PAGE_BYTES };
+        let of = |host_pid, address, hash: u128, heap_root, file: u128| {
+            let processes = BTreeMap::from([(host_pid, vec![run(address)])]);
+            let pids = BTreeMap::from([(2, host_pid)]);
+            let places = Places { processes, pids, heap_root, ..Places::default() };
+            places.with(vec![hash], vec![file], Contents::default()).root()
+        };
+        let one = of(70, 0x1000, 5, 8, 9);
+        assert_eq!(of(71, 0x1000, 5, 8, 9), one, "numbers of the host do not count");
+        let others = [of(70, 0x2000, 5, 8, 9), of(70, 0x1000, 6, 8, 9), of(70, 0x1000, 5, 7, 9)];
+        assert!(others.iter().all(|other| *other != one) && of(70, 0x1000, 5, 8, 8) != one);
+        let (zeros, own) = (hash(&[0; PAGE_BYTES as usize]), SERVER_BASE as u64);
+        let nothing = of(70, own, 5, 8, 9);
+        assert_eq!(of(70, 0x1000, zeros, 8, 9), nothing);
+        assert_eq!(of(70, own, 6, 8, 9), nothing, "nor the runtime's own memory");
     }
 }

@@ -18,12 +18,15 @@ use crate::contents::Rewritten;
 use crate::copied::{self, Copied, Page};
 use crate::files::Files;
 use crate::maps::{self, Mapping};
-use crate::pages::{PAGE_BYTES, Pages};
+use crate::pages::{PAGE_BYTES, Pages, is_zero};
 use crate::processes::{self, Process};
 use crate::written::Watch;
 use crate::{MemoryError, Result};
 use skein_arena::Sizes;
-use skein_arena::layout::{HEADER_BYTES, LIBRARY_AT, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE};
+use skein_arena::layout::{
+    HEADER_BYTES, Header, LIBRARY_AT, RUNTIME_BITS, RUNTIME_PLACE, SERVER_BASE,
+};
+use skein_arena::parts::{Own, PARTS_BYTES, Parts};
 use skein_arena::restore::{
     self, Credentials, Description, Descriptor, Head, Known, Lock, Object, Parked, Program, Run,
     advice, kind,
@@ -38,6 +41,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Instant;
+use xxhash_rust::xxh3::Xxh3;
 
 /// From the arena to the runtime's library: nothing there is the server's.
 const OWN: std::ops::Range<u64> = SERVER_BASE as u64..LIBRARY_AT as u64;
@@ -152,10 +156,34 @@ impl Source<'_> {
         let begin = (self.sizes.file_bytes() - self.sizes.heap) as u64;
         let address = (SERVER_BASE + self.sizes.span_bytes() - self.sizes.heap) as u64;
         let mut before = image.before.map(Before::heap);
+        let owns = self.owns().map_err(failed)?;
+        let mut root = Xxh3::new();
+        let mut shared = [0; PAGE_BYTES as usize];
         let page = |offset: u64, page: &[u8]| {
+            shared.copy_from_slice(page);
+            owns.iter().for_each(|own| own.clear(&mut shared, offset - begin));
+            if !is_zero(&shared) {
+                root.update(&(offset - begin).to_le_bytes());
+                root.update(&shared);
+            }
             image.compared(address + (offset - begin), page, before.as_mut())
         };
-        each_page(self.arena, begin, self.sizes.file_bytes() as u64, page, failed)
+        each_page(self.arena, begin, self.sizes.file_bytes() as u64, page, failed)?;
+        image.places.heap_root = root.digest();
+        Ok(())
+    }
+
+    /// The bytes of the heap that belong to one replica.
+    fn owns(&self) -> std::io::Result<Vec<Own>> {
+        let mut word = [0; 8];
+        self.arena.read_exact_at(&mut word, offset_of!(Header, parts_at) as u64)?;
+        let mut table = [0; PARTS_BYTES];
+        let (at, heap) = (u64::from_ne_bytes(word), self.sizes.heap as u64);
+        if at != 0 && at.checked_add(PARTS_BYTES as u64).is_some_and(|end| end <= heap) {
+            let begin = self.sizes.file_bytes() as u64 - heap;
+            self.arena.read_exact_at(&mut table, begin + at)?;
+        }
+        Ok(Parts::read(&table).owns().collect())
     }
 }
 
@@ -508,10 +536,12 @@ impl<'a> Image<'a> {
             |[first, count]: [u32; 2]| self.runs[first as usize..(first + count) as usize].to_vec();
         let of_process =
             |(process, found): (&Process, &restore::Process)| (process.host_pid, runs(found.runs));
-        let Places { files, nowhere, .. } = std::mem::take(&mut self.places);
+        let Places { files, nowhere, heap_root, .. } = std::mem::take(&mut self.places);
         let places = Places {
             files,
             nowhere,
+            heap_root,
+            pids: processes.iter().map(|process| (process.pid, process.host_pid)).collect(),
             heap: runs([0, self.head.heap_runs]),
             processes: processes.iter().zip(&self.processes).map(of_process).collect(),
             objects: self.objects.iter().map(|object| runs(object.runs)).collect(),

@@ -112,6 +112,15 @@ pub enum Record<'a> {
         /// The digest.
         digest: u64,
     },
+    /// A hash of all memory and files of a replica's server after an entry; compared by the nodes, ignored by the runtime.
+    Root {
+        /// The replica.
+        replica: ReplicaId,
+        /// The last entry that the server had executed.
+        index: LogIndex,
+        /// The hash.
+        root: u64,
+    },
     /// An operator sends the server a signal (`skein signal`).
     Signal {
         /// Its number, from 1 to 64.
@@ -127,6 +136,12 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
+    /// Whether only nodes read the record, to compare their servers: no server gets it.
+    #[must_use]
+    pub const fn is_for_nodes(&self) -> bool {
+        matches!(self, Self::Digest { .. } | Self::Root { .. })
+    }
+
     /// Whether the record is an event from outside, and not an agreement among the replicas.
     #[must_use]
     pub const fn is_input(&self) -> bool {
@@ -136,6 +151,7 @@ impl Record<'_> {
                 | Self::TermStart
                 | Self::Bubble { .. }
                 | Self::Digest { .. }
+                | Self::Root { .. }
                 | Self::Files { .. }
         )
     }
@@ -167,6 +183,7 @@ const KIND_DATAGRAM: u8 = 12;
 const KIND_DATAGRAM_FAILED: u8 = 13;
 const KIND_SIGNAL: u8 = 14;
 const KIND_FILES: u8 = 15;
+const KIND_ROOT: u8 = 16;
 
 /// The reason why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,6 +316,11 @@ impl<B: Buffer> EntryBuilder<B> {
                 small[..8].copy_from_slice(&index.0.to_le_bytes());
                 small[8..16].copy_from_slice(&digest.to_le_bytes());
                 (KIND_DIGEST, replica.0, &small[..16])
+            }
+            Record::Root { replica, index, root } => {
+                small[..8].copy_from_slice(&index.0.to_le_bytes());
+                small[8..16].copy_from_slice(&root.to_le_bytes());
+                (KIND_ROOT, replica.0, &small[..16])
             }
             Record::Signal { number } => {
                 small[0] = number;
@@ -542,6 +564,14 @@ fn decode_record(bytes: &[u8], at: usize) -> Result<(Record<'_>, usize), EntryEr
                 replica: ReplicaId(conn.0),
                 index: LogIndex(u64_at(payload, 0)),
                 digest: u64_at(payload, 8),
+            }
+        }
+        KIND_ROOT => {
+            want(16)?;
+            Record::Root {
+                replica: ReplicaId(conn.0),
+                index: LogIndex(u64_at(payload, 0)),
+                root: u64_at(payload, 8),
             }
         }
         KIND_SIGNAL => {

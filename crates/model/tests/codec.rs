@@ -14,7 +14,7 @@ const FACT: &[u8] = &{
 };
 
 fn record() -> impl Strategy<Value = (u8, u64, Vec<u8>)> {
-    (0u8..15, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
+    (0u8..16, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
 }
 
 fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
@@ -46,6 +46,7 @@ fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
         },
         12 => Record::Signal { number: (n % 64) as u8 + 1 },
         13 => Record::Files { ask: n, facts: FACT },
+        14 => Record::Root { replica: ReplicaId(n), index: LogIndex(n), root: n },
         _ => Record::Digest { replica: ReplicaId(n), index: LogIndex(n), digest: n },
     }
 }

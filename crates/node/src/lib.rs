@@ -28,4 +28,7 @@ pub use config::NodeConfig;
 pub use error::{ExitReason, NodeError};
 pub use node::Node;
 pub use skein_log::disk::durable;
-pub use status::{Counts, FilesStatus, MemoryStatus, NodeStatus, ReplicaState, ReplicaStatus};
+pub use status::{
+    Counts, FileAnswer, FileQuestion, FilesStatus, MemoryStatus, NodeStatus, ReplicaState,
+    ReplicaStatus,
+};

@@ -46,13 +46,37 @@ pub struct FilesStatus {
     pub written: skein_sandbox::Written,
 }
 
-/// The memory of a replica's server.
+/// The memory and the files of a replica's server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryStatus {
     /// The last entry that the server had executed: it stands there, so that more can be requested.
     pub index: u64,
+    /// The digest of all its output up to there, 16 hexadecimal digits; empty while that is not known.
+    pub digest: String,
     /// The survey.
     pub survey: crate::memory::Survey,
+    /// Its files.
+    pub written: skein_sandbox::Written,
+}
+
+/// A request for pieces of a file that the server has written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileQuestion {
+    /// The file's path in the server.
+    pub path: String,
+    /// The numbers of the pieces whose contents are requested; none: all in short.
+    pub pieces: Vec<u64>,
+}
+
+/// A file in short, or some pieces of it; also what a file is to be given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileAnswer {
+    /// The file's path in the server.
+    pub path: String,
+    /// Length, and hashes of all pieces unless contents were requested.
+    pub extents: skein_sandbox::Extents,
+    /// Numbers of pieces and their contents, two hexadecimal digits a byte.
+    pub pieces: Vec<(u64, String)>,
 }
 
 /// The members of the cluster, as a node's log has them.

@@ -112,6 +112,9 @@ pub struct CheckpointConfig {
     pub log_bytes: u64,
     /// Or by so many entries, which a replica would execute again when it starts: 50,000.
     pub log_entries: u64,
+    /// In each so many intervals the leader's server is compared with the others, too, for which clients wait while an image of it is copied: 144, once a day.
+    /// 0: never.
+    pub leader_intervals: u64,
     /// The images that are kept, the newest ones: 2. When one is damaged, the one before it counts.
     pub keep: usize,
     /// Bytes a second at which an image is fetched from another replica at most: 32 MiB, a quarter of a gigabit network.
@@ -125,6 +128,7 @@ impl Default for CheckpointConfig {
             interval_s: 600,
             log_bytes: 64 << 20,
             log_entries: 50_000,
+            leader_intervals: 144,
             keep: 2,
             fetch_bytes_per_s: 32 << 20,
         }

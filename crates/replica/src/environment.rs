@@ -241,6 +241,8 @@ pub struct ImageFile {
 pub enum ImageNews {
     /// The server was read, and may go on.
     Copied,
+    /// The hash of all memory and files of the server in an image that is being taken here: the same on replicas whose servers are equal at this entry. Before it is kept.
+    Root(LogIndex, u64),
     /// An image is whole and durable: it was taken here, or received.
     Kept(Image),
     /// No image could be taken of the server: what it has that an image cannot hold, or the error.
@@ -262,7 +264,7 @@ pub trait Images {
 
     /// The confirmed images that were there at the start, oldest first; others are removed.
     fn images_at_start(&mut self) -> Vec<Image>;
-    /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`].
+    /// Takes an image of the server, which stands after the entry of `state`: [`ImageNews::Copied`], [`ImageNews::Root`], then [`ImageNews::Kept`]; or [`ImageNews::NotTaken`].
     fn take_image(&mut self, server: &Link, state: ServerState);
     /// The server that the image of this entry was taken of was like the others' then: the image counts, also at the next start. One that was received counts
     /// from the beginning.

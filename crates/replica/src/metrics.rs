@@ -96,7 +96,8 @@ metrics! {
     fact_entries: Counter = "fact_entries", "Entries proposed for files of the host that the server used for the first time";
     elections: Counter = "elections", "Elections that this replica stood in";
     failovers: Counter = "failovers", "Leaderships taken over from another leader";
-    divergences: Counter = "divergences", "Times that this replica's output differed";
+    divergences: Counter = "divergences", "Times that this replica's server differed and was rebuilt";
+    repairs: Counter = "repairs", "Times that this replica's server differed and was repaired from another one";
     rebuilds: Counter = "rebuilds", "Servers rebuilt from the log";
     spins: Counter = "spins", "Reports of a thread that spins while others wait";
     log_bytes: Counter = "log" in Bytes, "Payload handed to the log on disk";

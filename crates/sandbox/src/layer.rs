@@ -10,6 +10,7 @@
 //! compared: other times; sockets; the content of files and directories that are closed to the node's user (root sees all).
 
 mod attributes;
+mod extents;
 mod pack;
 mod stream;
 pub(super) mod tree;
@@ -29,6 +30,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::plan::Step;
 use super::times::{Time, Times};
+pub use extents::{EXTENT_BYTES, Extent, Extents};
 pub use stream::Packs;
 
 /// The most entries in a list; the digest covers all.

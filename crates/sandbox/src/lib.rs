@@ -44,7 +44,7 @@ pub use confine::hide_memory;
 pub use error::{LaunchError, ProgramError};
 pub use launch::launch;
 pub use layer::tree::{Amount, export, own_directories, pack_tree};
-pub use layer::{Layer, Packs, Written, WrittenFile};
+pub use layer::{EXTENT_BYTES, Extent, Extents, Layer, Packs, Written, WrittenFile};
 pub use pins::{About, Pin, Pins, can_be_stacked, clone_contents};
 pub use process::{Exit, ServerProcess};
 pub use program::{Program, Search, inspect};

@@ -15,6 +15,7 @@ pub struct Checker {
     committed: BTreeMap<LogIndex, (Term, Vec<u8>)>,
     stamps: BTreeMap<LogIndex, WallNs>,
     digests: BTreeMap<LogIndex, u64>,
+    roots: BTreeMap<LogIndex, u64>,
     /// The vote of each member in each term.
     votes: BTreeMap<(Term, u64), u64>,
     /// Connections to hosts outside that were begun.
@@ -115,6 +116,19 @@ impl Checker {
         Err(format!(
             "replica {replica} diverges at entry {index}: digest {digest:x}, not {known:x}"
         ))
+    }
+
+    /// A replica's server holds what has this hash, after an entry.
+    ///
+    /// # Errors
+    /// Another one's server holds something else.
+    pub fn root(&mut self, replica: ReplicaId, index: LogIndex, root: u64) -> Result<(), String> {
+        match *self.roots.entry(index).or_insert(root) == root {
+            true => Ok(()),
+            false => Err(format!(
+                "the server of replica {replica} holds something else after entry {index}"
+            )),
+        }
     }
 
     /// A member of the cluster has voted for one.

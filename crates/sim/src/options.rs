@@ -389,6 +389,7 @@ impl Plan {
             log_bytes: one_of(rng, &[500, 64 << 20]),
             log_entries: one_of(rng, &[3, 20, 100]),
             keep: one_of(rng, &[1, 2]),
+            leader_intervals: 3,
             fetch_bytes_per_s: one_of(rng, &[500, 1 << 20]),
         };
         Self {

@@ -128,6 +128,8 @@ pub struct RegisterServer {
     pub differs: bool,
     /// It has given one.
     pub differed: bool,
+    /// Its memory has what others' have not, and no answer shows it.
+    pub flipped: bool,
 }
 
 impl RegisterServer {

@@ -1,10 +1,12 @@
-//! Compares surveys of one entry: processes, mappings, pages.
+//! Compares surveys of one entry: output, processes, mappings, pages, files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use skein_node::MemoryStatus;
 use skein_node::memory::{
     ARENA, HASH_DIGITS, Mapping, PAGE_BYTES, PageAt, ProcessMemory, Run, Survey,
 };
+use skein_sandbox::{Written, WrittenFile};
 
 /// The differences.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -12,22 +14,94 @@ pub struct Comparison {
     /// Processes and mappings.
     pub structure: Vec<Structure>,
     /// Pages that all have in their page tables, with different hashes.
-    pub differing: Vec<PageAt>,
+    pub differing: Vec<Place>,
     /// Pages that only some have in their page tables.
     pub doubtful: Vec<PageAt>,
+    /// Files.
+    pub files: Vec<Files>,
 }
 
-/// A process or a mapping that is missing on some replica, or differs.
-#[derive(Debug, PartialEq, Eq)]
+impl Comparison {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.structure.is_empty()
+            && self.differing.is_empty()
+            && self.doubtful.is_empty()
+            && self.files.is_empty()
+    }
+
+    /// The replica that the others are repaired from. It has what a majority has wherever they differ; if none does, it is the leader, as clients have seen its answers.
+    pub fn model(&self, replicas: usize, leader: usize) -> usize {
+        fn with_majority<T: PartialEq>(values: &[T], replica: usize) -> bool {
+            2 * values.iter().filter(|value| **value == values[replica]).count() > values.len()
+        }
+        let everywhere = |replica: usize| {
+            self.structure.iter().all(|place| with_majority(&place.values, replica))
+                && self.differing.iter().all(|place| with_majority(&place.hashes, replica))
+                && self.files.iter().all(|place| with_majority(&place.digests, replica))
+        };
+        let others = (0..replicas).filter(|replica| *replica != leader);
+        std::iter::once(leader).chain(others).find(|n| everywhere(*n)).unwrap_or(leader)
+    }
+}
+
+/// An output, a process or a mapping that is missing on some replica, or differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Structure {
+    /// What it is.
+    pub kind: Kind,
     /// The process.
-    pub pid: u32,
+    pub pid: Option<u32>,
     /// Its command line.
     pub command: String,
     /// The mapping, if not the process itself differs.
-    pub mapping: Option<String>,
+    pub mapping: String,
     /// Each replica's value.
     pub values: Vec<String>,
+}
+
+/// Kinds of [`Structure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The digest of all output.
+    Output,
+    /// A process.
+    Process,
+    /// A mapping.
+    Mapping,
+}
+
+impl Kind {
+    /// Its name in a report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Output => "output",
+            Self::Process => "process",
+            Self::Mapping => "mapping",
+        }
+    }
+}
+
+/// A page that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its position.
+    pub at: PageAt,
+    /// Each replica's hash; `None` where there is no such page.
+    pub hashes: Vec<Option<u64>>,
+}
+
+/// A file that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// Its path in the server.
+    pub path: String,
+    /// Each replica's digest.
+    pub digests: Vec<String>,
+    /// In words, what it is on each replica.
+    pub values: Vec<String>,
+    /// Whether it is a regular file on all.
+    pub is_content: bool,
 }
 
 /// The identity of a mapping: begin, permissions, name. A stack's end does not count, because it grows as the kernel finds it touched.
@@ -40,8 +114,58 @@ fn key(mapping: &Mapping) -> Key<'_> {
     (fixed, &mapping.permissions, &mapping.name)
 }
 
-/// Compares at least two surveys.
-pub fn compare(surveys: &[&Survey]) -> Comparison {
+/// Compares at least two replicas' servers.
+pub fn compare(all: &[&MemoryStatus]) -> Comparison {
+    let surveys: Vec<&Survey> = all.iter().map(|status| &status.survey).collect();
+    let mut found = compare_memory(&surveys);
+    let digests: Vec<&String> = all.iter().map(|status| &status.digest).collect();
+    if digests.iter().all(|digest| !digest.is_empty()) && digests.iter().any(|d| *d != digests[0]) {
+        let values = digests.into_iter().cloned().collect();
+        let (command, mapping) = (String::new(), String::new());
+        let output = Structure { kind: Kind::Output, pid: None, command, mapping, values };
+        found.structure.insert(0, output);
+    }
+    let written: Vec<&Written> = all.iter().map(|status| &status.written).collect();
+    found.files = compare_files(&written);
+    found
+}
+
+fn compare_files(all: &[&Written]) -> Vec<Files> {
+    if all.iter().all(|written| written.digest == all[0].digest) {
+        return Vec::new();
+    }
+    let mut told: BTreeMap<&str, Vec<Option<&WrittenFile>>> = BTreeMap::new();
+    for (n, written) in all.iter().enumerate() {
+        for file in &written.files {
+            told.entry(&file.path).or_insert_with(|| vec![None; all.len()])[n] = Some(file);
+        }
+    }
+    let digest = |file: &Option<&WrittenFile>| file.map_or(ABSENT, |file| &file.digest).to_owned();
+    let value = |file: &Option<&WrittenFile>| match file {
+        None => ABSENT.to_owned(),
+        Some(WrittenFile { kind, mode, size, modified, .. }) => {
+            let modified = modified.as_deref().unwrap_or("-");
+            format!("{kind} {mode:o} {size} bytes, modified {modified}")
+        }
+    };
+    let files = |(path, files): (&str, Vec<Option<&WrittenFile>>)| Files {
+        path: path.to_owned(),
+        digests: files.iter().map(digest).collect(),
+        values: files.iter().map(value).collect(),
+        is_content: files.iter().all(|file| file.is_some_and(|file| file.kind == "file")),
+    };
+    let mut found: Vec<Files> = told.into_iter().map(files).collect();
+    found.retain(|file| file.digests.iter().any(|digest| *digest != file.digests[0]));
+    if found.is_empty() {
+        // Behind those that are listed.
+        let digests: Vec<String> = all.iter().map(|written| written.digest.clone()).collect();
+        let path = "beyond the first 20,000 files".to_owned();
+        found.push(Files { path, values: digests.clone(), digests, is_content: false });
+    }
+    found
+}
+
+fn compare_memory(surveys: &[&Survey]) -> Comparison {
     let mut found = Comparison::default();
     // Pages are compared where all have a mapping for them.
     let mut common: BTreeMap<u32, BTreeSet<Key<'_>>> = BTreeMap::new();
@@ -60,7 +184,8 @@ pub fn compare(surveys: &[&Survey]) -> Comparison {
             };
             let values = here.iter().map(value).collect();
             let command = command.to_owned();
-            found.structure.push(Structure { pid, command, mapping: None, values });
+            let (kind, pid, mapping) = (Kind::Process, Some(pid), String::new());
+            found.structure.push(Structure { kind, pid, command, mapping, values });
         }
         let Some(here) = here.into_iter().collect::<Option<Vec<_>>>() else { continue };
         let both = compare_mappings(&here, &mut found.structure);
@@ -95,8 +220,8 @@ fn compare_mappings<'a>(
         }
         if values.iter().any(|value| *value != values[0]) {
             let (pid, command) = (processes[0].pid, processes[0].command.clone());
-            let mapping = Some(format!("{name} {permissions}"));
-            found.push(Structure { pid, command, mapping, values });
+            let (kind, pid, mapping) = (Kind::Mapping, Some(pid), format!("{name} {permissions}"));
+            found.push(Structure { kind, pid, command, mapping, values });
         }
     }
     common
@@ -141,14 +266,28 @@ fn compare_pages(
         if hashes.iter().any(Option::is_none) {
             found.doubtful.push(next);
         } else if hashes.iter().any(|hash| *hash != hashes[0]) {
-            found.differing.push(next);
+            let hashes = hashes.into_iter().map(|hash| number(hash?)).collect();
+            found.differing.push(Place { at: next, hashes });
         }
     }
+}
+
+/// A hash in hexadecimal; `None` for none.
+pub fn number(hash: impl AsRef<[u8]>) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(hash.as_ref()).ok()?, 16).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn compare(surveys: &[&Survey]) -> Comparison {
+        compare_memory(surveys)
+    }
+
+    fn places(found: &Comparison) -> Vec<PageAt> {
+        found.differing.iter().map(|place| place.at).collect()
+    }
 
     fn run(address: u64, hashes: &[u64]) -> Run {
         Run { address, hashes: hashes.iter().map(|hash| format!("{hash:016x}")).collect() }
@@ -188,7 +327,8 @@ mod tests {
         for found in [compare(&[&one, &two]), compare(&[&one, &two, &one]), compare(&[&two, &one])]
         {
             assert_eq!(found.structure, []);
-            assert_eq!(found.differing, [at(2, 0x2000)]);
+            assert_eq!(places(&found), [at(2, 0x2000)]);
+            assert_eq!(found.differing[0].hashes[..2].iter().flatten().count(), 2);
             assert_eq!(found.doubtful, [at(ARENA, 0x4000), at(2, 0x3000)]);
         }
     }
@@ -200,7 +340,7 @@ mod tests {
         both.push(process(5, vec![mapping(0x1000, 0x2000, "[heap]", vec![run(0x1000, &[1])])]));
         let found = compare(&[&one, &survey(vec![], both)]);
         let missing = &found.structure[0];
-        assert_eq!((found.structure.len(), missing.pid, &missing.mapping), (1, 5, &None));
+        assert_eq!((found.structure.len(), missing.pid, missing.kind), (1, Some(5), Kind::Process));
         assert_eq!(missing.values, [ABSENT, "server"]);
         assert_eq!((found.differing, found.doubtful), (vec![], vec![]));
     }
@@ -211,9 +351,12 @@ mod tests {
         let one = with(vec![mapping(0x1000, 0x3000, "[heap]", vec![run(0x1000, &[1])])]);
         let longer = with(vec![mapping(0x1000, 0x4000, "[heap]", vec![run(0x1000, &[2])])]);
         let found = compare(&[&one, &longer]);
-        assert_eq!(found.structure[0].mapping.as_deref(), Some("[heap] rw-p"));
+        assert_eq!(
+            (found.structure[0].kind, &*found.structure[0].mapping),
+            (Kind::Mapping, "[heap] rw-p")
+        );
         assert_eq!(found.structure[0].values, ["0x1000-0x3000", "0x1000-0x4000"]);
-        assert_eq!(found.differing, [at(2, 0x1000)]);
+        assert_eq!(places(&found), [at(2, 0x1000)]);
         let other = with(vec![mapping(0x1000, 0x3000, "/file", vec![run(0x1000, &[1])])]);
         let found = compare(&[&one, &other]);
         assert_eq!(found.structure.len(), 2);
@@ -228,6 +371,54 @@ mod tests {
         let one = with(0x7000, vec![run(0x8000, &[1])]);
         let two = with(0x6000, vec![run(0x8000, &[2])]);
         let found = compare(&[&one, &two]);
-        assert_eq!((found.structure, found.differing), (vec![], vec![at(2, 0x8000)]));
+        assert_eq!((places(&found), found.structure), (vec![at(2, 0x8000)], vec![]));
+    }
+
+    #[test]
+    fn the_model_has_a_majority_everywhere_or_leads() {
+        let place = |hashes: &[u64]| Place {
+            at: at(2, 0x1000),
+            hashes: hashes.iter().map(|hash| Some(*hash)).collect(),
+        };
+        let model = |places: &[&[u64]], leader| {
+            let differing: Vec<_> = places.iter().map(|hashes| place(hashes)).collect();
+            let found = Comparison { differing, ..Comparison::default() };
+            found.model(places[0].len(), leader)
+        };
+        assert_eq!(model(&[&[1, 1, 2]], 0), 0);
+        assert_eq!(model(&[&[2, 1, 1]], 0), 1, "also when the leader differs");
+        assert_eq!(model(&[&[1, 2]], 1), 1, "of two, the leader");
+        assert_eq!(model(&[&[1, 2, 3]], 2), 2);
+        assert_eq!(model(&[&[2, 1, 1], &[1, 2, 1]], 0), 2, "two that differ by themselves");
+        assert_eq!(model(&[&[2, 1, 1], &[1, 2, 1], &[1, 1, 2]], 1), 1, "no whole one");
+    }
+
+    #[test]
+    fn files_are_compared_by_path_and_digest() {
+        let file = |path: &str, kind: &str, digest: &str| WrittenFile {
+            path: path.into(),
+            kind: kind.into(),
+            mode: 0o644,
+            size: 1,
+            modified: None,
+            digest: digest.into(),
+        };
+        let written = |digest: &str, files: &[WrittenFile]| Written {
+            digest: digest.into(),
+            files: files.to_vec(),
+            ..Written::default()
+        };
+        let one = written("a", &[file("/same", "file", "1"), file("/other", "file", "1")]);
+        let two = written(
+            "b",
+            &[file("/same", "file", "1"), file("/other", "file", "2"), file("/only", "file", "1")],
+        );
+        assert_eq!(compare_files(&[&one, &one]), []);
+        let found = compare_files(&[&one, &two]);
+        let told: Vec<_> = found.iter().map(|file| (&*file.path, file.is_content)).collect();
+        assert_eq!(told, [("/only", false), ("/other", true)]);
+        assert_eq!((&*found[0].digests[0], &*found[1].digests[1]), (ABSENT, "2"));
+        let unlisted = compare_files(&[&written("a", &[]), &written("b", &[])]);
+        assert_eq!((unlisted.len(), unlisted[0].is_content), (1, false));
     }
 }

@@ -1,23 +1,28 @@
-//! `skein verify`: whether the replicas' servers have equal memory, and where it differs.
+//! `skein verify`: whether the replicas' servers have equal memory and files, and where they differ; with `--repair`, they are made equal.
 //!
 //! ```text
 //! all servers stand at one entry ([`crate::standstill`])
 //! survey    a hash for each page, of each replica                                    (compare.rs)
 //! look      pages that only some have in their page tables, again: they may hold the same
 //! look      the first pages that differ: their bytes, and what lies there            (report.rs)
+//! repair    those that differ, from the one that has what a majority has             (repair.rs)
+//! survey    again
 //! all go on
+//! rebuild   servers that still differ; when they are in step, all of it once more
 //! ```
 //!
-//! Exit codes: 0 the same; 1 it differs; 2 it cannot be told; 3 no such cluster.
+//! Exit codes: 0 the same, or repaired; 1 it differs; 2 it cannot be told; 3 no such cluster.
 
 mod compare;
+mod repair;
 mod report;
 
 use std::io::{self, Write};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use skein_node::MemoryStatus;
-use skein_node::memory::{MAX_LOOKED_AT, MAX_SHOWN, Page, PageAt, Question, Survey};
+use skein_node::memory::{MAX_LOOKED_AT, MAX_SHOWN, Page, PageAt, Question};
+use skein_node::{MemoryStatus, NodeStatus, ReplicaState};
 
 use crate::admin::{self, AdminError};
 use crate::args::VerifyArgs;
@@ -25,11 +30,16 @@ use crate::failure::{EXIT_USAGE, Failure};
 use crate::instance::{self, NodeFiles};
 use crate::standstill::{self, Answer, Verdict};
 use crate::status::state_of;
-use compare::{Comparison, Structure};
+use compare::{Comparison, Place};
+use repair::Repair;
 use report::Report;
 
 /// The longest time of a node to come to an entry and to read all memory, or some pages.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long servers that are rebuilt are waited for,
+const REBUILT_WITHIN: Duration = Duration::from_secs(300);
+/// and how often they are asked.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The most pages that are read again because only some replicas have them in their page tables.
 const MAX_DOUBTFUL: usize = 4 * MAX_LOOKED_AT;
 
@@ -37,10 +47,10 @@ const MAX_DOUBTFUL: usize = 4 * MAX_LOOKED_AT;
 struct Outcome {
     answers: Vec<Answer<MemoryStatus>>,
     verdict: Verdict,
-    structure: Vec<Structure>,
-    differing: Vec<PageAt>,
-    /// For the first of these, each replica's bytes.
+    found: Comparison,
+    /// For the first pages that differ, each replica's bytes.
     shown: Vec<Vec<Page>>,
+    repairs: Vec<Repair>,
 }
 
 /// Compares and prints; answers the exit code.
@@ -53,14 +63,14 @@ pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
         let hint = "verify a cluster whose replicas are on one machine";
         return Err(Failure::new(what, why, hint).with_code(EXIT_USAGE));
     }
-    let outcome = standstill::patiently(
-        || {
-            let outcome = compare(&state.nodes);
-            standstill::go_on(&state.nodes);
-            outcome
-        },
-        |outcome| outcome.verdict == Verdict::Incomparable,
-    );
+    let mut outcome = at_a_standstill(&state.nodes, args.repair);
+    if rebuild(&state.nodes, &outcome.repairs) {
+        // Nothing is repaired twice: a server that differs when it was rebuilt would again.
+        outcome.verdict = match at_a_standstill(&state.nodes, false).verdict {
+            Verdict::Agree => Verdict::Repaired,
+            other => other,
+        };
+    }
     let report = Report::new(&state.name, &state.nodes, &outcome);
     let text = if args.json {
         serde_json::to_string_pretty(&report).expect("plain structs are valid JSON") + "\n"
@@ -72,25 +82,118 @@ pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
     Ok(outcome.verdict.code())
 }
 
-fn compare(nodes: &[NodeFiles]) -> Outcome {
-    let answers = standstill::at_one_entry(nodes, |node, index| {
-        let body = admin::get(&node.admin, &format!("/memory/{index}"), LIMIT)?;
-        parsed::<MemoryStatus>(&body)
-    });
-    let mut outcome = Outcome {
-        answers,
-        verdict: Verdict::Incomparable,
-        structure: Vec::new(),
-        differing: Vec::new(),
-        shown: Vec::new(),
+/// Holds all servers, compares them, repairs if that is wanted, and lets them go on.
+fn at_a_standstill(nodes: &[NodeFiles], repairs: bool) -> Outcome {
+    standstill::patiently(
+        || {
+            let leader = if repairs { leader(nodes) } else { 0 };
+            let answers = standstill::at_one_entry(nodes, |node, index| {
+                parsed(&admin::get(&node.admin, &format!("/memory/{index}"), LIMIT)?)
+            });
+            let mut outcome = judged(nodes, answers);
+            if repairs && outcome.verdict == Verdict::Differ {
+                repair(nodes, &mut outcome, leader);
+            }
+            if let (Verdict::Agree | Verdict::Repaired, Some(Ok(first))) =
+                (outcome.verdict, outcome.answers.first())
+            {
+                let equal = format!("/equal/{}", first.index);
+                // One that does not hear it gives up more images at the next difference.
+                standstill::ask_all(nodes, |node| admin::post(&node.admin, &equal, LIMIT));
+            }
+            standstill::go_on(nodes);
+            outcome
+        },
+        |outcome| outcome.verdict == Verdict::Incomparable && outcome.repairs.is_empty(),
+    )
+}
+
+/// Which one of these leads; the first if that is unknown.
+fn leader(nodes: &[NodeFiles]) -> usize {
+    let leads = |node: &NodeFiles| {
+        status(node).is_some_and(|status| status.leader == Some(status.replica.id))
     };
-    let Some(surveys) = comparable(&outcome.answers) else { return outcome };
-    let compared = compare::compare(&surveys);
-    match look_closer(nodes, compared) {
-        Ok((structure, differing, shown)) => {
-            let same = structure.is_empty() && differing.is_empty();
-            outcome.verdict = if same { Verdict::Agree } else { Verdict::Differ };
-            (outcome.structure, outcome.differing, outcome.shown) = (structure, differing, shown);
+    nodes.iter().position(leads).unwrap_or(0)
+}
+
+fn status(node: &NodeFiles) -> Option<NodeStatus> {
+    parsed(&admin::get(&node.admin, "/status", LIMIT).ok()?).ok()
+}
+
+/// Repairs what can be while all stand, and compares once more.
+fn repair(nodes: &[NodeFiles], outcome: &mut Outcome, leader: usize) {
+    let Some(Ok(first)) = outcome.answers.first() else { return };
+    let index = first.index;
+    let model = outcome.found.model(nodes.len(), leader);
+    let mut repairs = repair::repair(nodes, &outcome.found, model);
+    let again = format!("/memory/{index}/again");
+    let answers = standstill::ask_all(nodes, |node| {
+        parsed::<MemoryStatus>(&admin::get(&node.admin, &again, LIMIT)?)
+    });
+    let after = judged(nodes, answers);
+    // What was written into a server is told even when it is to be rebuilt: images of it are not to be trusted.
+    for node in nodes {
+        let what = repairs.iter().find(|r| r.id == node.id).map(Repair::what).unwrap_or_default();
+        let told = admin::post_text(&node.admin, &format!("/repaired/{index}"), &what, LIMIT);
+        let repair = repairs.iter_mut().find(|repair| repair.id == node.id);
+        if let (Err(error), Some(repair)) = (told, repair) {
+            repair.rebuilt.get_or_insert(error.to_string());
+        }
+    }
+    for (n, node) in nodes.iter().enumerate() {
+        let differs = after.verdict == Verdict::Differ && repair::differs(&after.found, model, n);
+        if !differs {
+            continue;
+        }
+        let why = || "it still differs when its pages and files were repaired".to_owned();
+        match repairs.iter_mut().find(|repair| repair.id == node.id) {
+            Some(repair) => drop(repair.rebuilt.get_or_insert_with(why)),
+            None => {
+                let (id, from) = (node.id, nodes[model].id);
+                repairs.push(Repair { id, from, rebuilt: Some(why()), ..Repair::default() });
+            }
+        }
+    }
+    outcome.verdict = match after.verdict {
+        Verdict::Agree => Verdict::Repaired,
+        other => other,
+    };
+    outcome.repairs = repairs;
+}
+
+/// Has the servers that could not be repaired rebuilt, and waits until they are in step; false if there are none, or they were not in time.
+fn rebuild(nodes: &[NodeFiles], repairs: &[Repair]) -> bool {
+    let of = |node: &NodeFiles| repairs.iter().find(|r| r.id == node.id)?.rebuilt.clone();
+    let all: Vec<_> = nodes.iter().filter_map(|node| Some((node, of(node)?))).collect();
+    let begun = Instant::now();
+    for (node, why) in &all {
+        if admin::post_text(&node.admin, "/rebuild", why, LIMIT).is_err() {
+            return false;
+        }
+    }
+    let runs = |node: &NodeFiles| {
+        status(node).is_some_and(|status| status.replica.state == ReplicaState::Running)
+    };
+    while !all.iter().all(|(node, _)| runs(node)) {
+        if begun.elapsed() > REBUILT_WITHIN {
+            return false;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    !all.is_empty()
+}
+
+/// The result of these answers.
+fn judged(nodes: &[NodeFiles], answers: Vec<Answer<MemoryStatus>>) -> Outcome {
+    let (found, shown) = (Comparison::default(), Vec::new());
+    let (verdict, repairs) = (Verdict::Incomparable, Vec::new());
+    let mut outcome = Outcome { answers, verdict, found, shown, repairs };
+    let Some(all) = comparable(&outcome.answers) else { return outcome };
+    let mut found = compare::compare(&all);
+    match look_closer(nodes, &mut found) {
+        Ok(shown) => {
+            outcome.verdict = if found.is_empty() { Verdict::Agree } else { Verdict::Differ };
+            (outcome.found, outcome.shown) = (found, shown);
         }
         Err(failed) => {
             for (answer, why) in outcome.answers.iter_mut().zip(failed) {
@@ -103,30 +206,34 @@ fn compare(nodes: &[NodeFiles]) -> Outcome {
     outcome
 }
 
-/// The surveys, if all are there and of one entry.
-fn comparable(answers: &[Answer<MemoryStatus>]) -> Option<Vec<&Survey>> {
+/// What they have, if all are there and of one entry.
+fn comparable(answers: &[Answer<MemoryStatus>]) -> Option<Vec<&MemoryStatus>> {
     let all: Vec<&MemoryStatus> = answers.iter().map(|a| a.as_ref().ok()).collect::<Option<_>>()?;
-    let same = all.iter().all(|status| status.index == all[0].index);
-    same.then(|| all.iter().map(|status| &status.survey).collect())
+    all.iter().all(|status| status.index == all[0].index).then_some(all)
 }
 
-/// The rest of a comparison, and its first pages; or why a node did not answer.
-type Closer = Result<(Vec<Structure>, Vec<PageAt>, Vec<Vec<Page>>), Vec<Option<String>>>;
+/// The first pages that differ, or why a node did not answer.
+type Closer = Result<Vec<Vec<Page>>, Vec<Option<String>>>;
 
-fn look_closer(nodes: &[NodeFiles], compared: Comparison) -> Closer {
-    let Comparison { structure, mut differing, mut doubtful } = compared;
+/// Looks at the doubtful pages: they differ, or not.
+fn look_closer(nodes: &[NodeFiles], found: &mut Comparison) -> Closer {
+    let mut doubtful = std::mem::take(&mut found.doubtful);
     let unlooked = doubtful.split_off(doubtful.len().min(MAX_DOUBTFUL));
     for pages in doubtful.chunks(MAX_LOOKED_AT) {
-        let looked = look(nodes, false, pages)?;
-        let unlike =
-            |(_, seen): &(&PageAt, &Vec<Page>)| seen.iter().any(|p| p.hash != seen[0].hash);
-        differing.extend(pages.iter().zip(&looked).filter(unlike).map(|(at, _)| *at));
+        for (at, seen) in pages.iter().zip(look(nodes, false, pages)?) {
+            let hashes: Vec<_> = seen.iter().map(|page| compare::number(&page.hash)).collect();
+            if hashes.iter().any(|hash| *hash != hashes[0]) {
+                found.differing.push(Place { at: *at, hashes });
+            }
+        }
     }
-    differing.extend(unlooked);
-    differing.sort_unstable();
-    let first = &differing[..differing.len().min(MAX_SHOWN)];
-    let shown = if first.is_empty() { Vec::new() } else { look(nodes, true, first)? };
-    Ok((structure, differing, shown))
+    let unknown = vec![None; nodes.len()];
+    let unlooked = unlooked.into_iter().map(|at| Place { at, hashes: unknown.clone() });
+    found.differing.extend(unlooked);
+    found.differing.sort_unstable_by_key(|place| place.at);
+    let first = found.differing.iter().take(MAX_SHOWN).map(|place| place.at);
+    let first: Vec<PageAt> = first.collect();
+    if first.is_empty() { Ok(Vec::new()) } else { look(nodes, true, &first) }
 }
 
 /// For each page, each replica's bytes.

@@ -1,10 +1,11 @@
 //! The output of `skein verify`: the verdict, and for each difference its address, its object and each replica's bytes.
 
 use serde::Serialize;
-use skein_node::memory::{ARENA, Kind, PAGE_BYTES, Page, PageAt, Survey, Thing};
+use skein_node::memory::{ARENA, Kind, PAGE_BYTES, Page, PageAt, Survey, Thing, bytes};
 
 use super::Outcome;
-use super::compare::Structure;
+use super::compare::{Files, Structure};
+use super::repair::Repair;
 use crate::instance::NodeFiles;
 use crate::standstill::{self, Verdict};
 
@@ -14,6 +15,8 @@ const GAP: usize = 8;
 const PLACES: usize = 8;
 /// The most bytes of one place.
 const BYTES: usize = 32;
+/// The most files that are listed.
+const FILES: usize = 1000;
 /// Differences shown to a reader.
 const SHOWN: usize = 50;
 
@@ -25,8 +28,12 @@ pub struct Report {
     replicas: Vec<Replica>,
     /// The number of different pages.
     differing_pages: usize,
+    /// The number of different files.
+    differing_files: usize,
     /// Different processes and mappings, and the first of these pages.
     differences: Vec<Difference>,
+    /// What was done about them.
+    repairs: Vec<Repair>,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,16 +46,19 @@ struct Replica {
     mappings: usize,
     /// Pages with something in them.
     pages: u64,
+    /// Files that the server has written, and bytes in them.
+    files: u64,
+    bytes: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
 struct Difference {
-    /// `process`, `mapping` or `bytes`.
+    /// `output`, `process`, `mapping`, `bytes` or `file`.
     kind: &'static str,
     /// The process, as the server numbers them; `null` for the arena.
     pid: Option<u32>,
     command: String,
-    /// The mapping and its permissions.
+    /// The mapping and its permissions, or the file's path.
     mapping: String,
     /// The first byte that differs, and its offset in the mapping.
     address: Option<String>,
@@ -75,41 +85,52 @@ impl Report {
                 processes: processes.len(),
                 mappings: processes.iter().map(|process| process.mappings.len()).sum(),
                 pages: status.map_or(0, |status| status.survey.pages),
+                files: status.map_or(0, |status| status.written.count),
+                bytes: status.map_or(0, |status| status.written.bytes),
             }
         };
+        let found = &outcome.found;
         let mut differences: Vec<_> =
-            outcome.structure.iter().map(Difference::of_structure).collect();
+            found.structure.iter().map(Difference::of_structure).collect();
         if let Some(Ok(first)) = outcome.answers.first() {
-            for (at, pages) in outcome.differing.iter().zip(&outcome.shown) {
-                differences.extend(of_page(&first.survey, *at, pages));
+            for (place, pages) in found.differing.iter().zip(&outcome.shown) {
+                differences.extend(of_page(&first.survey, place.at, pages));
             }
         }
+        differences.extend(found.files.iter().take(FILES).map(Difference::of_file));
         Self {
             name: name.to_owned(),
             verdict: outcome.verdict,
             replicas: nodes.iter().zip(&outcome.answers).map(replica).collect(),
-            differing_pages: outcome.differing.len(),
+            differing_pages: found.differing.len(),
+            differing_files: found.files.len(),
             differences,
+            repairs: outcome.repairs.clone(),
         }
     }
 
     /// For a reader.
     pub fn text(&self) -> String {
         let verdict = match self.verdict {
-            Verdict::Agree => "all replicas hold the same in memory",
-            Verdict::Differ => "the replicas' memory differs",
+            Verdict::Agree => "all replicas hold the same in memory and files",
+            Verdict::Repaired => "the replicas differed, and were repaired",
+            Verdict::Differ if self.differing_files == 0 => "the replicas' memory differs",
+            Verdict::Differ => "the replicas' memory or files differ",
             Verdict::Incomparable => "the replicas cannot be compared now",
         };
         let mut text = format!("{}: {verdict}\n\n", self.name);
         for replica in &self.replicas {
-            let Replica { id, index, problem, processes, mappings, pages } = replica;
-            let has = format!("{processes} processes, {mappings} mappings, {pages} pages");
+            let Replica { id, index, problem, processes, mappings, pages, files, bytes } = replica;
+            let has = format!(
+                "{processes} processes, {mappings} mappings, {pages} pages, {files} files with {bytes} bytes"
+            );
             text += &standstill::line(*id, *index, problem.as_deref(), &has);
         }
-        if self.verdict != Verdict::Differ {
+        if self.differences.is_empty() {
             return text;
         }
-        text += &format!("\ndiffering ({} pages):\n", self.differing_pages);
+        let (pages, files) = (self.differing_pages, self.differing_files);
+        text += &format!("\ndiffering ({pages} pages, {files} files):\n");
         for difference in self.differences.iter().take(SHOWN) {
             text += &format!("  {}\n", difference.line());
             for (replica, value) in self.replicas.iter().zip(&difference.values) {
@@ -120,27 +141,32 @@ impl Report {
             text +=
                 &format!("  ... and {} more; --json lists them\n", self.differences.len() - SHOWN);
         }
+        if !self.repairs.is_empty() {
+            text += "\nrepaired:\n";
+        }
+        for repair in &self.repairs {
+            text += &format!("  {}\n", repair.line());
+        }
         text
     }
 }
 
 impl Difference {
     fn of_structure(structure: &Structure) -> Self {
-        let Structure { pid, command, mapping, values } = structure;
-        Self {
-            kind: if mapping.is_some() { "mapping" } else { "process" },
-            pid: Some(*pid),
-            command: command.clone(),
-            mapping: mapping.clone().unwrap_or_default(),
-            values: values.clone(),
-            ..Self::default()
-        }
+        let Structure { kind, pid, command, mapping, values } = structure.clone();
+        Self { kind: kind.name(), pid, command, mapping, values, ..Self::default() }
+    }
+
+    fn of_file(file: &Files) -> Self {
+        let (mapping, values) = (file.path.clone(), file.values.clone());
+        Self { kind: "file", mapping, values, ..Self::default() }
     }
 
     fn line(&self) -> String {
-        let mut line = match self.pid {
-            Some(pid) => format!("process {pid} ({})", self.command),
-            None => "arena".to_owned(),
+        let mut line = match (self.pid, self.kind) {
+            (Some(pid), _) => format!("process {pid} ({})", self.command),
+            (None, "bytes") => "arena".to_owned(),
+            (None, kind) => kind.to_owned(),
         };
         let mut add = |text: &str| {
             if !text.is_empty() {
@@ -185,14 +211,6 @@ fn of_page(survey: &Survey, at: PageAt, pages: &[Page]) -> Vec<Difference> {
         }
     };
     places(&contents).into_iter().map(difference).collect()
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let (pairs, _) = hex.as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| {
-        std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
-    };
-    pairs.iter().filter_map(byte).collect()
 }
 
 /// The places where pages differ, and their lengths; the whole page where one replica has none.

@@ -35,6 +35,37 @@ pub fn tree(place: &Place) {
     }
 }
 
+/// nginx with Debian's configuration but for the paths and the number of workers; `servers` goes into its `http`.
+#[track_caller]
+pub fn nginx(place: Place, port: u16, servers: &str) -> Real {
+    let path = |name: &str| place.path(name).to_str().unwrap().to_string();
+    let config = format!(
+        "user www-data;
+worker_processes 2;
+pid {pid};
+error_log {log}/error.log;
+include /etc/nginx/modules-enabled/*.conf;
+events {{ worker_connections 768; }}
+http {{
+    sendfile on;
+    tcp_nopush on;
+    types_hash_max_size 2048;
+    include /etc/nginx/mime.types;
+    default_type application/octet-stream;
+    access_log {log}/access.log;
+    gzip on;
+    client_body_temp_path {log}/body;
+    {servers}
+}}
+",
+        pid = path("nginx.pid"),
+        log = path("log"),
+    );
+    let config = place.file("nginx.conf", &config, 0o644).to_str().unwrap().to_string();
+    let words = ["/usr/sbin/nginx", "-c", &config, "-g", "daemon off;"];
+    Real::serve(place, port, &[], words.map(String::from).to_vec())
+}
+
 /// Lets everybody write.
 pub fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt;

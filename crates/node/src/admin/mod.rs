@@ -5,8 +5,15 @@
 //! GET  /metrics                 Prometheus text
 //! POST /hold                    holds the server for a moment; answers the last entry that it has
 //! GET  /files/ENTRY             FilesStatus as JSON: the files that the held server has written up to this entry; it goes on
-//! GET  /memory/ENTRY            MemoryStatus as JSON: the held server's memory at this entry; it stands there
+//! GET  /memory/ENTRY            MemoryStatus as JSON: the held server's memory and files at this entry; it stands there
+//! GET  /memory/ENTRY/again      the same once more, of a server that stands there
 //! POST /memory/look             a memory::Question as JSON: pages of the server that stands; answers memory::Page as JSON, one for each
+//! POST /memory/repair           memory::PageContents as JSON, a list: writes them into the server that stands
+//! POST /files/look              a FileQuestion as JSON: a file of the server that stands; answers FileAnswer as JSON
+//! POST /files/repair            a FileAnswer as JSON: writes these pieces of the file
+//! POST /repaired/ENTRY          servers that stand at this entry were repaired; the body says what in this one, empty: nothing
+//! POST /equal/ENTRY             all servers were found equal at this entry
+//! POST /rebuild                 the server differs in what cannot be repaired, which the body says: it is built again
 //! POST /go-on                   the held server goes on
 //! POST /images                  takes an image of the server; answers Checkpointed as JSON
 //! GET  /images                  ImagesListed as JSON
@@ -25,6 +32,7 @@
 
 mod images;
 mod members;
+mod repair;
 mod standstill;
 
 use crate::error::NodeError;
@@ -156,7 +164,14 @@ async fn serve(
         .route("/hold", post(standstill::hold))
         .route("/files/{entry}", get(standstill::files))
         .route("/memory/{entry}", get(standstill::memory))
+        .route("/memory/{entry}/again", get(standstill::again))
         .route("/memory/look", post(standstill::look))
+        .route("/memory/repair", post(repair::pages))
+        .route("/files/look", post(repair::look_at_file))
+        .route("/files/repair", post(repair::file))
+        .route("/repaired/{entry}", post(repair::done))
+        .route("/equal/{entry}", post(repair::equal))
+        .route("/rebuild", post(repair::rebuild))
         .route("/go-on", post(standstill::go_on))
         .route("/images", get(images::list).post(images::take))
         .route("/images/{entry}/verified", get(images::verify))

@@ -9,8 +9,11 @@ use axum::extract::{Path as Segment, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use skein_model::LogIndex;
-use skein_replica::replica::{Command, STANDS, Stood};
+use skein_replica::replica::{Command, STANDS, STANDS_ON, Stood};
+use skein_replica::server::Files;
+use skein_sandbox::Written;
 use std::fmt::Display;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// The longest time of a server to reach the entry; the reactor gives up earlier.
@@ -18,11 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The longest time to read its memory: shorter than the standstill.
 const READS: Duration = STANDS.saturating_sub(Duration::from_secs(2));
 
-fn conflict(why: impl Display) -> Response {
+pub(super) fn conflict(why: impl Display) -> Response {
     (StatusCode::CONFLICT, format!("{why}\n")).into_response()
 }
 
-fn failed(why: impl Display) -> Response {
+pub(super) fn failed(why: impl Display) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")).into_response()
 }
 
@@ -42,23 +45,31 @@ async fn stand_at(shared: &Shared, index: u64) -> Result<Stood, Response> {
     ask_long(&shared.mailbox, PATIENCE, stand).await?.map_err(conflict)
 }
 
+/// A server that stands goes on standing for so much longer.
+pub(super) async fn stand_on(shared: &Shared, longer: Duration) -> Result<Stood, Response> {
+    ask(&shared.mailbox, |reply| Command::StandOn(longer, reply)).await?.map_err(conflict)
+}
+
 /// The server goes on afterwards.
 pub(super) async fn files(
     State(shared): State<Shared>,
     Segment(index): Segment<u64>,
 ) -> Result<Json<FilesStatus>, Response> {
-    let Stood { files, times_at, memory } = stand_at(&shared, index).await?;
-    let (layer, times) = (server::layer(&files), server::times(memory.arena, times_at));
-    let read = move || layer.written(Some(&times.read()?));
+    let Stood { files, times_at, memory, .. } = stand_at(&shared, index).await?;
+    let read = move || written(&files, memory.arena, times_at);
     let read = tokio::task::spawn_blocking(read).await;
     let stood = ask(&shared.mailbox, Command::GoOn).await?;
-    let written = read
-        .map_err(failed)?
-        .map_err(|error| failed(format!("the server's files cannot be read: {error}")))?;
+    let written = read.map_err(failed)?.map_err(failed)?;
     if !stood {
         return Err(conflict("reading the files took longer than a server is held"));
     }
     Ok(Json(FilesStatus { index, written }))
+}
+
+fn written(files: &Files, arena: OwnedFd, times_at: u64) -> Result<Written, String> {
+    let times = server::times(arena, times_at);
+    let written = times.read().and_then(|times| server::layer(files).written(Some(&times)));
+    written.map_err(|error| format!("the server's files cannot be read: {error}"))
 }
 
 /// The server stands for a while longer: more requests may follow.
@@ -67,27 +78,52 @@ pub(super) async fn memory(
     Segment(index): Segment<u64>,
 ) -> Result<Json<MemoryStatus>, Response> {
     let begun = Instant::now();
-    let memory = server::memory(stand_at(&shared, index).await?.memory);
-    let read = tokio::task::spawn_blocking(move || memory.survey(begun + READS)).await;
-    let stood = ask(&shared.mailbox, Command::StandOn).await?;
-    let survey = read.map_err(failed)?.map_err(unread)?;
-    stood.map_err(conflict)?;
-    Ok(Json(MemoryStatus { index, survey }))
+    let stood = stand_at(&shared, index).await?;
+    survey(&shared, index, stood, begun + READS).await
+}
+
+/// What was repaired is looked at once more.
+pub(super) async fn again(
+    State(shared): State<Shared>,
+    Segment(index): Segment<u64>,
+) -> Result<Json<MemoryStatus>, Response> {
+    let begun = Instant::now();
+    let stood = stand_on(&shared, STANDS).await?;
+    survey(&shared, index, stood, begun + READS).await
+}
+
+async fn survey(
+    shared: &Shared,
+    index: u64,
+    stood: Stood,
+    deadline: Instant,
+) -> Result<Json<MemoryStatus>, Response> {
+    let Stood { files, times_at, memory, digest } = stood;
+    let arena = memory.arena.try_clone().map_err(failed)?;
+    let memory = server::memory(memory);
+    let read = move || {
+        let survey = memory.survey(deadline).map_err(unread)?;
+        Ok((survey, written(&files, arena, times_at)?))
+    };
+    let read = tokio::task::spawn_blocking(read).await;
+    let stood = stand_on(shared, STANDS_ON).await;
+    let (survey, written) = read.map_err(failed)?.map_err(|why: String| conflict(why))?;
+    stood?;
+    let digest = digest.map(|digest| format!("{digest:016x}")).unwrap_or_default();
+    Ok(Json(MemoryStatus { index, digest, survey, written }))
 }
 
 pub(super) async fn look(
     State(shared): State<Shared>,
     Json(question): Json<Question>,
 ) -> Result<Json<Vec<Page>>, Response> {
-    let stood = ask(&shared.mailbox, Command::StandOn).await?.map_err(conflict)?;
-    let memory = server::memory(stood.memory);
+    let memory = server::memory(stand_on(&shared, STANDS_ON).await?.memory);
     let read = tokio::task::spawn_blocking(move || memory.look(&question)).await;
-    let stood = ask(&shared.mailbox, Command::StandOn).await?;
-    let pages = read.map_err(failed)?.map_err(unread)?;
-    stood.map_err(conflict)?;
-    Ok(Json(pages))
+    let stood = stand_on(&shared, STANDS_ON).await;
+    let pages = read.map_err(failed)?.map_err(unread).map_err(conflict)?;
+    stood.map(|_| Json(pages))
 }
 
-fn unread(error: impl Display) -> Response {
-    conflict(format!("the server's memory cannot be read: {error}"))
+fn unread(error: impl Display) -> String {
+    format!("the server's memory cannot be read: {error}")
 }

@@ -5,6 +5,7 @@ use nix::unistd::{Whence, lseek64};
 use skein_arena::layout::SERVER_BASE;
 use skein_arena::parts::{Own, PARTS_BYTES, Parts, Threads};
 use skein_image::is_zero;
+use std::io::Error;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -87,17 +88,39 @@ impl<'a> Heap<'a> {
         within.then(|| self.page(at).ok()).flatten()
     }
 
-    fn page(&self, at: u64) -> Result<Vec<u8>> {
-        let mut page = vec![0; PAGE_BYTES as usize];
+    /// Writes a page, but not the bytes that belong to one replica.
+    pub fn repair(&self, address: u64, mut page: Vec<u8>) -> Result<()> {
+        let outside = || MemoryError::read("the arena")(Error::other("there is no such page"));
+        let at = address.checked_sub(self.address()).ok_or_else(outside)?;
+        if !at.is_multiple_of(PAGE_BYTES) || at >= self.memory.sizes.heap as u64 {
+            return Err(outside());
+        }
+        let (here, mut shared) = (self.raw(at)?, vec![1; PAGE_BYTES as usize]);
+        for own in &self.owns {
+            own.clear(&mut shared, at);
+        }
+        for (byte, (here, shared)) in page.iter_mut().zip(here.iter().zip(&shared)) {
+            if *shared == 0 {
+                *byte = *here;
+            }
+        }
         let file_at = Self::file_at(self.memory) + at;
-        self.memory
-            .arena
-            .read_exact_at(&mut page, file_at)
-            .map_err(MemoryError::read("the arena"))?;
+        self.memory.arena.write_all_at(&page, file_at).map_err(MemoryError::read("the arena"))
+    }
+
+    fn page(&self, at: u64) -> Result<Vec<u8>> {
+        let mut page = self.raw(at)?;
         for own in &self.owns {
             own.clear(&mut page, at);
         }
         Ok(page)
+    }
+
+    fn raw(&self, at: u64) -> Result<Vec<u8>> {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let file_at = Self::file_at(self.memory) + at;
+        let read = self.memory.arena.read_exact_at(&mut page, file_at);
+        read.map(|()| page).map_err(MemoryError::read("the arena"))
     }
 
     /// The objects in a page.

@@ -4,11 +4,10 @@ use super::heap::Heap;
 use super::symbols::Objects;
 use super::{
     ARENA, MAX_LOOKED_AT, MAX_SHOWN, MemoryError, PAGE_BYTES, Page, Question, Result, ServerMemory,
-    hash,
+    hash, hex,
 };
 use skein_image::{Mapping, Process, maps, processes};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -50,9 +49,7 @@ impl ServerMemory {
             let Some(contents) = contents else { return Page::default() };
             let mut page = Page { hash: format!("{:016x}", hash(&contents)), ..Page::default() };
             if question.contents {
-                for byte in contents {
-                    write!(page.contents, "{byte:02x}").expect("a string takes everything");
-                }
+                page.contents = hex(&contents);
                 page.things = match (at.pid, seen) {
                     (ARENA, _) => heap.things(at.address),
                     (_, Some(seen)) => {

@@ -4,6 +4,7 @@
 //! survey:   processes -> their mappings -> a hash for each page that may hold something       (survey.rs)
 //!           the arena's heap without bytes that belong to one replica -> a hash a page        (heap.rs)
 //! look:     some pages again: their content, and the objects in them                         (look.rs, symbols.rs)
+//! repair:   some pages are written, as another replica has them                              (repair.rs)
 //! ```
 //!
 //! Read while the server stands still ([`skein_replica::replica`]'s standstill), from `/proc/PID`, in bounded memory: eight bytes a page.
@@ -17,6 +18,7 @@
 
 mod heap;
 mod look;
+mod repair;
 mod survey;
 mod symbols;
 pub mod threads;
@@ -116,6 +118,15 @@ pub struct Page {
     pub things: Vec<Thing>,
 }
 
+/// A page to be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageContents {
+    /// Its position.
+    pub at: PageAt,
+    /// Two hexadecimal digits a byte.
+    pub contents: String,
+}
+
 /// A named object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thing {
@@ -151,6 +162,27 @@ pub struct ServerMemory {
     pub sizes: Sizes,
     /// The offset of the table of parts in the heap.
     pub parts_at: u64,
+}
+
+/// Two hexadecimal digits a byte.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+    }
+    text
+}
+
+/// The bytes in such a text; what is none is left out.
+#[must_use]
+pub fn bytes(hex: &str) -> Vec<u8> {
+    let (pairs, _) = hex.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| {
+        std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
+    };
+    pairs.iter().filter_map(byte).collect()
 }
 
 fn hash(page: &[u8]) -> u64 {

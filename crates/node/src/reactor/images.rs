@@ -276,6 +276,7 @@ fn take(
     let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
     let file = written.file;
     let before = (state.index, places.with(written.hashes, written.of_files, contents));
+    tell(mailbox, ImageNews::Root(state.index, before.1.root()));
     *known.lock().expect("no holder panics") = Some(before);
     tracing::debug!(
         event = "image_written",

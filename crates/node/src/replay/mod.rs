@@ -234,7 +234,7 @@ pub fn describe<'a>(records: impl Iterator<Item = Record<'a>>) -> String {
             Record::ConnectFailed { conn, .. } => {
                 format!("the server's connection {} failed", conn.0 as u32)
             }
-            Record::Digest { .. } => continue,
+            Record::Digest { .. } | Record::Root { .. } => continue,
         };
         words.push(word);
     }

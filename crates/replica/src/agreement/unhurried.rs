@@ -10,7 +10,7 @@
 //! A server whose timers all say something would wait longer for each commit, by its own execution. When the first deferred entry is such a one, the next ones are
 //! not deferred, twice as many each time.
 
-use skein_model::{EntryRef, Record};
+use skein_model::EntryRef;
 use std::time::Duration;
 
 /// A leader hurries when an entry has waited for this long.
@@ -25,7 +25,7 @@ const MAX_PROMPT: u32 = 63;
 /// Whether an entry has nothing in it that anybody outside has said or asked for: it has a stamp, or digests of what was executed.
 #[must_use]
 pub fn is_unhurried(entry: &EntryRef<'_>) -> bool {
-    entry.records().all(|record| matches!(record, Record::Digest { .. }))
+    entry.records().all(|record| record.is_for_nodes())
 }
 
 /// Decides whether a leader defers the next such entry.
@@ -58,7 +58,7 @@ impl Unhurried {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skein_model::{EntryBuilder, LogIndex, ReplicaId, Term, WallNs};
+    use skein_model::{EntryBuilder, LogIndex, Record, ReplicaId, Term, WallNs};
 
     #[test]
     fn nobody_waits_for_stamps_and_digests() {

@@ -4,7 +4,7 @@
 //! followed by a pause of [`SHARE`] times as long, so that images cost a bounded share of a replica's time; one that failed is tried again after growing pauses.
 
 use crate::config::CheckpointConfig;
-use skein_model::LogIndex;
+use skein_model::{LogIndex, WallNs};
 use std::time::Duration;
 
 /// The pause after an image, in times of what it took.
@@ -13,6 +13,40 @@ const SHARE: u32 = 20;
 const PAUSE: Duration = Duration::from_secs(1);
 /// up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// What begins at an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// Nothing.
+    Nothing,
+    /// A stretch of the log, as long as the interval between images.
+    Stretch,
+    /// A long one, of several intervals.
+    LongStretch,
+}
+
+/// Whom a replica lets take an image first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nobody.
+    Nobody,
+    /// A follower itself, at the next digests, where images can be compared.
+    Digests,
+    /// A leader the others, which it fetches one from.
+    Others,
+}
+
+impl After {
+    /// How many times what is configured it waits, in time and entries, and in bytes of the log.
+    const fn times(self) -> (u64, u64) {
+        match self {
+            Self::Nobody => (1, 1),
+            // Digests do not come by bytes.
+            Self::Digests => (2, 1),
+            Self::Others => (3, 3),
+        }
+    }
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -28,6 +62,8 @@ pub struct Schedule {
     not_before: Duration,
     /// Failures in a row.
     failures: u32,
+    /// Whether it is due at once.
+    hurries: bool,
 }
 
 impl Schedule {
@@ -35,7 +71,7 @@ impl Schedule {
     #[must_use]
     pub const fn new(config: CheckpointConfig, newest: LogIndex) -> Self {
         let (since, not_before) = (Duration::ZERO, Duration::ZERO);
-        Self { config, newest, since, bytes: 0, not_before, failures: 0 }
+        Self { config, newest, since, bytes: 0, not_before, failures: 0, hurries: false }
     }
 
     /// Entries of so many bytes were committed.
@@ -46,7 +82,7 @@ impl Schedule {
     /// There is a new image; it took this long.
     pub fn came(&mut self, index: LogIndex, took: Duration, now: Duration) {
         if index > self.newest {
-            (self.newest, self.since, self.bytes) = (index, now, 0);
+            (self.newest, self.since, self.bytes, self.hurries) = (index, now, 0, false);
         }
         self.failures = 0;
         self.not_before = now + SHARE * took;
@@ -63,25 +99,56 @@ impl Schedule {
         self.failures += 1;
     }
 
-    /// Whether the next one is due, for a server that has executed all up to `executed`. `times`: only when it has been due for so many times what is configured.
+    /// Whether the next one is due, for a server that has executed all up to `executed`.
     #[must_use]
-    pub fn is_due(&self, executed: LogIndex, times: u32, now: Duration) -> bool {
+    pub fn is_due(&self, executed: LogIndex, after: After, now: Duration) -> bool {
         let CheckpointConfig { enabled, interval_s, log_bytes, log_entries, .. } = self.config;
         let entries = executed.0.saturating_sub(self.newest.0);
         let waited = now.saturating_sub(self.since);
-        let times = u64::from(times);
+        let (times, of_bytes) = after.times();
         enabled
             && entries > 0
             && now >= self.not_before
-            && (entries >= log_entries.saturating_mul(times)
-                || self.bytes >= log_bytes.saturating_mul(times)
+            && (self.hurries && after != After::Others
+                || entries >= log_entries.saturating_mul(times)
+                || self.bytes >= log_bytes.saturating_mul(of_bytes)
                 || waited >= Duration::from_secs(interval_s.saturating_mul(times)))
+    }
+
+    /// What begins between two entries, given with their times; nothing when images are not taken by themselves. The same on all replicas with this configuration.
+    #[must_use]
+    pub fn begins(&self, before: (LogIndex, WallNs), now: (LogIndex, WallNs)) -> Begins {
+        let CheckpointConfig { enabled, interval_s, log_entries, leader_intervals, .. } =
+            self.config;
+        let interval_ns = interval_s.max(1).saturating_mul(1_000_000_000);
+        let long_ns = match leader_intervals {
+            0 => u64::MAX,
+            intervals => interval_ns.saturating_mul(intervals),
+        };
+        let passes = |before: u64, now: u64, length: u64| before / length != now / length;
+        match enabled {
+            true if passes(before.1.0, now.1.0, long_ns) => Begins::LongStretch,
+            true if passes(before.1.0, now.1.0, interval_ns) => Begins::Stretch,
+            true if passes(before.0.0, now.0.0, log_entries.max(1)) => Begins::Stretch,
+            _ => Begins::Nothing,
+        }
+    }
+
+    /// The next one is due as soon as anything has happened since the newest, but for a leader, which fetches it.
+    pub const fn hurry(&mut self) {
+        self.hurries = true;
     }
 
     /// When it may become due by time alone.
     #[must_use]
-    pub fn wake(&self) -> Duration {
-        self.not_before.max(self.since + Duration::from_secs(self.config.interval_s))
+    pub fn wake(&self, after: After) -> Duration {
+        let interval = Duration::from_secs(self.config.interval_s);
+        match after {
+            After::Nobody | After::Digests if self.hurries => self.not_before,
+            // A leader looks for an image of the others as soon as one is due.
+            After::Nobody | After::Others => self.not_before.max(self.since + interval),
+            After::Digests => self.not_before.max(self.since + 2 * interval),
+        }
     }
 }
 
@@ -97,6 +164,7 @@ mod tests {
             interval_s: 100,
             log_bytes: 1000,
             log_entries: 50,
+            leader_intervals: 6,
             keep: 2,
             fetch_bytes_per_s: 1,
         };
@@ -106,16 +174,42 @@ mod tests {
     #[test]
     fn it_is_due_by_entries_bytes_or_time() {
         let mut s = schedule();
-        assert!(!s.is_due(LogIndex(59), 1, SECOND) && s.is_due(LogIndex(60), 1, SECOND));
-        assert!(!s.is_due(LogIndex(60), 2, SECOND) && s.is_due(LogIndex(110), 2, SECOND));
-        assert!(!s.is_due(LogIndex(11), 1, 99 * SECOND) && s.is_due(LogIndex(11), 1, 100 * SECOND));
-        assert!(!s.is_due(LogIndex(10), 1, 1000 * SECOND), "nothing happened");
+        assert!(
+            !s.is_due(LogIndex(59), After::Nobody, SECOND)
+                && s.is_due(LogIndex(60), After::Nobody, SECOND)
+        );
+        assert!(
+            !s.is_due(LogIndex(60), After::Digests, SECOND)
+                && s.is_due(LogIndex(110), After::Digests, SECOND)
+        );
+        assert!(
+            !s.is_due(LogIndex(11), After::Nobody, 99 * SECOND)
+                && s.is_due(LogIndex(11), After::Nobody, 100 * SECOND)
+        );
+        assert!(!s.is_due(LogIndex(10), After::Nobody, 1000 * SECOND), "nothing happened");
         s.committed(1000);
-        assert!(s.is_due(LogIndex(11), 1, SECOND));
+        assert!(s.is_due(LogIndex(11), After::Nobody, SECOND));
+        assert!(s.is_due(LogIndex(11), After::Digests, SECOND));
+        assert!(!s.is_due(LogIndex(11), After::Others, SECOND));
         s.came(LogIndex(11), Duration::ZERO, SECOND);
-        assert!(!s.is_due(LogIndex(12), 1, SECOND));
+        assert!(!s.is_due(LogIndex(12), After::Nobody, SECOND));
+        s.hurry();
+        assert!(
+            !s.is_due(LogIndex(11), After::Nobody, SECOND)
+                && s.is_due(LogIndex(12), After::Nobody, SECOND)
+        );
+        assert!(!s.is_due(LogIndex(12), After::Others, SECOND), "a leader fetches it");
+        assert_eq!(s.wake(After::Nobody), SECOND, "at once");
+        s.came(LogIndex(12), Duration::ZERO, SECOND);
+        assert!(!s.is_due(LogIndex(13), After::Nobody, SECOND));
+        let wakes = [After::Nobody, After::Digests, After::Others].map(|after| s.wake(after));
+        assert_eq!(wakes, [101 * SECOND, 201 * SECOND, 101 * SECOND]);
         let off = CheckpointConfig { enabled: false, ..schedule().config };
-        assert!(!Schedule::new(off, LogIndex(0)).is_due(LogIndex(9999), 1, 1000 * SECOND));
+        assert!(!Schedule::new(off, LogIndex(0)).is_due(
+            LogIndex(9999),
+            After::Nobody,
+            1000 * SECOND
+        ));
     }
 
     #[test]
@@ -123,14 +217,15 @@ mod tests {
         let mut s = schedule();
         s.came(LogIndex(20), SECOND, 10 * SECOND);
         assert!(
-            !s.is_due(LogIndex(999), 1, 29 * SECOND) && s.is_due(LogIndex(999), 1, 30 * SECOND)
+            !s.is_due(LogIndex(999), After::Nobody, 29 * SECOND)
+                && s.is_due(LogIndex(999), After::Nobody, 30 * SECOND)
         );
     }
 
     #[test]
     fn one_that_failed_is_tried_again_after_growing_pauses() {
         let mut s = schedule();
-        let due = |s: &Schedule, at| s.is_due(LogIndex(999), 1, at);
+        let due = |s: &Schedule, at| s.is_due(LogIndex(999), After::Nobody, at);
         s.failed(SECOND);
         assert!(!due(&s, SECOND) && due(&s, 2 * SECOND));
         s.failed(2 * SECOND);
@@ -140,5 +235,18 @@ mod tests {
         s.came(LogIndex(11), Duration::ZERO, 700 * SECOND);
         s.failed(700 * SECOND);
         assert!(due(&s, 701 * SECOND));
+    }
+
+    #[test]
+    fn stretches_follow_from_the_log() {
+        let s = schedule();
+        let at = |index, second: u64| (LogIndex(index), WallNs(second * 1_000_000_000));
+        assert_eq!(s.begins(at(100, 100), at(149, 199)), Begins::Nothing);
+        assert_eq!(s.begins(at(149, 199), at(150, 199)), Begins::Stretch);
+        assert_eq!(s.begins(at(149, 199), at(149, 200)), Begins::Stretch);
+        assert_eq!(s.begins(at(149, 599), at(150, 600)), Begins::LongStretch);
+        let off = CheckpointConfig { enabled: false, ..schedule().config };
+        let off = Schedule::new(off, LogIndex(0));
+        assert_eq!(off.begins(at(1, 1), at(999, 999)), Begins::Nothing);
     }
 }

@@ -442,6 +442,7 @@ impl<E: Environment> Replica<E> {
         match server.feed.step(entry.index, Some(parsed)) {
             Step::Give => self.hand_in(entry.index, &entry.payload),
             Step::Skip => {
+                self.pass_digests(entry.index, parsed);
                 self.digests_committed(entry.index, parsed);
                 true
             }

@@ -37,7 +37,10 @@ impl<E: Environment> Replica<E> {
         server.feed.skip_to(index);
         let past = match server.feed.step(index, Some(&entry)) {
             Step::Give => self.hand_in(index, payload),
-            Step::Skip => true,
+            Step::Skip => {
+                self.pass_digests(index, &entry);
+                true
+            }
             Step::NotNow => false,
         };
         if past && let Some(server) = self.slot.link_mut() {

@@ -3,6 +3,7 @@
 use super::dispute::{Dispute, STANDS};
 use super::health::{ANSWER, STATE};
 use super::pulse::PULSE;
+use super::roots::ROOT;
 use super::unhurried::SYNC;
 use super::{Replica, members};
 use crate::environment::{Environment, Places};
@@ -70,6 +71,8 @@ pub struct Comparison {
     pub saw_leader: bool,
     /// The last entry at which this replica's server was found to be like the others'.
     pub agreed: LogIndex,
+    /// The last entry at which all of the replicas' memory and files was found to be equal.
+    pub verified: LogIndex,
     /// The last entry compared, and whether all were equal.
     pub last: Option<(LogIndex, bool)>,
     /// The last actions of this replica's server when it differed, until another replica has reported its own.
@@ -140,6 +143,7 @@ impl<E: Environment> Replica<E> {
             }
             (members::ASK, ..) => self.peer_requests(peer, bytes),
             (members::ANSWER, ..) => self.request_answered(peer, bytes),
+            (ROOT, Some(index), Some(root)) => self.peer_root(peer, LogIndex(index), root),
             _ if self.peer_says_of_images(peer, kind, bytes) => {}
             _ => self.distrust(peer, &format!("a malformed message ({kind})")),
         }
@@ -254,6 +258,7 @@ impl<E: Environment> Replica<E> {
                 self.propose(entry);
             }
         }
+        self.tend_roots();
         self.judge_pending();
         self.tell_stand();
         Ok(())
@@ -280,7 +285,7 @@ impl<E: Environment> Replica<E> {
             })
             .collect();
         if answers.is_empty() {
-            return;
+            return self.roots_committed(index, entry);
         }
         let known = self.consensus.voters_at(index).filter(|voters| !voters.is_empty());
         let voters = known.unwrap_or_else(|| self.members.voters.clone());
@@ -360,19 +365,29 @@ impl<E: Environment> Replica<E> {
         self.note(format!(
             "the server's output differed from {others} at entry {index}; it is rebuilt from the log"
         ));
+        if let Some(whom) = self.give_up_server(self.compare.agreed, by) {
+            self.env.send(whom, ASK_EVENTS, &[]);
+        }
+    }
+
+    /// Ends a server that differs from the others', and gives up its images since the last entry at which they were equal. A leader hands over first, to `by` if it can.
+    /// Answers another replica, if there is one.
+    pub(super) fn give_up_server(
+        &mut self,
+        equal: LogIndex,
+        by: Option<ReplicaId>,
+    ) -> Option<ReplicaId> {
         let heir = by.or_else(|| self.heir()).or_else(|| self.env.connected().next());
         let whom = self.consensus.leader().filter(|l| *l != self.own).or(heir);
-        if let Some(whom) = whom {
-            self.env.send(whom, ASK_EVENTS, &[]);
-            if self.lead.is_some() {
-                self.hand_leadership_to(whom);
-            }
+        if let Some(whom) = whom.filter(|_| self.lead.is_some()) {
+            self.hand_leadership_to(whom);
         }
         self.compare.pending.clear();
         let again = self.slot.rebuilds_in_a_row() > 0;
-        self.distrust_images(self.compare.agreed, again);
+        self.distrust_images(equal, again);
         self.kill_server();
         self.slot.note_divergence();
+        whom
     }
 }
 

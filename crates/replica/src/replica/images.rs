@@ -5,13 +5,14 @@
 
 use super::Replica;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
+use crate::images::schedule::{After, Begins};
 use crate::images::{Fetch, Schedule};
 use crate::server::Source;
 use crate::status::ImagesStatus;
 use serde::{Deserialize, Serialize};
 use skein_log::Consensus;
 use skein_log::frame::KIND_APP;
-use skein_model::{LogIndex, ReplicaId};
+use skein_model::{LogIndex, ReplicaId, WallNs};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -29,8 +30,6 @@ pub(super) const DAMAGED: u8 = KIND_APP + 16;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often peers are told, as messages may be lost.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// A leader that others serve with images takes one itself when it has been due for so many times as long.
-const BY_ITSELF: u32 = 3;
 /// A server that does not come to stand within this time goes on,
 const STANDS_WITHIN: Duration = Duration::from_millis(500);
 /// and one that was not read within this time is ended: nothing else ends the reading.
@@ -89,6 +88,8 @@ pub(super) struct Images {
     held: BTreeMap<ReplicaId, [Option<ImageFile>; 2]>,
     /// This replica cannot continue without an image of this entry or a later one.
     need: Option<LogIndex>,
+    /// Images of earlier entries are removed when there is one of this entry or a later one: they may have what differed between servers.
+    doubted: LogIndex,
     /// Failed restores from an image.
     tries: BTreeMap<LogIndex, u32>,
     /// Who asked for an image.
@@ -116,6 +117,7 @@ impl Images {
             fetch: None,
             held: BTreeMap::new(),
             need: None,
+            doubted: LogIndex(0),
             tries: BTreeMap::new(),
             asked: Vec::new(),
             refused: None,
@@ -149,6 +151,17 @@ impl Images {
     /// Whether the server stands because it is being read.
     pub(super) fn is_copying(&self) -> bool {
         self.taking.as_ref().is_some_and(|t| t.stood.is_some() && t.copied.is_none())
+    }
+
+    /// Whether an image of this server is being taken after that entry.
+    pub(super) fn is_taking(&self, index: LogIndex, generation: u64) -> bool {
+        let is_it = |taking: &Taking| taking.after == index && taking.generation == generation;
+        self.taking.as_ref().is_some_and(is_it)
+    }
+
+    /// What begins between two entries of digests, given with their times.
+    pub(super) fn begins(&self, before: (LogIndex, WallNs), now: (LogIndex, WallNs)) -> Begins {
+        self.schedule.begins(before, now)
     }
 
     /// A peer is gone.
@@ -234,13 +247,22 @@ impl<E: Environment> Replica<E> {
             let _ = self.begin_image();
             return;
         }
-        let others_serve = self.lead.is_some() && self.env.connected().next().is_some();
-        let times = if others_serve { BY_ITSELF } else { 1 };
-        if self.images.schedule.is_due(executed, times, self.now) {
+        let after = self.image_after();
+        let others_serve = after == After::Others;
+        if self.images.schedule.is_due(executed, after, self.now) {
             // When it cannot begin now, it is tried again soon.
             let _ = self.begin_image();
-        } else if others_serve && self.images.schedule.is_due(executed, 1, self.now) {
+        } else if others_serve && self.images.schedule.is_due(executed, After::Nobody, self.now) {
             self.fetch(LogIndex(1), false);
+        }
+    }
+
+    /// Whom this replica lets take an image first.
+    fn image_after(&self) -> After {
+        match self.lead {
+            Some(_) if self.env.connected().next().is_some() => After::Others,
+            None if self.compares_roots() => After::Digests,
+            _ => After::Nobody,
         }
     }
 
@@ -250,19 +272,24 @@ impl<E: Environment> Replica<E> {
         let changed = self.images.newest().map(Image::index).unwrap_or_default() < self.survived();
         match (busy, changed) {
             (true, _) => Some(self.images.next),
-            (false, true) => Some(self.images.schedule.wake().max(self.images.next)),
+            (false, true) => {
+                Some(self.images.schedule.wake(self.image_after()).max(self.images.next))
+            }
             (false, false) => None,
         }
     }
 
     /// Lets the server stand where it is.
-    fn begin_image(&mut self) -> Result<(), String> {
+    pub(super) fn begin_image(&mut self) -> Result<(), String> {
         let Some(server) = self.slot.link().filter(|_| self.slot.is_in_step()) else {
             return Err(
                 "its server does not run, or still executes what the others have executed".into()
             );
         };
         let (after, generation) = (server.feed.given(), server.generation);
+        if self.images.taking.is_some() {
+            return Err("an image is being taken already".into());
+        }
         if self.images.newest().is_some_and(|newest| newest.index() >= after) {
             return Err(format!("there is an image of entry {after} already"));
         }
@@ -328,6 +355,7 @@ impl<E: Environment> Replica<E> {
                     taking.copied = taking.stood.map(|stood| now.saturating_sub(stood));
                 }
             }
+            ImageNews::Root(index, root) => self.root_is(index, root),
             ImageNews::Kept(image) => self.image_kept(image),
             ImageNews::NotTaken(why) => self.not_taken(why),
             ImageNews::Received(index, bytes) => {
@@ -375,7 +403,7 @@ impl<E: Environment> Replica<E> {
             if !lives || self.slot.has_diverged() {
                 // It may have ended, or been found wrong, while it was read.
                 self.env.remove_image(index, false);
-                return self.not_taken("its server has ended meanwhile".into());
+                return self.not_taken("its server has ended, or was repaired, meanwhile".into());
             }
             let stood = taking.copied.unwrap_or_default();
             let (stood_us, took_us) = (stood.as_micros() as u64, took.as_micros() as u64);
@@ -425,11 +453,15 @@ impl<E: Environment> Replica<E> {
         self.tell_image();
     }
 
-    /// Removes images beyond those to keep, and what the oldest of these covers from the log.
+    /// Removes images beyond those to keep and doubted ones, and what the oldest of these covers from the log.
     fn forget_old_images(&mut self) {
-        while self.images.kept.len() > self.images.keep {
-            let old = self.images.kept.remove(0);
-            self.env.remove_image(old.index(), false);
+        let doubted = self.images.doubted;
+        let renewed = self.images.newest().is_some_and(|newest| newest.index() >= doubted);
+        while let Some(oldest) = self.images.kept.first().map(Image::index)
+            && (self.images.kept.len() > self.images.keep || renewed && oldest < doubted)
+        {
+            self.images.kept.remove(0);
+            self.env.remove_image(oldest, false);
         }
         self.forget_log();
     }
@@ -473,6 +505,10 @@ impl<E: Environment> Replica<E> {
 
     /// This replica's server differed from the others' after `agreed`: later images of it may have what made it differ. `again`: even those from before.
     pub(super) fn distrust_images(&mut self, agreed: LogIndex, again: bool) {
+        if let Some(taking) = &mut self.images.taking {
+            // No server's: what is being read is not kept.
+            taking.generation = 0;
+        }
         if let Some(image) = self.images.unconfirmed.take() {
             self.env.remove_image(image.index(), false);
         }
@@ -480,6 +516,15 @@ impl<E: Environment> Replica<E> {
         let indexes: Vec<_> = self.images.kept.iter().filter(doubtful).map(Image::index).collect();
         for index in indexes {
             self.give_up_image(index, false);
+        }
+    }
+
+    /// Images of entries before `index` may have what differed between servers: others are to be had soon.
+    pub(super) fn renew_images(&mut self, index: LogIndex) {
+        self.images.doubted = self.images.doubted.max(index);
+        if !self.images.kept.is_empty() {
+            self.images.schedule.hurry();
+            self.images.next = self.now;
         }
     }
 
@@ -594,6 +639,7 @@ impl<E: Environment> Replica<E> {
     /// the leader's: clients have seen its answers.
     fn fetch(&mut self, least: LogIndex, any: bool) {
         let newest = self.images.newest().map(Image::index).unwrap_or_default();
+        let least = if any { least } else { least.max(self.images.doubted) };
         let leader = self.consensus.leader().filter(|_| any);
         let held = self.images.held.iter();
         let of_all = held.filter_map(|(peer, files)| Some((*peer, files[0]?)));

@@ -277,6 +277,7 @@ impl<E: Environment> Replica<E> {
         self.health.progress.forget();
         self.compare.held.clear();
         self.compare.dispute.rebuilt();
+        self.roots.forget();
         self.metrics.rebuilds.inc();
         if self.lead.is_some() {
             // Alone, or no replica took over: the clients' connections end, in order.

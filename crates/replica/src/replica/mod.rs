@@ -29,6 +29,8 @@ mod lifecycle;
 pub mod members;
 mod outgoing;
 mod pulse;
+mod repair;
+mod roots;
 mod serve;
 pub mod shared_core;
 mod snapshot;
@@ -59,13 +61,14 @@ pub use images::{Checkpointed, Reply as CheckpointReply};
 use lifecycle::Ends;
 use members::Members;
 use pulse::Pulse;
+use roots::Roots;
 use shared_core::SharedCore;
 use skein_log::wal::WalError;
 use skein_log::{Consensus, LogEntry, Persist, Role, Ticket};
 use skein_model::entry::MAX_ENTRY_BYTES;
 use skein_model::{LogIndex, ReplicaId, WallNs};
 use standstill::Standstill;
-pub use standstill::{STANDS, Standing};
+pub use standstill::{STANDS, STANDS_ON, Standing};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,10 +109,21 @@ pub enum Command {
     Hold(oneshot::Sender<Result<u64, String>>),
     /// Go on to this entry and no further; answers when the server waits there.
     StandAt(LogIndex, oneshot::Sender<Standing>),
-    /// Stand there for a while longer.
-    StandOn(oneshot::Sender<Standing>),
+    /// Stand there for so much longer.
+    StandOn(Duration, oneshot::Sender<Standing>),
     /// End the standstill; answers whether the server has stood up to now.
     GoOn(oneshot::Sender<bool>),
+    /// All servers were found equal at this entry, their memory and files included.
+    FoundEqual(LogIndex),
+    /// What differed in servers that stand at this entry was repaired from another one; `here`: in this replica's.
+    Repaired {
+        /// The entry.
+        index: LogIndex,
+        /// What was repaired in this replica's server, in words.
+        here: Option<String>,
+    },
+    /// The server differs from the others' in what cannot be repaired in it: build it again.
+    Rebuild(String, oneshot::Sender<Result<(), String>>),
     /// End, in order.
     Stop,
     /// The published address of each server port.
@@ -226,6 +240,7 @@ pub struct Replica<E: Environment> {
     images: images::Images,
     rounds: Rounds,
     compare: Comparison,
+    roots: Roots,
     metrics: Arc<Metrics>,
     notes: VecDeque<String>,
     ending: Option<ExitReason>,
@@ -315,6 +330,7 @@ impl<E: Environment> Replica<E> {
             images,
             rounds: Rounds::default(),
             compare: Comparison::default(),
+            roots: Roots::default(),
             metrics,
             notes: VecDeque::new(),
             ending: None,
@@ -553,11 +569,16 @@ impl<E: Environment> Replica<E> {
                 let _ = reply.send(self.hold());
             }
             Command::StandAt(index, reply) => self.stand_at(index, reply),
-            Command::StandOn(reply) => {
-                let _ = reply.send(self.stand_on());
+            Command::StandOn(longer, reply) => {
+                let _ = reply.send(self.stand_on(longer));
             }
             Command::GoOn(reply) => {
                 let _ = reply.send(self.go_on());
+            }
+            Command::FoundEqual(index) => self.found_equal(index),
+            Command::Repaired { index, here } => self.was_repaired(index, here),
+            Command::Rebuild(why, reply) => {
+                let _ = reply.send(self.rebuild_differing(&why));
             }
             Command::Places(reply) => {
                 // The requester may be gone.

@@ -4,7 +4,7 @@
 //! ask all:  hold             each stops where it is and answers its entry
 //! ask all:  stand at N       each goes on to entry N, the largest of these, and answers when its server waits there
 //!           ... the files, or the memory, are read ...
-//! ask all:  stand on          if there is more to read
+//! ask all:  stand on          if there is more to read, or to repair ([`super::repair`])
 //! ask all:  go on
 //! ```
 //!
@@ -21,7 +21,7 @@ const HELD: Duration = Duration::from_secs(1);
 /// The longest standstill: the server must reach the entry, and its files or its memory are read.
 pub const STANDS: Duration = Duration::from_secs(30);
 /// The extension for a requester that continues reading.
-const STANDS_ON: Duration = Duration::from_secs(5);
+pub const STANDS_ON: Duration = Duration::from_secs(5);
 
 /// A server that stands, or the reason why it does not.
 pub type Standing = Result<Stood, String>;
@@ -80,27 +80,35 @@ impl<E: Environment> Replica<E> {
     }
 
     /// The readable parts of a standing server.
-    fn stood(&self) -> Standing {
-        self.server().ok_or("it has no server")?.stood()
+    fn stood(&mut self) -> Standing {
+        let server = self.slot.link_mut().ok_or("it has no server")?;
+        server.settle();
+        server.stood()
     }
 
-    /// Stands for a while longer, if it has stood up to now.
-    pub(super) fn stand_on(&mut self) -> Standing {
-        let generation = self.generation();
-        match &mut self.standstill {
-            Some(held) if matches!(held.step, Step::Stands) && held.generation == generation => {
-                held.until = self.now + STANDS_ON;
-            }
-            _ => return Err("its server has not stood up to now".into()),
+    /// Stands for so much longer, if it has stood up to now.
+    pub(super) fn stand_on(&mut self, longer: Duration) -> Standing {
+        if !self.stands() {
+            return Err("its server has not stood up to now".into());
+        }
+        if let Some(held) = &mut self.standstill {
+            held.until = self.now + longer;
         }
         self.stood()
     }
 
-    /// Ends a standstill; true when the server has stood up to now.
-    pub(super) fn go_on(&mut self) -> bool {
-        self.standstill.take().is_some_and(|held| {
+    /// Whether the server has stood up to now.
+    pub(super) fn stands(&self) -> bool {
+        self.standstill.as_ref().is_some_and(|held| {
             matches!(held.step, Step::Stands) && held.generation == self.generation()
         })
+    }
+
+    /// Ends a standstill; true when the server has stood up to now.
+    pub(super) fn go_on(&mut self) -> bool {
+        let stood = self.stands();
+        self.standstill = None;
+        stood
     }
 
     /// Whether the server must not have the entry at `index` yet.
@@ -126,7 +134,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// The generation of the server; 0 without one.
-    fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         self.server().map_or(0, |server| server.generation)
     }
 

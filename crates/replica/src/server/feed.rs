@@ -5,7 +5,7 @@
 //! position stays, and entries are read again from the log when the server has made room. A fresh server starts at 1, one that continues from an
 //! image behind its entry.
 
-use skein_model::{EntryRef, LogIndex, Record};
+use skein_model::{EntryRef, LogIndex};
 
 /// The treatment of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +31,12 @@ impl Default for Feed {
     }
 }
 
-/// Whether an entry is for servers: digests are compared by nodes only.
+/// Whether an entry is for servers: digests and roots are compared by nodes only.
 #[must_use]
 pub fn is_for_server(entry: &EntryRef<'_>) -> bool {
     let mut any = false;
     for record in entry.records() {
-        if !matches!(record, Record::Digest { .. }) {
+        if !record.is_for_nodes() {
             return true;
         }
         any = true;
@@ -98,7 +98,7 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skein_model::{EntryBuilder, ReplicaId, Term, WallNs};
+    use skein_model::{EntryBuilder, Record, ReplicaId, Term, WallNs};
 
     fn entry(records: &[Record<'_>]) -> Vec<u8> {
         let mut builder = EntryBuilder::new(Vec::new());

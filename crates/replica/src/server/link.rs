@@ -274,7 +274,8 @@ impl Link {
         let files = self.files.clone().ok_or("its server does not run")?;
         let times_at = self.times_at().ok_or("it does not say when it wrote")?;
         let memory = self.memory().ok_or("it has no table of its parts")?;
-        Ok(Stood { files, times_at, memory })
+        let digest = self.digest.at(self.admitted);
+        Ok(Stood { files, times_at, memory, digest })
     }
 
     /// The server's process runs, as a child of `init`.

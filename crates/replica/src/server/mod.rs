@@ -80,4 +80,6 @@ pub struct Stood {
     pub times_at: u64,
     /// What it holds.
     pub memory: MemoryPlace,
+    /// The digest of all its output up to there; `None` while that is not known.
+    pub digest: Option<u64>,
 }

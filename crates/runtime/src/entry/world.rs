@@ -34,7 +34,10 @@ impl Above for World {
     fn enter(&self, k: &Kernel, term: Term, record: &Record<'_>) {
         match *record {
             // The records that the turn itself handles.
-            Record::Start(_) | Record::Digest { .. } | Record::Bubble { .. } => {}
+            Record::Start(_)
+            | Record::Digest { .. }
+            | Record::Root { .. }
+            | Record::Bubble { .. } => {}
             Record::TermStart => inbound::term_start(k, term),
             Record::Open { conn, peer, local } => inbound::open(k, conn, peer, local),
             Record::Data { conn, bytes } => inbound::data(k, conn, bytes),

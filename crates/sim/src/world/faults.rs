@@ -213,7 +213,7 @@ impl World {
     }
 
     /// A server answers from now on with other bytes, which mean the same: it is to be found and rebuilt, also when a majority of servers does not
-    /// run. One at a time: two that differ alike would be right.
+    /// run. Or its memory alone differs, which images show. One at a time: two that differ alike would be right.
     fn differ(&mut self, id: u64) {
         // Digests are compared when a server rests, or after many entries.
         let often_quiet = self.plan.timer_ns == 0 || self.plan.timer_ns < 50_000_000;
@@ -222,12 +222,18 @@ impl World {
         if !often_quiet || !comparable || self.someone_differs() {
             return;
         }
+        let silently = self.now_us.is_multiple_of(2);
         let Some(process) = &mut self.at(id).process else { return };
         let (lives, Some(server)) = (process.server_lives, &mut process.server) else { return };
-        if lives {
+        if lives && silently {
+            server.program.flipped = true;
+            self.flips += 1;
+            self.trace(|| format!("{id}: its server holds something else"));
+        } else if lives {
             server.program.differs = true;
             process.differs = server.generation;
             let generation = server.generation;
+            self.different += 1;
             self.trace(|| format!("{id}: its server {generation} answers otherwise"));
         }
     }
@@ -237,7 +243,8 @@ impl World {
         self.machines
             .values()
             .filter_map(|machine| machine.process.as_ref())
-            .any(|process| process.server.as_ref().is_some_and(|server| server.program.differs))
+            .filter_map(|process| process.server.as_ref())
+            .any(|server| server.program.differs || server.program.flipped)
     }
 
     /// A server writes impossible data into its arena.

@@ -2,11 +2,13 @@
 
 use super::{Event, Life, World};
 use crate::around::Wish;
+use crate::server::RegisterServer;
 use crate::shelf::{Imaged, Shelved};
-use skein_model::LogIndex;
+use skein_model::{LogIndex, ReplicaId};
 use skein_replica::environment::{ImageFile, ImageNews};
 use skein_replica::replica::Inbox;
 use skein_replica::server::ServerState;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The longest time for which a server is read,
@@ -80,7 +82,7 @@ impl World {
         }
         let differs = process.differs == generation;
         let (program, state) = (server.program.image(), Arc::new(state));
-        let holds = Imaged { state, program, differs };
+        let holds = Imaged { state, program: program.clone(), differs };
         self.trace(|| format!("{id}: image of entry {index}"));
         let bytes = 1 + self.rng.below(BYTES);
         let file = ImageFile { index, bytes, digest: self.images.len() as u128 + 1 };
@@ -88,7 +90,28 @@ impl World {
         let delay = 1 + self.rng.below(WRITE_US);
         let image = Shelved { file, holds, confirmed: false, rotten: false };
         self.schedule(delay, Event::ImageWritten(life, Box::new(image)));
-        self.tell(life, Inbox::Images(ImageNews::Copied))
+        let honest = root(index, &program);
+        if !differs && !program.flipped {
+            self.checker.root(ReplicaId(id), index, honest)?;
+        }
+        self.tell(life, Inbox::Images(ImageNews::Copied))?;
+        let root = honest ^ u64::from(differs);
+        self.tell(life, Inbox::Images(ImageNews::Root(index, root)))
+    }
+
+    /// A replica ends its server: perhaps because its memory was found to differ, which must be true.
+    pub(super) fn note_memory(&mut self, id: u64) {
+        let process = self.machines[&id].process.as_ref().expect("it runs");
+        let notes = process.replica.snapshot().notes;
+        if !notes.iter().any(|note| note.contains("its memory or files, after entry")) {
+            return;
+        }
+        if self.different + self.flips == 0 {
+            self.alarm =
+                Some(format!("replica {id} rebuilt its server, and all servers were equal"));
+        }
+        let flipped = process.server.as_ref().is_some_and(|server| server.program.flipped);
+        self.mended += usize::from(flipped);
     }
 
     /// One that was taken, or has come, is on disk.
@@ -151,4 +174,11 @@ impl World {
     pub(super) fn image_differs(&self, id: u64, index: LogIndex) -> bool {
         self.machines[&id].images.images.get(&index).is_some_and(|image| image.holds.differs)
     }
+}
+
+/// A hash of all that a server holds.
+fn root(index: LogIndex, program: &RegisterServer) -> u64 {
+    let mut hash = DefaultHasher::new();
+    format!("{index} {program:?}").hash(&mut hash);
+    hash.finish()
 }

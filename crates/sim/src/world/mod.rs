@@ -60,6 +60,10 @@ pub struct Report {
     pub faults: usize,
     /// Servers that were started beyond the first of each node's life.
     pub rebuilds: usize,
+    /// Servers whose memory alone differed,
+    pub flips: usize,
+    /// and of those the ones that were found by that.
+    pub mended: usize,
     /// Images that were taken.
     pub images: usize,
     /// Images that a replica received from another one.
@@ -278,6 +282,13 @@ pub(crate) struct World {
     effects: usize,
     faults: usize,
     rebuilds: usize,
+    /// Servers that began to answer otherwise than others,
+    different: usize,
+    /// and those whose memory alone differed from then on.
+    flips: usize,
+    mended: usize,
+    /// A server was rebuilt without a reason.
+    alarm: Option<String>,
     fingerprint: u64,
     /// All images that were ever taken.
     images: Vec<Imaged>,
@@ -324,6 +335,10 @@ impl World {
             effects: 0,
             faults: 0,
             rebuilds: 0,
+            different: 0,
+            flips: 0,
+            mended: 0,
+            alarm: None,
             fingerprint: 0,
             images: Vec::new(),
             fetched: 0,
@@ -368,6 +383,8 @@ impl World {
                 terms: self.checker.terms(),
                 faults: self.faults,
                 rebuilds: self.rebuilds,
+                flips: self.flips,
+                mended: self.mended,
                 images: self.images.len(),
                 fetched: self.fetched,
                 restores: self.restores,

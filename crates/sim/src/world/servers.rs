@@ -53,7 +53,10 @@ impl World {
                     let delay = 1000 + self.rng.below(30_000);
                     self.schedule(delay, Event::Launched(life, generation));
                 }
-                Wish::Kill => self.end_server(id, KILLED),
+                Wish::Kill => {
+                    self.note_memory(id);
+                    self.end_server(id, KILLED);
+                }
                 image => self.do_image(life, image),
             }
         }
@@ -85,6 +88,9 @@ impl World {
     }
 
     pub(super) fn launched(&mut self, life: Life, generation: u64) -> Result<(), String> {
+        if let Some(why) = self.alarm.take() {
+            return Err(why);
+        }
         if !self.lives(life) {
             return Ok(());
         }

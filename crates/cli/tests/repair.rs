@@ -1,0 +1,229 @@
+//! `skein verify --repair`: servers that differ are made equal, and clients notice nothing.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::cluster::{Cluster, free_port};
+use common::http::Http;
+use common::planted::{Planted, found, found_in_arena, mapped, variable, verify};
+use common::real::{ANSWER, Real};
+use common::resp::{Redis, Reply};
+use common::{Place, web};
+use serde_json::Value;
+
+/// Finds a difference and repairs it; answers the report, and what was done about the only replica that differed.
+#[track_caller]
+fn repair(cluster: &Cluster, id: u64) -> (Value, Value) {
+    let (report, code) = verify(cluster, &[]);
+    assert_eq!((code, &report["verdict"]), (Some(1), &"differ".into()), "{report:#}");
+    let (report, code) = verify(cluster, &["--repair"]);
+    let verdict = &report["verdict"];
+    assert_eq!(
+        (code, verdict),
+        (Some(0), &"repaired".into()),
+        "{report:#}\n{}",
+        cluster.evidence()
+    );
+    let repairs = report["repairs"].as_array().unwrap();
+    assert_eq!((repairs.len(), &repairs[0]["id"]), (1, &id.into()), "{report:#}");
+    let (after, code) = verify(cluster, &[]);
+    assert_eq!((code, &after["verdict"]), (Some(0), &"agree".into()), "{after:#}");
+    let repair = repairs[0].clone();
+    (report, repair)
+}
+
+/// The leader and a follower.
+fn roles(status: &Value) -> [u64; 2] {
+    let leader = Cluster::leader(status).0;
+    [(1..=3).find(|id| *id != leader).unwrap(), leader]
+}
+
+fn pid(status: &Value, id: u64, of: &str) -> i64 {
+    Cluster::replica(status, id)[of].as_i64().unwrap()
+}
+
+/// Counts on a redis without a pause while `work` runs: no count is lost, none comes twice, no connection breaks.
+fn served<T>(port: u16, work: impl FnOnce() -> T) -> T {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let count = scope.spawn(|| {
+            let mut client = Redis::connect(port, ANSWER).unwrap();
+            let mut last = client.ask(&["INCR", "count"]).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                let next = client.ask(&["INCR", "count"]).unwrap();
+                let (Reply::Int(before), Reply::Int(now)) = (&last, &next) else {
+                    panic!("no number: {last:?} {next:?}")
+                };
+                assert_eq!(before + 1, *now);
+                last = next;
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        ended.store(true, Ordering::Relaxed);
+        count.join().unwrap();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn bytes_in_a_heap_are_repaired_while_clients_go_on() {
+    let real = Real::redis(&[], &["--save", ""]);
+    let mut client = Redis::connect(real.port(), ANSWER).unwrap();
+    let value = "a value that no other place has ".repeat(40);
+    client.set("marker", &value).unwrap();
+    real.wait_agreed();
+    let status = real.cluster.wait_status(0);
+    for id in roles(&status) {
+        let pid = pid(&status, id, "server_pid");
+        let places = found(pid, value.as_bytes());
+        assert!(!places.is_empty(), "the value is in its memory");
+        let planted: Vec<_> = places.iter().map(|at| Planted::at(pid, at + 100)).collect();
+        let (report, repair) = served(real.port(), || repair(&real.cluster, id));
+        let told = planted[0].told(&report).unwrap_or_else(|| panic!("not told: {report:#}"));
+        assert!(told["command"].as_str().unwrap().contains("redis-server"), "{told}");
+        assert_ne!(told["mapping"], "", "{told}");
+        assert_eq!((&repair["pieces"], &repair["rebuilt"]), (&0.into(), &Value::Null));
+        assert!(repair["pages"].as_u64().unwrap() >= 1, "{repair}");
+        planted.into_iter().for_each(Planted::was_repaired);
+        let now = real.cluster.wait_status(0);
+        assert_eq!(self::pid(&now, id, "server_pid"), pid, "it is the same server");
+        assert_eq!(Cluster::leader(&now).0, Cluster::leader(&status).0);
+        assert_eq!(client.get("marker").unwrap().unwrap(), value.as_bytes());
+    }
+    real.end();
+}
+
+#[test]
+fn variables_and_stacks_are_repaired() {
+    let cluster = Cluster::start(&[]);
+    let status = cluster.wait_ready();
+    assert_eq!(cluster.count(), 1);
+    let program = cluster.place.path("echo_threads");
+    for (id, count) in roles(&status).into_iter().zip(2..) {
+        // A follower may not have executed the request yet.
+        assert_eq!(verify(&cluster, &[]).1, Some(0));
+        let pid = pid(&status, id, "server_pid");
+        let base = mapped(pid, program.to_str().unwrap());
+        let in_variable = base + variable(&program, "requests") + 1;
+        let on_stack = mapped(pid, "[stack]") + 0x123;
+        let planted = [in_variable, on_stack].map(|address| Planted::at(pid, address));
+        let (report, repair) = repair(&cluster, id);
+        let told = planted[0].told(&report).unwrap();
+        assert_eq!(told["symbol"], "requests+0x1", "{told}");
+        assert_eq!(repair["pages"], 2, "{report:#}");
+        planted.into_iter().for_each(Planted::was_repaired);
+        assert_eq!(cluster.count(), count, "the answer is right");
+    }
+    let said = cluster.said();
+    assert!(!said.contains("diverged"), "{said}");
+}
+
+#[test]
+fn a_worker_of_nginx_is_repaired() {
+    let (place, port) = (Place::new(), free_port());
+    web::tree(&place);
+    let www = place.path("www");
+    let www = www.to_str().unwrap();
+    let real =
+        web::nginx(place, port, &format!("server {{ listen 127.0.0.1:{port}; root {www}; }}"));
+    let page = |number: u64| {
+        let mut http = Http::connect(port, ANSWER).unwrap();
+        http.get(&format!("/{number}.txt")).unwrap().text()
+    };
+    assert_eq!(page(1), web::page(1));
+    let status = real.cluster.wait_status(0);
+    let id = roles(&status)[0];
+    let master = pid(&status, id, "server_pid");
+    // All processes of a server are in one namespace; workers were made last.
+    let namespace = |pid: i64| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
+    let worker = all.filter(|pid| namespace(*pid) == namespace(master)).max().unwrap();
+    assert_ne!(worker, master);
+    let of_master = mapped(master, "[heap]") + 0x2001;
+    let of_worker = mapped(worker, "[heap]") + 0x3001;
+    let planted = [Planted::at(master, of_master), Planted::at(worker, of_worker)];
+    let (report, done) = repair(&real.cluster, id);
+    let told = planted.each_ref().map(|planted| planted.told(&report).unwrap());
+    assert_ne!(told[0]["pid"], told[1]["pid"], "{report:#}");
+    assert!(told[1]["mapping"].as_str().unwrap().starts_with("[heap]"), "{report:#}");
+    assert_eq!((&done["pages"], &done["rebuilt"]), (&2.into(), &Value::Null), "{done}");
+    planted.into_iter().for_each(Planted::was_repaired);
+    assert_eq!(page(2), web::page(2));
+    real.end();
+}
+
+#[test]
+fn the_arena_is_repaired() {
+    let cluster = Cluster::start(&[]);
+    let status = cluster.wait_ready();
+    assert_eq!(cluster.count(), 1);
+    assert_eq!(verify(&cluster, &[]).1, Some(0));
+    let id = roles(&status)[0];
+    // A thread's name, and whatever else has it.
+    let (arena, places) = found_in_arena(pid(&status, id, "node_pid"), b"echo_threads\0");
+    assert!(!places.is_empty(), "the thread has a name");
+    for at in &places {
+        arena.write_all_at(b"E", *at).unwrap();
+    }
+    let (report, done) = repair(&cluster, id);
+    let all = report["differences"].as_array().unwrap();
+    let named = |told: &&Value| {
+        told["pid"].is_null() && told["symbol"].as_str().is_some_and(|name| name.contains("Thread"))
+    };
+    assert!(all.iter().any(|told| named(&told)), "{report:#}");
+    assert_eq!(done["rebuilt"], Value::Null, "{done}");
+    for at in &places {
+        let mut byte = [0];
+        arena.read_exact_at(&mut byte, *at).unwrap();
+        assert_eq!(byte, *b"e", "at {at:#x}");
+    }
+    assert_eq!(cluster.count(), 2);
+}
+
+#[test]
+fn a_file_is_repaired_by_pieces_and_its_attributes_by_a_new_server() {
+    let place = Place::new();
+    let dir = place.path("redis");
+    fs::create_dir(&dir).unwrap();
+    let dir = dir.to_str().unwrap().to_owned();
+    let port = free_port();
+    let words = ["/usr/bin/redis-server", "--port", &port.to_string(), "--dir", &dir, "--save", ""];
+    let more = ["--appendonly", "yes", "--appendfsync", "no"];
+    let server = words.iter().chain(&more).map(ToString::to_string).collect();
+    let real = Real::serve(place, port, &[], server);
+    let mut client = Redis::connect(port, ANSWER).unwrap();
+    for n in 0..40 {
+        client.set(&format!("key-{n}"), &"x".repeat(5000)).unwrap();
+    }
+    real.wait_agreed();
+    let status = real.cluster.wait_status(0);
+    let id = roles(&status)[0];
+    let root = format!("/proc/{}/root{dir}/appendonlydir", pid(&status, id, "server_pid"));
+    let file = fs::read_dir(&root).unwrap().flatten().map(|entry| entry.path());
+    let file = file.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let contents = fs::read(&file).unwrap();
+    assert!(contents.len() > 150_000, "{} bytes", contents.len());
+
+    // One byte in the middle.
+    let opened = fs::File::options().read(true).write(true).open(&file).unwrap();
+    opened.write_all_at(b"!", 100_000).unwrap();
+    let (report, done) = served(port, || repair(&real.cluster, id));
+    let told = &report["differences"][0];
+    assert_eq!(told["kind"], "file", "{report:#}");
+    assert!(told["mapping"].as_str().unwrap().starts_with(&dir), "{report:#}");
+    assert_eq!((&done["pieces"], &done["rebuilt"]), (&1.into(), &Value::Null), "{done}");
+    assert_eq!(fs::read(&file).unwrap()[..contents.len()], contents);
+
+    // Its mode: that is no content.
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    let (_, done) = served(port, || repair(&real.cluster, id));
+    assert!(done["rebuilt"].is_string(), "{done}");
+    let now = real.cluster.wait_status(0);
+    assert_ne!(pid(&now, id, "server_pid"), pid(&status, id, "server_pid"), "another server");
+    real.wait_files_agreed();
+}

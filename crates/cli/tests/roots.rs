@@ -1,0 +1,101 @@
+//! Replicas on several hosts compare their memory and files at images, without a command: one that differs is found and rebuilt while clients go on.
+
+mod common;
+
+use std::fs;
+
+use common::cluster::wait_for_or;
+use common::load::Load;
+use common::nodes::{Nodes, wait_redis};
+use common::planted::{Planted, found};
+use serde_json::Value;
+
+const ALL: [u64; 3] = [1, 2, 3];
+
+/// A node's events of this name, oldest first.
+fn events(nodes: &Nodes, id: u64, name: &str) -> Vec<Value> {
+    let log = fs::read_to_string(nodes.place.path(&format!("node-{id}.log"))).unwrap();
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["event"] == name).collect()
+}
+
+/// Waits for a comparison of so many replicas behind `index` in which all were equal; answers its entry.
+#[track_caller]
+fn wait_equal(nodes: &Nodes, replicas: u64, index: u64) -> u64 {
+    let equal = |event: &Value| {
+        event["equal"] == true
+            && event["replicas"] == replicas
+            && event["index"].as_u64() > Some(index)
+    };
+    let compared = || {
+        let found = events(nodes, 1, "roots").into_iter().rfind(equal)?;
+        found["index"].as_u64()
+    };
+    wait_for_or("equal servers", || nodes.evidence(), compared)
+}
+
+fn server_pid(nodes: &Nodes, id: u64) -> i64 {
+    nodes.status(id)["replicas"][0]["server_pid"].as_i64().unwrap()
+}
+
+/// Flips a byte of a value in a replica's server, and waits until that was found and another server is in its place.
+#[track_caller]
+fn flip_and_wait(nodes: &Nodes, id: u64, value: &str) {
+    let before = server_pid(nodes, id);
+    let places = found(before, value.as_bytes());
+    assert!(!places.is_empty(), "the value is in its memory");
+    let differed = events(nodes, id, "differs").len();
+    // They end with their server.
+    places.iter().for_each(|at| std::mem::forget(Planted::at(before, at + 50)));
+    let rebuilt = || {
+        let pid = server_pid(nodes, id);
+        let runs = nodes.status(id)["replicas"][0]["state"] == "running";
+        (events(nodes, id, "differs").len() > differed && runs && pid != before).then_some(pid)
+    };
+    let pid = wait_for_or("another server", || nodes.evidence(), rebuilt);
+    assert!(!found(pid, value.as_bytes()).is_empty(), "it has the value as it was");
+    for other in ALL.into_iter().filter(|other| *other != id) {
+        assert!(events(nodes, other, "differs").is_empty(), "{}", nodes.evidence());
+    }
+}
+
+fn start(nodes: &mut Nodes) -> (Load, String) {
+    for id in ALL {
+        nodes.begin(id, "found", &ALL);
+    }
+    let value = "a value that no other place has ".repeat(20);
+    let mut redis = wait_redis(nodes.ports[0]);
+    redis.set("marker", &value).unwrap();
+    (Load::start(3, nodes.clients(), || {}), value)
+}
+
+#[test]
+fn a_follower_that_differs_is_found_at_an_image_and_rebuilt() {
+    let mut nodes = Nodes::new();
+    let (load, value) = start(&mut nodes);
+    let equal = wait_equal(&nodes, 2, 0);
+    let leader = nodes.leader(&ALL);
+    let follower = ALL.into_iter().find(|id| *id != leader).unwrap();
+    flip_and_wait(&nodes, follower, &value);
+    wait_equal(&nodes, 2, equal);
+    assert_eq!(nodes.leader(&ALL), leader, "clients kept their leader");
+    nodes.check(load, leader);
+    nodes.wait_equal(&ALL);
+}
+
+#[test]
+fn a_leader_that_differs_is_found_in_a_long_stretch_and_hands_over() {
+    let mut nodes = Nodes::new();
+    nodes.checkpoint = "interval_s = 1\nlog_entries = 1000000\nleader_intervals = 6";
+    let (load, value) = start(&mut nodes);
+    let equal = wait_equal(&nodes, 3, 0);
+    let leader = nodes.leader(&ALL);
+    flip_and_wait(&nodes, leader, &value);
+    wait_equal(&nodes, 3, equal);
+    let now = nodes.leader(&ALL);
+    assert_ne!(now, leader);
+    let mut redis = wait_redis(nodes.ports[now as usize - 1]);
+    assert_eq!(redis.get("marker").unwrap().unwrap(), value.as_bytes());
+    nodes.check(load, now);
+    nodes.wait_equal(&ALL);
+}
