@@ -99,11 +99,7 @@ fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) 
     let known = answers.iter().flatten().max_by_key(|status| status.term);
     let here = state.nodes.len();
     let alive = answers.iter().flatten().count();
-    let running = answers
-        .iter()
-        .flatten()
-        .filter(|status| status.replica.state == ReplicaState::Running)
-        .count();
+    let running = answers.iter().flatten().filter(|status| status.replica.state.is_well()).count();
     let ail = answers.iter().flatten().any(|status| !status.replica.faults.is_empty());
     let leads = match leader {
         Some(leader) => Some(leader.replica.id),

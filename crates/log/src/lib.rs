@@ -29,7 +29,7 @@ pub use consensus::{
     MemberStatus, OldEntries, Outgoing, PeerStatus, Progress, ProposeError, RoleChange, Status,
     StepError,
 };
-pub use places::{MAX_ADDRESS_BYTES, MAX_REPLICAS, Place};
+pub use places::{Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, NoKind, Place, UnfitKinds, unfit_kinds};
 pub use recovered::Recovered;
 pub use types::{
     ClusterId, Durability, EntryKind, HardState, LogEntry, Persist, ProgramHash, Role, Ticket,

@@ -138,7 +138,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Begins to make the arena of the next generation.
-    fn make_next(&mut self) {
+    pub(super) fn make_next(&mut self) {
         if let Some(generation) = self.slot.wants_arena() {
             self.env.make_arena(self.config.tuning.sizes(), generation);
         }
@@ -172,10 +172,16 @@ impl<E: Environment> Replica<E> {
         self.server().map_or_else(Default::default, Link::survived)
     }
 
+    /// Whether a replica's server has ended, and nothing explains that yet.
+    pub(super) fn has_ended(&self, replica: ReplicaId) -> bool {
+        self.ends.exits.of(replica).is_some()
+    }
+
     /// Ends the node, or restarts the server, when a majority's servers ended in the same way. Other
     /// replicas have until `EXIT_WAIT` or the rebuild to report that their servers live on.
     fn judge_exits(&mut self) {
-        let Some(common) = self.ends.exits.common(self.replicas) else {
+        // Of those that can have a server.
+        let Some(common) = self.ends.exits.common(self.members.can_serve()) else {
             self.ends.common_since = None;
             return;
         };
@@ -183,7 +189,7 @@ impl<E: Environment> Replica<E> {
         let since = *self.ends.common_since.get_or_insert(self.now);
         // A disconnected replica may have a living server.
         let ended = |id: &ReplicaId| self.ends.exits.of(*id) == Some(end);
-        let all = self.members.voters.iter().all(ended);
+        let all = self.members.that_can_serve().all(|id| ended(&id));
         if !all && !self.slot.is_due(self.now) && self.now < since + EXIT_WAIT {
             return;
         }
@@ -220,6 +226,7 @@ impl<E: Environment> Replica<E> {
 
     /// Rebuilds, hands over, watches for spinning.
     pub(super) fn tend_server(&mut self) -> Result<(), ReplicaError> {
+        self.follow_kind();
         self.end_in_order()?;
         if self.slot.has_process() {
             self.tell_survival();
@@ -228,7 +235,7 @@ impl<E: Environment> Replica<E> {
         match self.slot.state() {
             State::None(_) => {
                 if self.slot.hands_over(self.now) {
-                    let heir = self.heir().or_else(|| self.env.connected().next());
+                    let heir = self.heir().or_else(|| self.any_heir());
                     if let Some(to) = heir.filter(|_| self.lead.is_some()) {
                         tracing::info!(event = "handing_over", to = to.0);
                         self.hand_leadership_to(to);
@@ -271,14 +278,17 @@ impl<E: Environment> Replica<E> {
         if let Some(stamp) = super::begin(&mut self.env, &mut link, source)? {
             self.pulse.observe(stamp, &self.env);
         }
-        if let Some(former) = self.slot.refill(link) {
+        let former = self.slot.refill(link);
+        // A passive replica's first one has served nobody.
+        let succeeds = former.is_some();
+        if let Some(former) = former {
             self.env.retire(former);
         }
         self.health.progress.forget();
         self.compare.held.clear();
         self.compare.dispute.rebuilt();
         self.metrics.rebuilds.inc();
-        if self.lead.is_some() {
+        if self.lead.is_some() && succeeds {
             // Alone, or no replica took over: the clients' connections end, in order.
             self.gateway.reset_all_in_order();
             let last = self.consensus.last_index();
