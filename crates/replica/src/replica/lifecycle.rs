@@ -14,9 +14,9 @@ use crate::error::{ExitReason, ReplicaError};
 use crate::health::{Fault, SERVER_ENDED};
 use crate::server::slot::State;
 use crate::server::{Broken, Link, ServerEvent, Source};
-use crate::verdicts::exits::Exits;
+use crate::verdicts::exits::{Common, End, Exits};
 use skein_arena::layout::state;
-use skein_log::Role;
+use skein_log::{Role, majority};
 use skein_model::{LogIndex, ReplicaId};
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ pub struct Ends {
     /// The time since when a majority's ends are the same.
     common_since: Option<Duration>,
     last: Option<LogIndex>,
+    /// The last end of this replica's server, and whether the one before was the same.
+    own: Option<End>,
+    again: bool,
 }
 
 impl Ends {
@@ -117,6 +120,7 @@ impl<E: Environment> Replica<E> {
     /// Tells the others its end, which their servers may share.
     fn report_end(&mut self, index: LogIndex, status: i32) {
         self.vacate(EXIT_WAIT);
+        self.ends.again = self.ends.own.replace((index, status)) == Some((index, status));
         if self.members.voters.contains(&self.own) {
             self.ends.exits.ended(self.own, (index, status));
         }
@@ -172,6 +176,15 @@ impl<E: Environment> Replica<E> {
         self.server().map_or_else(Default::default, Link::survived)
     }
 
+    /// Its server has ended where the one before did, and too few others that could tell whether theirs would are there: then the input is the cause.
+    fn ended_again_alone(&self) -> Option<Common> {
+        let end = self.ends.exits.of(self.own).filter(|_| self.ends.again)?;
+        let others: Vec<_> = self.members.that_can_serve().filter(|id| *id != self.own).collect();
+        let there = 1 + self.env.connected().filter(|id| others.contains(id)).count();
+        let few = there < majority(self.members.can_serve()) && self.consensus.leader().is_some();
+        few.then_some(Common { end, count: 1 })
+    }
+
     /// Whether a replica's server has ended, and nothing explains that yet.
     pub(super) fn has_ended(&self, replica: ReplicaId) -> bool {
         self.ends.exits.of(replica).is_some()
@@ -181,7 +194,8 @@ impl<E: Environment> Replica<E> {
     /// replicas have until `EXIT_WAIT` or the rebuild to report that their servers live on.
     fn judge_exits(&mut self) {
         // Of those that can have a server.
-        let Some(common) = self.ends.exits.common(self.members.can_serve()) else {
+        let common = self.ends.exits.common(self.members.can_serve());
+        let Some(common) = common.or_else(|| self.ended_again_alone()) else {
             self.ends.common_since = None;
             return;
         };

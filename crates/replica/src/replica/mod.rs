@@ -616,7 +616,9 @@ impl<E: Environment> Replica<E> {
         }
         rest.at(self.gateway.expire(self.now));
         rest.at(self.compare_wake());
-        rest.at(self.slot.wake());
+        // A server that can begin nowhere waits for an image, whose arrival is an event.
+        let slot = self.slot.wake();
+        rest.at(slot.filter(|when| *when > self.now || self.source().is_some()));
         rest.at(self.ends.wake());
         rest.at(self.standstill_wake());
         rest.at(self.images_wake());

@@ -368,7 +368,7 @@ impl World {
             }
             self.at(id).lost = true;
             let mut how = self.rng.below(5);
-            if how == 4 && self.servers() == 1 {
+            if how == 4 && self.servers() == 0 {
                 // A server that hangs is found out by others that do not.
                 how = 3;
             }
