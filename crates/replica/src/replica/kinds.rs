@@ -6,8 +6,8 @@
 //! moment. A **witness** never has a server. If it is elected, because nobody else has the newest entries, it proposes nothing and hands
 //! leadership on; that completes the other's log first. If nobody is there to take it, it says so, and waits.
 //!
-//! An image counts without a comparison while no other server exists to compare with: on a leader, when no other member is active, or when none that is has been
-//! connected for [`CONFIRMED_WITHIN`]. Clients have seen this leader's answers, so its server is right by definition.
+//! An image counts without a comparison while no other server exists to compare with: on a leader, when no other member is active, or when [`CONFIRMED_WITHIN`] after
+//! it was taken none that is has a server in step and is connected: that one may need this image to begin. Clients have seen this leader's answers, so its server is right by definition.
 //!
 //! A witness forgets the log that no replica with images can need: up to the oldest of their newest images, a disconnected one's included, whose images it
 //! remembers. So after the loss of any one replica the log of those that remain reaches back to an image that one of them has. One that stays away would make that
@@ -42,10 +42,10 @@ impl<E: Environment> Replica<E> {
         all.len()
     }
 
-    /// Whether another replica with a server is connected.
+    /// Whether another replica whose server is in step is connected.
     pub(super) fn another_has_a_server(&self) -> bool {
         let actives = self.members.actives();
-        self.env.connected().any(|id| actives.contains(&id))
+        self.env.connected().any(|id| actives.contains(&id) && self.pulse.is_in_step(id))
     }
 
     /// Why this replica has no server, by its kind.
