@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(
             keys(&json["replicas"][0]),
             "address applied_index clock_offset_ms commit_index compared_index compared_same counts digest digest_index faults first_entry id \
-             images lag_entries lag_ms node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
+             images kind lag_entries lag_ms node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
     }

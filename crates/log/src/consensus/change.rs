@@ -10,15 +10,13 @@
 //! ```
 
 use super::{
-    Consensus, ProposeError,
+    Consensus, ProposeError, UnfitKinds,
     members::{adds_learner, all, change, has, has_replica, of_replica, removes},
+    unfit_kinds,
 };
 use crate::{
     base::Members,
-    places::{
-        Context, Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, Place, Places, UnfitKinds, is_address,
-        unfit_kinds,
-    },
+    places::{Context, Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, Place, Places, is_address},
     types::{Durability, LogEntry, Role, majority, member_id, replica_of},
 };
 use protobuf::Message as _;

@@ -67,6 +67,7 @@ mod api;
 mod change;
 mod history;
 mod images;
+mod kinds;
 mod members;
 mod messages;
 mod process;
@@ -79,6 +80,7 @@ pub use api::{
 };
 use change::Candidate;
 pub use change::{Change, ChangeError, MemberStatus, Progress};
+pub use kinds::{UnfitKinds, unfit_kinds};
 
 use crate::{
     base::Base,
