@@ -1,7 +1,7 @@
 //! Faults, and their ends.
 
 use super::{Event, World};
-use crate::machine::Machine;
+use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
 use crate::shelf::Shelf;
 use skein_log::Durability;
@@ -368,8 +368,12 @@ impl World {
             }
             self.at(id).lost = true;
             let mut how = self.rng.below(5);
-            if how == 4 && self.servers() == 0 {
-                // A server that hangs is found out by others that do not.
+            let in_step = |process: &Process| {
+                process.replica.snapshot().replica.state == ReplicaState::Running
+            };
+            let runs = self.machines[&id].process.as_ref().is_some_and(in_step);
+            if how == 4 && (self.servers() == 0 || !runs) {
+                // A server that hangs is found out by others that do not, ten times later while it still executes the log.
                 how = 3;
             }
             self.trace(|| format!("{id}: lost for good, in way {how}"));
