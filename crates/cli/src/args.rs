@@ -12,7 +12,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
-use skein_node::config::Interface;
+use skein_node::config::{Interface, Kind};
+use skein_replica::config::NoKind;
 use skein_replica::outgoing::{NoRule, Rule};
 
 pub use base::{BaseArgs, BaseListArgs, BaseTask};
@@ -81,9 +82,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u64).range(1..=9))]
     pub replicas: u64,
-    /// How replicas stay equal
+    /// How replicas stay equal, and what each does
     #[arg(long, value_enum, default_value_t = Mode::Order)]
     pub mode: Mode,
+    /// What replicas do, as 1=active,2=passive,3=witness; may be given again. active: runs a server; passive: keeps images and the log, and runs a server only
+    /// while it leads; witness: votes and keeps the log [default: active]
+    #[arg(long, value_name = "ID=KIND", value_delimiter = ',', value_parser = parse_kind)]
+    pub replica_kind: Vec<(u64, Kind)>,
     /// Where clients reach the server's SERVERPORT (default: PORT), by TCP or, with /udp, by datagrams; may be given again.
     /// Without this option every port that the server listens on is published at 127.0.0.1 with the same number; with it only the
     /// named ones
@@ -379,14 +384,13 @@ pub struct StopArgs {
 /// How replicas stay equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// All replicas execute the same inputs on the same schedule (the only one so far)
+    /// All replicas execute the same inputs on the same schedule
     Order,
+    /// The same, on three replicas at the price of one server: one active, one passive that takes over from an image and the log, one witness
+    Standby,
     /// Not in this version
     #[value(hide = true)]
     Trace,
-    /// Not in this version
-    #[value(hide = true)]
-    Standby,
     /// Not in this version
     #[value(hide = true)]
     Sync,
@@ -509,6 +513,14 @@ pub fn parse_interface(text: &str) -> Result<String, String> {
                 .into(),
         ),
     }
+}
+
+/// `2=passive`.
+fn parse_kind(text: &str) -> Result<(u64, Kind), String> {
+    let (id, kind) = text.split_once('=').ok_or("must be ID=KIND, as 2=passive")?;
+    let id = id.parse().ok().filter(|id| (1..=9).contains(id));
+    let id = id.ok_or("the id before '=' is from 1 to 9")?;
+    Ok((id, kind.parse().map_err(|error: NoKind| error.to_string())?))
 }
 
 /// Reads `NAME=VALUE`.

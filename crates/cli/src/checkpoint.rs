@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use skein_node::ReplicaState;
 use skein_node::images::export;
 use skein_node::status::{ImageStatus, ImagesListed};
 use skein_replica::replica::Checkpointed;
@@ -111,7 +112,8 @@ pub(crate) fn follower<'a>(nodes: &[&'a NodeFiles]) -> Option<&'a NodeFiles> {
     let told = ask_all(nodes, |node| poll::status(&node.admin, LIMIT));
     let rank = |(_, status): &(&&NodeFiles, skein_node::NodeStatus)| {
         let own = &status.replica;
-        (own.role != "follower", own.lag_entries)
+        let has_none = matches!(own.state, ReplicaState::Passive | ReplicaState::Witness);
+        (has_none, own.role != "follower", own.lag_entries)
     };
     let answers = nodes.iter().zip(told).filter_map(|(node, status)| Some((node, status?)));
     answers.min_by_key(rank).map(|(node, _)| *node)

@@ -10,6 +10,7 @@
 //! A log replayed by another program, or with other arguments or another environment, would silently build another
 //! state. So all of it is compared before anything starts, and a difference is refused by name.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use skein_node::base::Base;
 use skein_node::base::index::Command;
+use skein_node::config::Kind;
 use skein_node::{NodeError, begin, durable, import};
 use skein_sandbox::Program;
 
@@ -61,6 +63,16 @@ pub struct Identity {
     /// The directory of the files that it began with, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<PathBuf>,
+    /// What replicas do that are not active.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kinds: BTreeMap<u64, Kind>,
+}
+
+impl Identity {
+    /// What a replica does.
+    pub fn kind(&self, id: u64) -> Kind {
+        self.kinds.get(&id).copied().unwrap_or_default()
+    }
 }
 
 /// A data directory that this process alone uses.
@@ -261,6 +273,12 @@ impl DataDir {
                 &format!("start it with --replicas {}", kept.replicas),
             );
         }
+        if kept.kinds != wanted.kinds {
+            let all = (1..=kept.replicas).map(|id| format!("{id}={}", kept.kind(id)));
+            let all = line(&all.collect::<Vec<_>>()).replace(' ', ",");
+            let fix = format!("give --replica-kind {all}");
+            return refuse("its replicas are of other kinds".into(), &fix);
+        }
         if kept.durability != wanted.durability {
             return refuse("its log is on disk".into(), "start it with --durability fsync");
         }
@@ -349,6 +367,7 @@ mod tests {
             quantum: 256,
             nclock: 16,
             import: None,
+            kinds: BTreeMap::new(),
         }
     }
 

@@ -58,8 +58,9 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
     }
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
+    let nodes = standstill::with_servers(&state.nodes);
     let compared = || {
-        let answers = compare(&state.nodes);
+        let answers = compare(&nodes);
         let verdict = judge(&answers);
         (answers, verdict)
     };
@@ -69,7 +70,7 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
         name: state.name.clone(),
         verdict,
         differing: differing(&answers),
-        replicas: state.nodes.iter().zip(answers).map(replica).collect(),
+        replicas: nodes.iter().zip(answers).map(replica).collect(),
     };
     let text = if args.json {
         serde_json::to_string_pretty(&report).expect("plain structs are valid JSON") + "\n"

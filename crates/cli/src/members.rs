@@ -32,15 +32,16 @@ pub fn members(args: &MembersArgs) -> Result<u8, Failure> {
     let limit = Duration::from_secs(args.how.timeout);
     let (wanted, done) = match args.task.as_ref().unwrap_or(&MembersTask::Ls) {
         MembersTask::Ls => return ls(&state, args.how.json),
-        MembersTask::Add { place: (id, at) } => {
-            let wanted = Wanted::Add { id: *id, address: at.to_string() };
+        MembersTask::Add { place: (id, at), kind } => {
+            let wanted = Wanted::Add { id: *id, address: at.to_string(), kind: *kind };
             (wanted, format!("replica {id} at {at} is a member and votes"))
         }
         MembersTask::Remove { id } => {
             (Wanted::Remove { id: *id }, format!("replica {id} is no member any more"))
         }
-        MembersTask::Replace { old, place: (id, at) } => {
-            let wanted = Wanted::Replace { old: *old, id: *id, address: at.to_string() };
+        MembersTask::Replace { old, place: (id, at), kind } => {
+            let wanted =
+                Wanted::Replace { old: *old, id: *id, address: at.to_string(), kind: *kind };
             (
                 wanted,
                 format!(
@@ -109,9 +110,9 @@ fn table(name: &str, listed: &MembersStatus) -> String {
         return text
             + "This replica has joined, and is to be taken in: 'skein members add' on a host of a member.\n";
     }
-    text.push_str(&format!("{:<8} {:<24} {}\n", "REPLICA", "ADDRESS", "VOTE"));
+    text.push_str(&format!("{:<8} {:<8} {:<24} {}\n", "REPLICA", "KIND", "ADDRESS", "VOTE"));
     for member in &listed.members {
-        let MemberReport { id, address, votes, learns, replaces } = member;
+        let MemberReport { id, address, kind, votes, learns, replaces } = member;
         let vote = match (votes, learns, replaces) {
             (true, false, _) => "yes".to_owned(),
             (true, true, _) => "lost with its log; it is filled".to_owned(),
@@ -121,7 +122,7 @@ fn table(name: &str, listed: &MembersStatus) -> String {
             }
         };
         let address = if address.is_empty() { "unknown" } else { address };
-        text.push_str(&format!("{id:<8} {address:<24} {vote}\n"));
+        text.push_str(&format!("{id:<8} {:<8} {address:<24} {vote}\n", kind.name()));
     }
     text
 }
@@ -233,11 +234,13 @@ impl Asker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skein_replica::config::Kind;
 
     #[test]
     fn members_are_listed_with_what_they_wait_for() {
         let member = |id, votes, learns, replaces| MemberReport {
             id,
+            kind: if id == 2 { Kind::Passive } else { Kind::Active },
             address: format!("10.0.0.{id}:7100"),
             votes,
             learns,
@@ -255,10 +258,10 @@ mod tests {
         assert_eq!(
             table("t", &listed),
             "t: cluster_id ab; leader replica 1\n\n\
-             REPLICA  ADDRESS                  VOTE\n\
-             1        10.0.0.1:7100            yes\n\
-             2        10.0.0.2:7100            lost with its log; it is filled\n\
-             4        10.0.0.4:7100            not yet: it is filled, and takes that of replica 3\n"
+             REPLICA  KIND     ADDRESS                  VOTE\n\
+             1        active   10.0.0.1:7100            yes\n\
+             2        passive  10.0.0.2:7100            lost with its log; it is filled\n\
+             4        active   10.0.0.4:7100            not yet: it is filled, and takes that of replica 3\n"
         );
     }
 }

@@ -90,7 +90,7 @@ fn claim(config: &NodeConfig) -> Result<Claim, Failure> {
     claim.announce(&State {
         name: config.name.clone(),
         pid: std::process::id() as i32,
-        mode: "order".into(),
+        mode: config.mode.name().into(),
         schedule: "serial".into(),
         replicas: config.peers.len(),
         nodes: vec![NodeFiles {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::admin::{self, AdminError};
 use crate::instance::NodeFiles;
+use crate::run::poll;
+use skein_node::ReplicaState;
 
 /// The longest time of a node to answer that it holds its server.
 const LIMIT_TO_HOLD: Duration = Duration::from_secs(3);
@@ -18,6 +20,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A node's answer, or the reason for none.
 pub type Answer<T> = Result<T, String>;
+
+/// The nodes whose replicas have a server, or may have one: not those of a witness, nor of a passive replica that does not lead.
+pub fn with_servers(nodes: &[NodeFiles]) -> Vec<NodeFiles> {
+    let states = ask_all(nodes, |node| {
+        let status = poll::status(&node.admin, LIMIT_TO_HOLD).ok_or(AdminError::Silent)?;
+        Ok(status.replica.state)
+    });
+    let has_none = |state: &Answer<ReplicaState>| {
+        matches!(state, Ok(ReplicaState::Passive | ReplicaState::Witness))
+    };
+    let all = nodes.iter().zip(states);
+    all.filter(|(_, state)| !has_none(state)).map(|(node, _)| node.clone()).collect()
+}
 
 /// Tries `compare` until its result is not `unclear`, or patience ends.
 pub fn patiently<T>(mut compare: impl FnMut() -> T, unclear: impl Fn(&T) -> bool) -> T {

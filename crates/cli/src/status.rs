@@ -99,11 +99,7 @@ fn join(state: &State, answers: Vec<Option<NodeStatus>>) -> (ClusterStatus, u8) 
     let known = answers.iter().flatten().max_by_key(|status| status.term);
     let here = state.nodes.len();
     let alive = answers.iter().flatten().count();
-    let running = answers
-        .iter()
-        .flatten()
-        .filter(|status| status.replica.state == ReplicaState::Running)
-        .count();
+    let running = answers.iter().flatten().filter(|status| status.replica.state.is_well()).count();
     let ail = answers.iter().flatten().any(|status| !status.replica.faults.is_empty());
     let leads = match leader {
         Some(leader) => Some(leader.replica.id),
@@ -392,7 +388,7 @@ mod tests {
         assert_eq!(
             keys(&json["replicas"][0]),
             "address applied_index clock_offset_ms commit_index compared_index compared_same counts digest digest_index faults first_entry id \
-             images lag_entries lag_ms node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
+             images kind lag_entries lag_ms node_pid patched_calls role server_pid state term time_behind_ms trapped_calls trapped_places"
         );
         assert_eq!(json["replicas"][0]["state"], "down");
     }

@@ -10,8 +10,10 @@ use skein_model::{LogIndex, Term};
 /// More members of one kind than any cluster has.
 const MAX_MEMBERS: usize = 256;
 const AUTO_LEAVE: u8 = 1;
-/// The members' places follow.
+/// The members' places follow,
 const PLACES: u8 = 2;
+/// with their kinds.
+const KINDS: u8 = 4;
 
 /// The entry that a log begins after; the default is the base of a log that holds all entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +60,9 @@ impl Base {
         out.extend_from_slice(&self.term.0.to_le_bytes());
         let members = &self.members;
         let auto_leave = if members.auto_leave { AUTO_LEAVE } else { 0 };
-        out.push(auto_leave | if members.places.is_empty() { 0 } else { PLACES });
+        let places = if members.places.is_empty() { 0 } else { PLACES };
+        let kinds = if members.places.have_kinds() { KINDS } else { 0 };
+        out.push(auto_leave | places | kinds);
         for ids in members.lists() {
             assert!(ids.len() <= MAX_MEMBERS, "{} members", ids.len());
             // Lossless: checked above.
@@ -86,10 +90,11 @@ impl Base {
         // Programs before version 5 of the log's format knew none.
         let places = match flags & PLACES {
             0 => Places::default(),
-            _ => Places::decode(cursor)?,
+            _ => Places::decode(cursor, flags & KINDS != 0)?,
         };
         let members = Members { voters, outgoing, learners, next_learners, auto_leave, places };
-        (flags & !(AUTO_LEAVE | PLACES) == 0).then_some(Self { index, term, members })
+        (flags & !(AUTO_LEAVE | PLACES | KINDS) == 0 && flags & (PLACES | KINDS) != KINDS)
+            .then_some(Self { index, term, members })
     }
 }
 

@@ -27,9 +27,9 @@ pub use base::{Base, Members, NewBase};
 pub use consensus::{
     Batch, Change, ChangeError, Chunk, Config, Consensus, ConsensusError, EntryReader,
     MemberStatus, OldEntries, Outgoing, PeerStatus, Progress, ProposeError, RoleChange, Status,
-    StepError,
+    StepError, UnfitKinds, unfit_kinds,
 };
-pub use places::{MAX_ADDRESS_BYTES, MAX_REPLICAS, Place};
+pub use places::{Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, NoKind, Place};
 pub use recovered::Recovered;
 pub use types::{
     ClusterId, Durability, EntryKind, HardState, LogEntry, Persist, ProgramHash, Role, Ticket,

@@ -1,11 +1,14 @@
-//! Where members are reached: the part of the membership that the consensus library does not know.
+//! Where members are reached, and what kind each is: the part of the membership that the consensus library does not know.
 //!
 //! Each membership change carries all of it in its context, and a log's [base](crate::Base) has it, so it is as durable as the members are. The addresses are
-//! texts that nothing in here reads. Founders have theirs from their configuration until the first change.
+//! texts that nothing in here reads. Founders have theirs from their configuration until the first change. A member keeps its kind for life.
+//!
+//! Two forms: members that are all active are written as programs before kinds wrote them, which can go on to read that. Others have a kind each.
 
 use crate::cursor::Cursor;
+use serde::{Deserialize, Serialize};
 use skein_model::ReplicaId;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 /// The most replicas of a cluster. With one more on its way in, and one on its way out, a change has room.
 pub const MAX_REPLICAS: usize = 9;
@@ -13,8 +16,80 @@ pub const MAX_REPLICAS: usize = 9;
 pub const MAX_ADDRESS_BYTES: usize = 128;
 /// The most places in one record.
 const MAX_PLACES: usize = MAX_REPLICAS + 2;
-/// The version of a change's context.
+/// The version of a change's context whose members are all active,
 const CONTEXT_VERSION: u8 = 1;
+/// and of one that says each member's kind.
+const CONTEXT_WITH_KINDS: u8 = 2;
+
+/// What a member does besides voting and keeping the log.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It runs a server, always.
+    #[default]
+    Active,
+    /// It keeps images of the server, and runs one only while it leads.
+    Passive,
+    /// Nothing: it hands leadership on.
+    Witness,
+}
+
+impl Kind {
+    /// Whether it can run a server, and so lead for longer than a moment.
+    #[must_use]
+    pub const fn can_serve(self) -> bool {
+        !matches!(self, Self::Witness)
+    }
+
+    /// Its name in options, configurations and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Passive => "passive",
+            Self::Witness => "witness",
+        }
+    }
+
+    const fn to_byte(self) -> u8 {
+        match self {
+            Self::Active => 0,
+            Self::Passive => 1,
+            Self::Witness => 2,
+        }
+    }
+
+    const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Active),
+            1 => Some(Self::Passive),
+            2 => Some(Self::Witness),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that names no kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no kind of replica: active, passive or witness")]
+pub struct NoKind(String);
+
+impl FromStr for Kind {
+    type Err = NoKind;
+
+    fn from_str(word: &str) -> Result<Self, NoKind> {
+        let all = [Self::Active, Self::Passive, Self::Witness];
+        all.into_iter().find(|kind| kind.name() == word).ok_or_else(|| NoKind(word.to_owned()))
+    }
+}
 
 /// A member's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,13 +98,21 @@ pub struct Place {
     pub address: String,
     /// The replica whose vote it takes when it has caught up.
     pub replaces: Option<ReplicaId>,
+    /// What it does.
+    pub kind: Kind,
 }
 
 impl Place {
-    /// Of a replica that replaces nobody.
+    /// Of an active replica that replaces nobody.
     #[must_use]
     pub fn at(address: impl Into<String>) -> Self {
-        Self { address: address.into(), replaces: None }
+        Self::of(address, Kind::Active)
+    }
+
+    /// Of a replica of this kind that replaces nobody.
+    #[must_use]
+    pub fn of(address: impl Into<String>, kind: Kind) -> Self {
+        Self { address: address.into(), replaces: None, kind }
     }
 }
 
@@ -66,8 +149,19 @@ impl Places {
         self.0.is_empty()
     }
 
-    /// `count:u8 { replica:u16 replaces:u16 len:u8 address[len] }*`
+    /// Whether one is not active.
+    pub(crate) fn have_kinds(&self) -> bool {
+        self.0.values().any(|place| place.kind != Kind::Active)
+    }
+
+    /// The kind of a member; one whose place is unknown is of a program that knew active ones only.
+    pub(crate) fn kind_of(&self, replica: ReplicaId) -> Kind {
+        self.get(replica).map_or(Kind::Active, |place| place.kind)
+    }
+
+    /// `count:u8 { replica:u16 replaces:u16 kind:u8? len:u8 address[len] }*`; kinds are there if one is not active.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let kinds = self.have_kinds();
         assert!(self.0.len() <= MAX_PLACES, "{} places", self.0.len());
         // Lossless here and below: checked above, ids have 16 bits, and addresses were checked when they came.
         out.push(self.0.len() as u8);
@@ -76,12 +170,15 @@ impl Places {
             assert!(place.address.len() <= MAX_ADDRESS_BYTES, "a long address");
             out.extend_from_slice(&(replica.0 as u16).to_le_bytes());
             out.extend_from_slice(&(replaces as u16).to_le_bytes());
+            if kinds {
+                out.push(place.kind.to_byte());
+            }
             out.push(place.address.len() as u8);
             out.extend_from_slice(place.address.as_bytes());
         }
     }
 
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Option<Self> {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>, kinds: bool) -> Option<Self> {
         let count = usize::from(cursor.u8()?);
         if count > MAX_PLACES {
             return None;
@@ -90,12 +187,13 @@ impl Places {
         for _ in 0..count {
             let replica = ReplicaId(cursor.u16()?.into());
             let replaces = Some(ReplicaId(cursor.u16()?.into())).filter(|id| id.0 != 0);
+            let kind = if kinds { Kind::from_byte(cursor.u8()?)? } else { Kind::Active };
             let len = usize::from(cursor.u8()?);
             let address = std::str::from_utf8(cursor.take(len)?).ok()?.to_owned();
             if replica.0 == 0 || !is_address(&address) {
                 return None;
             }
-            places.insert(replica, Place { address, replaces });
+            places.insert(replica, Place { address, replaces, kind });
         }
         // A replica that is named twice is a mistake of the writer's.
         (places.len() == count).then(|| Self(Arc::new(places)))
@@ -103,14 +201,16 @@ impl Places {
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
-        let places = Self::decode(&mut cursor)?;
+        let kinds = cursor.u8()? != 0;
+        let places = Self::decode(&mut cursor, kinds)?;
         (cursor.left() == 0).then_some(places)
     }
 
-    /// Nothing for none.
+    /// Within a process, as a snapshot's data: whether there are kinds, and the places. Nothing for none.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.is_empty() {
+            out.push(self.have_kinds().into());
             self.encode(&mut out);
         }
         out
@@ -129,7 +229,9 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn encode(&self) -> Vec<u8> {
         assert!(self.founders.len() <= usize::from(u8::MAX), "too many founders");
-        let mut out = vec![CONTEXT_VERSION, self.founders.len() as u8];
+        let kinds = self.places.have_kinds();
+        let version = if kinds { CONTEXT_WITH_KINDS } else { CONTEXT_VERSION };
+        let mut out = vec![version, self.founders.len() as u8];
         for founder in &self.founders {
             out.extend_from_slice(&(founder.0 as u16).to_le_bytes());
         }
@@ -140,13 +242,15 @@ impl Context {
     /// `None` for a change of a program that did not say it.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
-        if cursor.u8()? != CONTEXT_VERSION {
-            return None;
-        }
+        let kinds = match cursor.u8()? {
+            CONTEXT_VERSION => false,
+            CONTEXT_WITH_KINDS => true,
+            _ => return None,
+        };
         let founders = (0..cursor.u8()?)
             .map(|_| cursor.u16().map(|id| ReplicaId(id.into())).filter(|id| id.0 != 0))
             .collect::<Option<_>>()?;
-        let places = Places::decode(&mut cursor)?;
+        let places = Places::decode(&mut cursor, kinds)?;
         (cursor.left() == 0).then_some(Self { founders, places })
     }
 }
@@ -158,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_context_comes_back_and_its_bytes_stay_what_they_are() {
-        let place = Place { address: "h:1".into(), replaces: Some(ReplicaId(2)) };
+        let place = Place { replaces: Some(ReplicaId(2)), ..Place::at("h:1") };
         let places =
             [(ReplicaId(1), Place::at("/s")), (ReplicaId(0x102), place)].into_iter().collect();
         let context = Context { founders: vec![ReplicaId(1), ReplicaId(2)], places };
@@ -171,7 +275,13 @@ mod tests {
         for end in 0..bytes.len() {
             assert_eq!(Context::decode(&bytes[..end]), None, "{end}");
         }
-        for wrong in [&b"\x02\0\0"[..], b"\x01\0\0\0", b"\x01\0\xff", b"\x01\0\x01\0\0\0\0\x01a"] {
+        for wrong in [
+            &b"\x03\0\0"[..],
+            b"\x02\0\x01\x01\0\0\0\x03\x01a",
+            b"\x01\0\0\0",
+            b"\x01\0\xff",
+            b"\x01\0\x01\0\0\0\0\x01a",
+        ] {
             assert_eq!(Context::decode(wrong), None, "{wrong:?}");
         }
         let twice = b"\x01\0\x02\x01\0\0\0\x01a\x01\0\0\0\x01b";
@@ -179,10 +289,35 @@ mod tests {
         assert_eq!(Context::decode(b"\x01\0\0"), Some(Context::default()));
     }
 
+    #[test]
+    fn a_member_that_is_not_active_has_its_kind_written() {
+        let place = Place { replaces: Some(ReplicaId(2)), ..Place::of("h:1", Kind::Witness) };
+        let places: Places = [
+            (ReplicaId(1), Place::at("a")),
+            (ReplicaId(2), Place::of("b", Kind::Passive)),
+            (ReplicaId(3), place),
+        ]
+        .into_iter()
+        .collect();
+        let context = Context { founders: Vec::new(), places };
+        let bytes = context.encode();
+        assert_eq!(
+            bytes, b"\x02\0\x03\x01\0\0\0\0\x01a\x02\0\0\0\x01\x01b\x03\0\x02\0\x02\x03h:1",
+            "other replicas read these"
+        );
+        assert_eq!(Context::decode(&bytes), Some(context.clone()));
+        assert_eq!(Places::from_bytes(&context.places.to_bytes()), Some(context.places));
+        for kind in [Kind::Active, Kind::Passive, Kind::Witness] {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        assert!("learner".parse::<Kind>().is_err());
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_context_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Some(context) = Context::decode(&bytes) {
+                // Kinds that are all active have a shorter form.
                 prop_assert_eq!(Context::decode(&context.encode()), Some(context));
             }
         }

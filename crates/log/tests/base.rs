@@ -5,7 +5,7 @@ mod support;
 
 use cluster::Cluster;
 use skein_log::{
-    Base, Config, Consensus, Durability, NewBase, Persist, Recovered, Role, StepError,
+    Base, Config, Consensus, Durability, NewBase, Persist, Place, Recovered, Role, StepError,
     disk::{
         DirDisk, Disk, StoredDir,
         sim::{Faults, SimDisk, SimRng},
@@ -169,7 +169,7 @@ fn a_log_of_the_format_with_a_base_in_front_is_read_and_goes_on_in_the_next() {
     let Opened { mut wal, recovered, .. } = Wal::open(disk.clone(), options()).unwrap();
     assert_eq!((recovered.base(), recovered.last_index()), (&base(), LogIndex(140)));
     let (old, new) = versions(root.path()).into_iter().partition::<Vec<_>, _>(|v| *v == 3);
-    assert!(old.len() == 5 && !new.is_empty() && new.iter().all(|v| *v == 5), "{old:?} {new:?}");
+    assert!(old.len() == 5 && !new.is_empty() && new.iter().all(|v| *v == 6), "{old:?} {new:?}");
     // All of the old format goes when its entries are forgotten.
     let later = Base { index: LogIndex(139), term: Term(6), ..Base::default() };
     let forget =
@@ -177,7 +177,7 @@ fn a_log_of_the_format_with_a_base_in_front_is_read_and_goes_on_in_the_next() {
     wal.append(&forget).unwrap();
     wal.prepare().unwrap();
     drop(wal);
-    assert!(versions(root.path()).iter().all(|version| *version == 5));
+    assert!(versions(root.path()).iter().all(|version| *version == 6));
     let recovered = Wal::open(disk, options()).unwrap().recovered;
     assert_eq!((recovered.base(), recovered.last_index()), (&later, LogIndex(140)));
 }
@@ -196,7 +196,7 @@ fn a_log_of_the_format_whose_members_have_no_places_is_read_and_goes_on_in_the_n
     assert_eq!(read, (36..=60).map(wanted).collect::<Vec<_>>());
     // The configuration says where they are, of those that it knows.
     let mut config = Config::new(ReplicaId(1), [1, 2, 9].map(ReplicaId).to_vec());
-    config.places = [1, 2, 9].map(|id| (ReplicaId(id), format!("host-{id}"))).into();
+    config.places = [1, 2, 9].map(|id| (ReplicaId(id), Place::at(format!("host-{id}")))).into();
     let members =
         Consensus::new(config, recovered, Some(Box::new(wal.reader()))).unwrap().members();
     let known = |id: u64, at: &str, learns| (id, at.to_owned(), true, learns);
@@ -216,7 +216,7 @@ fn a_log_of_the_format_whose_members_have_no_places_is_read_and_goes_on_in_the_n
     .unwrap();
     wal.prepare().unwrap();
     drop(wal);
-    assert!(versions(root.path()).iter().all(|version| *version == 5));
+    assert!(versions(root.path()).iter().all(|version| *version == 6));
     assert_eq!(Wal::open(disk, options()).unwrap().recovered.last_index(), LogIndex(80));
 }
 

@@ -3,11 +3,11 @@
 mod cluster;
 
 use cluster::{Cluster, address};
-use skein_log::{Change, ChangeError, Durability, MAX_REPLICAS, Progress};
+use skein_log::{Change, ChangeError, Durability, Kind, MAX_REPLICAS, Progress};
 use skein_model::{LogIndex, ReplicaId};
 
 fn add(id: u64) -> Change {
-    Change::Add(ReplicaId(id), address(id))
+    Change::Add(ReplicaId(id), address(id), Kind::Active)
 }
 
 fn remove(id: u64) -> Change {
@@ -15,7 +15,7 @@ fn remove(id: u64) -> Change {
 }
 
 fn replace(old: u64, id: u64) -> Change {
-    Change::Replace(ReplicaId(old), ReplicaId(id), address(id))
+    Change::Replace(ReplicaId(old), ReplicaId(id), address(id), None)
 }
 
 /// One request to the leader. All hear the hello of who has joined, and of those that are cut off nobody is connected.
@@ -208,10 +208,26 @@ fn what_would_do_harm_is_refused_with_the_reason() {
         assert!(line.contains(why), "{change:?}: {line}");
     };
     refused(&mut cluster, &add(2), "replica 2 is a member already");
-    refused(&mut cluster, &Change::Add(ReplicaId(9), address(2)), "replica 2 is at this address");
-    refused(&mut cluster, &Change::Add(ReplicaId(9), String::new()), "an address must");
-    refused(&mut cluster, &Change::Add(ReplicaId(9), "x".repeat(129)), "an address must");
-    refused(&mut cluster, &Change::Add(ReplicaId(70_000), "a:1".into()), "from 1 to 65535");
+    refused(
+        &mut cluster,
+        &Change::Add(ReplicaId(9), address(2), Kind::Active),
+        "replica 2 is at this address",
+    );
+    refused(
+        &mut cluster,
+        &Change::Add(ReplicaId(9), String::new(), Kind::Active),
+        "an address must",
+    );
+    refused(
+        &mut cluster,
+        &Change::Add(ReplicaId(9), "x".repeat(129), Kind::Active),
+        "an address must",
+    );
+    refused(
+        &mut cluster,
+        &Change::Add(ReplicaId(70_000), "a:1".into(), Kind::Active),
+        "from 1 to 65535",
+    );
     refused(&mut cluster, &remove(9), "replica 9 is not a member");
     refused(&mut cluster, &replace(9, 8), "replica 9 is not a member");
     refused(&mut cluster, &replace(2, 3), "replica 3 is a member already");

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub use skein_model::Interface;
 use skein_model::{ReplicaId, limits};
 pub use skein_replica::config::{
-    CheckpointConfig, ConfigError, DurabilityMode, Member, OnExit, OutgoingConfig, ReplicaConfig,
-    Rule, Tuning,
+    CheckpointConfig, ConfigError, DurabilityMode, Kind, Member, OnExit, OutgoingConfig,
+    ReplicaConfig, Rule, Tuning,
 };
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,6 +28,9 @@ pub struct NodeConfig {
     pub name: String,
     /// This replica's id, from 1; one of [`peers`](Self::peers).
     pub id: u64,
+    /// The rules by which the replicas stay equal, and what each of them does; default `order`.
+    #[serde(default)]
+    pub mode: Mode,
     /// The replicas that found the cluster, this one included; the same list on all of them. Later the log's members count. Of a replica that joins: itself, and
     /// members, where it knocks.
     pub peers: Vec<Peer>,
@@ -93,6 +96,40 @@ pub struct Peer {
     pub id: u64,
     /// Its node's address for other nodes.
     pub address: Address,
+    /// What it does; default `active`. Of a member the log's word counts more.
+    #[serde(default)]
+    pub kind: Kind,
+}
+
+/// How replicas stay equal, and what they do unless `peers` says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// All replicas execute the same inputs on the same schedule.
+    #[default]
+    Order,
+    /// The same with three replicas of which only the leader's server runs: the first is active, the second passive, the third a witness.
+    Standby,
+}
+
+impl Mode {
+    /// Its name in options, configurations and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::Standby => "standby",
+        }
+    }
+
+    /// What the replicas do that are named in the order of their ids, if the mode says it.
+    #[must_use]
+    pub const fn kinds(self) -> Option<&'static [Kind]> {
+        match self {
+            Self::Order => None,
+            Self::Standby => Some(&[Kind::Active, Kind::Passive, Kind::Witness]),
+        }
+    }
 }
 
 /// How clients reach the server's ports.
@@ -221,6 +258,24 @@ impl NodeConfig {
                 return bad("peers", "two replicas have the same id or address");
             }
         }
+        if let Some(kinds) = self.mode.kinds() {
+            if self.peers.len() != kinds.len() {
+                return bad(
+                    "mode",
+                    "standby has three replicas; for another number give each peer its `kind`",
+                );
+            }
+            if self.peers.iter().any(|p| p.kind != Kind::Active) {
+                return bad(
+                    "mode",
+                    "standby says what each replica does: leave out `kind`, or `mode`",
+                );
+            }
+        }
+        let kinds: Vec<_> = self.peers.iter().map(|peer| self.kind(peer)).collect();
+        if let Some(why) = skein_log::unfit_kinds(&kinds) {
+            return Err(ConfigError { key: "peers", why: why.to_string() });
+        }
         if self.logs.file_bytes < LEAST_LOG_BYTES {
             return bad("logs.file_bytes", "must be at least 4096");
         }
@@ -250,10 +305,14 @@ impl NodeConfig {
     /// What the replica in this node is told.
     #[must_use]
     pub fn replica(&self) -> ReplicaConfig {
-        let member =
-            |peer: &Peer| Member { id: ReplicaId(peer.id), address: peer.address.to_string() };
+        let member = |peer: &Peer| Member {
+            id: ReplicaId(peer.id),
+            address: peer.address.to_string(),
+            kind: self.kind(peer),
+        };
         ReplicaConfig {
             name: self.name.clone(),
+            mode: self.mode.name(),
             id: ReplicaId(self.id),
             members: self.peers.iter().map(member).collect(),
             // Its parent has as many nodes as it was told.
@@ -268,6 +327,12 @@ impl NodeConfig {
             checkpoint: self.checkpoint.clone(),
             tuning: self.tuning.clone(),
         }
+    }
+
+    /// What one of [`peers`](Self::peers) does.
+    fn kind(&self, peer: &Peer) -> Kind {
+        let rank = self.peers.iter().filter(|other| other.id < peer.id).count();
+        self.mode.kinds().and_then(|kinds| kinds.get(rank).copied()).unwrap_or(peer.kind)
     }
 
     fn parsed_cluster_id(&self) -> Option<u128> {

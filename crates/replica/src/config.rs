@@ -2,7 +2,8 @@
 
 pub use crate::outgoing::{OutgoingConfig, Rule};
 use serde::{Deserialize, Serialize};
-use skein_log::{Config as ConsensusConfig, Durability};
+use skein_log::{Config as ConsensusConfig, Durability, Place};
+pub use skein_log::{Kind, NoKind, unfit_kinds};
 use skein_model::{EntryRef, ReplicaId};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub const TICK: Duration = Duration::from_millis(10);
 pub struct ReplicaConfig {
     /// The cluster's name.
     pub name: String,
+    /// The cluster's mode, for its status.
+    pub mode: &'static str,
     /// This replica; one of [`members`](Self::members).
     pub id: ReplicaId,
     /// The founders of the cluster, this replica included; of a replica that joins, itself and those where it knocks. What the log says counts more.
@@ -48,6 +51,8 @@ pub struct Member {
     pub id: ReplicaId,
     /// Its node's address for the others.
     pub address: String,
+    /// What it does.
+    pub kind: Kind,
 }
 
 impl ReplicaConfig {
@@ -62,7 +67,7 @@ impl ReplicaConfig {
             election_ticks: ticks(self.tuning.election_timeout_ms),
             heartbeat_ticks: ticks(self.tuning.heartbeat_ms),
             seed,
-            places: self.members.iter().map(|m| (m.id, m.address.clone())).collect(),
+            places: self.members.iter().map(|m| (m.id, Place::of(&*m.address, m.kind))).collect(),
             is_payload: |bytes| EntryRef::parse(bytes).is_ok(),
             ..ConsensusConfig::new(self.id, voters)
         }

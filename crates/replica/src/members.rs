@@ -3,7 +3,7 @@
 //! A command repeats its request until the answer says that it is done, on any replica: one that does not lead asks the leader.
 
 use serde::{Deserialize, Serialize};
-use skein_log::{Change, ChangeError, Progress};
+use skein_log::{Change, ChangeError, Kind, Progress};
 use skein_model::ReplicaId;
 
 /// What is wanted.
@@ -16,6 +16,9 @@ pub enum Wanted {
         id: u64,
         /// Its node's address for the others.
         address: String,
+        /// What it does.
+        #[serde(default, skip_serializing_if = "is_active")]
+        kind: Kind,
     },
     /// A replica less.
     Remove {
@@ -30,6 +33,9 @@ pub enum Wanted {
         id: u64,
         /// Its node's address for the others.
         address: String,
+        /// What it does; as the one before, unless it is said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind: Option<Kind>,
     },
     /// A replica that is being taken in is to go again.
     Withdraw {
@@ -41,6 +47,12 @@ pub enum Wanted {
         /// Its id.
         to: u64,
     },
+}
+
+/// Replicas of programs before kinds were all active: they are spoken to in their words.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_active(kind: &Kind) -> bool {
+    *kind == Kind::Active
 }
 
 /// A request.
@@ -93,6 +105,9 @@ pub struct MemberReport {
     pub id: u64,
     /// Its node's address for the others; empty if the log does not have it.
     pub address: String,
+    /// What it does.
+    #[serde(default)]
+    pub kind: Kind,
     /// Whether it has a vote.
     pub votes: bool,
     /// Whether it is being taken in, for the first time or again.
@@ -107,10 +122,10 @@ impl Wanted {
     pub fn change(&self) -> Option<Change> {
         let id = |id: u64| ReplicaId(id);
         Some(match self {
-            Self::Add { id: new, address } => Change::Add(id(*new), address.clone()),
+            Self::Add { id: new, address, kind } => Change::Add(id(*new), address.clone(), *kind),
             Self::Remove { id: old } => Change::Remove(id(*old)),
-            Self::Replace { old, id: new, address } => {
-                Change::Replace(id(*old), id(*new), address.clone())
+            Self::Replace { old, id: new, address, kind } => {
+                Change::Replace(id(*old), id(*new), address.clone(), *kind)
             }
             Self::Withdraw { id: new } => Change::Withdraw(id(*new)),
             Self::Transfer { .. } => return None,
@@ -121,8 +136,8 @@ impl Wanted {
 /// The answer to a change that is this far.
 pub(crate) fn answer(change: &Change, result: Result<Progress, ChangeError>) -> Answer {
     let id = match change {
-        Change::Add(id, _)
-        | Change::Replace(_, id, _)
+        Change::Add(id, ..)
+        | Change::Replace(_, id, ..)
         | Change::Remove(id)
         | Change::Withdraw(id) => id,
     };

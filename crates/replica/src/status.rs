@@ -5,6 +5,7 @@ use crate::members::MemberReport;
 use serde::{Deserialize, Serialize};
 use skein_arena::places::{Seen, Verdict};
 use skein_arena::trapped::{CPUID, INT80, OTHER, RDTSC};
+use skein_log::Kind;
 use std::collections::BTreeMap;
 
 /// One replica and its view of the cluster. `skein status` joins the rows of all replicas.
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 pub struct NodeStatus {
     /// The cluster's name.
     pub name: String,
-    /// `order`.
+    /// `order`, or `standby`: its rules, with a passive replica and a witness.
     pub mode: String,
     /// `serial`.
     pub schedule: String,
@@ -45,6 +46,9 @@ pub struct ReplicaStatus {
     pub role: String,
     /// Its activity.
     pub state: ReplicaState,
+    /// What it does as a member.
+    #[serde(default)]
+    pub kind: Kind,
     /// Its current faults.
     #[serde(default)]
     pub faults: Vec<Fault>,
@@ -219,13 +223,21 @@ pub enum ReplicaState {
     Stuck,
     /// Its server's output differed from the others'; it is rebuilt from the log.
     Diverged,
-    /// It has no server: it votes and keeps the log.
-    NoServer,
+    /// It is passive, and has no server while another replica leads: it votes, and keeps the log and images.
+    Passive,
+    /// It is a witness: it votes and keeps the log.
+    Witness,
     /// Not there.
     Down,
 }
 
 impl ReplicaState {
+    /// Whether it does all that it is to do.
+    #[must_use]
+    pub const fn is_well(self) -> bool {
+        matches!(self, Self::Running | Self::Passive | Self::Witness)
+    }
+
     /// Its name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -235,7 +247,8 @@ impl ReplicaState {
             Self::Running => "running",
             Self::Stuck => "stuck",
             Self::Diverged => "diverged",
-            Self::NoServer => "no_server",
+            Self::Passive => "passive",
+            Self::Witness => "witness",
             Self::Down => "down",
         }
     }

@@ -15,7 +15,7 @@ use skein_log::{
     ClusterId, Config, Consensus, Durability, EntryReader, ProgramHash, Recovered, Ticket,
 };
 use skein_model::{ConnId, LogIndex, ReplicaId, SockAddr};
-use skein_replica::config::{Member, OnExit, OutgoingConfig, ReplicaConfig};
+use skein_replica::config::{Kind, Member, OnExit, OutgoingConfig, ReplicaConfig};
 use skein_replica::metrics::Metrics;
 use skein_replica::modes::{Mode, Order};
 use skein_replica::replica::{Parts, Replica};
@@ -97,8 +97,8 @@ pub struct Process {
 pub struct Machine {
     /// The replica's number.
     pub id: ReplicaId,
-    /// The peers in its configuration: of a founder all founders.
-    pub peers: Vec<u64>,
+    /// The peers in its configuration, with their kinds: of a founder all founders.
+    pub peers: Vec<(u64, Kind)>,
     /// It was removed from the cluster, and its node has ended; or it never became a member.
     pub retired: bool,
     /// Grows with each start and end: events of another life are not delivered.
@@ -148,7 +148,7 @@ pub enum Servers {
 
 impl Machine {
     /// A new one.
-    pub fn new(id: u64, peers: Vec<u64>, clock_offset_us: i64) -> Self {
+    pub fn new(id: u64, peers: Vec<(u64, Kind)>, clock_offset_us: i64) -> Self {
         Self {
             id: ReplicaId(id),
             peers,
@@ -168,6 +168,15 @@ impl Machine {
             images: Shelf::default(),
             kept: Kept::default(),
             in_flight: false,
+        }
+    }
+
+    /// What its replica does, as far as it knows.
+    pub fn kind(&self) -> Kind {
+        let own = || self.peers.iter().find(|(id, _)| *id == self.id.0).map(|(_, kind)| *kind);
+        match &self.process {
+            Some(process) => process.replica.consensus().kind_of(self.id),
+            None => own().unwrap_or_default(),
         }
     }
 
@@ -198,12 +207,14 @@ pub fn address(id: u64) -> String {
 }
 
 /// A node's configuration at its start.
-fn replica_config(id: ReplicaId, peers: &[u64], plan: &Plan) -> ReplicaConfig {
-    let member = |id| Member { id: ReplicaId(id), address: address(id) };
+fn replica_config(id: ReplicaId, peers: &[(u64, Kind)], plan: &Plan) -> ReplicaConfig {
+    let member =
+        |&(id, kind): &(u64, Kind)| Member { id: ReplicaId(id), address: address(id), kind };
     ReplicaConfig {
         name: "simulated".into(),
+        mode: "order",
         id,
-        members: peers.iter().map(|id| member(*id)).collect(),
+        members: peers.iter().map(member).collect(),
         fixed_members: false,
         address: address(id.0),
         process: 0,
@@ -277,8 +288,8 @@ impl Process {
         let mut env = Around::new(rng, timer, process_wal.is_some(), plan.loss);
         (env.images, env.imaged) = machine.images.at_start();
         let metrics = Arc::<Metrics>::default();
-        let has_server = plan.without_server != machine.id.0;
-        let server = has_server.then(|| Link::sparse(config.tuning.sizes(), 1).expect("memory"));
+        let is_active = consensus.kind_of(machine.id) == Kind::Active;
+        let server = is_active.then(|| Link::sparse(config.tuning.sizes(), 1).expect("memory"));
         let order = Order::new(&config.tuning, false);
         let mode: Box<dyn Mode> = match broken {
             Some(Break::EarlyOutput) => Box::new(Hasty(order)),

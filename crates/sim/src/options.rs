@@ -1,8 +1,8 @@
 //! The parameters of a simulation; most of them follow from the seed.
 
-use skein_log::Durability;
 use skein_log::disk::sim::SimRng;
-use skein_replica::config::{CheckpointConfig, DurabilityMode, Tuning};
+use skein_log::{Durability, unfit_kinds};
+use skein_replica::config::{CheckpointConfig, DurabilityMode, Kind, Tuning};
 
 /// 365 days.
 pub(crate) const YEAR_US: i64 = 365 * 24 * 3600 * 1_000_000;
@@ -228,8 +228,8 @@ pub struct Plan {
     pub slow_followers_us: u64,
     /// The final end of the server, on all replicas.
     pub finale: Finale,
-    /// The replica that has no server; 0: each has one.
-    pub without_server: u64,
+    /// What the founders do, by their ids from 1.
+    pub kinds: Vec<Kind>,
     /// An operator changes the members.
     pub operator: bool,
     /// The replicas' numbers.
@@ -281,19 +281,19 @@ fn one_of<T: Copy>(rng: &mut SimRng, choices: &[T]) -> T {
 impl Plan {
     pub(crate) fn new(seed: u64, rng: &mut SimRng, options: &Options) -> Self {
         let mut plan = Self::random(rng, options);
-        if options.broken.is_none() {
+        if options.broken.is_none() && options.scenario == Scenario::Random {
             // A wrong answer is found by a majority of servers. Drawn aside, so that the rest of a seed's plan stays.
-            plan.without_server = one_of(&mut SimRng::new(!seed), &[0, 0, 0, 0, 0, 1, 2, 3]);
+            plan.kinds = Self::kinds(plan.replicas, &mut SimRng::new(!seed));
         }
-        plan.timer_speaks = one_of(&mut SimRng::new(seed.rotate_left(32)), &[1, 1, 10, 0]);
-        if plan.without_server != 0 {
+        if plan.loses_some && !plan.all_are_active() {
             // Too few servers may be left for a majority that ends in the same way.
             plan.finale = Finale::None;
         }
+        plan.timer_speaks = one_of(&mut SimRng::new(seed.rotate_left(32)), &[1, 1, 10, 0]);
         if options.scenario == Scenario::Random {
             // Members in a log in memory do not change.
             let possible = plan.durability == Durability::Fsync && !plan.loses_some;
-            let wanted = options.broken.is_none() && plan.without_server == 0;
+            let wanted = options.broken.is_none();
             let drawn = SimRng::new(seed.rotate_left(16)).chance(80);
             plan.operator = possible && wanted && plan.fault_every_us > 0 && drawn;
             return plan;
@@ -312,7 +312,6 @@ impl Plan {
             think_us: 20_000,
             slow_readers: false,
             dawdlers: false,
-            without_server: 0,
             finale: Finale::None,
             ..plan
         };
@@ -351,6 +350,27 @@ impl Plan {
             _ => {}
         }
         plan
+    }
+
+    /// In half of the clusters all are active; others have any that can form one.
+    fn kinds(replicas: u64, rng: &mut SimRng) -> Vec<Kind> {
+        let mut kinds = vec![Kind::Active; replicas as usize];
+        if rng.chance(50) {
+            loop {
+                for kind in &mut kinds {
+                    *kind = one_of(rng, &[Kind::Active, Kind::Passive, Kind::Witness]);
+                }
+                if unfit_kinds(&kinds).is_none() {
+                    break;
+                }
+            }
+        }
+        kinds
+    }
+
+    /// Whether all founders are active.
+    pub(crate) fn all_are_active(&self) -> bool {
+        self.kinds.iter().all(|kind| *kind == Kind::Active)
     }
 
     fn random(rng: &mut SimRng, options: &Options) -> Self {
@@ -432,7 +452,7 @@ impl Plan {
                     Finale::Raves,
                 ],
             ),
-            without_server: 0,
+            kinds: vec![Kind::Active; replicas as usize],
             operator: false,
             tuning,
             checkpoint,

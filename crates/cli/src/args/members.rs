@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use skein_node::config::Address;
+use skein_node::config::{Address, Kind};
 
 use super::parse_name;
 
@@ -51,6 +51,9 @@ pub enum MembersTask {
         /// The replica and where its node listens for the others
         #[arg(value_name = "ID=ADDRESS", value_parser = parse_place)]
         place: (u64, Address),
+        /// What it does: active (runs a server), passive (runs one only while it leads) or witness (only votes)
+        #[arg(long, value_name = "KIND", default_value_t = Kind::Active)]
+        kind: Kind,
     },
     /// Take a replica out: its node ends
     Remove {
@@ -66,6 +69,9 @@ pub enum MembersTask {
         /// The replica to come, with an id of its own, and where its node listens for the others
         #[arg(value_name = "NEW=ADDRESS", value_parser = parse_place)]
         place: (u64, Address),
+        /// What it does: active, passive or witness [default: as OLD]
+        #[arg(long, value_name = "KIND")]
+        kind: Option<Kind>,
     },
     /// Make a replica lead
     Transfer {

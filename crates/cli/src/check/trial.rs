@@ -11,8 +11,8 @@ use skein_node::check::second::{Former, Replayed, replay};
 use skein_node::check::seen::Use;
 use skein_node::check::{Difference, Kind, Seen, files};
 use skein_node::config::{
-    CheckpointConfig, DurabilityMode, LogFiles, NodeConfig, OnExit, Publish, Publisher,
-    ServerConfig, Tuning,
+    CheckpointConfig, DurabilityMode, LogFiles, Mode as NodeMode, NodeConfig, OnExit, Publish,
+    Publisher, ServerConfig, Tuning,
 };
 use skein_node::trace::{TraceFile, Watch};
 use skein_node::{ExitReason, NodeError};
@@ -129,6 +129,7 @@ pub struct Bench<'a> {
 impl Bench<'_> {
     fn config(&self, output: &Path) -> NodeConfig {
         alone(NodeConfig {
+            mode: NodeMode::Order,
             name: "check".into(),
             id: 1,
             peers: Vec::new(),

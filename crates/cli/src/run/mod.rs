@@ -168,9 +168,10 @@ fn announce(args: &RunArgs, setup: &Setup, voice: &mut Voice) {
     };
     let replicas = if count == 1 { "1 replica".into() } else { format!("{count} replicas") };
     voice.say(&format!(
-        "skein: {}: starting {replicas} of {} (mode order, durability {durability}, data {}{found})",
+        "skein: {}: starting {replicas} of {} (mode {}, durability {durability}, data {}{found})",
         setup.name,
         setup.program,
+        setup.state.mode,
         setup.data.path.display()
     ));
     if let Some((server, users)) = &setup.elsewhere {

@@ -1,14 +1,15 @@
 //! From the arguments of `skein run` to the nodes' configurations: checks everything that can be known before a process is
 //! started, so that most mistakes cost no more than a line.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use skein_node::NodeConfig;
 use skein_node::base::index::Command;
 use skein_node::config::{
-    Address, CheckpointConfig, DurabilityMode, LogFiles, OnExit as NodeOnExit, OutgoingConfig,
-    Peer, Publisher, ServerConfig, Tuning,
+    Address, CheckpointConfig, DurabilityMode, Kind, LogFiles, Mode as NodeMode,
+    OnExit as NodeOnExit, OutgoingConfig, Peer, Publisher, ServerConfig, Tuning,
 };
 use skein_sandbox::{Program, ProgramError, Search};
 
@@ -154,15 +155,62 @@ fn no_program(error: &ProgramError) -> Failure {
     Failure::new("program", error, "").with_code(error.exit_code())
 }
 
+/// The nodes' mode.
+fn mode(args: &RunArgs) -> Result<NodeMode, Failure> {
+    let mode = match args.mode {
+        Mode::Order => NodeMode::Order,
+        Mode::Standby => NodeMode::Standby,
+        Mode::Trace | Mode::Sync => {
+            return Err(Failure::new(
+                format!("--mode {}", format!("{:?}", args.mode).to_lowercase()),
+                "this version has no such mode",
+                "use --mode order or --mode standby",
+            ));
+        }
+    };
+    let Some(kinds) = mode.kinds() else { return Ok(mode) };
+    let refuse = |option: &str, fix: &str| {
+        let why = "--mode standby is one active replica, one passive one and one witness";
+        Err(Failure::new(option.to_owned(), why, fix))
+    };
+    if args.replicas != kinds.len() as u64 {
+        return refuse(
+            &format!("--replicas {}", args.replicas),
+            "leave it out, or give kinds by --replica-kind instead of the mode",
+        );
+    }
+    if !args.replica_kind.is_empty() {
+        return refuse("--replica-kind", "leave out one of the two options");
+    }
+    Ok(mode)
+}
+
+/// What replicas do that are not active.
+fn kinds(args: &RunArgs, mode: NodeMode) -> Result<BTreeMap<u64, Kind>, Failure> {
+    let mut kinds = BTreeMap::new();
+    let of_mode = (1..).zip(mode.kinds().into_iter().flatten().copied());
+    for (id, kind) in of_mode.chain(args.replica_kind.iter().copied()) {
+        let option = || format!("--replica-kind {id}={kind}");
+        if id > args.replicas {
+            let why = format!("there are {} replicas", args.replicas);
+            return Err(Failure::new(option(), why, "name one of them, or give more --replicas"));
+        }
+        if kinds.insert(id, kind).is_some_and(|other| other != kind) {
+            return Err(Failure::new(option(), "it has another kind, too", "give it one"));
+        }
+    }
+    let all: Vec<_> =
+        (1..=args.replicas).map(|id| kinds.get(&id).copied().unwrap_or_default()).collect();
+    if let Some(why) = skein_replica::config::unfit_kinds(&all) {
+        return Err(Failure::new("--replica-kind", why, "make others active or passive"));
+    }
+    kinds.retain(|_, kind| *kind != Kind::Active);
+    Ok(kinds)
+}
+
 /// Checks everything, takes the name and the data directory, and writes the nodes' configurations.
 pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
-    if args.mode != Mode::Order {
-        return Err(Failure::new(
-            format!("--mode {}", format!("{:?}", args.mode).to_lowercase()),
-            "this version has no such mode",
-            "use --mode order",
-        ));
-    }
+    let mode = mode(args)?;
     let (program, rest) = args.program.split_first().expect("clap requires a program");
     let name = args.name.clone().map_or_else(|| default_name(program), Ok)?;
     let words: Vec<String> = rest.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
@@ -206,6 +254,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         quantum: tuning.quantum,
         nclock: tuning.nclock,
         import: args.import.as_deref().map(canonical).transpose()?,
+        kinds: kinds(args, mode)?,
     };
     let pinned: Option<String> = pinned.as_ref().map(has);
     let (identity, found) = data.settle(wanted, pinned.as_deref())?;
@@ -215,8 +264,13 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     }
     // No other user can reach into the directory, so no other user talks to the nodes.
     let address = |id| Address::Unix(claim.dir.join(format!("peer-{id}.sock")));
-    let peers: Vec<Peer> =
-        (1..=args.replicas).map(|id| Peer { id, address: address(id) }).collect();
+    let peers: Vec<Peer> = (1..=args.replicas)
+        .map(|id| Peer {
+            id,
+            address: address(id),
+            kind: if mode.kinds().is_some() { Kind::Active } else { identity.kind(id) },
+        })
+        .collect();
     let publish = claim.dir.join("publish.sock");
     let mut plans = Vec::new();
     let mut nodes = Vec::new();
@@ -231,6 +285,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
         };
         let config = NodeConfig {
             name: name.clone(),
+            mode,
             id: peer.id,
             peers: peers.clone(),
             listen: None,
@@ -270,7 +325,7 @@ pub fn prepare(args: &RunArgs) -> Result<Setup, Failure> {
     let state = State {
         name: name.clone(),
         pid: std::process::id() as i32,
-        mode: "order".into(),
+        mode: mode.name().into(),
         schedule: "serial".into(),
         replicas: peers.len(),
         nodes,

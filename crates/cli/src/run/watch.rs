@@ -218,8 +218,8 @@ impl Watch {
             }
         }
         node.faults = ailing;
-        node.in_step |= is == ReplicaState::Running;
-        if is == ReplicaState::Running
+        node.in_step |= is.is_well();
+        if is.is_well()
             && let Some(since) = node.recovering.take()
         {
             let (index, time) = (status.replica.applied_index, took(now.saturating_sub(since)));
@@ -342,9 +342,7 @@ impl Watch {
         }
         let since = now.saturating_sub(*self.leading.get_or_insert(now));
         let missing: Vec<u64> = states()
-            .filter(|(_, status)| {
-                status.is_none_or(|status| status.replica.state != ReplicaState::Running)
-            })
+            .filter(|(_, status)| status.is_none_or(|status| !status.replica.state.is_well()))
             .map(|(id, _)| id)
             .collect();
         let service: Vec<String> = self

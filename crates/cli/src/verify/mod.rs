@@ -57,21 +57,22 @@ struct Outcome {
 pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
     let instance = instance::find(args.name.as_deref())?;
     let state = state_of(&instance)?;
-    if state.nodes.len() < 2 {
-        let why = "it has one replica on this machine, which is the same as itself";
+    let nodes = standstill::with_servers(&state.nodes);
+    if nodes.len() < 2 {
+        let why = "fewer than two of its replicas on this machine have a server: there is nothing to compare with";
         let what = format!("cluster {}", state.name);
-        let hint = "verify a cluster whose replicas are on one machine";
+        let hint = "verify a cluster with two active replicas on one machine";
         return Err(Failure::new(what, why, hint).with_code(EXIT_USAGE));
     }
-    let mut outcome = at_a_standstill(&state.nodes, args.repair);
-    if rebuild(&state.nodes, &outcome.repairs) {
+    let mut outcome = at_a_standstill(&nodes, args.repair);
+    if rebuild(&nodes, &outcome.repairs) {
         // Nothing is repaired twice: a server that differs when it was rebuilt would again.
-        outcome.verdict = match at_a_standstill(&state.nodes, false).verdict {
+        outcome.verdict = match at_a_standstill(&nodes, false).verdict {
             Verdict::Agree => Verdict::Repaired,
             other => other,
         };
     }
-    let report = Report::new(&state.name, &state.nodes, &outcome);
+    let report = Report::new(&state.name, &nodes, &outcome);
     let text = if args.json {
         serde_json::to_string_pretty(&report).expect("plain structs are valid JSON") + "\n"
     } else {

@@ -2,7 +2,7 @@
 
 use crate::{
     base::Base,
-    places::MAX_REPLICAS,
+    places::{MAX_REPLICAS, Place},
     types::{Durability, LogEntry, Persist, Role},
     wire::{self, WireError},
 };
@@ -19,8 +19,8 @@ pub struct Config {
     pub id: ReplicaId,
     /// The replicas that founded the cluster, the same list everywhere; what the log says counts more. A replica that joins may have any list.
     pub voters: Vec<ReplicaId>,
-    /// Their nodes' addresses, until the log has the members' places.
-    pub places: BTreeMap<ReplicaId, String>,
+    /// Their places, until the log has those of the members.
+    pub places: BTreeMap<ReplicaId, Place>,
     /// The incarnation of this replica's log: 0 until it lost its log, then larger each time.
     pub incarnation: u64,
     /// Whether an acknowledged entry is on disk or only in memory.

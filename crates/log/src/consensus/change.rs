@@ -10,12 +10,13 @@
 //! ```
 
 use super::{
-    Consensus, ProposeError,
+    Consensus, ProposeError, UnfitKinds,
     members::{adds_learner, all, change, has, has_replica, of_replica, removes},
+    unfit_kinds,
 };
 use crate::{
     base::Members,
-    places::{Context, MAX_ADDRESS_BYTES, MAX_REPLICAS, Place, Places, is_address},
+    places::{Context, Kind, MAX_ADDRESS_BYTES, MAX_REPLICAS, Place, Places, is_address},
     types::{Durability, LogEntry, Role, majority, member_id, replica_of},
 };
 use protobuf::Message as _;
@@ -41,12 +42,12 @@ pub(super) struct Candidate {
 /// A change of the members that an operator wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A replica more, whose node is at this address.
-    Add(ReplicaId, String),
+    /// A replica more, whose node is at this address, of this kind.
+    Add(ReplicaId, String, Kind),
     /// A replica less.
     Remove(ReplicaId),
-    /// The second in place of the first, at this address.
-    Replace(ReplicaId, ReplicaId, String),
+    /// The second in place of the first, at this address; of this kind, or that of the first.
+    Replace(ReplicaId, ReplicaId, String, Option<Kind>),
     /// A replica that is being taken in is not, unless it has its vote by now.
     Withdraw(ReplicaId),
 }
@@ -115,6 +116,9 @@ pub enum ChangeError {
     /// Nobody else could lead when it goes.
     #[error("replica {0} is the only one with a vote: add the new one, then remove it")]
     Only(ReplicaId),
+    /// The members that would be left cannot form a cluster.
+    #[error("with this change {0}")]
+    Kinds(UnfitKinds),
     /// The last one.
     #[error("replica {0} is the last one: 'skein stop' ends the cluster")]
     Last(ReplicaId),
@@ -193,8 +197,9 @@ pub(super) fn first_members(
 }
 
 fn config_places(config: &super::Config, known: impl Fn(ReplicaId) -> bool) -> Places {
-    let places = config.places.iter().filter(|(id, address)| known(**id) && is_address(address));
-    places.map(|(id, address)| (*id, Place::at(address.clone()))).collect()
+    let places = config.places.iter();
+    let places = places.filter(|(id, place)| known(**id) && is_address(&place.address));
+    places.map(|(id, place)| (*id, place.clone())).collect()
 }
 
 impl Consensus {
@@ -213,9 +218,14 @@ impl Consensus {
             return Err(ChangeError::InMemory);
         }
         match wanted {
-            Change::Add(id, address) => self.take_in(*id, Place::at(address.clone()), first),
-            Change::Replace(old, id, address) => {
-                let place = Place { address: address.clone(), replaces: Some(*old) };
+            Change::Add(id, address, kind) => {
+                self.take_in(*id, Place::of(address.clone(), *kind), first)
+            }
+            Change::Replace(old, id, address, kind) => {
+                // Once the new one is taken in, the old one may be gone; its kind is that of the new one, then.
+                let known = if has_replica(&self.members, *id) { *id } else { *old };
+                let kind = kind.unwrap_or_else(|| self.places.kind_of(known));
+                let place = Place { replaces: Some(*old), ..Place::of(address.clone(), kind) };
                 self.take_in(*id, place, first)
             }
             Change::Remove(id) => self.remove(*id, first, connected),
@@ -252,6 +262,7 @@ impl Consensus {
         if let Some(only) = old.filter(|_| self.voters().len() == 1) {
             return Err(ChangeError::Only(only));
         }
+        self.check_kinds(old, Some(place.kind))?;
         if old.is_none() && self.replicas().len() >= MAX_REPLICAS {
             return Err(ChangeError::TooMany);
         }
@@ -277,7 +288,7 @@ impl Consensus {
         first: bool,
     ) -> Result<Progress, ChangeError> {
         let known = self.places.get(id).cloned().unwrap_or_default();
-        if known.address != place.address {
+        if known.address != place.address || known.kind != place.kind {
             return Err(ChangeError::IdInUse(id));
         }
         let is = |member: &&u64| replica_of(**member) == id;
@@ -328,6 +339,7 @@ impl Consensus {
             if rest.is_empty() {
                 return Err(ChangeError::Last(id));
             }
+            self.check_kinds(Some(id), None)?;
             let there = |other: &&ReplicaId| **other == self.config.id || connected(**other);
             let (connected, needed) = (rest.iter().filter(there).count(), majority(rest.len()));
             if connected < needed {
@@ -378,9 +390,10 @@ impl Consensus {
         for replica in all(&self.members).map(replica_of) {
             // Unknown to a log of a program that did not keep them.
             if places.get(replica).is_none()
-                && let Some(address) = self.config.places.get(&replica).filter(|at| is_address(at))
+                && let Some(place) = self.config.places.get(&replica)
+                && is_address(&place.address)
             {
-                places.edit().insert(replica, Place::at(address.clone()));
+                places.edit().insert(replica, place.clone());
             }
         }
         for single in &change.changes {
@@ -439,6 +452,22 @@ impl Consensus {
         self.members.voters.iter().map(|member| replica_of(*member)).collect()
     }
 
+    /// The kind of a replica; one that nothing is known of counts as active.
+    #[must_use]
+    pub fn kind_of(&self, id: ReplicaId) -> Kind {
+        if self.places.get(id).is_some() {
+            return self.places.kind_of(id);
+        }
+        self.config.places.get(&id).map_or(Kind::Active, |place| place.kind)
+    }
+
+    /// Whether those with a vote could form a cluster without `old`, and with one of kind `new`.
+    fn check_kinds(&self, old: Option<ReplicaId>, new: Option<Kind>) -> Result<(), ChangeError> {
+        let stays = self.voters().into_iter().filter(|id| Some(*id) != old);
+        let kinds: Vec<_> = stays.map(|id| self.kind_of(id)).chain(new).collect();
+        unfit_kinds(&kinds).map_or(Ok(()), |why| Err(ChangeError::Kinds(why)))
+    }
+
     fn votes(&self, id: ReplicaId) -> bool {
         self.members.voters.iter().any(|member| replica_of(*member) == id)
     }
@@ -454,17 +483,34 @@ impl Consensus {
         Some(members.voters.iter().map(|member| replica_of(*member)).collect())
     }
 
+    /// Those of them that were active.
+    #[must_use]
+    pub fn actives_at(&self, index: LogIndex) -> Option<BTreeSet<ReplicaId>> {
+        let members = self.node.store().members_at(index).filter(|_| index <= self.applied)?;
+        // Founders have theirs from the configuration until the first change.
+        let is_active = |id: &ReplicaId| match members.places.get(*id) {
+            Some(place) => place.kind == Kind::Active,
+            None => self.kind_of(*id) == Kind::Active,
+        };
+        let voters = members.voters.iter().map(|member| replica_of(*member));
+        Some(voters.filter(is_active).collect())
+    }
+
     /// All members, by their ids. Empty on a replica that has joined and does not know them yet.
     #[must_use]
     pub fn members(&self) -> Vec<MemberStatus> {
         let learns = |id| self.members.learners.iter().any(|member| replica_of(*member) == id);
         let status = |id: ReplicaId| MemberStatus {
             id,
-            place: self.places.get(id).cloned().unwrap_or_default(),
+            place: self.place_of(id),
             votes: self.votes(id),
             learns: learns(id),
         };
         self.replicas().into_iter().map(status).collect()
+    }
+
+    fn place_of(&self, id: ReplicaId) -> Place {
+        self.places.get(id).cloned().unwrap_or_else(|| Place::of("", self.kind_of(id)))
     }
 
     /// A replica that is to be taken in, and its address, on the leader that an operator asked.

@@ -12,12 +12,16 @@
 //!   -- Append ... --------------------------------->
 //! ```
 //!
+//! A [witness](Kind::Witness) executes nothing, so it needs no image: it takes any base for one that it holds, and forgets what others hold images of
+//! ([`Consensus::compact`]).
+//!
 //! Each step is repeated until it has an effect: the leader asks again at each answer to a heartbeat, and sends a snapshot again that had no effect
 //! for some election timeouts. No step depends on an earlier leader.
 
 use super::{Batch, Consensus, Outgoing, StepError};
 use crate::{
     base::{Base, Members, NewBase},
+    places::Kind,
     types::{Durability, Persist, Ticket, incarnation_of, replica_of},
     wire,
 };
@@ -152,6 +156,10 @@ impl Consensus {
             let _ = self.node.step(append);
             return Ok(());
         }
+        if self.is_witness() {
+            self.say_image(message, base);
+            return Ok(());
+        }
         // One of an entry that the leader has not applied is of no use to it: it may not know yet who took part then.
         let usable = self.images.range(base..).take_while(|image| image.0 <= message.commit);
         let Some(image) = usable.last() else {
@@ -159,6 +167,11 @@ impl Consensus {
         };
         self.say_image(message, *image);
         Ok(())
+    }
+
+    /// Whether this replica executes nothing.
+    fn is_witness(&self) -> bool {
+        self.kind_of(self.config.id) == Kind::Witness
     }
 
     fn say_image(&mut self, to: &Message, image: LogIndex) {
@@ -203,6 +216,7 @@ impl Consensus {
         let is_late = message.term < raft.term || index.0 <= raft.raft_log.committed;
         if is_late
             || raft.raft_log.match_term(meta.index, meta.term)
+            || self.is_witness()
             || self.images.contains(&index)
         {
             return Ok(());

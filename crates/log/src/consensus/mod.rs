@@ -48,6 +48,9 @@
 //! not split. It asks for pre-votes like any other candidate: if only one link broke, the followers that still hear the
 //! leader refuse, and the leader stays.
 //!
+//! Actives come first, then passives, then witnesses ([`Kind`]): by their turn after a closed connection, and by longer timeouts after a silence. Nobody refuses
+//! a vote for that: one that waits in vain campaigns a little later, so whoever is left, and has the newest entries, is elected.
+//!
 //! # A replica that forgot
 //!
 //! A replica that lost its log has forgotten entries that it acknowledged and votes that it gave, so it must not be
@@ -64,6 +67,7 @@ mod api;
 mod change;
 mod history;
 mod images;
+mod kinds;
 mod members;
 mod messages;
 mod process;
@@ -76,10 +80,11 @@ pub use api::{
 };
 use change::Candidate;
 pub use change::{Change, ChangeError, MemberStatus, Progress};
+pub use kinds::{UnfitKinds, unfit_kinds};
 
 use crate::{
     base::Base,
-    places::Places,
+    places::{Kind, Places},
     recovered::Recovered,
     rng::Rng,
     types::{Durability, HardState, LogEntry, Role, Ticket, incarnation_of, member_id, replica_of},
@@ -232,7 +237,8 @@ impl Consensus {
     pub fn tick(&mut self) {
         self.draw_election_timeout();
         if self.node.raft.state != StateRole::Leader {
-            self.node.raft.set_randomized_election_timeout(self.election_timeout);
+            let timeout = self.election_timeout + self.deference();
+            self.node.raft.set_randomized_election_timeout(timeout);
         }
         let fired = self.node.tick();
         if fired && self.node.raft.state == StateRole::PreCandidate {
@@ -258,7 +264,7 @@ impl Consensus {
         }
         let election = match raft.state {
             StateRole::Leader => self.config.election_ticks as usize,
-            _ => self.election_timeout,
+            _ => self.election_timeout + self.deference(),
         };
         let mut left = election.saturating_sub(raft.election_elapsed);
         if raft.state == StateRole::Leader {
@@ -329,7 +335,7 @@ impl Consensus {
         }
         let mut others: Vec<u64> = self.members.voters.clone();
         others.retain(|voter| *voter != lost);
-        others.sort_unstable();
+        others.sort_unstable_by_key(|voter| (self.kind_of(replica_of(*voter)), *voter));
         let rank = others.iter().position(|voter| *voter == self.member).unwrap_or_default();
         // Lossless: there are few voters.
         let delay = rank as u32 * self.config.stagger_ticks;
@@ -582,6 +588,20 @@ impl Consensus {
         }
     }
 
+    /// Ticks for which this replica lets those campaign that would lead better, if there are any beside the leader that is silent: at most an election timeout.
+    fn deference(&self) -> usize {
+        let own = self.kind_of(self.config.id);
+        let leader = self.node.raft.leader_id;
+        let better = |voter: &u64| *voter != leader && self.kind_of(replica_of(*voter)) < own;
+        let ticks = self.config.election_ticks as usize;
+        match own {
+            Kind::Active => 0,
+            _ if !self.members.voters.iter().any(better) => 0,
+            Kind::Passive => ticks / 2,
+            Kind::Witness => ticks,
+        }
+    }
+
     /// Campaigns repeatedly after the leader was lost: a peer that has not noticed yet refuses.
     fn tick_campaign(&mut self) {
         let Some((delay, attempts)) = self.campaign.take() else { return };
@@ -634,6 +654,8 @@ fn library_config(config: &Config, member: u64) -> raft::Config {
     raft::Config {
         id: member,
         election_tick: config.election_ticks as usize,
+        // Twice that, and what a witness waits longer.
+        max_election_tick: 3 * config.election_ticks as usize,
         heartbeat_tick: config.heartbeat_ticks as usize,
         max_size_per_msg: config.max_message_bytes as u64,
         max_inflight_msgs: config.max_inflight_messages,

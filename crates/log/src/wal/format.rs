@@ -20,10 +20,11 @@
 //! | 2 | a log that holds all entries | any |
 //! | 3 | a log that begins later, as programs before version 4 wrote it: read, no longer written | in segment 1 its base |
 //! | 4 | the same, as programs before version 5 wrote it: read, no longer written | its [`Start`]: no earlier segment is needed for more than entries |
-//! | 5 | a log that begins later | its [`Start`], whose members have places |
+//! | 5 | the same, as programs before version 6 wrote it: read, no longer written | its [`Start`], whose members have places |
+//! | 6 | a log that begins later | its [`Start`], whose members have places, and kinds if one is not active |
 //!
-//! Nothing else is different. A log of version 2 gets its first segment of version 5 when it forgets entries, one of version 3 or 4 also when a
-//! segment is full; no older version follows a version 5.
+//! Nothing else is different. A log of version 2 gets its first segment of version 6 when it forgets entries, one of version 3, 4 or 5 also when a
+//! segment is full; no older version follows a version 6.
 
 use crate::{
     base::Base,
@@ -39,8 +40,10 @@ pub const VERSION: u32 = 2;
 pub const VERSION_WITH_BASE: u32 = 3;
 /// The version of a segment that begins with a [`Start`] in which members have no places.
 pub const VERSION_WITH_START: u32 = 4;
-/// The version of a segment that begins with a [`Start`], and the newest one.
+/// The version of a segment that begins with a [`Start`] in which members have no kinds.
 pub const VERSION_WITH_PLACES: u32 = 5;
+/// The version of a segment that begins with a [`Start`], and the newest one.
+pub const VERSION_WITH_KINDS: u32 = 6;
 /// The length of a segment's header.
 pub const HEADER_BYTES: usize = 96;
 /// The length of a record's header.
@@ -91,7 +94,7 @@ pub enum Layout {
     Whole,
     /// Version 3: the log's base, in the first segment.
     Based,
-    /// Version 5, and 4: a [`Start`].
+    /// Version 6, and 4 and 5: a [`Start`].
     Started,
 }
 
@@ -100,7 +103,7 @@ impl Layout {
         match self {
             Self::Whole => VERSION,
             Self::Based => VERSION_WITH_BASE,
-            Self::Started => VERSION_WITH_PLACES,
+            Self::Started => VERSION_WITH_KINDS,
         }
     }
 
@@ -108,7 +111,7 @@ impl Layout {
         match version {
             VERSION => Some(Self::Whole),
             VERSION_WITH_BASE => Some(Self::Based),
-            VERSION_WITH_START | VERSION_WITH_PLACES => Some(Self::Started),
+            VERSION_WITH_START | VERSION_WITH_PLACES | VERSION_WITH_KINDS => Some(Self::Started),
             _ => None,
         }
     }

@@ -297,7 +297,7 @@ impl Recovery {
         let file = self.path(segment.number);
         SegmentHeader::decode(&segment.bytes).map_err(|error| match error {
             HeaderError::Version(found) => {
-                WalError::Version { file, found, expected: format::VERSION_WITH_PLACES }
+                WalError::Version { file, found, expected: format::VERSION_WITH_KINDS }
             }
             HeaderError::Damaged => WalError::damaged(file, 0, "the header's checksum is wrong"),
         })

@@ -4,7 +4,8 @@
 #![allow(dead_code)]
 
 use skein_log::{
-    Base, Batch, ClusterId, Config, Consensus, Durability, Outgoing, ProgramHash, Role, StepError,
+    Base, Batch, ClusterId, Config, Consensus, Durability, Outgoing, Place, ProgramHash, Role,
+    StepError,
     disk::{
         Disk,
         sim::{SimDisk, SimRng},
@@ -99,7 +100,7 @@ impl Replica {
         images: BTreeMap<u64, Vec<Executed>>,
     ) -> Self {
         let ids: Vec<_> = voters.iter().copied().map(ReplicaId).collect();
-        let places = ids.iter().map(|id| (*id, address(id.0))).collect();
+        let places = ids.iter().map(|id| (*id, Place::at(address(id.0)))).collect();
         let config = Config::new(ReplicaId(id), ids);
         let mut config = Config { durability, incarnation, places, ..config };
         // Readable scenarios: timeouts differ by replica and nothing else.

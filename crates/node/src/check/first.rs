@@ -2,7 +2,7 @@
 
 use super::recording::{Recorder, Recording};
 use super::seen::{Seen, Shared};
-use crate::config::{Address, NodeConfig, Peer};
+use crate::config::{Address, Kind, Mode, NodeConfig, Peer};
 use crate::error::{ExitReason, NodeError};
 use crate::reactor::{Mailbox, Parts, Reactor};
 use crate::server::Launcher;
@@ -44,7 +44,12 @@ pub struct FirstEnd {
 #[must_use]
 pub fn alone(mut config: NodeConfig) -> NodeConfig {
     config.id = 1;
-    config.peers = vec![Peer { id: 1, address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()) }];
+    config.mode = Mode::Order;
+    config.peers = vec![Peer {
+        id: 1,
+        address: Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()),
+        kind: Kind::Active,
+    }];
     config.listen = None;
     config.checkpoint.enabled = false;
     config.tuning.max_rebuilds = 0;

@@ -21,7 +21,7 @@ mod system;
 
 use crate::base::work::BaseWork;
 use crate::begin::Answered;
-use crate::config::{NodeConfig, unsafe_admission};
+use crate::config::{Kind, NodeConfig, unsafe_admission};
 use crate::error::{ExitReason, NodeError};
 use crate::forward::Forward;
 use crate::images::Store;
@@ -145,6 +145,7 @@ impl Reactor {
         let listen = |error| NodeError::Listen { address: address.clone(), error };
         let listener = transport::listen(&address).map_err(listen)?;
         let base = launcher.base().filter(|_| images.is_some());
+        let own = hello.replica;
         let mut peers = Peers::new(
             cluster,
             hello,
@@ -195,7 +196,10 @@ impl Reactor {
             env.answered = Answered::of(&config.data_dir);
         }
         let corrupt_at = config.corrupt_digest_at.map(LogIndex);
-        let server = Some(Link::new(config.tuning.sizes(), 1, corrupt_at)?);
+        // The others begin without one.
+        let is_active = consensus.kind_of(own) == Kind::Active;
+        let first = is_active.then(|| Link::new(config.tuning.sizes(), 1, corrupt_at));
+        let server = first.transpose()?;
         let mode = Box::new(Order::new(&config.tuning, unsafe_admission(&config.server.env)));
         let config = config.replica();
         let parts = replica::Parts { config, mode, consensus, env, server, metrics };

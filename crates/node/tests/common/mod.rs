@@ -7,8 +7,8 @@ pub mod wires;
 
 use fake::{FakeLauncher, PORT, Seen};
 use skein_node::config::{
-    CheckpointConfig, DurabilityMode, Isolation, LogFiles, NodeConfig, OnExit, Peer, Publish,
-    Publisher, ServerConfig, Tuning,
+    CheckpointConfig, DurabilityMode, Isolation, Kind, LogFiles, Mode, NodeConfig, OnExit, Peer,
+    Publish, Publisher, ServerConfig, Tuning,
 };
 use skein_node::reactor::Mailbox;
 use skein_node::{ExitReason, Node, NodeError, NodeStatus};
@@ -76,11 +76,13 @@ impl Cluster {
                 .try_init();
         }
         let dir = tempfile::tempdir().unwrap();
-        let peers: Vec<Peer> =
-            (1..=replicas).map(|id| Peer { id, address: free_address().into() }).collect();
+        let peers: Vec<Peer> = (1..=replicas)
+            .map(|id| Peer { id, address: free_address().into(), kind: Kind::Active })
+            .collect();
         let service: Vec<SocketAddr> = (0..replicas).map(|_| free_address()).collect();
         let config = |id: u64| {
             let mut config = NodeConfig {
+                mode: Mode::Order,
                 name: "test".into(),
                 id,
                 peers: peers.clone(),

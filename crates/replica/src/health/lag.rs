@@ -120,7 +120,7 @@ impl Followers {
         }
     }
 
-    /// From now on there are so many replicas.
+    /// From now on there are so many replicas with a server, this one included.
     pub const fn count(&mut self, replicas: usize) {
         self.needed = majority(replicas) - 1;
     }
@@ -153,6 +153,12 @@ impl Followers {
             follower.progress.forget();
             follower.left_out = false;
         }
+    }
+
+    /// Whether a follower's server is in step.
+    #[must_use]
+    pub fn is_ready(&self, replica: ReplicaId) -> bool {
+        self.known.get(&replica).is_some_and(|follower| follower.ready)
     }
 
     /// A follower's lag, in time in which the leader did not wait.

@@ -139,6 +139,26 @@ impl Schedule {
         self.hurries = true;
     }
 
+    /// Whether the last one, or failures, allow the next.
+    #[must_use]
+    pub fn may_begin(&self, now: Duration) -> bool {
+        now >= self.not_before
+    }
+
+    /// When that is.
+    #[must_use]
+    pub const fn not_before(&self) -> Duration {
+        self.not_before
+    }
+
+    /// Whether a log of so many entries is longer than so many times what is configured between two images.
+    #[must_use]
+    pub const fn is_exceeded(&self, entries: u64, times: u64) -> bool {
+        let CheckpointConfig { log_bytes, log_entries, .. } = &self.config;
+        entries >= log_entries.saturating_mul(times)
+            || self.bytes >= log_bytes.saturating_mul(times)
+    }
+
     /// When it may become due by time alone.
     #[must_use]
     pub fn wake(&self, after: After) -> Duration {

@@ -522,6 +522,7 @@ impl<E: Environment> Replica<E> {
             let last = self.consensus.last_index();
             self.begin_lead(Lead::new(term, last, self.started));
             self.leave_to_the_furthest();
+            self.hand_on_at_once();
             if self.compare.saw_leader {
                 self.metrics.failovers.inc();
             }
@@ -537,6 +538,7 @@ impl<E: Environment> Replica<E> {
         self.rounds = crate::verdicts::rounds::Rounds::default();
         self.compare.untold = self.env.connected().collect();
         self.lead = Some(lead);
+        self.health.led_since = Some(self.now);
     }
 
     fn step_down(&mut self) {
@@ -550,6 +552,7 @@ impl<E: Environment> Replica<E> {
             let _ = asker.send(Err(why.into()));
         }
         self.lead = None;
+        self.health.led_since = None;
         self.leave_core();
         self.write_held();
         self.gather.forget();
@@ -560,7 +563,8 @@ impl<E: Environment> Replica<E> {
     /// A new leader's first entry; true when it was proposed.
     fn announce(&mut self) -> bool {
         let Some(lead) = &self.lead else { return false };
-        if !lead.must_announce() {
+        // A witness says nothing: it waits for another to lead.
+        if !lead.must_announce() || !self.members.kind.can_serve() {
             return false;
         }
         let mut entry = EntryBuilder::new(Vec::new());

@@ -39,7 +39,7 @@ const MAX_LINES: usize = 128;
 /// Rounds whose verdict waits for this replica's server.
 const MAX_PENDING: usize = 64;
 
-/// Answers from the log, and how many replicas had a vote there.
+/// Answers from the log, and how many replicas with a vote had a server there.
 #[derive(Debug)]
 struct Vote {
     answers: Vec<Answer>,
@@ -219,9 +219,18 @@ impl<E: Environment> Replica<E> {
         }
     }
 
+    /// This server ends, and none follows it for now.
+    pub(super) fn no_server(&mut self) {
+        self.compare.held.clear();
+        self.compare.pending.clear();
+        self.compare.dispute.rebuilt();
+        self.compare.dispute.is_over();
+    }
+
     /// Answers questions, leads the rounds, judges digests from the log.
     pub(super) fn compare_digests(&mut self) -> Result<(), ReplicaError> {
-        if self.replicas == 1 || self.mode.recorded() == Recorded::Nothing {
+        if self.servers() == 1 || self.mode.recorded() == Recorded::Nothing {
+            self.compare.asked.clear();
             return Ok(());
         }
         let Some(server) = self.slot.link() else {
@@ -245,7 +254,7 @@ impl<E: Environment> Replica<E> {
                 self.compare.dispute.answers(index);
                 self.tell_all(ASK_DIGEST, &index.0.to_le_bytes());
             }
-            if let Some(answers) = self.rounds.end(self.replicas, self.now) {
+            if let Some(answers) = self.rounds.end(self.servers(), self.now) {
                 self.compare.to_propose = Some(answers);
             }
             if self.unsent.is_none()
@@ -266,7 +275,7 @@ impl<E: Environment> Replica<E> {
 
     /// When the comparison has something to do, if ever.
     pub(super) fn compare_wake(&self) -> Option<Duration> {
-        if self.replicas == 1 || self.mode.recorded() == Recorded::Nothing || !self.serves() {
+        if self.servers() == 1 || self.mode.recorded() == Recorded::Nothing || !self.serves() {
             return None;
         }
         let latest = self.server().and_then(|server| server.digest.latest());
@@ -296,7 +305,11 @@ impl<E: Environment> Replica<E> {
         if self.compare.pending.len() == MAX_PENDING {
             self.compare.pending.pop_front();
         }
-        self.compare.pending.push_back(Vote { answers, replicas: voters.len() });
+        // An active replica that did not answer has a server, too; of others only those that answered had one.
+        let actives = self.consensus.actives_at(index).unwrap_or_else(|| self.members.actives());
+        let others = answers.iter().filter(|answer| !actives.contains(&answer.replica)).count();
+        let replicas = actives.len() + others;
+        self.compare.pending.push_back(Vote { answers, replicas });
     }
 
     fn judge_pending(&mut self) {
@@ -377,7 +390,7 @@ impl<E: Environment> Replica<E> {
         equal: LogIndex,
         by: Option<ReplicaId>,
     ) -> Option<ReplicaId> {
-        let heir = by.or_else(|| self.heir()).or_else(|| self.env.connected().next());
+        let heir = by.or_else(|| self.heir()).or_else(|| self.any_heir());
         let whom = self.consensus.leader().filter(|l| *l != self.own).or(heir);
         if let Some(whom) = whom.filter(|_| self.lead.is_some()) {
             self.hand_leadership_to(whom);

@@ -7,8 +7,10 @@ use crate::health::peers::Neighbours;
 use crate::health::progress::Progress;
 use crate::health::spin::Spin;
 use crate::health::{Fault, PULSE_EVERY};
+use skein_log::PeerStatus;
 use skein_log::frame::KIND_APP;
 use skein_model::{LogIndex, ReplicaId};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -31,8 +33,10 @@ pub(super) struct Health {
     pub progress: Progress,
     pub spin: Spin,
     next: Duration,
+    /// Since when this replica has led.
+    pub led_since: Option<Duration>,
     /// The last time that leadership was handed over, or that this was tried.
-    handed_over: Option<Duration>,
+    pub handed_over: Option<Duration>,
     /// The logged faults.
     known: BTreeSet<String>,
 }
@@ -55,7 +59,10 @@ impl<E: Environment> Replica<E> {
         let server = self.health.progress.fault(self.server_patience(), self.now);
         let spins = self.health.spin.fault(self.now);
         let clock = self.pulse.clock_fault();
-        disk.into_iter().chain(ended).chain(server).chain(spins).chain(clock).chain(links).collect()
+        let waits = self.witness_fault();
+        let own =
+            disk.into_iter().chain(ended).chain(server).chain(spins).chain(clock).chain(waits);
+        own.chain(links).collect()
     }
 
     fn server_patience(&self) -> Duration {
@@ -78,8 +85,8 @@ impl<E: Environment> Replica<E> {
 
     /// The reason why this replica should not lead, if there is one.
     fn unfit(&self) -> Option<&'static str> {
-        if self.slot.stays_empty() {
-            return Some("it has no server");
+        if !self.members.kind.can_serve() {
+            return Some("it is a witness");
         }
         if !self.slot.can_be_fed() && self.source().is_none() {
             return Some("its server can begin nowhere without another replica's image");
@@ -95,13 +102,28 @@ impl<E: Environment> Replica<E> {
         stuck.map(|_| "its server is stuck")
     }
 
-    /// A better leader: a connected and fit voter with the longest log.
+    /// A better leader: a connected and fit voter, an active one if its log is complete; else the one with the longest log. One whose server has just ended comes last.
     pub(super) fn heir(&self) -> Option<ReplicaId> {
-        let known = self.consensus.status().peers;
-        let fit = known.iter().filter(|peer| {
-            peer.id != self.own && peer.voter && self.health.neighbours.is_fit(peer.id)
+        let status = self.consensus.status();
+        let fit = status.peers.iter().filter(|peer| {
+            let id = peer.id;
+            id != self.own
+                && peer.voter
+                && self.members.kind_of(id).can_serve()
+                && self.health.neighbours.is_fit(id)
         });
-        fit.max_by_key(|peer| peer.matched).map(|peer| peer.id)
+        let worth = |peer: &&PeerStatus| {
+            let complete = peer.matched >= status.commit;
+            // One whose server has ended as well would hand leadership back.
+            let ended = self.has_ended(peer.id);
+            (!ended, complete, Reverse(self.members.kind_of(peer.id)), peer.matched)
+        };
+        fit.max_by_key(worth).map(|peer| peer.id)
+    }
+
+    /// Any connected replica that could lead, fit or not.
+    pub(super) fn any_heir(&self) -> Option<ReplicaId> {
+        self.env.connected().find(|id| self.members.that_can_serve().any(|other| other == *id))
     }
 
     /// Tells the others this replica's state, and acts on it.
@@ -122,6 +144,7 @@ impl<E: Environment> Replica<E> {
         {
             self.hand_over_for(why);
         }
+        self.hand_to_an_active();
         self.log_faults();
     }
 
@@ -147,10 +170,14 @@ impl<E: Environment> Replica<E> {
         }
     }
 
-    fn hand_over_for(&mut self, why: &'static str) {
+    /// Whether leadership was handed over so recently that it may still be on its way.
+    pub(super) fn is_handing_over(&self) -> bool {
         let pause = Duration::from_millis(2 * self.config.tuning.election_timeout_ms);
-        let tried = self.health.handed_over;
-        if tried.is_some_and(|at| self.now.saturating_sub(at) < pause) {
+        self.health.handed_over.is_some_and(|at| self.now.saturating_sub(at) < pause)
+    }
+
+    pub(super) fn hand_over_for(&mut self, why: &'static str) {
+        if self.is_handing_over() {
             return;
         }
         if let Some(to) = self.heir() {

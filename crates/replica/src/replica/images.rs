@@ -35,7 +35,7 @@ const STANDS_WITHIN: Duration = Duration::from_millis(500);
 /// and one that was not read within this time is ended: nothing else ends the reading.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 /// The next image waits so long for the confirmation of the one before.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const CONFIRMED_WITHIN: Duration = Duration::from_secs(5);
 /// How often a server may fail to be restored from an image before that is given up.
 const MAX_TRIES: u32 = 2;
 
@@ -81,11 +81,13 @@ pub(super) struct Images {
     keep: usize,
     /// Bytes a second that are fetched at most.
     rate: u64,
-    schedule: Schedule,
+    pub(super) schedule: Schedule,
     taking: Option<Taking>,
     fetch: Option<Fetch>,
     /// The newest image of each connected replica, and a later one that is not confirmed.
     held: BTreeMap<ReplicaId, [Option<ImageFile>; 2]>,
+    /// The newest confirmed image that each replica has said it has, connected or not.
+    pub(super) known: BTreeMap<ReplicaId, LogIndex>,
     /// This replica cannot continue without an image of this entry or a later one.
     need: Option<LogIndex>,
     /// Images of earlier entries are removed when there is one of this entry or a later one: they may have what differed between servers.
@@ -116,6 +118,7 @@ impl Images {
             taking: None,
             fetch: None,
             held: BTreeMap::new(),
+            known: BTreeMap::new(),
             need: None,
             doubted: LogIndex(0),
             tries: BTreeMap::new(),
@@ -211,6 +214,11 @@ impl<E: Environment> Replica<E> {
 
     /// A request for an image, now.
     pub(super) fn checkpoint(&mut self, reply: Reply) {
+        if let Some(why) = self.has_no_server() {
+            // The requester may be gone.
+            let _ = reply.send(Err(why.into()));
+            return;
+        }
         self.images.asked.push(reply);
         if self.images.taking.is_none()
             && let Err(why) = self.begin_image()
@@ -231,9 +239,20 @@ impl<E: Environment> Replica<E> {
         if self.now >= self.images.told + TELL_EVERY {
             self.tell_image();
         }
+        if !self.members.kind.can_serve() {
+            return self.forget_as_witness();
+        }
         self.forget_log();
         self.look_for_need();
         self.tend_fetch();
+        self.confirm_image();
+        if self.slot.rests() {
+            // It takes none, and has each newer one of the others, not too often.
+            if self.images.fetch.is_none() && self.images.schedule.may_begin(self.now) {
+                self.fetch(LogIndex(1), false);
+            }
+            return;
+        }
         let executed = self.survived();
         let waits =
             self.images.unconfirmed.is_some() && self.now < self.images.came + CONFIRMED_WITHIN;
@@ -260,7 +279,7 @@ impl<E: Environment> Replica<E> {
     /// Whom this replica lets take an image first.
     fn image_after(&self) -> After {
         match self.lead {
-            Some(_) if self.env.connected().next().is_some() => After::Others,
+            Some(_) if self.another_has_a_server() => After::Others,
             None if self.compares_roots() => After::Digests,
             _ => After::Nobody,
         }
@@ -269,7 +288,14 @@ impl<E: Environment> Replica<E> {
     /// When images need attention by time alone, if ever.
     pub(super) fn images_wake(&self) -> Option<Duration> {
         let busy = self.images.fetch.is_some() || self.images.need.is_some();
-        let changed = self.images.newest().map(Image::index).unwrap_or_default() < self.survived();
+        let newest = self.images.newest().map(Image::index).unwrap_or_default();
+        if self.slot.rests() && !busy {
+            let newer = self.images.known.values().any(|index| *index > newest);
+            let fetches = newer && self.members.kind.can_serve();
+            return fetches.then(|| self.images.schedule.not_before().max(self.images.next));
+        }
+        let confirms = self.images.unconfirmed.is_some() && self.lead.is_some();
+        let changed = newest < self.survived() || confirms;
         match (busy, changed) {
             (true, _) => Some(self.images.next),
             (false, true) => {
@@ -432,7 +458,7 @@ impl<E: Environment> Replica<E> {
 
     /// The servers may have been found equal since an image was taken.
     pub(super) fn confirm_image(&mut self) {
-        let (agreed, alone) = (self.compare.agreed, self.replicas == 1);
+        let (agreed, alone) = (self.compare.agreed, self.nobody_compares(self.images.came));
         let confirmed = |image: &mut Image| alone || image.index() <= agreed;
         if let Some(image) = self.images.unconfirmed.take_if(confirmed) {
             self.env.confirm_image(image.index());
@@ -503,15 +529,20 @@ impl<E: Environment> Replica<E> {
         self.tell_image();
     }
 
+    /// This replica has no server any more: nothing confirms an image that is not confirmed.
+    pub(super) fn forget_unconfirmed(&mut self) {
+        if let Some(image) = self.images.unconfirmed.take() {
+            self.env.remove_image(image.index(), false);
+        }
+    }
+
     /// This replica's server differed from the others' after `agreed`: later images of it may have what made it differ. `again`: even those from before.
     pub(super) fn distrust_images(&mut self, agreed: LogIndex, again: bool) {
         if let Some(taking) = &mut self.images.taking {
             // No server's: what is being read is not kept.
             taking.generation = 0;
         }
-        if let Some(image) = self.images.unconfirmed.take() {
-            self.env.remove_image(image.index(), false);
-        }
+        self.forget_unconfirmed();
         let doubtful = |image: &&Image| again || image.index() > agreed;
         let indexes: Vec<_> = self.images.kept.iter().filter(doubtful).map(Image::index).collect();
         for index in indexes {
@@ -579,6 +610,8 @@ impl<E: Environment> Replica<E> {
                     let (index, bytes) = (LogIndex(u64_at(at)?), u64_at(at + 8)?);
                     (index > LogIndex(0)).then_some(ImageFile { index, bytes, digest })
                 };
+                let confirmed = file(0).map(|file| file.index).unwrap_or_default();
+                self.images.known.insert(peer, confirmed);
                 self.images.held.insert(peer, [file(0), file(32)]);
             }
             (FETCH, Some(index), Some(from), 16) => {
@@ -660,7 +693,7 @@ impl<E: Environment> Replica<E> {
 
     /// A server that can begin nowhere needs an image.
     fn look_for_need(&mut self) {
-        if !self.slot.stays_empty() && self.source().is_none() {
+        if self.members.kind.can_serve() && self.source().is_none() {
             self.need_image(LogIndex(self.consensus.first_index().0 - 1));
         }
     }

@@ -14,9 +14,9 @@ use crate::error::{ExitReason, ReplicaError};
 use crate::health::{Fault, SERVER_ENDED};
 use crate::server::slot::State;
 use crate::server::{Broken, Link, ServerEvent, Source};
-use crate::verdicts::exits::Exits;
+use crate::verdicts::exits::{Common, End, Exits};
 use skein_arena::layout::state;
-use skein_log::Role;
+use skein_log::{Role, majority};
 use skein_model::{LogIndex, ReplicaId};
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ pub struct Ends {
     /// The time since when a majority's ends are the same.
     common_since: Option<Duration>,
     last: Option<LogIndex>,
+    /// The last end of this replica's server, and whether the one before was the same.
+    own: Option<End>,
+    again: bool,
 }
 
 impl Ends {
@@ -117,6 +120,7 @@ impl<E: Environment> Replica<E> {
     /// Tells the others its end, which their servers may share.
     fn report_end(&mut self, index: LogIndex, status: i32) {
         self.vacate(EXIT_WAIT);
+        self.ends.again = self.ends.own.replace((index, status)) == Some((index, status));
         if self.members.voters.contains(&self.own) {
             self.ends.exits.ended(self.own, (index, status));
         }
@@ -138,7 +142,7 @@ impl<E: Environment> Replica<E> {
     }
 
     /// Begins to make the arena of the next generation.
-    fn make_next(&mut self) {
+    pub(super) fn make_next(&mut self) {
         if let Some(generation) = self.slot.wants_arena() {
             self.env.make_arena(self.config.tuning.sizes(), generation);
         }
@@ -172,10 +176,26 @@ impl<E: Environment> Replica<E> {
         self.server().map_or_else(Default::default, Link::survived)
     }
 
+    /// Its server has ended where the one before did, and too few others that could tell whether theirs would are there: then the input is the cause.
+    fn ended_again_alone(&self) -> Option<Common> {
+        let end = self.ends.exits.of(self.own).filter(|_| self.ends.again)?;
+        let others: Vec<_> = self.members.that_can_serve().filter(|id| *id != self.own).collect();
+        let there = 1 + self.env.connected().filter(|id| others.contains(id)).count();
+        let few = there < majority(self.members.can_serve()) && self.consensus.leader().is_some();
+        few.then_some(Common { end, count: 1 })
+    }
+
+    /// Whether a replica's server has ended, and nothing explains that yet.
+    pub(super) fn has_ended(&self, replica: ReplicaId) -> bool {
+        self.ends.exits.of(replica).is_some()
+    }
+
     /// Ends the node, or restarts the server, when a majority's servers ended in the same way. Other
     /// replicas have until `EXIT_WAIT` or the rebuild to report that their servers live on.
     fn judge_exits(&mut self) {
-        let Some(common) = self.ends.exits.common(self.replicas) else {
+        // Of those that can have a server.
+        let common = self.ends.exits.common(self.members.can_serve());
+        let Some(common) = common.or_else(|| self.ended_again_alone()) else {
             self.ends.common_since = None;
             return;
         };
@@ -183,7 +203,7 @@ impl<E: Environment> Replica<E> {
         let since = *self.ends.common_since.get_or_insert(self.now);
         // A disconnected replica may have a living server.
         let ended = |id: &ReplicaId| self.ends.exits.of(*id) == Some(end);
-        let all = self.members.voters.iter().all(ended);
+        let all = self.members.that_can_serve().all(|id| ended(&id));
         if !all && !self.slot.is_due(self.now) && self.now < since + EXIT_WAIT {
             return;
         }
@@ -220,6 +240,7 @@ impl<E: Environment> Replica<E> {
 
     /// Rebuilds, hands over, watches for spinning.
     pub(super) fn tend_server(&mut self) -> Result<(), ReplicaError> {
+        self.follow_kind();
         self.end_in_order()?;
         if self.slot.has_process() {
             self.tell_survival();
@@ -228,7 +249,7 @@ impl<E: Environment> Replica<E> {
         match self.slot.state() {
             State::None(_) => {
                 if self.slot.hands_over(self.now) {
-                    let heir = self.heir().or_else(|| self.env.connected().next());
+                    let heir = self.heir().or_else(|| self.any_heir());
                     if let Some(to) = heir.filter(|_| self.lead.is_some()) {
                         tracing::info!(event = "handing_over", to = to.0);
                         self.hand_leadership_to(to);
@@ -271,7 +292,10 @@ impl<E: Environment> Replica<E> {
         if let Some(stamp) = super::begin(&mut self.env, &mut link, source)? {
             self.pulse.observe(stamp, &self.env);
         }
-        if let Some(former) = self.slot.refill(link) {
+        let former = self.slot.refill(link);
+        // A passive replica's first one has served nobody.
+        let succeeds = former.is_some();
+        if let Some(former) = former {
             self.env.retire(former);
         }
         self.health.progress.forget();
@@ -279,7 +303,7 @@ impl<E: Environment> Replica<E> {
         self.compare.dispute.rebuilt();
         self.roots.forget();
         self.metrics.rebuilds.inc();
-        if self.lead.is_some() {
+        if self.lead.is_some() && succeeds {
             // Alone, or no replica took over: the clients' connections end, in order.
             self.gateway.reset_all_in_order();
             let last = self.consensus.last_index();

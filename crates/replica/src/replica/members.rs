@@ -7,7 +7,7 @@ use crate::environment::Since;
 use crate::error::ExitReason;
 use crate::members::{Answer, MemberReport, Request, Step, Wanted, answer};
 use skein_log::frame::KIND_APP;
-use skein_log::{ChangeError, MemberStatus, majority};
+use skein_log::{ChangeError, Kind, MemberStatus, majority};
 use skein_model::ReplicaId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,6 +31,10 @@ const MAX_WAITING: usize = 64;
 pub(super) struct Members {
     /// Those with a vote.
     pub voters: BTreeSet<ReplicaId>,
+    /// What this replica does.
+    pub kind: Kind,
+    /// What those do that are not active.
+    kinds: BTreeMap<ReplicaId, Kind>,
     /// How many of the others with a vote are connected.
     pub connected: usize,
     /// Nobody else takes part.
@@ -48,6 +52,34 @@ pub(super) struct Members {
     gone_surely: bool,
     /// and since when that is known.
     gone_since: Option<Duration>,
+}
+
+impl Members {
+    /// Those of a replica of this kind, which knows nobody yet.
+    pub fn of_kind(kind: Kind) -> Self {
+        Self { kind, ..Self::default() }
+    }
+
+    /// What a member does.
+    pub fn kind_of(&self, id: ReplicaId) -> Kind {
+        self.kinds.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Those with a vote that can have a server,
+    pub fn that_can_serve(&self) -> impl Iterator<Item = ReplicaId> + '_ {
+        self.voters.iter().copied().filter(|id| self.kind_of(*id).can_serve())
+    }
+
+    /// and their number.
+    pub fn can_serve(&self) -> usize {
+        self.that_can_serve().count()
+    }
+
+    /// Those with a vote that always have one.
+    pub fn actives(&self) -> BTreeSet<ReplicaId> {
+        let is_active = |id: &ReplicaId| self.kind_of(*id) == Kind::Active;
+        self.voters.iter().copied().filter(is_active).collect()
+    }
 }
 
 impl<E: Environment> Replica<E> {
@@ -75,7 +107,11 @@ impl<E: Environment> Replica<E> {
         }
         self.replicas = voters.len();
         self.members.voters = voters;
-        self.pulse.count(self.replicas);
+        self.members.kind = self.consensus.kind_of(self.own);
+        let all = self.members.voters.iter().copied().chain(known.iter().map(|member| member.id));
+        let kinds = all.map(|id| (id, self.consensus.kind_of(id)));
+        self.members.kinds = kinds.filter(|(_, kind)| *kind != Kind::Active).collect();
+        self.pulse.count(self.replicas, self.servers_if_it_led());
         let was_alone = std::mem::replace(&mut self.members.alone, self.consensus.is_alone());
         self.follow_peers(&known);
         self.count_connected();
@@ -179,6 +215,7 @@ impl<E: Environment> Replica<E> {
         let report = |member: MemberStatus| MemberReport {
             id: member.id.0,
             address: member.place.address,
+            kind: member.place.kind,
             votes: member.votes,
             learns: member.learns,
             replaces: member.place.replaces.map(|id| id.0),
@@ -284,6 +321,8 @@ impl<E: Environment> Replica<E> {
             Answer::new(Step::Done, "done")
         } else if !self.consensus.voters().contains(&to) {
             Answer::new(Step::Refused, format!("replica {to} is not a member with a vote"))
+        } else if !self.members.kind_of(to).can_serve() {
+            Answer::new(Step::Refused, is_witness(to))
         } else if !self.health.neighbours.is_fit(to) {
             Answer::new(Step::Refused, format!("replica {to} is not connected, or not fit to lead"))
         } else if self.hand_leadership_to(to) {
@@ -292,4 +331,11 @@ impl<E: Environment> Replica<E> {
             Answer::new(Step::Refused, format!("replica {to} is not a member with a vote"))
         }
     }
+}
+
+/// Why a replica cannot be made to lead.
+pub(super) fn is_witness(id: ReplicaId) -> String {
+    format!(
+        "replica {id} is a witness: it votes and keeps the log, and cannot lead; name another one"
+    )
 }

@@ -25,6 +25,7 @@ mod dispute;
 mod health;
 mod images;
 mod inputs;
+mod kinds;
 mod lifecycle;
 pub mod members;
 mod outgoing;
@@ -150,7 +151,7 @@ pub struct Parts<E> {
     pub consensus: Consensus,
     /// Its environment.
     pub env: E,
-    /// The arena of the first server, which was given nothing. A replica without one votes and keeps the log, and never serves.
+    /// The arena of the first server, which was given nothing. A passive replica and a witness begin without one.
     pub server: Option<Link>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
@@ -275,6 +276,7 @@ impl<E: Environment> Replica<E> {
             (Some(server), None) => Slot::awaiting(server),
             (None, _) => Slot::new(None),
         };
+        let members = Members::of_kind(consensus.kind_of(config.id));
         let recovered = last_stamp(&consensus)?;
         let alone = consensus.is_alone() && config.durability == DurabilityMode::Memory;
         let cost = match config.durability {
@@ -293,7 +295,7 @@ impl<E: Environment> Replica<E> {
             env,
             own: config.id,
             replicas: config.members.len(),
-            members: Members::default(),
+            members,
             now: Duration::ZERO,
             next_tick: TICK,
             ticked: false,
@@ -610,6 +612,9 @@ impl<E: Environment> Replica<E> {
             Command::Transfer(to, reply) => {
                 let to = to.map(ReplicaId).or_else(|| self.heir());
                 let result = match to {
+                    Some(to) if !self.members.kind_of(to).can_serve() => {
+                        Err(members::is_witness(to))
+                    }
                     Some(to) if self.hand_leadership_to(to) => Ok(to.0),
                     Some(to) if self.consensus.role() == Role::Leader => {
                         Err(format!("replica {to} has no vote"))
@@ -632,7 +637,9 @@ impl<E: Environment> Replica<E> {
         }
         rest.at(self.gateway.expire(self.now));
         rest.at(self.compare_wake());
-        rest.at(self.slot.wake());
+        // A server that can begin nowhere waits for an image, whose arrival is an event.
+        let slot = self.slot.wake();
+        rest.at(slot.filter(|when| *when > self.now || self.source().is_some()));
         rest.at(self.ends.wake());
         rest.at(self.standstill_wake());
         rest.at(self.images_wake());

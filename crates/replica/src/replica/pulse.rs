@@ -58,10 +58,20 @@ impl Pulse {
         }
     }
 
-    /// From now on so many replicas have a vote.
-    pub(super) const fn count(&mut self, replicas: usize) {
+    /// From now on so many replicas have a vote, and so many of them a server.
+    pub(super) const fn count(&mut self, replicas: usize, servers: usize) {
         self.clocks.count(replicas);
-        self.followers.count(replicas);
+        self.followers.count(servers);
+    }
+
+    /// Whether another replica's server is in step, as it said last.
+    pub(super) fn is_in_step(&self, replica: ReplicaId) -> bool {
+        self.followers.is_ready(replica)
+    }
+
+    /// Whether a follower's server is in step, and behind this leader's by no more than this.
+    pub(super) fn is_close(&self, replica: ReplicaId, within: Duration, now: Duration) -> bool {
+        self.followers.is_ready(replica) && self.followers.lag(replica, now) <= within
     }
 
     /// This node leads from now on.

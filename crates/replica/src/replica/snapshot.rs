@@ -43,7 +43,7 @@ impl<E: Environment> Replica<E> {
         m.peer_out_bytes.set(peer_out_bytes as i64);
         NodeStatus {
             name: self.config.name.clone(),
-            mode: "order".into(),
+            mode: self.config.mode.into(),
             schedule: "serial".into(),
             service: self.env.addresses(),
             leader: consensus.leader.map(|l| l.0),
@@ -57,6 +57,7 @@ impl<E: Environment> Replica<E> {
                     role => role.to_string(),
                 },
                 state,
+                kind: self.members.kind,
                 address: self.config.address.clone(),
                 node_pid: self.config.process,
                 server_pid: server.map_or(0, |server| server.pid),
@@ -111,7 +112,8 @@ impl<E: Environment> Replica<E> {
         let first = || self.server().is_some_and(|server| server.generation == 1);
         match self.slot.state() {
             _ if self.slot.has_diverged() => ReplicaState::Diverged,
-            State::None(Vacancy::Kept) => ReplicaState::NoServer,
+            State::None(Vacancy::Rest) if self.members.kind.can_serve() => ReplicaState::Passive,
+            State::None(Vacancy::Rest) => ReplicaState::Witness,
             State::Starting if first() => ReplicaState::Starting,
             State::None(_) | State::Starting | State::Restoring { .. } => ReplicaState::CatchingUp,
             State::Running if self.health.spin.lasts() => ReplicaState::Stuck,

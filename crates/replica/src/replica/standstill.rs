@@ -50,7 +50,7 @@ impl<E: Environment> Replica<E> {
     /// Stops here; answers the last entry that the server was given.
     pub(super) fn hold(&mut self) -> Result<u64, String> {
         let Some(server) = self.slot.link().filter(|server| server.files.is_some()) else {
-            return Err("its server does not run".into());
+            return Err(self.has_no_server().unwrap_or("its server does not run").into());
         };
         if !self.slot.is_in_step() {
             return Err("its server still executes entries that the others have executed".into());

@@ -9,7 +9,7 @@
 //! A server is *restoring* while it executes what the others' servers have executed already. When it ends, the slot is empty for a moment, and the next
 //! server is built from the log. The link of one that ended stays until then: others ask for its digests.
 //!
-//! A slot can stay empty for good. Such a replica votes and keeps the log, executes nothing, and never serves a client.
+//! A slot can be empty without that: of a witness for good, of a passive replica until it leads. Such a replica votes and keeps the log, and executes nothing.
 //!
 //! Pure: the replica reads the clock and starts servers.
 
@@ -42,8 +42,8 @@ pub enum State {
 /// Why there is no server, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vacancy {
-    /// None belongs here.
-    Kept,
+    /// None belongs here, or none until it is called for.
+    Rest,
     /// It ended or was ended; the next one is due at `again`, unless a majority's ended, too.
     Due {
         /// The time of its end.
@@ -72,6 +72,8 @@ pub struct Slot {
     state: State,
     /// The server, or the last one.
     link: Option<Link>,
+    /// The generation of the last one.
+    generation: u64,
     next: Next,
     rebuilds: Rebuilds,
     /// It differed from the others and its successor does not run yet.
@@ -83,11 +85,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A slot for this server, which is being started; without one, a slot that stays empty.
+    /// A slot for this server, which is being started; without one, a slot that is empty until one is called for.
     #[must_use]
     pub fn new(link: Option<Link>) -> Self {
         Self {
-            state: if link.is_some() { State::Starting } else { State::None(Vacancy::Kept) },
+            state: if link.is_some() { State::Starting } else { State::None(Vacancy::Rest) },
+            generation: link.as_ref().map_or(0, |link| link.generation),
             link,
             next: Next::None,
             rebuilds: Rebuilds::default(),
@@ -111,7 +114,7 @@ impl Slot {
         self.state
     }
 
-    /// The server's link, or that of the last one; `None` in a slot that stays empty.
+    /// The server's link, or that of the last one; `None` in a slot that rests.
     #[must_use]
     pub const fn link(&self) -> Option<&Link> {
         self.link.as_ref()
@@ -123,10 +126,26 @@ impl Slot {
         self.link.as_mut()
     }
 
-    /// Whether no server belongs here.
+    /// Whether no server belongs here now.
     #[must_use]
-    pub const fn stays_empty(&self) -> bool {
-        matches!(self.state, State::None(Vacancy::Kept))
+    pub const fn rests(&self) -> bool {
+        matches!(self.state, State::None(Vacancy::Rest))
+    }
+
+    /// No server belongs here any more; answers the link of the last one. Its process must have been ended.
+    pub fn rest(&mut self) -> Option<Link> {
+        self.state = State::None(Vacancy::Rest);
+        (self.diverged, self.ended_ahead, self.ended) = (false, None, None);
+        self.link.take()
+    }
+
+    /// A slot that rests needs a server now: no failure of the last one.
+    pub fn call(&mut self, now: Duration) {
+        if self.rests() {
+            self.rebuilds.forgive();
+            let vacancy = Vacancy::Due { since: now, again: now, handed_over: true };
+            self.state = State::None(vacancy);
+        }
     }
 
     /// Whether entries may be put into the ring: there is a server, or it is being started.
@@ -212,7 +231,7 @@ impl Slot {
 
     /// There is no server any more; the next one is due after `wait` at the earliest.
     pub fn vacate(&mut self, wait: Duration, now: Duration) {
-        if self.stays_empty() {
+        if self.rests() {
             return;
         }
         let again = now + wait.max(self.rebuilds.ended(now));
@@ -228,9 +247,8 @@ impl Slot {
         if !matches!(self.next, Next::None) {
             return None;
         }
-        let generation = self.link.as_ref()?.generation + 1;
         self.next = Next::Coming;
-        Some(generation)
+        Some(self.generation + 1)
     }
 
     /// The next generation's arena is made.
@@ -274,8 +292,8 @@ impl Slot {
 
     /// Puts the next server into the slot, to be started; answers the last one's link.
     pub fn refill(&mut self, link: Link) -> Option<Link> {
-        let before = self.link.as_ref().map_or(0, |before| before.generation);
-        assert_eq!(link.generation, before + 1, "an arena for another generation");
+        assert_eq!(link.generation, self.generation + 1, "an arena for another generation");
+        self.generation = link.generation;
         self.state = State::Starting;
         self.link.replace(link)
     }
@@ -390,13 +408,24 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_without_a_server_stays_empty() {
+    fn a_slot_that_rests_stays_empty_until_a_server_is_called_for() {
         let mut slot = Slot::new(None);
-        assert!(slot.stays_empty() && slot.link().is_none() && !slot.can_be_fed());
+        assert!(slot.rests() && slot.link().is_none() && !slot.can_be_fed());
         slot.vacate(Duration::ZERO, MS);
         slot.process_ended(9);
-        assert!(slot.stays_empty() && !slot.launched(MS) && !slot.is_due(1000 * MS));
-        assert_eq!((slot.wants_arena(), slot.wake(), slot.take_end()), (None, None, None));
+        assert!(slot.rests() && !slot.launched(MS) && !slot.is_due(1000 * MS));
+        assert_eq!((slot.wake(), slot.take_end()), (None, None));
         assert!(!slot.hands_over(1000 * MS));
+        assert_eq!(slot.wants_arena(), Some(1), "one is made in advance");
+        slot.arena_made(Box::new(link(1)));
+        slot.call(2 * MS);
+        assert!(slot.is_due(2 * MS) && !slot.hands_over(1000 * MS) && slot.wake() == Some(2 * MS));
+        let next = slot.take_next().unwrap();
+        assert_eq!(slot.count_rebuild(), 0, "it is no failure");
+        assert!(slot.refill(next).is_none() && slot.launched(3 * MS) && slot.can_be_fed());
+        slot.note_divergence();
+        assert_eq!(slot.rest().map(|link| link.generation), Some(1));
+        assert!(slot.rests() && slot.link().is_none() && !slot.has_diverged());
+        assert_eq!(slot.wants_arena(), Some(2));
     }
 }

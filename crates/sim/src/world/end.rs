@@ -8,6 +8,7 @@ use crate::options::Finale;
 use crate::scripted::Scripted;
 use skein_log::Role;
 use skein_model::{ConnId, LogIndex};
+use skein_replica::config::Kind;
 use skein_replica::error::ExitReason;
 use std::collections::BTreeSet;
 
@@ -151,7 +152,14 @@ impl World {
             let Some(process) = &machine.process else { return false };
             let server = process.server.as_ref().filter(|_| process.server_lives);
             let rests = |server: &Scripted| !server.program.is_busy() && !server.program.differed;
-            (server.is_some_and(rests) || machine.id.0 == self.plan.without_server)
+            let leads = process.replica.consensus().role() == Role::Leader;
+            let as_it_should = match machine.kind() {
+                Kind::Active => server.is_some_and(rests),
+                Kind::Passive if leads => server.is_some_and(rests),
+                Kind::Passive => !process.server_lives,
+                Kind::Witness => !process.server_lives && !leads,
+            };
+            as_it_should
                 && process.replica.applied() >= goal
                 && process.replica.consensus().role() != Role::Learner
         };

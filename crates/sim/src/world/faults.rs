@@ -1,12 +1,14 @@
 //! Faults, and their ends.
 
 use super::{Event, World};
-use crate::machine::Machine;
+use crate::machine::{Machine, Process};
 use crate::options::{Break, YEAR_US};
 use crate::shelf::Shelf;
 use skein_log::Durability;
 use skein_log::disk::Disk;
 use skein_log::disk::sim::{Faults, SimDisk, SimRng};
+use skein_model::LogIndex;
+use skein_replica::config::Kind;
 use skein_replica::majority;
 use skein_replica::replica::{Command, Inbox};
 use skein_replica::status::ReplicaState;
@@ -62,15 +64,16 @@ impl World {
                 .all(|machine| machine.process.is_some() && machine.is_sound() && is_known(machine))
     }
 
-    /// All servers but this one's run and are in step: its end is then its own.
+    /// All servers but this one's run and are in step, or will when they are needed: its end is then its own.
     fn others_servers_run(&self, id: u64) -> bool {
-        let other = |machine: &&Machine| {
-            !machine.retired && ![id, self.plan.without_server].contains(&machine.id.0)
-        };
+        let other = |machine: &&Machine| !machine.retired && machine.id.0 != id;
         self.machines.values().filter(other).all(|machine| {
             machine.process.as_ref().is_some_and(|process| {
-                process.server_lives
-                    && process.replica.snapshot().replica.state == ReplicaState::Running
+                match process.replica.snapshot().replica.state {
+                    ReplicaState::Running => process.server_lives,
+                    ReplicaState::Passive | ReplicaState::Witness => true,
+                    _ => false,
+                }
             })
         })
     }
@@ -110,7 +113,7 @@ impl World {
                 self.at(id).disk.crash(&mut chance);
                 self.trace(|| format!("{id}: loses power"));
             }
-            7 if self.rng.chance(30) && self.is_whole() => {
+            7 if self.rng.chance(30) && self.is_whole() && self.can_do_without(id) => {
                 // The machine dies with its disk; another one takes its place.
                 self.kill(id, true);
                 let machine = self.at(id);
@@ -144,17 +147,17 @@ impl World {
                 });
             }
             11 => self.hang_server(id),
-            12 if self.others_servers_run(id) => {
+            12 if self.others_servers_run(id) && self.can_do_without(id) => {
                 if self.machines[&id].process.as_ref().is_some_and(|p| p.server_lives) {
                     self.end_server(id, SEGFAULT);
                 }
             }
             13 => self.lose_some(),
-            14 if self.others_servers_run(id) => self.rave(id),
-            15 if self.is_whole() => self.rot(id),
+            14 if self.others_servers_run(id) && self.can_do_without(id) => self.rave(id),
+            15 if self.is_whole() && self.can_do_without(id) => self.rot(id),
             16 => return self.signal(id),
             17 => self.differ(id),
-            18 => self.rot_image(id),
+            18 if self.may_rot(id) => self.rot_image(id),
             _ => self.hurt_disk(id),
         }
         Ok(())
@@ -218,7 +221,7 @@ impl World {
         // Digests are compared when a server rests, or after many entries.
         let often_quiet = self.plan.timer_ns == 0 || self.plan.timer_ns < 50_000_000;
         // Where one replica has no server and another is gone, nobody is left to compare with.
-        let comparable = self.plan.without_server == 0;
+        let comparable = self.plan.all_are_active();
         if !often_quiet || !comparable || self.someone_differs() {
             return;
         }
@@ -331,6 +334,35 @@ impl World {
     }
 
     /// A minority breaks for good; the others must go on without it.
+    /// Another replica can serve, as it has where its server can begin.
+    pub(super) fn can_do_without(&self, id: u64) -> bool {
+        let live = self.machines.values().filter(|m| m.id.0 != id && !m.lost && !m.retired);
+        let of = |m: &Machine| Some(m.process.as_ref()?.replica.consensus().first_index());
+        let bases: Vec<_> = live.filter_map(of).collect();
+        let can = |m: &Machine| {
+            let Some(process) = &m.process else { return false };
+            let consensus = process.replica.consensus();
+            let whole = consensus.first_index() <= LogIndex(1);
+            let begins = whole || m.images.images.values().any(|image| !image.rotten);
+            // A witness cannot send an image of what it has forgotten.
+            let goes_on = bases.iter().all(|first| *first <= consensus.applied().next());
+            m.id.0 != id && !m.lost && !m.retired && m.kind().can_serve() && begins && goes_on
+        };
+        self.machines.values().any(can)
+    }
+
+    /// Its image may be damaged. Where logs are in memory a replica that starts again has no image, too; that are two faults.
+    fn may_rot(&self, id: u64) -> bool {
+        self.can_do_without(id)
+            && (self.plan.durability == Durability::Fsync || self.plan.all_are_active())
+    }
+
+    /// So many machines have a server while another leads.
+    fn servers(&self) -> usize {
+        let has = |m: &&Machine| !m.lost && !m.retired && m.kind() == Kind::Active;
+        self.machines.values().filter(has).count()
+    }
+
     fn lose_some(&mut self) {
         let some_are = self.machines.values().any(|machine| machine.lost);
         if !self.plan.loses_some || some_are || !self.is_whole() {
@@ -338,10 +370,19 @@ impl World {
         }
         for _ in 0..self.plan.replicas - majority(self.plan.replicas as usize) as u64 {
             let id = 1 + self.rng.below(self.plan.replicas);
-            if std::mem::replace(&mut self.at(id).lost, true) {
+            if self.machines[&id].lost || !self.can_do_without(id) {
                 continue;
             }
-            let how = self.rng.below(5);
+            self.at(id).lost = true;
+            let mut how = self.rng.below(5);
+            let in_step = |process: &Process| {
+                process.replica.snapshot().replica.state == ReplicaState::Running
+            };
+            let runs = self.machines[&id].process.as_ref().is_some_and(in_step);
+            if how == 4 && (self.servers() == 0 || !runs) {
+                // A server that hangs is found out by others that do not, ten times later while it still executes the log.
+                how = 3;
+            }
             self.trace(|| format!("{id}: lost for good, in way {how}"));
             let Some(process) = &mut self.at(id).process else { continue };
             match how {

@@ -312,7 +312,9 @@ impl World {
             queue: BTreeMap::new(),
             order: 0,
             machines: (1..=plan.replicas)
-                .map(|id| Machine::new(id, (1..=plan.replicas).collect(), clock(id)))
+                .map(|id| {
+                    Machine::new(id, (1..).zip(plan.kinds.iter().copied()).collect(), clock(id))
+                })
                 .collect(),
             backlog: BTreeMap::new(),
             network: Network::default(),

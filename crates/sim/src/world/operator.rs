@@ -6,6 +6,7 @@
 use super::{Event, World};
 use crate::machine::{Machine, address};
 use oneshot::TryRecvError;
+use skein_replica::config::Kind;
 use skein_replica::members::{Answer, Request, Step, Wanted};
 use skein_replica::replica::{Command, Inbox};
 use std::collections::BTreeSet;
@@ -95,19 +96,20 @@ impl World {
         let room = (self.machines.values().count() as u64) < MAX_MACHINES;
         let wanted = match self.rng.below(4) {
             0 if members.len() < MOST && room => {
-                let id = self.new_machine(&members);
-                Wanted::Add { id, address: address(id) }
+                let (id, kind) = self.new_machine(&members);
+                Wanted::Add { id, address: address(id), kind }
             }
             1 if members.len() > LEAST => Wanted::Remove { id: old },
             2 if room => {
-                if self.rng.chance(40) && self.is_whole() {
+                if self.rng.chance(40) && self.is_whole() && self.can_do_without(old) {
                     // Its machine is broken: that is why.
                     self.kill(old, true);
                     self.at(old).lost = true;
                     self.trace(|| format!("{old}: breaks, and is to be replaced"));
                 }
-                let id = self.new_machine(&members);
-                Wanted::Replace { old, id, address: address(id) }
+                let (id, kind) = self.new_machine(&members);
+                let kind = self.rng.chance(50).then_some(kind);
+                Wanted::Replace { old, id, address: address(id), kind }
             }
             3 => Wanted::Transfer { to: old },
             _ => return,
@@ -127,9 +129,13 @@ impl World {
         self.operator.at = Some(Task { wanted, since_us, first: true, reply: None });
     }
 
-    fn new_machine(&mut self, members: &BTreeSet<u64>) -> u64 {
+    /// Its id, and what it is to do. In its configuration it may do something else: the members in the log count.
+    fn new_machine(&mut self, members: &BTreeSet<u64>) -> (u64, Kind) {
         let id = self.machines.values().count() as u64 + 1;
-        let peers = members.iter().copied().chain([id]).collect();
+        let kind = self.drawn_kind();
+        let configured = if self.rng.chance(80) { kind } else { self.drawn_kind() };
+        let others = members.iter().map(|id| (*id, self.machines[id].kind()));
+        let peers = others.chain([(id, configured)]).collect();
         let mut machine = Machine::new(id, peers, id as i64 * 1000);
         machine.begin = Some(1);
         for other in self.ids() {
@@ -139,7 +145,15 @@ impl World {
         self.machines.push(machine);
         let delay = self.rng.below(500_000);
         self.schedule(delay, Event::Start(id));
-        id
+        (id, kind)
+    }
+
+    fn drawn_kind(&mut self) -> Kind {
+        match self.rng.below(4) {
+            0 if !self.plan.all_are_active() => Kind::Passive,
+            1 if !self.plan.all_are_active() => Kind::Witness,
+            _ => Kind::Active,
+        }
     }
 
     fn go_on_with_it(&mut self) -> Result<(), String> {

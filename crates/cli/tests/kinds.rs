@@ -1,0 +1,218 @@
+//! Active and passive replicas and witnesses of a real server: leaders die under load again and again, no acknowledged write is lost, and leadership comes
+//! back to the active replica.
+//!
+//! `SKEIN_KILLS=200` kills so often instead of [`KILLS`] times; the outages are printed with `--nocapture`.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use common::assert_line;
+use common::cluster::{Cluster, wait_for_or};
+use common::load::Load;
+use common::real::{ANSWER, Real};
+use common::resp::{Redis, Reply};
+use common::story::Books;
+use common::{Place, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const KILLS: usize = 20;
+const CLIENTS: usize = 4;
+/// An image so often.
+const IMAGE_EVERY: usize = 5;
+
+fn start(options: &[&str]) -> (Real, Load) {
+    let real = Real::redis(options, &["--save", ""]);
+    let at: SocketAddr = ([127, 0, 0, 1], real.port()).into();
+    (real, Load::start(CLIENTS, vec![at], || {}))
+}
+
+fn end(pid: &Value) {
+    kill(Pid::from_raw(pid.as_i64().unwrap() as i32), Signal::SIGKILL).unwrap();
+}
+
+/// Waits until a replica leads and serves, and all are well; answers the status.
+#[track_caller]
+fn wait_led_by(real: &Real, wanted: u64) -> Value {
+    let what = format!("replica {wanted} to lead, and all to be well");
+    let evidence = || format!("{}\n{:#}", real.cluster.evidence(), real.cluster.status().0);
+    wait_for_or(&what, evidence, || {
+        let (status, code) = real.cluster.status();
+        (code == Some(0) && status["leader"] == wanted).then_some(status)
+    })
+}
+
+/// Waits until clients are answered again, and answers how long they were not.
+fn outage(real: &Real, load: &Load, since: Instant) -> Duration {
+    // Answers that were on their way may still arrive.
+    let served = || {
+        let (status, _) = real.cluster.status();
+        (load.last_answer() > since + Duration::from_millis(50) && status["leader"].is_u64())
+            .then_some(())
+    };
+    wait_for_or("an answer", || real.cluster.evidence(), served);
+    load.outage_since(since)
+}
+
+/// Every acknowledged word is there, in each client's list.
+fn assert_kept(real: &Real, books: &[Books]) {
+    let mut redis = wait_for("a connection", || Redis::connect(real.port(), ANSWER).ok());
+    let mut kept = 0;
+    for (client, books) in books.iter().enumerate() {
+        let list = redis.ask(&["LRANGE", &Load::key(client), "0", "-1"]).unwrap();
+        let Reply::Array(list) = list else { panic!("{list:?}") };
+        let found: Vec<String> = list.iter().map(Reply::text).collect();
+        books.assert_found(&found);
+        kept += books.kept.len();
+    }
+    println!("{kept} acknowledged writes, all there");
+}
+
+fn image(real: &Real, replica: u64) {
+    let words = ["checkpoint", "create", "--name", "t", "--replica", &replica.to_string()];
+    let output = real.cluster.place.run(&words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // An idle moment may have no newer entry.
+    assert!(output.status.success() || said.contains("already"), "{said}");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The entry of a replica's newest image.
+fn newest(status: &Value, replica: u64) -> u64 {
+    Cluster::replica(status, replica)["images"]["index"].as_u64().unwrap()
+}
+
+#[test]
+fn standby_loses_its_leader_again_and_again_and_no_write() {
+    let kills = std::env::var("SKEIN_KILLS").map_or(KILLS, |n| n.parse().unwrap());
+    let (real, load) = start(&["--mode", "standby"]);
+    let status = wait_led_by(&real, 1);
+    assert_eq!(status["mode"], "standby");
+    for (id, kind, state) in
+        [(1, "active", "running"), (2, "passive", "passive"), (3, "witness", "witness")]
+    {
+        let row = Cluster::replica(&status, id);
+        assert_eq!((&row["kind"], &row["state"]), (&kind.into(), &state.into()));
+        assert_eq!(row["server_pid"] == 0, id != 1, "only the leader's server runs");
+    }
+    let mut outages = Vec::new();
+    for n in 0..kills {
+        let status = wait_led_by(&real, 1);
+        if n % IMAGE_EVERY == 0 {
+            image(&real, 1);
+            let evidence = || format!("{}\n{:#}", real.cluster.evidence(), real.cluster.status().0);
+            wait_for_or("the passive replica to have the image", evidence, || {
+                let (status, _) = real.cluster.status();
+                let (ours, theirs) = (newest(&status, 1), newest(&status, 2));
+                (ours > 0 && ours == theirs).then_some(())
+            });
+        }
+        let active = Cluster::replica(&status, 1);
+        let began = Instant::now();
+        // Its server alone, or its node.
+        end(&active[if n % 4 == 3 { "server_pid" } else { "node_pid" }]);
+        outages.push(outage(&real, &load, began));
+        println!("loss {n}: no answer for {} ms", outages[outages.len() - 1].as_millis());
+        if n % 5 == 4 {
+            // The next leader, too, as soon as it is one.
+            let leader = wait_for("a leader", || {
+                let (status, _) = real.cluster.status();
+                status["leader"]
+                    .as_u64()
+                    .map(|id| Cluster::replica(&status, id)["node_pid"].clone())
+            });
+            let began = Instant::now();
+            if leader.as_i64().is_some_and(|pid| pid > 1) {
+                end(&leader);
+                outages.push(outage(&real, &load, began));
+            }
+        }
+    }
+    let status = wait_led_by(&real, 1);
+    assert_eq!(Cluster::replica(&status, 2)["server_pid"], 0, "it rests again");
+    let books = load.end();
+    assert_kept(&real, &books);
+    outages.sort_unstable();
+    let at = |share: usize| outages[(outages.len() - 1) * share / 100].as_millis();
+    println!(
+        "{} losses of a leader under load, all recovered: no answer for {} ms (median), {} ms (90 %), {} ms at most",
+        outages.len(),
+        at(50),
+        at(90),
+        at(100)
+    );
+    let log = std::fs::read_to_string(real.cluster.place.path("data/node-2/node.log")).unwrap();
+    assert!(log.contains(r#""event":"restoring""#), "it continued from images");
+    let said = real.cluster.said();
+    assert!(!said.contains("diverged"), "{said}");
+}
+
+#[test]
+fn two_actives_and_a_witness_survive_each_single_loss() {
+    let (real, load) = start(&["--replica-kind", "3=witness"]);
+    for lost in [3, 1, 2, 3, 1, 2] {
+        let status = real.cluster.wait_status(0);
+        let began = Instant::now();
+        end(&Cluster::replica(&status, lost)["node_pid"]);
+        let took = outage(&real, &load, began);
+        println!("replica {lost} lost: no answer for {} ms", took.as_millis());
+        let status = real.cluster.wait_status(0);
+        assert_ne!(status["leader"], 3, "a witness does not lead");
+    }
+    let books = load.end();
+    assert_kept(&real, &books);
+    let status = real.cluster.wait_status(0);
+    let digest = |id| Cluster::replica(&status, id)["digest_index"].as_u64().unwrap();
+    assert!(digest(1) > 0 && digest(2) > 0 && digest(3) == 0, "{status:#}");
+    let _ = real.wait_files_agreed();
+    real.wait_memory_agreed();
+}
+
+#[test]
+fn a_server_that_its_input_ends_ends_the_cluster() {
+    let mut real = Real::redis(&["--mode", "standby"], &["--save", ""]);
+    wait_led_by(&real, 1);
+    let mut redis = Redis::connect(real.port(), ANSWER).unwrap();
+    redis.push(&["SHUTDOWN"]);
+    redis.flush().unwrap();
+    assert_eq!(real.cluster.wait_end(), Some(0), "{}", real.cluster.evidence());
+}
+
+#[test]
+fn what_a_kind_cannot_do_is_refused_by_name() {
+    let (real, load) = start(&["--mode", "standby"]);
+    wait_led_by(&real, 1);
+    let run = |words: &[&str]| real.cluster.place.run(&[words, &["--name", "t"]].concat());
+    let passive = run(&["checkpoint", "create", "--replica", "2"]);
+    assert_line(&passive, 2, &["replica 2", "it is passive"]);
+    let witness = run(&["checkpoint", "create", "--replica", "3"]);
+    assert_line(&witness, 2, &["replica 3", "it is a witness"]);
+    let transfer = run(&["members", "transfer", "3"]);
+    assert_line(&transfer, 2, &["replica 3 is a witness"]);
+    let verify = run(&["verify"]);
+    assert_line(&verify, 2, &["fewer than two", "have a server"]);
+    assert_eq!(run(&["files"]).status.code(), Some(0), "the one server's files are shown");
+    drop(load);
+}
+
+#[test]
+fn kinds_that_cannot_serve_are_refused_at_start() {
+    let place = Place::new();
+    let refused = |options: &[&str], words: &[&str]| {
+        let data = place.data();
+        let run = [&["run", "--name", "t", "--data", &data], options].concat();
+        let output = place.skein_with_runtime().args(run).args(["--", "/bin/true"]).output();
+        assert_line(&output.unwrap(), 125, words);
+    };
+    let kind = "--replica-kind";
+    refused(&[kind, "1=passive,2=passive,3=witness"], &["no replica would be active"]);
+    refused(&[kind, "2=witness", kind, "3=witness"], &["only 1 would be active or passive"]);
+    refused(&[kind, "4=passive"], &["there are 3 replicas"]);
+    refused(&[kind, "2=passive,2=witness"], &["another kind"]);
+    refused(&["--mode", "standby", "--replicas", "5"], &["--replicas 5", "one active replica"]);
+    refused(&["--mode", "standby", kind, "2=witness"], &["--replica-kind", "one active replica"]);
+    refused(&["--mode", "sync"], &["no such mode"]);
+}
