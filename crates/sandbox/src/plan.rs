@@ -373,7 +373,10 @@ impl Planner<'_> {
 
     fn file(&mut self, path: &Path, found: &Found) -> io::Result<()> {
         let (mode, owner) = (found.about.mode(self.owner), found.about.owner(self.owner));
-        let source = under(if found.is_pinned { "/x" } else { "/old" }, path)?;
+        let source = match found.is_pinned {
+            true => under("", &self.tree_at(path))?,
+            false => under("/old", path)?,
+        };
         let target = under("/r", path)?;
         let readable = found.about.rights & 4 != 0;
         let large = found.size > COPY_BYTES;

@@ -60,7 +60,7 @@ fn a_server_sees_pinned_files_links_absences_and_listings_and_changes_its_own_co
     pins.lay().unwrap();
     let script = "cat edited removed copy same link; ls; ls listed; cat unpinned; echo; \
         [ edited -ef same ] && ! [ edited -ef copy ] && echo linked; \
-        echo more >> edited; mv copy moved; rm removed; cat edited moved; cat link; true";
+        echo more >> edited; mv copy moved; rm removed; cat edited moved; true";
     let mut setup = Setup::new(Path::new("/bin/sh"), &["-c", script]);
     setup.cwd = host.clone();
     setup.pins = pins;
@@ -73,4 +73,33 @@ fn a_server_sees_pinned_files_links_absences_and_listings_and_changes_its_own_co
     // Neither the host nor the contents have changed.
     assert_eq!(fs::read_to_string(host.join("edited")).unwrap(), "new");
     assert_eq!(fs::read_to_string(&contents).unwrap(), "pinned\n");
+}
+
+#[test]
+fn the_kernel_names_mappings_of_pinned_files_by_their_paths() {
+    let root = tempfile::tempdir().unwrap();
+    let host = fs::canonicalize(root.path()).unwrap().join("host");
+    fs::create_dir(&host).unwrap();
+    // One beside the tree, and one in another overlay of the server's root.
+    let system = fs::canonicalize("/bin/cat").unwrap();
+    let meta = fs::metadata(&system).unwrap();
+    let about = About { mode: 0o755, rights: 7, ..About::of(&system, &meta) };
+    let mut all = BTreeMap::new();
+    for (number, path) in [host.join("cat"), system.clone()].iter().enumerate() {
+        let from = root.path().join(format!("contents-{number}"));
+        copy_program(Path::new("/bin/cat"), &from, 0o755);
+        pin(&mut all, path, Pin::File { about, size: meta.len(), from, same_as: None });
+    }
+    let pins = Pins { tree: root.path().join("tree-1"), all };
+    pins.lay().unwrap();
+    let script = format!(
+        "for cat in {} {}; do $cat /proc/self/maps | grep -c \" $cat\\$\"; done",
+        host.join("cat").display(),
+        system.display()
+    );
+    let mut setup = Setup::new(Path::new("/bin/sh"), &["-c", &script]);
+    setup.pins = pins;
+    let ran = setup.run();
+    assert_eq!((ran.exit, ran.stderr.as_str()), (Exit::Code(0), ""), "{}", ran.stdout);
+    assert!(ran.stdout.lines().all(|count| count != "0"), "{}", ran.stdout);
 }

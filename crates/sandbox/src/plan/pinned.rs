@@ -1,7 +1,10 @@
 //! The plan's view of the host, with pinned files in place of the host's.
 //!
-//! `/p` has pinned directories and absences. `/x` shows the tree with pinned contents, as an overlay of its own: the kernel refuses a layer that lies in a directory below
-//! another layer, as a node's data directory does. Each overlay of the server's root has both above the host's directory.
+//! `/p` has pinned directories and absences. Each overlay of the server's root has that and the tree with pinned contents above the host's directory.
+//!
+//! The kernel refuses a layer that lies below another one, as the tree does in the overlay of the host's directory that has the node's data directory. There, files up to
+//! [`COPIED_BYTES`] are copied to `/p`, and the others come through `/x`, which shows the tree as an overlay of its own. The kernel names a mapping of a file there
+//! otherwise (`/proc/PID/maps`), so programs and libraries should not be among them.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr, OsString};
@@ -13,6 +16,9 @@ use std::path::{Path, PathBuf};
 
 use super::super::pins::{About, Pin, escaped};
 use super::{Planner, SPLIT_ENTRIES, Step, under};
+
+/// A larger file is not copied to memory: 64 MiB.
+const COPIED_BYTES: u64 = 64 << 20;
 
 /// The kind of a file.
 pub(super) enum Kind {
@@ -30,6 +36,30 @@ pub(super) struct Found {
     pub(super) accessed: (i64, i64),
     pub(super) size: u64,
     pub(super) is_pinned: bool,
+}
+
+fn under_old(path: &Path) -> PathBuf {
+    Path::new("/old").join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// The paths of a file with several names.
+fn one_of_several<'a>((path, pin): (&'a PathBuf, &'a Pin)) -> Vec<&'a Path> {
+    match pin {
+        Pin::File { same_as: Some(other), .. } => vec![path, other],
+        _ => Vec::new(),
+    }
+}
+
+/// The tops of overlays.
+fn overlays(steps: &[Step]) -> Vec<PathBuf> {
+    let target = |step: &Step| match step {
+        Step::Overlay { target, .. } => {
+            let below = Path::new(OsStr::from_bytes(target.as_bytes())).strip_prefix("/r").ok()?;
+            Some(Path::new("/").join(below))
+        }
+        _ => None,
+    };
+    steps.iter().filter_map(target).collect()
 }
 
 /// The tops of overlays, and the plain directories above them: these are made for the server, whoever owns the host's.
@@ -62,13 +92,18 @@ impl Planner<'_> {
         for path in ["/p", "/x", "/e"] {
             self.plain_directory(path, 0o755)?;
         }
-        self.steps.push(Step::Overlay {
-            lower: under("/old", &fs::canonicalize(&self.pins.tree)?)?,
-            target: c"/x".to_owned(),
-            // An overlay that nobody writes to needs two lower layers.
-            data: c"userxattr,lowerdir=.:/e".to_owned(),
-            or_read_only: false,
-        });
+        let tree = fs::canonicalize(&self.pins.tree)?;
+        let above_tree = overlays(above).into_iter().find(|top| tree.starts_with(top));
+        if above_tree.is_some() {
+            self.steps.push(Step::Overlay {
+                lower: under("/old", &tree)?,
+                target: c"/x".to_owned(),
+                // An overlay that nobody writes to needs two lower layers.
+                data: c"userxattr,lowerdir=.:/e".to_owned(),
+                or_read_only: false,
+            });
+        }
+        let linked: BTreeSet<&Path> = self.pins.all.iter().flat_map(one_of_several).collect();
         let own = own_tops(above);
         let mut stuck = BTreeSet::new();
         let mut times = Vec::new();
@@ -91,6 +126,19 @@ impl Planner<'_> {
                     if listing.is_some() {
                         self.hide_new(path)?;
                     }
+                }
+                Pin::File { about, size, from, .. }
+                    if above_tree.as_ref().is_some_and(|top| path.starts_with(top))
+                        && *size <= COPIED_BYTES
+                        && !linked.contains(path.as_path()) =>
+                {
+                    let (mode, owner) = (about.mode(self.owner), about.owner(self.owner));
+                    let from = Some(under("/old", &fs::canonicalize(from)?)?);
+                    let place = under("/p", path)?;
+                    self.steps.push(Step::File { path: place.clone(), from, mode, owner });
+                    let accessed = about.accessed(self.owner, false);
+                    let modified = (about.modified.0, i64::from(about.modified.1));
+                    times.push(Step::Times { path: place, accessed, modified });
                 }
                 Pin::Link { .. } | Pin::File { .. } => {}
             }
@@ -160,6 +208,15 @@ impl Planner<'_> {
         Ok(Some(names))
     }
 
+    /// Where a directory or file of the tree is, for the overlay of `path` and for what is copied from there.
+    pub(super) fn tree_at(&self, path: &Path) -> PathBuf {
+        let below = path.strip_prefix("/").unwrap_or(path);
+        // It was made by this process.
+        let tree = fs::canonicalize(&self.pins.tree).unwrap_or_else(|_| self.pins.tree.clone());
+        let top = if tree.starts_with(path) { PathBuf::from("/x") } else { under_old(&tree) };
+        top.join(below)
+    }
+
     /// The layers below the server's own.
     pub(super) fn lowers(&self, path: &Path) -> Lowers {
         // The host's directory is named relative to the working directory, so its path needs no escaping.
@@ -167,11 +224,9 @@ impl Planner<'_> {
         if !matches!(self.pins.at(path), Some(Pin::Directory { .. })) {
             return Lowers { from: host, option: b".".to_vec() };
         }
-        let mut option = Vec::new();
-        for top in [b"/p".as_slice(), b":/x"] {
-            option.extend_from_slice(top);
-            option.extend(escaped(path));
-        }
+        let tree = self.tree_at(path);
+        let option = [b"/p".as_slice(), &escaped(path), b":", &escaped(&tree)];
+        let mut option = option.concat();
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
             option.extend_from_slice(b":.");
             return Lowers { from: host, option };
