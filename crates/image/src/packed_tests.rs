@@ -207,7 +207,7 @@ fn one_that_stands_alone_has_the_same_contents() {
     let whole = |from: &Path| {
         let mut file = File::create(&to).unwrap();
         let verified = Opened::open(from, &OWNER).unwrap().verify().unwrap();
-        verified.write_whole(&owner(), &mut file, &to).unwrap();
+        verified.write_whole(&OWNER, &mut file, &to).unwrap();
         fs::read(&to).unwrap()
     };
     let once = whole(&second.path);

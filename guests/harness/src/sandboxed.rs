@@ -53,6 +53,7 @@ impl Sandboxed {
             writable: Vec::new(),
             limits: Limits::default(),
             isolation: Isolation::Full,
+            pins: skein_sandbox::Pins::default(),
             restore: launch.restore,
             random: *b"skein replicates",
         });

@@ -64,6 +64,7 @@ pub(super) async fn file(
         layer.write_extents(Path::new(&path), extents.size, &pieces)
     };
     let written = tokio::task::spawn_blocking(write).await;
+    shared.images.files_were_repaired();
     let stood = stand_on(&shared, STANDS_ON).await;
     let unwritten = |error| conflict(format!("the file is not repaired: {error}"));
     written.map_err(failed)?.map_err(unwritten)?;

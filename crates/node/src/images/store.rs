@@ -26,6 +26,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) const NAME: &str = "image-";
 pub(super) const PART: &str = "part";
@@ -39,6 +40,7 @@ pub struct Store {
     owner: Owner,
     /// Shared by all that work with this directory.
     pub(super) pins: Pins,
+    repairs: Arc<AtomicU64>,
 }
 
 /// What is known of a file without unpacking it.
@@ -61,7 +63,18 @@ impl Store {
     /// The images of `owner` in this directory, which need not exist: changes nothing.
     #[must_use]
     pub fn new(dir: PathBuf, owner: Owner) -> Self {
-        Self { dir, owner, pins: Pins::default() }
+        Self { dir, owner, pins: Pins::default(), repairs: Arc::default() }
+    }
+
+    /// A file of the server was written from outside: no image knows that, so the next one reads all.
+    pub fn files_were_repaired(&self) {
+        self.repairs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was.
+    #[must_use]
+    pub fn repairs(&self) -> u64 {
+        self.repairs.load(Ordering::Relaxed)
     }
 
     /// Makes the directory, if it is not there.

@@ -49,8 +49,8 @@ pub(super) struct ImageWork {
     before: Known,
 }
 
-/// The last image that was taken here, if nothing has gone wrong since.
-type Known = Arc<Mutex<Option<(LogIndex, Before)>>>;
+/// The last image that was taken here, if nothing has gone wrong since, and how often files had been repaired ([`Store::repairs`]).
+type Known = Arc<Mutex<Option<(LogIndex, u64, Before)>>>;
 
 enum Job {
     /// The names in the directory become durable.
@@ -255,8 +255,10 @@ fn take(
     let begun = Instant::now();
     // It counts again when this one is written. Its pages are in a file of this directory, or it is worth nothing.
     let before = known.lock().expect("no holder panics").take();
-    let before = before.filter(|(index, _)| store.any_path(*index).exists());
-    let before = before.as_ref().map(|(_, before)| before);
+    let repairs = store.repairs();
+    let before =
+        before.filter(|(index, then, _)| *then == repairs && store.any_path(*index).exists());
+    let before = before.as_ref().map(|(.., before)| before);
     let Standing { memory, figures, places, layer, contents } =
         copy(stood, &state, before, begun + COPIES)?;
     tell(mailbox, ImageNews::Copied);
@@ -275,8 +277,8 @@ fn take(
     };
     let written = store.write(&head, &encoded, [&memory, &layer]).map_err(|e| e.to_string())?;
     let file = written.file;
-    let before = (state.index, places.with(written.hashes, written.of_files, contents));
-    tell(mailbox, ImageNews::Root(state.index, before.1.root()));
+    let before = (state.index, repairs, places.with(written.hashes, written.of_files, contents));
+    tell(mailbox, ImageNews::Root(state.index, before.2.root()));
     *known.lock().expect("no holder panics") = Some(before);
     tracing::debug!(
         event = "image_written",

@@ -19,7 +19,7 @@ use crate::images::schedule::Begins;
 use crate::verdicts::rounds::{Answer, is_undecided, right};
 use skein_log::frame::KIND_APP;
 use skein_model::{EntryBuilder, EntryRef, LogIndex, Record, ReplicaId, WallNs};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// "The root of my server after this entry": index u64, root u64.
@@ -87,10 +87,16 @@ fn roots(entry: &EntryRef<'_>) -> Vec<Answer> {
     all
 }
 
+/// The number of servers: of the active replicas, and of a passive one that leads.
+fn with_servers(actives: &BTreeSet<ReplicaId>, answers: &[Answer]) -> usize {
+    let others = answers.iter().filter(|answer| !actives.contains(&answer.replica));
+    actives.len() + others.count()
+}
+
 impl<E: Environment> Replica<E> {
     /// Whether followers take images at the same entries: there are several of them.
-    pub(super) const fn compares_roots(&self) -> bool {
-        self.replicas > 2
+    pub(super) fn compares_roots(&self) -> bool {
+        self.members.actives().len() > 2
     }
 
     /// The server has got all before this entry of digests: it stands for an image here if a stretch begins.
@@ -105,7 +111,7 @@ impl<E: Environment> Replica<E> {
         };
         let all = std::mem::take(&mut self.roots.all) || begins == Begins::LongStretch;
         let some = begins == Begins::Stretch && self.lead.is_none() && self.compares_roots();
-        if all && self.replicas > 1 || some {
+        if all && self.members.actives().len() > 1 || some {
             // One that cannot begin now has no root there.
             let _ = self.begin_image();
         }
@@ -143,8 +149,8 @@ impl<E: Environment> Replica<E> {
         }
         if let Some((index, since, answers)) = &self.roots.open {
             let has = |id: &ReplicaId| answers.iter().any(|answer| answer.replica == *id);
-            let voters = &self.members.voters;
-            let mut others = self.env.connected().filter(|id| voters.contains(id));
+            let actives = self.members.actives();
+            let mut others = self.env.connected().filter(|id| actives.contains(id));
             let whole = others.all(|id| has(&id))
                 && (has(&self.own) || !self.images.is_taking(*index, self.generation()));
             let late = self.now >= *since + LASTS;
@@ -165,14 +171,14 @@ impl<E: Environment> Replica<E> {
                 entry.push(Record::Root { replica: *replica, index: *index, root: *digest });
             }
             // Its server may be past the next digests before this is committed.
-            self.look_at_all(&answers, self.replicas);
+            self.look_at_all(&answers, with_servers(&self.members.actives(), &answers));
             self.propose(entry);
         }
     }
 
-    /// No majority is equal and somebody has not said: all say at the next digests. Answers whether that is so.
-    fn look_at_all(&mut self, answers: &[Answer], replicas: usize) -> bool {
-        let more = is_undecided(answers, replicas) && answers.len() < replicas;
+    /// No majority of the servers is equal and somebody has not said: all say at the next digests. Answers whether that is so.
+    fn look_at_all(&mut self, answers: &[Answer], servers: usize) -> bool {
+        let more = is_undecided(answers, servers) && answers.len() < servers;
         if more && self.roots.tries < MAX_TRIES {
             (self.roots.all, self.roots.tries) = (true, self.roots.tries + 1);
         }
@@ -185,7 +191,10 @@ impl<E: Environment> Replica<E> {
         let known = self.consensus.voters_at(entry).filter(|voters| !voters.is_empty());
         let voters = known.unwrap_or_else(|| self.members.voters.clone());
         answers.retain(|answer| voters.contains(&answer.replica));
-        let (Some(right), Some(first)) = (right(&answers, voters.len()), answers.first()) else {
+        let known = self.consensus.actives_at(entry).filter(|actives| !actives.is_empty());
+        let actives = known.unwrap_or_else(|| self.members.actives());
+        let servers = with_servers(&actives, &answers);
+        let (Some(right), Some(first)) = (right(&answers, servers), answers.first()) else {
             return;
         };
         let (index, own) = (first.index, self.roots.own_at(first.index));
@@ -199,11 +208,11 @@ impl<E: Environment> Replica<E> {
             }
             return;
         }
-        let waits = is_undecided(&answers, voters.len()) && answers.len() < voters.len();
+        let waits = is_undecided(&answers, servers) && answers.len() < servers;
         if waits {
             // A leader knew that when it proposed them.
             if self.lead.is_none() {
-                self.look_at_all(&answers, voters.len());
+                self.look_at_all(&answers, servers);
             }
             return;
         }
