@@ -48,7 +48,8 @@ pub struct NodeFiles {
     pub log: PathBuf,
     /// The server's output.
     pub output: PathBuf,
-    /// Its data directory.
+    /// Its data directory; empty where a version before this one runs the cluster.
+    #[serde(default)]
     pub data: PathBuf,
 }
 

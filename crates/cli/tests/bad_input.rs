@@ -33,7 +33,7 @@ fn wrong_arguments() {
 
 #[test]
 fn modes_that_are_not_there_yet() {
-    for mode in ["trace", "standby", "sync"] {
+    for mode in ["trace", "sync"] {
         run_code(&["run", "--mode", mode, "--", "/bin/true"], 125, &[mode, "use --mode order"]);
     }
 }

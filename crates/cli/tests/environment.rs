@@ -168,8 +168,9 @@ fn a_full_disk_is_named_and_its_replica_goes_on_when_there_is_room() {
         return;
     }
     let (place, port, server) = stopped_cluster();
-    // A small disk under the third replica, in a mount namespace of its own. A log's file is filled with zeros 1 MiB ahead.
-    let script = "cp -a data/node-3 kept && mount -t tmpfs -o size=1280k none data/node-3 && \
+    // A small disk under the third replica, in a mount namespace of its own, with 256 KiB left.
+    let script = "cp -a data/node-3 kept && used=$(du -sk kept | cut -f1) && \
+                  mount -t tmpfs -o size=$((used + 256))k none data/node-3 && \
                   cp -a kept/. data/node-3/ && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]);

@@ -58,7 +58,9 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 fn copy(from: &Path, to: &Path) -> (PathBuf, Vec<u8>, usize) {
     fs::create_dir_all(to.join("log")).unwrap();
     for (path, bytes) in files(from) {
-        fs::write(to.join(path.strip_prefix(from).unwrap()), bytes).unwrap();
+        let place = to.join(path.strip_prefix(from).unwrap());
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(place, bytes).unwrap();
     }
     let log = to.join("log/0000000000000001.wal");
     let bytes = fs::read(&log).unwrap();

@@ -101,7 +101,7 @@ fn one_replica_is_compared_with_nothing() {
     let cluster = Cluster::start(&["--replicas", "1"]);
     cluster.wait_ready();
     let output = cluster.place.run(&["verify", "--name", "t"]);
-    common::assert_line(&output, 2, &["cluster t", "one replica on this machine"]);
+    common::assert_line(&output, 2, &["cluster t", "nothing to compare with"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::Owner;
+use super::owner::Owner;
 use super::plan::Step;
 use super::report::Stage;
 use super::spec::Limits;

@@ -18,9 +18,10 @@ use skein_arena::layout::{NUMBERS_FD, RESTORE_FD};
 
 use super::error::LaunchError;
 use super::handover::Handover;
-use super::ids::{Owner, id_owner, namespaces, write_id_maps};
+use super::ids::{namespaces, write_id_maps};
 use super::job::{InitJob, MAX_INHERITED, ServerJob, Surroundings, gaps};
 use super::layer::Layer;
+use super::owner::{Owner, id_owner};
 use super::plan::{self, Step};
 use super::process::{
     Exit, Message, ServerProcess, own_pidfd, pidfd_open, reap, receive, signal_pidfd,

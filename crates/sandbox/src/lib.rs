@@ -30,6 +30,7 @@ mod layer;
 mod libraries;
 mod mountinfo;
 mod numbers;
+mod owner;
 mod pins;
 mod plan;
 mod process;

@@ -24,7 +24,7 @@ use nix::unistd::{AccessFlags, faccessat};
 use serde::{Deserialize, Serialize};
 use skein_arena::inodes::agreed::{self, Agreed};
 
-use super::ids::{Owner, id_owner};
+use super::owner::{Owner, id_owner};
 
 /// Attributes of a pinned file, as its host had them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use nix::unistd::AccessFlags;
 use serde::{Deserialize, Serialize};
 
-use super::ids::Owner;
 use super::mountinfo::{Mounts, ancestors_from_root};
+use super::owner::Owner;
 use super::pins::{Pins, allowed};
 use pinned::{Found, Kind};
 

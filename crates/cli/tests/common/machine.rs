@@ -178,7 +178,7 @@ impl Machine {
         let node = |id: u64| {
             json!({
                 "id": id, "address": format!("10.77.0.{id}:7100"), "log": self.place.path(&format!("node-{id}.log")),
-                "admin": self.data(id).join("admin.sock"), "output": self.data(id).join("server.log"),
+                "admin": self.data(id).join("admin.sock"), "data": self.data(id), "output": self.data(id).join("server.log"),
             })
         };
         let state = json!({

@@ -13,7 +13,7 @@
 //! | birth | not told (statx) |
 
 use crate::fatal::line;
-use crate::files::inode::{Id, OWNED, Seen, Time};
+use crate::files::inode::{Id, MADE, OWNED, Seen, Time};
 use crate::files::local::{self, Noted};
 use crate::files::{inputs, kernel_files};
 use crate::io::{descriptor, table};
@@ -133,8 +133,9 @@ pub fn replace(k: &Kernel, st: &mut libc::stat, seen: Option<Seen>) {
                 times = times_of(k, st, seen, start);
                 shape(st);
                 let known = k.files().inodes.known(seen);
-                if known.stamp.get() != 0 && !known.is(OWNED) {
-                    // The number of links that others made.
+                let is_hosts = known.stamp.get() != 0 || !known.is(MADE);
+                if is_hosts && !known.is(OWNED) && st.st_nlink > 1 {
+                    // The number of links that others made, the node for pinned files among them; also where only the loader looked.
                     st.st_nlink = 1;
                 }
             }
