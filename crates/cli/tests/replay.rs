@@ -199,10 +199,14 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     let name = format!("{}: damaged at byte ", log.display());
     refused(&place.path("damaged"), &[], &[&name]);
 
-    // The host's file differs from the log's.
+    // The host's file differs from the log's: where it is pinned that changes nothing.
     let words = place.path("words");
     fs::write(&words, "zero\nun\ntwo").unwrap();
-    let output = replay(&place, &node, &[]);
+    said(&replay(&place, &node, &[]), 0);
+    let bare = place.path("bare");
+    copy(&node, &bare);
+    fs::remove_dir_all(bare.join("base")).unwrap();
+    let output = replay(&place, &bare, &[]);
     said(&output, 2);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -214,7 +218,7 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     let mut program = fs::read(&server).unwrap();
     program.push(0);
     fs::write(&server, program).unwrap();
-    refused(&node, &[], &["was made for a program with hash"]);
+    refused(&bare, &[], &["was made for a program with hash"]);
 }
 
 #[test]

@@ -117,8 +117,8 @@ pub struct CheckpointConfig {
     pub log_bytes: u64,
     /// Or by so many entries, which a replica would execute again when it starts: 50,000.
     pub log_entries: u64,
-    /// In each so many intervals the leader's server is compared with the others, too, for which clients wait while an image of it is copied: 144, once a day.
-    /// 0: never.
+    /// Whether servers are compared at their images without a command, for which those of all followers stand at the same time: 0, never. Otherwise in each so many
+    /// intervals the leader's server, too, for which clients wait while an image of it is copied.
     pub leader_intervals: u64,
     /// The images that are kept, the newest ones: 2. When one is damaged, the one before it counts.
     pub keep: usize,
@@ -133,7 +133,7 @@ impl Default for CheckpointConfig {
             interval_s: 600,
             log_bytes: 64 << 20,
             log_entries: 50_000,
-            leader_intervals: 144,
+            leader_intervals: 0,
             keep: 2,
             fetch_bytes_per_s: 32 << 20,
         }

@@ -296,6 +296,10 @@ impl Plan {
             let wanted = options.broken.is_none();
             let drawn = SimRng::new(seed.rotate_left(16)).chance(80);
             plan.operator = possible && wanted && plan.fault_every_us > 0 && drawn;
+            if plan.operator && !plan.all_are_active() {
+                // As where some are lost: the members that are left may have too few servers.
+                plan.finale = Finale::None;
+            }
             return plan;
         }
         // One fault, while clients ask without a pause.
@@ -409,7 +413,8 @@ impl Plan {
             log_bytes: one_of(rng, &[500, 64 << 20]),
             log_entries: one_of(rng, &[3, 20, 100]),
             keep: one_of(rng, &[1, 2]),
-            leader_intervals: 3,
+            // Clients wait for an image of the leader's: where it is looked at how long they wait for something else, there is none.
+            leader_intervals: if options.scenario == Scenario::Random { 3 } else { 0 },
             fetch_bytes_per_s: one_of(rng, &[500, 1 << 20]),
         };
         Self {

@@ -287,6 +287,8 @@ mod tests {
         std::fs::create_dir_all(data.join("base")).unwrap();
         let lacks = Base::open(&data).unwrap();
         lacks.set((*base.index()).clone()).unwrap();
+        // The host has not got it any more.
+        std::fs::remove_file(dir.path().join("file")).unwrap();
         let (digest, size) = base.index().contents().next().unwrap();
         let fetch = || {
             let (base, listener) = (base.clone(), listen(&address).unwrap());

@@ -492,11 +492,15 @@ impl<E: Environment> Replica<E> {
         self.forget_log();
     }
 
-    /// What the oldest image covers goes from the log, once that is on disk so far.
+    /// What the oldest image covers goes from the log, once that is on disk so far, and this replica's server has got it: one that was just started may continue from an
+    /// earlier image.
     fn forget_log(&mut self) {
+        let server = self.server().filter(|_| self.slot.can_be_fed());
+        let next = server.map(|server| server.feed.next());
         if self.images.kept.len() == self.images.keep
             && let Some(oldest) = self.images.kept.first()
             && oldest.index() >= self.consensus.first_index()
+            && next.is_none_or(|next| next > oldest.index())
             && let Some(base) = self.consensus.compact(oldest.index(), 0)
         {
             tracing::info!(event = "log_forgot", index = base.index.0);
