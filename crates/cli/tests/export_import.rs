@@ -257,6 +257,7 @@ fn an_exported_image_goes_on_as_a_new_cluster() {
     let place = stopped(real);
     fs::rename(place.path("data"), place.path("last")).unwrap();
     let run = |image: &Path, port: u16| {
+        let _ = fs::remove_dir_all(place.path("data"));
         let server = words(&place.path("redis"), port);
         let words = ["run", "--name", "t", "--data", &place.data(), "--replicas", "1", "--import"];
         let mut command = place.skein_with_runtime();

@@ -72,6 +72,7 @@ fn start(nodes: &mut Nodes) -> (Load, String) {
 #[test]
 fn a_follower_that_differs_is_found_at_an_image_and_rebuilt() {
     let mut nodes = Nodes::new();
+    nodes.checkpoint = "interval_s = 1\nlog_entries = 1000000\nleader_intervals = 1000000";
     let (load, value) = start(&mut nodes);
     let equal = wait_equal(&nodes, 2, 0);
     let leader = nodes.leader(&ALL);
