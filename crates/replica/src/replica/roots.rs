@@ -96,11 +96,11 @@ fn with_servers(actives: &BTreeSet<ReplicaId>, answers: &[Answer]) -> usize {
 impl<E: Environment> Replica<E> {
     /// Whether followers take images at the same entries: there are several of them.
     pub(super) fn compares_roots(&self) -> bool {
-        self.replicas > 2 && self.all_have_servers()
+        self.replicas > 2 && self.are_compared()
     }
 
     /// Roots are compared where that is wanted, and every replica has a server.
-    fn all_have_servers(&self) -> bool {
+    fn are_compared(&self) -> bool {
         let wanted = self.config.checkpoint.leader_intervals > 0;
         wanted && self.members.actives().len() == self.replicas
     }
@@ -117,7 +117,7 @@ impl<E: Environment> Replica<E> {
         };
         let all = std::mem::take(&mut self.roots.all) || begins == Begins::LongStretch;
         let some = begins == Begins::Stretch && self.lead.is_none() && self.compares_roots();
-        if all && self.replicas > 1 && self.all_have_servers() || some {
+        if all && self.replicas > 1 && self.are_compared() || some {
             // One that cannot begin now has no root there.
             let _ = self.begin_image();
         }

@@ -333,7 +333,6 @@ impl World {
         }
     }
 
-    /// A minority breaks for good; the others must go on without it.
     /// Another replica can serve, as it has where its server can begin.
     pub(super) fn can_do_without(&self, id: u64) -> bool {
         let live = self.machines.values().filter(|m| m.id.0 != id && !m.lost && !m.retired);
@@ -363,6 +362,7 @@ impl World {
         self.machines.values().filter(has).count()
     }
 
+    /// A minority breaks for good; the others must go on without it.
     fn lose_some(&mut self) {
         let some_are = self.machines.values().any(|machine| machine.lost);
         if !self.plan.loses_some || some_are || !self.is_whole() {
