@@ -4,15 +4,13 @@
 //!
 //! Exit codes: 0 shown, and nothing differs; 1 (`diff`) something differs; 2 it cannot be told; 3 no such cluster.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
-use serde::Serialize;
 use skein_node::base::Base;
 
 use crate::args::{BaseArgs, BaseListArgs, BaseTask};
 use crate::failure::Failure;
-use crate::{cluster, instance, paths};
+use crate::{cluster, instance, output, paths};
 
 /// Something differs.
 const EXIT_DIFFERS: u8 = 1;
@@ -36,7 +34,7 @@ fn ls(args: &BaseListArgs) -> Result<u8, Failure> {
         }
         text
     };
-    print(if args.json { json(&listed) } else { table() });
+    output::print(&if args.json { output::json(&listed) } else { table() });
     Ok(0)
 }
 
@@ -50,17 +48,8 @@ fn diff(args: &BaseListArgs) -> Result<u8, Failure> {
         };
         differences.iter().map(line).collect()
     };
-    print(if args.json { json(&differences) } else { lines() });
+    output::print(&if args.json { output::json(&differences) } else { lines() });
     Ok(if differences.is_empty() { 0 } else { EXIT_DIFFERS })
-}
-
-fn json<T: Serialize>(all: &[T]) -> String {
-    serde_json::to_string_pretty(all).expect("plain structs are valid JSON") + "\n"
-}
-
-fn print(text: String) {
-    // A reader that closed the pipe wants no more.
-    let _ = io::stdout().write_all(text.as_bytes());
 }
 
 /// The base of the replica that is asked for.

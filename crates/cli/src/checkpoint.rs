@@ -4,7 +4,6 @@
 //!
 //! Exit codes: 0 done; 2 it cannot be done, or told; 3 no such cluster. `verify`: 1 when an image is not whole.
 
-use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +18,7 @@ use crate::admin::{self, AdminError};
 use crate::args::{CheckpointArgs, CheckpointTask, CreateArgs, ExportArgs, LsArgs, RmArgs};
 use crate::failure::{EXIT_USAGE, Failure};
 use crate::instance::{self, NodeFiles, State};
+use crate::output;
 use crate::run::poll;
 use crate::status::state_of;
 use crate::words::{bytes, number};
@@ -84,7 +84,7 @@ fn create(args: &CreateArgs) -> Result<u8, Failure> {
         )
     })?;
     if args.json {
-        print(json(&Created { replica: node.id, taken }));
+        output::print(&output::json(&Created { replica: node.id, taken }));
         return Ok(0);
     }
     println!(
@@ -161,17 +161,8 @@ fn ls(args: &LsArgs) -> Result<u8, Failure> {
     let state = state(args.name.as_deref())?;
     let listed = listed(&state);
     let silent = listed.iter().any(|one| one.problem.is_some());
-    print(if args.json { json(&listed) } else { table(&listed, now_ms()) });
+    output::print(&if args.json { output::json(&listed) } else { table(&listed, now_ms()) });
     Ok(if silent { EXIT_USAGE } else { 0 })
-}
-
-fn json(what: &impl Serialize) -> String {
-    serde_json::to_string_pretty(what).expect("plain structs are valid JSON") + "\n"
-}
-
-fn print(text: String) {
-    // A reader that closed the pipe wants no more.
-    let _ = io::stdout().write_all(text.as_bytes());
 }
 
 fn now_ms() -> u64 {
@@ -267,7 +258,7 @@ fn verify(args: &LsArgs) -> Result<u8, Failure> {
             }
         }
     }
-    print(if args.json { json(&listed) } else { verified(&listed) });
+    output::print(&if args.json { output::json(&listed) } else { verified(&listed) });
     Ok(code)
 }
 

@@ -60,7 +60,7 @@ pub struct Identity {
     pub quantum: u32,
     /// Turns from slot to slot.
     pub nclock: u32,
-    /// The directory of the files that it began with, if there was one.
+    /// What it began with, if there was something: a directory of files, or an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<PathBuf>,
     /// What replicas do that are not active.
@@ -167,6 +167,11 @@ impl DataDir {
                 return Ok((kept, Found::Continued));
             }
         };
+        let mut wanted = wanted;
+        if found == Found::Discarded && wanted.import.is_none() {
+            // Nobody has been answered yet, but what it began with is what was asked for.
+            wanted.import = kept.import;
+        }
         self.remove_nodes()?;
         self.found(&wanted)?;
         Ok((wanted, found))
@@ -175,24 +180,19 @@ impl DataDir {
     /// Lets all replicas begin their logs. The mark that they have is written last: a crash before it founds again.
     fn found(&self, wanted: &Identity) -> Result<(), Failure> {
         match &wanted.import {
-            Some(image) if image.is_file() => {
-                for id in 1..=wanted.replicas {
-                    import::take_image(image, &self.node(id)).map_err(|error| imported(&error))?;
-                }
-            }
-            Some(dir) => {
-                import::pack(dir, &self.node(1)).map_err(|error| imported(&error))?;
-                self.share_imported(wanted)?;
-            }
-            None => {}
+            Some(image) if image.is_file() => import::take_image(image, &self.node(1)),
+            Some(dir) => import::pack(dir, &self.node(1)).map(drop),
+            None => Ok(()),
         }
+        .map_err(|error| imported(&error))?;
+        self.share_imported(wanted)?;
         for id in 1..=wanted.replicas {
             begin::found(&self.node(id)).map_err(|error| Failure::new("data", error, ""))?;
         }
         self.write(wanted)
     }
 
-    /// Gives replicas whose directory is new, or was lost, the files that the cluster began with.
+    /// Gives replicas whose directory is new, or was lost, what the cluster began with.
     fn share_imported(&self, identity: &Identity) -> Result<(), Failure> {
         let has = |id: &u64| import::is_there(&self.node(*id));
         let Some(from) = (1..=identity.replicas).find(has) else { return Ok(()) };
@@ -415,6 +415,21 @@ mod tests {
         fs::create_dir_all(dir.node(1).join("log")).unwrap();
         fs::write(dir.node(1).join("log/0000000000000001.wal"), "").unwrap();
         let _ = fs::remove_file(dir.node(1).join("unanswered"));
+    }
+
+    #[test]
+    fn a_log_that_is_begun_anew_begins_with_what_it_began_with() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&root.path().join("data")).unwrap();
+        let files = root.path().join("files");
+        fs::create_dir(&files).unwrap();
+        dir.settle(Identity { import: Some(files.clone()), ..identity() }, None).unwrap();
+        assert!(import::is_there(&dir.node(3)));
+        fs::create_dir(dir.node(1).join("log")).unwrap();
+        fs::write(dir.node(1).join("log/0000000000000001.wal"), "").unwrap();
+        let (again, found) = dir.settle(identity(), None).unwrap();
+        assert_eq!((found, again.import), (Found::Discarded, Some(files)));
+        assert!(import::is_there(&dir.node(3)));
     }
 
     #[test]

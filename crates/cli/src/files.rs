@@ -7,7 +7,6 @@
 //! Exit codes: 0 the replicas agree; 1 they differ; 2 they cannot be compared; 3 no such cluster.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -19,6 +18,7 @@ use crate::args::FilesArgs;
 use crate::export::export;
 use crate::failure::Failure;
 use crate::instance::{self, NodeFiles};
+use crate::output;
 use crate::standstill::{self, Verdict};
 use crate::status::state_of;
 
@@ -72,13 +72,8 @@ pub fn files(args: &FilesArgs) -> Result<u8, Failure> {
         differing: differing(&answers),
         replicas: nodes.iter().zip(answers).map(replica).collect(),
     };
-    let text = if args.json {
-        serde_json::to_string_pretty(&report).expect("plain structs are valid JSON") + "\n"
-    } else {
-        text(&report)
-    };
-    // A reader that closed the pipe wants no more.
-    let _ = io::stdout().write_all(text.as_bytes());
+    let text = if args.json { output::json(&report) } else { text(&report) };
+    output::print(&text);
     Ok(verdict.code())
 }
 

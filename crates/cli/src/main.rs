@@ -20,6 +20,7 @@ mod logs;
 mod members;
 mod node;
 mod operations;
+mod output;
 mod paths;
 mod publish;
 mod rejoin;

@@ -5,7 +5,6 @@
 //!
 //! Exit codes: 0 done; 2 refused, or not done in time; 3 no such cluster.
 
-use std::io::{self, Write};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use crate::admin::{self, AdminError};
 use crate::args::{MembersArgs, MembersTask};
 use crate::failure::Failure;
 use crate::instance::{self, NodeFiles, State};
+use crate::output;
 use crate::status::state_of;
 
 /// How long a node may take to answer, which may ask the leader.
@@ -93,13 +93,8 @@ fn ls(state: &State, json: bool) -> Result<u8, Failure> {
             .map_err(|error| AdminError::Wrong(error.to_string()))
     });
     let listed = listed.map_err(|error| failure(state, error, "see 'skein status'"))?;
-    let text = if json {
-        serde_json::to_string_pretty(&listed).expect("a plain struct is valid JSON") + "\n"
-    } else {
-        table(&state.name, &listed)
-    };
-    // A reader that closed the pipe wants no more.
-    let _ = io::stdout().write_all(text.as_bytes());
+    let text = if json { output::json(&listed) } else { table(&state.name, &listed) };
+    output::print(&text);
     Ok(0)
 }
 

@@ -3,7 +3,6 @@
 //! Exit codes: 0 all replicas run, nothing ails them, and a leader serves; 1 a majority does; 2 no leader, or no majority; 3 no such cluster.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use skein_replica::majority;
 use crate::args::StatusArgs;
 use crate::failure::{EXIT_USAGE, Failure};
 use crate::instance::{self, Instance, NodeFiles, State};
+use crate::output;
 use crate::run::poll;
 
 /// How long a node may take to answer before it counts as down.
@@ -50,13 +50,12 @@ pub fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let of = replicas(&state, &answers);
     let (cluster, code) = join(&state, answers);
     let text = if args.json {
-        serde_json::to_string_pretty(&cluster).expect("plain structs are valid JSON") + "\n"
+        output::json(&cluster)
     } else {
         let calls = if args.calls { calls(&cluster) } else { String::new() };
         table(&cluster, of, code) + &calls
     };
-    // A reader that closed the pipe wants no more.
-    let _ = io::stdout().write_all(text.as_bytes());
+    output::print(&text);
     Ok(code)
 }
 

@@ -114,29 +114,36 @@ fn pack_part(dir: &Path, part: &Path) -> Result<Amount, NodeError> {
     Ok(amount)
 }
 
-/// Gives another data directory of this machine the files of this one, if it has them.
+/// Gives another data directory of this machine the files, or the image, of this one, if it has them.
 ///
 /// # Errors
 /// There is no room for them.
 pub fn share(from: &Path, to: &Path) -> Result<(), NodeError> {
-    if !path(from).exists() {
-        return Ok(());
+    for name in [FILE, IMAGE] {
+        let from = from.join(name);
+        if from.exists() {
+            share_file(&from, to, name)?;
+        }
     }
+    Ok(())
+}
+
+fn share_file(from: &Path, to: &Path, name: &str) -> Result<(), NodeError> {
     durable::create_dir(to).map_err(failed(to))?;
     let part = to.join(PART);
     durable::remove(&part).map_err(failed(&part))?;
     // Nobody ever writes to it, so one file serves both; but not across file systems.
-    if fs::hard_link(path(from), &part).is_err() {
-        let copied = fs::copy(path(from), &part).and_then(|_| File::open(&part)?.sync_all());
+    if fs::hard_link(from, &part).is_err() {
+        let copied = fs::copy(from, &part).and_then(|_| File::open(&part)?.sync_all());
         copied.map_err(failed(&part))?;
     }
-    durable::rename(&part, &path(to)).map_err(failed(&part))
+    durable::rename(&part, &to.join(name)).map_err(failed(&part))
 }
 
-/// Whether a data directory has imported files.
+/// Whether a data directory has imported files, or an image.
 #[must_use]
 pub fn is_there(data_dir: &Path) -> bool {
-    path(data_dir).exists()
+    path(data_dir).exists() || image(data_dir).is_some()
 }
 
 impl Import {

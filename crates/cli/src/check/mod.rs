@@ -14,7 +14,6 @@ mod report;
 mod trial;
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -23,6 +22,7 @@ use skein_node::config::{Isolation, ServerConfig};
 
 use crate::args::CheckArgs;
 use crate::failure::{EXIT_USAGE, Failure};
+use crate::output;
 use crate::run::setup;
 
 use trial::{Bench, Fault};
@@ -64,12 +64,9 @@ pub fn check(args: &CheckArgs) -> Result<u8, Failure> {
         }
     };
     let text = match args.json {
-        true => {
-            serde_json::to_string_pretty(&findings).expect("plain values have a JSON form") + "\n"
-        }
+        true => output::json(&findings),
         false => report::report(&findings, args.verbose),
     };
-    // A reader that has gone does not change the result.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    output::print(&text);
     Ok(findings.exit_code)
 }

@@ -17,7 +17,6 @@ mod compare;
 mod repair;
 mod report;
 
-use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +27,7 @@ use crate::admin::{self, AdminError};
 use crate::args::VerifyArgs;
 use crate::failure::{EXIT_USAGE, Failure};
 use crate::instance::{self, NodeFiles};
+use crate::output;
 use crate::standstill::{self, Answer, Verdict};
 use crate::status::state_of;
 use compare::{Comparison, Place};
@@ -73,13 +73,8 @@ pub fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
         };
     }
     let report = Report::new(&state.name, &nodes, &outcome);
-    let text = if args.json {
-        serde_json::to_string_pretty(&report).expect("plain structs are valid JSON") + "\n"
-    } else {
-        report.text()
-    };
-    // A reader that closed the pipe wants no more.
-    let _ = io::stdout().write_all(text.as_bytes());
+    let text = if args.json { output::json(&report) } else { report.text() };
+    output::print(&text);
     Ok(outcome.verdict.code())
 }
 
