@@ -33,6 +33,7 @@ const WITH_FILE: &[&str] = &["--appendonly", "yes", "--enable-debug-command", "y
 const MIB: [u64; 4] = [16, 64, 256, 512];
 const IMAGES: usize = 5;
 const VALUE_BYTES: u64 = 920;
+const KEYS_IN_A_SCRIPT: usize = 20_000;
 /// A redis command may stand behind an image, or fill gigabytes.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
@@ -88,9 +89,10 @@ pub fn filled(server: &redis::Redis, size: u64) -> Outcome<(Cluster, Client)> {
     let failed = |error| Failure::of("redis' client", error);
     let connected = || Ok(Client::connect(cluster.service, ANSWER_MAX).ok());
     let mut client = await_some("a connection", connected)?;
-    let keys = keys(size).to_string();
-    let fill = ["DEBUG", "POPULATE", &keys, "filled", &VALUE_BYTES.to_string()];
+    let count = keys(size);
+    let fill = ["DEBUG", "POPULATE", &count.to_string(), "filled", &VALUE_BYTES.to_string()];
     client.exchange(&redis::command(&fill, "+OK")).map_err(failed)?;
+    change(&mut client, 0, count, IMAGES)?;
     // What DEBUG made is in no append-only file until it is written anew.
     if server.more.contains(&"--appendonly") {
         client.exchange(&redis::command(&["BGREWRITEAOF"], "+")).map_err(failed)?;
@@ -107,13 +109,19 @@ fn keys(size: u64) -> u64 {
     (size << 20) / 1_024
 }
 
-/// Writes some of the values again, from a number on.
+/// Writes some of the values again, from a number on, with digits that hardly compress.
 pub fn change(client: &mut Client, from: u64, count: u64, round: usize) -> Outcome {
-    let script = "for i=ARGV[1],ARGV[1]+ARGV[2]-1 do redis.call('SETRANGE','filled:'..string.format('%d',i),0,ARGV[3]) end return 1";
-    let value = round.to_string().repeat(800 / round.to_string().len());
-    let words = ["EVAL", script, "0", &from.to_string(), &count.to_string(), &value];
+    let script = "for i=ARGV[1],ARGV[1]+ARGV[2]-1 do local t={} \
+                  for j=1,20 do t[j]=redis.sha1hex(ARGV[3]..':'..i..':'..j) end \
+                  redis.call('SETRANGE','filled:'..string.format('%d',i),0,table.concat(t)) end return 1";
     let failed = |error| Failure::of("redis' client", error);
-    client.exchange(&redis::command(&words, ":1")).map_err(failed)
+    let round = round.to_string();
+    for first in (from..from + count).step_by(KEYS_IN_A_SCRIPT) {
+        let count = (from + count - first).min(KEYS_IN_A_SCRIPT as u64).to_string();
+        let words = ["EVAL", script, "0", &first.to_string(), &count, &round];
+        client.exchange(&redis::command(&words, ":1")).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Has a follower take an image, and waits until the servers were compared behind it: images are pruned then.

@@ -17,6 +17,7 @@ use crate::pack::{LEVEL, Pack, PackId};
 use crate::packed::{self, MAX_NAMED, Planned, Stream};
 use skein_model::{LogIndex, Term};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -331,6 +332,14 @@ impl Opened {
     /// # Errors
     /// One is cut, damaged, or missing.
     pub fn verify(self) -> Result<Verified, ImageError> {
+        self.verify_new(&mut BTreeSet::new())
+    }
+
+    /// The same, but for packs that were verified before; those that are now are added.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_new(self, known: &mut BTreeSet<PackId>) -> Result<Verified, ImageError> {
         let failed = ImageError::io(&self.path);
         let bytes = self.file.metadata().map_err(&failed)?.len();
         let cut = || ImageError::Cut { path: self.path.clone(), bytes };
@@ -360,8 +369,11 @@ impl Opened {
             let found = self::packs(&self.file, &self.path)?.ok_or_else(cut)?;
             let dir = self.path.parent().unwrap_or(Path::new(""));
             for id in found.0 {
-                let pack = Pack::open(dir, id)?;
-                pack.verify()?;
+                let mut pack = Pack::open(dir, id)?;
+                if !known.contains(&id) {
+                    pack.verify()?;
+                    known.insert(id);
+                }
                 packs.push(pack);
             }
             body_at += found.1 as u64;
@@ -490,7 +502,7 @@ impl Body {
     ///
     /// # Errors
     /// It is not as the head says, or cannot be written.
-    pub fn memory(&mut self, out: &mut dyn Write) -> Result<(), ImageError> {
+    pub fn memory(&mut self, out: &mut (dyn Write + Send)) -> Result<(), ImageError> {
         match &mut self.from {
             Source::Own(_) => self.copy("memory", self.head.memory_bytes, out),
             Source::Packs(memory, _) => memory.copy(out, &self.path),

@@ -12,6 +12,7 @@
 
 use crate::copied::hash;
 use crate::form::{ImageError, PAGE_BYTES, PIECE_BYTES, field};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -134,7 +135,6 @@ impl<'a> PackWriter<'a> {
 }
 
 /// A pack that can be read.
-#[derive(Debug)]
 pub struct Pack {
     id: PackId,
     path: PathBuf,
@@ -143,6 +143,16 @@ pub struct Pack {
     hashes: Vec<u128>,
     /// The number of the block that was read last, and its pages.
     block: (usize, Vec<u8>),
+    compressed: Vec<u8>,
+    unpacker: zstd::bulk::Decompressor<'static>,
+    /// All of it was compared with its checksum: its pages need not be.
+    is_verified: bool,
+}
+
+impl fmt::Debug for Pack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pack").field(&self.path).finish()
+    }
 }
 
 impl Pack {
@@ -202,7 +212,9 @@ impl Pack {
         if !in_order || ends.last().is_some_and(|end| *end > trailer_at - index_bytes) {
             return Err(damaged("its index is none"));
         }
-        Ok(Self { id, path, file, ends, hashes, block: (usize::MAX, Vec::new()) })
+        let unpacker = zstd::bulk::Decompressor::new().map_err(ImageError::io(&path))?;
+        let (block, compressed) = ((usize::MAX, Vec::new()), Vec::new());
+        Ok(Self { id, path, file, ends, hashes, block, compressed, unpacker, is_verified: false })
     }
 
     /// Its name.
@@ -221,7 +233,7 @@ impl Pack {
     ///
     /// # Errors
     /// It is not as it was written, or cannot be read.
-    pub fn verify(&self) -> Result<(), ImageError> {
+    pub fn verify(&mut self) -> Result<(), ImageError> {
         let mut hash = Xxh3::new();
         let mut piece = vec![0; PIECE_BYTES];
         let (mut at, before) = (0, self.id.bytes - 16);
@@ -232,14 +244,15 @@ impl Pack {
             hash.update(&piece[..part]);
             at += part as u64;
         }
-        if hash.digest128() == self.id.digest {
+        self.is_verified = hash.digest128() == self.id.digest;
+        if self.is_verified {
             Ok(())
         } else {
             Err(ImageError::damaged(&self.path, "its checksum does not fit"))
         }
     }
 
-    /// Reads a page, which is compared with its hash. Those behind it are there already.
+    /// Reads a page, which is compared with its hash unless all of the pack was [verified](Self::verify). Those behind it are there already.
     ///
     /// # Errors
     /// It is damaged, or cannot be read.
@@ -252,15 +265,19 @@ impl Pack {
         let block = number / BLOCK_PAGES;
         if self.block.0 != block {
             let start = block.checked_sub(1).map_or(HEAD.len() as u64, |before| self.ends[before]);
-            let mut compressed = vec![0; (self.ends[block] - start) as usize];
-            let read = self.file.read_exact_at(&mut compressed, start);
+            self.compressed.resize((self.ends[block] - start) as usize, 0);
+            let read = self.file.read_exact_at(&mut self.compressed, start);
             read.map_err(ImageError::io(&self.path))?;
-            let pages = zstd::bulk::decompress(&compressed, BLOCK_PAGES * PAGE);
-            self.block = (block, pages.map_err(|error| damaged(&error))?);
+            self.block.0 = usize::MAX;
+            self.block.1.resize(BLOCK_PAGES * PAGE, 0);
+            let unpacked =
+                self.unpacker.decompress_to_buffer(&self.compressed, &mut self.block.1[..]);
+            self.block.1.truncate(unpacked.map_err(|error| damaged(&error))?);
+            self.block.0 = block;
         }
         let pages = self.block.1.as_chunks::<PAGE>().0;
         match pages.get(number % BLOCK_PAGES) {
-            Some(page) if hash(page) == expected => Ok(page),
+            Some(page) if self.is_verified || hash(page) == expected => Ok(page),
             _ => Err(ImageError::damaged(&self.path, "a page of it is not what was written")),
         }
     }
@@ -311,7 +328,7 @@ mod tests {
         let path = id.path(dir.path());
         let whole = fs::read(&path).unwrap();
         let open = || {
-            let pack = Pack::open(dir.path(), id)?;
+            let mut pack = Pack::open(dir.path(), id)?;
             pack.verify()
         };
         for at in 0..whole.len() {

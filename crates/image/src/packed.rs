@@ -17,13 +17,16 @@
 
 use crate::copied::{Copied, Page, Piece, hash};
 use crate::form::PAGE_BYTES;
-use crate::form::{ImageError, MAX_STATE_BYTES};
+use crate::form::{ImageError, MAX_STATE_BYTES, PIECE_BYTES};
 use crate::pack::{Pack, PackId, PackWriter};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
 
 /// An image's packs at most, so that a chain of images stays short.
 pub const MAX_PACKS: usize = 8;
@@ -32,6 +35,8 @@ pub(crate) const MAX_NAMED: usize = 64;
 /// The most bytes of a plan.
 const MAX_PLAN_BYTES: u64 = 1 << 32;
 const PAGE: usize = PAGE_BYTES as usize;
+/// What is unpacked and not yet written.
+const PIECES: usize = 4;
 
 /// Pages in a row in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,14 +355,19 @@ impl Stream {
             }
             let row = self.rows.front_mut().expect("a plan has places for all its pages");
             let mut packs = self.packs.borrow_mut();
-            self.page = *packs[row.pack as usize].page(row.place)?;
+            let page = packs[row.pack as usize].page(row.place)?;
             // A page that is not in the pack was an error.
             (row.place, row.count) = (row.place.wrapping_add(1), row.count - 1);
             if row.count == 0 {
                 self.rows.pop_front();
             }
-            self.left = 0..piece.paged.min(PAGE_BYTES) as usize;
-            piece.paged -= self.left.len() as u64;
+            let len = piece.paged.min(PAGE_BYTES) as usize;
+            piece.paged -= len as u64;
+            if let Some(out) = out.get_mut(..len) {
+                out.copy_from_slice(&page[..len]);
+                return Ok(len);
+            }
+            (self.page, self.left) = (*page, 0..len);
         }
         let n = out.len().min(self.left.len());
         out[..n].copy_from_slice(&self.page[self.left.start..self.left.start + n]);
@@ -365,10 +375,40 @@ impl Stream {
         Ok(n)
     }
 
-    /// Writes all that is left.
-    pub(crate) fn copy(&mut self, out: &mut dyn Write, path: &Path) -> Result<(), ImageError> {
-        let mut piece = vec![0; 64 * PAGE];
+    /// Writes all that is left, on a thread beside the one that unpacks it.
+    pub(crate) fn copy(
+        &mut self,
+        out: &mut (dyn Write + Send),
+        path: &Path,
+    ) -> Result<(), ImageError> {
+        thread::scope(|scope| {
+            // As few pieces as keep both busy: those that were written come back.
+            let (full, to_write) = mpsc::sync_channel::<Vec<u8>>(PIECES);
+            let (written, empty) = mpsc::sync_channel(PIECES);
+            let writer = scope.spawn(move || {
+                to_write.iter().try_for_each(|piece| {
+                    out.write_all(&piece)?;
+                    // Nobody wants it any more at the end.
+                    let _ = written.try_send(piece);
+                    Ok(())
+                })
+            });
+            let read = self.pieces(&full, &empty);
+            drop(full);
+            let wrote: io::Result<()> = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
+            wrote.map_err(ImageError::io(path)).and(read)
+        })
+    }
+
+    /// Hands over all that is left, in pieces, until nobody takes them.
+    fn pieces(
+        &mut self,
+        full: &SyncSender<Vec<u8>>,
+        empty: &Receiver<Vec<u8>>,
+    ) -> Result<(), ImageError> {
         loop {
+            let mut piece = empty.try_recv().unwrap_or_default();
+            piece.resize(PIECE_BYTES, 0);
             let mut len = 0;
             while len < piece.len() {
                 match self.next(&mut piece[len..])? {
@@ -376,10 +416,10 @@ impl Stream {
                     n => len += n,
                 }
             }
-            if len == 0 {
+            piece.truncate(len);
+            if len == 0 || full.send(piece).is_err() {
                 return Ok(());
             }
-            out.write_all(&piece[..len]).map_err(ImageError::io(path))?;
         }
     }
 }

@@ -10,6 +10,7 @@ use skein_image::file::{self, ImageError};
 use skein_image::pack::{Pack, PackId};
 use skein_log::disk::durable;
 use skein_replica::environment::{Image, ImageFile};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -246,7 +247,7 @@ impl Incoming {
         let failed = ImageError::io(&self.path);
         File::open(&self.path).and_then(|file| file.sync_all()).map_err(&failed)?;
         let index = self.expected.index;
-        let image = Store::image_of(&self.path, index, self.store.owner())?;
+        let image = Store::image_of(&self.path, index, self.store.owner(), &mut BTreeSet::new())?;
         if image.file != self.expected {
             return Err(self.damaged("it is not the one that the other replica named"));
         }

@@ -224,11 +224,17 @@ impl Store {
     /// # Errors
     /// It is not what was written, or no image of this store.
     pub fn verify(&self, index: LogIndex) -> Result<Verified, ImageError> {
-        Self::verify_file(&self.path(index), index, &self.owner)
+        Self::verify_file(&self.path(index), index, &self.owner, &mut BTreeSet::new())
     }
 
-    fn verify_file(path: &Path, index: LogIndex, owner: &Owner) -> Result<Verified, ImageError> {
-        let verified = Opened::open(path, owner)?.verify()?;
+    /// `known`: packs that were verified before.
+    fn verify_file(
+        path: &Path,
+        index: LogIndex,
+        owner: &Owner,
+        known: &mut BTreeSet<PackId>,
+    ) -> Result<Verified, ImageError> {
+        let verified = Opened::open(path, owner)?.verify_new(known)?;
         if verified.head().index != index {
             let why = format!("it is the image of entry {}", verified.head().index);
             return Err(ImageError::Damaged { path: path.to_owned(), why });
@@ -241,15 +247,17 @@ impl Store {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub fn image(&self, index: LogIndex) -> Result<Image, ImageError> {
-        Self::image_of(&self.path(index), index, &self.owner)
+        Self::image_of(&self.path(index), index, &self.owner, &mut BTreeSet::new())
     }
 
+    /// `known`: packs that were verified before.
     pub(super) fn image_of(
         path: &Path,
         index: LogIndex,
         owner: &Owner,
+        known: &mut BTreeSet<PackId>,
     ) -> Result<Image, ImageError> {
-        let verified = Self::verify_file(path, index, owner)?;
+        let verified = Self::verify_file(path, index, owner, known)?;
         let (bytes, digest) = (verified.total_bytes(), verified.seal.digest);
         let (state, _) = verified.unpack()?;
         let state = ServerState::decode(&state).filter(|state| state.index == index);
@@ -267,7 +275,9 @@ impl Store {
             tracing::warn!(event = "images_unread", %error);
             Vec::new()
         });
-        let usable = |index: LogIndex| match self.image(index) {
+        let mut known = BTreeSet::new();
+        let mut image = |index| Self::image_of(&self.path(index), index, &self.owner, &mut known);
+        let usable = |index: LogIndex| match image(index) {
             Ok(image) => Some(image),
             Err(error) => {
                 let aside = error.is_damage() && self.set_aside(index);
