@@ -12,6 +12,7 @@ pub mod bare;
 mod builds;
 mod failover;
 mod growth;
+mod life;
 mod load;
 mod measure;
 mod outage;
@@ -52,6 +53,8 @@ enum Part {
     Builds(builds::Options),
     /// The outage when the leader of a busy server is killed
     Failover(failover::Options),
+    /// A cluster under load that loses, replaces and repairs replicas: answers, disk and memory, each second
+    Life(life::Options),
     /// Where the leader's CPU time goes, by sampling
     Profile(profile::Options),
 }
@@ -63,6 +66,7 @@ pub fn run(options: &Options) -> Outcome {
         Some(Part::Growth(options)) => growth::run(options),
         Some(Part::Builds(options)) => builds::run(options),
         Some(Part::Failover(options)) => failover::run(options),
+        Some(Part::Life(options)) => life::run(options),
         Some(Part::Profile(options)) => profile::run(options),
         None if options.report => report::write(),
         None => measure::run(&options.servers),

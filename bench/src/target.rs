@@ -328,7 +328,7 @@ impl Cluster {
         }
         run.args(["run", "--detach", "--name", &cluster.name, "--durability", durability])
             .args(["--replicas", &replicas.to_string(), "--data"])
-            .arg(cluster.data.path().join("cluster"))
+            .arg(cluster.data())
             .arg("--")
             .args(words);
         process::output(&mut run, START_MAX)?;
@@ -347,6 +347,21 @@ impl Cluster {
     pub fn skein(&self, words: &[&str]) -> Outcome<String> {
         let mut command = Command::new(&self.command);
         process::output(command.args(words).args(["--name", &self.name]), START_MAX)
+    }
+
+    /// The nodes that run, and the servers with all their processes.
+    pub fn processes(&self) -> [Vec<i32>; 2] {
+        let status = self.status();
+        let replicas = status.iter().flat_map(Status::replicas);
+        let there = |pid: &i32| *pid > 1;
+        let nodes = replicas.clone().map(|replica| replica.node_pid).filter(there).collect();
+        let servers = replicas.map(|replica| replica.server_pid).filter(there);
+        [nodes, process::trees(servers)]
+    }
+
+    /// Where its replicas have their data: `node-1` and so on.
+    pub fn data(&self) -> PathBuf {
+        self.data.path().join("cluster")
     }
 
     /// The output of `skein status`; nothing while it fails.

@@ -73,6 +73,15 @@ fn a_damaged_and_a_lost_log_are_named_and_rejoin() {
     assert!(cluster.count() > before);
     rejoin(&cluster, 3);
 
+    // A disk that goes while the cluster runs.
+    let before = cluster.count();
+    let pid = Cluster::replica(&cluster.wait_status(0), 2)["node_pid"].as_i64().unwrap();
+    fs::rename(node(&cluster, 2), cluster.place.path("lost")).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    cluster.wait_said("node 2 failed: ");
+    assert!(cluster.count() > before);
+    rejoin(&cluster, 2);
+
     // A running node must not be emptied.
     let output = cluster.place.run(&["rejoin", "--name", "t", "--replica", "1"]);
     assert_line(&output, 2, &["replica 1", "is in use by another node"]);

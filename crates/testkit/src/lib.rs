@@ -3,6 +3,7 @@
 pub mod client;
 pub mod cluster;
 mod failure;
+pub mod memory;
 pub mod ports;
 pub mod resp;
 pub mod workspace;

@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use skein_node::durable;
 
 use crate::end::End;
+use crate::paths;
 
 /// The first pause before a node is started again; it doubles with every end.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -36,8 +37,10 @@ const ORPHAN_LIMIT: Duration = Duration::from_secs(3);
 pub struct Plan {
     /// The replica.
     pub id: u64,
-    /// Its configuration file.
+    /// Its configuration file,
     pub config: PathBuf,
+    /// and what that says.
+    pub settings: String,
     /// The file for its events: its standard error.
     pub log: PathBuf,
     /// The file for the report of its end.
@@ -235,6 +238,11 @@ fn describe(status: ExitStatus) -> String {
 }
 
 fn spawn(exe: &std::path::Path, plan: &Plan) -> io::Result<Child> {
+    // Its disk may have been lost since this process wrote it.
+    if !plan.config.exists() {
+        plan.config.parent().map_or(Ok(()), paths::create_private)?;
+        paths::write_whole(&plan.config, &plan.settings)?;
+    }
     let log = durable::append(&plan.log)?;
     let _ = fs::remove_file(&plan.end);
     let mut command = Command::new(exe);
@@ -265,7 +273,13 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_bound() {
         let now = Instant::now();
-        let plan = Plan { id: 1, config: "".into(), log: "".into(), end: "".into() };
+        let plan = Plan {
+            id: 1,
+            config: "".into(),
+            settings: String::new(),
+            log: "".into(),
+            end: "".into(),
+        };
         let mut slot = Slot { plan, child: None, started: now, pause: FIRST_PAUSE, again: None };
         let pauses: Vec<Duration> = (0..9).map(|_| slot.put_off(now)).collect();
         assert_eq!((pauses[0], pauses[1]), (FIRST_PAUSE, FIRST_PAUSE * 2));

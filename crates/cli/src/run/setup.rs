@@ -379,10 +379,12 @@ fn write_node(
     let body = toml::to_string(config)
         .map_err(|error| Failure::new("settings", error, "give plainer values"))?;
     let head = "# Written by `skein run` at every start; changes here are lost.\n";
-    paths::write_whole(&path, &format!("{head}{body}")).map_err(fail)?;
+    let settings = format!("{head}{body}");
+    paths::write_whole(&path, &settings).map_err(fail)?;
     Ok(Plan {
         id: config.id,
         config: path,
+        settings,
         log: files.log.clone(),
         end: runtime.join(format!("node-{}.end", config.id)),
     })

@@ -7,13 +7,9 @@ use std::path::Path;
 use nix::unistd::{Whence, lseek64};
 use object::{Object, ObjectSymbol};
 use serde_json::Value;
+use skein_testkit::memory::{self, places};
 
 use super::cluster::Cluster;
-
-/// The runtime's addresses, the arena among them.
-const RUNTIME: std::ops::Range<u64> = 0x2a00_0000_0000..0x3800_0000_0000;
-/// Bytes of a mapping in which is looked.
-const MOST: u64 = 256 << 20;
 
 /// `skein verify --json` and its exit code.
 pub fn verify(cluster: &Cluster, options: &[&str]) -> (Value, Option<i32>) {
@@ -91,24 +87,7 @@ pub fn variable(program: &Path, name: &str) -> u64 {
 
 /// Where these bytes are in a process's writable private memory, but for the runtime's.
 pub fn found(pid: i64, bytes: &[u8]) -> Vec<u64> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
-    let mut found = Vec::new();
-    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
-        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
-        let number = |text| u64::from_str_radix(text, 16).unwrap();
-        let (start, end) = (number(start), number(end));
-        let mut piece = vec![0; (end - start).min(MOST) as usize];
-        if !RUNTIME.contains(&start) && memory.read_exact_at(&mut piece, start).is_ok() {
-            found.extend(places(&piece, bytes).map(|at| start + at));
-        }
-    }
-    found
-}
-
-fn places(piece: &[u8], bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let at = piece.windows(bytes.len()).enumerate().filter(move |(_, w)| *w == bytes);
-    at.map(|(at, _)| at as u64)
+    memory::found(pid, bytes).unwrap()
 }
 
 /// The arena of a node's server as a file, and where these bytes are in it.

@@ -1,0 +1,229 @@
+//! The life of a cluster: three replicas of a redis with an append-only file, under load, lose and get back replicas again and again.
+//!
+//! A client counts up and notices a count that was acknowledged and is lost, or comes twice; another set of clients writes values to a bounded number of keys, so that a bounded
+//! log, bounded images and bounded memory are to be seen. Every second is a sample. Whatever goes wrong ends the run with an error, after the results were written.
+
+mod clients;
+mod events;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::about::{self, About};
+use super::process::{self, interrupts};
+use super::servers::{Server, redis};
+use super::target::Cluster;
+use super::wire::free_address;
+use clients::Clients;
+use skein_testkit::workspace;
+use skein_testkit::{Failure, Outcome};
+
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+const LOOK_AFTER: Duration = Duration::from_millis(20);
+/// How long the service runs before the first event.
+const FIRST_AFTER: Duration = Duration::from_secs(5);
+/// The append-only file is written anew when it has doubled: it is bounded as well.
+const REDIS: redis::Redis =
+    redis::Redis { more: &["--appendonly", "yes", "--auto-aof-rewrite-min-size", "64mb"] };
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Options {
+    /// How long
+    #[arg(long, default_value_t = 2)]
+    minutes: u64,
+    /// Requests a second; 0: as many as the cluster answers
+    #[arg(long, default_value_t = 0)]
+    per_second: u64,
+    /// Time between two events [s]
+    #[arg(long, default_value_t = 12)]
+    event_every_s: u64,
+    /// Where results go [default: bench/results/life.json]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// Results: a run for each way of loading.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Lives {
+    /// `full` or `paced`.
+    pub runs: BTreeMap<String, Life>,
+}
+
+/// A run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Life {
+    /// Time, machine and programs.
+    #[serde(flatten)]
+    pub about: About,
+    /// Requests a second that were wanted; 0: as many as were answered.
+    pub per_second: u64,
+    /// Counts that were acknowledged, none of which is lost.
+    pub acknowledged: u64,
+    /// What was done, in order.
+    pub events: Vec<Event>,
+    /// Each second.
+    pub samples: Vec<Sample>,
+}
+
+/// What was done to the cluster.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Event {
+    /// What.
+    pub what: String,
+    /// When [s since the start].
+    pub at_s: f64,
+    /// Until all replicas were in step again [s].
+    pub took_s: f64,
+    /// The longest time meanwhile without an answer to the client that counts [ms].
+    pub silent_ms: f64,
+}
+
+/// A second.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sample {
+    /// Its end [s since the start].
+    pub at_s: f64,
+    /// Requests answered a second.
+    pub per_second: f64,
+    /// What the data directories take [MiB].
+    pub disk_mib: f64,
+    /// Resident memory of all nodes [MiB],
+    pub nodes_mib: f64,
+    /// and of all servers.
+    pub servers_mib: f64,
+}
+
+/// Directory of the results that the documents show.
+pub fn stored() -> PathBuf {
+    workspace::root().join("bench/results/life.json")
+}
+
+/// Measures and stores.
+pub fn run(options: &Options) -> Outcome {
+    let Options { minutes, per_second, event_every_s, .. } = options;
+    let command = format!(
+        "cargo xtask bench life --minutes {minutes} --per-second {per_second} --event-every-s {event_every_s}"
+    );
+    let about = About::look(command, [Server::Redis.workload().version()])?;
+    let (events, samples) = (Vec::new(), Vec::new());
+    let mut life = Life { about, per_second: *per_second, acknowledged: 0, events, samples };
+    let lived = live(options, &mut life);
+    life.about.unix_time_s = about::unix_time_s();
+    let output = options.output.clone().unwrap_or_else(stored);
+    let mut all: Lives = about::read(&output)?.unwrap_or_default();
+    let name = if *per_second == 0 { "full" } else { "paced" };
+    all.runs.insert(name.to_owned(), life);
+    about::write(&output, &all)?;
+    lived
+}
+
+fn live(options: &Options, life: &mut Life) -> Outcome {
+    let interrupt = interrupts()?;
+    let cluster = Cluster::of(&REDIS, free_address()?, 3, "fsync")?;
+    cluster.whole()?;
+    let clients = Clients::new(cluster.service, options.per_second);
+    let begun = Instant::now();
+    let every = Duration::from_secs(options.event_every_s);
+    let times = Times { begun, end: begun + Duration::from_secs(60 * options.minutes), every };
+    let (events, samples) = thread::scope(|scope| {
+        clients.start(scope);
+        let samples = scope.spawn(|| samples(&cluster, &clients, begun));
+        let events = events_until(&times, &cluster, &clients, &interrupt, &mut life.events);
+        clients.end();
+        (events, samples.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    life.acknowledged = clients.acknowledged();
+    life.samples = samples;
+    events?;
+    clients.failure().map_or(Ok(()), Err)?;
+    cluster.whole()?;
+    cluster.skein(&["verify"]).map(|_| ())
+}
+
+/// When events are.
+struct Times {
+    begun: Instant,
+    end: Instant,
+    every: Duration,
+}
+
+/// One event after the other.
+fn events_until(
+    times: &Times,
+    cluster: &Cluster,
+    clients: &Clients,
+    interrupt: &AtomicBool,
+    done: &mut Vec<Event>,
+) -> Outcome {
+    let Times { begun, end, every } = *times;
+    let mut next = begun + FIRST_AFTER;
+    for kind in events::KINDS.iter().cycle() {
+        while Instant::now() < next {
+            if let Some(failure) = clients.failure() {
+                return Err(failure);
+            }
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Failure("interrupted".to_owned()));
+            }
+            thread::sleep(LOOK_AFTER);
+        }
+        if next + every > end {
+            break;
+        }
+        let event = events::one(kind, cluster, clients, begun)?;
+        println!(
+            "{:>7.1} s  {:<40} {:>6.1} s until all are in step, at most {:>5.0} ms without an answer",
+            event.at_s, event.what, event.took_s, event.silent_ms
+        );
+        done.push(event);
+        next = (next + every).max(Instant::now());
+    }
+    Ok(())
+}
+
+/// Looks each second until the clients end.
+fn samples(cluster: &Cluster, clients: &Clients, begun: Instant) -> Vec<Sample> {
+    let mut all = Vec::new();
+    let (mut before, mut next) = (clients.answered(), begun + SAMPLE_EVERY);
+    let mut last = begun;
+    while !clients.have_ended() {
+        if Instant::now() < next {
+            thread::sleep(LOOK_AFTER);
+            continue;
+        }
+        let (now, answered) = (Instant::now(), clients.answered());
+        let per_second = (answered - before) as f64 / (now - last).as_secs_f64();
+        (before, last) = (answered, now);
+        next += SAMPLE_EVERY;
+        // A node or a server may be gone for a moment; one that is there is counted.
+        let [nodes, servers] = cluster.processes();
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        all.push(Sample {
+            at_s: (now - begun).as_secs_f64(),
+            per_second,
+            disk_mib: mib(occupied(&cluster.data())),
+            nodes_mib: mib(process::resident(&nodes)),
+            servers_mib: mib(process::resident(&servers)),
+        });
+    }
+    all
+}
+
+/// What the files below a directory take on the disk [bytes]; files that go meanwhile count nothing.
+fn occupied(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let one = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(is) if is.is_dir() => occupied(&entry.path()),
+        Ok(is) => is.blocks() * 512 / is.nlink().max(1),
+        Err(_) => 0,
+    };
+    entries.flatten().map(one).sum()
+}
