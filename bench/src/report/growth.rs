@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Page;
-use super::plots::Lines;
+use super::plots::{Axes, Lines};
 use super::text::{number, table};
 use crate::about;
 use crate::growth::{self, Figure, Growth, TOPICS, Topic};
@@ -20,7 +20,13 @@ pub fn pages() -> Outcome<Vec<Page>> {
                 continue;
             }
             let title = format!("{}: {}", topic.title, plain(figure.label));
-            let lines = Lines { title: &title, x: topic.x, y: &plain(figure.label), curves };
+            let lines = Lines {
+                title: &title,
+                x: topic.x,
+                y: &plain(figure.label),
+                curves,
+                axes: Axes::Logarithmic,
+            };
             pages.push(Page { path: path(topic, figure), text: lines.svg()? });
         }
     }

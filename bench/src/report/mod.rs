@@ -6,6 +6,7 @@
 mod failover;
 mod goals;
 mod growth;
+mod life;
 mod page;
 mod papers;
 pub mod peers;
@@ -31,7 +32,7 @@ pub struct Page {
 
 /// Makers of pages.
 const PAGES: &[fn() -> Outcome<Vec<Page>>] =
-    &[page::pages, readme::pages, servers::plots, growth::pages, peers::pages];
+    &[page::pages, readme::pages, servers::plots, growth::pages, life::pages, peers::pages];
 
 /// Every file as it must be.
 pub fn pages() -> Outcome<Vec<Page>> {

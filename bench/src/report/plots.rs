@@ -4,6 +4,7 @@
 //! library, not taken from fonts of the machine, so that the same results give the same file everywhere.
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 
 use super::text::number;
@@ -37,8 +38,18 @@ pub struct Lines<'a> {
     pub x: &'a str,
     /// Beside the vertical axis, with the unit.
     pub y: &'a str,
-    /// A name and its points, from left to right; both axes are logarithmic.
+    /// A name and its points, from left to right.
     pub curves: Vec<(&'a str, Vec<(f64, f64)>)>,
+    /// Both axes.
+    pub axes: Axes<'a>,
+}
+
+/// The axes of curves.
+pub enum Axes<'a> {
+    /// Logarithmic.
+    Logarithmic,
+    /// From 0 on, with upright lines where something happened.
+    Linear(&'a [f64]),
 }
 
 /// Groups of bars.
@@ -61,41 +72,73 @@ impl Lines<'_> {
     /// The file's text.
     pub fn svg(&self) -> Outcome<String> {
         let points = || self.curves.iter().flat_map(|(_, points)| points).copied();
-        let x = range(points().map(|(x, _)| x));
-        let y = range(points().map(|(_, y)| y));
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             let (plot, side) = root.split_horizontally(SIDE);
-            let mut chart = ChartBuilder::on(&plot)
+            let mut builder = ChartBuilder::on(&plot);
+            builder
                 .caption(self.title, ("sans-serif", 17, &INK))
                 .margin(10)
                 .x_label_area_size(42)
-                .y_label_area_size(70)
-                .build_cartesian_2d((x.0..x.1).log_scale(), (y.0..y.1).log_scale())
-                .map_err(failed)?;
-            chart
-                .configure_mesh()
-                .light_line_style(TRANSPARENT)
-                .bold_line_style(GRID.mix(0.4))
-                .axis_style(INK)
-                .label_style(("sans-serif", 12, &INK))
-                .x_desc(self.x)
-                .y_desc(self.y)
-                .x_label_formatter(&|value| short(*value))
-                .y_label_formatter(&|value| short(*value))
-                .draw()
-                .map_err(failed)?;
-            for (at, ((name, points), colour)) in
+                .y_label_area_size(70);
+            match self.axes {
+                Axes::Logarithmic => {
+                    let x = range(points().map(|(x, _)| x));
+                    let y = range(points().map(|(_, y)| y));
+                    let chart =
+                        builder.build_cartesian_2d((x.0..x.1).log_scale(), (y.0..y.1).log_scale());
+                    self.draw(chart.map_err(failed)?, 3)?;
+                }
+                Axes::Linear(marks) => {
+                    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0, f64::max);
+                    let x = most(&mut points().map(|(x, _)| x));
+                    let y = most(&mut points().map(|(_, y)| y)) * 1.1;
+                    let mut chart = builder.build_cartesian_2d(0.0..x, 0.0..y).map_err(failed)?;
+                    let upright = marks.iter().map(|at| {
+                        PathElement::new([(*at, 0.0), (*at, y)], GRID.mix(0.7).stroke_width(1))
+                    });
+                    chart.draw_series(upright).map_err(failed)?;
+                    self.draw(chart, 0)?;
+                }
+            }
+            for (at, ((name, _), colour)) in
                 self.curves.iter().zip(COLOURS.iter().cycle()).enumerate()
             {
-                let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
-                chart.draw_series(line.point_size(3)).map_err(failed)?;
                 key(&side, (0, 50 + 22 * at as i32), name, *colour)?;
             }
             root.present().map_err(failed)?;
         }
         Ok(finished(svg))
+    }
+
+    /// Draws axes and curves, with points of this size.
+    fn draw<X, Y>(
+        &self,
+        mut chart: ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
+        point: u32,
+    ) -> Outcome
+    where
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID.mix(0.4))
+            .axis_style(INK)
+            .label_style(("sans-serif", 12, &INK))
+            .x_desc(self.x)
+            .y_desc(self.y)
+            .x_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| short(*value))
+            .draw()
+            .map_err(failed)?;
+        for ((_, points), colour) in self.curves.iter().zip(COLOURS.iter().cycle()) {
+            let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
+            chart.draw_series(line.point_size(point)).map_err(failed)?;
+        }
+        Ok(())
     }
 }
 
@@ -207,12 +250,21 @@ mod tests {
             x: "connections",
             y: "requests a second",
             curves: vec![("native", vec![(1.0, 10.0), (100.0, 1_000.0)])],
+            axes: Axes::Logarithmic,
         };
         let svg = lines.svg().expect("drawn");
         for text in ["Growth", "connections", "requests a second", "native"] {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         assert_eq!(svg, lines.svg().expect("drawn"), "the same again");
+    }
+
+    #[test]
+    fn a_linear_plot_marks_what_happened() {
+        let curves = vec![("Skein", vec![(1.0, 10.0), (100.0, 1_000.0)])];
+        let lines = |axes| Lines { title: "Life", x: "s", y: "MiB", curves: curves.clone(), axes };
+        let marked = lines(Axes::Linear(&[50.0])).svg().expect("drawn");
+        assert_ne!(marked, lines(Axes::Linear(&[])).svg().expect("drawn"));
     }
 
     #[test]
