@@ -38,6 +38,8 @@ pub const WRITTEN_FD: i32 = 907;
 pub const RESTORE_FD: i32 = 908;
 /// The descriptor at which a server that continues from an image asks for numbers of processes, if it may not choose them itself.
 pub const NUMBERS_FD: i32 = 909;
+/// The unit of [`Header::restore_pieces`].
+pub const RESTORE_PIECE_BYTES: u64 = 256 << 10;
 /// While a process is restored, its stack and the restore file's tables are here: [`RESTORE_SPAN`] bytes.
 pub const RESTORE_AT: usize = 0x2d00_0000_0000;
 /// See [`RESTORE_AT`].
@@ -156,7 +158,10 @@ pub struct Header {
     _pad1: [u32; 31],
     /// The core on which the server should run, from 1; 0: any. Written by the node.
     pub core: AtomicU32,
-    _pad2: [u32; 31],
+    /// How much of the restore file is there while the server continues from it already: so many times [`RESTORE_PIECE_BYTES`] from its beginning, and 1; 0: all of it.
+    /// A futex shared between processes; written by the node.
+    pub restore_pieces: AtomicU32,
+    _pad2: [u32; 30],
 
     /// What the server is doing ([`state`]); written by the runtime.
     pub server_state: AtomicU32,

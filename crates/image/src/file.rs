@@ -509,12 +509,23 @@ impl Body {
         }
     }
 
+    /// Writes what of the restore file is known before its pages are unpacked where it belongs, which is all that is at no page; false if nothing is known.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn place_known(&self, out: &File) -> Result<bool, ImageError> {
+        let Source::Packs(memory, _) = &self.from else { return Ok(false) };
+        let placed = out.set_len(self.head.memory_bytes).and_then(|()| memory.place_bytes(out));
+        placed.map_err(ImageError::io(&self.path))?;
+        Ok(true)
+    }
+
     /// Hands over the packed files, which `read` reads to their end; answers its result.
     ///
     /// # Errors
     /// They are not as the head says.
     pub fn layer<T, E>(
-        mut self,
+        &mut self,
         read: impl FnOnce(&mut dyn Read) -> Result<T, E>,
     ) -> Result<Result<T, E>, ImageError> {
         let damaged = |why: &dyn std::fmt::Display| ImageError::damaged(&self.path, why);

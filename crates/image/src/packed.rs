@@ -21,7 +21,9 @@ use crate::form::{ImageError, MAX_STATE_BYTES, PIECE_BYTES};
 use crate::pack::{Pack, PackId, PackWriter};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::rc::Rc;
@@ -373,6 +375,17 @@ impl Stream {
         out[..n].copy_from_slice(&self.page[self.left.start..self.left.start + n]);
         self.left.start += n;
         Ok(n)
+    }
+
+    /// Writes what is not in pages where it belongs in a file.
+    pub(crate) fn place_bytes(&self, file: &File) -> io::Result<()> {
+        let (mut at, mut from) = (0, self.at);
+        for piece in &self.pieces {
+            let bytes = &self.bytes[from..from + piece.bytes as usize];
+            file.write_all_at(bytes, at)?;
+            (at, from) = (at + piece.bytes + piece.paged, from + bytes.len());
+        }
+        Ok(())
     }
 
     /// Writes all that is left, on a thread beside the one that unpacks it.

@@ -28,7 +28,8 @@ use core::mem::offset_of;
 use core::slice::from_raw_parts;
 use core::sync::atomic::{AtomicU64, Ordering};
 use skein_arena::layout::{
-    HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_SPAN, SERVER_BASE,
+    HEADER_BYTES, Header, LIBRARY_AT, NUMBERS_FD, RESTORE_AT, RESTORE_FD, RESTORE_PIECE_BYTES,
+    RESTORE_SPAN, SERVER_BASE,
 };
 use skein_arena::restore::{
     Credentials, Description, Descriptor, Head, Known, Lock, MAGIC, Mapping, Object, Parked,
@@ -251,14 +252,33 @@ impl Tables {
             let mut to = base + run.address as usize;
             let (mut left, mut from) = (run.bytes as usize, run.at as usize);
             while left > 0 {
+                let there = left.min(await_piece(from));
                 // SAFETY: the image's memory, which is mapped.
-                let n = unsafe { must(1, libc::SYS_pread64, args([self.file(), to, left, from])) };
+                let n = unsafe { must(1, libc::SYS_pread64, args([self.file(), to, there, from])) };
                 if n == 0 {
                     fail(2);
                 }
                 (to, left, from) = (to + n, left - n, from + n);
             }
         }
+    }
+}
+
+/// Waits until the node has unpacked the restore file at `from`; answers how many bytes are there from then on, or more.
+fn await_piece(from: usize) -> usize {
+    // SAFETY: the arena, which is mapped. The runtime's own variables may be those of the image already.
+    let pieces = unsafe { &(*(SERVER_BASE as *const Header)).restore_pieces };
+    loop {
+        let there = pieces.load(Ordering::Acquire);
+        let end = match there {
+            0 => usize::MAX,
+            there => (there as usize - 1) * RESTORE_PIECE_BYTES as usize,
+        };
+        if from < end {
+            return end - from;
+        }
+        // A node that cannot go on ends the server.
+        sys::futex_wait(pieces, there);
     }
 }
 

@@ -1,15 +1,20 @@
-//! What a server is given to continue from an image: the restore file before it is started, its files before it gets its first entry.
+//! What a server is given to continue from an image: the restore file when it is started, its files before it gets its first entry, its pages then.
 //!
-//! Runs on the thread of the server's keeper. The whole file is read and compared before anything of it is used.
+//! Runs on the thread of the server's keeper. The whole image is read and compared before anything of it is used; then its pages are unpacked while the server
+//! takes up those that are there ([`Header::restore_pieces`](skein_arena::layout::Header::restore_pieces)).
 
 use super::store::Store;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use skein_arena::layout::RESTORE_PIECE_BYTES;
+use skein_arena::{Arena, MapError};
 use skein_image::file::{Body, ImageError};
 use skein_model::LogIndex;
 use skein_sandbox::Layer;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A start from an image.
 #[derive(Clone, Debug)]
@@ -41,20 +46,27 @@ pub struct Unpacked {
     path: PathBuf,
     memory: File,
     body: Body,
+    /// Whether the restore file is whole.
+    is_whole: bool,
 }
 
 impl Restart {
-    /// Unpacks what the server needs at its start.
+    /// Unpacks what the server needs at its start. The arena is its one.
     ///
     /// # Errors
     /// The image cannot be used, or there is no memory.
-    pub fn unpack(&self) -> Result<Unpacked, RestartError> {
+    pub fn unpack(&self, arena: BorrowedFd<'_>) -> Result<Unpacked, RestartError> {
         let path = self.store.path(self.index);
         let (_, mut body) = self.store.verify(self.index)?.unpack()?;
         let memory = memfd_create(c"skein-restore", MFdFlags::MFD_CLOEXEC);
         let mut memory = memory.map(File::from).map_err(|e| ImageError::io(&path)(e.into()))?;
-        body.memory(&mut memory)?;
-        Ok(Unpacked { path, memory, body })
+        let is_whole = !body.place_known(&memory)?;
+        if is_whole {
+            body.memory(&mut memory)?;
+        } else {
+            Pieces::of(arena, &path)?.are(0);
+        }
+        Ok(Unpacked { path, memory, body, is_whole })
     }
 }
 
@@ -69,14 +81,75 @@ impl Unpacked {
     ///
     /// # Errors
     /// They are damaged or cannot be made: that server is of no use.
-    pub fn give_files(self, layer: Option<&Layer>) -> Result<(), RestartError> {
-        let Self { path, memory, body } = self;
-        drop(memory);
-        let made = body.layer(|from| match layer {
+    pub fn give_files(&mut self, layer: Option<&Layer>) -> Result<(), RestartError> {
+        let made = self.body.layer(|from| match layer {
             Some(layer) => layer.unpack(from),
             // A server without a layer wrote into the host's files.
             None => std::io::copy(from, &mut std::io::sink()).map(drop),
         })?;
-        made.map_err(|error| RestartError::Files { path, why: error.to_string() })
+        let failed = |error: io::Error| RestartError::Files {
+            path: self.path.clone(),
+            why: error.to_string(),
+        };
+        made.map_err(failed)
+    }
+
+    /// Unpacks the pages of its memory while the server takes them up.
+    ///
+    /// # Errors
+    /// They are damaged, or there is no memory: that server is of no use.
+    pub fn give_pages(mut self, arena: BorrowedFd<'_>) -> Result<(), RestartError> {
+        if self.is_whole {
+            return Ok(());
+        }
+        let pieces = Pieces::of(arena, &self.path)?;
+        let mut out = Filling { file: self.memory, bytes: 0, pieces };
+        self.body.memory(&mut out)?;
+        out.pieces.are(u32::MAX - 1);
+        Ok(())
+    }
+}
+
+/// Tells the server how much of the restore file is there.
+struct Pieces(Arena);
+
+impl Pieces {
+    fn of(arena: BorrowedFd<'_>, path: &Path) -> Result<Self, ImageError> {
+        let shared = Arena::share(arena.as_raw_fd());
+        let failed = |error: MapError| ImageError::io(path)(io::Error::other(error.to_string()));
+        shared.map(Self).map_err(failed)
+    }
+
+    fn are(&self, pieces: u32) {
+        let word = &self.0.header().restore_pieces;
+        word.store(pieces + 1, Ordering::Release);
+        let at: *const AtomicU32 = word;
+        // SAFETY: a futex wake reads no memory; the word lies in the arena, which is mapped.
+        unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAKE, i32::MAX) };
+    }
+}
+
+/// The restore file while it is written.
+struct Filling {
+    file: File,
+    bytes: u64,
+    pieces: Pieces,
+}
+
+impl Write for Filling {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.file.write(bytes)?;
+        let before = self.bytes / RESTORE_PIECE_BYTES;
+        self.bytes += n as u64;
+        let now = self.bytes / RESTORE_PIECE_BYTES;
+        if now > before {
+            // There is no file of petabytes in memory.
+            self.pieces.are(u32::try_from(now).unwrap_or(u32::MAX - 1));
+        }
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -132,14 +132,19 @@ impl Keeper {
     ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let thread = Builder::new().name("skein-server".into()).spawn(move || {
-            let mut running = match start(&*launcher, arena.as_fd(), wake.as_fd(), from) {
-                Ok(running) => running,
+            let started = start(&*launcher, arena.as_fd(), wake.as_fd(), from);
+            let (mut running, image) = match started {
+                Ok(started) => started,
                 Err(event) => return tell(event),
             };
             let (pid, init) = (running.pid(), running.init());
             let files = Outfit::of(&*running).map(|outfit| Arc::new(outfit) as Files);
             let mut output = Output { printed: running.printed(), passage };
             tell(ServerEvent::Launched { pid, init, files });
+            if let Some(Err(error)) = image.map(|image| image.give_pages(arena.as_fd())) {
+                end(&mut *running);
+                return tell(ServerEvent::NotRestored(error.to_string()));
+            }
             let status = keep(&mut *running, &stopped, &mut output);
             output.printed.iter_mut().for_each(Printed::ended);
             let waits = output.copy();
@@ -165,20 +170,26 @@ impl Keeper {
     }
 }
 
-/// A server that has all that it needs to get its first entry; or what is to be told instead.
+/// Waits for its end, so that it is gone when the next one is started. What fails here fails because it has ended.
+fn end(running: &mut dyn Running) {
+    let _ = running.kill();
+    let _ = running.wait();
+}
+
+/// A server that has all that it needs to get its first entry, and the image that has its pages; or what is to be told instead.
 fn start(
     launcher: &dyn Launcher,
     arena: BorrowedFd<'_>,
     wake: BorrowedFd<'_>,
     from: Option<Restart>,
-) -> Result<Box<dyn Running>, ServerEvent> {
+) -> Result<(Box<dyn Running>, Option<Unpacked>), ServerEvent> {
     let unusable = |error: RestartError| ServerEvent::NotRestored(error.to_string());
-    let image = from.map(|from| from.unpack()).transpose().map_err(unusable)?;
+    let mut image = from.map(|from| from.unpack(arena)).transpose().map_err(unusable)?;
     let restore = image.as_ref().map(Unpacked::memory);
     let mut running =
         launcher.launch(arena, wake, restore).map_err(|error| ServerEvent::Failed(error.into()))?;
     let layer = running.layer();
-    let given = match (image, launcher.import()) {
+    let given = match (&mut image, launcher.import()) {
         (Some(image), _) => image.give_files(layer.as_deref()).map_err(unusable),
         (None, Some(import)) => {
             import.give(layer.as_deref()).map_err(|error| ServerEvent::Failed(error.into()))
@@ -186,12 +197,10 @@ fn start(
         (None, None) => Ok(()),
     };
     if let Err(event) = given {
-        // Waited for, so that it is gone when the next one is started. What fails here failed because it has ended.
-        let _ = running.kill();
-        let _ = running.wait();
+        end(&mut *running);
         return Err(event);
     }
-    Ok(running)
+    Ok((running, image))
 }
 
 /// The server's output on its way out.
