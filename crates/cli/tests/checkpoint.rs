@@ -7,6 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use common::cluster::{free_port, wait_for_or};
+use common::nodes::{Nodes, wait_redis};
 use common::real::{ANSWER, Random, Real};
 use common::resp::{Redis, Reply};
 use common::{Place, assert_line, wait_for};
@@ -244,4 +245,47 @@ fn without_a_cluster_there_is_nothing_to_ask() {
         let words = [&["checkpoint"], task, &["--name", "nobody"]].concat();
         assert_line(&place.run(&words), 3, &["nobody"]);
     }
+}
+
+#[test]
+fn a_rotten_image_is_found_and_replaced_while_the_cluster_runs() {
+    const ALL: [u64; 3] = [1, 2, 3];
+    let mut nodes = Nodes::new();
+    nodes.checkpoint = "scrub_s = 1\nlog_entries = 1000000";
+    for id in ALL {
+        nodes.begin(id, "found", &ALL);
+    }
+    let mut redis = wait_redis(nodes.ports[0]);
+    let leader = nodes.leader(&ALL);
+    let follower = ALL.into_iter().find(|id| *id != leader).unwrap();
+    let confirmed = |redis: &mut Redis| {
+        redis.ask(&["INCR", "count"]).unwrap();
+        let said = nodes.does(follower, &["checkpoint", "ls", "--json"]);
+        let all: Value = serde_json::from_str(&said).unwrap();
+        let images = all[0]["images"].as_array().unwrap().clone();
+        images.into_iter().rfind(|image| image["confirmed"] == true)
+    };
+    let entry = |image: Value| image["index"].as_u64().unwrap();
+    let create = || nodes.does(follower, &["checkpoint", "create"]);
+    create();
+    let first = wait_for_or("an image", || nodes.evidence(), || confirmed(&mut redis).map(entry));
+    let dir = nodes.place.path(&format!("data-{follower}/images"));
+    let file = fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.path());
+    let file = file.filter(|path| path.extension().is_none()).max().unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let log = nodes.place.path(&format!("node-{follower}.log"));
+    let noted = || {
+        let log = fs::read_to_string(&log).unwrap();
+        log.contains("image_unusable").then_some(())
+    };
+    wait_for_or("the damage to be found", || nodes.evidence(), noted);
+    let gone = || confirmed(&mut redis).is_none().then_some(());
+    wait_for_or("it to be set aside", || nodes.evidence(), gone);
+    create();
+    let next = || confirmed(&mut redis).map(entry).filter(|entry| *entry > first);
+    wait_for_or("another image", || nodes.evidence(), next);
+    nodes.wait_equal(&ALL);
 }

@@ -122,6 +122,8 @@ pub struct CheckpointConfig {
     pub leader_intervals: u64,
     /// The images that are kept, the newest ones: 2. When one is damaged, the one before it counts.
     pub keep: usize,
+    /// The time after which all images are read and compared with their digests again: a day; 0: only at a start. A damaged one is set aside.
+    pub scrub_s: u64,
     /// Bytes a second at which an image is fetched from another replica at most: 32 MiB, a quarter of a gigabit network.
     pub fetch_bytes_per_s: u64,
 }
@@ -135,6 +137,7 @@ impl Default for CheckpointConfig {
             log_entries: 50_000,
             leader_intervals: 0,
             keep: 2,
+            scrub_s: 24 * 60 * 60,
             fetch_bytes_per_s: 32 << 20,
         }
     }

@@ -407,7 +407,7 @@ impl Plan {
             ..Tuning::default()
         };
         let replicas = one_of(rng, &[3, 3, 3, 5]);
-        let checkpoint = CheckpointConfig {
+        let mut checkpoint = CheckpointConfig {
             enabled: rng.chance(75),
             interval_s: one_of(rng, &[1, 600]),
             log_bytes: one_of(rng, &[500, 64 << 20]),
@@ -415,8 +415,11 @@ impl Plan {
             keep: one_of(rng, &[1, 2]),
             // Clients wait for an image of the leader's: where it is looked at how long they wait for something else, there is none.
             leader_intervals: if options.scenario == Scenario::Random { 3 } else { 0 },
+            scrub_s: 0,
             fetch_bytes_per_s: one_of(rng, &[500, 1 << 20]),
         };
+        // With one image there is none to fall back to.
+        checkpoint.scrub_s = u64::from(checkpoint.keep > 1);
         Self {
             replicas,
             durability,

@@ -185,6 +185,7 @@ mod tests {
             log_bytes: 1000,
             log_entries: 50,
             leader_intervals: 6,
+            scrub_s: 0,
             keep: 2,
             fetch_bytes_per_s: 1,
         };

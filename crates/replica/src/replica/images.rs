@@ -4,6 +4,7 @@
 //! longer and begin meanwhile.
 
 use super::Replica;
+use super::scrub::Scrub;
 use crate::environment::{Environment, Image, ImageFile, ImageNews};
 use crate::images::schedule::{After, Begins};
 use crate::images::{Fetch, Schedule};
@@ -103,6 +104,7 @@ pub(super) struct Images {
     came: Duration,
     /// When peers were told of the images here.
     told: Duration,
+    pub(super) scrub: Scrub,
 }
 
 impl Images {
@@ -127,7 +129,13 @@ impl Images {
             next: Duration::ZERO,
             came: Duration::ZERO,
             told: Duration::ZERO,
+            scrub: Scrub::new(config.scrub_s),
         }
+    }
+
+    /// The entries of those that are kept.
+    pub(super) fn indices(&self) -> Vec<LogIndex> {
+        self.kept.iter().map(Image::index).collect()
     }
 
     pub(super) const fn committed(&mut self, bytes: u64) {
@@ -239,6 +247,7 @@ impl<E: Environment> Replica<E> {
         if self.now >= self.images.told + TELL_EVERY {
             self.tell_image();
         }
+        self.scrub_images();
         if !self.members.kind.can_serve() {
             return self.forget_as_witness();
         }

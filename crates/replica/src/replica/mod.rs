@@ -32,6 +32,7 @@ mod outgoing;
 mod pulse;
 mod repair;
 mod roots;
+mod scrub;
 mod serve;
 pub mod shared_core;
 mod snapshot;
