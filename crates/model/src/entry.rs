@@ -133,13 +133,40 @@ pub enum Record<'a> {
         /// The findings ([`crate::fact`]).
         facts: &'a [u8],
     },
+    /// A step of an upgrade of the server (`skein upgrade`), the first record of its entry; read by the nodes, ignored by the runtime.
+    Upgrade {
+        /// The number of the edition that it is about; the cluster begins with edition 1.
+        edition: u64,
+        /// The step.
+        step: Upgrade,
+        /// The edition, in a form that only nodes know.
+        plan: &'a [u8],
+    },
+}
+
+/// A step of an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upgrade {
+    /// The servers are asked to end, for the edition to follow.
+    Asked,
+    /// All servers have ended, and those of the edition begin with this entry.
+    Begun {
+        /// The last entry that the servers before it had executed,
+        after: LogIndex,
+        /// and their wait status.
+        status: i32,
+    },
+    /// The edition stays.
+    Kept,
+    /// The servers did not end: they go on, and the edition does not begin.
+    GivenUp,
 }
 
 impl Record<'_> {
-    /// Whether only nodes read the record, to compare their servers: no server gets it.
+    /// Whether only nodes read the record: an entry of nothing else is given to no server.
     #[must_use]
     pub const fn is_for_nodes(&self) -> bool {
-        matches!(self, Self::Digest { .. } | Self::Root { .. })
+        matches!(self, Self::Digest { .. } | Self::Root { .. } | Self::Upgrade { .. })
     }
 
     /// Whether the record is an event from outside, and not an agreement among the replicas.
@@ -153,7 +180,38 @@ impl Record<'_> {
                 | Self::Digest { .. }
                 | Self::Root { .. }
                 | Self::Files { .. }
+                | Self::Upgrade { .. }
         )
+    }
+}
+
+/// step u32 | status i32 | after u64
+const UPGRADE_HEAD_BYTES: usize = 16;
+
+impl Upgrade {
+    fn encode(self) -> [u8; UPGRADE_HEAD_BYTES] {
+        let (step, after, status) = match self {
+            Self::Asked => (1u32, LogIndex(0), 0),
+            Self::Begun { after, status } => (2, after, status),
+            Self::Kept => (3, LogIndex(0), 0),
+            Self::GivenUp => (4, LogIndex(0), 0),
+        };
+        let mut bytes = [0; UPGRADE_HEAD_BYTES];
+        bytes[..4].copy_from_slice(&step.to_le_bytes());
+        bytes[4..8].copy_from_slice(&status.to_le_bytes());
+        bytes[8..].copy_from_slice(&after.0.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; UPGRADE_HEAD_BYTES]) -> Option<Self> {
+        let (status, after) = (u32_at(bytes, 4).cast_signed(), LogIndex(u64_at(bytes, 8)));
+        Some(match u32_at(bytes, 0) {
+            1 => Self::Asked,
+            2 => Self::Begun { after, status },
+            3 => Self::Kept,
+            4 => Self::GivenUp,
+            _ => return None,
+        })
     }
 }
 
@@ -184,6 +242,7 @@ const KIND_DATAGRAM_FAILED: u8 = 13;
 const KIND_SIGNAL: u8 = 14;
 const KIND_FILES: u8 = 15;
 const KIND_ROOT: u8 = 16;
+const KIND_UPGRADE: u8 = 17;
 
 /// The reason why bytes are not an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,6 +386,11 @@ impl<B: Buffer> EntryBuilder<B> {
                 (KIND_SIGNAL, 0, &small[..1])
             }
             Record::Files { ask, facts } => (KIND_FILES, ask, facts),
+            Record::Upgrade { edition, step, plan } => {
+                small[..UPGRADE_HEAD_BYTES].copy_from_slice(&step.encode());
+                tail = plan;
+                (KIND_UPGRADE, edition, &small[..UPGRADE_HEAD_BYTES])
+            }
         };
         let len = payload.len() + tail.len();
         assert!(len <= self.room(), "record does not fit into the entry");
@@ -411,6 +475,12 @@ pub struct EntryRef<'a> {
 pub fn answers(entry: &[u8]) -> Option<u64> {
     let head = entry.get(ENTRY_HEADER_BYTES..ENTRY_HEADER_BYTES + RECORD_HEADER_BYTES)?;
     (head[0] == KIND_FILES).then(|| u64_at(head, 8))
+}
+
+/// Whether an entry begins with a step of an upgrade, as all do that have one; found without reading all of it.
+#[must_use]
+pub fn upgrades(entry: &[u8]) -> bool {
+    entry.get(ENTRY_HEADER_BYTES) == Some(&KIND_UPGRADE)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -583,6 +653,10 @@ fn decode_record(bytes: &[u8], at: usize) -> Result<(Record<'_>, usize), EntryEr
         }
         KIND_FILES if len <= MAX_FACTS_BYTES && are_facts(payload) => {
             Record::Files { ask: conn.0, facts: payload }
+        }
+        KIND_UPGRADE => {
+            let (head, plan) = payload.split_first_chunk().ok_or(bad)?;
+            Record::Upgrade { edition: conn.0, step: Upgrade::decode(head).ok_or(bad)?, plan }
         }
         _ => return Err(bad),
     };

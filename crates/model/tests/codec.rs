@@ -1,7 +1,7 @@
 //! Entries and frames survive a round trip; garbage is refused without a panic.
 
 use proptest::prelude::*;
-use skein_model::entry::{EntryBuilder, EntryRef, Record, Start};
+use skein_model::entry::{EntryBuilder, EntryRef, Record, Start, Upgrade};
 use skein_model::frame::FRAME_SCRATCH_BYTES;
 use skein_model::limits::MAX_DATAGRAM_BYTES;
 use skein_model::{Clock, ConnId, LogIndex, OutFrame, ReplicaId, SockAddr, Term, WallNs};
@@ -14,7 +14,7 @@ const FACT: &[u8] = &{
 };
 
 fn record() -> impl Strategy<Value = (u8, u64, Vec<u8>)> {
-    (0u8..16, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
+    (0u8..17, any::<u64>(), proptest::collection::vec(any::<u8>(), 1..300))
 }
 
 fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
@@ -47,6 +47,16 @@ fn make(kind: u8, n: u64, bytes: &[u8]) -> Record<'_> {
         12 => Record::Signal { number: (n % 64) as u8 + 1 },
         13 => Record::Files { ask: n, facts: FACT },
         14 => Record::Root { replica: ReplicaId(n), index: LogIndex(n), root: n },
+        15 => Record::Upgrade {
+            edition: n,
+            step: match n % 4 {
+                0 => Upgrade::Asked,
+                1 => Upgrade::Begun { after: LogIndex(n), status: n as i32 },
+                2 => Upgrade::Kept,
+                _ => Upgrade::GivenUp,
+            },
+            plan: bytes,
+        },
         _ => Record::Digest { replica: ReplicaId(n), index: LogIndex(n), digest: n },
     }
 }

@@ -234,6 +234,9 @@ pub fn describe<'a>(records: impl Iterator<Item = Record<'a>>) -> String {
             Record::ConnectFailed { conn, .. } => {
                 format!("the server's connection {} failed", conn.0 as u32)
             }
+            Record::Upgrade { edition, .. } => {
+                format!("a step of the upgrade to edition {edition}")
+            }
             Record::Digest { .. } | Record::Root { .. } => continue,
         };
         words.push(word);

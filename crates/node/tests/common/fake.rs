@@ -300,6 +300,7 @@ impl Server {
             | Record::DatagramFailed { .. } => panic!("the fake server has asked for none"),
             Record::Files { .. } => panic!("the fake server has no files"),
             Record::Signal { .. } => Ok(()),
+            Record::Upgrade { .. } => Ok(()),
             Record::Digest { .. } | Record::Root { .. } => panic!("digests are not for servers"),
         }
     }

@@ -37,6 +37,7 @@ impl Above for World {
             Record::Start(_)
             | Record::Digest { .. }
             | Record::Root { .. }
+            | Record::Upgrade { .. }
             | Record::Bubble { .. } => {}
             Record::TermStart => inbound::term_start(k, term),
             Record::Open { conn, peer, local } => inbound::open(k, conn, peer, local),

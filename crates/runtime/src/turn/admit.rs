@@ -156,7 +156,10 @@ fn apply(k: &Kernel, index: LogIndex, entry: &EntryRef<'_>) {
     for record in entry.records() {
         inputs += u32::from(record.is_input());
         match record {
-            Record::Start(_) | Record::Digest { .. } | Record::Root { .. } => {}
+            Record::Start(_)
+            | Record::Digest { .. }
+            | Record::Root { .. }
+            | Record::Upgrade { .. } => {}
             Record::Bubble { turns } => {
                 bubble = Some(turns);
                 header().bubbles.fetch_add(1, Ordering::Relaxed);
